@@ -10,11 +10,8 @@ named! {
     /// Whether the processes of a pool are confined.
     #[derive(Default)]
     pub enum SandboxMode {
-        /// As `log` for those that load the NVIDIA driver, with which the sandbox is not tried yet; otherwise as
-        /// `on`.
-        #[default]
-        Auto = "auto",
         /// They are.
+        #[default]
         On = "on",
         /// System calls that `on` would refuse are only logged by the kernel, and files are not restricted.
         Log = "log",
@@ -25,21 +22,9 @@ named! {
 
 /// A text that does not name a mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a mode of the sandbox: write auto, on, log or off")]
+#[error("`{text}` is not a mode of the sandbox: write on, log or off")]
 pub struct ParseModeError {
     text: String,
-}
-
-impl SandboxMode {
-    /// The mode of one process: never `auto`.
-    #[must_use]
-    pub fn of(self, loads_driver: bool) -> Self {
-        match (self, loads_driver) {
-            (Self::Auto, true) => Self::Log,
-            (Self::Auto, false) => Self::On,
-            (Self::Log | Self::Off | Self::On, _) => self,
-        }
-    }
 }
 
 impl FromStr for SandboxMode {
@@ -69,13 +54,10 @@ mod tests {
 
     #[test]
     fn a_mode_is_read_as_it_is_printed_and_others_are_refused_with_what_to_write() {
-        for mode in [SandboxMode::Auto, SandboxMode::On, SandboxMode::Log, SandboxMode::Off] {
+        for mode in [SandboxMode::On, SandboxMode::Log, SandboxMode::Off] {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
         let error = "yes".parse::<SandboxMode>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "`yes` is not a mode of the sandbox: write auto, on, log or off"
-        );
+        assert_eq!(error.to_string(), "`yes` is not a mode of the sandbox: write on, log or off");
     }
 }

@@ -13,7 +13,7 @@
 //! http_tokens = "tokens"           # and http_cert, http_key, http_host, http_origin, http_group, insecure
 //! allow_chaos = false              # true takes jobs that make a worker fault on purpose
 //! onnxruntime = "libonnxruntime.so" # if it is not in one of the usual places
-//! sandbox = "auto"                 # or on, log, off
+//! sandbox = "on"                   # or log, off
 //! sandbox_write = ["profiles"]     # what workers may write besides
 //!
 //! [[model]]                        # once for each: what every inference worker loads

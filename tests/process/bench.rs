@@ -51,6 +51,20 @@ fn a_quick_bench_compares_and_proves_every_row() {
     }
 }
 
+#[test]
+fn recovery_is_measured_also_with_more_kills_than_a_principal_may_cost() {
+    let kills = gridpool_core::config::PoolConfig::DEFAULT.kills_max + 1;
+    let call = gridpool(["bench", "--json", "--devices", "cpu:1", "--recovery"]);
+    let document = call.arg(kills.to_string()).run().document();
+    let rows = document["rows"].as_array().expect("a list of rows");
+    let hangs =
+        rows.iter().filter(|row| row["name"].as_str().is_some_and(|n| n.starts_with("DEADLINE")));
+    assert_eq!(hangs.count(), 2, "with a standby and without: {document}");
+    for row in rows {
+        assert!(row["fault"].is_null() && row["skipped"].is_null(), "{row}");
+    }
+}
+
 /// Its receipts name workers of the pool that called the program's functions.
 fn is_proven(row: &Value) {
     let proof = &row["proof"];

@@ -55,22 +55,8 @@ fn a_secret_of_the_environment_reaches_no_process_of_the_pool() {
 }
 
 #[test]
-fn by_default_what_loads_the_driver_is_watched_and_the_rest_confined() {
-    let pool = with_http(gpus(1, "")).start();
-    processes(&pool);
-    let status = pool.status();
-    let gpu = [status.workers[0].protections, status.monitor.expect("a GPU").protections];
-    for said in gpu {
-        assert!(said.no_new_privs && said.seccomp && said.no_capabilities, "{said:?}");
-        assert_eq!(said.landlock, 0);
-    }
-    let gateway = status.http.expect("up").protections;
-    assert_eq!(gateway.landlock, gridpool_ipc::sandbox::landlock_version());
-}
-
-#[test]
 fn each_thread_of_each_process_is_confined_before_it_serves() {
-    let pool = with_http(gpus(1, "").env("GRIDPOOL_SANDBOX", "on")).start();
+    let pool = with_http(gpus(1, "")).start();
     let cpu_pool = with_http(cpu(2)).start();
     serves(&cpu_pool.client());
     processes(&pool);

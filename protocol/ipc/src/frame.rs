@@ -10,13 +10,15 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use gridpool_protocol::limits::{FRAME_BYTES_MAX, FRAME_FDS_MAX, FRAME_TIMEOUT};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
+use nix::sys::time::TimeSpec;
 
 use crate::clock;
 use crate::spin::{Ask, SpinWait};
@@ -28,9 +30,6 @@ pub const HEADER_BYTES: usize = 12;
 const READ_BYTES: usize = 32 * 1024;
 /// A long frame may enlarge the buffer. The reader frees one larger than this as soon as it is empty.
 const KEPT_BYTES_MAX: usize = 2 * READ_BYTES;
-/// The longest time that one read sleeps before it reads the clock. With a limit, long waits need no system
-/// call to set the socket's timeout.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// The kernel's limit of descriptors in one message (`SCM_MAX_FD`). The reader accepts as many, so that it
 /// owns each and can close it.
 const MESSAGE_FDS_MAX: usize = 253;
@@ -158,8 +157,6 @@ pub struct FrameReader {
     fds: VecDeque<OwnedFd>,
     /// Buffer for control messages. If `None`, the kernel drops all descriptors.
     control: Option<Vec<u8>>,
-    /// The socket's current read timeout.
-    sleep: Option<Duration>,
     wait: SpinWait,
 }
 
@@ -173,7 +170,6 @@ impl FrameReader {
             filled: 0..0,
             fds: VecDeque::new(),
             control: None,
-            sleep: None,
             wait: SpinWait::new(Duration::ZERO),
         }
     }
@@ -251,47 +247,34 @@ impl FrameReader {
     }
 
     /// Reads once into the buffer; `Some(0)` at the end of the stream, `None` if nothing arrives by
-    /// `deadline`. A sleeping read is one system call, without `poll`.
+    /// `deadline`.
     fn receive_until(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, FrameError> {
         self.make_room();
         let mut wait = self.wait;
         let received = wait.receive(|ask| match ask {
-            Ask::Now => self.receive(MsgFlags::MSG_DONTWAIT),
+            Ask::Now => self.receive(),
             Ask::Sleeping => self.sleep_until(deadline),
         });
         self.wait = wait;
         received
     }
 
-    /// Reads once, and sleeps until `deadline` if needed.
+    /// Reads once, and sleeps until `deadline` if needed. It sleeps in `poll`, which only bytes to read end: the
+    /// kernel wakes a sleeping `recvmsg` also whenever the peer has read what was sent on this socket, and that
+    /// costs the peer some microseconds for each frame.
     fn sleep_until(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, FrameError> {
         loop {
             let left = deadline.map(clock::until);
-            let flags = if left == Some(Duration::ZERO) {
-                MsgFlags::MSG_DONTWAIT
-            } else {
-                self.set_sleep(left.map(|left| left.min(SLEEP_MAX)))?;
-                MsgFlags::empty()
-            };
-            let received = self.receive(flags)?;
-            match left {
-                Some(left) if received.is_none() && !left.is_zero() => {}
-                // Only a non-blocking socket would return this, and ours block.
-                None if received.is_none() => {
-                    return Err(FrameError::Io(io::ErrorKind::WouldBlock.into()));
-                }
-                Some(_) | None => return Ok(received),
+            let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match ppoll(&mut sockets, left.map(TimeSpec::from_duration), None) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            match self.receive()? {
+                None if left.is_none_or(|left| !left.is_zero()) => {}
+                received => return Ok(received),
             }
         }
-    }
-
-    /// Sets the socket's read timeout; `None` is forever.
-    fn set_sleep(&mut self, sleep: Option<Duration>) -> Result<(), FrameError> {
-        if sleep != self.sleep {
-            self.socket.set_read_timeout(sleep).map_err(FrameError::Io)?;
-            self.sleep = sleep;
-        }
-        Ok(())
     }
 
     /// Makes room in the buffer for one more read.
@@ -311,8 +294,8 @@ impl FrameReader {
     }
 
     /// Appends one read to the buffer; `None` if nothing has arrived.
-    fn receive(&mut self, flags: MsgFlags) -> Result<Option<usize>, FrameError> {
-        let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
+    fn receive(&mut self) -> Result<Option<usize>, FrameError> {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
         let (bytes, truncated) = loop {
             let mut parts = [IoSliceMut::new(&mut self.buffer[self.filled.end..])];
             let fd = self.socket.as_raw_fd();

@@ -80,7 +80,6 @@ fn failed<E: Into<io::Error>>(step: &'static str) -> impl FnOnce(E) -> SandboxEr
 /// # Errors
 /// [`SandboxError`]: this process must not serve. A kernel without Landlock is no error.
 pub fn enter(mode: SandboxMode, sandbox: &Sandbox) -> Result<(), SandboxError> {
-    let mode = mode.of(sandbox.calls == Calls::Unlisted);
     if mode == SandboxMode::Off {
         return Ok(());
     }

@@ -233,14 +233,20 @@ impl Bench<'_> {
             Subject::Library | Subject::Pool { .. } | Subject::Resident { .. } => Vec::new(),
         };
         let recovery = match &subject {
-            Subject::Pool { rows: PoolRows::Recovery { standbys, .. }, .. } => Some(*standbys),
+            Subject::Pool { rows: PoolRows::Recovery { standbys, kills }, .. } => {
+                Some((*standbys, *kills))
+            }
             Subject::Library
             | Subject::Model(_)
             | Subject::Pool { .. }
             | Subject::Resident { .. } => None,
         };
         let mut limits = self.settings.limits.clone();
-        limits.standbys = recovery.unwrap_or(limits.standbys);
+        if let Some((standbys, kills)) = recovery {
+            limits.standbys = standbys;
+            // Each of its endless jobs costs a worker.
+            limits.kills_max = limits.kills_max.max(kills as usize + 1);
+        }
         let command = private::worker_command(self.settings, self.worker.clone(), cpu_threads);
         let command = WorkerCommand { models, ..command };
         self.progress.set_message("workers start");

@@ -70,9 +70,8 @@ pub(super) struct PoolFlags {
     /// ONNX Runtime's library; the default is `ORT_DYLIB_PATH`, then the usual places.
     #[arg(long, value_name = "FILE", env = "GRIDPOOL_ONNXRUNTIME")]
     onnxruntime: Option<PathBuf>,
-    /// Whether workers and helpers are confined: `on`, `log` to have the kernel log the system calls that
-    /// `on` would refuse, `off`, for debuggers and profilers, or `auto` (the default): `log` for what loads
-    /// the NVIDIA driver, `on` for the rest.
+    /// Whether workers and helpers are confined: `on` (the default), `log` to have the kernel log the system
+    /// calls that `on` would refuse, or `off`, for debuggers and profilers.
     #[arg(long, value_name = "MODE", env = "GRIDPOOL_SANDBOX")]
     sandbox: Option<SandboxMode>,
     /// A folder or file that workers may write although they are confined, such as a profiler's; repeat for

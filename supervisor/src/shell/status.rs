@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use gridpool_ipc::account::Account;
 use gridpool_ipc::maps;
 use gridpool_ipc::sandbox::landlock_version;
-use gridpool_protocol::ids::{DeviceKind, WorkerId};
+use gridpool_protocol::ids::WorkerId;
 use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::sandbox::{Protections, SandboxMode};
@@ -91,13 +91,13 @@ impl Shared {
         for row in status.workers.iter_mut().filter(|row| row.pid != 0) {
             let usage = usage_of(row.pid).unwrap_or_default();
             (row.cpu_us, row.resident_bytes) = (usage.cpu_us, usage.resident_bytes);
-            row.protections = self.protections_of(row.pid, row.device.kind == DeviceKind::Gpu);
+            row.protections = self.protections_of(row.pid);
         }
         if let Some(monitor) = &mut status.monitor {
-            monitor.protections = self.protections_of(monitor.pid, true);
+            monitor.protections = self.protections_of(monitor.pid);
         }
         if let Some(http) = &mut status.http {
-            http.protections = self.protections_of(http.pid, false);
+            http.protections = self.protections_of(http.pid);
         }
         status
     }
@@ -106,14 +106,13 @@ impl Shared {
 impl Shared {
     /// The protections of a process of ours; none if it no longer exists. Only the process itself sees its Landlock,
     /// and it ends if the kernel has Landlock and refuses it.
-    fn protections_of(&self, pid: u32, loads_driver: bool) -> Protections {
+    fn protections_of(&self, pid: u32) -> Protections {
         let process = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok());
         let Some(Ok(status)) = process.map(|process| process.status()) else {
             return Protections::default();
         };
         let no_new_privs = status.nonewprivs == Some(1);
-        let restricts_files =
-            no_new_privs && self.confinement.mode.of(loads_driver) == SandboxMode::On;
+        let restricts_files = no_new_privs && self.confinement.mode == SandboxMode::On;
         Protections {
             no_new_privs,
             seccomp: status.seccomp.is_some_and(|mode| mode != 0),

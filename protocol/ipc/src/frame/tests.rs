@@ -98,6 +98,39 @@ fn silence_before_a_frame_is_not_an_error() {
     assert!(reader.read(Some(Duration::from_millis(1))).unwrap().is_none());
 }
 
+/// How often this thread has slept.
+fn sleeps() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_sleeping_reader_is_not_woken_when_the_peer_reads_what_was_sent_to_it() {
+    const SENT: u64 = 200;
+    let (mut peer, mut reader) = pair();
+    let writer = reader.socket().try_clone().unwrap();
+    let (sleeping, asleep) = std::sync::mpsc::channel();
+    let waiter = std::thread::spawn(move || {
+        sleeping.send(nix::unistd::gettid()).unwrap();
+        let before = sleeps();
+        reader.read(None).unwrap().unwrap();
+        sleeps() - before
+    });
+    let stat = format!("/proc/self/task/{}/stat", asleep.recv().unwrap());
+    let is_asleep = || std::fs::read_to_string(&stat).unwrap().contains(") S ");
+    for _ in 0..SENT {
+        while !is_asleep() {
+            std::thread::yield_now();
+        }
+        send_all(&writer, b"x", &[]).unwrap();
+        peer.read_exact(&mut [0]).unwrap();
+    }
+    send_all(&peer, &pack(b"frame", 0), &[]).unwrap();
+    let slept = waiter.join().unwrap();
+    assert!(slept < SENT / 4, "it slept {slept} times for one frame");
+}
+
 #[test]
 fn a_reader_that_polls_before_it_sleeps_reads_the_same() {
     let (peer, mut reader) = pair();

@@ -329,7 +329,7 @@ fn denied_if(own: u64) -> Vec<(i64, Vec<(u8, Is)>)> {
 /// Installs the filters in this process for good.
 pub(super) fn restrict(calls: Calls, mode: SandboxMode) -> io::Result<()> {
     let refuse = match mode {
-        SandboxMode::Auto | SandboxMode::On => SeccompAction::Errno(libc::EPERM.cast_unsigned()),
+        SandboxMode::On => SeccompAction::Errno(libc::EPERM.cast_unsigned()),
         SandboxMode::Log => SeccompAction::Log,
         SandboxMode::Off => return Ok(()),
     };

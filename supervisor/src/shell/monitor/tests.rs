@@ -207,7 +207,7 @@ fn the_monitors_reports_are_kept_and_news_reaches_the_core() {
     let (pid, arguments) = rig.starts().remove(0);
     assert_eq!(monitor, MonitorStatus { pid, up: true, restarts: 0, ..MonitorStatus::default() });
     let own = std::process::id();
-    assert_eq!(arguments, format!("monitor --sandbox auto --supervisor-pid {own} --uuid GPU-3"));
+    assert_eq!(arguments, format!("monitor --sandbox on --supervisor-pid {own} --uuid GPU-3"));
     let want = DeviceStatus {
         name: "gpu3".to_owned(),
         uuid: "GPU-3".to_owned(),
