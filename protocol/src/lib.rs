@@ -37,6 +37,7 @@ pub mod diagnose;
 pub mod exit;
 pub mod fault;
 pub mod grid;
+pub mod handover;
 pub mod ids;
 pub mod limits;
 pub mod log;

@@ -104,6 +104,11 @@ pub enum ClientMessage {
         /// Echoed.
         request: u64,
     },
+    /// Have the binary that is installed now take this pool's place.
+    Upgrade {
+        /// Echoed.
+        request: u64,
+    },
 }
 
 /// Which limit a BUSY reply is about.

@@ -35,14 +35,19 @@ fn a_pool_serves_the_socket_that_it_is_given_and_leaves_it_when_it_ends() {
     let environment = environment.expect("a worker's environment can be read");
     assert!(!String::from_utf8_lossy(&environment).contains("LISTEN_"));
 
-    // The next pool is given it again, and clients have waited.
+    // The next pool is given it again, and clients have waited. So is the one that takes its place.
     let client = pool.client();
     pool.signal(Signal::SIGTERM);
     let setup = pool.ended();
     assert!(setup.socket().exists(), "it is the manager's");
     let waiting = std::thread::spawn(move || serves(&client));
-    let _pool = setup.start();
+    let pool = setup.start();
     within("the client", move || waiting.join().expect("it is served"));
+    pool.cli(&["upgrade"]).run().output();
+    let successor = pool.client().status().expect("a status").supervisor.pid;
+    crate::processes::signal(successor, Signal::SIGTERM);
+    crate::processes::all_gone(&[successor]);
+    assert!(pool.socket().exists(), "it is still the manager's");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod metrics;
 mod models;
 mod overload;
 mod triton;
+mod upgrades;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -50,6 +50,7 @@ mod stubbed;
 mod submissions;
 mod systemd;
 mod top;
+mod upgrade;
 mod users;
 mod verdicts;
 mod worker_diagnose;

@@ -26,6 +26,7 @@ const PATIENT: &str = "heartbeat_suspect_s = 600\nheartbeat_kill_s = 3000\n";
 pub(crate) struct Setup {
     devices: String,
     limits: String,
+    program: PathBuf,
     worker: PathBuf,
     args: Vec<String>,
     env: Vec<(&'static str, String)>,
@@ -62,6 +63,7 @@ pub(crate) fn on(devices: String) -> Setup {
     Setup {
         devices,
         limits: PATIENT.to_owned(),
+        program: binaries::gridpool().to_owned(),
         worker: binaries::worker().to_owned(),
         args: Vec::new(),
         env: Vec::new(),
@@ -107,6 +109,12 @@ impl Setup {
         self
     }
 
+    /// The command line's program at another place.
+    pub(crate) fn program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
     /// More arguments of `gridpool serve`.
     pub(crate) fn args(mut self, args: &[&str]) -> Self {
         self.args.extend(args.iter().map(|&arg| arg.to_owned()));
@@ -148,11 +156,11 @@ impl Setup {
     fn serve_logging_to(&self, log: Stdio) -> Process {
         let config = self.folder().join("pool.toml");
         fs::write(&config, format!("[limits]\n{}", self.limits)).expect("a file can be written");
-        let mut command = Command::new(binaries::gridpool());
+        let mut command = Command::new(&self.program);
         let mut stdin = Stdio::null();
         if let Some(passed) = &self.passed {
             command = Command::new("/bin/sh");
-            command.args(["-c", ACTIVATE, "sh"]).arg(binaries::gridpool());
+            command.args(["-c", ACTIVATE, "sh"]).arg(&self.program);
             stdin = passed.try_clone().expect("a descriptor can be copied").into();
         }
         for (name, _) in std::env::vars_os() {
@@ -382,5 +390,9 @@ impl Drop for Pool {
         }
         // A stopped worker dies of SIGKILL all the same, with its supervisor.
         self.supervisor.kill();
+        // Another may have taken its place.
+        if let Ok(Ok(status)) = Client::connect(self.socket()).map(|client| client.status()) {
+            signal(status.supervisor.pid, Signal::SIGKILL);
+        }
     }
 }

@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use crate::binaries::root;
 use crate::jobs::{answer, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, stub_worker};
-use crate::processes::{go_on, signal, stop};
+use crate::processes::{all_gone, go_on, signal, stop};
 use crate::wait::{TIMEOUT, eventually, eventually_so};
 
 const PING: &str = "WATCHDOG=1";
@@ -231,6 +231,26 @@ fn an_absent_or_invalid_notify_socket_is_one_warning_and_changes_nothing() {
         pool.ends_well();
         assert_eq!(setup.log().matches(words).count(), 1, "{}", setup.log());
     }
+}
+
+#[test]
+fn systemd_hears_of_the_next_main_process_and_the_watchdog_goes_on_there() {
+    let (pool, manager) = served(cpu(1));
+    manager.hears_pings(2);
+    pool.cli(&["upgrade"]).run().output();
+    let successor = pool.client().status().expect("a status").supervisor.pid;
+    assert_eq!(manager.next_news(), format!("MAINPID={successor}"));
+    // The old process says nothing more: neither that it stops, nor a ping.
+    assert_eq!(manager.next(), "READY=1\nSTATUS=serving: 1 of 1 devices ready");
+    manager.hears_pings(3);
+    stop(successor);
+    manager.forget();
+    manager.hears_nothing();
+    go_on(successor);
+    manager.hears_pings(3);
+    signal(successor, Signal::SIGTERM);
+    manager.until("the end", |news| news.starts_with("STOPPING=1\n"));
+    all_gone(&[successor]);
 }
 
 /// The hardened unit, as the system's manager reads it: the unit, then the file beside it.

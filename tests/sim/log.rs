@@ -5,6 +5,7 @@ use std::fmt;
 
 use gridpool_core::action::{Action, Assignment};
 use gridpool_core::event::{ClientEvent, Event, Release, Timestamp, WorkerEvent};
+use gridpool_protocol::handover::JobNews;
 use gridpool_protocol::ids::{ClientId, ContentHash};
 use gridpool_protocol::message::{AttemptError, ModelCommand};
 use gridpool_protocol::tensor::model::ModelInfo;
@@ -76,7 +77,12 @@ fn brief_event(event: &Event) -> String {
         Event::QuotasSet(quotas) => format!("QuotasSet {quotas:?}"),
         Event::Reconfigured(config, _) => format!("Reconfigured {config:?}"),
         Event::Worker(worker, event) => format!("{worker}: {}", brief_worker(event)),
-        Event::DrainRequested | Event::EndRequested | Event::StopRequested | Event::TimePassed => {
+        Event::DrainRequested
+        | Event::EndRequested
+        | Event::HandOver(_)
+        | Event::Predecessor(_)
+        | Event::StopRequested
+        | Event::TimePassed => {
             format!("{event:?}")
         }
     }
@@ -184,6 +190,7 @@ fn brief_action(action: &Action) -> String {
         }
         Action::Helper(helper, action) => format!("{action:?} {helper}"),
         Action::Kill { worker, reason } => format!("Kill {worker}: {reason}"),
+        Action::LetGo { client } => format!("LetGo {client}"),
         Action::Refuse { client, job, key, refusal } => {
             format!("Refuse {client} {job} key {}: {refusal}", key.0)
         }
@@ -195,6 +202,11 @@ fn brief_action(action: &Action) -> String {
             format!("Spawn {worker}{names}")
         }
         Action::Stop { worker } => format!("Stop {worker}"),
+        Action::Tell(JobNews::Live((_, key))) => format!("Tell live {key}"),
+        Action::Tell(JobNews::Ended((_, key))) => format!("Tell ended {key}"),
+        Action::Tell(JobNews::Verdict { name: (_, key), job, .. }) => {
+            format!("Tell verdict {key} {job}")
+        }
         Action::Withdraw { worker, attempt } => format!("Withdraw {worker} {attempt}"),
         Action::HashContent { .. }
         | Action::Leave { .. }

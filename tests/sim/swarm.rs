@@ -190,6 +190,7 @@ impl Swarm {
             cancel_grace: rng.millis(0, 60),
             kill_timeout: rng.millis(20, 300),
             drain_timeout: rng.millis(0, 1_500),
+            upgrade_timeout: PoolConfig::DEFAULT.upgrade_timeout,
             shard_cost_min: rng.pick(&[1, 5, 10, 40, 1 << 40]),
             shards_per_device: count(rng, 1, 3),
             feed_cost_max: rng.pick(&[0, 5, 20, 60, 1_000]),

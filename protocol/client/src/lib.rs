@@ -114,6 +114,7 @@ mod wire;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gridpool_protocol::message::{ClientMessage, Reply, ServerMessage};
 use gridpool_protocol::metrics::Metrics;
@@ -159,6 +160,9 @@ pub use tensors::{ModelInput, ReadError, TensorOutputs, Values};
 use connection::Connection;
 use lease::Lease;
 use packed::PackedBatch;
+
+/// Longest time for an upgrade: the most that `upgrade_timeout` may be, and a margin.
+const UPGRADE_TIMEOUT_MAX: Duration = Duration::from_secs(2 * 3_600);
 
 /// A connection to a pool. Clones share the connection. It closes when the last clone and the last handle
 /// are dropped.
@@ -330,6 +334,17 @@ impl Client {
     /// A [`ClientError`] of the connection.
     pub fn drain(&self) -> Result<String, ClientError> {
         self.command(&|request| ClientMessage::Drain { request })
+    }
+
+    /// Has the binaries that are installed now take the place of the pool that runs. Returns a sentence that names
+    /// both, once the new ones serve. Use a client that does not reconnect
+    /// ([`ClientBuilder::reconnect_for`]): another would ask the next pool again if this one dies.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the pool goes on as it was, with the reason.
+    pub fn upgrade(&self) -> Result<String, ClientError> {
+        let message = |request| ClientMessage::Upgrade { request };
+        granted(&self.connection.request_within(UPGRADE_TIMEOUT_MAX, &message)?)
     }
 
     /// Waits until the pool closes the connection because it stops. After a drain, returns the number of

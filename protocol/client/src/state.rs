@@ -211,11 +211,13 @@ impl State {
     pub(super) fn reconnect(&mut self, reader: FrameReader) -> Result<(), ClientError> {
         self.wire.open(reader.socket().try_clone().map_err(ClientError::System)?);
         self.reader = Some(reader);
-        self.drained = None;
+        // A pool that has drained has given every verdict: it never accepted what was only sent.
+        let has_drained = self.drained.take().is_some();
         self.jobs.retain(|_, pending| !matches!(pending.stage, Stage::Abandoned));
         for key in self.jobs.keys().copied().collect::<Vec<_>>() {
             let Some(pending) = self.jobs.get_mut(&key) else { continue };
             match pending.stage {
+                Stage::Sent if has_drained => {}
                 Stage::Accepted | Stage::Sent if !pending.job.options.idempotent => {
                     self.set_stage(key, Stage::Lost);
                     continue;

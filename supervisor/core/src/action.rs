@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use gridpool_protocol::fault::{FaultCode, Response};
+use gridpool_protocol::handover::JobNews;
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, Role, WorkerId};
 use gridpool_protocol::message::{ModelCommand, Refusal};
 use gridpool_protocol::receipt::{ItemRange, Receipt, Verdict};
@@ -94,6 +95,11 @@ pub enum Action {
         /// How many verdicts of each kind were given since the pool was told to drain or stop.
         verdicts: Vec<(Verdict, u64)>,
     },
+    /// All jobs of the client have their verdicts: end its connection, so that it goes to the successor.
+    LetGo {
+        /// The client.
+        client: ClientId,
+    },
     /// No device can ever serve programs: every worker refused to start.
     Misconfigured {
         /// One sentence for each device.
@@ -142,6 +148,8 @@ pub enum Action {
         /// The worker.
         worker: WorkerId,
     },
+    /// Tell the successor of a job.
+    Tell(JobNews),
     /// Tell the worker that no answer to the attempt is wanted: it need not begin.
     Withdraw {
         /// The worker.

@@ -82,6 +82,9 @@ pub struct PoolConfig {
     pub kill_timeout: Duration,
     /// From the start of a drain until the pool cuts off the jobs that are left.
     pub drain_timeout: Duration,
+    /// From the start of a successor until its workers serve (`gridpool upgrade`); then the successor is killed, and
+    /// the pool goes on.
+    pub upgrade_timeout: Duration,
     /// The smallest cost of a shard: below it, a message and a launch would cost more than they gain. A job
     /// of twice that may be split.
     pub shard_cost_min: u64,
@@ -151,6 +154,7 @@ impl PoolConfig {
         cancel_grace: Duration::from_millis(250),
         kill_timeout: Duration::from_secs(5),
         drain_timeout: Duration::from_secs(30),
+        upgrade_timeout: Duration::from_secs(300),
         shard_cost_min: 4 << 20,
         shards_per_device: 2,
         feed_cost_max: 64 << 20,

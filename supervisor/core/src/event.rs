@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::handover::JobNews;
 use gridpool_protocol::ids::{
     AttemptId, ClientId, ContentHash, DeviceId, JobId, JobKey, Role, WorkerId,
 };
@@ -261,6 +262,10 @@ pub enum Event {
     DrainRequested,
     /// Finish the accepted jobs, then stop; the second time, stop now, if that is a second or more later.
     EndRequested,
+    /// A step of handing everything over to the pool that takes this one's place.
+    HandOver(HandOver),
+    /// The pool whose place this one has taken says something.
+    Predecessor(Predecessor),
     /// Go on with these limits and responses to faults. What [`PoolConfig::over`] keeps stays as it is.
     Reconfigured(Box<PoolConfig>, PolicyTable),
     /// From now on each principal has this quota. Without such an event, none has any.
@@ -273,6 +278,29 @@ pub enum Event {
     TimePassed,
     /// A worker sent something, or is gone.
     Worker(WorkerId, WorkerEvent),
+}
+
+/// How far a pool is replaced by its successor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HandOver {
+    /// A successor is ready. From now on it is told of every job.
+    Begun,
+    /// It does not take over.
+    Failed,
+    /// It serves.
+    Done {
+        /// The connections that end by themselves, and may submit until then: the gateway's.
+        stay: Vec<ClientId>,
+    },
+}
+
+/// What a pool learns of its predecessor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Predecessor {
+    /// It has ended, and nothing of it runs.
+    Gone,
+    /// A job of its own.
+    Told(JobNews),
 }
 
 /// What a client does.
@@ -319,6 +347,11 @@ pub enum HelperEvent {
     },
     /// Its process could not be started.
     SpawnFailed,
+    /// It is no longer wanted, and has this long for its open requests.
+    Leaves {
+        /// Then it is killed.
+        within: Duration,
+    },
     /// It is no longer wanted.
     Unwanted,
     /// It is wanted from now on.

@@ -79,7 +79,8 @@ impl Helpers {
             HelperEvent::Heard => turn.heard(),
             HelperEvent::Lost { why } => turn.lost(HelperEnd::Lost(why)),
             HelperEvent::SpawnFailed => turn.exited(),
-            HelperEvent::Unwanted => turn.unwanted(),
+            HelperEvent::Leaves { within } => turn.unwanted(Some(within)),
+            HelperEvent::Unwanted => turn.unwanted(turn.state.limits.stop),
             HelperEvent::Wanted => turn.wanted(),
         }
     }
@@ -179,8 +180,8 @@ impl<Act: FnMut(Action)> Turn<'_, Act> {
         }
     }
 
-    fn unwanted(&mut self) {
-        match (&mut self.state.stage, self.state.limits.stop) {
+    fn unwanted(&mut self, grace: Option<Duration>) {
+        match (&mut self.state.stage, grace) {
             (Stage::Off, _) => {}
             (stage @ Stage::Waiting { .. }, _) => *stage = Stage::Off,
             (Stage::Killed { is_wanted, .. } | Stage::Stopping { is_wanted, .. }, _) => {

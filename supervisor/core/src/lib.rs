@@ -11,6 +11,7 @@
 
 pub mod action;
 pub mod config;
+mod elsewhere;
 pub mod event;
 mod helpers;
 mod models;
@@ -22,6 +23,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::handover::JobNews;
 use gridpool_protocol::ids::{ClientId, DeviceId, Role, WorkerId};
 use gridpool_protocol::message::{ModelCommand, Refusal};
 use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
@@ -32,7 +34,8 @@ use gridpool_protocol::tensor::options::ModelPlan;
 
 use action::{Action, Note};
 use config::{HelperLimits, PoolConfig};
-use event::{ClientEvent, Event, Helper, JobRequest, Timestamp, WorkerEvent};
+use elsewhere::{Elsewhere, Held};
+use event::{ClientEvent, Event, Helper, JobRequest, Predecessor, Timestamp, WorkerEvent};
 pub use helpers::HelperStatus;
 use helpers::Helpers;
 use models::{Effect, Models, StepContext};
@@ -50,6 +53,7 @@ pub struct Core {
     pool: Pool,
     models: Models,
     helpers: Helpers,
+    elsewhere: Elsewhere,
     command_timeout: Duration,
     /// The deadline that the shell was given last.
     wakes_at: Option<Timestamp>,
@@ -74,6 +78,7 @@ impl Core {
             pool,
             models: Models::new(models),
             helpers: Helpers::new(helpers),
+            elsewhere: Elsewhere::default(),
             command_timeout,
             wakes_at: None,
         }
@@ -147,6 +152,8 @@ impl Core {
             Event::Helper(helper, event) => {
                 self.helpers.handle(now, helper, event, |action| self.pool.act(action));
             }
+            Event::HandOver(step) => self.pool.on_hand_over(now, step),
+            Event::Predecessor(said) => self.on_predecessor(now, said),
             Event::StopRequested => self.pool.stop(now),
             Event::TimePassed => {}
             Event::Worker(worker, event) => self.on_worker(now, worker, event),
@@ -155,10 +162,20 @@ impl Core {
 
     fn on_client(&mut self, now: Timestamp, client: ClientId, event: ClientEvent) {
         match event {
-            ClientEvent::CancelRequested { key } => self.pool.on_cancel(now, client, key),
-            // A client has no state before its first request.
-            ClientEvent::Connected => {}
-            ClientEvent::Gone => self.pool.on_client_gone(now, client),
+            ClientEvent::CancelRequested { key } => {
+                // It is cancelled like one that is accepted.
+                if let Some(waiting) = self.elsewhere.take(client, key) {
+                    self.submit(now, waiting.client, waiting.request);
+                }
+                self.pool.on_cancel(now, client, key);
+            }
+            ClientEvent::Connected => self.pool.on_connected(client),
+            ClientEvent::Gone => {
+                for job in self.elsewhere.forget(client) {
+                    self.pool.act(Action::Discard { job });
+                }
+                self.pool.on_client_gone(now, client);
+            }
             ClientEvent::ModelsChangeRequested { request, command } => {
                 self.on_models_change(client, request, command);
             }
@@ -169,10 +186,39 @@ impl Core {
                 }
                 self.pool.act(Action::Reply { client, request, result });
             }
-            ClientEvent::Submitted(request) => {
-                let invalid = request.work.model().and_then(|name| self.why_not(name));
-                self.pool.on_submitted(now, client, request, invalid);
+            ClientEvent::Submitted(request) => match self.elsewhere.hold(client, request) {
+                Held::No(request) => self.submit(now, client, request),
+                Held::Waits => {}
+                Held::Again(job) => self.pool.act(Action::Discard { job }),
+                Held::Taken(JobRequest { job, key, .. }) => {
+                    let refusal = Refusal::KeyInUse(key);
+                    self.pool.act(Action::Refuse { client, job, key, refusal });
+                }
+            },
+        }
+    }
+
+    fn submit(&mut self, now: Timestamp, client: ClientId, request: JobRequest) {
+        let invalid = request.work.model().and_then(|name| self.why_not(name));
+        self.pool.on_submitted(now, client, request, invalid);
+    }
+
+    /// The pool whose place this one has taken says something: submissions that have waited for that wait no longer.
+    fn on_predecessor(&mut self, now: Timestamp, said: Predecessor) {
+        let ended = match said {
+            Predecessor::Gone => self.elsewhere.end_all(),
+            Predecessor::Told(JobNews::Live(name)) => return self.elsewhere.begin(name),
+            Predecessor::Told(JobNews::Ended(name)) => {
+                self.elsewhere.end(&name).into_iter().collect()
             }
+            Predecessor::Told(JobNews::Verdict { name, job, fingerprint, receipt }) => {
+                let ended = self.elsewhere.end(&name).into_iter().collect();
+                self.pool.remember(name, job, fingerprint, receipt.0);
+                ended
+            }
+        };
+        for waiting in ended {
+            self.submit(now, waiting.client, waiting.request);
         }
     }
 
@@ -343,6 +389,12 @@ impl Core {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.pool.is_draining()
+    }
+
+    /// Whether a successor serves in this pool's place.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        self.pool.is_replaced()
     }
 
     /// Whether a role rests: it has no work, and keeps no workers.

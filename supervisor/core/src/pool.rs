@@ -16,6 +16,7 @@ mod dispatch;
 mod driver;
 mod exits;
 mod feed;
+mod handover;
 mod incidents;
 mod job;
 mod jobs;
@@ -38,10 +39,11 @@ mod turns;
 mod upkeep;
 mod verdicts;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use gridpool_protocol::ids::{DeviceId, JobId, Role, WorkerId};
+use gridpool_protocol::handover::{JobName, JobNews};
+use gridpool_protocol::ids::{ClientId, DeviceId, JobId, Role, WorkerId};
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::Counters;
@@ -56,6 +58,7 @@ use budget::KillBudget;
 use death_report::DeathReport;
 use denylist::Denylist;
 use devices::Devices;
+use handover::Replaced;
 use jobs::Jobs;
 use meters::Faults;
 use process::Process;
@@ -77,6 +80,9 @@ pub(crate) struct Pool {
     slots: Slots,
     jobs: Jobs,
     verdicts: Verdicts,
+    /// Open connections.
+    clients: BTreeSet<ClientId>,
+    replaced: Replaced,
     denylist: Denylist,
     kills: KillBudget,
     accounts: Accounts,
@@ -109,6 +115,8 @@ impl Pool {
             roles,
             jobs: Jobs::default(),
             verdicts: Verdicts::new(config.verdicts_kept, config.verdict_bytes_max),
+            clients: BTreeSet::new(),
+            replaced: Replaced::No,
             denylist: Denylist::new(config.denylist_max),
             kills: KillBudget::default(),
             accounts: Accounts::default(),
@@ -232,7 +240,8 @@ impl Pool {
         let job = self.jobs.remove(id);
         assert!(job.has_ended(), "{id} gets its verdict and runs on");
         let (client, key) = (job.client, job.request.key);
-        let (principal, fingerprint) = (job.request.principal.clone(), job.request.fingerprint);
+        let (name, fingerprint) = (job.name(), job.request.fingerprint);
+        let is_kept = !job.orphaned && !job.is_given_back;
         // No client learns the verdict of an orphan: it counts as cancelled.
         let (verdict, reason) = match job.orphaned {
             true => (Verdict::Cancelled, "its client is gone".to_owned()),
@@ -242,10 +251,29 @@ impl Pool {
         self.accounts.finish(now, &job.request);
         let client = (!job.orphaned).then_some(client);
         let receipt = job.into_receipt(now, verdict, reason);
-        if client.is_some() {
-            self.verdicts.remember((principal, key), id, fingerprint, &receipt);
+        if is_kept {
+            self.verdicts.remember(name.clone(), id, fingerprint, &receipt);
+        }
+        // Before its client: that may be quick to submit the job elsewhere.
+        if self.has_successor() {
+            let entry = if is_kept { self.verdicts.entry(&name, id) } else { None };
+            self.actions.push_back(Action::Tell(entry.unwrap_or(JobNews::Ended(name))));
         }
         self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
+        if let Some(client) = client {
+            self.let_go(client);
+        }
+    }
+
+    /// Remembers a verdict of the pool whose place this one has taken.
+    pub(crate) fn remember(
+        &mut self,
+        name: JobName,
+        job: JobId,
+        fingerprint: u64,
+        receipt: Vec<u8>,
+    ) {
+        self.verdicts.remember_encoded(name, job, fingerprint, receipt);
     }
 
     /// Workers that start in this event, without an action yet.

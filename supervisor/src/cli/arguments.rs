@@ -174,6 +174,12 @@ pub(super) enum Command {
         #[command(flatten)]
         socket: SocketFlag,
     },
+    /// Replace a running pool by the binaries that are installed now. No job is lost, and the pool goes on if
+    /// the new binaries do not come up.
+    Upgrade {
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
     /// Finish all accepted jobs, then stop the pool.
     Drain {
         #[command(flatten)]

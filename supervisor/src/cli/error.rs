@@ -17,7 +17,7 @@ use crate::config::ConfigError;
 use crate::devices::DevicesError;
 use crate::gateway::GatewayError;
 use crate::logging::FilterError;
-use crate::shell::{HttpError, ListenError};
+use crate::shell::{HttpError, ListenError, TakeOverError};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +70,8 @@ pub(super) enum CommandError {
     #[error("{0}")]
     Program(gridpool_protocol::program::ProgramError),
     #[error(transparent)]
+    TakeOver(#[from] TakeOverError),
+    #[error(transparent)]
     Unfinished(#[from] work::Unfinished),
     #[error("{what}")]
     System {
@@ -120,6 +122,8 @@ impl CommandError {
             Self::Http(error) if error.is_taken() => exit::UNAVAILABLE,
             Self::Http(_) | Self::Listen(ListenError::Given(_)) => exit::CONFIG,
             Self::Listen(_) => exit::UNAVAILABLE,
+            Self::TakeOver(TakeOverError::Orphan) => exit::USAGE,
+            Self::TakeOver(_) => exit::UNAVAILABLE,
             Self::Input(error) => error.exit_code(),
             Self::File(error) => error.exit_code(),
             Self::Output(_) | Self::System { .. } => exit::INTERNAL,

@@ -27,6 +27,9 @@ pub(super) struct ServeFlags {
     chaos: ChaosFlag,
     #[command(flatten)]
     users: UsersFlags,
+    /// Take the place of the pool that has started this process.
+    #[arg(long = "successor", hide = true)]
+    pub(super) successor: bool,
 }
 
 /// Who may use a pool, and how much.

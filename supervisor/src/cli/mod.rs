@@ -34,6 +34,7 @@ mod reference;
 mod reload;
 pub mod results;
 mod scratch;
+mod serve;
 pub mod show;
 mod status;
 mod text;
@@ -62,7 +63,6 @@ use gridpool_protocol::log::LogFormat;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::Verdict;
-use nix::sys::signal::{SigSet, Signal};
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 
@@ -70,14 +70,13 @@ use crate::config::{Settings, quotas_of};
 use crate::devices;
 use crate::gateway;
 use crate::logging;
-use crate::shell::{self, Ended, Front, Given, ListenError, Notifier, Shell};
+use crate::shell::{self, Shell};
 use arguments::{Arguments, Command, ProgramFlags};
 use connect::{connect, connect_for_job, socket_path};
 use error::{CommandError, system};
-use flags::{ChaosFlag, PoolFlags, ServeFlags};
+use flags::{ChaosFlag, PoolFlags};
 use input::{Inputs, Stdin};
 use progress::Progress;
-use reload::Reloader;
 use results::Results;
 use show::Style;
 use variables::UnreadVariable;
@@ -193,7 +192,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             gateway::run(&gateway::Options { socket, supervisor_pid, sandbox })?;
             Ok(exit::OK)
         }
-        Command::Serve(flags) => serve(&flags),
+        Command::Serve(flags) => serve::serve(&flags),
         Command::Config(command) => config::run(&command, &unread()),
         Command::Completions { shell } => completions::print(shell),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, no_wait),
@@ -210,6 +209,10 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             print_result(connect(socket.socket)?.kill(worker, signal as i32))
         }
         Command::Release { what, socket } => print_result(connect(socket.socket)?.release(what)),
+        Command::Upgrade { socket } => {
+            let client = Client::builder().socket(socket_path(socket.socket)?);
+            print_result(client.reconnect_for(Duration::ZERO).connect()?.upgrade())
+        }
         Command::Drain { socket } => {
             let client = connect(socket.socket)?;
             client.drain()?;
@@ -240,44 +243,6 @@ fn run(work: &ProgramFlags, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, 
 fn submit(work: &ProgramFlags, socket: Option<PathBuf>, no_wait: bool) -> Result<u8, CommandError> {
     let (plan, inputs) = prepare(work, !no_wait)?;
     run_plan(&connect_for_job(socket, no_wait)?, work, &plan, &inputs)
-}
-
-fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
-    #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
-    // SAFETY: this is the main thread, and it has started no other.
-    let notifier = unsafe { Notifier::take_from_environment() };
-    #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
-    // SAFETY: as above; and nothing of this process uses a descriptor that it did not open.
-    let given = unsafe { Given::take_from_environment() }.map_err(ListenError::from)?;
-    // Before the first thread, so that all inherit the mask: the signals are for `obey_signals`.
-    let signals = SigSet::from_iter([Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]);
-    signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
-    let reloader = Reloader::new(flags)?;
-    let settings = reloader.running().clone();
-    let claim = Shell::claim(&settings.socket, given)?;
-    let front =
-        settings.http.as_ref().map(|at| Front::open(at, &settings.http_options)).transpose()?;
-    let shell = start_pool(&settings)?;
-    logging::limit_for_clients();
-    let held = shell.listen(claim)?;
-    if let Some(front) = front {
-        for why in settings.models.iter().filter_map(|model| gateway::why_taken(&model.name)) {
-            tracing::warn!("{why}");
-        }
-        shell.serve_http(front).map_err(system("the HTTP gateway"))?;
-    }
-    if let Some(notifier) = notifier {
-        shell.report_to(notifier, &settings.limits);
-    }
-    tracing::info!(socket = %settings.socket.display(), "serving");
-    obey_signals(&shell, signals, reloader).map_err(system("a thread for signals"))?;
-    let ended = shell.wait();
-    drop(held);
-    match ended {
-        Ended::Left => Ok(exit::OK),
-        Ended::Misconfigured(faults) => Err(CommandError::Misconfigured(faults)),
-        Ended::Displaced(why) => Err(CommandError::Displaced(why)),
-    }
 }
 
 /// Prints this build, and the build and kernels of the worker's binary, if it can be found.
@@ -403,25 +368,6 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     shell.allow_chaos(settings.allow_chaos);
     shell.set_quotas(quotas_of(&settings.quotas));
     Ok(shell)
-}
-
-/// The first signal drains the pool, the second stops it at once. SIGHUP reads the settings again.
-fn obey_signals(shell: &Shell, signals: SigSet, mut reloader: Reloader) -> io::Result<()> {
-    let shell = shell.clone();
-    thread::Builder::new().name("signals".into()).spawn(move || {
-        loop {
-            match signals.wait() {
-                // Also when its terminal is gone, which ends no pool.
-                Ok(Signal::SIGHUP) => reloader.reload(&shell),
-                Ok(signal) => {
-                    tracing::info!(%signal, "draining; another signal, a second or more from now, stops at once");
-                    shell.drain();
-                }
-                Err(errno) => tracing::error!(%errno, "waiting for signals"),
-            }
-        }
-    })?;
-    Ok(())
 }
 
 /// Prints a JSON document on one line.

@@ -69,7 +69,7 @@ impl HttpOptions {
 impl HttpAddress {
     /// Parses `127.0.0.1:8000`, `[::1]:8000`, `localhost:8000` or `unix:/path`. It resolves no other names,
     /// which may hang.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix(UNIX) {
             check_socket(Path::new(path))?;
             return Ok(Self::Unix(PathBuf::from(path)));

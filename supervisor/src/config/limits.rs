@@ -87,6 +87,7 @@ limits! {
     Time cancel_grace 0..=HOUR_MS;
     Time kill_timeout 10..=HOUR_MS;
     Time drain_timeout 0..=DAY_MS;
+    Time upgrade_timeout 1..=HOUR_MS;
     Bytes shard_cost_min 1..=1 << 40;
     Count shards_per_device 1..=64;
     Bytes feed_cost_max 0..=1 << 40;

@@ -32,6 +32,8 @@ pub struct DoorPlan {
     pub pem: Option<(String, String)>,
     /// Whether every user whom the mode of the Unix socket lets in may use it.
     pub any_user: bool,
+    /// Whether another gateway takes the place of this one.
+    pub is_leaving: bool,
 }
 
 /// What of a plan is wrong.
@@ -48,11 +50,12 @@ pub enum DoorError {
 // Tokens and keys must not get into a log.
 impl std::fmt::Debug for DoorPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { hosts, origins, tokens, pem, any_user } = self;
+        let Self { hosts, origins, tokens, pem, any_user, is_leaving } = self;
         let (tokens, tls) = (tokens.is_some(), pem.is_some());
         write!(
             f,
-            "DoorPlan {{ {hosts:?}, {origins:?}, tokens: {tokens}, tls: {tls}, any_user: {any_user} }}"
+            "DoorPlan {{ {hosts:?}, {origins:?}, tokens: {tokens}, tls: {tls}, any_user: {any_user}, \
+             is_leaving: {is_leaving} }}"
         )
     }
 }
@@ -65,6 +68,7 @@ pub(super) struct Door {
     pub(super) tokens: Option<Tokens>,
     pub(super) tls: Option<Acceptor>,
     pub(super) any_user: bool,
+    pub(super) is_leaving: bool,
 }
 
 impl DoorPlan {
@@ -87,6 +91,7 @@ impl Door {
             tokens: tokens.map_err(DoorError::Tokens)?,
             tls: tls.map_err(DoorError::Tls)?,
             any_user: plan.any_user,
+            is_leaving: plan.is_leaving,
         })
     }
 }
@@ -129,7 +134,9 @@ impl Doorway {
         unread.extend_from_slice(bytes);
         while let Some(door) = next(&mut unread)? {
             *self.current.lock() = Arc::new(door);
-            tracing::info!("tokens, certificates and names are as their files say now");
+            if !self.current().is_leaving {
+                tracing::info!("tokens, certificates and names are as their files say now");
+            }
         }
         Ok(())
     }

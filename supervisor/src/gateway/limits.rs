@@ -103,6 +103,10 @@ pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// the core's `HelperLimits::stop`, after which the core has the gateway killed.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long a gateway whose place another takes waits for the next request on each open connection, which it answers
+/// before it closes the connection.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
+
 /// The limits that clients meet, for the book: what, all together, one client.
 #[cfg(test)]
 pub(crate) fn listed() -> Vec<[String; 3]> {

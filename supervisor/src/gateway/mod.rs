@@ -70,7 +70,9 @@ use body::{BodyBudget, HeldBytes};
 use door::Doorway;
 use failure::Failure;
 use job::PoolJob;
-use limits::{BEAT_EVERY, LOG_BYTES_PER_MINUTE, PROBES_MAX, REQUESTS_EACH_MAX, REQUESTS_MAX};
+use limits::{
+    BEAT_EVERY, LOG_BYTES_PER_MINUTE, PROBES_MAX, REQUESTS_EACH_MAX, REQUESTS_MAX, STOP_TIMEOUT,
+};
 use metrics::Requests;
 use models::{GridModel, Model};
 use observer::Observer;
@@ -314,7 +316,12 @@ async fn live(
         drop(task.await);
     }
     if let Some(graceful) = Arc::into_inner(graceful) {
-        serve::finish(graceful).await;
+        if gateway.door.current().is_leaving {
+            // The supervisor kills this process when its own time is up.
+            serve::finish_all(graceful, &gateway).await;
+        } else {
+            serve::finish(graceful, STOP_TIMEOUT).await;
+        }
     }
     ended
 }
@@ -337,7 +344,10 @@ async fn stay(gateway: &Server, link: &tokio::net::UnixStream) -> Result<(), Gat
             match link.try_read(&mut bytes) {
                 Ok(0) => return Ok(()),
                 Ok(count) => {
-                    gateway.door.take_in(&bytes[..count]).map_err(system("whom to admit"))?
+                    gateway.door.take_in(&bytes[..count]).map_err(system("whom to admit"))?;
+                    if gateway.door.current().is_leaving {
+                        return Ok(());
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return Ok(()),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use gridpool_client::Principal;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::access::Peer;
@@ -25,6 +26,8 @@ use crate::refusals::Refusals;
 pub(super) struct Seats {
     refusals: Arc<Refusals<Reason>>,
     table: Mutex<Table>,
+    /// Notified when the last seat is given back.
+    emptied: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -79,7 +82,7 @@ pub(super) struct Seat {
 
 impl Seats {
     pub(super) fn new(refusals: Arc<Refusals<Reason>>) -> Arc<Self> {
-        Arc::new(Self { refusals, table: Mutex::default() })
+        Arc::new(Self { refusals, table: Mutex::default(), emptied: Notify::new() })
     }
 
     /// Seats a new connection; `None` if it cannot even be told why it is not served.
@@ -159,6 +162,14 @@ impl Seats {
         }
     }
 
+    /// Waits until no connection is open, and no more come.
+    pub(super) async fn empty(&self) {
+        let emptied = self.emptied.notified();
+        if !self.table.lock().taken.is_empty() {
+            emptied.await;
+        }
+    }
+
     /// How many connections are open: ordinary and reserved ones.
     pub(super) fn counts(&self) -> [usize; 2] {
         let table = self.table.lock();
@@ -232,6 +243,10 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.seats.table.lock().taken.remove(&self.number);
+        let mut table = self.seats.table.lock();
+        table.taken.remove(&self.number);
+        if table.taken.is_empty() {
+            self.seats.emptied.notify_waiters();
+        }
     }
 }

@@ -3,11 +3,14 @@
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -24,8 +27,8 @@ use tokio::time::{sleep, timeout};
 use super::Server;
 use super::access::Peer;
 use super::limits::{
-    ACCEPT_PAUSE, HEAD_BYTES_MAX, HEAD_TIMEOUT, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
-    STOP_TIMEOUT, WRITE_TIMEOUT_MS,
+    ACCEPT_PAUSE, HEAD_BYTES_MAX, HEAD_TIMEOUT, LINGER, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
+    WRITE_TIMEOUT_MS,
 };
 use super::pace::Paced;
 use super::reason::Reason;
@@ -130,7 +133,8 @@ impl Entrance {
         let task = match unwanted {
             None => {
                 let router = TowerToHyperService::new(self.router.clone());
-                let visit = Visit { seat: Arc::clone(&seat), router };
+                let visit =
+                    Visit { seat: Arc::clone(&seat), router, gateway: Arc::clone(&self.gateway) };
                 let watcher = self.graceful.watcher();
                 tokio::spawn(greet(stream, Arc::clone(&self.gateway), visit, watcher))
             }
@@ -195,16 +199,25 @@ async fn serve(stream: impl Stream, visit: Visit, watcher: Watcher) {
 struct Visit {
     seat: Arc<Seat>,
     router: TowerToHyperService<Router>,
+    gateway: Arc<Server>,
 }
 
 impl Service<Request<Incoming>> for Visit {
     type Response = Response;
     type Error = Infallible;
-    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(Arc::clone(&self.seat));
-        self.router.call(request)
+        let (answer, gateway) = (self.router.call(request), Arc::clone(&self.gateway));
+        Box::pin(async move {
+            let mut answer = answer.await?;
+            if gateway.door.current().is_leaving {
+                // The next request finds the gateway that takes the place of this one.
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(answer)
+        })
     }
 }
 
@@ -230,9 +243,16 @@ async fn turn_away(mut stream: impl Stream, why: String, seat: Arc<Seat>) {
     drop(seat);
 }
 
-/// Answers the requests in progress and closes every connection.
-pub(super) async fn finish(graceful: GracefulShutdown) {
-    if timeout(STOP_TIMEOUT, graceful.shutdown()).await.is_err() {
+/// Answers the requests in progress, and one more on each connection if it comes soon, and closes every connection.
+pub(super) async fn finish_all(graceful: GracefulShutdown, gateway: &Server) {
+    // It is out of time, or every client has had its answer.
+    drop(timeout(LINGER, gateway.seats.empty()).await);
+    graceful.shutdown().await;
+}
+
+/// Answers the requests in progress and closes every connection, at the latest after `limit`.
+pub(super) async fn finish(graceful: GracefulShutdown, limit: Duration) {
+    if timeout(limit, graceful.shutdown()).await.is_err() {
         tracing::warn!("abandoning requests in progress");
     }
 }

@@ -33,7 +33,7 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Memory of all arenas, against its limit.
 #[derive(Debug)]
 pub(super) struct Budget {
-    limit: u64,
+    limit: AtomicU64,
     taken: Arc<Taken>,
     reclaimer: Sender<Request>,
 }
@@ -93,7 +93,18 @@ impl Budget {
         let counts = Arc::clone(&taken);
         let reclaim = move || reclaim_all(&requests, &counts);
         thread::Builder::new().name("arenas".into()).spawn(reclaim)?;
-        Ok(Self { limit, taken, reclaimer })
+        Ok(Self { limit: limit.into(), taken, reclaimer })
+    }
+
+    /// Bytes that all arenas together may take.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Has the limit be at least that of the pool whose place this one takes. That one's arenas made memory look
+    /// scarce when this one started.
+    pub(super) fn inherit(&self, limit: u64) {
+        self.limit.fetch_max(limit, Ordering::Relaxed);
     }
 
     /// Bytes now, and the most they ever were.
@@ -116,7 +127,7 @@ impl Budget {
     ) -> Result<ClientArena, Refusal> {
         let invalid = |error: ArenaError| Refusal::Invalid(error.to_string());
         let bytes = Arena::rounded(bytes).map_err(invalid)?;
-        let client_limit = self.limit / CLIENT_SHARE;
+        let client_limit = self.limit() / CLIENT_SHARE;
         if bytes > client_limit {
             return Err(Refusal::Invalid(format!(
                 "an arena of {bytes} bytes; one client may have {client_limit} here \
@@ -156,11 +167,11 @@ impl Budget {
         if !self.reclaimer.is_empty() {
             self.await_reclaimer(Request::Pass);
         }
-        if self.taken.try_charge(bytes, self.limit) {
+        if self.taken.try_charge(bytes, self.limit()) {
             return Ok(());
         }
         self.await_reclaimer(Request::Look);
-        match self.taken.try_charge(bytes, self.limit) {
+        match self.taken.try_charge(bytes, self.limit()) {
             true => Ok(()),
             false => Err(Refusal::Busy(Limit::Arenas)),
         }

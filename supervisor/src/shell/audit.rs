@@ -58,6 +58,7 @@ impl Order {
             | ClientMessage::Status { .. }
             | ClientMessage::Submit(_) => return None,
             ClientMessage::Drain { request } => (request, "drain", String::new()),
+            ClientMessage::Upgrade { request } => (request, "upgrade", String::new()),
             ClientMessage::Kill { request, worker, signal } => {
                 (request, "kill", format!("{worker} with signal {signal}"))
             }

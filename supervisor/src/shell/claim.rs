@@ -2,120 +2,26 @@
 //! socket that a killed supervisor left is replaced. What is removed in the end is what was made, whoever has
 //! taken the name since.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use gridpool_ipc::socket;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::OFlag;
 use nix::unistd::{AccessFlags, Group, access, chown, geteuid};
 
 use super::given::{Given, GivenError};
 
-/// Why the pool has no socket.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// Another supervisor serves it.
-    #[error(
-        "another supervisor is running at {}: use it, stop it with `gridpool drain`, or name \
-         another socket with --socket", .0.display()
-    )]
-    Taken(PathBuf),
-    /// Other users may write to the directory.
-    #[error(
-        "{path} is not a directory that only you may write to: mend it with `chmod 700 {path}`, or \
-         name another socket with --socket", path = .0.display()
-    )]
-    Directory(PathBuf),
-    /// The directory belongs to someone else.
-    #[error(
-        "{0} belongs to the user {owner} and not to you ({me}), who could put another socket in place \
-         of yours: name a socket in a directory of your own with --socket, or have root type `chown \
-         {me} {0}`", path.display()
-    )]
-    Foreign {
-        /// The directory.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-        /// The user of this process.
-        me: u32,
-    },
-    /// The path of the directory is a link, which another user may have made.
-    #[error(
-        "{} is a symbolic link, which another user may have made: name the folder that it points to with \
-         --socket", .0.display()
-    )]
-    Link(PathBuf),
-    /// The path of the directory is not a directory.
-    #[error("{} is not a directory: name a socket in one with --socket", .0.display())]
-    NotDirectory(PathBuf),
-    /// The directory does not exist, and the caller named it.
-    #[error(
-        "there is no folder {path}: make it with `mkdir -p -m 700 {path}`, or name a socket elsewhere \
-         with --socket", path = .0.display()
-    )]
-    Missing(PathBuf),
-    /// The user's own directory is missing and cannot be made.
-    #[error(
-        "the directory {0} cannot be made: make it with `mkdir -p {0}` as a user who may, or name a \
-         socket elsewhere with --socket", path.display()
-    )]
-    Unmade {
-        /// The directory.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The path of the socket is a directory.
-    #[error(
-        "{path} is a folder: name a file in it, such as --socket {file}", path = .0.display(),
-        file = .0.join("pool.sock").display()
-    )]
-    Folder(PathBuf),
-    /// The path is longer than a socket's may be.
-    #[error("{} is too long for a socket path (at most 107 bytes): name a shorter one with --socket", .0.display())]
-    TooLong(PathBuf),
-    /// The socket that the service manager gives cannot be served.
-    #[error(transparent)]
-    Given(#[from] GivenError),
-    /// Another program serves the socket, or it belongs to another user.
-    #[error("{} is the socket of another program: name another path with --socket", .0.display())]
-    Served(PathBuf),
-    /// The path of the socket is another kind of file.
-    #[error("{} exists and is not a socket: name another path with --socket, or move it away", .0.display())]
-    NotSocket(PathBuf),
-    /// The lock file is not an empty file of this user.
-    #[error(
-        "{lock} is no lock of yours, and the pool needs that name for its lock: move the file away, or name \
-         another socket with --socket", lock = .0.display()
-    )]
-    NotLock(PathBuf),
-    /// The system refused.
-    #[error("{}: {what}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What was tried.
-        what: &'static str,
-        /// The error.
-        #[source]
-        source: io::Error,
-    },
-}
+mod error;
+#[cfg(test)]
+mod tests;
 
-/// The error for a call of the system that failed.
-pub(super) fn failed<E: Into<io::Error>>(
-    path: &Path,
-    what: &'static str,
-) -> impl FnOnce(E) -> ListenError {
-    move |source| ListenError::Io { path: path.to_owned(), what, source: source.into() }
-}
+pub use error::ListenError;
+pub(super) use error::failed;
 
 /// The folder of a socket, held open: its name may come to mean another folder.
 #[derive(Debug)]
@@ -129,12 +35,28 @@ struct Folder {
 struct OwnFile {
     name: PathBuf,
     id: FileId,
-    /// It is not removed: the service manager has made it.
+    /// It is not removed: the service manager has made it, or a successor has taken it over.
     is_kept: bool,
 }
 
+/// The open lock file. It is locked until this is dropped; if a successor has it too, until that ends.
+#[derive(Debug)]
+struct Lock {
+    file: File,
+    is_left: bool,
+}
+
 /// Tells a file from another that has its name.
-type FileId = (u64, u64);
+pub(super) type FileId = (u64, u64);
+
+/// What a process needs to take over a socket's name.
+#[derive(Debug)]
+pub(super) struct Inherited {
+    pub(super) id: FileId,
+    pub(super) is_kept: bool,
+    /// The open lock file.
+    pub(super) lock: OwnedFd,
+}
 
 /// A socket that this pool owns.
 #[derive(Debug)]
@@ -151,7 +73,7 @@ pub(super) struct SocketName {
     socket: OwnFile,
     // In this order: a process that waits for the lock finds no socket.
     lock: OwnFile,
-    _locked: Flock<File>,
+    locked: Lock,
     // Last: the names above are in it.
     folder: Folder,
 }
@@ -211,6 +133,17 @@ impl Drop for OwnFile {
     }
 }
 
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Not only closed: a child that is being started may have it open for a moment.
+        if !self.is_left
+            && let Err(error) = self.file.unlock()
+        {
+            tracing::debug!(%error, "the lock stays until this process ends");
+        }
+    }
+}
+
 fn id(meta: &Metadata) -> FileId {
     (meta.dev(), meta.ino())
 }
@@ -223,6 +156,35 @@ impl SocketName {
         fs::symlink_metadata(&self.folder.path).is_ok_and(is_same)
             && self.socket.is_there()
             && self.lock.is_there()
+    }
+
+    /// What a successor needs to take the name over. Until it has, or until [`SocketName::leave`], both hold it.
+    pub(super) fn pass(&self) -> io::Result<Inherited> {
+        let Self { socket: OwnFile { id, is_kept, .. }, locked, .. } = self;
+        Ok(Inherited { id: *id, is_kept: *is_kept, lock: locked.file.try_clone()?.into() })
+    }
+
+    /// Leaves the name to the process that has taken it over.
+    pub(super) fn leave(mut self) {
+        (self.socket.is_kept, self.lock.is_kept, self.locked.is_left) = (true, true, true);
+    }
+
+    /// Takes a name over.
+    pub(super) fn inherit(path: &Path, inherited: Inherited) -> Result<Self, ListenError> {
+        let Inherited { id: socket, is_kept, lock } = inherited;
+        let folder = Folder::open(folder_of(path))?;
+        let (name, lock_name) = names_of(path);
+        let (name, lock_name) = (folder.entry(name), folder.entry(&lock_name));
+        let locked = Lock { file: File::from(lock), is_left: false };
+        let meta =
+            locked.file.metadata().map_err(failed(path, "the lock file cannot be looked at"))?;
+        Ok(Self {
+            path: path.to_owned(),
+            socket: OwnFile { name, id: socket, is_kept },
+            lock: OwnFile { name: lock_name, id: id(&meta), is_kept: false },
+            locked,
+            folder,
+        })
     }
 
     /// Lets the members of a group connect, besides our user and root.
@@ -300,7 +262,7 @@ fn open_lock(name: &Path, create: bool) -> io::Result<File> {
 }
 
 /// Makes sure that no other pool serves `socket` as long as the lock is held.
-fn lock(folder: &Folder, socket: &Path) -> Result<(Flock<File>, OwnFile), ListenError> {
+fn lock(folder: &Folder, socket: &Path) -> Result<(Lock, OwnFile), ListenError> {
     let (_, name) = names_of(socket);
     let (shown, name) = (folder.path.join(&name), folder.entry(&name));
     loop {
@@ -313,12 +275,9 @@ fn lock(folder: &Folder, socket: &Path) -> Result<(Flock<File>, OwnFile), Listen
                 Some(_) | None => failed(&shown, "the lock file cannot be opened")(source),
             }
         })?;
-        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-            if errno == Errno::EWOULDBLOCK {
-                ListenError::Taken(socket.to_owned())
-            } else {
-                failed(&shown, "the lock file cannot be locked")(errno)
-            }
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => ListenError::Taken(socket.to_owned()),
+            TryLockError::Error(error) => failed(&shown, "the lock file cannot be locked")(error),
         })?;
         let meta = file.metadata().map_err(failed(&shown, "the lock file cannot be looked at"))?;
         // A lock file is empty. With `--socket Cargo` this is a user's Cargo.lock: it must stay.
@@ -327,7 +286,7 @@ fn lock(folder: &Folder, socket: &Path) -> Result<(Flock<File>, OwnFile), Listen
         }
         let own = OwnFile { name: name.clone(), id: id(&meta), is_kept: false };
         if own.is_there() {
-            return Ok((file, own));
+            return Ok((Lock { file, is_left: false }, own));
         }
         // The previous supervisor removed this file after we opened it and before we locked it.
     }
@@ -357,7 +316,7 @@ pub(super) fn look(path: &Path) -> Result<(), ListenError> {
     }
     let folder = Folder::open(directory)?;
     if let Ok(file) = open_lock(&folder.entry(&names_of(path).1), false)
-        && let Err((_, Errno::EWOULDBLOCK)) = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        && let Err(TryLockError::WouldBlock) = file.try_lock()
     {
         return Err(ListenError::Taken(path.to_owned()));
     }
@@ -414,7 +373,7 @@ fn claim_with(
     let (listener, socket) = open(path, folder.entry(names_of(path).0))?;
     // Another process may accept from it too, and be quicker.
     listener.set_nonblocking(true).map_err(failed(path, "the socket cannot be opened"))?;
-    let name = SocketName { path: path.to_owned(), socket, lock, _locked: locked, folder };
+    let name = SocketName { path: path.to_owned(), socket, lock, locked, folder };
     Ok(Claim { listener, name })
 }
 
@@ -439,6 +398,3 @@ fn open(path: &Path, name: PathBuf) -> Result<(UnixListener, OwnFile), ListenErr
     let socket = OwnFile::new(name).map_err(failed(path, "the socket cannot be looked at"))?;
     Ok((listener, socket))
 }
-
-#[cfg(test)]
-mod tests;

@@ -105,6 +105,9 @@ impl Connection {
         {
             let mut core = self.shared.lock();
             core.clients.insert(client, self.outbox.clone());
+            if self.peer == Peer::Gateway {
+                core.of_gateway.insert(client);
+            }
             let now = self.shared.timestamp();
             core.handle(&self.shared, now, Event::Client(client, ClientEvent::Connected));
         }
@@ -112,6 +115,7 @@ impl Connection {
         {
             let mut core = self.shared.lock();
             core.clients.remove(&client);
+            core.of_gateway.remove(&client);
             let now = self.shared.timestamp();
             core.handle(&self.shared, now, Event::Client(client, ClientEvent::Gone));
         }
@@ -211,7 +215,8 @@ impl Connection {
             order @ (ClientMessage::Drain { .. }
             | ClientMessage::Kill { .. }
             | ClientMessage::Model { .. }
-            | ClientMessage::Release { .. }) => self.on_order(order),
+            | ClientMessage::Release { .. }
+            | ClientMessage::Upgrade { .. }) => self.on_order(order),
         }
     }
 
@@ -247,6 +252,14 @@ impl Connection {
                 order.ended(Ok("draining"));
                 self.reply(request, Ok("draining".to_owned()));
                 return self.shared.post(Event::DrainRequested);
+            }
+            ClientMessage::Upgrade { .. } => {
+                let outbox = self.outbox.clone();
+                return self.shared.upgrade(move |result| {
+                    let result = result.map_err(|error| Refusal::Unable(Chain(&error).to_string()));
+                    order.ended(result.as_deref());
+                    outbox.tell(&answer(request, result));
+                });
             }
             ClientMessage::Model { command, .. } => {
                 ClientEvent::ModelsChangeRequested { request: number, command }
@@ -348,10 +361,7 @@ impl Connection {
     }
 
     fn reply(&self, request: u64, result: Result<String, Refusal>) {
-        self.outbox.tell(&match result {
-            Ok(what) => ServerMessage::Granted { request, what },
-            Err(refusal) => ServerMessage::Denied { request, refusal },
-        });
+        self.outbox.tell(&answer(request, result));
     }
 
     fn say(&self, request: u64, reply: Reply) {
@@ -361,5 +371,13 @@ impl Connection {
     fn say_closing(&self, reason: String) {
         self.outbox.tell(&ServerMessage::Closing { reason });
         self.outbox.close();
+    }
+}
+
+/// The answer to an order.
+fn answer(request: u64, result: Result<String, Refusal>) -> ServerMessage {
+    match result {
+        Ok(what) => ServerMessage::Granted { request, what },
+        Err(refusal) => ServerMessage::Denied { request, refusal },
     }
 }

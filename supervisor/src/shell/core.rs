@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{
     Assignment, Dispatch, Inline, ServerMessage, Submission, ToWorker,
@@ -24,6 +25,12 @@ use gridpool_core::event::{self, Event, Timestamp};
 pub(super) struct Core {
     pub(super) pool: gridpool_core::Core,
     pub(super) clients: BTreeMap<ClientId, Outbox>,
+    /// Those of the gateway.
+    pub(super) of_gateway: BTreeSet<ClientId>,
+    /// The pool whose place this one has taken still finishes jobs.
+    pub(super) has_predecessor: bool,
+    /// The link to the pool that takes this one's place.
+    pub(super) successor: Option<Outbox>,
     pub(super) payloads: BTreeMap<JobId, Arc<HeldJob>>,
     /// The inline result of the answer that the core handles now. It goes out with the verdict.
     pub(super) output: Option<Inline>,
@@ -71,6 +78,9 @@ impl Core {
         Self {
             pool,
             clients: BTreeMap::new(),
+            of_gateway: BTreeSet::new(),
+            has_predecessor: false,
+            successor: None,
             payloads: BTreeMap::new(),
             output: None,
             arenas: BTreeMap::new(),
@@ -140,6 +150,12 @@ impl Core {
                 self.left = true;
                 shared.ended.notify_all();
             }
+            Action::LetGo { client } => {
+                if let Some(outbox) = self.clients.get(&client) {
+                    outbox.tell(&ServerMessage::Drained { verdicts: Vec::new() });
+                    outbox.finish();
+                }
+            }
             Action::Misconfigured { faults } => {
                 self.misconfigured = Some(faults);
                 shared.ended.notify_all();
@@ -174,6 +190,11 @@ impl Core {
                 self.with_link(worker, |link| link.send(&ToWorker::Stop));
             }
             Action::Stop { worker } => drop(self.doomed.insert(worker)),
+            Action::Tell(news) => {
+                if let Some(successor) = &self.successor {
+                    successor.tell(&FromPredecessor::Job(news));
+                }
+            }
             Action::Withdraw { worker, attempt } => {
                 self.with_link(worker, |link| link.cancel(attempt));
             }

@@ -22,6 +22,7 @@ use gridpool_core::action::HelperAction;
 use gridpool_core::event::Helper;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
+use gridpool_protocol::handover::Passed;
 use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::status::HttpStatus;
 
@@ -111,6 +112,8 @@ impl HttpError {
 #[derive(Debug)]
 pub struct Front {
     listener: OwnedFd,
+    /// As the settings name it.
+    asked: HttpAddress,
     address: HttpAddress,
     /// The Unix socket's name, which is removed with this.
     name: Option<SocketName>,
@@ -145,7 +148,28 @@ impl Front {
                 (OwnedFd::from(claim.listener), address.clone(), Some(claim.name))
             }
         };
-        Ok(Self { listener, address: bound, name, options: options.clone(), plan, stamps })
+        let (asked, options) = (address.clone(), options.clone());
+        Ok(Self { listener, asked, address: bound, name, options, plan, stamps })
+    }
+
+    /// Whether [`open`](Self::open) would succeed if the address were free.
+    ///
+    /// # Errors
+    /// [`HttpError`].
+    pub fn check(address: &HttpAddress, options: &HttpOptions) -> Result<(), HttpError> {
+        check_open(address, options).and_then(|()| read(options).map(drop))
+    }
+
+    /// The socket of another pool, whose place this one takes.
+    pub(super) fn inherit(
+        asked: &HttpAddress,
+        options: &HttpOptions,
+        (listener, address): (OwnedFd, HttpAddress),
+        name: Option<SocketName>,
+    ) -> Result<Self, HttpError> {
+        let (asked, options) = (asked.clone(), options.clone());
+        let (stamps, plan) = (files::stamps(&options), read(&options)?);
+        Ok(Self { listener, asked, address, name, options, plan, stamps })
     }
 }
 
@@ -217,11 +241,15 @@ impl Admission {
 /// The gateway of a pool.
 #[derive(Debug)]
 pub(super) struct Gateway {
+    /// As the settings name it.
+    asked: HttpAddress,
     address: HttpAddress,
+    /// For a successor.
+    listener: OwnedFd,
     /// Not locked under the core's lock: whoever holds it may wait for the gateway.
     admission: Arc<Mutex<Admission>>,
     has_tls: AtomicBool,
-    _name: Option<SocketName>,
+    name: Mutex<Option<SocketName>>,
     processes: Arc<Processes>,
 }
 
@@ -233,11 +261,11 @@ impl Gateway {
         confinement: Confinement,
         post: Post,
     ) -> io::Result<Self> {
-        let Front { listener, address, name, options, plan, stamps } = front;
+        let Front { listener, asked, address, name, options, plan, stamps } = front;
         let (has_tokens, has_tls) = (plan.tokens.is_some(), plan.pem.is_some());
         let admission = Arc::new(Mutex::new(Admission { options, plan, stamps, link: None }));
         let serving = Serving {
-            listener,
+            listener: listener.try_clone()?,
             program: Pinned::own(),
             socket: socket.to_owned(),
             confinement,
@@ -258,7 +286,39 @@ impl Gateway {
         }
         tracing::info!(%address, tokens = has_tokens, tls = has_tls, "HTTP");
         let processes = Processes::serve(Helper::Gateway, serving, post)?;
-        Ok(Self { address, admission, has_tls: has_tls.into(), _name: name, processes })
+        let (has_tls, name) = (has_tls.into(), Mutex::new(name));
+        Ok(Self { asked, address, listener, admission, has_tls, name, processes })
+    }
+
+    /// The address as the settings name it.
+    pub(super) fn asked(&self) -> String {
+        self.asked.to_string()
+    }
+
+    /// What a successor needs to serve the socket, each with its descriptor.
+    pub(super) fn pass(&self) -> io::Result<Vec<(Passed, OwnedFd)>> {
+        let address = self.address.to_string();
+        let name = self.name.lock().as_ref().map(SocketName::pass).transpose()?;
+        let id = name.as_ref().map(|name| name.id);
+        let socket = (Passed::Http { address, id }, self.listener.try_clone()?);
+        let lock = name.map(|name| (Passed::HttpLock, name.lock));
+        Ok([socket].into_iter().chain(lock).collect())
+    }
+
+    /// Removes the Unix socket, unless a successor has it.
+    pub(super) fn close(&self) {
+        self.name.lock().take();
+    }
+
+    /// Leaves the socket to the successor. The process answers the requests that it has, and those that come on
+    /// open connections, and closes each connection with its next answer.
+    pub(super) fn leave(&self) {
+        self.name.lock().take().into_iter().for_each(SocketName::leave);
+        let mut admission = self.admission.lock();
+        admission.plan.is_leaving = true;
+        if let Err(error) = admission.tell() {
+            tracing::warn!(%error, "the gateway cannot be told of the successor");
+        }
     }
 
     /// Reads the files of tokens and certificates again, perhaps others than before. Returns whether anything

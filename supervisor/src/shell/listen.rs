@@ -1,8 +1,9 @@
 //! Accepts connections at the pool's socket, and serves a new one if its name is lost.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -11,16 +12,19 @@ use gridpool_ipc::account::Account;
 use gridpool_ipc::frame;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::codec;
+use gridpool_protocol::handover::Passed;
 use gridpool_protocol::message::ServerMessage;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
-use super::Shared;
-use super::claim::{self, Claim, ListenError, SocketName, failed};
+use super::claim::{self, Claim, Inherited, ListenError, SocketName, failed};
 use super::clients;
+use super::given::Given;
 use super::process::lock_folders;
 use super::refused::Refused;
+use super::{Shared, Shell};
 
 /// How long to wait before accepting again when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -28,38 +32,107 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often the socket's name is looked at, besides when it is changed: a folder above it may be moved.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Holds the socket's name; gives it back when dropped.
+/// Holds the socket's name; gives it back when dropped, unless a successor has it.
 #[derive(Debug)]
-pub struct SocketLock(Arc<Mutex<Option<SocketName>>>);
+pub struct SocketLock(Arc<Door>);
 
 impl Drop for SocketLock {
     fn drop(&mut self) {
-        self.0.lock().take();
+        self.0.name.lock().take();
     }
+}
+
+/// The listening socket.
+#[derive(Debug)]
+pub(super) struct Door {
+    /// Its name, until the pool ends or a successor has it.
+    name: Mutex<Option<SocketName>>,
+    listener: Mutex<Arc<UnixListener>>,
+    /// Readable once a successor accepts the connections.
+    is_left: EventFd,
 }
 
 /// Starts the thread that accepts connections.
 pub(super) fn start(shared: &Arc<Shared>, claim: Claim) -> Result<SocketLock, ListenError> {
     let Claim { listener, name } = claim;
     let path = name.path.clone();
-    let held = Arc::new(Mutex::new(Some(name)));
-    let (shared, for_thread) = (Arc::clone(shared), Arc::clone(&held));
-    let serve = move || Door { listener, held: for_thread, shared }.serve();
-    let thread = thread::Builder::new().name("accept".into()).spawn(serve);
+    let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
+    let is_left = event.map_err(failed(&path, "no descriptor to stop the accepting"))?;
+    let (name, listener) = (Mutex::new(Some(name)), Mutex::new(Arc::new(listener)));
+    let door = Arc::new(Door { name, listener, is_left });
+    let keeper = Keeper { door: Arc::clone(&door), shared: Arc::clone(shared) };
+    let thread = thread::Builder::new().name("accept".into()).spawn(move || keeper.serve());
     thread.map_err(failed(&path, "no thread to accept connections"))?;
-    Ok(SocketLock(held))
-}
-
-/// The listening socket.
-struct Door {
-    listener: UnixListener,
-    /// Its name, until the pool ends.
-    held: Arc<Mutex<Option<SocketName>>>,
-    shared: Arc<Shared>,
+    shared.door.get_or_init(|| Arc::clone(&door));
+    Ok(SocketLock(door))
 }
 
 impl Door {
-    fn serve(mut self) {
+    /// What a successor needs to serve the socket, each with its descriptor.
+    pub(super) fn pass(&self) -> io::Result<[(Passed, OwnedFd); 2]> {
+        let name = self.name.lock();
+        let name = name.as_ref().ok_or_else(|| io::Error::other("its name is lost"))?;
+        let Inherited { id, is_kept, lock } = name.pass()?;
+        let listener = self.listener.lock().try_clone()?;
+        Ok([(Passed::Socket { id, is_kept }, listener.into()), (Passed::Lock, lock)])
+    }
+
+    /// Leaves the socket to the successor: nothing more is accepted here.
+    pub(super) fn leave(&self) {
+        self.name.lock().take().into_iter().for_each(SocketName::leave);
+        if let Err(errno) = self.is_left.write(1) {
+            tracing::error!(%errno, "the accepting goes on beside the successor's");
+        }
+    }
+}
+
+impl Shell {
+    /// Opens the socket of a pool before the pool starts, or takes the one that the service manager gives. A pool
+    /// whose socket is taken then never starts a worker.
+    ///
+    /// # Errors
+    /// [`ListenError`] if the socket is taken or cannot be made.
+    pub fn claim(socket: &Path, given: Option<Given>) -> Result<Claim, ListenError> {
+        match given {
+            Some(given) => claim::claim_given(socket, given),
+            None => claim::claim(socket),
+        }
+    }
+
+    /// Whether [`claim`](Self::claim) would succeed. Makes and removes no file.
+    ///
+    /// # Errors
+    /// [`ListenError`] as for that.
+    pub fn could_claim(socket: &Path) -> Result<(), ListenError> {
+        claim::look(socket)
+    }
+
+    /// Accepts connections from the pool's socket from now on.
+    ///
+    /// # Errors
+    /// [`ListenError`] if there is no thread for that.
+    pub fn listen(&self, claim: Claim) -> Result<SocketLock, ListenError> {
+        start(&self.shared, claim)
+    }
+}
+
+/// Why waiting for connections ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    /// The socket's name may be lost.
+    ToLook,
+    /// A successor accepts.
+    ToLeave,
+}
+
+/// The thread that accepts.
+struct Keeper {
+    door: Arc<Door>,
+    shared: Arc<Shared>,
+}
+
+impl Keeper {
+    fn serve(self) {
         let mut is_warned = false;
         loop {
             let watch = self.watch();
@@ -74,18 +147,23 @@ impl Door {
                 let every = LOOK_EVERY.as_secs();
                 tracing::warn!(%errno, "the removal of the socket is noticed only every {every} s");
             }
-            self.accept_until(watch.as_ref().ok());
+            if self.accept_until(watch.as_ref().ok()) == Woken::ToLeave {
+                return;
+            }
         }
     }
 
     /// Accepts connections until something happens to the socket's name, or it is time to look.
-    fn accept_until(&self, watch: Option<&Inotify>) {
+    fn accept_until(&self, watch: Option<&Inotify>) -> Woken {
+        let listener = Arc::clone(&self.door.listener.lock());
         loop {
-            let mut fds = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+            let is_left = self.door.is_left.as_fd();
+            let mut fds =
+                [listener.as_fd(), is_left].map(|fd| PollFd::new(fd, PollFlags::POLLIN)).to_vec();
             fds.extend(watch.map(|watch| PollFd::new(watch.as_fd(), PollFlags::POLLIN)));
             let timeout = PollTimeout::try_from(LOOK_EVERY).unwrap_or(PollTimeout::MAX);
             match poll(&mut fds, timeout) {
-                Ok(0) => return,
+                Ok(0) => return Woken::ToLook,
                 Ok(_) => {}
                 Err(errno) => {
                     tracing::debug!(%errno, "waiting for connections");
@@ -94,14 +172,17 @@ impl Door {
             }
             let is_ready = |at: usize| fds.get(at).is_some_and(|fd| fd.any() == Some(true));
             if is_ready(1) {
-                return;
+                return Woken::ToLeave;
             }
-            let accepted = self.listener.accept().and_then(|(socket, _)| self.admit(socket));
+            if is_ready(2) {
+                return Woken::ToLook;
+            }
+            let accepted = listener.accept().and_then(|(socket, _)| self.admit(socket));
             if let Err(error) = accepted
                 && error.kind() != io::ErrorKind::WouldBlock
             {
                 tracing::warn!(%error, "a connection could not be accepted");
-                pause(&self.listener);
+                pause(&listener);
             }
         }
     }
@@ -113,7 +194,7 @@ impl Door {
             | AddWatchFlags::IN_DELETE_SELF
             | AddWatchFlags::IN_MOVE_SELF
             | AddWatchFlags::IN_DONT_FOLLOW;
-        if let Some(name) = &*self.held.lock() {
+        if let Some(name) = &*self.door.name.lock() {
             for file in name.files() {
                 watch.add_watch(file, gone)?;
             }
@@ -123,10 +204,10 @@ impl Door {
 
     /// Opens the socket again if its name is lost; whether it was. The error: another pool has taken the
     /// name, or a socket cannot be made there.
-    fn reopen(&mut self) -> Result<bool, ListenError> {
+    fn reopen(&self) -> Result<bool, ListenError> {
         // A process that clears its folder away at its end must not find it made again.
         let _folders = lock_folders();
-        let mut held = self.held.lock();
+        let mut held = self.door.name.lock();
         let Some(lost) = held.take_if(|name| !name.is_there()) else { return Ok(false) };
         let path = lost.path.clone();
         drop(lost);
@@ -134,7 +215,7 @@ impl Door {
         tracing::warn!(socket = %path.display(), "the socket was removed, and is served again");
         *held = Some(name);
         drop(held);
-        let before = std::mem::replace(&mut self.listener, listener);
+        let before = std::mem::replace(&mut *self.door.listener.lock(), Arc::new(listener));
         // Whoever has connected already.
         for socket in before.incoming().map_while(Result::ok) {
             if let Err(error) = self.admit(socket) {

@@ -40,6 +40,7 @@ mod outbox;
 mod pidfd;
 mod pinned;
 mod posts;
+mod predecessor;
 mod process;
 mod reader;
 mod refused;
@@ -48,11 +49,12 @@ mod spawn;
 mod status;
 mod stderr;
 mod timer;
+mod upgrade;
 mod users;
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -73,6 +75,7 @@ use gridpool_core::config::{HelperLimits, PoolConfig};
 use gridpool_core::event::{Event, Helper, HelperEvent, Timestamp};
 use gridpool_core::policy::PolicyTable;
 use groups::Groups;
+use listen::Door;
 use monitor::Monitor;
 use seats::Seats;
 use timer::Timer;
@@ -89,10 +92,12 @@ pub use given::{Given, GivenError};
 pub use listen::SocketLock;
 pub use notify::Notifier;
 pub use pinned::Pinned;
+pub use predecessor::{Predecessor, TakeOverError, TakenOver};
 pub use process::{
     descriptor_limit, limit_heaps, lock_folders, raise_descriptor_limit, survive_file_size_limit,
 };
 pub use spawn::WorkerCommand;
+pub use upgrade::{Origin, UpgradeError};
 
 /// Descriptors reserved for files, logs, accepting connections, and connections that may not submit.
 const DESCRIPTORS_RESERVED: usize = 48 + clients::DESCRIPTORS_PER_CLIENT * seats::OTHERS_MAX;
@@ -149,6 +154,14 @@ struct Shared {
     monitor: OnceLock<Monitor>,
     /// Serves HTTP, if the user asked for it.
     gateway: OnceLock<Gateway>,
+    /// The pool's socket, if it has one.
+    door: OnceLock<Arc<Door>>,
+    /// How a successor is started, if one may be.
+    origin: OnceLock<Origin>,
+    is_upgrading: AtomicBool,
+    /// How long a successor may take to come up, and how long this pool then finishes what runs.
+    upgrade_timeout: Mutex<Duration>,
+    drain_timeout: Mutex<Duration>,
     /// What workers and helpers give up.
     confinement: Confinement,
     /// The workers' control groups, in a service to which systemd delegates its own.
@@ -189,6 +202,7 @@ impl Shell {
         let worker_spin = if few { spin } else { Duration::ZERO };
         let boot = process::keep_bootstrap_files_in(socket.parent());
         let (standbys, users) = (config.standbys, Users::new(config.user_connections_max));
+        let (upgrade_timeout, drain_timeout) = (config.upgrade_timeout, config.drain_timeout);
         let slots = slots(ids.len(), standbys);
         let (spawner, starts) = crossbeam_channel::bounded(2 * slots.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
@@ -208,6 +222,11 @@ impl Shell {
             command: Mutex::new(command),
             monitor: OnceLock::new(),
             gateway: OnceLock::new(),
+            door: OnceLock::new(),
+            origin: OnceLock::new(),
+            is_upgrading: AtomicBool::new(false),
+            upgrade_timeout: Mutex::new(upgrade_timeout),
+            drain_timeout: Mutex::new(drain_timeout),
             confinement,
             groups: Groups::of_this_process(),
             socket,
@@ -259,34 +278,6 @@ impl Shell {
         clients::start(&self.shared, socket)
     }
 
-    /// Opens the socket of a pool before the pool starts, or takes the one that the service manager gives. A pool
-    /// whose socket is taken then never starts a worker.
-    ///
-    /// # Errors
-    /// [`ListenError`] if the socket is taken or cannot be made.
-    pub fn claim(socket: &Path, given: Option<Given>) -> Result<Claim, ListenError> {
-        match given {
-            Some(given) => claim::claim_given(socket, given),
-            None => claim::claim(socket),
-        }
-    }
-
-    /// Whether [`claim`](Self::claim) would succeed. Makes and removes no file.
-    ///
-    /// # Errors
-    /// [`ListenError`] as for that.
-    pub fn could_claim(socket: &Path) -> Result<(), ListenError> {
-        claim::look(socket)
-    }
-
-    /// Accepts connections from the pool's socket from now on.
-    ///
-    /// # Errors
-    /// [`ListenError`] if there is no thread for that.
-    pub fn listen(&self, claim: Claim) -> Result<SocketLock, ListenError> {
-        listen::start(&self.shared, claim)
-    }
-
     /// Serves HTTP from now on, in a process of its own. Only the first call has an effect.
     ///
     /// # Errors
@@ -325,6 +316,8 @@ impl Shell {
         command.descriptors_growth_max = config.worker_descriptors_growth_max;
         (command.policy, command.onnxruntime) = (policy.clone(), onnxruntime);
         drop(command);
+        *self.shared.upgrade_timeout.lock() = config.upgrade_timeout;
+        *self.shared.drain_timeout.lock() = config.drain_timeout;
         if let Some(mut notifier) = self.shared.notifier(&self.shared.lock()) {
             notifier.limit(&config);
         }
@@ -355,7 +348,7 @@ impl Shell {
         let (core, _) = told.unwrap_or_else(PoisonError::into_inner);
         // The process may end before the timing thread runs again.
         self.shared.tell(&core, self.shared.timestamp());
-        let outboxes: Vec<_> = core.clients.values().cloned().collect();
+        let outboxes: Vec<_> = core.clients.values().chain(&core.successor).cloned().collect();
         drop(core);
         self.shared.post(Event::Helper(Helper::Monitor, HelperEvent::Unwanted));
         let until = clock::now() + FLUSH_TIMEOUT;
@@ -375,6 +368,9 @@ impl Shell {
         let is_stopping = |core: &mut Core| core.pool.helper(Helper::Gateway).is_stopping;
         let waited = self.shared.ended.wait_while(self.shared.lock(), is_stopping);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
+        if let Some(gateway) = self.shared.gateway.get() {
+            gateway.close();
+        }
     }
 
     /// Why no worker can ever start, one sentence for each; `None` as long as one may start.

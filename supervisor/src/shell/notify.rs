@@ -45,6 +45,8 @@ pub struct Notifier {
     told: Told,
     /// Whether the last message failed. Only the first failure is a warning.
     is_failing: bool,
+    /// Another process reports from now on.
+    is_over: bool,
 }
 
 /// The state that the service manager knows, or must hear of.
@@ -119,7 +121,14 @@ impl Notifier {
             longest_stop: Duration::ZERO,
             told: Told::default(),
             is_failing: false,
+            is_over: false,
         })
+    }
+
+    /// Tells the service manager that another process is the service now, and nothing more.
+    pub(super) fn hand_over(&mut self, pid: u32) {
+        self.send(&format!("MAINPID={pid}"));
+        self.is_over = true;
     }
 
     /// Sets the limits of the pool that it reports.
@@ -138,7 +147,7 @@ impl Notifier {
     /// When to call [`Notifier::tell`] and [`Notifier::ping`] if nothing else happens.
     pub(super) fn due(&self) -> Timestamp {
         match self.ping_every {
-            Some(_) if self.told.is_ready => self.ping_at.min(self.look_at),
+            Some(_) if self.told.is_ready && !self.is_over => self.ping_at.min(self.look_at),
             Some(_) | None => self.look_at,
         }
     }
@@ -148,7 +157,7 @@ impl Notifier {
         // Never later than a ping may be due, should the pool become ready before the next look.
         self.look_at = now.after(self.ping_every.map_or(LOOK_EVERY, |every| every.min(LOOK_EVERY)));
         let next = self.told.next(core);
-        if next == self.told {
+        if self.is_over || next == self.told {
             return;
         }
         let mut lines = Vec::new();
@@ -174,7 +183,7 @@ impl Notifier {
     /// lock: if it cannot get the lock, the pings must stop.
     pub(super) fn ping(&mut self, now: Timestamp) {
         let Some(every) = self.ping_every else { return };
-        if !self.told.is_ready || self.ping_at > now {
+        if self.is_over || !self.told.is_ready || self.ping_at > now {
             return;
         }
         let sent = self.send("WATCHDOG=1");

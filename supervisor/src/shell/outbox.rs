@@ -16,9 +16,9 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_ipc::{clock, frame};
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::ClientId;
-use gridpool_protocol::message::ServerMessage;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::Serialize;
 
 use super::arenas::ClientArena;
 
@@ -27,6 +27,9 @@ const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 /// With more than this unread, no further request of the client is read.
 const OUTBOX_BYTES_LOW: usize = 64 << 10;
+
+/// The same for a successor: all remembered verdicts, and what happens until it has read them.
+const LINK_BYTES_MAX: usize = 256 << 20;
 
 /// The writing side of one connection.
 #[derive(Clone, Debug)]
@@ -38,6 +41,7 @@ pub(super) struct Outbox {
 struct Shared {
     client: ClientId,
     socket: UnixStream,
+    bytes_max: usize,
     state: Mutex<State>,
     /// Signalled when less waits, and when the connection ends.
     drained: Condvar,
@@ -50,6 +54,8 @@ struct State {
     waiting: VecDeque<Message>,
     bytes: usize,
     has_thread: bool,
+    /// The connection ends when everything is sent.
+    is_last: bool,
     closed: bool,
     /// Closed because the client does not read.
     is_unread: bool,
@@ -77,12 +83,27 @@ impl Message {
 impl Outbox {
     /// `bytes_high` keeps the most bytes that ever waited in any outbox.
     pub(super) fn new(client: ClientId, socket: UnixStream, bytes_high: Arc<AtomicU64>) -> Self {
+        Self::bounded(client, socket, bytes_high, OUTBOX_BYTES_MAX)
+    }
+
+    /// The writing side of the link to a successor.
+    pub(super) fn to_successor(socket: UnixStream) -> Self {
+        Self::bounded(ClientId(0), socket, Arc::default(), LINK_BYTES_MAX)
+    }
+
+    fn bounded(
+        client: ClientId,
+        socket: UnixStream,
+        bytes_high: Arc<AtomicU64>,
+        bytes_max: usize,
+    ) -> Self {
         let (state, drained) = (Mutex::default(), Condvar::new());
-        Self { shared: Arc::new(Shared { client, socket, state, drained, bytes_high }) }
+        let shared = Shared { client, socket, bytes_max, state, drained, bytes_high };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Sends a message, as [`Self::send`] does.
-    pub(super) fn tell(&self, message: &ServerMessage) {
+    pub(super) fn tell(&self, message: &impl Serialize) {
         match codec::encode(message) {
             Ok(body) => self.send(frame::pack(&body, 0), None),
             Err(error) => {
@@ -96,7 +117,7 @@ impl Outbox {
     pub(super) fn send(&self, bytes: Vec<u8>, arena: Option<Arc<ClientArena>>) {
         let client = self.shared.client;
         let mut state = self.shared.state.lock();
-        if state.closed {
+        if state.closed || state.is_last {
             return;
         }
         let mut message = Message { bytes, sent: 0, arena };
@@ -113,7 +134,7 @@ impl Outbox {
         state.bytes += message.bytes.len();
         self.shared.bytes_high.fetch_max(state.bytes as u64, Ordering::Relaxed);
         state.waiting.push_back(message);
-        if state.bytes > OUTBOX_BYTES_MAX {
+        if state.bytes > self.shared.bytes_max {
             tracing::debug!(%client, "a client does not read its replies: connection closed");
             state.is_unread = true;
             return self.shared.close(&mut state);
@@ -151,6 +172,15 @@ impl Outbox {
     /// Whether the connection has ended because the client does not read.
     pub(super) fn is_unread(&self) -> bool {
         self.shared.state.lock().is_unread
+    }
+
+    /// Ends the connection once every message is sent. Nothing more is.
+    pub(super) fn finish(&self) {
+        let mut state = self.shared.state.lock();
+        state.is_last = true;
+        if state.waiting.is_empty() && !state.closed {
+            self.shared.close(&mut state);
+        }
     }
 
     /// Ends the connection: its reader sees the end of the stream.
@@ -196,6 +226,9 @@ impl Shared {
             }
             if state.waiting.is_empty() {
                 state.has_thread = false;
+                if state.is_last && !state.closed {
+                    self.close(&mut state);
+                }
                 return;
             }
         }

@@ -62,7 +62,8 @@ impl Shared {
                 uptime_s: self.started.elapsed().as_secs_f64(),
                 socket: self.socket.display().to_string(),
                 cuda_mapped,
-                draining: core.pool.is_draining(),
+                // One that is replaced answers what is still asked of it.
+                draining: core.pool.is_draining() && !core.pool.is_replaced(),
                 clients: u32::try_from(core.clients.len()).unwrap_or(u32::MAX),
                 arena_bytes,
                 arena_bytes_high,

@@ -99,7 +99,8 @@ impl Model {
                     state.next = now;
                 }
             }
-            HelperEvent::Unwanted => {
+            // The world sends the other one, which differs in its time.
+            HelperEvent::Leaves { .. } | HelperEvent::Unwanted => {
                 self.coverage.hit("helper: no longer wanted");
                 state.is_wanted = false;
                 if let Some(process) = live.filter(|process| process.asked.is_none()) {

@@ -269,6 +269,7 @@ impl Model {
             Event::DeviceFault { device, fault } => self.device_fault(now, device, fault),
             Event::DrainRequested => self.drain_requested(now),
             Event::EndRequested => self.end_requested(now),
+            Event::HandOver(_) | Event::Predecessor(_) => {}
             Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
             Event::QuotasSet(ref quotas) => self.quotas_set(quotas),
             Event::Reconfigured(ref config, _) => self.reconfigured(config),
@@ -383,6 +384,7 @@ impl Model {
             }
             Action::HashContent { job } => self.hash_requested(job),
             Action::Helper(helper, ref action) => self.helper_commanded(helper, action),
+            Action::LetGo { .. } | Action::Tell(_) => Ok(()),
             Action::Kill { worker, reason } => self.killed(now, worker, reason),
             Action::Leave { ref verdicts } => self.left(verdicts),
             Action::Misconfigured { .. } => self.reported_misconfigured(),

@@ -207,11 +207,13 @@ impl World {
             | Action::Discard { .. }
             | Action::Finish { .. }
             | Action::Leave { .. }
+            | Action::LetGo { .. }
             | Action::Misconfigured { .. }
             | Action::Note(_)
             | Action::Refuse { .. }
             | Action::Replay { .. }
-            | Action::Reply { .. } => {}
+            | Action::Reply { .. }
+            | Action::Tell(_) => {}
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use gridpool_protocol::handover::{Entry, JobName};
+use gridpool_protocol::handover::{JobName, JobNews};
 use gridpool_protocol::ids::{ClientId, JobId};
 use gridpool_protocol::receipt::Verdict;
 
@@ -35,7 +35,7 @@ impl Pool {
             (HandOver::Begun, Replaced::No) => {
                 self.replaced = Replaced::Soon;
                 let remembered = self.verdicts.entries().map(Action::Tell);
-                let live = self.jobs.iter().map(|job| Action::Tell(Entry::Live(job.name())));
+                let live = self.jobs.iter().map(|job| Action::Tell(JobNews::Live(job.name())));
                 self.actions.extend(remembered.chain(live));
             }
             (HandOver::Failed, Replaced::Soon) => self.replaced = Replaced::No,

@@ -43,6 +43,8 @@ pub(super) struct Job {
     pub(super) client: ClientId,
     /// The client's connection has ended: no client waits for the verdict.
     pub(super) orphaned: bool,
+    /// Its client is to submit it to the successor of this pool.
+    pub(super) is_given_back: bool,
     /// At least one, in order of their items.
     pub(super) shards: Vec<Shard>,
     pub(super) deadline: Timestamp,
@@ -74,6 +76,7 @@ impl Job {
         Self {
             client,
             orphaned: false,
+            is_given_back: false,
             shards,
             deadline: now.after(request.deadline),
             deaths: 0,

@@ -83,6 +83,11 @@ impl Jobs {
         self.clients.get(&(client, role)).map_or(0, BTreeSet::len)
     }
 
+    /// How many jobs a client has.
+    pub(super) fn count_of_client(&self, client: ClientId) -> usize {
+        Role::ALL.into_iter().map(|role| self.count_of(client, role)).sum()
+    }
+
     /// The connection of a client has ended: its jobs are no longer its own.
     pub(super) fn take_of(&mut self, client: ClientId, role: Role) -> BTreeSet<JobId> {
         self.clients.remove(&(client, role)).unwrap_or_default()

@@ -1,5 +1,6 @@
 //! What clients do: submit, cancel, go away.
 
+use gridpool_protocol::handover::JobNews;
 use gridpool_protocol::ids::{ClientId, JobKey, Role};
 use gridpool_protocol::message::{Limit, Refusal};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
@@ -18,6 +19,10 @@ impl Pool {
         request: JobRequest,
         invalid: Option<String>,
     ) {
+        if self.goes_over(client) {
+            // It hears nothing more of this job, and submits it to the successor.
+            return self.act(Action::Discard { job: request.job });
+        }
         if self.is_known(client, &request) {
             return;
         }
@@ -39,7 +44,11 @@ impl Pool {
         self.accounts.accept(now, &request);
         let shards = shard::cut(&request, self.devices_that_may_serve(role), &self.config);
         let count = shards.len();
-        self.jobs.insert(Job::new(now, client, request, shards));
+        let job = Job::new(now, client, request, shards);
+        if self.has_successor() {
+            self.act(Action::Tell(JobNews::Live(job.name())));
+        }
+        self.jobs.insert(job);
         (0..count).for_each(|shard| self.enqueue(id, shard));
         self.act(Action::Accept { client, key });
     }
@@ -88,11 +97,12 @@ impl Pool {
         if let Some(content) = request.content.filter(|&content| self.denylist.has(content)) {
             return Some(Refusal::Poison(content));
         }
-        if self.is_draining() {
-            return Some(Refusal::Draining);
-        }
         let role = request.work.role();
         let state = &self.roles[role];
+        // The connections that stay with a replaced pool may submit as long as there are workers.
+        if self.is_draining() && (!self.is_replaced() || state.is_leaving()) {
+            return Some(Refusal::Draining);
+        }
         if let Some(why) = invalid {
             return Some(Refusal::Invalid(why));
         }
@@ -136,6 +146,7 @@ impl Pool {
 
     pub(crate) fn on_client_gone(&mut self, now: Timestamp, client: ClientId) {
         self.for_each_role(|pool, role| pool.orphan_jobs(now, client, role));
+        self.forget_client(client);
     }
 
     /// Begins no more attempts of a client's jobs. Workers are asked to stop those that run; their results are

@@ -8,6 +8,7 @@ mod deaths;
 mod drain;
 mod faults;
 mod feed;
+mod handover;
 mod jobs;
 mod joins;
 mod meters;

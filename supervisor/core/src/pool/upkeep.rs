@@ -173,7 +173,7 @@ impl Pool {
         let Some(until) = self.drain_until().filter(|_| !self.roles[role].is_leaving()) else {
             return self.leave_if_gone(role);
         };
-        if !self.roles[role].has_jobs() {
+        if !self.roles[role].has_jobs() && !self.awaits_submissions() {
             self.roles[role].phase = Phase::Leaving;
             self.stop_workers(now, role);
             self.close_slots(role);
@@ -215,7 +215,10 @@ impl Pool {
             if self.jobs[id].role() == role {
                 self.end_early(now, id, AttemptOutcome::Cancelled);
                 let reason = "the pool stopped before it was finished".to_owned();
-                self.finish(now, id, Verdict::Cancelled, reason);
+                match self.is_replaced() && self.jobs[id].request.idempotent {
+                    true => self.give_back(now, id, reason),
+                    false => self.finish(now, id, Verdict::Cancelled, reason),
+                }
             }
         }
         for index in 0..self.slots.len() {

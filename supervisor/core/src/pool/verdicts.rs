@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use gridpool_protocol::codec;
+use gridpool_protocol::handover::{JobName as Name, JobNews};
 use gridpool_protocol::ids::{JobId, JobKey};
+use gridpool_protocol::message::Inline;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Receipt;
 
@@ -19,9 +21,6 @@ pub(super) struct Verdicts {
     kept: usize,
     bytes_max: usize,
 }
-
-/// A job's name: its principal's key. No other principal learns of it.
-type Name = (Principal, JobKey);
 
 #[derive(Debug)]
 struct Remembered {
@@ -64,7 +63,38 @@ impl Verdicts {
 
     pub(super) fn remember(&mut self, name: Name, job: JobId, fingerprint: u64, receipt: &Receipt) {
         // A receipt that fits no frame does not reach its client either.
-        let Ok(bytes) = codec::encode(receipt) else { return };
+        if let Ok(bytes) = codec::encode(receipt) {
+            self.insert(name, job, fingerprint, bytes);
+        }
+    }
+
+    /// Remembers a receipt of another pool.
+    pub(super) fn remember_encoded(
+        &mut self,
+        name: Name,
+        job: JobId,
+        fingerprint: u64,
+        bytes: Vec<u8>,
+    ) {
+        // One that is of no receipt would be found out when it is asked for.
+        if codec::decode::<Receipt>(&bytes).is_ok() {
+            self.insert(name, job, fingerprint, bytes);
+        }
+    }
+
+    /// All that is remembered, the oldest first, for another pool.
+    pub(super) fn entries(&self) -> impl Iterator<Item = JobNews> {
+        self.order.iter().filter_map(|(name, job)| self.entry(name, *job))
+    }
+
+    /// What is remembered of a job, for another pool.
+    pub(super) fn entry(&self, name: &Name, job: JobId) -> Option<JobNews> {
+        let Remembered { fingerprint, receipt } = self.receipts.get(name)?;
+        let (name, receipt) = (name.clone(), Inline(receipt.to_vec()));
+        Some(JobNews::Verdict { name, job, fingerprint: *fingerprint, receipt })
+    }
+
+    fn insert(&mut self, name: Name, job: JobId, fingerprint: u64, bytes: Vec<u8>) {
         self.bytes += bytes.len();
         let remembered = Remembered { fingerprint, receipt: bytes.into() };
         match self.receipts.insert(name.clone(), remembered) {

@@ -49,6 +49,7 @@ impl Peer {
             ClientMessage::Kill { .. } => "send signals to its workers",
             ClientMessage::Release { .. } => "release what it took away",
             ClientMessage::Drain { .. } => "drain it",
+            ClientMessage::Upgrade { .. } => "upgrade it",
         };
         match self {
             Self::Operator => Ok(()),
@@ -87,6 +88,7 @@ mod tests {
             ClientMessage::Kill { request: 3, worker, signal: 9 },
             ClientMessage::Model { request: 3, command: ModelCommand::Unload { name } },
             ClientMessage::Release { request: 3, release: Release::Contents },
+            ClientMessage::Upgrade { request: 3 },
         ];
         for order in &orders {
             assert_eq!(Peer::Operator.check(order), Ok(()));

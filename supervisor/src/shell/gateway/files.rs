@@ -92,6 +92,7 @@ pub(super) fn plan(options: &HttpOptions) -> Result<DoorPlan, FileError> {
     let cert = options.cert.as_deref().map(|path| read(path, false)).transpose()?;
     let key = secret(&options.key)?;
     let plan = DoorPlan {
+        is_leaving: false,
         hosts: options.hosts.clone(),
         origins: options.origins.clone(),
         tokens: secret(&options.tokens)?,

@@ -1,0 +1,128 @@
+//! What a pool and the one that takes its place say to each other, over a socket pair that the first has made.
+//!
+//! 1. The successor sends `Hello`, and learns by `Welcome` what it is to take over. It starts its workers, and sends
+//!    `Ready` when they serve.
+//! 2. The predecessor sends its listening sockets, then what it remembers and what it still runs, and goes on sending
+//!    what changes. `Take` ends the first part.
+//! 3. The successor accepts connections and sends `Serving`. From then on the predecessor accepts nothing. It
+//!    gives back what has not begun, finishes what runs, sends its clients over, and ends. `Released` has the
+//!    successor serve HTTP, and `HttpServing` ends that of the predecessor.
+//!
+//! Before `Serving`, the end of the link leaves the predecessor as it was, and the successor ends. After it, the
+//! successor takes every job that the predecessor has not reported for ended.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobId, JobKey};
+use crate::message::Inline;
+use crate::principal::Principal;
+
+/// A job's name in every pool: its principal's key.
+pub type JobName = (Principal, JobKey);
+
+/// What a successor learns of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobNews {
+    /// It is accepted and has no verdict.
+    Live(JobName),
+    /// It has ended, and nothing of it is to be remembered: it was given back, or nobody waited for it.
+    Ended(JobName),
+    /// It has its verdict.
+    Verdict {
+        /// The job.
+        name: JobName,
+        /// Its number.
+        job: JobId,
+        /// Equal for two submissions of the name if they are the same job.
+        fingerprint: u64,
+        /// The encoded receipt.
+        receipt: Inline,
+    },
+}
+
+/// A listening socket whose descriptor comes with the message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Passed {
+    /// The pool's socket: device and inode of its name, and whether it is left when the pool ends.
+    Socket {
+        /// Device and inode.
+        id: (u64, u64),
+        /// The service manager has made it.
+        is_kept: bool,
+    },
+    /// The pool's lock.
+    Lock,
+    /// HTTP's socket.
+    Http {
+        /// Its address, with the port that the system chose.
+        address: String,
+        /// Device and inode of a Unix socket's name.
+        id: Option<(u64, u64)>,
+    },
+    /// The lock of HTTP's Unix socket.
+    HttpLock,
+}
+
+/// Successor to predecessor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromSuccessor {
+    /// First message. This variant must keep its position and fields in all versions.
+    Hello {
+        /// Its [`PROTOCOL_VERSION`](crate::limits::PROTOCOL_VERSION).
+        version: u32,
+        /// Its build.
+        build: String,
+    },
+    /// It cannot serve, for this reason. This variant must keep its position in all versions.
+    Failed {
+        /// One sentence.
+        why: String,
+    },
+    /// Its workers serve.
+    Ready,
+    /// It accepts connections.
+    Serving,
+    /// It serves HTTP, if it has to.
+    HttpServing,
+}
+
+/// Predecessor to successor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromPredecessor {
+    /// First message. This variant must keep its position and fields in all versions.
+    Welcome {
+        /// The path of the pool's socket.
+        socket: PathBuf,
+        /// The address of HTTP as the settings name it.
+        http: Option<String>,
+        /// Bytes that all arenas together may take.
+        arena_bytes_max: u64,
+    },
+    /// A job.
+    Job(JobNews),
+    /// A listening socket.
+    Passed(Passed),
+    /// Everything so far is sent: serve.
+    Take {
+        /// The successor's numbers of jobs, clients and arenas begin beyond this.
+        ids: u64,
+    },
+    /// The predecessor accepts nothing more. The service manager knows of the successor.
+    Released,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec;
+
+    #[test]
+    fn pools_of_every_version_read_what_a_successor_is_and_why_it_failed() {
+        let hello = FromSuccessor::Hello { version: 3, build: "b".to_owned() };
+        assert_eq!(codec::encode(&hello).unwrap(), [0, 3, 1, b'b']);
+        let failed = FromSuccessor::Failed { why: "no".to_owned() };
+        assert_eq!(codec::encode(&failed).unwrap(), [1, 2, b'n', b'o']);
+    }
+}

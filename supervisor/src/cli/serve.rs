@@ -1,0 +1,194 @@
+//! `gridpool serve`: starts a pool, or takes the place of one that runs, and obeys signals until the pool has ended.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::ids::Role;
+use gridpool_protocol::status::WorkerState;
+use nix::sys::signal::{SigSet, Signal};
+
+use super::error::{CommandError, system};
+use super::flags::ServeFlags;
+use super::reload::Reloader;
+use super::start_pool;
+use crate::config::Settings;
+use crate::gateway;
+use crate::logging;
+use crate::shell::{
+    Claim, Ended, Front, Given, ListenError, Notifier, Origin, Predecessor, Shell, TakeOverError,
+    TakenOver,
+};
+
+/// Between two looks whether workers or HTTP serve.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Serves a pool to its end.
+pub(super) fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
+    let origin = Origin::of_this_process();
+    #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
+    // SAFETY: this is the main thread, and it has started no other.
+    let notifier = unsafe { Notifier::take_from_environment() };
+    #[expect(unsafe_code, reason = "the environment is changed, before there are threads")]
+    // SAFETY: as above; and nothing of this process uses a descriptor that it did not open.
+    let given = unsafe { Given::take_from_environment() }.map_err(ListenError::from)?;
+    // Before the first thread, so that all inherit the mask: the signals are for `obey_signals`.
+    let signals = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR2];
+    let signals = SigSet::from_iter(signals);
+    signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
+    let served = match flags.successor {
+        true => succeed(flags, notifier)?,
+        false => begin(flags, notifier, given)?,
+    };
+    let Served { shell, held, reloader } = served;
+    tracing::info!(socket = %reloader.running().socket.display(), "serving");
+    shell.allow_upgrades(origin);
+    obey_signals(&shell, signals, reloader).map_err(system("a thread for signals"))?;
+    let ended = shell.wait();
+    drop(held);
+    match ended {
+        Ended::Left => Ok(exit::OK),
+        Ended::Misconfigured(faults) => Err(CommandError::Misconfigured(faults)),
+        Ended::Displaced(why) => Err(CommandError::Displaced(why)),
+    }
+}
+
+/// A pool that serves its socket.
+struct Served {
+    shell: Shell,
+    held: crate::shell::SocketLock,
+    reloader: Reloader,
+}
+
+/// Starts a pool.
+fn begin(
+    flags: &ServeFlags,
+    notifier: Option<Notifier>,
+    given: Option<Given>,
+) -> Result<Served, CommandError> {
+    let reloader = Reloader::new(flags)?;
+    let settings = reloader.running();
+    let claim = Shell::claim(&settings.socket, given)?;
+    let front =
+        settings.http.as_ref().map(|at| Front::open(at, &settings.http_options)).transpose()?;
+    let shell = start_pool(settings)?;
+    logging::limit_for_clients();
+    let held = shell.listen(claim)?;
+    if let Some(front) = front {
+        serve_http(&shell, settings, front).map_err(system("the HTTP gateway"))?;
+    }
+    if let Some(notifier) = notifier {
+        shell.report_to(notifier, &settings.limits);
+    }
+    Ok(Served { shell, held, reloader })
+}
+
+fn serve_http(shell: &Shell, settings: &Settings, front: Front) -> io::Result<()> {
+    for why in settings.models.iter().filter_map(|model| gateway::why_taken(&model.name)) {
+        tracing::warn!("{why}");
+    }
+    shell.serve_http(front)
+}
+
+/// Takes the place of the pool that has started this process. If that fails, that pool learns why, and goes on.
+fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, CommandError> {
+    let mut predecessor = Predecessor::greet()?;
+    match take_over(&mut predecessor, flags) {
+        Ok((shell, reloader, claim, front)) => {
+            logging::limit_for_clients();
+            let held = shell.listen(claim)?;
+            let settings = reloader.running().clone();
+            let released = move |shell: &Shell| {
+                if let Some(notifier) = notifier {
+                    shell.report_to(notifier, &settings.limits);
+                }
+                let Some(front) = front else { return };
+                match serve_http(shell, &settings, front) {
+                    // Only the status shows that it serves, so poll it. Without end: HTTP of the predecessor goes on.
+                    Ok(()) => {
+                        while !shell.serves_http() {
+                            thread::park_timeout(LOOK_EVERY);
+                        }
+                    }
+                    Err(error) => tracing::error!(%error, "the HTTP gateway"),
+                }
+            };
+            predecessor.serving(&shell, released).map_err(system("a thread for the old pool"))?;
+            Ok(Served { shell, held, reloader })
+        }
+        Err(error) => {
+            predecessor.fail(Chain(&error).to_string());
+            Err(error)
+        }
+    }
+}
+
+/// Starts the workers, and takes everything over once they serve.
+fn take_over(
+    predecessor: &mut Predecessor,
+    flags: &ServeFlags,
+) -> Result<(Shell, Reloader, Claim, Option<Front>), CommandError> {
+    let reloader = Reloader::new(flags)?;
+    let settings = reloader.running();
+    predecessor.check_socket(&settings.socket)?;
+    let options = &settings.http_options;
+    let (mut inherits, mut own) = (None, None);
+    match &settings.http {
+        Some(at) if predecessor.serves_http_at(at) => {
+            Front::check(at, options)?;
+            inherits = Some((at, options));
+        }
+        Some(at) => own = Some(Front::open(at, options)?),
+        None => {}
+    }
+    let shell = start_pool(settings)?;
+    come_up(&shell, predecessor, !settings.models.is_empty())?;
+    let TakenOver { claim, front } = predecessor.take_over(&shell, inherits)?;
+    Ok((shell, reloader, claim, front.or(own)))
+}
+
+/// Waits until every device serves, or is known not to. The predecessor ends this process if that takes too long.
+fn come_up(shell: &Shell, predecessor: &Predecessor, has_models: bool) -> Result<(), CommandError> {
+    let is_wanted = |role: &str| role == Role::Grid.name() || has_models;
+    loop {
+        if let Some(faults) = shell.misconfigured() {
+            return Err(CommandError::Misconfigured(faults));
+        }
+        if predecessor.has_ended() {
+            return Err(TakeOverError::GivenUp("it has ended".to_owned()).into());
+        }
+        let rows = shell.status().workers;
+        let wanted = || rows.iter().filter(|row| is_wanted(&row.role));
+        let settled = [WorkerState::Ready, WorkerState::Standby, WorkerState::Quarantined];
+        let grid = Role::Grid.name();
+        let serves = wanted().any(|row| row.role == grid && row.state == WorkerState::Ready);
+        if serves && wanted().all(|row| settled.contains(&row.state)) {
+            return Ok(());
+        }
+        // Only the status shows that, so poll it.
+        thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+/// The first signal drains the pool, the second stops it at once. SIGHUP reads the settings again, and SIGUSR2 replaces
+/// the pool by what is installed now.
+fn obey_signals(shell: &Shell, signals: SigSet, mut reloader: Reloader) -> io::Result<()> {
+    let shell = shell.clone();
+    thread::Builder::new().name("signals".into()).spawn(move || {
+        loop {
+            match signals.wait() {
+                // Also when its terminal is gone, which ends no pool.
+                Ok(Signal::SIGHUP) => reloader.reload(&shell),
+                Ok(Signal::SIGUSR2) => shell.upgrade(),
+                Ok(signal) => {
+                    tracing::info!(%signal, "draining; another signal, a second or more from now, stops at once");
+                    shell.drain();
+                }
+                Err(errno) => tracing::error!(%errno, "waiting for signals"),
+            }
+        }
+    })?;
+    Ok(())
+}

@@ -1,0 +1,319 @@
+//! A pool that takes the place of another: what it receives from that one (`upgrade`), which has started it and
+//! holds the other end of its standard input.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use gridpool_core::event::{Event, Predecessor as Said};
+use gridpool_ipc::account::Account;
+use gridpool_ipc::frame::{self, Frame, FrameReader};
+use gridpool_protocol::build;
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::codec;
+use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed};
+use gridpool_protocol::limits::PROTOCOL_VERSION;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::{dup2_stdin, getppid};
+
+use super::claim::{Claim, FileId, Inherited, ListenError, SocketName};
+use super::gateway::{Front, HttpError};
+use super::given;
+use super::{Shared, Shell};
+use crate::config::{HttpAddress, HttpOptions};
+
+/// How long the predecessor may take for its next message, until it has sent everything.
+const NEXT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why this process does not take over. The predecessor goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeOverError {
+    /// No pool has started this process for that.
+    #[error("a pool starts its successor by itself: type `gridpool upgrade`")]
+    Orphan,
+    /// The predecessor has another socket.
+    #[error(
+        "the pool that runs serves {}, and the settings name {}: to change the socket, type `gridpool drain`, and \
+         start the pool again", theirs.display(), ours.display()
+    )]
+    Socket {
+        /// The predecessor's.
+        theirs: PathBuf,
+        /// Ours.
+        ours: PathBuf,
+    },
+    /// The predecessor has given up, or sends something else than it should.
+    #[error("the pool that runs has given up: {0}")]
+    GivenUp(String),
+    /// The socket cannot be served.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// HTTP cannot be served.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// The system refused.
+    #[error("the link to the pool that runs")]
+    Link(#[source] io::Error),
+}
+
+/// The link to the pool whose place this one takes.
+#[derive(Debug)]
+pub struct Predecessor {
+    reader: FrameReader,
+    socket: PathBuf,
+    http: Option<String>,
+    arena_bytes_max: u64,
+}
+
+/// What it has handed over.
+#[derive(Debug)]
+pub struct TakenOver {
+    /// The pool's socket.
+    pub claim: Claim,
+    /// HTTP's, if this pool serves HTTP at the same address.
+    pub front: Option<Front>,
+}
+
+impl Predecessor {
+    /// Greets the pool that has started this process.
+    ///
+    /// # Errors
+    /// [`TakeOverError`].
+    pub fn greet() -> Result<Self, TakeOverError> {
+        let link = io::stdin().as_fd().try_clone_to_owned().map_err(TakeOverError::Link)?;
+        let link = UnixStream::from(link);
+        // The one that made the socket pair, and no other process, can be at its other end.
+        let peer = Account::and_pid_of_peer(&link).map_err(|_| TakeOverError::Orphan)?;
+        let parent = u32::try_from(getppid().as_raw()).unwrap_or(0);
+        if peer != (Account::mine(), parent) {
+            return Err(TakeOverError::Orphan);
+        }
+        let nothing = File::open("/dev/null").map_err(TakeOverError::Link)?;
+        dup2_stdin(nothing).map_err(|errno| TakeOverError::Link(errno.into()))?;
+        let mut own = Self {
+            reader: FrameReader::with_descriptors(link),
+            socket: PathBuf::new(),
+            http: None,
+            arena_bytes_max: 0,
+        };
+        own.say(&FromSuccessor::Hello {
+            version: PROTOCOL_VERSION,
+            build: build::text().to_owned(),
+        });
+        match own.hear(Some(NEXT_TIMEOUT))? {
+            (FromPredecessor::Welcome { socket, http, arena_bytes_max }, _) => {
+                Ok(Self { socket, http, arena_bytes_max, ..own })
+            }
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Whether its settings and ours name one socket.
+    ///
+    /// # Errors
+    /// [`TakeOverError::Socket`] if not.
+    pub fn check_socket(&self, ours: &Path) -> Result<(), TakeOverError> {
+        let (theirs, ours) = (self.socket.clone(), ours.to_owned());
+        if theirs == ours { Ok(()) } else { Err(TakeOverError::Socket { theirs, ours }) }
+    }
+
+    /// Whether it serves HTTP where we shall.
+    #[must_use]
+    pub fn serves_http_at(&self, address: &HttpAddress) -> bool {
+        self.http.as_ref() == Some(&address.to_string())
+    }
+
+    /// Whether it has ended, or given up. It says nothing before this process is ready.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(self.reader.socket().as_fd(), PollFlags::empty())];
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ended| ended > 0)
+    }
+
+    /// Tells it why this process does not take over.
+    pub fn fail(&self, why: String) {
+        self.say(&FromSuccessor::Failed { why });
+    }
+
+    /// The workers of `shell` serve: takes everything over. `http` is where we shall serve HTTP, if that is where the
+    /// predecessor does.
+    ///
+    /// # Errors
+    /// [`TakeOverError`].
+    pub fn take_over(
+        &mut self,
+        shell: &Shell,
+        http: Option<(&HttpAddress, &HttpOptions)>,
+    ) -> Result<TakenOver, TakeOverError> {
+        let shared = &shell.shared;
+        shared.budget.inherit(self.arena_bytes_max);
+        shared.lock().has_predecessor = true;
+        self.say(&FromSuccessor::Ready);
+        let mut sockets = Sockets::default();
+        // It may wait for the end of the pool before it. It ends us when that takes too long.
+        let mut timeout = None;
+        loop {
+            let heard = self.hear(timeout)?;
+            timeout = Some(NEXT_TIMEOUT);
+            match heard {
+                (FromPredecessor::Job(news), _) => {
+                    shared.post(Event::Predecessor(Said::Told(news)));
+                }
+                (FromPredecessor::Passed(what), Some(fd)) => sockets.keep(what, fd),
+                (FromPredecessor::Take { ids }, _) => {
+                    shared.inherit_ids(ids);
+                    break;
+                }
+                (other, _) => return Err(unexpected(&other)),
+            }
+        }
+        let claim = sockets.claim(&self.socket)?;
+        let front = http.map(|(asked, options)| sockets.front(asked, options)).transpose()?;
+        Ok(TakenOver { claim, front })
+    }
+
+    /// This pool accepts connections. `released` is called once the predecessor accepts none, and says when HTTP is
+    /// served. Goes on hearing of the predecessor's jobs, to its end.
+    ///
+    /// # Errors
+    /// The system's, if there is no thread for that.
+    pub fn serving(
+        self,
+        shell: &Shell,
+        released: impl FnOnce(&Shell) + Send + 'static,
+    ) -> io::Result<()> {
+        self.say(&FromSuccessor::Serving);
+        let shell = shell.clone();
+        let follow = move || self.follow(&shell, released);
+        thread::Builder::new().name("predecessor".into()).spawn(follow)?;
+        Ok(())
+    }
+
+    fn follow(mut self, shell: &Shell, released: impl FnOnce(&Shell)) {
+        let mut released = Some(released);
+        loop {
+            match self.reader.read(None).map(|frame| frame.map(|frame| codec::decode(&frame.body)))
+            {
+                Ok(Some(Ok(FromPredecessor::Job(news)))) => {
+                    shell.shared.post(Event::Predecessor(Said::Told(news)));
+                }
+                Ok(Some(Ok(FromPredecessor::Released))) => {
+                    if let Some(released) = released.take() {
+                        released(shell);
+                        self.say(&FromSuccessor::HttpServing);
+                    }
+                }
+                Ok(Some(Ok(other))) => tracing::error!(?other, "the pool before this one says"),
+                Ok(None) => {}
+                Ok(Some(Err(error))) => {
+                    tracing::error!(error = %Chain(&error), "what the pool before this one says");
+                    break;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the pool before this one has ended");
+                    break;
+                }
+            }
+        }
+        shell.shared.post(Event::Predecessor(Said::Gone));
+        shell.shared.lock().has_predecessor = false;
+        // An upgrade may wait for that.
+        shell.shared.ended.notify_all();
+        // It was killed before it could say so.
+        released.into_iter().for_each(|released| released(shell));
+    }
+
+    /// The next message, with its descriptor.
+    fn hear(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<(FromPredecessor, Option<OwnedFd>), TakeOverError> {
+        let given_up = |why: String| TakeOverError::GivenUp(why);
+        match self.reader.read(timeout) {
+            Ok(Some(Frame { body, fds })) => {
+                let message = codec::decode(&body);
+                let message = message.map_err(|error| given_up(Chain(&error).to_string()))?;
+                Ok((message, fds.into_iter().next()))
+            }
+            Ok(None) => Err(given_up(format!("it said nothing for {NEXT_TIMEOUT:?}"))),
+            Err(error) => Err(given_up(Chain(&error).to_string())),
+        }
+    }
+
+    /// Says something. If nobody listens, that is found out by reading.
+    fn say(&self, message: &FromSuccessor) {
+        let sent = codec::encode(message)
+            .map_err(io::Error::other)
+            .and_then(|body| frame::send_all(self.reader.socket(), &frame::pack(&body, 0), &[]));
+        if let Err(error) = sent {
+            tracing::debug!(%error, "the pool before this one does not listen");
+        }
+    }
+}
+
+fn unexpected(message: &FromPredecessor) -> TakeOverError {
+    TakeOverError::GivenUp(format!("it sent {message:?} out of order"))
+}
+
+/// The descriptors that have come.
+#[derive(Default)]
+struct Sockets {
+    socket: Option<((FileId, bool), OwnedFd)>,
+    lock: Option<OwnedFd>,
+    http: Option<(String, Option<FileId>, OwnedFd)>,
+    http_lock: Option<OwnedFd>,
+}
+
+impl Sockets {
+    fn keep(&mut self, what: Passed, fd: OwnedFd) {
+        match what {
+            Passed::Socket { id, is_kept } => self.socket = Some(((id, is_kept), fd)),
+            Passed::Lock => self.lock = Some(fd),
+            Passed::Http { address, id } => self.http = Some((address, id, fd)),
+            Passed::HttpLock => self.http_lock = Some(fd),
+        }
+    }
+
+    fn claim(&mut self, path: &Path) -> Result<Claim, TakeOverError> {
+        let (Some(((id, is_kept), listener)), Some(lock)) = (self.socket.take(), self.lock.take())
+        else {
+            return Err(TakeOverError::GivenUp("it sent no socket".to_owned()));
+        };
+        let name = SocketName::inherit(path, Inherited { id, is_kept, lock })?;
+        let listener = UnixListener::from(listener);
+        given::adopt(&listener).map_err(TakeOverError::Link)?;
+        Ok(Claim { listener, name })
+    }
+
+    fn front(
+        &mut self,
+        asked: &HttpAddress,
+        options: &HttpOptions,
+    ) -> Result<Front, TakeOverError> {
+        let none = || TakeOverError::GivenUp("it sent no socket of HTTP".to_owned());
+        let (address, id, listener) = self.http.take().ok_or_else(none)?;
+        let name = match (asked, id, self.http_lock.take()) {
+            (HttpAddress::Unix(path), Some(id), Some(lock)) => {
+                Some(SocketName::inherit(path, Inherited { id, is_kept: false, lock })?)
+            }
+            (HttpAddress::Unix(_) | HttpAddress::Tcp(_), _, _) => None,
+        };
+        let address = HttpAddress::parse(&address).map_err(TakeOverError::GivenUp)?;
+        Ok(Front::inherit(asked, options, (listener, address), name)?)
+    }
+}
+
+impl Shell {
+    /// Whether a gateway serves HTTP; `true` if none is to.
+    #[must_use]
+    pub fn serves_http(&self) -> bool {
+        let shared: &Arc<Shared> = &self.shared;
+        shared.gateway.get().is_none()
+            || shared.lock().pool.helper(gridpool_core::event::Helper::Gateway).is_up
+    }
+}

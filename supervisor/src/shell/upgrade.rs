@@ -1,0 +1,417 @@
+//! Replaces this pool by its successor: starts the binary that is installed now, as this process was started, and
+//! hands it everything over once its workers serve. `predecessor` is the other side.
+//!
+//! Until the successor serves, this pool goes on as if nothing happened, and a successor that fails, ends or takes too
+//! long changes nothing.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gridpool_core::event::{Event, HandOver, Helper, HelperEvent};
+use gridpool_ipc::clock;
+use gridpool_ipc::frame::{self, FrameReader};
+use gridpool_protocol::build;
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::codec;
+use gridpool_protocol::handover::{FromPredecessor, FromSuccessor};
+use gridpool_protocol::limits::PROTOCOL_VERSION;
+
+use super::core::Core;
+use super::outbox::Outbox;
+use super::pidfd::PidFd;
+use super::{Shared, Shell};
+
+/// The flag that makes a process of `serve` a successor.
+const SUCCESSOR_FLAG: &str = "--successor";
+
+/// How long a successor may take to accept connections, once it has everything.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a successor that has closed its link may take to end by itself.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The ids of the successor begin this far beyond those of this pool, which may need some more.
+const IDS_APART: u64 = 1 << 20;
+
+/// How this process was started.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Origin {
+    /// This process's. Call it before variables are removed that a successor needs.
+    #[must_use]
+    pub fn of_this_process() -> Self {
+        let mut arguments = env::args_os();
+        let program = program(arguments.next().as_deref());
+        let arguments = arguments.filter(|argument| argument != SUCCESSOR_FLAG).collect();
+        // Its sockets come from us, and the watchdog's number was ours.
+        let is_own = |name: &OsStr| {
+            name.as_encoded_bytes().starts_with(b"LISTEN_") || name == "WATCHDOG_PID"
+        };
+        let environment = env::vars_os().filter(|(name, _)| !is_own(name)).collect();
+        Self { program, arguments, environment }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).arg(SUCCESSOR_FLAG);
+        command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}
+
+/// The path by which this program was called: what is installed there next may be another file, behind another
+/// link.
+fn program(called: Option<&OsStr>) -> PathBuf {
+    let own = || env::current_exe().unwrap_or_default();
+    let id = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    let Some(called) = called.map(Path::new) else { return own() };
+    let found = match called.components().count() {
+        1 => {
+            let folders = env::var_os("PATH").unwrap_or_default();
+            env::split_paths(&folders).map(|folder| folder.join(called)).find(|path| path.is_file())
+        }
+        _ => std::path::absolute(called).ok(),
+    };
+    found.filter(|path| id(path) == id(Path::new("/proc/self/exe"))).unwrap_or_else(own)
+}
+
+/// Why a pool was not replaced. It goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum UpgradeError {
+    /// The pool drains or ends.
+    #[error("the pool is about to end: start the next one when it has ended")]
+    Ending,
+    /// There is one already.
+    #[error("an upgrade is in progress already: wait for its end, which the log tells")]
+    InProgress,
+    /// The pool has no socket of its own.
+    #[error(
+        "this pool serves one command alone: only `gridpool serve` starts one that can be upgraded"
+    )]
+    Private,
+    /// There is no program, or no descriptor.
+    #[error("{} cannot be started, and the pool goes on", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It speaks another protocol.
+    #[error(
+        "{} speaks protocol {theirs} and this pool {PROTOCOL_VERSION}, so the clients of this pool could not go over, \
+         and the pool goes on: to use it all the same, type `gridpool drain`, and start it", program.display()
+    )]
+    Version {
+        /// The program.
+        program: PathBuf,
+        /// Its version.
+        theirs: u32,
+    },
+    /// It did not take over.
+    #[error("{} does not take over, and the pool goes on: {why}", program.display())]
+    Failed {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
+
+/// A successor that has been started.
+struct Successor<'a> {
+    shared: &'a Shared,
+    program: PathBuf,
+    child: Child,
+    reader: FrameReader,
+}
+
+impl Shell {
+    /// Lets this pool be upgraded from now on, to what is then installed where `origin` came from.
+    pub fn allow_upgrades(&self, origin: Origin) {
+        self.shared.origin.get_or_init(|| origin);
+    }
+
+    /// Replaces this pool by a successor. The log tells how that went.
+    pub fn upgrade(&self) {
+        self.shared.upgrade(drop);
+    }
+}
+
+impl Shared {
+    /// Replaces this pool by a successor on a thread of its own; says in the log, and to `told`, how that went.
+    pub(super) fn upgrade(
+        self: &Arc<Self>,
+        told: impl FnOnce(Result<String, UpgradeError>) + Send + 'static,
+    ) {
+        let shared = Arc::clone(self);
+        let upgrade = move || {
+            let began = clock::now();
+            let upgraded = shared
+                .start_successor()
+                .and_then(|successor| successor.hand_over(clock::now() + shared.upgrade_timeout()));
+            match upgraded {
+                Ok((link, pid, build)) => {
+                    let (own, this) = (build::text(), std::process::id());
+                    let seconds = began.elapsed().as_secs_f64();
+                    let what = format!(
+                        "gridpool {build} (pid {pid}) serves in place of gridpool {own} (pid {this}), {seconds:.1} s \
+                         after it was started"
+                    );
+                    tracing::info!("{what}");
+                    told(Ok(what));
+                    shared.leave_to(pid, link);
+                }
+                Err(error) => {
+                    if !matches!(error, UpgradeError::InProgress) {
+                        shared.is_upgrading.store(false, Ordering::Release);
+                    }
+                    tracing::error!(error = %Chain(&error), "upgrade");
+                    told(Err(error));
+                }
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("upgrade".into()).spawn(upgrade) {
+            tracing::error!(%error, "no thread for an upgrade");
+        }
+    }
+
+    fn upgrade_timeout(&self) -> Duration {
+        *self.upgrade_timeout.lock()
+    }
+
+    /// Starts a successor, unless there is one.
+    fn start_successor(&self) -> Result<Successor<'_>, UpgradeError> {
+        let origin = self.origin.get().ok_or(UpgradeError::Private)?;
+        if self.is_upgrading.swap(true, Ordering::AcqRel) {
+            return Err(UpgradeError::InProgress);
+        }
+        if self.lock().pool.is_draining() {
+            return Err(UpgradeError::Ending);
+        }
+        let program = origin.program.clone();
+        let spawned = UnixStream::pair().and_then(|(ours, theirs)| {
+            let mut command = origin.command();
+            let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
+            Ok((ours, child))
+        });
+        let failed = |source| UpgradeError::Start { program: program.clone(), source };
+        let (link, child) = spawned.map_err(failed)?;
+        tracing::info!(program = %program.display(), pid = child.id(), "upgrade: a successor is started");
+        Ok(Successor { shared: self, program, child, reader: FrameReader::new(link) })
+    }
+
+    /// The successor accepts connections: this pool finishes what runs, and ends.
+    fn leave_to(&self, pid: u32, mut link: FrameReader) {
+        if let Some(mut notifier) = self.notifier(&self.lock()) {
+            notifier.hand_over(pid);
+        }
+        if let Some(door) = self.door.get() {
+            door.leave();
+        }
+        let mut core = self.lock();
+        let stay = core.of_gateway.iter().copied().collect();
+        core.handle(self, self.timestamp(), Event::HandOver(HandOver::Done { stay }));
+        if let Some(successor) = &core.successor {
+            successor.tell(&FromPredecessor::Released);
+        }
+        let left = core.payloads.len();
+        drop(core);
+        tracing::info!(jobs = left, "the successor serves; what runs here is finished");
+        let Some(gateway) = self.gateway.get() else { return };
+        let within = *self.drain_timeout.lock();
+        // Until then, or until its end, HTTP is served here.
+        let until = clock::now() + within;
+        let served = read(&mut link, until);
+        if let Err(why) = &served {
+            tracing::warn!(why, "HTTP: the successor does not say that it serves it");
+        }
+        gateway.leave();
+        let within = clock::until(until);
+        self.post(Event::Helper(Helper::Gateway, HelperEvent::Leaves { within }));
+    }
+}
+
+/// The next message; the error says why there is none.
+fn read(link: &mut FrameReader, until: Instant) -> Result<FromSuccessor, String> {
+    loop {
+        match link.read(Some(clock::until(until))) {
+            Ok(Some(frame)) => {
+                return codec::decode(&frame.body).map_err(|error| Chain(&error).to_string());
+            }
+            Ok(None) if clock::until(until).is_zero() => return Err("it was too late".to_owned()),
+            Ok(None) => {}
+            Err(error) => return Err(Chain(&error).to_string()),
+        }
+    }
+}
+
+impl Successor<'_> {
+    /// Hands everything over. Returns the link, the process and its build once it accepts connections. Otherwise
+    /// nothing of it is left.
+    fn hand_over(mut self, until: Instant) -> Result<(FrameReader, u32, String), UpgradeError> {
+        match self.try_hand_over(until) {
+            Ok(build) => Ok((self.reader, self.child.id(), build)),
+            Err(error) => {
+                let mut core = self.shared.lock();
+                core.successor = None;
+                core.handle(
+                    self.shared,
+                    self.shared.timestamp(),
+                    Event::HandOver(HandOver::Failed),
+                );
+                drop(core);
+                self.end();
+                Err(error)
+            }
+        }
+    }
+
+    fn try_hand_over(&mut self, until: Instant) -> Result<String, UpgradeError> {
+        let hello = self.hear(until)?;
+        let FromSuccessor::Hello { version, build } = &hello else {
+            return Err(self.unexpected(&hello));
+        };
+        if *version != PROTOCOL_VERSION {
+            return Err(UpgradeError::Version { program: self.program.clone(), theirs: *version });
+        }
+        let shared = self.shared;
+        self.say(&FromPredecessor::Welcome {
+            socket: shared.socket.clone(),
+            http: shared.gateway.get().map(|gateway| gateway.asked()),
+            arena_bytes_max: shared.budget.limit(),
+        })?;
+        self.hears(&FromSuccessor::Ready, until)?;
+        self.wait_for_predecessor(until)?;
+        self.pass_sockets()?;
+        let link = self.reader.socket().try_clone();
+        let link = link.map_err(|error| self.failed(error.to_string()))?;
+        // From here on everything goes through the outbox, in order.
+        let outbox = Outbox::to_successor(link);
+        let mut core = shared.lock();
+        if core.pool.is_draining() {
+            return Err(UpgradeError::Ending);
+        }
+        core.successor = Some(outbox.clone());
+        core.handle(shared, shared.timestamp(), Event::HandOver(HandOver::Begun));
+        let ids = shared.next_id() + IDS_APART;
+        outbox.tell(&FromPredecessor::Take { ids });
+        drop(core);
+        self.hears(&FromSuccessor::Serving, clock::now() + TAKE_TIMEOUT)?;
+        Ok(build.clone())
+    }
+
+    /// Waits until the pool before this one has ended: the successor hears only of what runs here.
+    fn wait_for_predecessor(&self, until: Instant) -> Result<(), UpgradeError> {
+        let (ended, core) = (&self.shared.ended, self.shared.lock());
+        let is_early = |core: &mut Core| core.has_predecessor && !core.pool.is_draining();
+        let waited = ended.wait_timeout_while(core, clock::until(until), is_early);
+        let (core, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match core.has_predecessor && !core.pool.is_draining() {
+            false => Ok(()),
+            true => {
+                let why = "the pool before this one still finishes its jobs: try again later";
+                Err(self.failed(why.to_owned()))
+            }
+        }
+    }
+
+    /// Sends the descriptors of the pool's socket and of HTTP's.
+    fn pass_sockets(&self) -> Result<(), UpgradeError> {
+        let failed = |error: io::Error| self.failed(error.to_string());
+        let door = self.shared.door.get().ok_or(UpgradeError::Private)?;
+        let mut sockets = Vec::from(door.pass().map_err(failed)?);
+        if let Some(gateway) = self.shared.gateway.get() {
+            sockets.extend(gateway.pass().map_err(failed)?);
+        }
+        sockets.into_iter().try_for_each(|(what, descriptor)| {
+            self.send(&FromPredecessor::Passed(what), &[descriptor])
+        })
+    }
+
+    fn say(&self, message: &FromPredecessor) -> Result<(), UpgradeError> {
+        self.send(message, &[])
+    }
+
+    fn send(&self, message: &FromPredecessor, fds: &[OwnedFd]) -> Result<(), UpgradeError> {
+        let body = codec::encode(message).map_err(|error| self.failed(error.to_string()))?;
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let sent = frame::send_all(self.reader.socket(), &frame::pack(&body, fds.len()), &fds);
+        sent.map_err(|error| self.failed(error.to_string()))
+    }
+
+    /// Waits for this message.
+    fn hears(&mut self, message: &FromSuccessor, until: Instant) -> Result<(), UpgradeError> {
+        let next = self.hear(until)?;
+        if next == *message { Ok(()) } else { Err(self.unexpected(&next)) }
+    }
+
+    /// The next message. The error says why it fails: its own words, or how it ended.
+    fn hear(&mut self, until: Instant) -> Result<FromSuccessor, UpgradeError> {
+        match read(&mut self.reader, until) {
+            Ok(FromSuccessor::Failed { why }) => Err(self.failed(why)),
+            Ok(message) => Ok(message),
+            Err(_) if clock::until(until).is_zero() => {
+                let seconds = self.shared.upgrade_timeout().as_secs_f64();
+                Err(self.failed(format!(
+                    "it was killed, because it did not come up within {seconds} s; [limits] upgrade_timeout_s \
+                     allows more"
+                )))
+            }
+            Err(why) => {
+                let ended = self.ended().unwrap_or(why);
+                Err(self.failed(ended))
+            }
+        }
+    }
+
+    /// How it has ended, if it has.
+    fn ended(&mut self) -> Option<String> {
+        let waited = PidFd::open(self.child.id()).and_then(|pidfd| pidfd.wait(Some(EXIT_TIMEOUT)));
+        let status = waited.and_then(|_| self.child.try_wait()).ok().flatten()?;
+        Some(format!("it ended ({status}); its words are in the log of this pool"))
+    }
+
+    fn failed(&self, why: String) -> UpgradeError {
+        UpgradeError::Failed { program: self.program.clone(), why }
+    }
+
+    fn unexpected(&self, message: &FromSuccessor) -> UpgradeError {
+        self.failed(format!("it sent {message:?} out of order"))
+    }
+
+    /// Ends a successor that does not take over. Its workers and helpers die with it.
+    fn end(mut self) {
+        if let Err(error) = self.reader.socket().shutdown(Shutdown::Both) {
+            tracing::debug!(%error, "the successor has closed the link");
+        }
+        // It has nothing that must be ended well.
+        let ended = self.child.kill().and_then(|()| self.child.wait());
+        match ended {
+            Ok(status) => tracing::debug!(%status, "the successor has ended"),
+            Err(error) => tracing::error!(%error, "a successor could not be ended"),
+        }
+    }
+}
+
+impl Shared {
+    /// The numbers of jobs, clients and arenas begin beyond `ids`.
+    pub(super) fn inherit_ids(&self, ids: u64) {
+        self.ids.fetch_max(ids, Ordering::Relaxed);
+    }
+}

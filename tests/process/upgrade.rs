@@ -1,0 +1,251 @@
+//! `gridpool upgrade`: another process takes the place of the supervisor, and nobody loses anything.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use gridpool_client::{Client, ClientError, JobKey};
+use gridpool_protocol::receipt::Verdict;
+use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
+
+use crate::binaries;
+use crate::command::{Finished, gridpool};
+use crate::jobs::{PROGRAM, answer, is_right, job, large_job, serves, small_job, submit};
+use crate::pool::{Pool, Setup, cpu, stub_worker};
+use crate::processes::{all_gone, children, go_on, signal};
+use crate::wait::{eventually, eventually_so, within};
+
+/// The process that serves the socket.
+fn serving(pool: &Pool) -> u32 {
+    pool.client().status().expect("a pool serves").supervisor.pid
+}
+
+/// Upgrades a pool, which must go well; gives the process that serves then.
+#[track_caller]
+fn upgraded(pool: &Pool) -> u32 {
+    let before = serving(pool);
+    let said = pool.cli(&["upgrade"]).run().output();
+    let after = serving(pool);
+    assert_ne!(before, after);
+    for words in [format!("(pid {after}) serves in place of"), format!("(pid {before}), ")] {
+        assert!(said.contains(&words), "{said}");
+    }
+    after
+}
+
+/// A call that must have failed, after which the pool serves as before.
+#[track_caller]
+fn changes_nothing(pool: &Pool, call: &Finished, words: &[&str]) {
+    call.complains(1, &[words, &["the pool goes on"]].concat());
+    assert_eq!(serving(pool), pool.supervisor.pid());
+    assert_eq!(pool.slot("cpu0").generation, 1);
+    serves(&pool.client());
+}
+
+/// A pool whose program can be replaced: a link to it, in the pool's folder.
+fn replaceable() -> (Setup, PathBuf) {
+    let setup = cpu(1);
+    let program = setup.folder().join("gridpool");
+    symlink(binaries::gridpool(), &program).expect("a link can be made");
+    (setup.program(&program), program)
+}
+
+/// Puts a script in a program's place, as a package does it.
+fn replace(program: &Path, script: &str) {
+    let new = program.with_extension("new");
+    fs::write(&new, script).expect("a file can be written");
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).expect("a mode can be set");
+    fs::rename(&new, program).expect("a file can be renamed");
+}
+
+/// What a client does again and again: one kind of job, several at a time.
+fn works(client: &Client, number: u64, stop: &AtomicBool, done: &AtomicU64) {
+    let mut count = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let jobs: Vec<_> = (0..4)
+            .map(|of| {
+                count += 1;
+                let items = if (number + of).is_multiple_of(3) { 300 } else { 3 };
+                let grids = random_grids(number * 1_000_000 + count, items);
+                let key = JobKey(u128::from(number * 1_000_000 + count));
+                let job = job(PROGRAM, &grids).with_key(key);
+                let job = if number == 1 { job.at_most_once() } else { job };
+                (submit(client, job), grids)
+            })
+            .collect();
+        for (handle, grids) in jobs {
+            let answer = answer(handle);
+            is_right(&answer, PROGRAM, &grids);
+            assert_eq!(answer.receipt.attempts.len(), 1, "{:?}", answer.receipt);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn clients_under_load_do_not_notice_five_upgrades() {
+    let pool = cpu(2).start();
+    let (stop, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+    let clients: Vec<_> = (1..=3)
+        .map(|number| {
+            let (client, stop, done) = (pool.client(), Arc::clone(&stop), Arc::clone(&done));
+            thread::spawn(move || works(&client, number, &stop, &done))
+        })
+        .collect();
+    let mut supervisors = vec![serving(&pool)];
+    for _ in 0..5 {
+        let before = done.load(Ordering::Relaxed);
+        eventually_so("more jobs", || done.load(Ordering::Relaxed) > before + 12);
+        supervisors.push(upgraded(&pool));
+    }
+    let before = done.load(Ordering::Relaxed);
+    eventually_so("more jobs", || done.load(Ordering::Relaxed) > before + 12);
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        within("a client", move || client.join().expect("it saw no error"));
+    }
+    let last = supervisors.pop().expect("there are six");
+    all_gone(&supervisors[1..]);
+    let log = pool.log();
+    assert!(!log.contains("panicked") && !log.contains("ERROR"), "{log}");
+    // The last one has the socket and its lock.
+    let mut second = pool.setup().serve();
+    assert_eq!(second.exit().code(), Some(69), "{}", pool.log());
+    fs::remove_file(pool.socket()).expect("a file can be removed");
+    eventually_so("the socket to be served again", || pool.socket().exists());
+    serves(&pool.client());
+    signal(last, Signal::SIGTERM);
+    all_gone(&[last]);
+    assert!(!pool.socket().exists() && !pool.folder().join("pool.sock.lock").exists());
+}
+
+#[test]
+fn what_runs_is_finished_by_the_old_pool_and_what_waits_runs_in_the_new_one() {
+    let pool = cpu(1).limits("feed_cost_max = 0\njoin_cost_max = 0").start();
+    let held = pool.stop("cpu0");
+    let client = pool.client();
+    let running = submit(&client, small_job(1));
+    pool.until_busy("cpu0");
+    let once = submit(&client, small_job(2).at_most_once());
+    let given_back = [submit(&pool.client(), small_job(3)), submit(&client, large_job(4))];
+    let successor = upgraded(&pool);
+    // Other clients are served by the new one while the old one waits.
+    serves(&pool.client());
+    let [other, own] = given_back;
+    assert_eq!(answer(other).verdict(), Verdict::Ok);
+    let status = pool.client().status().expect("a status");
+    assert_eq!((status.supervisor.pid, status.supervisor.draining), (successor, false));
+    // Another upgrade waits for the old pool.
+    let next = pool.cli(&["upgrade"]).start();
+    let started = || pool.log().matches("a successor is started").count() == 2;
+    eventually_so("the next upgrade to begin", started);
+    let again = pool.cli(&["upgrade"]).run();
+    again.complains(1, &["an upgrade is in progress already"]);
+    go_on(held);
+    for job in [running, once, own] {
+        assert_eq!(answer(job).verdict(), Verdict::Ok);
+    }
+    assert!(next.finish().output().contains(&format!("(pid {successor}), ")));
+    serves(&client);
+    all_gone(&[successor]);
+}
+
+#[test]
+fn a_job_that_runs_in_the_old_pool_is_not_begun_by_the_new_one() {
+    let pool = cpu(1).start();
+    let held = pool.stop("cpu0");
+    let (first, second) = (pool.client(), pool.client());
+    let key = JobKey(7);
+    let running = submit(&first, small_job(1).with_key(key));
+    pool.until_busy("cpu0");
+    upgraded(&pool);
+    let same = second.send(small_job(1).with_key(key)).expect("the new pool reads it");
+    let status = || pool.client().status().expect("a status").counters;
+    serves(&second);
+    assert_eq!(status().accepted, 1, "it waits");
+    go_on(held);
+    assert_eq!(answer(running).verdict(), Verdict::Ok);
+    let replayed = within("an answer", move || same.wait()).map(drop);
+    let says = |error: &ClientError| error.to_string().contains("was run before");
+    assert!(replayed.as_ref().is_err_and(says), "{replayed:?}");
+    assert_eq!(status().accepted, 1);
+}
+
+#[test]
+fn a_successor_whose_config_is_wrong_changes_nothing() {
+    let pool = cpu(1).start();
+    let config = pool.folder().join("pool.toml");
+    let text = fs::read_to_string(&config).expect("it was written");
+    fs::write(&config, format!("{text}\nnonsense = 1\n")).expect("a file can be written");
+    changes_nothing(&pool, &pool.cli(&["upgrade"]).run(), &["nonsense"]);
+    fs::write(&config, text).expect("a file can be written");
+    upgraded(&pool);
+}
+
+#[test]
+fn a_successor_that_ends_hangs_or_is_missing_changes_nothing() {
+    let (setup, program) = replaceable();
+    let pool = setup.limits("upgrade_timeout_ms = 1000").start();
+    let upgrade = || pool.cli(&["upgrade"]).run();
+    replace(&program, "#!/bin/sh\necho I cannot >&2\nexit 3\n");
+    changes_nothing(&pool, &upgrade(), &["it ended (exit status: 3)", "in the log"]);
+    assert!(pool.log().contains("I cannot"), "{}", pool.log());
+    replace(&program, "#!/bin/sh\nexec sleep 1000\n");
+    changes_nothing(&pool, &upgrade(), &["it did not come up within 1 s", "upgrade_timeout_s"]);
+    fs::remove_file(&program).expect("it is there");
+    changes_nothing(&pool, &upgrade(), &["cannot be started", "No such file"]);
+    // One of another protocol.
+    replace(
+        &program,
+        "#!/bin/sh\nprintf 'GPL1\\0\\0\\0\\0\\4\\0\\0\\0\\0\\143\\1x' >&0; sleep 1000\n",
+    );
+    changes_nothing(&pool, &upgrade(), &["speaks protocol 99", "gridpool drain"]);
+    fs::remove_file(&program).expect("it is there");
+    symlink(binaries::gridpool(), &program).expect("a link can be made");
+    upgraded(&pool);
+    serves(&pool.client());
+}
+
+#[test]
+fn a_successor_ends_with_the_pool_that_has_started_it() {
+    // No worker is ever READY.
+    let pool = cpu(1).worker(stub_worker()).env("GRIDPOOL_STUB", "says-nothing").start_early();
+    let first = serving(&pool);
+    let call = pool.cli(&["upgrade"]).start();
+    let successor = eventually("a successor", || {
+        let pid = |line: &str| {
+            line.split_once("a successor is started")?.1.split_once("pid=")?.1.parse().ok()
+        };
+        pool.log().lines().find_map(pid).ok_or("none")
+    });
+    eventually_so("its worker", || !children(successor).is_empty());
+    signal(first, Signal::SIGKILL);
+    all_gone(&[successor]);
+    drop(call);
+}
+
+#[test]
+fn sigusr2_upgrades_and_a_pool_that_ends_is_not_upgraded() {
+    let pool = cpu(1).start();
+    let first = serving(&pool);
+    pool.signal(Signal::SIGUSR2);
+    eventually_so("a successor", || serving(&pool) != first);
+    let second = serving(&pool);
+    let client = pool.client();
+    let held = pool.client().status().expect("a status").workers[0].pid;
+    crate::processes::stop(held);
+    let job = submit(&client, small_job(1));
+    eventually_so("the job to run", || client.status().expect("a status").counters.attempts > 0);
+    signal(second, Signal::SIGTERM);
+    eventually_so("a drain", || client.status().expect("a status").supervisor.draining);
+    pool.cli(&["upgrade"]).run().complains(1, &["the pool is about to end"]);
+    go_on(held);
+    assert_eq!(answer(job).verdict(), Verdict::Ok);
+    all_gone(&[second]);
+    let orphan = gridpool(["serve", "--devices", "cpu:1", "--successor"]).run();
+    orphan.complains(2, &["type `gridpool upgrade`"]);
+}
