@@ -277,6 +277,8 @@ pub(crate) const WANTED: &[&str] = &[
     "retry: last attempt",
     "retry: must not run twice",
     "retry: queue above its limit",
+    "room: an attempt stopped",
+    "room: asked to stop",
     "serving: told to stop now",
     "spawn",
     "spawn: after a backoff",

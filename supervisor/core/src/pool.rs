@@ -27,6 +27,7 @@ mod outstanding;
 mod process;
 mod queue;
 mod roles;
+mod room;
 pub(crate) mod rows;
 pub(crate) mod service;
 mod shard;

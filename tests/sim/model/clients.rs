@@ -249,7 +249,8 @@ impl Model {
             let job = self.jobs.get_mut(&id).expect("it was just listed");
             job.orphaned = true;
             self.roles.get_mut(&job.role()).expect("roles stay").fair.leaves(job);
-            let running: Vec<_> = job.shards.iter().filter_map(|shard| shard.running).collect();
+            let asked = job.shards.iter().filter(|shard| !shard.makes_room);
+            let running: Vec<_> = asked.filter_map(|shard| shard.running).collect();
             for (attempt, worker) in running {
                 self.withdraws(worker, attempt);
             }

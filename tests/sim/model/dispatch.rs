@@ -41,6 +41,7 @@ impl Model {
             let (free_at, moved, spent) = (None, false, 0);
             dispatch.attempts.push(Sent { attempt, inline_bytes, cost, spent, free_at, moved });
             dispatch.cost += cost;
+            dispatch.cost_max = dispatch.cost_max.max(cost);
             let shares = job.may_join(many) && job.request.cost <= limits.join_cost_max;
             dispatch.may_lead &= job.request.idempotent && !job.is_suspect();
             dispatch.may_lead &= !many || shares;
@@ -67,6 +68,7 @@ impl Model {
             )?;
             self.a_second_dispatch_goes_to_the_least_loaded_worker(now, at, sent)?;
             self.only_idempotent_jobs_wait_behind_a_dispatch(sent)?;
+            self.no_small_shard_waits_behind_a_large_one_of_others(at, lead)?;
         }
         self.note_workers_without_the_model(now, lead.attempt, second);
         self.note_dispatch(at, second, dispatch);
@@ -177,6 +179,8 @@ impl Model {
             job.shards.push(Shard {
                 items,
                 running: None,
+                makes_room: false,
+                made_room: 0,
                 answered: false,
                 tries: 0,
                 device_errors: 0,
@@ -186,6 +190,7 @@ impl Model {
         });
         let shard = &mut job.shards[at];
         shard.running = Some((attempt, worker));
+        shard.makes_room = false;
         shard.tries += 1;
         self.coverage.hit(match shard.failed_on {
             None => "dispatch",

@@ -20,6 +20,9 @@ pub(super) struct Shard {
     pub(super) items: ItemRange,
     pub(super) running: Option<(AttemptId, WorkerId)>,
     pub(super) answered: bool,
+    /// It was asked to stop for a smaller job, and how often so far.
+    pub(super) makes_room: bool,
+    pub(super) made_room: u32,
     /// Attempts that count.
     pub(super) tries: u32,
     pub(super) device_errors: u32,
@@ -205,6 +208,10 @@ impl Model {
                     self.end(attempt.job, Verdict::Ok);
                 }
             }
+            Err(AttemptError::Refused(_)) if shard.makes_room => {
+                self.coverage.hit("room: an attempt stopped");
+                self.attempt_preempted(attempt, worker);
+            }
             Err(AttemptError::Refused(_)) => {
                 self.coverage.hit("answer: refused");
                 shard.running = None;
@@ -288,11 +295,10 @@ impl Model {
         for shard in &mut job.shards {
             let Some((attempt, worker)) = shard.running.take() else { continue };
             job.attempts.push((worker, outcome, shard.items));
-            cut_off.push((attempt, worker));
+            // The attempts of an orphan were withdrawn when its client went.
+            cut_off.push((attempt, worker, job.orphaned || shard.makes_room));
         }
-        // The attempts of an orphan were withdrawn when its client went.
-        let is_withdrawn = job.orphaned;
-        for (attempt, worker) in cut_off {
+        for (attempt, worker, is_withdrawn) in cut_off {
             if !is_withdrawn {
                 self.withdraws(worker, attempt);
             }

@@ -14,9 +14,9 @@
 //! need not wait for its end, `bisection` which jobs are suspects, `denylist` which are refused, `writers`
 //! which processes may still write, `processes` starts, stops and kills, `dispatch` which job runs where,
 //! `sharing` with which others, `offers` which worker has its model, `models` the wanted models, `commands`
-//! how workers get them, `feed` how long a second dispatch waits, `fair` whose turn it is, `rest` roles
-//! without work, `leaving` how the pool ends, `helpers` the helper processes, `settled` what holds between
-//! events.
+//! how workers get them, `feed` how long a second dispatch waits, `room` which are asked to stop for a
+//! smaller job, `fair` whose turn it is, `rest` roles without work, `leaving` how the pool ends, `helpers`
+//! the helper processes, `settled` what holds between events.
 
 mod accounts;
 mod bisection;
@@ -41,6 +41,7 @@ mod outstanding;
 mod processes;
 mod quarantine;
 mod rest;
+mod room;
 mod settled;
 mod sharing;
 mod slots;
@@ -398,7 +399,7 @@ impl Model {
             }
             Action::Spawn { worker, ref models } => self.spawned(worker, models),
             Action::Stop { worker } => self.stopped(worker),
-            Action::Withdraw { worker, attempt } => self.withdrawn(worker, attempt),
+            Action::Withdraw { worker, attempt } => self.withdrawn(now, worker, attempt),
         }
     }
 

@@ -27,6 +27,8 @@ pub(super) struct Dispatch {
     pub(super) attempts: Vec<Sent>,
     /// The cost of all attempts of the dispatch.
     pub(super) cost: u64,
+    /// The highest of one of them.
+    pub(super) cost_max: u64,
     /// How many were sent.
     pub(super) sent: usize,
     /// When they were sent.
@@ -68,6 +70,7 @@ impl Dispatch {
         self.divides_time(other.since);
         self.attempts.extend(other.attempts);
         self.cost += other.cost;
+        self.cost_max = self.cost_max.max(other.cost_max);
         self.sent += other.sent;
         self.may_lead &= other.may_lead;
         self.has_suspects |= other.has_suspects;

@@ -88,9 +88,15 @@ impl Model {
         holds(rule, due, || format!("{worker}: {:?}", self.devices[&Station::of(worker)]))
     }
 
-    pub(super) fn withdrawn(&mut self, worker: WorkerId, attempt: AttemptId) -> Result<(), Broken> {
+    pub(super) fn withdrawn(
+        &mut self,
+        now: Timestamp,
+        worker: WorkerId,
+        attempt: AttemptId,
+    ) -> Result<(), Broken> {
         self.coverage.hit("withdraw");
-        let due = self.due.withdrawals.remove(&(worker, attempt));
+        let due = self.due.withdrawals.remove(&(worker, attempt))
+            || self.makes_room(now, worker, attempt);
         let rule = "an_attempt_is_withdrawn_once_when_its_answer_is_not_wanted";
         holds(rule, due, || format!("{worker}: {attempt}"))
     }

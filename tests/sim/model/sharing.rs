@@ -301,7 +301,9 @@ impl Model {
                     && job.waiting().all(|shard| shard.failed_on.is_none())
             });
             let is_idle = self.slots_of(role).any(|(_, slot)| self.is_idle(now, slot));
-            let is_open = self.slots_of(role).any(|(at, _)| self.is_open(now, at));
+            let is_open = self.slots_of(role).any(|(at, _)| {
+                self.is_open(now, at) && !self.jobs_of(role).any(|job| self.is_in_the_way(at, job))
+            });
             let mut own = self.devices.iter().filter(|(at, _)| at.role == role);
             let one_comes = own.any(|(_, device)| device.is_near(&first.request));
             let unused = all_short && !is_idle && is_open && !one_comes;

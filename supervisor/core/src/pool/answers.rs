@@ -46,6 +46,12 @@ impl Pool {
                 job.answered(shard, device, report);
                 self.finish_if_ended(now, attempt.job);
             }
+            Err(AttemptError::Refused(_)) if job.shards[shard].makes_room => {
+                state.meters.ended(AttemptOutcome::Preempted);
+                let why = "it made room for a smaller job";
+                job.preempted(shard, device, why.to_owned());
+                self.retry_or_fail(now, attempt.job, shard, why);
+            }
             Err(AttemptError::Refused(why)) => {
                 state.meters.ended(AttemptOutcome::Refused);
                 job.failed(shard, device, AttemptOutcome::Refused, why.clone());

@@ -96,7 +96,10 @@ impl Pool {
             }
             let others = slots.of_role(role).filter(|(_, slot)| !avoids(shard, slot.device));
             let open = others.filter_map(|(index, slot)| {
-                Some((slot.process()?.feeds_behind(now, config, feed_cost_max)?, index))
+                let front = slot.process()?.feeds_behind(now, config, feed_cost_max)?;
+                let worth = config.shard_cost_min;
+                let waits = front.is_in_the_way(&job.request.principal, shard.cost, worth);
+                (!waits).then_some((front.cost, index))
             });
             open.min().map(|(_, index)| index)
         };

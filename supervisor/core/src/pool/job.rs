@@ -192,6 +192,7 @@ impl Job {
         assert_eq!(shard.state, ShardState::Queued, "a shard of {job} is already running");
         shard.tries += 1;
         shard.was_begun = true;
+        shard.makes_room = false;
         shard.state = ShardState::Running { number, worker };
         let drop_after = self.deadline.since(now) + DROP_MARGIN;
         Assignment { attempt: AttemptId { job, number }, shard: shard.items, drop_after }

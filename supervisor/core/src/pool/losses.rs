@@ -288,8 +288,9 @@ impl Pool {
             false => limits.cancel_grace,
         };
         // The attempts of an orphan were withdrawn when its client went.
-        let withdraws = !job.orphaned;
+        let orphaned = job.orphaned;
         for (shard, attempt, worker) in job.running().collect::<Vec<_>>() {
+            let withdraws = !orphaned && !job.shards[shard].makes_room;
             let index = self.slots.find(worker).expect("a running attempt's worker has a slot");
             let process = self.slots.process_mut(index);
             process.cut_off(now, attempt, grace, outcome);

@@ -22,7 +22,7 @@ pub(super) struct Sent {
     /// When it was sent.
     pub(super) since: Timestamp,
     /// Who its job is for.
-    principal: Principal,
+    pub(super) principal: Principal,
     /// Bytes of its payload in the channel.
     inline_bytes: u64,
     cost: u64,
@@ -41,6 +41,8 @@ pub(super) struct Dispatch {
     pub(super) sent: Vec<Sent>,
     /// The sum over all its attempts, those already answered included.
     pub(super) cost: u64,
+    /// The highest of one of them.
+    pub(super) cost_max: u64,
     /// When it was sent.
     pub(super) since: Timestamp,
     /// Whether another dispatch may wait behind it or run beside it: only if it may be ended early.
@@ -72,17 +74,24 @@ impl Sent {
             moved: false,
         }
     }
+
+    /// Whether its job has its verdict already.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.free_at.is_some()
+    }
 }
 
 impl Dispatch {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { sent: Vec::new(), cost: 0, since: now, may_lead: true, has_suspects: false }
+        let sent = Vec::new();
+        Self { sent, cost: 0, cost_max: 0, since: now, may_lead: true, has_suspects: false }
     }
 
     /// Adds an attempt before the dispatch is sent.
     pub(super) fn add(&mut self, sent: Sent, cost: u64, may_run_again: bool, is_suspect: bool) {
         self.sent.push(Sent { since: self.since, cost, ..sent });
         self.cost = self.cost.saturating_add(cost);
+        self.cost_max = self.cost_max.max(cost);
         self.may_lead &= may_run_again && !is_suspect;
         self.has_suspects |= is_suspect;
     }
@@ -94,16 +103,17 @@ impl Dispatch {
 
     /// Adds another dispatch, whose attempts run beside its own.
     fn absorb(&mut self, other: Self) {
-        let Self { sent, cost, since: _, may_lead, has_suspects } = other;
+        let Self { sent, cost, cost_max, since: _, may_lead, has_suspects } = other;
         self.sent.extend(sent);
         self.cost = self.cost.saturating_add(cost);
+        self.cost_max = self.cost_max.max(cost_max);
         self.may_lead &= may_lead;
         self.has_suspects |= has_suspects;
     }
 
     /// Whether a job of it has its verdict already.
     pub(super) fn is_cut_off(&self) -> bool {
-        self.sent.iter().any(|sent| sent.free_at.is_some())
+        self.sent.iter().any(Sent::is_cut_off)
     }
 }
 

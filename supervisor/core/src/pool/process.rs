@@ -183,14 +183,14 @@ impl Process {
         self.is_heard(now, config).then_some(since)
     }
 
-    /// The cost of its dispatch, if a second may wait behind it: the worker is heard, and the dispatch is
-    /// small, may be ended early and is not cut off.
+    /// Its dispatch, if a second may wait behind it: the worker is heard, and the dispatch is small, may be ended
+    /// early and is not cut off.
     pub(super) fn feeds_behind(
         &self,
         now: Timestamp,
         config: &PoolConfig,
         feed_cost_max: u64,
-    ) -> Option<u64> {
+    ) -> Option<&Dispatch> {
         let Stage::Busy(Outstanding { front, second: None, .. }) = &self.stage else {
             return None;
         };
@@ -198,7 +198,7 @@ impl Process {
             && front.cost <= feed_cost_max
             && front.may_lead
             && !front.is_cut_off();
-        may.then_some(front.cost)
+        may.then_some(front)
     }
 
     /// Its dispatch, if more attempts may run beside it: the worker is heard, and no job is a suspect.

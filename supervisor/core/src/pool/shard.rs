@@ -35,6 +35,10 @@ pub(super) struct Shard {
     pub(super) device_errors: u32,
     /// Whether an attempt of it was ever begun.
     pub(super) was_begun: bool,
+    /// Its running attempt was asked to stop for a smaller job.
+    pub(super) makes_room: bool,
+    /// How often it was.
+    pub(super) made_room: u32,
     /// If a worker was lost with it: the first sign of the first such loss.
     pub(super) lost_at: Option<Timestamp>,
 }
@@ -66,6 +70,8 @@ pub(super) fn cut(request: &JobRequest, devices: usize, config: &PoolConfig) -> 
         tries: 0,
         device_errors: 0,
         was_begun: false,
+        makes_room: false,
+        made_room: 0,
         lost_at: None,
     };
     (0..count).map(shard).collect()

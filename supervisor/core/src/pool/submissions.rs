@@ -155,8 +155,8 @@ impl Pool {
         for id in self.jobs.take_of(client, role) {
             let job = &mut self.jobs[id];
             job.orphaned = true;
-            let withdrawn =
-                job.running().map(|(_, attempt, worker)| Action::Withdraw { worker, attempt });
+            let asked = job.running().filter(|&(shard, ..)| !job.shards[shard].makes_room);
+            let withdrawn = asked.map(|(_, attempt, worker)| Action::Withdraw { worker, attempt });
             self.actions.extend(withdrawn);
             self.unqueue(id);
             self.finish_if_ended(now, id);

@@ -18,6 +18,7 @@ mod quarantine;
 mod quotas;
 mod rest;
 mod roles;
+mod room;
 mod rows;
 mod seen;
 mod shards;

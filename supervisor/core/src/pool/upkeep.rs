@@ -60,6 +60,7 @@ impl Pool {
             while pool.expire_feeds(now, role) {
                 pool.dispatch(now, role);
             }
+            pool.make_room(now, role);
             pool.roles[role].note_waiting();
         });
     }

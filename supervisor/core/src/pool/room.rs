@@ -1,0 +1,97 @@
+//! Room for a small job: a large dispatch that has just begun is asked to stop for the next shard, if that is far
+//! smaller and of another principal. So nobody waits for as long as the jobs of others take.
+//!
+//! What was asked to stop runs again, and loses little: only a young dispatch makes room, and a shard only a few
+//! times. A worker that does not stop is left alone.
+
+use std::time::Duration;
+
+use gridpool_protocol::ids::Role;
+use gridpool_protocol::principal::Principal;
+
+use super::Pool;
+use super::outstanding::{Dispatch, Sent};
+use super::process::Stage;
+use super::slots::Slot;
+use crate::action::Action;
+use crate::event::Timestamp;
+
+/// A dispatch is large beside a shard of this many times less cost.
+const LARGER: u64 = 16;
+/// A dispatch makes room only so soon after it was sent.
+const YOUNG: Duration = Duration::from_millis(50);
+/// How often a shard makes room.
+const ROOM_MAX: u32 = 3;
+
+impl Dispatch {
+    /// Whether it has a shard far larger than one of `cost`, worth `worth` at least, and is of others than
+    /// `principal`.
+    pub(super) fn is_in_the_way(&self, principal: &Principal, cost: u64, worth: u64) -> bool {
+        self.cost_max >= worth.max(cost.saturating_mul(LARGER))
+            && self.sent.iter().all(|sent| sent.principal != *principal)
+    }
+}
+
+impl Pool {
+    /// Asks one worker of a role to stop what it has just begun, if the next shard is small and no worker will soon
+    /// be free for it.
+    pub(super) fn make_room(&mut self, now: Timestamp, role: Role) {
+        if self.roles[role].limits.concurrency.is_concurrent() {
+            return;
+        }
+        let Some(next) = self.roles[role].queue.in_order().next() else { return };
+        let (job, worth) = (&self.jobs[next.job], self.config.shard_cost_min);
+        let shard = job.shard_at(next);
+        let others = self.slots.of_role(role).filter(|(_, slot)| Some(slot.device) != shard.avoid);
+        let busy = others.filter_map(|(index, slot)| Some((index, busy_with(slot)?)));
+        let mut youngest = None;
+        for (index, sent) in busy {
+            let is_soon_free = |sent: &Sent| sent.is_cut_off() || self.makes_room(sent);
+            if sent.iter().flat_map(|dispatch| &dispatch.sent).any(is_soon_free) {
+                return;
+            }
+            let since = sent[0].since;
+            let makes_room = now < since.after(YOUNG)
+                && sent[0].is_in_the_way(&job.request.principal, shard.cost, worth)
+                && sent.iter().all(|dispatch| !dispatch.has_suspects)
+                && sent.iter().flat_map(|dispatch| &dispatch.sent).all(|sent| {
+                    sent.principal != job.request.principal && self.may_make_room(sent)
+                });
+            youngest = youngest.max(makes_room.then_some((since, index)));
+        }
+        let Some((_, index)) = youngest else { return };
+        let process = self.slots.process(index);
+        let worker = process.worker;
+        let outstanding = process.outstanding().expect("it is busy");
+        for dispatch in
+            [Some(&outstanding.front), outstanding.second.as_ref()].into_iter().flatten()
+        {
+            for sent in &dispatch.sent {
+                let job = &mut self.jobs[sent.attempt.job];
+                let shard = &mut job.shards[sent.shard];
+                shard.makes_room = true;
+                shard.made_room += 1;
+                self.actions.push_back(Action::Withdraw { worker, attempt: sent.attempt });
+            }
+        }
+    }
+
+    /// Whether an attempt was asked to stop for another.
+    fn makes_room(&self, sent: &Sent) -> bool {
+        let job = self.jobs.running(sent.attempt).map(|id| &self.jobs[id]);
+        job.is_some_and(|job| job.shards[sent.shard].makes_room)
+    }
+
+    fn may_make_room(&self, sent: &Sent) -> bool {
+        let job = self.jobs.running(sent.attempt).map(|id| &self.jobs[id]);
+        job.is_some_and(|job| {
+            job.request.idempotent && !job.orphaned && job.shards[sent.shard].made_room < ROOM_MAX
+        })
+    }
+}
+
+/// The dispatches of a worker that runs something.
+fn busy_with(slot: &Slot) -> Option<Vec<&Dispatch>> {
+    let Stage::Busy(outstanding) = slot.process()?.stage() else { return None };
+    Some([Some(&outstanding.front), outstanding.second.as_ref()].into_iter().flatten().collect())
+}
