@@ -16,7 +16,7 @@ use gridpool_protocol::message::{OnLifeline, SharedArena, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
 
 use super::arenas::ClientArena;
-use super::pidfd::PidFd;
+use super::sends::Sends;
 
 /// Arenas that one `Forget` names.
 const ARENAS_PER_FORGET: usize = 1_024;
@@ -38,7 +38,8 @@ impl LinkError {
     }
 }
 
-/// One worker process. No method blocks, because the channel holds everything that can be outstanding. For the
+/// One worker process. No method blocks, because the channel holds everything that can be outstanding; a worker that
+/// lies about that is killed ([`Sends`]). For the
 /// role `grid` that is two `Dispatch`es, one `Forget` and one `Stop`. For the role `infer` it is as many
 /// `Dispatch`es and as many `Cancel`s as its window, one `Model`, one `Forget` and one `Stop`. The lifeline
 /// holds their arenas. Tests send the largest of each.
@@ -53,7 +54,7 @@ pub(super) struct Link {
     pub(super) rejected: Option<String>,
     /// The latest signal that a client asked for, and the client.
     pub(super) ordered: Option<(ClientId, i32)>,
-    pidfd: PidFd,
+    sends: Arc<Sends>,
     lifeline: UnixStream,
     channel: Option<Sender>,
     /// Arenas that the worker has mapped or will have, with their sizes.
@@ -66,14 +67,14 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(pid: u32, pidfd: PidFd, lifeline: UnixStream) -> Self {
+    pub(super) fn new(pid: u32, sends: Arc<Sends>, lifeline: UnixStream) -> Self {
         Self {
             pid,
             is_ending: false,
             last_words: None,
             rejected: None,
             ordered: None,
-            pidfd,
+            sends,
             lifeline,
             channel: None,
             arenas: BTreeMap::new(),
@@ -90,7 +91,7 @@ impl Link {
 
     /// Sends a signal to the process.
     pub(super) fn signal(&self, signal: i32) -> std::io::Result<()> {
-        self.pidfd.send_signal(signal)
+        self.sends.pidfd().send_signal(signal)
     }
 
     /// Bytes of arenas that the worker has mapped.
@@ -171,7 +172,8 @@ impl Link {
     pub(super) fn send(&self, message: &ToWorker) -> Result<(), LinkError> {
         let channel = self.channel.as_ref();
         let channel = channel.ok_or_else(|| LinkError::stuck("it has not connected yet"))?;
-        channel.send(message).map_err(|error| match error {
+        self.sends.during(|| channel.send(message)).map_err(|error| match error {
+            _ if self.sends.is_stuck() => LinkError::stuck("it did not read its channel"),
             ChannelError::Disconnected => LinkError::Gone,
             ChannelError::Decode(_)
             | ChannelError::Encode(_)
@@ -183,6 +185,8 @@ impl Link {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::{Command, Stdio};
     use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
@@ -202,6 +206,8 @@ mod tests {
     use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
     use super::super::arenas::Budget;
+    use super::super::pidfd::PidFd;
+    use super::super::sends::SendWatch;
     use super::*;
     use crate::config::INFER_WINDOW_MAX;
 
@@ -228,6 +234,34 @@ mod tests {
         ToWorker::Dispatch(Box::new(Dispatch { work, assignments }))
     }
 
+    fn link_to(pid: u32, lifeline: UnixStream) -> Link {
+        Link::new(pid, Arc::new(Sends::new(PidFd::open(pid).unwrap())), lifeline)
+    }
+
+    #[test]
+    fn a_worker_that_lets_its_channel_fill_is_killed_and_the_send_ends() {
+        let (listener, name) = Listener::open(&std::env::temp_dir()).unwrap();
+        let sender = Sender::connect(&name).unwrap();
+        let unread = listener.accept().unwrap();
+        let (lifeline, _theirs) = UnixStream::pair().unwrap();
+        // It lives until it is killed.
+        let mut worker = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let _open = worker.stdin.take();
+        let mut link = link_to(worker.id(), lifeline);
+        link.open(sender);
+        let watch = SendWatch::start().unwrap();
+        watch.watch(&link.sends);
+        // As the kernel does when a process ends.
+        let killed = thread::spawn(move || {
+            let ended = worker.wait().unwrap();
+            drop(unread);
+            ended.signal()
+        });
+        let error = iter::repeat_with(|| link.send(&largest_dispatch())).find_map(Result::err);
+        assert_eq!(error.unwrap().to_string(), "it did not read its channel");
+        assert_eq!(killed.join().unwrap(), Some(nix::libc::SIGKILL));
+    }
+
     #[test]
     fn all_that_may_be_outstanding_is_sent_to_a_worker_that_reads_nothing() {
         let (listener, name) = Listener::open(&std::env::temp_dir()).unwrap();
@@ -238,8 +272,7 @@ mod tests {
         // Every member may bring two arenas that the worker has not seen. One descriptor does for all.
         let arena = Arc::new(budget.create(1, 0, 0).unwrap());
         let arenas: Vec<_> = (0..4 * JOIN_MAX as u64).map(ArenaId).collect();
-        let pidfd = PidFd::open(std::process::id()).unwrap();
-        let mut link = Link::new(std::process::id(), pidfd, lifeline);
+        let mut link = link_to(std::process::id(), lifeline);
         link.open(sender);
         let (done, sent) = mpsc::channel();
         // Not joined: it may wait for ever.
@@ -271,8 +304,7 @@ mod tests {
         let (lifeline, _worker) = UnixStream::pair().unwrap();
         let budget = Budget::from_system().unwrap();
         let arena = Arc::new(budget.create(1, 0, 0).unwrap());
-        let pidfd = PidFd::open(std::process::id()).unwrap();
-        let mut link = Link::new(std::process::id(), pidfd, lifeline);
+        let mut link = link_to(std::process::id(), lifeline);
         link.open(sender);
         let attempt = AttemptId { job: JobId(u64::MAX), number: u32::MAX };
         let window = usize::try_from(INFER_WINDOW_MAX).unwrap();

@@ -10,10 +10,9 @@
 //! The timing thread pings the service manager (systemd), after it has handled an event under the lock. So
 //! if a thread never releases the lock, the pings stop.
 //!
-//! Threads: one for spawning, one for time, one for hashing suspects, one for arenas that have ended, three per
-//! worker process (`reader`), one per helper process (`helper`), one per client connection (`clients`), and one
-//! that accepts connections, if there is a socket. Another thread writes the log
-//! ([`crate::logging::write_aside`]), so no thread waits for a reader of the log while it holds the lock.
+//! Threads: one each for spawning, time, hashing suspects, arenas that have ended, and sends that do not end; three per
+//! worker process (`reader`), one per helper process (`helper`) and per client connection (`clients`), one that accepts
+//! connections. Another writes the log ([`crate::logging::write_aside`]), so none waits for its reader under the lock.
 
 mod arenas;
 mod audit;
@@ -45,6 +44,7 @@ mod process;
 mod reader;
 mod refused;
 mod seats;
+mod sends;
 mod spawn;
 mod status;
 mod stderr;
@@ -248,7 +248,8 @@ impl Shell {
             shared.post(Event::Helper(Helper::Monitor, HelperEvent::Wanted));
         }
         let for_spawner = Arc::clone(&shared);
-        let spawn_all = move || spawn::serve(&starts, &for_spawner, &devices, boot);
+        let sends = sends::SendWatch::start()?;
+        let spawn_all = move || spawn::serve(&starts, &for_spawner, &devices, boot, &sends);
         thread::Builder::new().name("spawn".into()).spawn(spawn_all)?;
         let for_hasher = Arc::clone(&shared);
         let hash_all = move || content::serve(&suspects, &for_hasher);

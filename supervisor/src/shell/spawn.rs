@@ -27,6 +27,7 @@ use super::pidfd::PidFd;
 use super::pinned::Pinned;
 use super::process::{BootFolder, lock_folders};
 use super::reader::Reader;
+use super::sends::{SendWatch, Sends};
 use super::stderr::Stderr;
 use super::{PoolDevice, Shared};
 use crate::logging;
@@ -67,14 +68,15 @@ pub(super) fn serve(
     shared: &Arc<Shared>,
     devices: &[PoolDevice],
     mut boot: Option<BootFolder>,
+    sends: &SendWatch,
 ) {
     for (worker, models) in requests {
         let device = devices.iter().find(|device| device.id == worker.device);
         let device = device.expect("the pool spawns only on its devices");
         let command = shared.command.lock().clone();
         let folder = boot_folder(boot.as_mut()).map_err(StartError::System);
-        let started =
-            folder.and_then(|folder| start(shared, &command, worker, models, device, &folder));
+        let started = folder
+            .and_then(|folder| start(shared, &command, worker, models, device, &folder, sends));
         if let Err(error) = started {
             tracing::error!(%worker, %error, "worker could not be started");
             shared.lock().doomed.remove(&worker);
@@ -119,6 +121,7 @@ fn start(
     models: Vec<ModelPlan>,
     device: &PoolDevice,
     boot_folder: &Path,
+    watch: &SendWatch,
 ) -> Result<(), StartError> {
     let (lifeline, theirs) = UnixStream::pair()?;
     let (beacon, lit) = UnixStream::pair()?;
@@ -132,7 +135,9 @@ fn start(
         groups.admit(worker, pid);
     }
     let is_read = PidFd::open(pid).and_then(|pidfd| {
-        let link = Link::new(pid, pidfd.try_clone()?, lifeline.try_clone()?);
+        let sends = Arc::new(Sends::new(pidfd.try_clone()?));
+        watch.watch(&sends);
+        let link = Link::new(pid, sends, lifeline.try_clone()?);
         shared.lock().link(worker, link);
         let stderr = Stderr::follow(worker, stderr)?;
         let reader = Reader { worker, pidfd, lifeline, beacon, stderr };
