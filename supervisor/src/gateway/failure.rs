@@ -26,9 +26,8 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 use super::limits::RETRY_AFTER_S;
 use super::reason::Reason;
 
-/// The pool's words for when it probes a device, and for when a principal has a budget of kills again: `tried again
-/// in 59 s`.
-const AGAIN_IN: [&str; 2] = ["tried again in ", "accepted again in "];
+/// The pool's words for when it probes a device: `tried again in 59 s`.
+const RETRIED_IN: &str = "tried again in ";
 /// The pool's words for a device that waits for its operator.
 const OPERATORS: &str = "out of service until `gridpool release";
 
@@ -114,7 +113,7 @@ impl Failure {
         if self.status != StatusCode::SERVICE_UNAVAILABLE {
             return None;
         }
-        let words = AGAIN_IN.iter().flat_map(|words| self.message.split(words).skip(1));
+        let words = self.message.split(RETRIED_IN).skip(1);
         let said = words.filter_map(|rest| rest.split_once(" s")?.0.parse().ok()).min();
         match said {
             Some(seconds) => Some(seconds),
@@ -157,7 +156,9 @@ impl From<ClientError> for Failure {
         if let ClientError::Refused(Refusal::Busy(limit)) = error
             && let Some(again) = limit.again_in()
         {
-            return failure.with_header(header::RETRY_AFTER, (again.as_secs() + 1).into());
+            let seconds = again.as_secs_f64().ceil().to_string();
+            let seconds = HeaderValue::from_str(&seconds).expect("a number is text");
+            return failure.with_header(header::RETRY_AFTER, seconds);
         }
         failure
     }
@@ -226,8 +227,6 @@ mod tests {
         assert_eq!(after(one).as_deref(), Some("59"));
         assert_eq!(after(&[one, two, lost].join("; ")).as_deref(), Some("7"));
         assert_eq!(after(lost), None, "it would wait for its operator");
-        let kills = Refusal::Busy(Limit::Kills { back_s: 8 }).to_string();
-        assert_eq!(after(&kills).as_deref(), Some("8"), "{kills}");
     }
 
     #[test]
@@ -239,12 +238,13 @@ mod tests {
         let draining = (503, "the pool is draining".to_owned());
         assert_eq!(status(Refusal::Draining.into()), draining);
         assert_eq!(status(Refusal::Invalid("no".to_owned()).into()), (400, "no".to_owned()));
-        let used_up = Refusal::Busy(Limit::QuotaDeviceTime { again_ms: 6_500 });
-        let response = Failure::from(ClientError::from(used_up)).into_response();
-        assert_eq!(
-            (response.status().as_u16(), &response.headers()[header::RETRY_AFTER]),
-            (503, &HeaderValue::from(7))
-        );
+        for (limit, seconds) in
+            [(Limit::QuotaDeviceTime { again_ms: 6_500 }, 7), (Limit::Kills { back_s: 8 }, 8)]
+        {
+            let response = Failure::from(ClientError::from(Refusal::Busy(limit))).into_response();
+            let after = &response.headers()[header::RETRY_AFTER];
+            assert_eq!((response.status().as_u16(), after), (503, &HeaderValue::from(seconds)));
+        }
         assert_eq!(status(ClientError::Lost).0, 503);
         assert_eq!(status(ClientError::Unexpected(String::new())).0, 500);
     }

@@ -6,6 +6,9 @@
 //! cargo build --release && GRIDPOOL_ATTACK_S=20 cargo test --release -p gridpool-tests --test process -- \
 //!     --ignored --nocapture attack
 //! ```
+//!
+//! `GRIDPOOL_ATTACK_GRIDS` is how many grids a job of an attacker has: more than the machine does in 20 ms.
+//! `GRIDPOOL_ATTACK_LIMITS` are lines of the config.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
