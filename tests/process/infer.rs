@@ -65,10 +65,14 @@ fn first() -> String {
 /// A pool of one device with these models of tests/data/models, after its worker has reported them; `None`
 /// without ONNX Runtime.
 pub(crate) fn pool(models: &[&str]) -> Option<Pool> {
+    pool_on(one().0, models)
+}
+
+fn pool_on(setup: Setup, models: &[&str]) -> Option<Pool> {
     if !has_runtime() {
         return None;
     }
-    let setup = models.iter().fold(one().0, |setup, name| {
+    let setup = models.iter().fold(setup, |setup, name| {
         setup.args(&["--model", &format!("{name}={}", model(name).display())])
     });
     let pool = setup.start_early();
@@ -304,7 +308,8 @@ fn a_request_with_too_little_output_memory_is_told_how_much_it_needs() {
 
 #[test]
 fn an_error_of_the_runtime_is_told_once_and_not_in_the_log() {
-    let Some(pool) = pool(&["lookup"]) else { return };
+    // CUDA's kernel knows no such error: it gives zeros.
+    let Some(pool) = pool_on(cpu(1), &["lookup"]) else { return };
     let index = ModelInput::new("index", [1], vec![9_i64]).expect("as much data as it has");
     let job = Job::model("lookup", [index]).expect("a small tensor");
     let answer = answer(ask(&pool.client(), job));
