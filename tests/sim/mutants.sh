@@ -177,7 +177,6 @@ mutant 'kills cost a principal nothing' pool/upkeep.rs 's/self\.kills\.spend\(no
 mutant 'a principal may cost one worker more' pool/budget.rs 's/checked_sub\(max\)/checked_sub(max + 1)/; s/own\.len\(\) < max/own.len() <= max/'
 mutant 'no one makes room' pool/room.rs 's/let makes_room = now < since/let makes_room = false \&\& now < since/'
 mutant 'an old dispatch makes room' pool/room.rs 's/now < since\.after\(YOUNG\)/now < since.after(YOUNG * 100)/'
-mutant 'a shard makes room as often as it is asked' pool/room.rs 's/made_room < ROOM_MAX/made_room < ROOM_MAX + 100/'
 mutant 'a job makes room that must not run twice' pool/room.rs 's/job\.request\.idempotent && !job\.orphaned && //'
 mutant 'what makes room for another stands in its way still' pool/answers.rs 's/if job\.shards\[shard\]\.makes_room => \{/if job.shards[shard].made_room > 100 => {/'
 mutant 'an attempt is asked twice' pool/losses.rs 's/!orphaned && !job\.shards\[shard\]\.makes_room/!orphaned/'

@@ -19,7 +19,7 @@ use gridpool_protocol::message::{
     ClientMessage, Destination, DeviceModel, Inline, Input, Limit, Reply, ServerMessage,
     Submission, Work,
 };
-use gridpool_protocol::receipt::{Receipt, Verdict};
+use gridpool_protocol::receipt::{Receipt, RunReport, Verdict};
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::{
     ANY_SIZE, DataType, Tensor, TensorError, TensorLayout, TensorSpec,
@@ -293,6 +293,27 @@ fn a_request_is_sent_again_to_a_busy_pool_unless_it_forbids_that() {
         gives(client.submit(request(10, 100)).unwrap().wait().unwrap(), 7);
         let error = client.submit(request(10, 100).refuse_if_busy()).unwrap_err();
         assert!(matches!(error, ClientError::Refused(Refusal::Busy(_))), "{error}");
+    });
+}
+
+#[test]
+fn a_partial_result_that_cannot_be_read_costs_no_verdict() {
+    let script = |server: &mut Server| {
+        let Submission { key, .. } = server.accept();
+        let part = ItemRange { start: 0, end: 1 };
+        let report = RunReport::default();
+        let attempt = Attempt::answered("cpu0#1".into(), DeviceInfo::default(), part, report);
+        let receipt = Receipt { attempts: vec![attempt], ..receipt(Verdict::Deadline) };
+        // Far shorter than a result of the program.
+        let (receipt, output) = (Box::new(receipt), Some(Inline(vec![1])));
+        server.say(&ServerMessage::Done { key, receipt, output, replayed: false });
+    };
+    against(script, |client| {
+        let grid = Grid::from_rows(&[[1, 2]]).unwrap();
+        let program = Program::compile("rot90", Ties::Cpython).unwrap();
+        let job = Job::program(program, GridBatch::from_grids([&grid]).unwrap()).unwrap();
+        let answer = client.run(job).unwrap();
+        assert_eq!((answer.verdict(), answer.partial().is_none()), (Verdict::Deadline, true));
     });
 }
 
