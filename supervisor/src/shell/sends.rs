@@ -11,17 +11,20 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use gridpool_ipc::clock;
+use gridpool_protocol::ids::WorkerId;
 use nix::libc;
 
 use super::pidfd::PidFd;
 
-/// A send that is under way at two looks is stuck. A supervisor that was stopped meanwhile kills no worker: it looks
-/// once when it goes on, and the send goes on too.
+/// A send that is under way at two looks is stuck.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A look that is later than this comes after a stop of the whole supervisor, in which no send went on either.
+const LATE_MAX: Duration = Duration::from_millis(500);
 
 /// The sends to one worker. Its numbers guard no data, so relaxed ordering suffices.
 #[derive(Debug)]
 pub(super) struct Sends {
+    worker: WorkerId,
     pidfd: PidFd,
     /// Sends begun and sends ended; odd while one is under way.
     count: AtomicU64,
@@ -30,8 +33,8 @@ pub(super) struct Sends {
 }
 
 impl Sends {
-    pub(super) fn new(pidfd: PidFd) -> Self {
-        Self { pidfd, count: AtomicU64::new(0), is_stuck: AtomicBool::new(false) }
+    pub(super) fn new(worker: WorkerId, pidfd: PidFd) -> Self {
+        Self { worker, pidfd, count: AtomicU64::new(0), is_stuck: AtomicBool::new(false) }
     }
 
     /// The process.
@@ -57,10 +60,11 @@ impl Sends {
         let count = self.count.load(Ordering::Relaxed);
         let is_stuck = count % 2 == 1 && count == last;
         if is_stuck && !self.is_stuck.swap(true, Ordering::Relaxed) {
+            let worker = self.worker;
             match self.pidfd.send_signal(libc::SIGKILL) {
-                Ok(()) => tracing::error!("a worker does not read its channel; it is killed"),
+                Ok(()) => tracing::error!(%worker, "it does not read its channel; it is killed"),
                 Err(error) => {
-                    tracing::error!(%error, "a worker does not read, and cannot be killed")
+                    tracing::error!(%worker, %error, "it does not read, and cannot be killed");
                 }
             }
         }
@@ -95,9 +99,11 @@ fn look_at_all(more: &Receiver<Weak<Sends>>) {
         match more.recv_deadline(next) {
             Ok(sends) => all.push((sends, 0)),
             Err(RecvTimeoutError::Timeout) => {
+                let is_late = clock::now() > next + LATE_MAX;
                 all.retain_mut(|(sends, last)| {
                     let sends = sends.upgrade();
-                    *last = sends.as_ref().map_or(0, |sends| sends.look(*last));
+                    let before = if is_late { 0 } else { *last };
+                    *last = sends.as_ref().map_or(0, |sends| sends.look(before));
                     sends.is_some()
                 });
                 next = clock::now() + LOOK_EVERY;

@@ -135,7 +135,7 @@ fn start(
         groups.admit(worker, pid);
     }
     let is_read = PidFd::open(pid).and_then(|pidfd| {
-        let sends = Arc::new(Sends::new(pidfd.try_clone()?));
+        let sends = Arc::new(Sends::new(worker, pidfd.try_clone()?));
         watch.watch(&sends);
         let link = Link::new(pid, sends, lifeline.try_clone()?);
         shared.lock().link(worker, link);
