@@ -4,14 +4,16 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::tensor::options::ModelPlan;
+use nix::libc;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
@@ -66,8 +68,9 @@ pub(super) fn read(path: &Path, named: Named) -> Result<FileSettings, Vec<Config
     let unreadable =
         |reason: String| vec![ConfigError::Unreadable { file: path.to_owned(), reason }];
     let mut text = String::new();
-    fs::File::open(path)
-        .and_then(|file| file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text))
+    let file = open(path).map_err(|error| unreadable(error.to_string()))?;
+    file.take(CONFIG_BYTES_MAX + 1)
+        .read_to_string(&mut text)
         .map_err(|error| unreadable(error.to_string()))?;
     if text.len() as u64 > CONFIG_BYTES_MAX {
         return Err(unreadable(format!("it has more than {CONFIG_BYTES_MAX} bytes")));
@@ -80,6 +83,19 @@ pub(super) fn read(path: &Path, named: Named) -> Result<FileSettings, Vec<Config
         };
         misfits.into_iter().map(error).collect()
     })
+}
+
+/// Opens a file to read, and never waits: a pool that serves reads its files again, and a pipe in the place of one
+/// may have no writer.
+///
+/// # Errors
+/// The system's; a pipe is one too.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.file_type().is_fifo() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe; write a file"));
+    }
+    Ok(file)
 }
 
 /// The line of an offset in the text, from 1.

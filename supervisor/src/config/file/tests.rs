@@ -1,6 +1,7 @@
 //! Tests of the config file, and of the lines of its errors.
 
 use super::*;
+use std::fs;
 use std::time::Duration;
 
 fn error(text: &str) -> String {
@@ -121,6 +122,15 @@ fn all_errors_are_reported_in_the_order_of_the_lines() {
     let misfits = parse(broken, Path::new(""), Named::NeedNotBe).expect_err(broken);
     assert!(misfits.iter().all(|misfit| misfit.reason.starts_with("not TOML: ")));
     assert_eq!(misfits.len(), 2, "both syntax errors and no other error");
+}
+
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pool.toml");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let errors = read(&path, Named::NeedNotBe).expect_err("a pipe has no line");
+    assert!(errors[0].to_string().contains("it is a pipe; write a file"), "{}", errors[0]);
 }
 
 #[test]

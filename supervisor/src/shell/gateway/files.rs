@@ -1,14 +1,13 @@
 //! The files that say whom HTTP admits: tokens, certificates, the key. The supervisor reads them for the
 //! gateway, at the start and whenever one has changed.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 
-use crate::config::HttpOptions;
+use crate::config::{self, HttpOptions};
 use crate::gateway::{DoorError, DoorPlan};
 
 /// Largest file of tokens, certificates or a key.
@@ -119,7 +118,7 @@ const NO_TEXT: &str = "it is not a text file: tokens are lines of `gridpool toke
 fn read(path: &Path, is_secret: bool) -> Result<String, FileError> {
     const ROOT: u32 = 0;
     let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
-    let file = File::open(path).map_err(unreadable)?;
+    let file = config::open(path).map_err(unreadable)?;
     let meta = file.metadata().map_err(unreadable)?;
     let form = |why: String| FileError::Form { path: path.to_owned(), why };
     if !meta.is_file() {
@@ -152,6 +151,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
     use super::*;
 
     #[test]
@@ -173,6 +175,12 @@ mod tests {
         assert_eq!(at(0o644, false), Ok("text".to_owned()));
         assert!(at(0o664, false).unwrap_err().contains("chmod 644"));
         assert!(read(folder.path(), false).unwrap_err().to_string().contains("not a file"));
+        let pipe = folder.path().join("pipe");
+        mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+        assert!(
+            matches!(read(&pipe, false), Err(FileError::Unreadable { .. })),
+            "it does not wait"
+        );
         fs::write(&path, [0xff, 0xfe, 0]).unwrap();
         assert!(at(0o644, false).unwrap_err().contains("PEM"));
     }
