@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use gridpool_client::{Client, ClientError, JobKey};
+use gridpool_ipc::clock;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
@@ -62,9 +64,21 @@ fn replace(program: &Path, script: &str) {
     fs::rename(&new, program).expect("a file can be renamed");
 }
 
-/// What a client does again and again: one kind of job, several at a time.
-fn works(client: &Client, number: u64, stop: &AtomicBool, done: &AtomicU64) {
+/// What the clients under load have seen.
+#[derive(Default)]
+struct Seen {
+    stop: AtomicBool,
+    /// Jobs with a right answer.
+    done: AtomicU64,
+    /// The longest that a client had no answer.
+    pause_us: AtomicU64,
+}
+
+/// What a client does again and again: jobs of two sizes, several at a time.
+fn works(client: &Client, number: u64, seen: &Seen) {
+    let Seen { stop, done, pause_us } = seen;
     let mut count = 0;
+    let mut answered = clock::now();
     while !stop.load(Ordering::Relaxed) {
         let jobs: Vec<_> = (0..4)
             .map(|of| {
@@ -81,33 +95,50 @@ fn works(client: &Client, number: u64, stop: &AtomicBool, done: &AtomicU64) {
             let answer = answer(handle);
             is_right(&answer, PROGRAM, &grids);
             assert_eq!(answer.receipt.attempts.len(), 1, "{:?}", answer.receipt);
+            let pause = u64::try_from(answered.elapsed().as_micros()).expect("it is short");
+            pause_us.fetch_max(pause, Ordering::Relaxed);
+            answered = clock::now();
             done.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
+/// Five upgrades, or as many as `GRIDPOOL_TEST_UPGRADES` says.
 #[test]
-fn clients_under_load_do_not_notice_five_upgrades() {
-    let pool = cpu(2).start();
-    let (stop, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+#[expect(clippy::print_stderr, reason = "what was measured")]
+fn clients_under_load_do_not_notice_upgrades() {
+    let upgrades = std::env::var("GRIDPOOL_TEST_UPGRADES").ok();
+    let upgrades: u32 = upgrades.map_or(5, |count| count.parse().expect("a number"));
+    // No dispatch waits behind another, where it might have to move.
+    let pool = cpu(2).limits("feed_cost_max = 0");
+    let pool = pool.env("GRIDPOOL_LOG", "info,gridpool::shell::core=debug").start();
+    let seen = Arc::<Seen>::default();
     let clients: Vec<_> = (1..=3)
         .map(|number| {
-            let (client, stop, done) = (pool.client(), Arc::clone(&stop), Arc::clone(&done));
-            thread::spawn(move || works(&client, number, &stop, &done))
+            let (client, seen) = (pool.client(), Arc::clone(&seen));
+            thread::spawn(move || works(&client, number, &seen))
         })
         .collect();
+    let more_jobs = || {
+        let before = seen.done.load(Ordering::Relaxed);
+        eventually_so("more jobs", || seen.done.load(Ordering::Relaxed) > before + 12);
+    };
     let mut supervisors = vec![serving(&pool)];
-    for _ in 0..5 {
-        let before = done.load(Ordering::Relaxed);
-        eventually_so("more jobs", || done.load(Ordering::Relaxed) > before + 12);
+    for _ in 0..upgrades {
+        more_jobs();
         supervisors.push(upgraded(&pool));
     }
-    let before = done.load(Ordering::Relaxed);
-    eventually_so("more jobs", || done.load(Ordering::Relaxed) > before + 12);
-    stop.store(true, Ordering::Relaxed);
+    more_jobs();
+    seen.stop.store(true, Ordering::Relaxed);
     for client in clients {
         within("a client", move || client.join().expect("it saw no error"));
     }
+    // Each was dispatched once, whichever pool did it: in no pool for nothing, and in no two.
+    let jobs = seen.done.load(Ordering::Relaxed);
+    let dispatched = pool.log().matches(" dispatch job=").count() as u64;
+    let pause = Duration::from_micros(seen.pause_us.load(Ordering::Relaxed));
+    eprintln!("{upgrades} upgrades, {jobs} jobs, {dispatched} dispatches, longest pause {pause:?}");
+    assert_eq!(jobs, dispatched);
     let last = supervisors.pop().expect("there are six");
     all_gone(&supervisors[1..]);
     let log = pool.log();

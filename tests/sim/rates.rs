@@ -81,6 +81,8 @@ pub(crate) struct Rates {
     pub(crate) pauses: u64,
     /// Steps in which a drain begins.
     pub(crate) drains: u64,
+    /// Steps in which a successor is about to take the pool's place.
+    pub(crate) hand_overs: u64,
     /// Drains after which an operator tells the pool to stop.
     pub(crate) second_orders: u64,
     /// Steps in which principals get other quotas.
@@ -156,6 +158,7 @@ impl Rates {
             chaos: rate(rng, 400),
             pauses: rate(rng, 60),
             drains: rate(rng, 16),
+            hand_overs: rate(rng, 24),
             second_orders: rate(rng, 700),
             quotas: rate(rng, 60),
             reconfigures: rate(rng, 30),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gridpool_core::Core;
 use gridpool_core::action::Action;
-use gridpool_core::event::{ClientEvent, Event, Helper, HelperEvent, Release, Timestamp};
+use gridpool_core::event::{ClientEvent, Event, HandOver, Helper, HelperEvent, Release, Timestamp};
 use gridpool_core::policy::PolicyTable;
 use gridpool_protocol::ids::{ClientId, DeviceId, DeviceKind, JobId};
 use gridpool_protocol::message::ModelCommand;
@@ -32,6 +32,9 @@ const RELEASES_HALTED: u64 = 500;
 
 /// How often an operator does not wait for the last drain, of 1,000 cases.
 const STOPS_AT_ONCE: u64 = 200;
+
+/// How often the pool ends because a successor has taken its place, of 1,000 cases.
+const HANDED_OVER: u64 = 300;
 
 /// How often a pool without models is left alone until it has no process for them, of 1,000 cases.
 const RESTS_ALL_THE_WAY: u64 = 500;
@@ -130,6 +133,10 @@ impl Run {
             self.log.note(self.now, "the faults stop");
             self.world.calm(self.now);
             self.settle()?;
+            while self.model.is_being_replaced() {
+                // What becomes of the successor is on its way.
+                self.turn(self.now.after(SETTLES_WITHIN))?;
+            }
             if self.model.is_resting() && self.model.is_serving() {
                 self.rests_and_wakes()?;
             }
@@ -283,7 +290,14 @@ impl Run {
     /// A drain ends in time, with or without faults; so does one that began before.
     fn ends(&mut self) -> Result<(), Broken> {
         let is_end = self.rng.chance(500);
-        self.tell(if is_end { Event::EndRequested } else { Event::DrainRequested })?;
+        let is_handed_over = self.rng.chance(HANDED_OVER);
+        if is_handed_over {
+            self.is_handed_over()?;
+        }
+        // A successor that came before may just have failed.
+        if !is_handed_over || !self.model.is_replaced() {
+            self.tell(if is_end { Event::EndRequested } else { Event::DrainRequested })?;
+        }
         if self.rng.chance(STOPS_AT_ONCE) {
             let soon = self.now.after(self.rng.millis(0, if is_end { 2_000 } else { 20 }));
             self.until(soon)?;
@@ -298,6 +312,27 @@ impl Run {
         self.the_pool_leaves_in_time()?;
         self.until(self.now.after(Duration::from_millis(500)))?;
         self.tell(Event::StopRequested)
+    }
+
+    /// A successor takes the pool's place. Some connections stay for a while, and submit.
+    fn is_handed_over(&mut self) -> Result<(), Broken> {
+        self.tell(Event::HandOver(HandOver::Begun))?;
+        let soon = self.now.after(self.rng.millis(0, 50));
+        self.until(soon)?;
+        let (stay, done) = self.world.successor_serves();
+        self.tell(done)?;
+        for client in stay {
+            let soon = self.now.after(self.rng.millis(0, 50));
+            self.until(soon)?;
+            let (_, event) = self.world.probe(self.now, client, None);
+            self.tell(event)?;
+            if self.rng.chance(700) {
+                let soon = self.now.after(self.rng.millis(0, 50));
+                self.until(soon)?;
+                self.tell(Event::Client(client, ClientEvent::Gone))?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets the network and the pool's own clock go on until `end`.

@@ -106,7 +106,7 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
                 }
                 let Some(front) = front else { return };
                 match serve_http(shell, &settings, front) {
-                    // Only the status shows that it serves, so poll it. Without end: HTTP of the predecessor goes on.
+                    // Only the status shows that it serves, so poll it. Meanwhile HTTP of the predecessor goes on.
                     Ok(()) => {
                         while !shell.serves_http() {
                             thread::park_timeout(LOOK_EVERY);

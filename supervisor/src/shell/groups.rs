@@ -23,6 +23,8 @@ const RESERVE: u64 = 8;
 #[derive(Debug)]
 pub(super) struct Groups {
     root: PathBuf,
+    /// The supervisor: the one before it may still have workers of the same names.
+    pid: u32,
     bytes_max: u64,
 }
 
@@ -56,7 +58,7 @@ impl Groups {
         fs::write(root.join("cgroup.subtree_control"), "+memory")?;
         let unknown = || io::Error::other("the available memory is unknown");
         let available = memory::available_bytes().ok_or_else(unknown)?;
-        Ok(Self { root, bytes_max: available - available / RESERVE })
+        Ok(Self { root, pid, bytes_max: available - available / RESERVE })
     }
 
     /// Moves a worker into a group of its own. It has read nothing of a client yet.
@@ -88,7 +90,7 @@ impl Groups {
 
     fn folder(&self, worker: WorkerId) -> PathBuf {
         let name = worker.to_string().replace('#', "-");
-        self.root.join(format!("worker-{}-{name}", worker.role.name()))
+        self.root.join(format!("worker-{}-{}-{name}", self.pid, worker.role.name()))
     }
 }
 
@@ -171,7 +173,7 @@ mod tests {
         let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
         let worker = WorkerId { device, role: Role::Grid, generation: 3 };
         groups.admit(worker, 42);
-        let folder = group.join("worker-grid-cpu0-3");
+        let folder = group.join("worker-7-grid-cpu0-3");
         assert_eq!(fs::read_to_string(folder.join("cgroup.procs")).unwrap(), "42");
         let limit: u64 = fs::read_to_string(folder.join("memory.max")).unwrap().parse().unwrap();
         assert!(limit > 0 && limit == groups.bytes_max);

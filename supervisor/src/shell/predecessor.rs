@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::Sender;
 use gridpool_core::event::{Event, Predecessor as Said};
 use gridpool_ipc::account::Account;
 use gridpool_ipc::frame::{self, Frame, FrameReader};
@@ -177,55 +178,53 @@ impl Predecessor {
         Ok(TakenOver { claim, front })
     }
 
-    /// This pool accepts connections. `released` is called once the predecessor accepts none, and says when HTTP is
-    /// served. Goes on hearing of the predecessor's jobs, to its end.
+    /// This pool accepts connections. `released` is called, on a thread of its own, once the predecessor accepts none;
+    /// it returns when HTTP is served. Goes on hearing of the predecessor's jobs, to its end.
     ///
     /// # Errors
-    /// The system's, if there is no thread for that.
+    /// The system's, if there is no thread or descriptor for that.
     pub fn serving(
         self,
         shell: &Shell,
         released: impl FnOnce(&Shell) + Send + 'static,
     ) -> io::Result<()> {
+        let link = self.reader.socket().try_clone()?;
+        // The sender is dropped when the predecessor says so, or ends before it could.
+        let (until_released, is_released) = crossbeam_channel::bounded::<()>(0);
+        let (for_http, for_jobs) = (shell.clone(), shell.clone());
+        let serve_http = move || {
+            is_released.recv().unwrap_or_default();
+            released(&for_http);
+            say(&link, &FromSuccessor::HttpServing);
+        };
+        thread::Builder::new().name("take-over".into()).spawn(serve_http)?;
         self.say(&FromSuccessor::Serving);
-        let shell = shell.clone();
-        let follow = move || self.follow(&shell, released);
+        let follow = move || self.follow(&for_jobs.shared, until_released);
         thread::Builder::new().name("predecessor".into()).spawn(follow)?;
         Ok(())
     }
 
-    fn follow(mut self, shell: &Shell, released: impl FnOnce(&Shell)) {
-        let mut released = Some(released);
-        loop {
-            match self.reader.read(None).map(|frame| frame.map(|frame| codec::decode(&frame.body)))
-            {
-                Ok(Some(Ok(FromPredecessor::Job(news)))) => {
-                    shell.shared.post(Event::Predecessor(Said::Told(news)));
-                }
-                Ok(Some(Ok(FromPredecessor::Released))) => {
-                    if let Some(released) = released.take() {
-                        released(shell);
-                        self.say(&FromSuccessor::HttpServing);
-                    }
-                }
-                Ok(Some(Ok(other))) => tracing::error!(?other, "the pool before this one says"),
-                Ok(None) => {}
-                Ok(Some(Err(error))) => {
-                    tracing::error!(error = %Chain(&error), "what the pool before this one says");
-                    break;
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "the pool before this one has ended");
-                    break;
-                }
+    /// Hears of the predecessor's jobs until it ends.
+    fn follow(mut self, shared: &Shared, until_released: Sender<()>) {
+        let mut until_released = Some(until_released);
+        let why = loop {
+            let message = match self.reader.read(None) {
+                Ok(Some(frame)) => codec::decode(&frame.body),
+                Ok(None) => continue,
+                Err(error) => break Chain(&error).to_string(),
+            };
+            match message {
+                Ok(FromPredecessor::Job(news)) => shared.post(Event::Predecessor(Said::Told(news))),
+                Ok(FromPredecessor::Released) => drop(until_released.take()),
+                Ok(other) => break format!("it sent {other:?} out of order"),
+                Err(error) => break Chain(&error).to_string(),
             }
-        }
-        shell.shared.post(Event::Predecessor(Said::Gone));
-        shell.shared.lock().has_predecessor = false;
+        };
+        tracing::debug!(why, "nothing more is heard of the pool before this one");
+        shared.post(Event::Predecessor(Said::Gone));
+        shared.lock().has_predecessor = false;
         // An upgrade may wait for that.
-        shell.shared.ended.notify_all();
-        // It was killed before it could say so.
-        released.into_iter().for_each(|released| released(shell));
+        shared.ended.notify_all();
     }
 
     /// The next message, with its descriptor.
@@ -245,14 +244,18 @@ impl Predecessor {
         }
     }
 
-    /// Says something. If nobody listens, that is found out by reading.
     fn say(&self, message: &FromSuccessor) {
-        let sent = codec::encode(message)
-            .map_err(io::Error::other)
-            .and_then(|body| frame::send_all(self.reader.socket(), &frame::pack(&body, 0), &[]));
-        if let Err(error) = sent {
-            tracing::debug!(%error, "the pool before this one does not listen");
-        }
+        say(self.reader.socket(), message);
+    }
+}
+
+/// Says something. If nobody listens, that is found out by reading.
+fn say(link: &UnixStream, message: &FromSuccessor) {
+    let sent = codec::encode(message)
+        .map_err(io::Error::other)
+        .and_then(|body| frame::send_all(link, &frame::pack(&body, 0), &[]));
+    if let Err(error) = sent {
+        tracing::debug!(%error, "the pool before this one does not listen");
     }
 }
 

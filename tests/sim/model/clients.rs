@@ -23,6 +23,11 @@ pub(super) enum Reply {
 impl Model {
     pub(super) fn submitted(&mut self, now: Timestamp, client: ClientId, request: &JobRequest) {
         let (job, key) = (request.job, request.key);
+        if self.goes_over(client) {
+            self.coverage.hit("hand over: a submission crosses");
+            self.due.discard = Some(job);
+            return;
+        }
         let name = (request.principal.clone(), key);
         let mut live = self.jobs.values().filter(|job| job.request.key == key);
         let is_own = |job: &&Job| job.request.principal == request.principal;
@@ -103,7 +108,10 @@ impl Model {
         request: &JobRequest,
     ) -> Option<Refusal> {
         let role = request.work.role();
-        if self.is_draining() {
+        if self.is_draining() && !self.is_closed(role) {
+            self.coverage.hit("hand over: the gateway submits");
+        }
+        if self.is_closed(role) {
             self.coverage.hit("refuse: draining");
             return Some(Refusal::Draining);
         }
@@ -243,6 +251,7 @@ impl Model {
 
     pub(super) fn client_gone(&mut self, client: ClientId) {
         self.clients.remove(&client);
+        self.leaves_for_good(client);
         let own: Vec<_> =
             self.jobs.iter().filter(|(_, job)| job.client == client).map(|(&id, _)| id).collect();
         for id in own {

@@ -279,6 +279,7 @@ impl Model {
         let own = self.jobs.iter().filter(|(_, job)| job.role() == role).map(|(&id, _)| id);
         for id in own.collect::<Vec<_>>() {
             self.cut_off(now, id, AttemptOutcome::Cancelled);
+            self.note_cut_off(id);
             self.end(id, Verdict::Cancelled);
         }
     }

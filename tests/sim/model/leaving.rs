@@ -56,7 +56,8 @@ impl Model {
     pub(super) fn drain_ends(&mut self, now: Timestamp, role: Role) {
         let is_leaving = matches!(self.role(role).phase, Phase::Leaving | Phase::Left);
         if let Some(until) = self.drain_until().filter(|_| !is_leaving) {
-            if !self.jobs.values().any(|job| job.role() == role) {
+            let has_jobs = self.jobs.values().any(|job| job.role() == role);
+            if !has_jobs && !self.awaits_submissions() {
                 self.coverage.hit("drain: finished");
                 self.role_mut(role).phase = Phase::Leaving;
                 self.stop_all(now, role);

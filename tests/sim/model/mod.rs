@@ -15,8 +15,8 @@
 //! which processes may still write, `processes` starts, stops and kills, `dispatch` which job runs where,
 //! `sharing` with which others, `offers` which worker has its model, `models` the wanted models, `commands`
 //! how workers get them, `feed` how long a second dispatch waits, `room` which are asked to stop for a
-//! smaller job, `fair` whose turn it is, `rest` roles without work, `leaving` how the pool ends, `helpers`
-//! the helper processes, `settled` what holds between events.
+//! smaller job, `fair` whose turn it is, `rest` roles without work, `leaving` how the pool ends, `handover`
+//! how it is replaced, `helpers` the helper processes, `settled` what holds between events.
 
 mod accounts;
 mod bisection;
@@ -29,6 +29,7 @@ mod dispatch;
 mod fair;
 mod faults;
 mod feed;
+mod handover;
 mod helpers;
 mod jobs;
 mod leaving;
@@ -67,6 +68,7 @@ use deaths::{Dying, Given};
 use denylist::Denylist;
 use devices::{Device, Facts};
 use fair::Fair;
+use handover::Replaced;
 use helpers::Helpers;
 use jobs::Job;
 use models::Models;
@@ -165,6 +167,7 @@ pub(crate) struct Model {
     roles: BTreeMap<Role, RoleModel>,
     /// Once the pool drains: when it cuts off the jobs that are left.
     draining_since: Option<Timestamp>,
+    replaced: Replaced,
     /// Each device and role.
     devices: BTreeMap<Station, Device>,
     /// Facts about each device.
@@ -224,6 +227,7 @@ impl Model {
             config: config.clone(),
             roles: Role::ALL.map(role).into(),
             draining_since: None,
+            replaced: Replaced::default(),
             devices: stations.map(|id| (id, Device::new(config.standbys))).collect(),
             facts: devices.iter().map(|&id| (id, Facts::default())).collect(),
             jobs: BTreeMap::new(),
@@ -270,7 +274,8 @@ impl Model {
             Event::DeviceFault { device, fault } => self.device_fault(now, device, fault),
             Event::DrainRequested => self.drain_requested(now),
             Event::EndRequested => self.end_requested(now),
-            Event::HandOver(_) | Event::Predecessor(_) => {}
+            Event::HandOver(ref step) => self.handed_over(now, step),
+            Event::Predecessor(_) => unreachable!("the simulated pool takes no other's place"),
             Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
             Event::QuotasSet(ref quotas) => self.quotas_set(quotas),
             Event::Reconfigured(ref config, _) => self.reconfigured(config),
@@ -283,6 +288,7 @@ impl Model {
         self.models_change(now);
         self.helpers_are_due(now);
         self.services_are_reported(now);
+        self.clients_go_over();
     }
 
     /// The pool goes on with other limits. Its standbys and the windows of its workers stay.
@@ -385,7 +391,8 @@ impl Model {
             }
             Action::HashContent { job } => self.hash_requested(job),
             Action::Helper(helper, ref action) => self.helper_commanded(helper, action),
-            Action::LetGo { .. } | Action::Tell(_) => Ok(()),
+            Action::LetGo { client } => self.let_go(client),
+            Action::Tell(ref news) => self.told(news),
             Action::Kill { worker, reason } => self.killed(now, worker, reason),
             Action::Leave { ref verdicts } => self.left(verdicts),
             Action::Misconfigured { .. } => self.reported_misconfigured(),

@@ -44,6 +44,7 @@ impl Model {
     pub(crate) fn settled(&mut self, now: Timestamp, core: &Core) -> Result<(), Broken> {
         self.steps += 1;
         each_due_action_comes_at_once(&self.due)?;
+        self.the_successor_knows_what_lives()?;
         self.each_end_of_a_process_is_reported_once()?;
         self.every_command_is_given()?;
         self.every_change_is_logged()?;

@@ -31,7 +31,8 @@ impl Model {
     ) -> Result<(), Broken> {
         self.a_job_gets_one_verdict_and_only_if_it_was_accepted(id, receipt.verdict)?;
         let (job, verdict) = self.due.verdicts.remove(&id).expect("the rule holds");
-        if !job.orphaned {
+        self.the_successor_is_told_before_the_client(&job)?;
+        if !self.was_given_back(id) && !job.orphaned {
             self.remember(&job.request, verdict);
         }
         self.remember_verdict(id, &job, verdict);

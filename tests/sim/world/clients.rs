@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gridpool_core::config::PoolConfig;
-use gridpool_core::event::{ClientEvent, Event, JobRequest, Release, Timestamp, Work};
+use gridpool_core::event::{ClientEvent, Event, HandOver, JobRequest, Release, Timestamp, Work};
 use gridpool_core::policy::PolicyTable;
 use gridpool_core::quota::{Quota, Quotas, Rate};
 use gridpool_protocol::fault::FaultCode;
@@ -36,6 +36,15 @@ impl World {
                 self.send(at, Delivery::Event(Event::StopRequested));
             }
             return Some(Event::DrainRequested);
+        }
+        if self.rng.chance(rates.hand_overs) {
+            let at = self.soon(now, 300);
+            let event = match self.rng.chance(300) {
+                true => Event::HandOver(HandOver::Failed),
+                false => self.successor_serves().1,
+            };
+            self.tell(at, event);
+            return Some(Event::HandOver(HandOver::Begun));
         }
         if self.rng.chance(rates.reconfigures) {
             // Limits that count at the moment when they are looked at. The others have effects on what began
@@ -135,6 +144,19 @@ impl World {
             self.tell(at, Event::DeviceFault { device, fault });
         }
         Event::DeviceFault { device, fault }
+    }
+
+    /// The successor serves, and some connections stay.
+    pub(crate) fn successor_serves(&mut self) -> (Vec<ClientId>, Event) {
+        let mut stay = self.clients.clone();
+        stay.retain(|_| self.rng.chance(300));
+        (stay.clone(), Event::HandOver(HandOver::Done { stay }))
+    }
+
+    /// The pool ends a client's connection. What the client has sent before may still arrive.
+    pub(super) fn on_let_go(&mut self, now: Timestamp, client: ClientId) {
+        let at = self.soon(now, 50);
+        self.tell(at, Event::Client(client, ClientEvent::Gone));
     }
 
     /// Opens a connection at `at`.

@@ -181,6 +181,8 @@ impl World {
     fn on_delivered(&mut self, now: Timestamp, event: &Event) {
         if let &Event::Client(client, ClientEvent::Connected) = event {
             self.clients.push(client);
+        } else if let &Event::Client(client, ClientEvent::Gone) = event {
+            self.clients.retain(|&open| open != client);
         } else if let &Event::Worker(worker, WorkerEvent::SpawnFailed { .. }) = event {
             self.process_died(now, worker);
         } else if let &Event::Worker(worker, WorkerEvent::Exited(_)) = event {
@@ -199,6 +201,7 @@ impl World {
             Action::HashContent { job } => self.on_hash(now, job),
             Action::Helper(helper, ref action) => self.on_helper(now, helper, action),
             Action::Kill { worker, .. } => self.on_kill(now, worker),
+            Action::LetGo { client } => self.on_let_go(now, client),
             Action::Spawn { worker, ref models } => self.on_spawn(now, worker, models),
             Action::Stop { worker } => self.on_stop(now, worker),
             Action::Withdraw { worker, attempt } => self.on_withdraw(now, worker, attempt),
@@ -207,7 +210,6 @@ impl World {
             | Action::Discard { .. }
             | Action::Finish { .. }
             | Action::Leave { .. }
-            | Action::LetGo { .. }
             | Action::Misconfigured { .. }
             | Action::Note(_)
             | Action::Refuse { .. }

@@ -81,7 +81,6 @@ impl Pool {
     fn may_begin_elsewhere(&self, job: &Job) -> bool {
         self.goes_over(job.client)
             && job.request.idempotent
-            && !job.orphaned
             && job.shards.iter().all(|shard| !shard.was_begun)
     }
 
