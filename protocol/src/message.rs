@@ -125,6 +125,8 @@ pub enum Limit {
         /// Seconds until one is given back, rounded up.
         back_s: u32,
     },
+    /// Memory of all arenas of this user.
+    PrincipalArenas,
     /// Inline bytes of this principal's jobs.
     PrincipalBytes,
     /// Waiting jobs of this principal.
@@ -157,6 +159,7 @@ impl Limit {
         match self {
             Self::Arenas
             | Self::ClientJobs
+            | Self::PrincipalArenas
             | Self::PrincipalBytes
             | Self::PrincipalJobs
             | Self::QuotaBytes { .. }
@@ -178,6 +181,7 @@ impl Limit {
             Self::Arenas
             | Self::ClientJobs
             | Self::Connections
+            | Self::PrincipalArenas
             | Self::PrincipalBytes
             | Self::PrincipalJobs
             | Self::QuotaBytes { .. }
@@ -203,6 +207,7 @@ impl fmt::Display for Limit {
                     "this user's jobs have cost too many workers; others are accepted again in {back_s} s"
                 );
             }
+            Self::PrincipalArenas => "this user's connections have their share of the shared memory",
             Self::PrincipalBytes => "this user's jobs have their share of the queue's bytes",
             Self::PrincipalJobs => "this user's jobs have their share of the queue",
             Self::QuotaBytes { max } => {
@@ -257,6 +262,9 @@ pub enum Refusal {
     #[error("{0}")]
     Unable(String),
 }
+
+/// How the reason begins for which a pool ends the connection of a user whom it does not serve.
+pub const NOT_SHARED: &str = "it belongs to ";
 
 /// Supervisor to client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -15,6 +15,8 @@
 //! onnxruntime = "libonnxruntime.so" # if it is not in one of the usual places
 //! sandbox = "on"                   # or log, off
 //! sandbox_write = ["profiles"]     # what workers may write besides
+//! socket_group = "gpu"             # whose members may use the pool; and socket_mode = "0660"
+//! operators = ["alice"]            # who may give orders, besides your user and root
 //!
 //! [[model]]                        # once for each: what every inference worker loads
 //! name = "resnet"
@@ -43,6 +45,7 @@ mod limits;
 mod models;
 mod origins;
 mod quotas;
+mod users;
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -67,6 +70,7 @@ pub use limits::{LimitValue, list as list_limits};
 pub use models::{MODELS_MAX, parse_model};
 pub use origins::{Origin, Origins};
 pub use quotas::{WrittenQuota, quotas_of};
+pub use users::UserOptions;
 
 /// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -98,6 +102,8 @@ pub struct Settings {
     pub sandbox: SandboxMode,
     /// Files and folders that workers may write although they are confined.
     pub sandbox_write: Vec<PathBuf>,
+    /// Who may use the pool beside its own user.
+    pub users: UserOptions,
     /// What each principal may have.
     pub quotas: Vec<WrittenQuota>,
     /// The origin of each setting.
@@ -129,6 +135,12 @@ pub struct Overrides {
     pub sandbox: Option<SandboxMode>,
     /// Every `--sandbox-write`, or `GRIDPOOL_SANDBOX_WRITE`.
     pub sandbox_write: Vec<PathBuf>,
+    /// `--socket-group` or `GRIDPOOL_SOCKET_GROUP`.
+    pub socket_group: Option<String>,
+    /// `--socket-mode` or `GRIDPOOL_SOCKET_MODE`.
+    pub socket_mode: Option<String>,
+    /// `--operators` or `GRIDPOOL_OPERATORS`.
+    pub operators: Vec<String>,
     /// Every `--quota`, or `GRIDPOOL_QUOTA`.
     pub quotas: Vec<String>,
     /// The flags whose value comes from their variable.
@@ -170,6 +182,9 @@ impl Overrides {
             ("onnxruntime", "--onnxruntime", self.onnxruntime.is_some()),
             ("sandbox", "--sandbox", self.sandbox.is_some()),
             ("sandbox_write", "--sandbox-write", !self.sandbox_write.is_empty()),
+            ("socket_group", "--socket-group", self.socket_group.is_some()),
+            ("socket_mode", "--socket-mode", self.socket_mode.is_some()),
+            ("operators", "--operators", !self.operators.is_empty()),
         ];
         for (setting, flag, _) in given.into_iter().filter(|&(_, _, is_given)| is_given) {
             origins.set(setting, self.origin(flag));
@@ -255,6 +270,7 @@ impl Settings {
         let quotas = quotas.and_then(|flags| quotas::merge(file.quotas, flags));
         let quotas = quotas.map_err(|reason| flags.wrong("--quota", reason))?;
         noted.into_iter().for_each(|(setting, origin)| origins.set(setting, origin));
+        let users = users::parse_flags(&flags)?.over(file.users);
         let http = match &flags.http {
             Some(text) => {
                 let address = HttpAddress::parse(text);
@@ -282,6 +298,7 @@ impl Settings {
                 true => file.sandbox_write,
                 false => flags.sandbox_write,
             },
+            users,
             quotas,
             origins,
         })

@@ -2,9 +2,9 @@
 //! type instead.
 
 use std::fs;
-use std::io::Read;
+
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
@@ -280,15 +280,10 @@ fn a_pool_of_another_user_names_its_owner() {
     let serve = serve.arg(worker).arg("--socket").arg(&socket).of_user(STRANGER);
     let mut serve = serve.start();
     eventually_so("the pool's socket to be there", || socket.exists());
+    // Where another could put it, root does not believe it.
+    set_mode(folder.path(), 0o777);
     let status = gridpool(["status", "--socket"]).arg(&socket).run();
-    let whose = format!("belongs to user {STRANGER} and serves only that user; you are user 0");
-    status.complains(77, &[&whose]);
-    // A client that sends without looking is refused all the same.
-    let mut said = Vec::new();
-    let mut stranger = UnixStream::connect(&socket).expect("root may connect");
-    stranger.read_to_end(&mut said).expect("the pool closes the connection");
-    let whose = format!("it belongs to user {STRANGER} and takes no connection of user 0");
-    assert!(String::from_utf8_lossy(&said).contains(&whose), "{said:?}");
+    status.complains(77, &[&format!("belongs to user {STRANGER}, and you are user 0")]);
     serve.process.kill();
 }
 

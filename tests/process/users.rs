@@ -1,5 +1,7 @@
 //! Quotas of users, the audit of orders, and what clients can make the log grow by.
 
+mod others;
+
 use std::fs;
 
 use gridpool_client::ClientError;

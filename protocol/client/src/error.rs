@@ -80,6 +80,22 @@ pub enum ClientError {
         /// This user.
         me: Account,
     },
+    /// The pool belongs to another user, and its socket may be a third one's. Nothing was sent to it.
+    #[error(
+        "the pool at {} belongs to {owner}, and you are {me}: others than {owner} could exchange {}, and you \
+         would speak to another pool; name a socket whose folders only {owner} and root can change",
+        path.display(), barrier.words()
+    )]
+    Replaceable {
+        /// The socket.
+        path: PathBuf,
+        /// The pool's user.
+        owner: Account,
+        /// This user.
+        me: Account,
+        /// What could be exchanged, and whose it is.
+        barrier: Barrier,
+    },
     /// The pool refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),

@@ -10,10 +10,11 @@ use gridpool_ipc::account::Account;
 use gridpool_ipc::arena::{Arena, ArenaMap};
 use gridpool_ipc::clock;
 use gridpool_ipc::frame::{self, Frame, FrameReader};
+use gridpool_ipc::{socket, trust};
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
-use gridpool_protocol::message::{ClientMessage, ServerMessage};
+use gridpool_protocol::message::{ClientMessage, NOT_SHARED, ServerMessage};
 
 use super::ClientError;
 use super::state::RETRY_EVERY;
@@ -48,16 +49,28 @@ pub(super) fn open_within(path: &PathBuf, timeout: Duration) -> Result<FrameRead
 }
 
 /// Opens a connection and shakes hands. Another user's process may have taken the socket's name, so nothing is
-/// sent to one. Root's may be the service manager, which opens the socket before it starts the pool.
+/// sent to one, unless the caller has named the socket and only the pool's user and root could put it there.
+/// Root's may be the service manager, which opens the socket before it starts the pool.
 pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
     let connected = UnixStream::connect(path);
-    let socket = connected.map_err(|source| ClientError::connecting(path, source))?;
+    let connected = connected.map_err(|source| ClientError::connecting(path, source))?;
     let (owner, me) =
-        (Account::of_peer(&socket).map_err(ClientError::Connection)?, Account::mine());
+        (Account::of_peer(&connected).map_err(ClientError::Connection)?, Account::mine());
+    let other = || ClientError::OtherUser { path: path.clone(), owner, me };
     if owner != me && owner != Account::new(0) {
-        return Err(ClientError::OtherUser { path: path.clone(), owner, me });
+        if *path == socket::default_path().0 {
+            return Err(other());
+        }
+        let barrier = trust::barrier(path, owner);
+        let barrier = barrier.map_err(|source| ClientError::connecting(path, source))?;
+        if let Some(barrier) = barrier {
+            return Err(ClientError::Replaceable { path: path.clone(), owner, me, barrier });
+        }
     }
-    greet(socket)
+    match greet(connected) {
+        Err(ClientError::Closed(reason)) if reason.starts_with(NOT_SHARED) => Err(other()),
+        greeted => greeted,
+    }
 }
 
 /// Shakes hands on a connection.

@@ -19,6 +19,12 @@ pub struct Barrier {
 }
 
 impl Barrier {
+    /// Its path and its owner.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("{} (of {})", self.path.display(), self.owner)
+    }
+
     /// The deepest file on the way to `socket` that this user can see. It must be the barrier: a user who could
     /// enter it would see more.
     #[must_use]

@@ -17,3 +17,4 @@ pub mod mutex;
 pub mod sandbox;
 pub mod socket;
 pub mod spin;
+pub mod trust;

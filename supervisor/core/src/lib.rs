@@ -42,6 +42,7 @@ use models::{Effect, Models, StepContext};
 use policy::PolicyTable;
 use pool::Pool;
 pub use pool::rows::{CurrentDispatch, Quarantine};
+use quota::Quota;
 
 /// A call that is late by this much means that this process was stopped or starved. Messages that
 /// workers sent meanwhile have not been read.
@@ -352,6 +353,12 @@ impl Core {
     #[must_use]
     pub fn waits_since(&self) -> Option<Timestamp> {
         self.pool.waits_since()
+    }
+
+    /// The quota of a principal.
+    #[must_use]
+    pub fn quota(&self, principal: &Principal) -> Quota {
+        self.pool.quota(principal)
     }
 
     /// A row for every principal that has jobs, or had some lately, or is `connected`; one more for all others.

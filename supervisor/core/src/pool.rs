@@ -46,6 +46,7 @@ use std::time::Duration;
 use gridpool_protocol::handover::{JobName, JobNews};
 use gridpool_protocol::ids::{ClientId, DeviceId, JobId, Role, WorkerId};
 use gridpool_protocol::message::Refusal;
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::Counters;
 
@@ -53,7 +54,7 @@ use crate::action::Action;
 use crate::config::PoolConfig;
 use crate::event::{Release, Timestamp, WorkerEvent};
 use crate::policy::PolicyTable;
-use crate::quota::Quotas;
+use crate::quota::{Quota, Quotas};
 use accounts::Accounts;
 use budget::KillBudget;
 use death_report::DeathReport;
@@ -143,6 +144,11 @@ impl Pool {
         }
         self.verdicts.limit(self.config.verdicts_kept, self.config.verdict_bytes_max);
         self.denylist.limit(self.config.denylist_max);
+    }
+
+    /// The quota of a principal.
+    pub(crate) fn quota(&self, principal: &Principal) -> Quota {
+        self.accounts.quotas.of(principal)
     }
 
     /// From now on each principal has this quota.

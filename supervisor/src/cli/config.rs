@@ -137,7 +137,7 @@ fn top(settings: &Settings) -> Vec<Setting> {
     let optional = |at: &Option<PathBuf>| at.as_deref().map_or(Value::Null, path);
     let http = settings.http.as_ref();
     let http = http.map_or(Value::Null, |address| json!(address.to_string()));
-    let access = &settings.http_options;
+    let (access, users) = (&settings.http_options, &settings.users);
     let all = [
         ("devices", json!(devices.join(","))),
         ("socket", path(&settings.socket)),
@@ -154,6 +154,9 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("onnxruntime", optional(&settings.onnxruntime)),
         ("sandbox", json!(settings.sandbox.name())),
         ("sandbox_write", Value::Array(settings.sandbox_write.iter().map(|at| path(at)).collect())),
+        ("socket_group", json!(users.group.as_ref().map(|(name, _)| name))),
+        ("socket_mode", json!(users.socket_mode().map(|mode| format!("{mode:04o}")))),
+        ("operators", json!(users.operators.iter().map(|(name, _)| name).collect::<Vec<_>>())),
     ];
     let setting = |(name, value): (&str, _)| Setting {
         name: name.to_owned(),
@@ -175,6 +178,8 @@ fn when_not_set(name: &str) -> &'static str {
         "http_group" => "none: your user and root",
         "onnxruntime" => "none: ORT_DYLIB_PATH, then the usual places",
         "sandbox_write" => "none: what the NVIDIA driver needs",
+        "socket_group" => "none: your user and root",
+        "socket_mode" => "none: 0600",
         "device_bytes" => "none: all memory of the device",
         "max_batch" => "none: 32, or 1 if rows depend on each other",
         _ => "none",

@@ -159,7 +159,9 @@ pub(super) fn exit_code_of(error: &ClientError) -> u8 {
         | ClientError::Lost
         | ClientError::NoPool { .. }
         | ClientError::Silent => exit::UNAVAILABLE,
-        ClientError::NotAllowed { .. } | ClientError::OtherUser { .. } => exit::NOT_ALLOWED,
+        ClientError::NotAllowed { .. }
+        | ClientError::OtherUser { .. }
+        | ClientError::Replaceable { .. } => exit::NOT_ALLOWED,
         ClientError::Refused(
             Refusal::Busy(_)
             | Refusal::Invalid(_)

@@ -35,6 +35,16 @@ pub(super) struct ServeFlags {
 /// Who may use a pool, and how much.
 #[derive(Debug, Args)]
 pub(super) struct UsersFlags {
+    /// The group whose members may use the pool, besides your user and root. Clients name the socket with
+    /// --socket; they must be able to enter its folder.
+    #[arg(long, value_name = "GROUP", env = "GRIDPOOL_SOCKET_GROUP")]
+    socket_group: Option<String>,
+    /// The mode of the socket: 0600, the default; 0660, the default with --socket-group; or 0666 for everybody.
+    #[arg(long, value_name = "MODE", env = "GRIDPOOL_SOCKET_MODE")]
+    socket_mode: Option<String>,
+    /// Users who may give orders (drain, kill, release, load and unload models), besides your user and root.
+    #[arg(long, value_name = "USER", env = "GRIDPOOL_OPERATORS", value_delimiter = ',')]
+    operators: Vec<String>,
     /// What a user may have at a time: jobs, bytes of their inputs and results, and device seconds. `default` is
     /// for all without one, token:NAME and address:IP are for HTTP clients; repeat for more. In the variable a
     /// semicolon separates them.
@@ -209,6 +219,9 @@ impl PoolFlags {
             onnxruntime: self.onnxruntime.clone(),
             sandbox: self.sandbox,
             sandbox_write: self.sandbox_write.clone(),
+            socket_group: None,
+            socket_mode: None,
+            operators: Vec::new(),
             quotas: Vec::new(),
             environment: self.environment.0.clone(),
         }
@@ -218,7 +231,13 @@ impl PoolFlags {
 impl UsersFlags {
     /// Adds these flags to others.
     fn over(&self, flags: Overrides) -> Overrides {
-        Overrides { quotas: self.quotas.clone(), ..flags }
+        Overrides {
+            socket_group: self.socket_group.clone(),
+            socket_mode: self.socket_mode.clone(),
+            operators: self.operators.clone(),
+            quotas: self.quotas.clone(),
+            ..flags
+        }
     }
 }
 

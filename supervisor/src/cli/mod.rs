@@ -366,7 +366,7 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
         .map_err(system("the pool's threads"))?;
     shell.allow_chaos(settings.allow_chaos);
-    shell.set_quotas(quotas_of(&settings.quotas));
+    shell.set_users(&settings.users, quotas_of(&settings.quotas));
     Ok(shell)
 }
 

@@ -6,7 +6,9 @@ use gridpool_protocol::chain::Chain;
 
 use super::error::CommandError;
 use super::flags::ServeFlags;
-use crate::config::{ConfigError, HttpOptions, Overrides, Settings, list_limits, quotas_of};
+use crate::config::{
+    ConfigError, HttpOptions, Overrides, Settings, UserOptions, list_limits, quotas_of,
+};
 use crate::shell::Shell;
 
 /// The settings of a running pool, and where they come from.
@@ -60,15 +62,25 @@ impl Reloader {
         let limits = wanted.limits.clone().over(&before.limits);
         let Settings { policy, quotas, allow_chaos, onnxruntime, .. } = wanted.clone();
         let http_options = Self::admit(&wanted, &before, shell);
+        let operators = wanted.users.operators.clone();
+        let users = UserOptions { operators, ..before.users.clone() };
         let settings = before.clone();
-        self.running =
-            Settings { limits, policy, quotas, allow_chaos, onnxruntime, http_options, ..settings };
+        self.running = Settings {
+            limits,
+            policy,
+            quotas,
+            users,
+            allow_chaos,
+            onnxruntime,
+            http_options,
+            ..settings
+        };
         let changed = differences(&before, &self.running);
         let fixed = differences(&self.running, &wanted);
         if !changed.is_empty() {
             let Settings { limits, policy, onnxruntime, .. } = self.running.clone();
             shell.allow_chaos(allow_chaos);
-            shell.set_quotas(quotas_of(&self.running.quotas));
+            shell.set_users(&self.running.users, quotas_of(&self.running.quotas));
             shell.reconfigure(limits, policy, onnxruntime);
         }
         match changed.is_empty() {
@@ -107,6 +119,9 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("sandbox_write", one.sandbox_write == other.sandbox_write),
         ("policy", one.policy == other.policy),
         ("quota", one.quotas == other.quotas),
+        ("operators", one.users.operators == other.users.operators),
+        ("socket_group", one.users.group == other.users.group),
+        ("socket_mode", one.users.mode == other.users.mode),
         ("model (use `gridpool model load` and `unload`)", one.models == other.models),
     ];
     let others = others.into_iter().filter(|(_, is_same)| !is_same);

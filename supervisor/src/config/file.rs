@@ -23,7 +23,8 @@ use super::models::{self, MODELS_MAX};
 use super::origins::{Origin, Origins};
 use super::quotas::WrittenQuota;
 use super::{
-    ConfigError, DeviceSelection, HttpAddress, HttpOptions, check_socket, http, parse_devices,
+    ConfigError, DeviceSelection, HttpAddress, HttpOptions, UserOptions, check_socket, http,
+    parse_devices, users,
 };
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
@@ -46,6 +47,7 @@ pub(super) struct FileSettings {
     pub(super) onnxruntime: Option<PathBuf>,
     pub(super) sandbox: Option<SandboxMode>,
     pub(super) sandbox_write: Vec<PathBuf>,
+    pub(super) users: UserOptions,
     pub(super) quotas: Vec<WrittenQuota>,
     /// The line of each setting.
     pub(super) origins: Origins,
@@ -228,6 +230,15 @@ impl FileParser<'_> {
                 let paths = paths.map_err(wrong)?.into_iter();
                 settings.sandbox_write = paths.map(|path| folder.join(path)).collect();
             }
+            "socket_group" => {
+                settings.users.group = Some(users::parse_group(text()?).map_err(misfit)?);
+            }
+            "socket_mode" => {
+                settings.users.mode = Some(users::parse_mode(text()?).map_err(misfit)?)
+            }
+            "operators" => {
+                settings.users.operators = users::parse_operators(texts()?).map_err(misfit)?;
+            }
             "http" => {
                 let address = HttpAddress::parse(text()?).map_err(misfit)?;
                 settings.http = Some(address.below(folder));
@@ -406,7 +417,8 @@ fn unknown(key: &str) -> String {
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
          http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
-         onnxruntime, sandbox, sandbox_write, [[model]], [limits], [policy] and [quota]"
+         onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, [[model]], [limits], \
+         [policy] and [quota]"
     )
 }
 

@@ -30,6 +30,9 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
         onnxruntime: None,
         sandbox: None,
         sandbox_write: Vec::new(),
+        socket_group: None,
+        socket_mode: None,
+        operators: Vec::new(),
         quotas: Vec::new(),
         environment: BTreeSet::new(),
     };
@@ -175,6 +178,9 @@ fn a_wrong_flag_is_a_usage_error_and_a_wrong_file_a_config_error() {
         onnxruntime: None,
         sandbox: None,
         sandbox_write: Vec::new(),
+        socket_group: None,
+        socket_mode: None,
+        operators: Vec::new(),
         quotas: Vec::new(),
         environment: BTreeSet::new(),
     };

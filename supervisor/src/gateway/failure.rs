@@ -135,6 +135,7 @@ impl From<ClientError> for Failure {
             | ClientError::NoPool { .. }
             | ClientError::NotAllowed { .. }
             | ClientError::OtherUser { .. }
+            | ClientError::Replaceable { .. }
             | ClientError::Lost
             | ClientError::Silent
             | ClientError::Closed(_) => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,19 +1,21 @@
-//! The limits of shared memory, for each client and for all.
+//! The limits of shared memory, for each client, for each user, and for all.
 //!
 //! An arena counts against them until it is really gone: until the pool does not use it and no process could
 //! write to it. A thread looks after arenas that have ended. It gives their memory back to the system, and never
 //! takes the core's lock.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use gridpool_ipc::arena::{Arena, ArenaError};
 use gridpool_ipc::memory::available_bytes;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::message::{Limit, Refusal};
 
@@ -24,6 +26,9 @@ pub(super) const CLIENT_ARENAS_MAX: usize = 128;
 /// that.
 const POOL_SHARE: u64 = 2;
 const CLIENT_SHARE: u64 = 2;
+
+/// Of what all may take, bytes and descriptors, one user leaves this part to others.
+const OTHERS_SHARE: u64 = 4;
 
 /// How often the pool looks whether an arena that has ended is gone.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -38,12 +43,33 @@ pub(super) struct Budget {
     reclaimer: Sender<Request>,
 }
 
+/// Whose arenas are counted together: a user's. `None` is the gateway, whose clients have limits there.
+pub(super) type Owner = Option<u32>;
+
+/// What the owner of a new arena may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnerLimits {
+    /// Of the pool's descriptors.
+    pub(super) arenas_max: usize,
+    /// Its quota.
+    pub(super) bytes_max: Option<u64>,
+}
+
 /// What all arenas take, those that have ended included.
 #[derive(Debug, Default)]
-struct Taken {
-    bytes: AtomicU64,
-    bytes_high: AtomicU64,
-    arenas: AtomicUsize,
+struct Taken(Mutex<Sums>);
+
+#[derive(Debug, Default)]
+struct Sums {
+    all: Sum,
+    bytes_high: u64,
+    of: BTreeMap<Owner, Sum>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    bytes: u64,
+    arenas: usize,
 }
 
 /// An arena that the pool uses.
@@ -51,6 +77,7 @@ struct Taken {
 pub(super) struct ClientArena {
     /// `None` only in `drop`.
     arena: Option<Arena>,
+    owner: Owner,
     is_given_back: AtomicBool,
     reclaimer: Sender<Request>,
 }
@@ -58,6 +85,7 @@ pub(super) struct ClientArena {
 /// An arena that the pool does not use any more.
 struct EndedArena {
     arena: Arena,
+    owner: Owner,
     /// Its client has given it back. If the client's connection has ended instead, the client may still read a
     /// result there.
     is_given_back: bool,
@@ -109,21 +137,27 @@ impl Budget {
 
     /// Bytes now, and the most they ever were.
     pub(super) fn bytes(&self) -> (u64, u64) {
-        let Taken { bytes, bytes_high, .. } = &*self.taken;
-        (bytes.load(Ordering::Relaxed), bytes_high.load(Ordering::Relaxed))
+        let taken = self.taken.0.lock();
+        (taken.all.bytes, taken.bytes_high)
     }
 
     /// How many there are; each takes a descriptor.
     pub(super) fn arenas(&self) -> usize {
-        self.taken.arenas.load(Ordering::Relaxed)
+        self.taken.0.lock().all.arenas
+    }
+
+    /// Bytes of each user.
+    pub(super) fn users(&self) -> BTreeMap<u32, u64> {
+        let taken = self.taken.0.lock();
+        taken.of.iter().filter_map(|(owner, sum)| Some(((*owner)?, sum.bytes))).collect()
     }
 
     /// Makes an arena for a client that has `own` bytes in `count` arenas.
     pub(super) fn create(
         &self,
         bytes: u64,
-        own: u64,
-        count: usize,
+        (own, count): (u64, usize),
+        (owner, limits): (Owner, OwnerLimits),
     ) -> Result<ClientArena, Refusal> {
         let invalid = |error: ArenaError| Refusal::Invalid(error.to_string());
         let bytes = Arena::rounded(bytes).map_err(invalid)?;
@@ -137,15 +171,15 @@ impl Budget {
         if own + bytes > client_limit || count >= CLIENT_ARENAS_MAX {
             return Err(Refusal::Busy(Limit::Arenas));
         }
-        self.charge(bytes)?;
+        self.charge(bytes, owner, limits).map_err(Refusal::Busy)?;
         match Arena::create(bytes) {
             Ok(arena) => {
-                self.taken.arenas.fetch_add(1, Ordering::Relaxed);
                 let (is_given_back, reclaimer) = (AtomicBool::new(false), self.reclaimer.clone());
-                Ok(ClientArena { arena: Some(arena), is_given_back, reclaimer })
+                Ok(ClientArena { arena: Some(arena), owner, is_given_back, reclaimer })
             }
             Err(error) => {
-                self.taken.uncharge(bytes);
+                self.taken.recharge(owner, bytes, 0);
+                self.taken.is_gone(owner);
                 tracing::warn!(error = %Chain(&error), bytes, "no memory for an arena");
                 Err(Refusal::Busy(Limit::Arenas))
             }
@@ -161,36 +195,75 @@ impl Budget {
         }
     }
 
-    /// Counts `bytes` more, if the limit allows it once all arenas that are gone are out of the count.
-    fn charge(&self, bytes: u64) -> Result<(), Refusal> {
+    /// Counts an arena of `bytes` more, if the limits allow it once all arenas that are gone are out of the count.
+    fn charge(&self, bytes: u64, owner: Owner, limits: OwnerLimits) -> Result<(), Limit> {
         // What has ended before this request is not there beside it.
         if !self.reclaimer.is_empty() {
             self.await_reclaimer(Request::Pass);
         }
-        if self.taken.try_charge(bytes, self.limit()) {
-            return Ok(());
-        }
-        self.await_reclaimer(Request::Look);
-        match self.taken.try_charge(bytes, self.limit()) {
-            true => Ok(()),
-            false => Err(Refusal::Busy(Limit::Arenas)),
-        }
+        self.taken.try_charge(bytes, self.limit(), owner, limits).or_else(|_| {
+            self.await_reclaimer(Request::Look);
+            self.taken.try_charge(bytes, self.limit(), owner, limits)
+        })
     }
 }
 
 impl Taken {
-    fn try_charge(&self, bytes: u64, limit: u64) -> bool {
-        let after = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if after > limit {
-            self.uncharge(bytes);
-            return false;
+    fn try_charge(
+        &self,
+        bytes: u64,
+        limit: u64,
+        owner: Owner,
+        OwnerLimits { arenas_max, bytes_max }: OwnerLimits,
+    ) -> Result<(), Limit> {
+        let mut taken = self.0.lock();
+        let (all, own) = (taken.all, taken.of.get(&owner).copied().unwrap_or_default());
+        let after = own.bytes.saturating_add(bytes);
+        if let Some(max) = bytes_max.filter(|&max| after > max) {
+            return Err(Limit::QuotaBytes { max });
         }
-        self.bytes_high.fetch_max(after, Ordering::Relaxed);
-        true
+        if after > limit - limit / OTHERS_SHARE || own.arenas >= arenas_max {
+            return Err(Limit::PrincipalArenas);
+        }
+        if all.bytes.saturating_add(bytes) > limit {
+            return Err(Limit::Arenas);
+        }
+        for sum in taken.both(owner) {
+            sum.bytes += bytes;
+            sum.arenas += 1;
+        }
+        taken.bytes_high = taken.bytes_high.max(taken.all.bytes);
+        Ok(())
     }
 
-    fn uncharge(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    /// An arena takes so much now, and not what it took before.
+    fn recharge(&self, owner: Owner, before: u64, now: u64) {
+        for sum in self.0.lock().both(owner) {
+            sum.bytes = sum.bytes - before + now;
+        }
+    }
+
+    /// An arena that took nothing any more is gone.
+    fn is_gone(&self, owner: Owner) {
+        let mut taken = self.0.lock();
+        for sum in taken.both(owner) {
+            sum.arenas -= 1;
+        }
+        taken.of.retain(|_, sum| sum.arenas > 0);
+    }
+}
+
+impl Sums {
+    fn both(&mut self, owner: Owner) -> [&mut Sum; 2] {
+        [&mut self.all, self.of.entry(owner).or_default()]
+    }
+}
+
+impl OwnerLimits {
+    /// Of a pool that has so many descriptors for connections and arenas.
+    pub(super) fn of(descriptors: usize, bytes_max: Option<u64>) -> Self {
+        let others = descriptors / usize::try_from(OTHERS_SHARE).unwrap_or(1);
+        Self { arenas_max: descriptors - others, bytes_max }
     }
 }
 
@@ -213,9 +286,10 @@ impl Drop for ClientArena {
     fn drop(&mut self) {
         let Some(arena) = self.arena.take() else { return };
         let (charged, is_given_back) = (arena.bytes(), *self.is_given_back.get_mut());
+        let owner = self.owner;
         // The thread ends after the last sender, so it takes this.
         self.reclaimer
-            .send(Request::Reclaim(EndedArena { arena, is_given_back, charged }))
+            .send(Request::Reclaim(EndedArena { arena, owner, is_given_back, charged }))
             .unwrap_or_default();
     }
 }
@@ -261,14 +335,13 @@ impl EndedArena {
         }
         if is_gone {
             self.recharge(0, taken);
-            taken.arenas.fetch_sub(1, Ordering::Relaxed);
+            taken.is_gone(self.owner);
         }
         is_gone
     }
 
     fn recharge(&mut self, bytes: u64, taken: &Taken) {
-        taken.bytes.fetch_add(bytes, Ordering::Relaxed);
-        taken.uncharge(self.charged);
+        taken.recharge(self.owner, self.charged, bytes);
         self.charged = bytes;
     }
 }
@@ -279,19 +352,49 @@ mod tests {
 
     const HALF: u64 = 1 << 19;
     const BUSY: Refusal = Refusal::Busy(Limit::Arenas);
+    const ANY: OwnerLimits = OwnerLimits { arenas_max: usize::MAX, bytes_max: None };
+
+    impl Budget {
+        /// An arena of a user of its own, unless the others' is meant.
+        fn take(&self, user: u32, bytes: u64) -> Result<ClientArena, Refusal> {
+            self.create(bytes, (0, 0), (Some(user), ANY))
+        }
+    }
 
     #[test]
     fn a_client_gets_a_share_and_the_pool_a_limit() {
         let budget = Budget::new(1 << 20).unwrap();
-        let one = budget.create(HALF, 0, 0).unwrap();
-        assert_eq!(budget.create(65_536, HALF, 1).unwrap_err(), BUSY);
-        assert!(matches!(budget.create(1 << 20, 0, 0), Err(Refusal::Invalid(_))));
-        let _two = budget.create(HALF, 0, 0).unwrap();
-        assert_eq!(budget.create(65_536, 0, 0).unwrap_err(), BUSY);
+        let one = budget.take(1, HALF).unwrap();
+        assert_eq!(budget.create(65_536, (HALF, 1), (Some(1), ANY)).unwrap_err(), BUSY);
+        assert!(matches!(budget.take(1, 1 << 20), Err(Refusal::Invalid(_))));
+        let _two = budget.take(2, HALF).unwrap();
+        assert_eq!(budget.take(3, 65_536).unwrap_err(), BUSY);
         drop(one);
-        let _three = budget.create(65_536, 0, 0).unwrap();
+        let _three = budget.take(3, 65_536).unwrap();
         assert_eq!(budget.bytes(), (HALF + 65_536, 1 << 20));
-        assert_eq!(budget.create(1, 0, CLIENT_ARENAS_MAX).unwrap_err(), BUSY);
+        assert_eq!(budget.create(1, (0, CLIENT_ARENAS_MAX), (Some(1), ANY)).unwrap_err(), BUSY);
+        assert_eq!(budget.users(), [(2, HALF), (3, 65_536)].into());
+    }
+
+    #[test]
+    fn a_user_leaves_a_part_to_others_over_all_its_connections() {
+        let budget = Budget::new(1 << 20).unwrap();
+        let own = Refusal::Busy(Limit::PrincipalArenas);
+        let _one = budget.take(1, HALF).unwrap();
+        let second = budget.take(1, HALF / 2).unwrap();
+        assert_eq!(budget.take(1, 65_536).unwrap_err(), own);
+        let map = map(&second);
+        drop(second);
+        assert_eq!(budget.take(1, 65_536).unwrap_err(), own, "what it keeps counts");
+        let _others = budget.take(2, HALF / 2).unwrap();
+        drop(map);
+        let _again = budget.take(1, HALF / 2).unwrap();
+        let limits = OwnerLimits { arenas_max: 2, bytes_max: Some(131_072) };
+        let create = |owner| budget.create(65_536, (0, 0), (owner, limits));
+        assert_eq!(create(Some(1)).unwrap_err(), Refusal::Busy(Limit::QuotaBytes { max: 131_072 }));
+        let few = OwnerLimits { bytes_max: None, ..limits };
+        assert_eq!(budget.create(1, (0, 0), (Some(1), few)).unwrap_err(), own);
+        assert_eq!(OwnerLimits::of(100, None).arenas_max, 75);
     }
 
     /// A client's end of an arena.
@@ -302,29 +405,29 @@ mod tests {
     #[test]
     fn what_a_client_still_maps_counts_after_its_connection_has_ended_and_can_be_read() {
         let budget = Budget::new(1 << 20).unwrap();
-        let (one, two) = (budget.create(HALF, 0, 0).unwrap(), budget.create(HALF, 0, 0).unwrap());
+        let (one, two) = (budget.take(1, HALF).unwrap(), budget.take(2, HALF).unwrap());
         let (first, second) = (map(&one), map(&two));
         first.all().write(0, &[42]);
         drop((one, two));
-        assert_eq!(budget.create(HALF, 0, 0).unwrap_err(), BUSY);
+        assert_eq!(budget.take(3, HALF).unwrap_err(), BUSY);
         assert_eq!((budget.bytes().0, budget.arenas()), (1 << 20, 2));
         let mut result = [0];
         first.all().read(0, &mut result);
         assert_eq!(result, [42]);
         drop(second);
-        let _three = budget.create(HALF, 0, 0).unwrap();
+        let _three = budget.take(3, HALF).unwrap();
         assert_eq!((budget.bytes().0, budget.arenas()), (1 << 20, 2));
     }
 
     #[test]
     fn what_a_client_gives_back_and_keeps_counts_for_what_it_writes_there() {
         let budget = Budget::new(1 << 20).unwrap();
-        let (one, two) = (budget.create(HALF, 0, 0).unwrap(), budget.create(HALF, 0, 0).unwrap());
+        let (one, two) = (budget.take(1, HALF).unwrap(), budget.take(2, HALF).unwrap());
         let first = map(&one);
         first.all().write(0, &[42]);
         one.give_back();
         drop(one);
-        let three = budget.create(HALF, 0, 0).unwrap();
+        let three = budget.take(3, HALF).unwrap();
         assert_eq!((budget.bytes().0, budget.arenas()), (1 << 20, 3));
         // Its memory is gone, and what it takes now counts until the next look.
         let mut result = [1];
@@ -332,9 +435,9 @@ mod tests {
         assert_eq!(result, [0]);
         drop((two, three));
         first.all().write(0, &[42]);
-        let _four = budget.create(HALF, 0, 0).unwrap();
-        let _five = budget.create(HALF, 0, 0).unwrap();
-        assert_eq!(budget.create(65_536, 0, 0).unwrap_err(), BUSY);
+        let _four = budget.take(4, HALF).unwrap();
+        let _five = budget.take(5, HALF).unwrap();
+        assert_eq!(budget.take(6, 65_536).unwrap_err(), BUSY);
         assert_eq!(budget.arenas(), 3);
     }
 }

@@ -2,6 +2,8 @@
 //! socket that a killed supervisor left is replaced. What is removed in the end is what was made, whoever has
 //! taken the name since.
 
+mod admit;
+
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,7 +14,7 @@ use std::path::{Path, PathBuf};
 use gridpool_ipc::socket;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::unistd::{AccessFlags, Group, access, chown, geteuid};
+use nix::unistd::{AccessFlags, access, geteuid};
 
 use super::given::{Given, GivenError};
 
@@ -185,18 +187,6 @@ impl SocketName {
             locked,
             folder,
         })
-    }
-
-    /// Lets the members of a group connect, besides our user and root.
-    pub(super) fn admit_group(&self, name: &str) -> Result<(), String> {
-        let group = Group::from_name(name).map_err(|errno| errno.to_string())?;
-        let group = group.ok_or("there is no such group: `getent group` lists those there are")?;
-        // By its name in the folder that is held open, so that no other file is meant.
-        chown(&self.socket.name, None, Some(group.gid)).map_err(|errno| {
-            format!("its socket cannot be given to it: {errno}; be a member of the group, or root")
-        })?;
-        let mode = fs::Permissions::from_mode(0o660);
-        fs::set_permissions(&self.socket.name, mode).map_err(|error| error.to_string())
     }
 
     /// What must be watched to learn that it is no longer there.

@@ -16,10 +16,11 @@ use gridpool_protocol::codec;
 use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId, JobKey};
 use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{ClientMessage, Limit, Refusal, Reply, ServerMessage, Submission};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::program::Programs;
 
 use super::Shared;
-use super::arenas::ClientArena;
+use super::arenas::{ClientArena, Owner, OwnerLimits};
 use super::audit::{self, Order, Who};
 use super::content;
 use super::core::{HeldJob, NO_WORKER};
@@ -334,7 +335,10 @@ impl Connection {
     fn on_create_arena(&mut self, request: u64, bytes: u64) {
         let own = self.arenas.values().map(|arena| arena.bytes()).sum();
         let made = match self.seat.may_submit() && self.shared.has_descriptors_for(1) {
-            true => self.shared.budget.create(bytes, own, self.arenas.len()),
+            true => {
+                let held = (own, self.arenas.len());
+                self.shared.budget.create(bytes, held, self.arena_owner())
+            }
             false => Err(Refusal::Busy(Limit::Arenas)),
         };
         match made {
@@ -353,6 +357,17 @@ impl Connection {
                 self.outbox.tell(&ServerMessage::Denied { request, refusal });
             }
         }
+    }
+
+    /// Whose an arena of this connection is, and what that user may have.
+    fn arena_owner(&self) -> (Owner, OwnerLimits) {
+        let descriptors = self.shared.descriptors_max;
+        if self.peer == Peer::Gateway {
+            return (None, OwnerLimits::of(descriptors, None));
+        }
+        let uid = self.who.account.uid();
+        let bytes_max = self.shared.lock().pool.quota(&Principal::Uid(uid)).bytes_max;
+        (Some(uid), OwnerLimits::of(descriptors, bytes_max))
     }
 
     /// Drops the connection's use of an arena.

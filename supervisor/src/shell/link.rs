@@ -207,7 +207,7 @@ mod tests {
     use gridpool_protocol::receipt::ItemRange;
     use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
-    use super::super::arenas::Budget;
+    use super::super::arenas::{Budget, OwnerLimits};
     use super::super::pidfd::PidFd;
     use super::super::sends::SendWatch;
     use super::*;
@@ -274,7 +274,7 @@ mod tests {
         let (lifeline, _worker) = UnixStream::pair().unwrap();
         let budget = Budget::from_system().unwrap();
         // Every member may bring two arenas that the worker has not seen. One descriptor does for all.
-        let arena = Arc::new(budget.create(1, 0, 0).unwrap());
+        let arena = Arc::new(budget.create(1, (0, 0), (None, OwnerLimits::of(8, None))).unwrap());
         let arenas: Vec<_> = (0..4 * JOIN_MAX as u64).map(ArenaId).collect();
         let mut link = link_to(std::process::id(), lifeline);
         link.open(sender);
@@ -307,7 +307,7 @@ mod tests {
         let _unread = listener.accept().unwrap();
         let (lifeline, _worker) = UnixStream::pair().unwrap();
         let budget = Budget::from_system().unwrap();
-        let arena = Arc::new(budget.create(1, 0, 0).unwrap());
+        let arena = Arc::new(budget.create(1, (0, 0), (None, OwnerLimits::of(8, None))).unwrap());
         let mut link = link_to(std::process::id(), lifeline);
         link.open(sender);
         let attempt = AttemptId { job: JobId(u64::MAX), number: u32::MAX };

@@ -13,7 +13,7 @@ use gridpool_ipc::frame;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::Passed;
-use gridpool_protocol::message::ServerMessage;
+use gridpool_protocol::message::{NOT_SHARED, ServerMessage};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -55,6 +55,7 @@ pub(super) struct Door {
 /// Starts the thread that accepts connections.
 pub(super) fn start(shared: &Arc<Shared>, claim: Claim) -> Result<SocketLock, ListenError> {
     let Claim { listener, name } = claim;
+    shared.users.admit(&name)?;
     let path = name.path.clone();
     let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
     let is_left = event.map_err(failed(&path, "no descriptor to stop the accepting"))?;
@@ -212,6 +213,7 @@ impl Keeper {
         let path = lost.path.clone();
         drop(lost);
         let Claim { listener, name } = claim::claim_again(&path)?;
+        self.shared.users.admit(&name)?;
         tracing::warn!(socket = %path.display(), "the socket was removed, and is served again");
         *held = Some(name);
         drop(held);
@@ -228,9 +230,9 @@ impl Keeper {
     fn admit(&self, socket: UnixStream) -> io::Result<()> {
         let shared = &self.shared;
         let (them, me) = (Account::of_peer(&socket)?, Account::mine());
-        if them != me {
+        if !shared.users.may_connect(them) {
             shared.users.refusals.note(Refused::User, &them);
-            let reason = format!("it belongs to {me} and takes no connection of {them}");
+            let reason = format!("{NOT_SHARED}{me} and takes no connection of {them}");
             return turn_away(&socket, reason);
         }
         clients::start(shared, socket)

@@ -50,8 +50,9 @@ impl Shared {
         };
         let workers = core.pool.workers().into_iter().map(complete).collect();
         let (arena_bytes, arena_bytes_high) = self.budget.bytes();
+        let arenas = self.budget.users();
         let users = self.seats.users();
-        let connected = users.keys().map(|&uid| Principal::Uid(uid)).collect();
+        let connected = users.keys().chain(arenas.keys()).map(|&uid| Principal::Uid(uid)).collect();
         let mut principals = core.pool.principals(now, &connected);
         let mut queue = core.pool.queue();
         queue.oldest_us = core.pool.waits_since().map(|at| micros(now, at));
@@ -86,6 +87,7 @@ impl Shared {
                 row.name = Account::new(uid).name().unwrap_or_default();
                 let own = users.get(&uid).copied().unwrap_or(0);
                 row.connections = u32::try_from(own).unwrap_or(u32::MAX);
+                row.arena_bytes = arenas.get(&uid).copied().unwrap_or(0);
             }
         }
         status.principals = principals.into_iter().map(|(_, row)| row).collect();

@@ -6,7 +6,6 @@ use gridpool_protocol::principal::Principal;
 
 use super::super::Shared;
 use super::super::audit::Who;
-use super::super::users::Users;
 
 /// What a connection may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +27,7 @@ impl Peer {
     pub(super) fn of(shared: &Shared, who: Who) -> Self {
         match shared.gateway.get() {
             Some(gateway) if gateway.is(who.pid) => Self::Gateway,
-            _ if Users::is_own(who.account) => Self::Operator,
+            _ if shared.users.may_order(who.account) => Self::Operator,
             _ => Self::Client,
         }
     }
@@ -53,7 +52,9 @@ impl Peer {
         };
         match self {
             Self::Operator => Ok(()),
-            Self::Client => Err(format!("only the user of this pool may {order}")),
+            Self::Client => Err(format!(
+                "only the user of this pool, root and those whom `gridpool serve --operators` names may {order}"
+            )),
             Self::Gateway => Err(format!("the pool's gateway may not {order}")),
         }
     }

@@ -1,0 +1,116 @@
+//! Whether a socket of another user can be trusted: only its owner, root and we could have put it there.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use crate::account::{Account, Barrier};
+
+/// Most links on the way to a socket.
+const LINKS_MAX: u32 = 40;
+
+/// The first file or folder on the way to `socket` that a user other than `owner`, root and us could exchange, or
+/// has made; `None` if there is none. A folder that others may write is no danger if it has the sticky bit: a
+/// file there belongs to the user who made it.
+///
+/// # Errors
+/// The system's, where a file cannot be looked at.
+pub fn barrier(socket: &Path, owner: Account) -> io::Result<Option<Barrier>> {
+    let is_trusted = |uid: u32| [0, owner.uid(), Account::mine().uid()].contains(&uid);
+    let mut links = 0;
+    let mut at = PathBuf::from("/");
+    let mut left = names(&std::path::absolute(socket)?);
+    loop {
+        let meta = fs::symlink_metadata(&at)?;
+        let is_open = meta.is_dir() && meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0;
+        if is_open || !is_trusted(meta.uid()) {
+            return Ok(Some(Barrier { path: at, owner: Account::new(meta.uid()) }));
+        }
+        if meta.is_symlink() {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(io::Error::other("too many symbolic links"));
+            }
+            let target = fs::read_link(&at)?;
+            at.pop();
+            if target.is_absolute() {
+                at = PathBuf::from("/");
+            }
+            let rest = std::mem::replace(&mut left, names(&target));
+            left.extend(rest);
+        }
+        match left.pop_front() {
+            None => return Ok(None),
+            Some(name) if name == ".." => drop(at.pop()),
+            Some(name) => at.push(name),
+        }
+    }
+}
+
+/// The names in a path, `..` among them.
+fn names(path: &Path) -> VecDeque<OsString> {
+    let name = |component: Component<'_>| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::CurDir | Component::Prefix(_) | Component::RootDir => None,
+    };
+    path.components().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    const OWNER: u32 = 4_000_007;
+    const THIRD: u32 = 4_000_008;
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// The barrier's path, from below the folder.
+    fn found(folder: &Path, socket: &str) -> Option<PathBuf> {
+        let barrier = barrier(&folder.join(socket), Account::new(OWNER)).unwrap()?;
+        Some(barrier.path.strip_prefix(folder).unwrap().to_owned())
+    }
+
+    #[test]
+    fn each_folder_and_link_on_the_way_must_be_the_owners_or_roots() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        fs::create_dir_all(folder.join("a/b")).unwrap();
+        fs::write(folder.join("a/b/s"), "").unwrap();
+        symlink("a/b", folder.join("link")).unwrap();
+        symlink(folder.join("link/../b"), folder.join("away")).unwrap();
+        for socket in ["a/b/s", "a/../a/b/s", "link/s", "away/s"] {
+            assert_eq!(found(folder, socket), None, "{socket}");
+        }
+        for (bits, is_barrier) in [(0o775, true), (0o757, true), (0o1777, false), (0o711, false)] {
+            mode(&folder.join("a"), bits);
+            for socket in ["a/b/s", "link/s", "away/s"] {
+                let barrier = is_barrier.then(|| PathBuf::from("a"));
+                assert_eq!(found(folder, socket), barrier, "{bits:o} {socket}");
+            }
+        }
+        symlink("loop", folder.join("loop")).unwrap();
+        assert!(barrier(&folder.join("loop/s"), Account::new(OWNER)).is_err());
+        if Account::mine().uid() != 0 {
+            return;
+        }
+        let own = |path: &str, uid| {
+            std::os::unix::fs::lchown(folder.join(path), Some(uid), None).unwrap()
+        };
+        chown(folder.join("a/b"), Some(OWNER), None).unwrap();
+        assert_eq!(found(folder, "link/s"), None);
+        for path in ["a", "a/b", "a/b/s", "link"] {
+            own(path, THIRD);
+            assert_eq!(found(folder, "link/s"), Some(path.into()));
+            own(path, OWNER);
+        }
+    }
+}
