@@ -14,6 +14,7 @@ use super::*;
 use crate::Places;
 use crate::context::RunInputs;
 use crate::place::Source;
+use crate::seam::Stop;
 
 const THREADS: u64 = 4;
 const RUNS: u64 = 500;
