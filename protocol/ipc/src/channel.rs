@@ -11,6 +11,8 @@
 //! outstanding than the channel holds. `accept` has no timeout, but only a worker calls it, and a worker dies
 //! with its supervisor.
 
+mod leaked;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -24,6 +26,8 @@ use gridpool_protocol::message::{FromWorker, ToWorker};
 use ipc_channel::ipc::{self, IpcOneShotServer, IpcReceiver, IpcSender};
 use ipc_channel::{IpcError, TryRecvError};
 use serde::{Deserialize, Serialize};
+
+use leaked::SOCKETS;
 
 use crate::clock;
 use crate::frame::{self, FrameError, FrameReader};
@@ -95,13 +99,19 @@ impl Sender {
     /// # Errors
     /// [`ChannelError`] if there is no such listener.
     pub fn connect(name: &str) -> Result<Self, ChannelError> {
-        // ipc-channel panics at a NUL, and leaks a descriptor when nothing is there.
+        // ipc-channel panics at a NUL.
         let is_socket =
             fs::symlink_metadata(name).map_err(ChannelError::Io)?.file_type().is_socket();
         if !is_socket {
             return Err(ChannelError::Io(io::ErrorKind::NotFound.into()));
         }
-        let bootstrap = IpcSender::connect(name.to_owned()).map_err(ChannelError::Io)?;
+        let making = SOCKETS.lock();
+        let connected = IpcSender::connect(name.to_owned()).map_err(ChannelError::Io);
+        if connected.is_err() {
+            leaked::close()?;
+        }
+        drop(making);
+        let bootstrap = connected?;
         let (sender, receiver) = ipc::channel::<Packet>().map_err(ChannelError::Io)?;
         bootstrap.send(receiver)?;
         Ok(Self(sender))
@@ -136,6 +146,7 @@ impl Listener {
         drop(tempfile::env::override_temp_dir(folder));
         // ipc-channel panics if it cannot make a folder for its socket. This returns the error instead.
         drop(tempfile::tempdir()?);
+        let _making = SOCKETS.lock();
         let (server, name) = IpcOneShotServer::new()?;
         Ok((Self(server), name))
     }
@@ -303,6 +314,23 @@ mod tests {
 
     use super::*;
     use crate::spin;
+
+    #[test]
+    fn a_worker_that_ended_before_it_was_connected_to_costs_no_descriptor() {
+        let (unread, receiver) = requests();
+        drop(receiver);
+        let folder = tempfile::tempdir().unwrap();
+        // The name of a socket that nothing listens at.
+        let name = folder.path().join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&name).unwrap());
+        for _ in 0..20 {
+            assert!(Sender::connect(name.to_str().unwrap()).is_err());
+        }
+        let _making = SOCKETS.lock();
+        assert_eq!(leaked::unconnected().unwrap(), []);
+        // A channel whose receiver has ended is not taken for one of those.
+        assert!(matches!(unread.send(&ToWorker::Stop), Err(ChannelError::Disconnected)));
+    }
 
     fn requests() -> (Sender, Receiver) {
         let (listener, name) = Listener::open(&env::temp_dir()).unwrap();
