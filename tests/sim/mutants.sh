@@ -287,7 +287,7 @@ mutant 'a suspect gets a second dispatch' pool/process.rs 's/let may = self\.is_
 mutant 'a job that must not run twice is a second dispatch' pool/dispatch.rs 's/ \|\| !job\.request\.idempotent \{/ {/'
 mutant 'a second dispatch goes to the device where its job failed' pool/dispatch.rs 's/filter\(\|\(_, slot\)\| !avoids\(shard, slot\.device\)\)/filter(|_| true)/'
 mutant 'small jobs overtake a large one for ever' pool/dispatch.rs 's/queue\.take_first\(/queue.take(/'
-mutant 'no second dispatch is ever sent' pool/process.rs 's/may\.then_some\(front\.cost\)/may.then_some(front.cost).filter(|_| false)/'
+mutant 'no second dispatch is ever sent' pool/process.rs 's/(&& !front\.is_cut_off\(\);\n\s+may\.then_some\(front\))/$1.filter(|_| false)/'
 mutant 'an answer of the second dispatch counts before it begins' pool/outstanding.rs 's/return Answered::Unknown;/let Some(second) = \&mut self.second else { return Answered::Unknown };\n            second.sent.retain(|sent| sent.attempt != attempt || second.cost == 0);\n            return Answered::Known { is_last: false, moved: false };/'
 mutant 'an attempt that was cut off has no grace when its dispatch begins' pool/outstanding.rs 's/\(at\.max\(now\.after\(grace\)\), why\)/(if at < now.after(grace) { at } else { now }, why)/'
 mutant 'an attempt that was cut off before it began has endless grace' pool/outstanding.rs 's/sent\.free_at\.map\(\|\(at, why\)\| \(at\.max\(now\.after\(grace\)\), why\)\)/sent.free_at.filter(|_| false).map(|(_, why)| (now.after(grace), why))/'
@@ -582,10 +582,10 @@ mutant 'a job that killed a worker alone while it waits joins others' pool/dispa
 mutant 'a job that killed a worker alone joins no jobs in any role' pool/job.rs 's/concurrency\.is_concurrent\(\) && self\.deaths > 0/(concurrency.is_concurrent() || true) \&\& self.deaths > 0/'
 
 section 'Withdrawn attempts'
-mutant 'the attempts of a client that is gone are withdrawn twice' pool/losses.rs 's/let withdraws = !job\.orphaned;/let withdraws = true;/'
+mutant 'the attempts of a client that is gone are withdrawn twice' pool/losses.rs 's/let withdraws = !orphaned && /let withdraws = /'
 mutant 'attempts that were cut off are not withdrawn' pool/losses.rs 's/if withdraws \{/if withdraws \&\& false {/'
 mutant 'the attempts of a client that is gone are not withdrawn' pool/submissions.rs 's/self\.actions\.extend\(withdrawn\);/drop(withdrawn);/'
-mutant 'exclusive workers are not asked to stop' pool/losses.rs 's/let withdraws = !job\.orphaned;/let withdraws = limits.concurrency.is_concurrent() \&\& !job.orphaned;/'
+mutant 'exclusive workers are not asked to stop' pool/losses.rs 's/let withdraws = !orphaned && /let withdraws = limits.concurrency.is_concurrent() \&\& !orphaned \&\& /'
 
 section 'A role without work'
 mutant 'a role that rests starts workers' pool/starts.rs 's/if self\.roles\[slot\.role\]\.has_nothing_to_do\(\) \{/if false {/'
