@@ -222,7 +222,8 @@ fn a_submit_during_a_drain_gets_its_accepted_jobs_and_names_the_rest() {
             let verdicts: Vec<_> = results.iter().map(|result| &result["verdict"]).collect();
             assert_eq!(verdicts, [&json!("OK"), &Value::Null]);
             assert_eq!(results[0]["output"].as_array().map(Vec::len), Some(20));
-            assert_eq!(results[1]["output"], Value::Null);
+            let partly = results[1]["output"].as_array().expect("what was done, null for the rest");
+            assert_eq!(partly.iter().filter(|output| output.is_null()).count(), 8, "{partly:?}");
             assert_eq!(document["receipts"].as_array().map(Vec::len), Some(32));
         } else {
             let text = &submitted.stdout;

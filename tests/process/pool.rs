@@ -322,7 +322,7 @@ impl Pool {
     pub(crate) fn settled(&self) -> Footprint {
         self.until_status("all others to be gone", |status| status.supervisor.clients == 1);
         // The last thread closes its descriptors and ends some moments after it was counted out.
-        let idle = 8 + 3 * self.pids().len() + 1;
+        let idle = 9 + 3 * self.pids().len() + 1;
         eventually("the threads of clients to end", || {
             let now = self.footprint();
             if now.threads <= idle { Ok(now) } else { Err(format!("{now:?}, {idle} threads")) }
