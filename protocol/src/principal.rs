@@ -1,7 +1,7 @@
 //! Who a job is for: what shares the pool with others, has limits, and owns its keys and receipts.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,10 +21,11 @@ pub enum Principal {
 
 impl Principal {
     /// The principal of an HTTP client without a token. Of an IPv6 address only the first 64 bits count: a
-    /// client has all addresses of such a network.
+    /// client has all addresses of such a network, as one on this machine has all that loop back.
     #[must_use]
     pub fn of_address(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
+            address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
             IpAddr::V4(address) => IpAddr::V4(address),
             IpAddr::V6(address) => {
                 let network = address.to_bits() >> 64 << 64;
@@ -72,7 +73,9 @@ mod tests {
         assert_eq!(shown("10.0.0.1"), "address 10.0.0.1");
         assert_eq!(shown("::ffff:10.0.0.1"), "address 10.0.0.1");
         assert_eq!(shown("2001:db8:1:2:3:4:5:6"), "address 2001:db8:1:2::/64");
-        assert_eq!(shown("::1"), "address ::/64");
+        for loops_back in ["127.0.0.1", "127.3.0.6", "::1", "::ffff:127.0.0.2"] {
+            assert_eq!(shown(loops_back), "address 127.0.0.1");
+        }
         assert_eq!(Principal::Uid(1000).to_string(), "uid 1000");
         assert_eq!(Principal::Token("alice".to_owned()).to_string(), "token alice");
     }

@@ -265,35 +265,54 @@ fn serve(shared: &Shared, mut context: Context) {
             queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         };
         let more = !queue.waiting.is_empty();
+        let begun = begin(&mut queue, parts);
         drop(queue);
         if more {
             // Another thread may have been woken for requests that this one took: wake one for the rest.
             shared.changed.notify_one();
         }
         late.iter().for_each(|job| job.fail(InferError::Late));
-        run(shared, &mut context, &info, parts);
+        if let Some(begun) = begun {
+            run(shared, &mut context, &info, begun);
+        }
     }
 }
 
-/// Runs those of these parts together that have no answer yet. If that fails and the device is still usable, it
-/// runs them one by one, so that a wrong request does not fail the others.
-fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, parts: Vec<Part<Arc<Job>>>) {
-    let fail = |parts: &[Part<Arc<Job>>], why: &InferError| {
-        parts.iter().for_each(|part| part.request.fail(why.clone()));
-    };
-    let stop = match Stop::new() {
-        Ok(stop) => Arc::new(stop),
-        Err(fault) => return fail(&parts, &InferError::Run(fault.into())),
-    };
-    let mut queue = shared.queue.lock();
-    // One that is withdrawn from now on finds its run.
+/// Parts that run together.
+struct Begun {
+    parts: Vec<Part<Arc<Job>>>,
+    number: u64,
+    stop: Arc<Stop>,
+}
+
+/// Begins a run of those of these parts that have no answer yet, if there are any. It is called under the lock under
+/// which they were taken: one that is withdrawn waits, or finds its run.
+fn begin(queue: &mut Queue, parts: Vec<Part<Arc<Job>>>) -> Option<Begun> {
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.request.is_over()).collect();
     if parts.is_empty() {
-        return;
+        return None;
     }
-    let wanted = parts.iter().map(|part| Arc::clone(&part.request)).collect();
-    let number = queue.runs.begin(wanted, &stop);
-    drop(queue);
+    match Stop::new() {
+        Ok(stop) => {
+            let stop = Arc::new(stop);
+            let wanted = parts.iter().map(|part| Arc::clone(&part.request)).collect();
+            Some(Begun { parts, number: queue.runs.begin(wanted, &stop), stop })
+        }
+        Err(fault) => {
+            fail(&parts, &InferError::Run(fault.into()));
+            None
+        }
+    }
+}
+
+fn fail(parts: &[Part<Arc<Job>>], why: &InferError) {
+    parts.iter().for_each(|part| part.request.fail(why.clone()));
+}
+
+/// Runs parts together. If that fails and the device is still usable, it runs them one by one, so that a wrong request
+/// does not fail the others.
+fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
+    let Begun { parts, number, stop } = begun;
     let shares: Vec<RunInputs<'_>> =
         parts.iter().map(|part| part.request.run_inputs(part.rows.clone())).collect();
     let began = clock::now();
@@ -316,7 +335,12 @@ fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, parts: Vec<Part
             }
         }
         Err(error) if parts.len() > 1 && leaves_device_usable(&error) => {
-            parts.into_iter().for_each(|alone| run(shared, context, info, vec![alone]));
+            for alone in parts {
+                let begun = begin(&mut shared.queue.lock(), vec![alone]);
+                if let Some(begun) = begun {
+                    run(shared, context, info, begun);
+                }
+            }
         }
         Err(error) => fail(&parts, &InferError::Run(error)),
     }
