@@ -17,8 +17,8 @@ pub(super) static SOCKETS: Mutex<()> = Mutex::new(());
 pub(super) fn close() -> io::Result<()> {
     for fd in unconnected()? {
         #[expect(unsafe_code, reason = "ipc-channel has forgotten the descriptor")]
-        // SAFETY: nobody owns it. Only ipc-channel makes sockets of this type; it returned an error instead of this one,
-        // and it makes no other while the caller holds the lock.
+        // SAFETY: nobody owns it. Only ipc-channel makes sockets of this type; it returned an error instead of
+        // this one, and it makes no other while the caller holds the lock.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
     }
     Ok(())
