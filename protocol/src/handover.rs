@@ -4,9 +4,10 @@
 //!    `Ready` when they serve.
 //! 2. The predecessor sends its listening sockets, then what it remembers and what it still runs, and goes on sending
 //!    what changes. `Take` ends the first part.
-//! 3. The successor accepts connections and sends `Serving`. From then on the predecessor accepts nothing. It
-//!    gives back what has not begun, finishes what runs, sends its clients over, and ends. `Released` has the
-//!    successor serve HTTP, and `HttpServing` ends that of the predecessor.
+//! 3. The successor sends `Serving` when it could accept connections. From then on the predecessor accepts nothing. It
+//!    gives back what has not begun, finishes what runs, sends its clients over, and ends. `Released` follows every job
+//!    that it has accepted: it has the successor accept connections, which wait meanwhile, and serve HTTP.
+//!    `HttpServing` ends HTTP of the predecessor.
 //!
 //! Before `Serving`, the end of the link leaves the predecessor as it was, and the successor ends. After it, the
 //! successor takes every job that the predecessor has not reported for ended.
@@ -82,7 +83,7 @@ pub enum FromSuccessor {
     },
     /// Its workers serve.
     Ready,
-    /// It accepts connections.
+    /// It accepts connections once it hears `Released`, or the link ends.
     Serving,
     /// It serves HTTP, if it has to.
     HttpServing,

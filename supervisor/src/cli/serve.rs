@@ -95,12 +95,16 @@ fn serve_http(shell: &Shell, settings: &Settings, front: Front) -> io::Result<()
 /// Takes the place of the pool that has started this process. If that fails, that pool learns why, and goes on.
 fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, CommandError> {
     let mut predecessor = Predecessor::greet()?;
-    match take_over(&mut predecessor, flags) {
-        Ok((shell, reloader, claim, front)) => {
-            logging::limit_for_clients();
-            let held = shell.listen(claim)?;
-            let settings = reloader.running().clone();
+    let taken = take_over(&mut predecessor, flags).and_then(|(shell, reloader, claim, front)| {
+        logging::limit_for_clients();
+        let (held, opener) = shell.listen_later(claim)?;
+        Ok((Served { shell, held, reloader }, opener, front))
+    });
+    match taken {
+        Ok((served, opener, front)) => {
+            let settings = served.reloader.running().clone();
             let released = move |shell: &Shell| {
+                opener.open();
                 if let Some(notifier) = notifier {
                     shell.report_to(notifier, &settings.limits);
                 }
@@ -115,8 +119,9 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
                     Err(error) => tracing::error!(%error, "the HTTP gateway"),
                 }
             };
-            predecessor.serving(&shell, released).map_err(system("a thread for the old pool"))?;
-            Ok(Served { shell, held, reloader })
+            let serving = predecessor.serving(&served.shell, released);
+            serving.map_err(system("a thread for the old pool"))?;
+            Ok(served)
         }
         Err(error) => {
             predecessor.fail(Chain(&error).to_string());

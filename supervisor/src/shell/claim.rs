@@ -37,11 +37,11 @@ struct Folder {
 struct OwnFile {
     name: PathBuf,
     id: FileId,
-    /// It is not removed: the service manager has made it, or a successor has taken it over.
+    /// It is not removed: the service manager has made it, or it is another process's, before us or after us.
     is_kept: bool,
 }
 
-/// The open lock file. It is locked until this is dropped; if a successor has it too, until that ends.
+/// The open lock file. It is locked until this is dropped; if it is left to another process, until that ends.
 #[derive(Debug)]
 struct Lock {
     file: File,
@@ -72,6 +72,8 @@ pub struct Claim {
 #[derive(Debug)]
 pub(super) struct SocketName {
     pub(super) path: PathBuf,
+    /// The service manager has made the socket.
+    is_given: bool,
     socket: OwnFile,
     // In this order: a process that waits for the lock finds no socket.
     lock: OwnFile,
@@ -162,8 +164,8 @@ impl SocketName {
 
     /// What a successor needs to take the name over. Until it has, or until [`SocketName::leave`], both hold it.
     pub(super) fn pass(&self) -> io::Result<Inherited> {
-        let Self { socket: OwnFile { id, is_kept, .. }, locked, .. } = self;
-        Ok(Inherited { id: *id, is_kept: *is_kept, lock: locked.file.try_clone()?.into() })
+        let Self { socket, locked, is_given, .. } = self;
+        Ok(Inherited { id: socket.id, is_kept: *is_given, lock: locked.file.try_clone()?.into() })
     }
 
     /// Leaves the name to the process that has taken it over.
@@ -171,22 +173,29 @@ impl SocketName {
         (self.socket.is_kept, self.lock.is_kept, self.locked.is_left) = (true, true, true);
     }
 
-    /// Takes a name over.
+    /// Takes a name that is the predecessor's until [`SocketName::own`]: dropped before, it stays as it is.
     pub(super) fn inherit(path: &Path, inherited: Inherited) -> Result<Self, ListenError> {
         let Inherited { id: socket, is_kept, lock } = inherited;
         let folder = Folder::open(folder_of(path))?;
         let (name, lock_name) = names_of(path);
         let (name, lock_name) = (folder.entry(name), folder.entry(&lock_name));
-        let locked = Lock { file: File::from(lock), is_left: false };
+        let locked = Lock { file: File::from(lock), is_left: true };
         let meta =
             locked.file.metadata().map_err(failed(path, "the lock file cannot be looked at"))?;
         Ok(Self {
             path: path.to_owned(),
-            socket: OwnFile { name, id: socket, is_kept },
-            lock: OwnFile { name: lock_name, id: id(&meta), is_kept: false },
+            is_given: is_kept,
+            socket: OwnFile { name, id: socket, is_kept: true },
+            lock: OwnFile { name: lock_name, id: id(&meta), is_kept: true },
             locked,
             folder,
         })
+    }
+
+    /// The predecessor has left the name.
+    pub(super) fn own(&mut self) {
+        (self.socket.is_kept, self.lock.is_kept, self.locked.is_left) =
+            (self.is_given, false, false);
     }
 
     /// What must be watched to learn that it is no longer there.
@@ -363,7 +372,8 @@ fn claim_with(
     let (listener, socket) = open(path, folder.entry(names_of(path).0))?;
     // Another process may accept from it too, and be quicker.
     listener.set_nonblocking(true).map_err(failed(path, "the socket cannot be opened"))?;
-    let name = SocketName { path: path.to_owned(), socket, lock, locked, folder };
+    let (path, is_given) = (path.to_owned(), socket.is_kept);
+    let name = SocketName { path, is_given, socket, lock, locked, folder };
     Ok(Claim { listener, name })
 }
 

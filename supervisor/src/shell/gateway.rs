@@ -244,8 +244,8 @@ pub(super) struct Gateway {
     /// As the settings name it.
     asked: HttpAddress,
     address: HttpAddress,
-    /// For a successor.
-    listener: OwnedFd,
+    /// Until a successor serves.
+    listener: Arc<Mutex<Option<OwnedFd>>>,
     /// Not locked under the core's lock: whoever holds it may wait for the gateway.
     admission: Arc<Mutex<Admission>>,
     has_tls: AtomicBool,
@@ -264,8 +264,9 @@ impl Gateway {
         let Front { listener, asked, address, name, options, plan, stamps } = front;
         let (has_tokens, has_tls) = (plan.tokens.is_some(), plan.pem.is_some());
         let admission = Arc::new(Mutex::new(Admission { options, plan, stamps, link: None }));
+        let listener = Arc::new(Mutex::new(Some(listener)));
         let serving = Serving {
-            listener: listener.try_clone()?,
+            listener: Arc::clone(&listener),
             program: Pinned::own(),
             socket: socket.to_owned(),
             confinement,
@@ -300,7 +301,7 @@ impl Gateway {
         let address = self.address.to_string();
         let name = self.name.lock().as_ref().map(SocketName::pass).transpose()?;
         let id = name.as_ref().map(|name| name.id);
-        let socket = (Passed::Http { address, id }, self.listener.try_clone()?);
+        let socket = (Passed::Http { address, id }, copy(&self.listener)?);
         let lock = name.map(|name| (Passed::HttpLock, name.lock));
         Ok([socket].into_iter().chain(lock).collect())
     }
@@ -310,10 +311,16 @@ impl Gateway {
         self.name.lock().take();
     }
 
+    /// The Unix socket is this pool's alone.
+    pub(super) fn own(&self) {
+        self.name.lock().iter_mut().for_each(SocketName::own);
+    }
+
     /// Leaves the socket to the successor. The process answers the requests that it has, and those that come on
     /// open connections, and closes each connection with its next answer.
     pub(super) fn leave(&self) {
         self.name.lock().take().into_iter().for_each(SocketName::leave);
+        self.listener.lock().take();
         let mut admission = self.admission.lock();
         admission.plan.is_leaving = true;
         if let Err(error) = admission.tell() {
@@ -363,9 +370,14 @@ impl Shell {
     }
 }
 
+fn copy(listener: &Mutex<Option<OwnedFd>>) -> io::Result<OwnedFd> {
+    let none = || io::Error::other("a successor has the socket");
+    listener.lock().as_ref().ok_or_else(none)?.try_clone()
+}
+
 /// How processes of the gateway are started.
 struct Serving {
-    listener: OwnedFd,
+    listener: Arc<Mutex<Option<OwnedFd>>>,
     program: Pinned,
     socket: PathBuf,
     confinement: Confinement,
@@ -377,7 +389,7 @@ impl Program for Serving {
 
     fn spawn(&mut self) -> io::Result<Spawned<UnixStream>> {
         let (ours, theirs) = UnixStream::pair()?;
-        let listener = self.listener.try_clone()?;
+        let listener = copy(&self.listener)?;
         let mut command = self.program.command();
         self.confinement.restrict(&mut command, Inherits::Gateway);
         command

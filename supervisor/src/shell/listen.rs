@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, Sender};
 use gridpool_ipc::account::Account;
 use gridpool_ipc::frame;
 use gridpool_ipc::mutex::Mutex;
@@ -42,27 +43,51 @@ impl Drop for SocketLock {
     }
 }
 
+/// Has a socket accept connections that the predecessor has accepted until now. Dropped, it never does.
+#[derive(Debug)]
+pub struct Opener(Sender<()>);
+
+impl Opener {
+    /// The predecessor has left the socket.
+    pub fn open(self) {
+        if self.0.send(()).is_err() {
+            tracing::debug!("the pool has ended already");
+        }
+    }
+}
+
 /// The listening socket.
 #[derive(Debug)]
 pub(super) struct Door {
     /// Its name, until the pool ends or a successor has it.
     name: Mutex<Option<SocketName>>,
-    listener: Mutex<Arc<UnixListener>>,
+    /// Until a successor accepts: it must be closed once no process does. Locked after the name.
+    listener: Mutex<Option<Arc<UnixListener>>>,
     /// Readable once a successor accepts the connections.
     is_left: EventFd,
 }
 
-/// Starts the thread that accepts connections.
-pub(super) fn start(shared: &Arc<Shared>, claim: Claim) -> Result<SocketLock, ListenError> {
+/// Starts the thread that accepts connections, from when `opens` says so.
+fn start(
+    shared: &Arc<Shared>,
+    claim: Claim,
+    opens: Receiver<()>,
+) -> Result<SocketLock, ListenError> {
     let Claim { listener, name } = claim;
     shared.users.admit(&name)?;
     let path = name.path.clone();
     let event = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK);
     let is_left = event.map_err(failed(&path, "no descriptor to stop the accepting"))?;
-    let (name, listener) = (Mutex::new(Some(name)), Mutex::new(Arc::new(listener)));
+    let (name, listener) = (Mutex::new(Some(name)), Mutex::new(Some(Arc::new(listener))));
     let door = Arc::new(Door { name, listener, is_left });
     let keeper = Keeper { door: Arc::clone(&door), shared: Arc::clone(shared) };
-    let thread = thread::Builder::new().name("accept".into()).spawn(move || keeper.serve());
+    let serve = move || {
+        if opens.recv().is_ok() {
+            keeper.door.own();
+            keeper.serve();
+        }
+    };
+    let thread = thread::Builder::new().name("accept".into()).spawn(serve);
     thread.map_err(failed(&path, "no thread to accept connections"))?;
     shared.door.get_or_init(|| Arc::clone(&door));
     Ok(SocketLock(door))
@@ -74,13 +99,22 @@ impl Door {
         let name = self.name.lock();
         let name = name.as_ref().ok_or_else(|| io::Error::other("its name is lost"))?;
         let Inherited { id, is_kept, lock } = name.pass()?;
-        let listener = self.listener.lock().try_clone()?;
+        let none = || io::Error::other("a successor has it already");
+        let listener = self.listener.lock().as_ref().ok_or_else(none)?.try_clone()?;
         Ok([(Passed::Socket { id, is_kept }, listener.into()), (Passed::Lock, lock)])
+    }
+
+    /// The name is this pool's alone.
+    fn own(&self) {
+        self.name.lock().iter_mut().for_each(SocketName::own);
     }
 
     /// Leaves the socket to the successor: nothing more is accepted here.
     pub(super) fn leave(&self) {
-        self.name.lock().take().into_iter().for_each(SocketName::leave);
+        let mut name = self.name.lock();
+        name.take().into_iter().for_each(SocketName::leave);
+        self.listener.lock().take();
+        drop(name);
         if let Err(errno) = self.is_left.write(1) {
             tracing::error!(%errno, "the accepting goes on beside the successor's");
         }
@@ -113,7 +147,18 @@ impl Shell {
     /// # Errors
     /// [`ListenError`] if there is no thread for that.
     pub fn listen(&self, claim: Claim) -> Result<SocketLock, ListenError> {
-        start(&self.shared, claim)
+        let (held, opener) = self.listen_later(claim)?;
+        opener.open();
+        Ok(held)
+    }
+
+    /// The same from when the [`Opener`] is told that the predecessor accepts none. Until then connections wait.
+    ///
+    /// # Errors
+    /// As for that.
+    pub fn listen_later(&self, claim: Claim) -> Result<(SocketLock, Opener), ListenError> {
+        let (opener, opens) = crossbeam_channel::bounded(1);
+        Ok((start(&self.shared, claim, opens)?, Opener(opener)))
     }
 }
 
@@ -156,7 +201,7 @@ impl Keeper {
 
     /// Accepts connections until something happens to the socket's name, or it is time to look.
     fn accept_until(&self, watch: Option<&Inotify>) -> Woken {
-        let listener = Arc::clone(&self.door.listener.lock());
+        let Some(listener) = self.door.listener.lock().clone() else { return Woken::ToLeave };
         loop {
             let is_left = self.door.is_left.as_fd();
             let mut fds =
@@ -216,10 +261,10 @@ impl Keeper {
         self.shared.users.admit(&name)?;
         tracing::warn!(socket = %path.display(), "the socket was removed, and is served again");
         *held = Some(name);
+        let before = self.door.listener.lock().replace(Arc::new(listener));
         drop(held);
-        let before = std::mem::replace(&mut *self.door.listener.lock(), Arc::new(listener));
         // Whoever has connected already.
-        for socket in before.incoming().map_while(Result::ok) {
+        for socket in before.iter().flat_map(|before| before.incoming()).map_while(Result::ok) {
             if let Err(error) = self.admit(socket) {
                 tracing::warn!(%error, "a connection could not be accepted");
             }

@@ -89,7 +89,7 @@ pub use claim::{Claim, ListenError};
 pub use confinement::Confinement;
 pub use gateway::{FileError, Front, HttpError};
 pub use given::{Given, GivenError};
-pub use listen::SocketLock;
+pub use listen::{Opener, SocketLock};
 pub use notify::Notifier;
 pub use pinned::Pinned;
 pub use predecessor::{Predecessor, TakeOverError, TakenOver};

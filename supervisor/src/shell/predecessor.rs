@@ -23,7 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{dup2_stdin, getppid};
 
 use super::claim::{Claim, FileId, Inherited, ListenError, SocketName};
-use super::gateway::{Front, HttpError};
+use super::gateway::{Front, Gateway, HttpError};
 use super::given;
 use super::{Shared, Shell};
 use crate::config::{HttpAddress, HttpOptions};
@@ -178,35 +178,53 @@ impl Predecessor {
         Ok(TakenOver { claim, front })
     }
 
-    /// This pool accepts connections. `released` is called, on a thread of its own, once the predecessor accepts none;
-    /// it returns when HTTP is served. Goes on hearing of the predecessor's jobs, to its end.
+    /// This pool can accept connections. `released` is called, on a thread of its own, once the predecessor accepts
+    /// none, and everything is heard that it had accepted; it returns when HTTP is served. Goes on hearing of the
+    /// predecessor's jobs, to its end.
     ///
     /// # Errors
-    /// The system's, if there is no thread or descriptor for that.
+    /// The system's, if there is no thread or descriptor for that. The predecessor learns it, and goes on.
     pub fn serving(
         self,
         shell: &Shell,
         released: impl FnOnce(&Shell) + Send + 'static,
     ) -> io::Result<()> {
         let link = self.reader.socket().try_clone()?;
-        // The sender is dropped when the predecessor says so, or ends before it could.
-        let (until_released, is_released) = crossbeam_channel::bounded::<()>(0);
-        let (for_http, for_jobs) = (shell.clone(), shell.clone());
-        let serve_http = move || {
-            is_released.recv().unwrap_or_default();
-            released(&for_http);
-            say(&link, &FromSuccessor::HttpServing);
+        let started = self.start_following(shell, released);
+        let said = match &started {
+            Ok(()) => FromSuccessor::Serving,
+            Err(error) => FromSuccessor::Failed { why: Chain(error).to_string() },
         };
-        thread::Builder::new().name("take-over".into()).spawn(serve_http)?;
-        self.say(&FromSuccessor::Serving);
-        let follow = move || self.follow(&for_jobs.shared, until_released);
+        say(&link, &said);
+        started
+    }
+
+    fn start_following(
+        self,
+        shell: &Shell,
+        released: impl FnOnce(&Shell) + Send + 'static,
+    ) -> io::Result<()> {
+        let link = self.reader.socket().try_clone()?;
+        // Told when the predecessor says so, or ends before it could.
+        let (until_released, is_released) = crossbeam_channel::bounded(1);
+        let (for_take_over, for_jobs) = (shell.clone(), shell.clone());
+        let take_over = move || {
+            if is_released.recv().is_ok() {
+                released(&for_take_over);
+                for_take_over.shared.gateway.get().into_iter().for_each(Gateway::own);
+                say(&link, &FromSuccessor::HttpServing);
+            }
+        };
+        thread::Builder::new().name("take-over".into()).spawn(take_over)?;
+        let follow = move || self.follow(&for_jobs.shared, &until_released);
         thread::Builder::new().name("predecessor".into()).spawn(follow)?;
         Ok(())
     }
 
     /// Hears of the predecessor's jobs until it ends.
-    fn follow(mut self, shared: &Shared, until_released: Sender<()>) {
-        let mut until_released = Some(until_released);
+    fn follow(mut self, shared: &Shared, until_released: &Sender<()>) {
+        // Full if it has been told, disconnected if it has gone on.
+        let release = || until_released.try_send(()).unwrap_or_default();
         let why = loop {
             let message = match self.reader.read(None) {
                 Ok(Some(frame)) => codec::decode(&frame.body),
@@ -215,13 +233,14 @@ impl Predecessor {
             };
             match message {
                 Ok(FromPredecessor::Job(news)) => shared.post(Event::Predecessor(Said::Told(news))),
-                Ok(FromPredecessor::Released) => drop(until_released.take()),
+                Ok(FromPredecessor::Released) => release(),
                 Ok(other) => break format!("it sent {other:?} out of order"),
                 Err(error) => break Chain(&error).to_string(),
             }
         };
         tracing::debug!(why, "nothing more is heard of the pool before this one");
         shared.post(Event::Predecessor(Said::Gone));
+        release();
         shared.lock().has_predecessor = false;
         // An upgrade may wait for that.
         shared.ended.notify_all();

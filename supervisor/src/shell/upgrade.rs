@@ -35,7 +35,7 @@ use super::{Shared, Shell};
 /// The flag that makes a process of `serve` a successor.
 const SUCCESSOR_FLAG: &str = "--successor";
 
-/// How long a successor may take to accept connections, once it has everything.
+/// How long a successor may take until it could accept connections, once it has everything.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a successor that has closed its link may take to end by itself.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -174,8 +174,7 @@ impl Shared {
                          after it was started"
                     );
                     tracing::info!("{what}");
-                    told(Ok(what));
-                    shared.leave_to(pid, link);
+                    shared.leave_to(pid, link, || told(Ok(what)));
                 }
                 Err(error) => {
                     if !matches!(error, UpgradeError::InProgress) {
@@ -216,14 +215,16 @@ impl Shared {
         Ok(Successor { shared: self, program, child, reader: FrameReader::new(link) })
     }
 
-    /// The successor accepts connections: this pool finishes what runs, and ends.
-    fn leave_to(&self, pid: u32, mut link: FrameReader) {
+    /// The successor can accept connections: this pool finishes what runs, and ends. `told` is called when nothing more
+    /// is accepted here.
+    fn leave_to(&self, pid: u32, mut link: FrameReader, told: impl FnOnce()) {
         if let Some(mut notifier) = self.notifier(&self.lock()) {
             notifier.hand_over(pid);
         }
         if let Some(door) = self.door.get() {
             door.leave();
         }
+        told();
         let mut core = self.lock();
         let stay = core.of_gateway.iter().copied().collect();
         core.handle(self, self.timestamp(), Event::HandOver(HandOver::Done { stay }));
@@ -262,7 +263,7 @@ fn read(link: &mut FrameReader, until: Instant) -> Result<FromSuccessor, String>
 }
 
 impl Successor<'_> {
-    /// Hands everything over. Returns the link, the process and its build once it accepts connections. Otherwise
+    /// Hands everything over. Returns the link, the process and its build once it can accept connections. Otherwise
     /// nothing of it is left.
     fn hand_over(mut self, until: Instant) -> Result<(FrameReader, u32, String), UpgradeError> {
         match self.try_hand_over(until) {
@@ -397,11 +398,11 @@ impl Successor<'_> {
 
     /// Ends a successor that does not take over. Its workers and helpers die with it.
     fn end(mut self) {
+        // It has nothing that must be ended well. First, since the end of the link may let it go on alone.
+        let ended = self.child.kill().and_then(|()| self.child.wait());
         if let Err(error) = self.reader.socket().shutdown(Shutdown::Both) {
             tracing::debug!(%error, "the successor has closed the link");
         }
-        // It has nothing that must be ended well.
-        let ended = self.child.kill().and_then(|()| self.child.wait());
         match ended {
             Ok(status) => tracing::debug!(%status, "the successor has ended"),
             Err(error) => tracing::error!(%error, "a successor could not be ended"),
