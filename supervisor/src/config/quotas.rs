@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(parsed("root:jobs=1"), "Some(Uid(0)) jobs=1");
         assert_eq!(parsed("65534:bytes=4K"), "Some(Uid(65534)) bytes=4096");
         assert_eq!(parsed("token:ci:jobs=2"), "Some(Token(\"ci\")) jobs=2");
-        assert_eq!(parsed("address:::1:jobs=2"), "Some(Address(::)) jobs=2");
+        assert_eq!(parsed("address:::1:jobs=2"), "Some(Address(127.0.0.1)) jobs=2");
         for (text, seconds) in [("5/10s", "5/10s"), ("0.5/s", "0.5/1s"), ("3600/h", "3600/3600s")] {
             let said = parsed(&format!("0:device-seconds={text}"));
             assert_eq!(said, format!("Some(Uid(0)) device-seconds={seconds}"));
