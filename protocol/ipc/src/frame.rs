@@ -261,18 +261,20 @@ impl FrameReader {
 
     /// Reads once, and sleeps until `deadline` if needed. It sleeps in `poll`, which only bytes to read end: the
     /// kernel wakes a sleeping `recvmsg` also whenever the peer has read what was sent on this socket, and that
-    /// costs the peer some microseconds for each frame.
+    /// costs the peer some microseconds for each frame. Under load there is something to read, and no `poll`.
     fn sleep_until(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, FrameError> {
         loop {
+            if let Some(bytes) = self.receive()? {
+                return Ok(Some(bytes));
+            }
             let left = deadline.map(clock::until);
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
             let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             match ppoll(&mut sockets, left.map(TimeSpec::from_duration), None) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
-            }
-            match self.receive()? {
-                None if left.is_none_or(|left| !left.is_zero()) => {}
-                received => return Ok(received),
             }
         }
     }
