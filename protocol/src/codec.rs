@@ -49,12 +49,16 @@ const CONFIG: bincode::config::Configuration<
     bincode::config::Limit<FRAME_BYTES_MAX>,
 > = bincode::config::standard().with_limit::<FRAME_BYTES_MAX>();
 
+/// Room for most messages, so that a buffer does not grow step by step.
+const USUAL_BYTES: usize = 512;
+
 /// Encodes one message.
 ///
 /// # Errors
 /// [`EncodeError`] if it is larger than a frame may be.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, EncodeError> {
-    let bytes = bincode::serde::encode_to_vec(message, CONFIG)
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    bincode::serde::encode_into_std_write(message, &mut bytes, CONFIG)
         .map_err(|error| EncodeError::Unsupported(Box::new(error)))?;
     if bytes.len() > FRAME_BYTES_MAX {
         return Err(EncodeError::TooLong { bytes: bytes.len() });
