@@ -186,6 +186,16 @@ impl Outstanding {
         Self { front, second: None, is_split: false, clock }
     }
 
+    /// Both dispatches, the front one first.
+    pub(super) fn dispatches(&self) -> impl Iterator<Item = &Dispatch> {
+        std::iter::once(&self.front).chain(&self.second)
+    }
+
+    /// All attempts of both.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Sent> {
+        self.dispatches().flat_map(|dispatch| &dispatch.sent)
+    }
+
     /// Removes an answered attempt. After the last of the front dispatch, the second begins: its attempts
     /// that were cut off have at least `grace` from now on.
     pub(super) fn answer(

@@ -10,7 +10,8 @@ use gridpool_protocol::ids::Role;
 use gridpool_protocol::principal::Principal;
 
 use super::Pool;
-use super::outstanding::{Dispatch, Sent};
+use super::job::Job;
+use super::outstanding::{Dispatch, Outstanding, Sent};
 use super::process::Stage;
 use super::slots::Slot;
 use crate::action::Action;
@@ -41,57 +42,56 @@ impl Pool {
         }
         let Some(next) = self.roles[role].queue.in_order().next() else { return };
         let (job, worth) = (&self.jobs[next.job], self.config.shard_cost_min);
-        let shard = job.shard_at(next);
-        let others = self.slots.of_role(role).filter(|(_, slot)| Some(slot.device) != shard.avoid);
-        let busy = others.filter_map(|(index, slot)| Some((index, busy_with(slot)?)));
-        let mut youngest = None;
-        for (index, sent) in busy {
-            let is_soon_free = |sent: &Sent| sent.is_cut_off() || self.makes_room(sent);
-            if sent.iter().flat_map(|dispatch| &dispatch.sent).any(is_soon_free) {
-                return;
-            }
-            let since = sent[0].since;
-            let makes_room = now < since.after(YOUNG)
-                && sent[0].is_in_the_way(&job.request.principal, shard.cost, worth)
-                && sent.iter().all(|dispatch| !dispatch.has_suspects)
-                && sent.iter().flat_map(|dispatch| &dispatch.sent).all(|sent| {
-                    sent.principal != job.request.principal && self.may_make_room(sent)
-                });
-            youngest = youngest.max(makes_room.then_some((since, index)));
-        }
+        let (principal, shard) = (&job.request.principal, job.shard_at(next));
+        let others = || {
+            let others = self.slots.of_role(role);
+            let others = others.filter(|(_, slot)| Some(slot.device) != shard.avoid);
+            others.filter_map(|(index, slot)| Some((index, busy_with(slot)?)))
+        };
+        let is_in_the_way =
+            |sent: &Outstanding| sent.front.is_in_the_way(principal, shard.cost, worth);
+        let may_stop = |sent: &Outstanding| {
+            now < sent.front.since.after(YOUNG)
+                && sent.dispatches().all(|dispatch| !dispatch.has_suspects)
+                && sent.all().all(|sent| sent.principal != *principal && self.may_make_room(sent))
+        };
+        let youngest = others()
+            .filter(|(_, sent)| is_in_the_way(sent) && may_stop(sent))
+            .map(|(index, sent)| (sent.front.since, index))
+            .max();
         let Some((_, index)) = youngest else { return };
+        let is_soon_free = |sent: &Sent| sent.is_cut_off() || self.makes_room(sent);
+        if others().any(|(_, sent)| sent.all().any(is_soon_free)) {
+            return;
+        }
         let process = self.slots.process(index);
         let worker = process.worker;
-        let outstanding = process.outstanding().expect("it is busy");
-        for dispatch in
-            [Some(&outstanding.front), outstanding.second.as_ref()].into_iter().flatten()
-        {
-            for sent in &dispatch.sent {
-                let job = &mut self.jobs[sent.attempt.job];
-                let shard = &mut job.shards[sent.shard];
-                shard.makes_room = true;
-                shard.made_room += 1;
-                self.actions.push_back(Action::Withdraw { worker, attempt: sent.attempt });
-            }
+        for sent in process.outstanding().expect("it is busy").all() {
+            let shard = &mut self.jobs[sent.attempt.job].shards[sent.shard];
+            shard.makes_room = true;
+            shard.made_room += 1;
+            self.actions.push_back(Action::Withdraw { worker, attempt: sent.attempt });
         }
     }
 
     /// Whether an attempt was asked to stop for another.
     fn makes_room(&self, sent: &Sent) -> bool {
-        let job = self.jobs.running(sent.attempt).map(|id| &self.jobs[id]);
-        job.is_some_and(|job| job.shards[sent.shard].makes_room)
+        self.job_of(sent).is_some_and(|job| job.shards[sent.shard].makes_room)
     }
 
     fn may_make_room(&self, sent: &Sent) -> bool {
-        let job = self.jobs.running(sent.attempt).map(|id| &self.jobs[id]);
-        job.is_some_and(|job| {
+        self.job_of(sent).is_some_and(|job| {
             job.request.idempotent && !job.orphaned && job.shards[sent.shard].made_room < ROOM_MAX
         })
+    }
+
+    fn job_of(&self, sent: &Sent) -> Option<&Job> {
+        self.jobs.running(sent.attempt).map(|id| &self.jobs[id])
     }
 }
 
 /// The dispatches of a worker that runs something.
-fn busy_with(slot: &Slot) -> Option<Vec<&Dispatch>> {
+fn busy_with(slot: &Slot) -> Option<&Outstanding> {
     let Stage::Busy(outstanding) = slot.process()?.stage() else { return None };
-    Some([Some(&outstanding.front), outstanding.second.as_ref()].into_iter().flatten().collect())
+    Some(outstanding)
 }
