@@ -52,7 +52,11 @@ impl Elsewhere {
     pub(crate) fn hold(&mut self, client: ClientId, request: JobRequest) -> Held {
         match self.0.get_mut(&(request.principal.clone(), request.key)) {
             None => Held::No(request),
-            Some(Some(other)) if other.client == client => Held::Again(request.job),
+            Some(Some(other))
+                if other.client == client && other.request.fingerprint == request.fingerprint =>
+            {
+                Held::Again(request.job)
+            }
             Some(Some(_)) => Held::Taken(request),
             Some(free) => {
                 *free = Some(Waiting { client, request });

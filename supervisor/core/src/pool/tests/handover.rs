@@ -239,7 +239,9 @@ fn a_job_that_runs_in_the_old_pool_is_not_begun_by_the_new_one() {
     new.submit_as(1, 1, |_| {});
     assert_eq!(new.count(|action| matches!(action, Action::Discard { .. })), 1);
     new.submit_as(2, 1, |request| request.principal = Principal::Uid(1));
-    assert_eq!(new.refusals(), [&Refusal::KeyInUse(JobKey(1))]);
+    // And another job under the key.
+    new.submit_as(1, 1, |request| request.fingerprint = 5);
+    assert_eq!(new.refusals(), [&Refusal::KeyInUse(JobKey(1)); 2]);
     assert_eq!(new.runs(0), None);
     new.submit_as(2, 1, |_| {});
     new.answer(0);
@@ -252,7 +254,7 @@ fn a_job_that_runs_in_the_old_pool_is_not_begun_by_the_new_one() {
     new.submit(1);
     assert_eq!(new.replays().len(), 2);
     new.submit_as(1, 1, |request| request.fingerprint = 5);
-    assert_eq!(new.refusals().len(), 2);
+    assert_eq!(new.refusals().len(), 3);
 }
 
 #[test]
