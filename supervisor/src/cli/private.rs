@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gridpool_ipc::clock;
 use gridpool_protocol::ids::Role;
-use gridpool_protocol::status::{QuarantineStatus, WorkerState};
+use gridpool_protocol::status::{QuarantineStatus, WorkerState, WorkerStatus};
 
 use super::{CommandError, system};
 use crate::config::Settings;
@@ -81,36 +81,36 @@ impl PrivatePool {
     /// Waits until every worker of these roles is ready, or is known to have failed.
     pub(super) fn wait_ready(&self, roles: &[Role]) -> Result<(), NotReady> {
         let until = clock::now() + READY_TIMEOUT;
-        let is_wanted = |name: &str| roles.iter().any(|role| role.name() == name);
         loop {
             if roles.contains(&Role::Grid)
                 && let Some(faults) = self.shell.misconfigured()
             {
                 return Err(NotReady::Misconfigured(faults));
             }
-            let settled = [WorkerState::Ready, WorkerState::Standby, WorkerState::Quarantined];
-            let status = self.shell.status();
-            let late = status
-                .workers
-                .into_iter()
-                .find(|worker| is_wanted(&worker.role) && !settled.contains(&worker.state));
-            let out = status.quarantines.into_iter().find(|out| is_wanted(&out.role));
-            match (late, out) {
-                (None, None) => return Ok(()),
-                // Only after the others are ready: `diagnose` checks those all the same.
-                (None, Some(QuarantineStatus { device, role, why, .. })) => {
-                    return Err(NotReady::OutOfService { device, role, why });
-                }
-                (Some(late), _) if clock::until(until).is_zero() => {
+            match self.shell.workers(roles).into_iter().find(|row| !is_settled(row)) {
+                None => break,
+                Some(late) if clock::until(until).is_zero() => {
                     let why = format!("{}, {:?}; {}", late.name, late.state, late.last_fault);
                     return Err(NotReady::Late { why });
                 }
-                (Some(_), _) => {}
+                // No event tells of a worker that gets ready, so poll.
+                Some(_) => thread::park_timeout(READY_EVERY),
             }
-            // Only the status shows that a worker is ready, so poll it.
-            thread::park_timeout(READY_EVERY);
+        }
+        // Only after the others are ready: `diagnose` checks those all the same.
+        let is_wanted = |out: &QuarantineStatus| roles.iter().any(|role| role.name() == out.role);
+        match self.shell.status().quarantines.into_iter().find(is_wanted) {
+            Some(QuarantineStatus { device, role, why, .. }) => {
+                Err(NotReady::OutOfService { device, role, why })
+            }
+            None => Ok(()),
         }
     }
+}
+
+/// Whether a worker serves, or is known not to.
+pub(super) fn is_settled(row: &WorkerStatus) -> bool {
+    matches!(row.state, WorkerState::Ready | WorkerState::Standby | WorkerState::Quarantined)
 }
 
 impl Drop for PrivatePool {

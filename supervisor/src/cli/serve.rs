@@ -12,6 +12,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use super::error::{CommandError, system};
 use super::flags::ServeFlags;
+use super::private::is_settled;
 use super::reload::Reloader;
 use super::start_pool;
 use crate::config::Settings;
@@ -156,7 +157,7 @@ fn take_over(
 
 /// Waits until every device serves, or is known not to. The predecessor ends this process if that takes too long.
 fn come_up(shell: &Shell, predecessor: &Predecessor, has_models: bool) -> Result<(), CommandError> {
-    let is_wanted = |role: &str| role == Role::Grid.name() || has_models;
+    let roles = if has_models { &Role::ALL[..] } else { &[Role::Grid] };
     loop {
         if let Some(faults) = shell.misconfigured() {
             return Err(CommandError::Misconfigured(faults));
@@ -164,15 +165,13 @@ fn come_up(shell: &Shell, predecessor: &Predecessor, has_models: bool) -> Result
         if predecessor.has_ended() {
             return Err(TakeOverError::GivenUp("it has ended".to_owned()).into());
         }
-        let rows = shell.status().workers;
-        let wanted = || rows.iter().filter(|row| is_wanted(&row.role));
-        let settled = [WorkerState::Ready, WorkerState::Standby, WorkerState::Quarantined];
+        let workers = shell.workers(roles);
         let grid = Role::Grid.name();
-        let serves = wanted().any(|row| row.role == grid && row.state == WorkerState::Ready);
-        if serves && wanted().all(|row| settled.contains(&row.state)) {
+        let serves = workers.iter().any(|row| row.role == grid && row.state == WorkerState::Ready);
+        if serves && workers.iter().all(is_settled) {
             return Ok(());
         }
-        // Only the status shows that, so poll it.
+        // No event tells of that, so poll.
         thread::park_timeout(LOOK_EVERY);
     }
 }

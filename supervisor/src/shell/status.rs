@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use gridpool_ipc::account::Account;
 use gridpool_ipc::maps;
 use gridpool_ipc::sandbox::landlock_version;
-use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::ids::{Role, WorkerId};
 use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::sandbox::{Protections, SandboxMode};
@@ -14,10 +14,20 @@ use gridpool_protocol::status::{
 };
 use procfs::process::Process;
 
-use super::Shared;
 use super::core::Core;
+use super::{Shared, Shell};
 use gridpool_core::Quarantine;
 use gridpool_core::event::{Helper, Timestamp};
+
+impl Shell {
+    /// The workers of these roles now.
+    #[must_use]
+    pub fn workers(&self, roles: &[Role]) -> Vec<WorkerStatus> {
+        let rows = self.shared.lock().pool.workers();
+        let is_wanted = |row: &WorkerStatus| roles.iter().any(|role| role.name() == row.role);
+        rows.into_iter().map(|(_, row)| row).filter(is_wanted).collect()
+    }
+}
 
 impl Shared {
     /// What was counted.
