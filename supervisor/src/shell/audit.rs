@@ -39,7 +39,11 @@ pub(super) struct Who {
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     who: Who,
+    /// The name of its user, if the system knows one. To look it up takes long, so it is not done under a lock.
+    user: String,
     what: &'static str,
+    /// What it does to the pool, after "may".
+    pub(super) may: &'static str,
     /// What it is about; empty for the whole pool.
     on: String,
 }
@@ -47,7 +51,7 @@ pub(super) struct Order {
 impl Order {
     /// The order in a message, if it is one, and the number of the request.
     pub(super) fn of(who: Who, message: &ClientMessage) -> Option<(u64, Self)> {
-        let (request, what, on) = match message {
+        let (request, what, may, on) = match message {
             ClientMessage::Cancel { .. }
             | ClientMessage::CreateArena { .. }
             | ClientMessage::DropArena { .. }
@@ -57,10 +61,11 @@ impl Order {
             | ClientMessage::Policy { .. }
             | ClientMessage::Status { .. }
             | ClientMessage::Submit(_) => return None,
-            ClientMessage::Drain { request } => (request, "drain", String::new()),
-            ClientMessage::Upgrade { request } => (request, "upgrade", String::new()),
+            ClientMessage::Drain { request } => (request, "drain", "drain it", String::new()),
+            ClientMessage::Upgrade { request } => (request, "upgrade", "upgrade it", String::new()),
             ClientMessage::Kill { request, worker, signal } => {
-                (request, "kill", format!("{worker} with signal {signal}"))
+                let on = format!("{worker} with signal {signal}");
+                (request, "kill", "send signals to its workers", on)
             }
             ClientMessage::Model { request, command } => {
                 let what = match command {
@@ -68,19 +73,20 @@ impl Order {
                     ModelCommand::Load(_) => "model load",
                     ModelCommand::Unload { .. } => "model unload",
                 };
-                (request, what, cut(command.name()))
+                (request, what, "change its models", cut(command.name()))
             }
             ClientMessage::Release { request, release } => {
-                (request, "release", release.to_string())
+                (request, "release", "release what it took away", release.to_string())
             }
         };
-        Some((*request, Self { who, what, on }))
+        let user = who.account.name().unwrap_or_default();
+        Some((*request, Self { who, user, what, may, on }))
     }
 
     /// Writes the line.
     pub(super) fn ended(&self, result: Result<&str, &Refusal>) {
-        let Self { who: Who { account, pid, client }, what, on } = self;
-        let (uid, user) = (account.uid(), account.name().unwrap_or_default());
+        let Self { who: Who { account, pid, client }, user, what, on, .. } = self;
+        let uid = account.uid();
         match result {
             Ok(outcome) => {
                 tracing::info!(target: AUDIT, uid, user, pid, %client, what, on, outcome, "order");

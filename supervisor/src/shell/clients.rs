@@ -28,7 +28,8 @@ use super::operator;
 use super::outbox::Outbox;
 use super::refused::Refused;
 use super::seats::{NoSeat, Seat};
-use gridpool_core::event::{ClientEvent, Event, JobRequest};
+use check::Checked;
+use gridpool_core::event::{ClientEvent, Event};
 pub(super) use peer::Peer;
 
 /// Descriptors that a connection takes, its arenas apart.
@@ -96,10 +97,7 @@ impl Connection {
     fn serve(&mut self) {
         let client = self.id;
         if let Err(reason) = self.shake_hands() {
-            self.shared
-                .users
-                .refusals
-                .note(Refused::Handshake, &format_args!("{}: {reason}", self.who.account));
+            self.note_broken(Refused::Handshake, &reason);
             self.say_closing(reason);
             return;
         }
@@ -127,16 +125,12 @@ impl Connection {
             Ok(()) => {
                 tracing::debug!(%client, "client has left");
                 if self.outbox.is_unread() {
-                    self.shared.users.refusals.note(Refused::Unread, &self.who.account);
+                    self.note(Refused::Unread);
                 }
                 self.outbox.close();
             }
             Err(reason) => {
-                let whom = self.who.account;
-                self.shared
-                    .users
-                    .refusals
-                    .note(Refused::Protocol, &format_args!("{whom}: {reason}"));
+                self.note_broken(Refused::Protocol, &reason);
                 self.say_closing(reason);
             }
         }
@@ -222,14 +216,14 @@ impl Connection {
     }
 
     /// Whether an order is carried out. If it is not, the audit says so.
-    fn may_order(&self, order: &Order, message: &ClientMessage) -> Result<(), Refusal> {
-        let may = self.peer.check(message).map_err(Refusal::Invalid);
+    fn may_order(&self, order: &Order) -> Result<(), Refusal> {
+        let may = self.peer.check(order).map_err(Refusal::Invalid);
         if !self.shared.users.orders.take(self.who.account, may.is_ok()) {
-            self.shared.users.refusals.note(Refused::OrdersRate, &self.who.account);
+            self.note(Refused::OrdersRate);
             return Err(may.err().unwrap_or_else(audit::too_many));
         }
         if let Err(refusal) = &may {
-            self.shared.users.refusals.note(Refused::Order, &self.who.account);
+            self.note(Refused::Order);
             order.ended(Err(refusal));
         }
         may
@@ -238,7 +232,7 @@ impl Connection {
     /// Carries an order out. The core answers some, perhaps later.
     fn on_order(&self, message: ClientMessage) {
         let Some((request, order)) = Order::of(self.who, &message) else { return };
-        if let Err(refusal) = self.may_order(&order, &message) {
+        if let Err(refusal) = self.may_order(&order) {
             return self.reply(request, Err(refusal));
         }
         let (client, number) = (self.id, self.shared.next_id());
@@ -285,11 +279,11 @@ impl Connection {
     fn on_submit(&mut self, submission: Submission) {
         if !self.seat.may_submit() {
             let (key, refusal) = (submission.key, Refusal::Busy(Limit::Connections));
-            self.shared.users.refusals.note(Refused::ConnectionsFull, &self.who.account);
+            self.note(Refused::ConnectionsFull);
             return self.outbox.tell(&ServerMessage::Refused { key, refusal });
         }
         match self.check(&submission) {
-            Ok((request, arenas)) => self.accept(request, submission, arenas),
+            Ok(checked) => self.accept(checked, submission),
             Err(why) => self.refuse(submission.key, why),
         }
     }
@@ -300,16 +294,13 @@ impl Connection {
         self.outbox.tell(&ServerMessage::Refused { key, refusal });
     }
 
-    /// Hands a valid job to the core.
-    fn accept(
-        &self,
-        mut request: JobRequest,
-        submission: Submission,
-        arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
-    ) {
-        let work = request.work.clone();
-        let held = Arc::new(HeldJob { client: self.id, submission, work, arenas });
+    /// Hands a valid job to the core. It is numbered under the lock, so that numbers tell in which order jobs came.
+    fn accept(&self, mut checked: Checked, submission: Submission) {
+        let (client, work) = (self.id, checked.work.clone());
+        let arenas = std::mem::take(&mut checked.arenas);
+        let held = Arc::new(HeldJob { client, submission, work, arenas });
         let mut core = self.shared.lock();
+        let mut request = checked.request(JobId(self.shared.next_id()), &held.submission);
         if core.pool.asks_for_content(&request) {
             // Hashing takes long: do it on the client's own thread, without the lock.
             drop(core);
@@ -317,7 +308,7 @@ impl Connection {
             core = self.shared.lock();
         }
         core.hold(request.job, held);
-        let event = Event::Client(self.id, ClientEvent::Submitted(request));
+        let event = Event::Client(client, ClientEvent::Submitted(request));
         core.handle(&self.shared, self.shared.timestamp(), event);
     }
 
@@ -353,7 +344,7 @@ impl Connection {
                 self.arenas.insert(id, arena);
             }
             Err(refusal) => {
-                self.shared.users.refusals.note(Refused::Arenas, &self.who.account);
+                self.note(Refused::Arenas);
                 self.outbox.tell(&ServerMessage::Denied { request, refusal });
             }
         }
@@ -375,6 +366,17 @@ impl Connection {
         self.shared.lock().forget(arena);
     }
 
+    /// Counts a refusal.
+    fn note(&self, refused: Refused) {
+        self.shared.users.refusals.note(refused, &self.who.account);
+    }
+
+    /// Counts that the client broke the protocol.
+    fn note_broken(&self, refused: Refused, reason: &str) {
+        let whom = self.who.account;
+        self.shared.users.refusals.note(refused, &format_args!("{whom}: {reason}"));
+    }
+
     fn reply(&self, request: u64, result: Result<String, Refusal>) {
         self.outbox.tell(&answer(request, result));
     }
@@ -390,7 +392,7 @@ impl Connection {
 }
 
 /// The answer to an order.
-fn answer(request: u64, result: Result<String, Refusal>) -> ServerMessage {
+pub(super) fn answer(request: u64, result: Result<String, Refusal>) -> ServerMessage {
     match result {
         Ok(what) => ServerMessage::Granted { request, what },
         Err(refusal) => ServerMessage::Denied { request, refusal },

@@ -16,7 +16,7 @@ use super::arenas::ClientArena;
 use super::audit::Order;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
-use super::{Shared, notes};
+use super::{Shared, clients, notes};
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
 use gridpool_core::event::{self, Event, Timestamp};
 
@@ -173,13 +173,7 @@ impl Core {
                 let (request, order) =
                     self.orders.remove(&request).expect("the core answers an order once");
                 order.ended(result.as_deref());
-                self.tell(
-                    client,
-                    &match result {
-                        Ok(what) => ServerMessage::Granted { request, what },
-                        Err(refusal) => ServerMessage::Denied { request, refusal },
-                    },
-                );
+                self.tell(client, &clients::answer(request, result));
             }
             Action::Spawn { worker, models } => {
                 // The queue holds two requests per slot. The core starts one worker of a slot at a time.

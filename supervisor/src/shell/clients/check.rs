@@ -12,6 +12,7 @@ use gridpool_protocol::message::{
     Destination, Inline, Input, Packing, Payload, Slice, Submission, Terms, Work,
 };
 use gridpool_protocol::output::OutputLayout;
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::status::RUN_TEXT_MAX;
 
@@ -23,6 +24,47 @@ const NO_CHAOS: &str = "this pool takes no faults on purpose; to have it take th
 
 /// The arenas that a job uses.
 type Arenas = BTreeMap<ArenaId, Arc<ClientArena>>;
+
+/// A submission that can run, as far as can be told without looking into shared memory.
+pub(super) struct Checked {
+    pub(super) work: event::Work,
+    pub(super) arenas: Arenas,
+    principal: Principal,
+    fingerprint: u64,
+    label: Arc<str>,
+    items: u32,
+    cost: u64,
+    inline_bytes: u64,
+    bytes: u64,
+}
+
+impl Checked {
+    /// What the core has to know of the submission.
+    pub(super) fn request(&self, job: JobId, submission: &Submission) -> JobRequest {
+        let &Submission { key, ref payload, terms, .. } = submission;
+        let Terms { priority, idempotent, .. } = terms;
+        let is_inline = matches!(payload.output, Destination::Inline);
+        JobRequest {
+            job,
+            // Each shard writes its own items' places of the result, which tensors do not have.
+            divisible: !is_inline && self.work.model().is_none(),
+            work: self.work.clone(),
+            principal: self.principal.clone(),
+            key,
+            fingerprint: self.fingerprint,
+            label: Arc::clone(&self.label),
+            items: self.items,
+            cost: self.cost,
+            inline_bytes: self.inline_bytes,
+            bytes: self.bytes,
+            deadline: terms.deadline(),
+            priority,
+            idempotent,
+            answer_inline: is_inline,
+            content: None,
+        }
+    }
+}
 
 /// What depends on the kind of work.
 struct Known {
@@ -43,13 +85,10 @@ struct Claimed {
 }
 
 impl Connection {
-    /// What the core has to know of a submission, and the arenas that it uses.
-    pub(super) fn check(
-        &mut self,
-        submission: &Submission,
-    ) -> Result<(JobRequest, Arenas), String> {
-        let Submission { key, work, payload, terms, principal } = submission;
-        let &Terms { priority, idempotent, chaos, .. } = terms;
+    /// Checks a submission.
+    pub(super) fn check(&mut self, submission: &Submission) -> Result<Checked, String> {
+        let Submission { work, payload, terms, principal, .. } = submission;
+        let chaos = terms.chaos;
         let principal = self.peer.principal(self.who.account, principal.as_ref())?;
         if chaos.is_some() && !self.shared.allows_chaos.load(Ordering::Relaxed) {
             return Err(NO_CHAOS.to_owned());
@@ -75,28 +114,17 @@ impl Connection {
         let claimed = self.claim(payload, work.inline_bytes_max(), known.bytes)?;
         let Claimed { arenas, inline_bytes, arena_bytes } = claimed;
         let bytes = arena_bytes.saturating_add(inline_bytes);
-        let is_inline = matches!(payload.output, Destination::Inline);
-        let fingerprint = fingerprint(&known, payload, terms);
-        let request = JobRequest {
-            job: JobId(self.shared.next_id()),
-            // Each shard writes its own items' places of the result, which tensors do not have.
-            divisible: !is_inline && known.work.model().is_none(),
+        Ok(Checked {
+            fingerprint: fingerprint(&known, payload, terms),
             work: known.work,
+            arenas,
             principal,
-            key: *key,
-            fingerprint,
             label: label(work.text()),
             items: known.items,
             cost: known.size.unwrap_or(Size::Model { bytes }).cost(),
             inline_bytes,
             bytes,
-            deadline: terms.deadline(),
-            priority,
-            idempotent,
-            answer_inline: is_inline,
-            content: None,
-        };
-        Ok((request, arenas))
+        })
     }
 
     fn check_program(

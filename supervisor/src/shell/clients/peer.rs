@@ -1,11 +1,10 @@
 //! Who is at the other end of a connection, and what it may do.
 
 use gridpool_ipc::account::Account;
-use gridpool_protocol::message::ClientMessage;
 use gridpool_protocol::principal::Principal;
 
 use super::super::Shared;
-use super::super::audit::Who;
+use super::super::audit::{Order, Who};
 
 /// What a connection may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,30 +31,15 @@ impl Peer {
         }
     }
 
-    /// Whether a peer may send a message, or why not.
-    pub(super) fn check(self, message: &ClientMessage) -> Result<(), String> {
-        let order = match message {
-            ClientMessage::Hello { .. }
-            | ClientMessage::Submit(_)
-            | ClientMessage::Cancel { .. }
-            | ClientMessage::CreateArena { .. }
-            | ClientMessage::DropArena { .. }
-            | ClientMessage::Models { .. }
-            | ClientMessage::Policy { .. }
-            | ClientMessage::Status { .. }
-            | ClientMessage::Metrics { .. } => return Ok(()),
-            ClientMessage::Model { .. } => "change its models",
-            ClientMessage::Kill { .. } => "send signals to its workers",
-            ClientMessage::Release { .. } => "release what it took away",
-            ClientMessage::Drain { .. } => "drain it",
-            ClientMessage::Upgrade { .. } => "upgrade it",
-        };
+    /// Whether a peer may give an order, or why not.
+    pub(super) fn check(self, order: &Order) -> Result<(), String> {
+        let what = order.may;
         match self {
             Self::Operator => Ok(()),
             Self::Client => Err(format!(
-                "only the user of this pool, root and those whom `gridpool serve --operators` names may {order}"
+                "only the user of this pool, root and those whom `gridpool serve --operators` names may {what}"
             )),
-            Self::Gateway => Err(format!("the pool's gateway may not {order}")),
+            Self::Gateway => Err(format!("the pool's gateway may not {what}")),
         }
     }
 
@@ -75,13 +59,13 @@ impl Peer {
 
 #[cfg(test)]
 mod tests {
-    use gridpool_protocol::ids::WorkerSelector;
-    use gridpool_protocol::message::{ModelCommand, Release};
+    use gridpool_protocol::ids::{ClientId, WorkerSelector};
+    use gridpool_protocol::message::{ClientMessage, ModelCommand, Release};
 
     use super::*;
 
     #[test]
-    fn only_an_operator_changes_the_pool_and_everyone_may_ask() {
+    fn only_an_operator_changes_the_pool() {
         let name = "m".to_owned();
         let worker: WorkerSelector = "cpu0".parse().unwrap();
         let orders = [
@@ -91,14 +75,14 @@ mod tests {
             ClientMessage::Release { request: 3, release: Release::Contents },
             ClientMessage::Upgrade { request: 3 },
         ];
-        for order in &orders {
-            assert_eq!(Peer::Operator.check(order), Ok(()));
+        let who = Who { account: Account::new(1), pid: 2, client: ClientId(3) };
+        for message in &orders {
+            let (request, order) = Order::of(who, message).unwrap();
+            assert_eq!((request, Peer::Operator.check(&order)), (3, Ok(())));
             for peer in [Peer::Gateway, Peer::Client] {
-                assert!(peer.check(order).unwrap_err().contains(" may "), "{order:?}");
+                assert!(peer.check(&order).unwrap_err().contains(" may "), "{order:?}");
             }
         }
-        for peer in [Peer::Gateway, Peer::Client, Peer::Operator] {
-            assert_eq!(peer.check(&ClientMessage::Status { request: 3 }), Ok(()));
-        }
+        assert!(Order::of(who, &ClientMessage::Status { request: 3 }).is_none());
     }
 }
