@@ -1,6 +1,7 @@
 //! Processes as the kernel shows them.
 
-use std::fs;
+use std::fs::{self, DirEntry};
+use std::io;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 
@@ -136,6 +137,16 @@ pub fn resident_kib(pid: u32) -> u64 {
 /// Open descriptors.
 pub fn descriptors(pid: u32) -> usize {
     count(pid, "fd")
+}
+
+/// Open descriptors of arenas.
+pub fn arenas(pid: u32) -> usize {
+    let is_arena = |entry: &io::Result<DirEntry>| {
+        // One that has been closed meanwhile has no name.
+        let name = entry.as_ref().ok().and_then(|entry| fs::read_link(entry.path()).ok());
+        name.is_some_and(|name| name.starts_with("/memfd:gridpool-arena (deleted)"))
+    };
+    fs::read_dir(proc(pid, "fd")).expect("the process lives").filter(is_arena).count()
 }
 
 /// Threads.

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::binaries;
 use crate::command::{Cli, gridpool};
 use crate::jobs::serves;
-use crate::processes::{Process, descriptors, go_on, signal, stop, threads};
+use crate::processes::{Process, arenas, descriptors, go_on, signal, stop, threads};
 use crate::wait::{eventually, within};
 
 /// No worker is taken for hung and none is passed over because it is silent: a test may stop one for
@@ -321,11 +321,13 @@ impl Pool {
     /// What the supervisor holds when only the observer is connected.
     pub(crate) fn settled(&self) -> Footprint {
         self.until_status("all others to be gone", |status| status.supervisor.clients == 1);
-        // The last thread closes its descriptors and ends some moments after it was counted out.
+        // The last thread closes its descriptors and ends some moments after it was counted out, and an arena
+        // stays until the worker has unmapped it.
         let idle = 9 + 3 * self.pids().len() + 1;
-        eventually("the threads of clients to end", || {
-            let now = self.footprint();
-            if now.threads <= idle { Ok(now) } else { Err(format!("{now:?}, {idle} threads")) }
+        eventually("the threads and arenas of clients to be gone", || {
+            let (now, arenas) = (self.footprint(), arenas(self.supervisor.pid()));
+            let is_idle = now.threads <= idle && arenas == 0;
+            if is_idle { Ok(now) } else { Err(format!("{now:?}, {arenas} arenas; {idle} threads")) }
         })
     }
 

@@ -127,7 +127,7 @@ fn an_arena_belongs_to_its_connection() {
     owner.say(&ClientMessage::DropArena { arena: memory.id });
     owner.say(&ClientMessage::Submit(Box::new(Submission { key: JobKey(2), ..submission })));
     assert!(owner.hear_refused().to_string().contains("is no arena of this connection"));
-    drop((owner, thief));
+    drop((owner, thief, memory));
     pool.is_unharmed(before);
 }
 
