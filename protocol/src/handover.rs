@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{JobId, JobKey};
 use crate::message::Inline;
 use crate::principal::Principal;
+use crate::tensor::options::ModelPlan;
 
 /// A job's name in every pool: its principal's key.
 pub type JobName = (Principal, JobKey);
@@ -41,6 +42,29 @@ pub enum JobNews {
         /// The encoded receipt.
         receipt: Inline,
     },
+}
+
+/// The models of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolModels {
+    /// As its settings name them.
+    pub settings: Vec<ModelPlan>,
+    /// As operators have changed them.
+    pub now: Vec<ModelPlan>,
+}
+
+impl PoolModels {
+    /// The models of a successor with these settings: as they are now, but where the settings say something new.
+    #[must_use]
+    pub fn under(self, settings: &[ModelPlan]) -> Vec<ModelPlan> {
+        let of =
+            |plans: &[ModelPlan], name: &str| plans.iter().find(|plan| plan.name == name).cloned();
+        let is_new = |name: &str| of(settings, name) != of(&self.settings, name);
+        let changed = settings.iter().filter(|plan| is_new(&plan.name)).cloned();
+        let mut models: Vec<_> = changed.collect();
+        models.extend(self.now.iter().filter(|plan| !is_new(&plan.name)).cloned());
+        models
+    }
 }
 
 /// A listening socket whose descriptor comes with the message.
@@ -92,7 +116,7 @@ pub enum FromSuccessor {
 /// Predecessor to successor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromPredecessor {
-    /// First message. This variant must keep its position and fields in all versions.
+    /// First message, to a successor of the same protocol.
     Welcome {
         /// The path of the pool's socket.
         socket: PathBuf,
@@ -100,6 +124,8 @@ pub enum FromPredecessor {
         http: Option<String>,
         /// Bytes that all arenas together may take.
         arena_bytes_max: u64,
+        /// The models.
+        models: PoolModels,
     },
     /// A job.
     Job(JobNews),
@@ -118,6 +144,30 @@ pub enum FromPredecessor {
 mod tests {
     use super::*;
     use crate::codec;
+    use crate::tensor::options::ModelOptions;
+
+    #[test]
+    fn models_stay_as_operators_have_made_them_but_where_the_settings_are_new() {
+        let plan = |name: &str, path: &str| ModelPlan {
+            name: name.to_owned(),
+            path: path.into(),
+            options: ModelOptions::default(),
+        };
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| plan(name, "/1"));
+        let mut more = b.clone();
+        more.options.contexts = 4;
+        // `a` was unloaded, `b` was given contexts, `d` was loaded.
+        let settings = vec![a.clone(), b.clone(), c.clone()];
+        let models = PoolModels { settings, now: vec![more.clone(), c.clone(), d.clone()] };
+        let under = |settings: &[&ModelPlan]| {
+            let settings: Vec<_> = settings.iter().map(|&plan| plan.clone()).collect();
+            models.clone().under(&settings)
+        };
+        assert_eq!(under(&[&a, &b, &c]), [more.clone(), c.clone(), d.clone()]);
+        let (a2, b2, d2) = (plan("a", "/2"), plan("b", "/2"), plan("d", "/2"));
+        assert_eq!(under(&[&a2, &b2]), [a2, b2, d.clone()], "`c` is in the settings no longer");
+        assert_eq!(under(&[&a, &b, &d2]), [d2, more]);
+    }
 
     #[test]
     fn pools_of_every_version_read_what_a_successor_is_and_why_it_failed() {

@@ -67,7 +67,7 @@ pub use http::{HttpAddress, HttpOptions};
 #[cfg(test)]
 pub(crate) use limits::INFER_WINDOW_MAX;
 pub use limits::{LimitValue, list as list_limits};
-pub use models::{MODELS_MAX, parse_model};
+pub use models::parse_model;
 pub use origins::{Origin, Origins};
 pub use quotas::{WrittenQuota, quotas_of};
 pub use users::UserOptions;

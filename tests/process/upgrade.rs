@@ -176,6 +176,9 @@ fn what_runs_is_finished_by_the_old_pool_and_what_waits_runs_in_the_new_one() {
     eventually_so("the next upgrade to begin", started);
     let again = pool.cli(&["upgrade"]).run();
     again.complains(1, &["an upgrade is in progress already"]);
+    // The next pool knows already which models there are.
+    let change = pool.client().unload_model("any").expect_err("it is too late");
+    assert!(change.to_string().contains("the pool is being upgraded: try again"), "{change}");
     go_on(held);
     for job in [running, once, own] {
         assert_eq!(answer(job).verdict(), Verdict::Ok);

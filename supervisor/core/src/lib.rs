@@ -432,6 +432,14 @@ impl Core {
         rows
     }
 
+    /// The models that workers should have, as operators have changed them.
+    ///
+    /// # Errors
+    /// Which model is being changed, if one is.
+    pub fn model_plans(&self) -> Result<Vec<ModelPlan>, String> {
+        self.models.plans()
+    }
+
     /// What a helper is doing.
     #[must_use]
     pub fn helper(&self, helper: Helper) -> HelperStatus {

@@ -244,10 +244,7 @@ impl Models {
         request: u64,
         command: ModelCommand,
     ) -> Result<(), String> {
-        if let Some(Change { command, .. }) = &self.change {
-            let (name, verb) = (command.name(), verb(command));
-            return Err(format!("`{name}` is being {verb}; try again when that is done"));
-        }
+        self.check_settled()?;
         self.check_command(&command)?;
         if let ModelCommand::Unload { name } = &command
             && let Some(wanted) = self.wanted.get_mut(name)
@@ -341,6 +338,18 @@ impl Models {
     /// The models that workers should have.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = &str> {
         self.wanted.keys().map(String::as_str)
+    }
+
+    /// The models that workers should have, with their options. The error says which model is being changed.
+    pub(crate) fn plans(&self) -> Result<Vec<ModelPlan>, String> {
+        self.check_settled()?;
+        Ok(self.wanted.values().map(|wanted| wanted.plan.clone()).collect())
+    }
+
+    fn check_settled(&self) -> Result<(), String> {
+        let Some(Change { command, .. }) = &self.change else { return Ok(()) };
+        let (name, verb) = (command.name(), verb(command));
+        Err(format!("`{name}` is being {verb}; try again when that is done"))
     }
 
     /// Whether a step may find something to do.

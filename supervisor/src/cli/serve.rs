@@ -45,7 +45,7 @@ pub(super) fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     };
     let Served { shell, held, reloader } = served;
     tracing::info!(socket = %reloader.running().socket.display(), "serving");
-    shell.allow_upgrades(origin);
+    shell.allow_upgrades(origin.with_models(reloader.running().models.clone()));
     obey_signals(&shell, signals, reloader).map_err(system("a thread for signals"))?;
     let ended = shell.wait();
     drop(held);
@@ -149,8 +149,10 @@ fn take_over(
         Some(at) => own = Some(Front::open(at, options)?),
         None => {}
     }
-    let shell = start_pool(settings)?;
-    come_up(&shell, predecessor, !settings.models.is_empty())?;
+    let models = predecessor.models(&settings.models)?;
+    let has_models = !models.is_empty();
+    let shell = start_pool(&Settings { models, ..settings.clone() })?;
+    come_up(&shell, predecessor, has_models)?;
     let TakenOver { claim, front } = predecessor.take_over(&shell, inherits)?;
     Ok((shell, reloader, claim, front.or(own)))
 }

@@ -19,14 +19,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::limits::{self, Key};
-use super::models::{self, MODELS_MAX};
+use super::models;
 use super::origins::{Origin, Origins};
 use super::quotas::WrittenQuota;
 use super::{
     ConfigError, DeviceSelection, HttpAddress, HttpOptions, UserOptions, check_socket, http,
     parse_devices, users,
 };
-use gridpool_core::config::PoolConfig;
+use gridpool_core::config::{MODELS_MAX, PoolConfig};
 use gridpool_core::policy::PolicyTable;
 
 /// Largest config file.

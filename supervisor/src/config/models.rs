@@ -5,14 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use gridpool_core::config::MODELS_MAX;
 use gridpool_protocol::tensor::model::check_model_name;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan, OptionsError};
 use serde::Deserialize;
 
 use super::origins::{Origin, Origins};
-
-/// Most models of one pool.
-pub const MODELS_MAX: usize = 64;
 
 /// The fields of [`ModelOptions`], and the value that each needs.
 const FIELDS: [(&str, &str); 9] = [

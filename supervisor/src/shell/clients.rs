@@ -272,8 +272,17 @@ impl Connection {
             | ClientMessage::Status { .. }
             | ClientMessage::Submit(_) => return,
         };
-        self.shared.lock().orders.insert(number, (request, order));
-        self.shared.post_client(client, asked);
+        let mut core = self.shared.lock();
+        // A successor has been told of the models that there were when it began.
+        if matches!(asked, ClientEvent::ModelsChangeRequested { .. }) && self.shared.is_upgrading()
+        {
+            let why = "the pool is being upgraded: try again when that is done".to_owned();
+            let refusal = Refusal::Unable(why);
+            order.ended(Err(&refusal));
+            return self.reply(request, Err(refusal));
+        }
+        core.orders.insert(number, (request, order));
+        core.handle(&self.shared, self.shared.timestamp(), Event::Client(client, asked));
     }
 
     fn on_submit(&mut self, submission: Submission) {

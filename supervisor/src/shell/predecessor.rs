@@ -11,14 +11,16 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
+use gridpool_core::config::MODELS_MAX;
 use gridpool_core::event::{Event, Predecessor as Said};
 use gridpool_ipc::account::Account;
 use gridpool_ipc::frame::{self, Frame, FrameReader};
 use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed};
+use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed, PoolModels};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
+use gridpool_protocol::tensor::options::ModelPlan;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{dup2_stdin, getppid};
 
@@ -48,6 +50,12 @@ pub enum TakeOverError {
         /// Ours.
         ours: PathBuf,
     },
+    /// Its models and those of the settings are too many.
+    #[error(
+        "the settings and the models that were loaded since make {0} models, and a pool has at most {MODELS_MAX}: \
+         unload some first"
+    )]
+    Models(usize),
     /// The predecessor has given up, or sends something else than it should.
     #[error("the pool that runs has given up: {0}")]
     GivenUp(String),
@@ -69,6 +77,7 @@ pub struct Predecessor {
     socket: PathBuf,
     http: Option<String>,
     arena_bytes_max: u64,
+    models: PoolModels,
 }
 
 /// What it has handed over.
@@ -101,14 +110,15 @@ impl Predecessor {
             socket: PathBuf::new(),
             http: None,
             arena_bytes_max: 0,
+            models: PoolModels::default(),
         };
         own.say(&FromSuccessor::Hello {
             version: PROTOCOL_VERSION,
             build: build::text().to_owned(),
         });
         match own.hear(Some(NEXT_TIMEOUT))? {
-            (FromPredecessor::Welcome { socket, http, arena_bytes_max }, _) => {
-                Ok(Self { socket, http, arena_bytes_max, ..own })
+            (FromPredecessor::Welcome { socket, http, arena_bytes_max, models }, _) => {
+                Ok(Self { socket, http, arena_bytes_max, models, ..own })
             }
             (other, _) => Err(unexpected(&other)),
         }
@@ -127,6 +137,18 @@ impl Predecessor {
     #[must_use]
     pub fn serves_http_at(&self, address: &HttpAddress) -> bool {
         self.http.as_ref() == Some(&address.to_string())
+    }
+
+    /// Its models, under settings that may have changed since.
+    ///
+    /// # Errors
+    /// [`TakeOverError::Models`] if these are too many.
+    pub fn models(&self, settings: &[ModelPlan]) -> Result<Vec<ModelPlan>, TakeOverError> {
+        let models = self.models.clone().under(settings);
+        if models.len() > MODELS_MAX {
+            return Err(TakeOverError::Models(models.len()));
+        }
+        Ok(models)
     }
 
     /// Whether it has ended, or given up. It says nothing before this process is ready.

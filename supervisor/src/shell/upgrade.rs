@@ -24,8 +24,9 @@ use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::handover::{FromPredecessor, FromSuccessor};
+use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, PoolModels};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
+use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::core::Core;
 use super::outbox::Outbox;
@@ -48,6 +49,8 @@ pub struct Origin {
     program: PathBuf,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
+    /// As its settings name them.
+    models: Vec<ModelPlan>,
 }
 
 impl Origin {
@@ -62,7 +65,13 @@ impl Origin {
             name.as_encoded_bytes().starts_with(b"LISTEN_") || name == "WATCHDOG_PID"
         };
         let environment = env::vars_os().filter(|(name, _)| !is_own(name)).collect();
-        Self { program, arguments, environment }
+        Self { program, arguments, environment, models: Vec::new() }
+    }
+
+    /// The models that its settings name.
+    #[must_use]
+    pub fn with_models(self, models: Vec<ModelPlan>) -> Self {
+        Self { models, ..self }
     }
 
     fn command(&self) -> Command {
@@ -190,6 +199,11 @@ impl Shared {
         }
     }
 
+    /// Whether a successor is on its way, or serves.
+    pub(super) fn is_upgrading(&self) -> bool {
+        self.is_upgrading.load(Ordering::Acquire)
+    }
+
     fn upgrade_timeout(&self) -> Duration {
         *self.upgrade_timeout.lock()
     }
@@ -292,10 +306,14 @@ impl Successor<'_> {
             return Err(UpgradeError::Version { program: self.program.clone(), theirs: *version });
         }
         let shared = self.shared;
+        // No change of models begins from here on.
+        let now = shared.lock().pool.model_plans().map_err(|why| self.failed(why))?;
+        let settings = shared.origin.get().map(|origin| origin.models.clone()).unwrap_or_default();
         self.say(&FromPredecessor::Welcome {
             socket: shared.socket.clone(),
             http: shared.gateway.get().map(|gateway| gateway.asked()),
             arena_bytes_max: shared.budget.limit(),
+            models: PoolModels { settings, now },
         })?;
         self.hears(&FromSuccessor::Ready, until)?;
         self.wait_for_predecessor(until)?;

@@ -308,3 +308,23 @@ fn the_last_model_can_be_unloaded_and_another_loaded_at_once() {
     }
     assert_eq!(pool.status().counters.restarts, 0);
 }
+
+#[test]
+fn an_upgrade_keeps_the_models_as_they_were_changed() {
+    let Some(pool) = pool(&["three_outputs"]) else { return };
+    let upgraded = || {
+        let said = pool.cli(&["upgrade"]).run().output();
+        assert!(said.contains("serves in place of"), "{said}");
+        let of_first = |(_, name, contexts): (String, String, u32)| (name, contexts);
+        listed(&pool).into_iter().map(of_first).collect::<Vec<_>>()
+    };
+    let client = pool.client();
+    client.load_model(plan("mlp")).expect("it loads");
+    client.set_contexts("three_outputs", 2).expect("it has them");
+    assert_eq!(upgraded(), [("mlp".to_owned(), 1), ("three_outputs".to_owned(), 2)]);
+    is_right(&answer(ask(&client, rows(3, 5).1)), &rows(3, 5).0);
+    client.unload_model("three_outputs").expect("it is there");
+    assert_eq!(upgraded(), [("mlp".to_owned(), 1)]);
+    let gone = client.submit(rows(3, 5).1).expect_err("it stays unloaded").to_string();
+    assert!(gone.contains("there is no model `three_outputs`; there is mlp"), "{gone}");
+}
