@@ -17,6 +17,8 @@ pub enum Principal {
     Token(String),
     /// An HTTP client without a token; see [`Principal::of_address`].
     Address(IpAddr),
+    /// The pool's own gateway, which finds out whether the pool is ready.
+    Gateway,
 }
 
 impl Principal {
@@ -40,7 +42,7 @@ impl Principal {
     /// What is wrong, in words.
     pub fn check(&self) -> Result<(), String> {
         match self {
-            Self::Address(_) | Self::Uid(_) => Ok(()),
+            Self::Address(_) | Self::Gateway | Self::Uid(_) => Ok(()),
             Self::Token(name) if name.is_empty() || name.len() > TOKEN_NAME_BYTES_MAX => {
                 Err(format!(
                     "the name of a token has 1 to {TOKEN_NAME_BYTES_MAX} bytes, not {}",
@@ -59,6 +61,7 @@ impl fmt::Display for Principal {
             Self::Token(name) => write!(f, "token {name}"),
             Self::Address(IpAddr::V4(address)) => write!(f, "address {address}"),
             Self::Address(IpAddr::V6(network)) => write!(f, "address {network}/64"),
+            Self::Gateway => f.write_str("gateway"),
         }
     }
 }

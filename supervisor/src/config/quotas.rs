@@ -196,7 +196,9 @@ pub fn quotas_of(written: &[WrittenQuota]) -> Quotas {
         Whose::Default => None,
         Whose::Own(principal) => Some((principal.clone(), quota(written, default))),
     });
-    Quotas { default, own: own.collect() }
+    // Without a limit: whether the pool is ready is asked whatever users may have.
+    let gateway = (Principal::Gateway, Quota::default());
+    Quotas { default, own: own.chain([gateway]).collect() }
 }
 
 #[cfg(test)]
@@ -206,8 +208,8 @@ mod tests {
     fn parsed(text: &str) -> String {
         let written = WrittenQuota::parse_flag(text).unwrap();
         let quotas = quotas_of(std::slice::from_ref(&written));
-        let quota = quotas.own.values().next().copied().unwrap_or(quotas.default);
-        format!("{:?} {quota}", quotas.own.keys().next())
+        let own = quotas.own.iter().find(|(who, _)| **who != Principal::Gateway).unzip();
+        format!("{:?} {}", own.0, own.1.copied().unwrap_or(quotas.default))
     }
 
     #[test]
@@ -257,6 +259,7 @@ mod tests {
         let quotas = quotas_of(&merge(file.clone(), parse(&["2:bytes=2K"])).unwrap());
         let shown = [1, 2, 3].map(|uid| quotas.of(&Principal::Uid(uid)).to_string());
         assert_eq!(shown, ["bytes=1024", "jobs=9,bytes=2048", "jobs=9,bytes=1024"]);
+        assert_eq!(quotas.of(&Principal::Gateway), Quota::default());
         let twice = merge(file, parse(&["root:jobs=1", "0:jobs=2"])).unwrap_err();
         assert_eq!(twice, "`root` and `0` are the same: keep one");
     }

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use super::{as_request, gateway_pid, get, http, post, post_aside, served, small, until_ready};
 use crate::command::gridpool;
-use crate::jobs::serves;
+use crate::jobs::{serves, small_job};
 use crate::pool::cpu;
 use crate::processes::{all_gone, children, lives, maps, signal, stop};
 use crate::wait::eventually_so;
@@ -26,6 +26,17 @@ fn the_status_and_the_log_name_the_address() {
     assert!(text.contains(&format!("http://{address} is served by pid {pid}")), "{text}");
     assert!(!maps(pid).contains("libcuda"));
     assert!(!maps(pool.supervisor.pid()).contains("libcuda"));
+}
+
+#[test]
+fn a_pool_is_ready_whatever_the_quota_of_its_user() {
+    let own = format!("{}:jobs=0", nix::unistd::geteuid());
+    let pool = served(cpu(1).args(&["--quota", "default:jobs=0", "--quota", &own]));
+    let refused = pool.client().submit(small_job(1).refuse_if_busy()).map(drop);
+    assert!(refused.expect_err("no job is allowed").to_string().contains("by its quota"));
+    let rows = pool.status().principals;
+    let own = rows.iter().find(|row| row.principal == "gateway").expect("it had a job");
+    assert!(own.done > 0 && own.quota.is_empty(), "{own:?}");
 }
 
 #[test]

@@ -43,14 +43,16 @@ impl Peer {
         }
     }
 
-    /// The principal of a job: the user of the connection, or the one that the gateway names.
+    /// The principal of a job: the user of the connection, or the one that the gateway names. Its other jobs are
+    /// its own, and count against nobody's quota.
     pub(super) fn principal(
         self,
         user: Account,
         named: Option<&Principal>,
     ) -> Result<Principal, String> {
         match (self, named) {
-            (_, None) => Ok(Principal::Uid(user.uid())),
+            (Self::Gateway, None) => Ok(Principal::Gateway),
+            (Self::Client | Self::Operator, None) => Ok(Principal::Uid(user.uid())),
             (Self::Gateway, Some(named)) => named.check().map(|()| named.clone()),
             (Self::Client | Self::Operator, Some(_)) => Err(NOT_FOR_OTHERS.to_owned()),
         }
