@@ -57,6 +57,22 @@ struct Count {
     log: Mutex<Logged>,
 }
 
+/// Whether a line that could come often is due: at most one in [`LOG_EVERY`].
+#[derive(Debug, Default)]
+pub(crate) struct Seldom(Mutex<Option<Instant>>);
+
+impl Seldom {
+    /// Whether to write it now.
+    pub(crate) fn is_due(&self) -> bool {
+        let (now, mut last) = (clock::now(), self.0.lock());
+        let is_due = last.is_none_or(|last| now.duration_since(last) >= LOG_EVERY);
+        if is_due {
+            *last = Some(now);
+        }
+        is_due
+    }
+}
+
 #[derive(Debug, Default)]
 struct Logged {
     last: Option<Instant>,

@@ -2,16 +2,20 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::receipt::AttemptOutcome;
-use gridpool_protocol::status::WorkerState;
+use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
 
-use crate::jobs::{PROGRAM, answer, is_right, job, serves, submit};
-use crate::pool::{Pool, cpu};
-use crate::processes::signal;
+use crate::binaries;
+use crate::jobs::{PROGRAM, answer, is_right, job, serves, small_job, submit};
+use crate::pool::{Pool, Setup, cpu, named};
+use crate::processes::{descriptors, signal};
+use crate::raw::Raw;
+use crate::wait::eventually;
 
 fn supervisor(pool: &Pool) -> u32 {
     pool.status().supervisor.pid
@@ -120,4 +124,39 @@ fn a_worker_without_descriptors_to_start_starts_once_there_are_some() {
     assert_eq!(answer.receipt.attempts[0].worker, "cpu1#1", "the other serves");
     allow_descriptors(&pool, 4_096);
     pool.until("cpu0", "READY again", |slot| slot.state == WorkerState::Ready);
+}
+
+/// A pool that may never have more than `files` files open.
+fn with_files(setup: Setup, files: u32) -> Setup {
+    let program = setup.folder().join("gridpool");
+    let exec = binaries::gridpool().display();
+    let text = format!("#!/bin/sh\nulimit -n {files} && exec {exec} \"$@\"\n");
+    fs::write(&program, text).expect("a file can be written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("a mode can be set");
+    setup.program(program)
+}
+
+#[test]
+fn clients_leave_the_pool_the_descriptors_that_it_needs() {
+    const FILES: u32 = 1_024;
+    const FOR_WORKERS: usize = 64;
+    let pool = with_files(cpu(1), FILES).start();
+    let socket = pool.socket();
+    let mut clients = Vec::new();
+    let mut arenas = 0;
+    for _ in 0..250 {
+        let mut raw = Raw::greeted(&socket);
+        arenas += std::iter::from_fn(|| raw.try_arena(1).ok()).count();
+        clients.push(raw);
+    }
+    let held = descriptors(pool.supervisor.pid());
+    let left = FILES as usize - held;
+    assert!(arenas > 500 && left > FOR_WORKERS, "{arenas} arenas, {held} descriptors");
+    // An operator is heard, and a worker starts.
+    pool.client().kill(named("cpu0"), 9).expect("it is killed");
+    let is_new = |slot: &WorkerStatus| slot.generation == 2 && slot.state == WorkerState::Ready;
+    pool.until("cpu0", "replaced", is_new);
+    drop(clients);
+    eventually("a job to be taken", || pool.client().submit(small_job(1)).map(drop));
+    assert!(!pool.log().contains("could not be"), "{}", pool.log());
 }

@@ -105,15 +105,15 @@ impl Sender {
         if !is_socket {
             return Err(ChannelError::Io(io::ErrorKind::NotFound.into()));
         }
+        // Before the worker sees a connection, which it takes only once.
+        let (sender, receiver) = ipc::channel::<Packet>().map_err(ChannelError::Io)?;
         let making = SOCKETS.lock();
         let connected = IpcSender::connect(name.to_owned()).map_err(ChannelError::Io);
         if connected.is_err() {
             leaked::close()?;
         }
         drop(making);
-        let bootstrap = connected?;
-        let (sender, receiver) = ipc::channel::<Packet>().map_err(ChannelError::Io)?;
-        bootstrap.send(receiver)?;
+        connected?.send(receiver)?;
         Ok(Self(sender))
     }
 

@@ -4,6 +4,8 @@
 //! write to it. A thread looks after arenas that have ended. It gives their memory back to the system, and never
 //! takes the core's lock.
 
+mod owner;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Deref;
@@ -19,6 +21,11 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::message::{Limit, Refusal};
 
+use super::descriptors::Taken as Descriptors;
+use crate::refusals::Seldom;
+use owner::OTHERS_SHARE;
+pub(super) use owner::{Owner, OwnerLimits};
+
 /// Arenas that one connection may have at a time; each costs a descriptor.
 pub(super) const CLIENT_ARENAS_MAX: usize = 128;
 
@@ -26,9 +33,6 @@ pub(super) const CLIENT_ARENAS_MAX: usize = 128;
 /// that.
 const POOL_SHARE: u64 = 2;
 const CLIENT_SHARE: u64 = 2;
-
-/// Of what all may take, bytes and descriptors, one user leaves this part to others.
-const OTHERS_SHARE: u64 = 4;
 
 /// How often the pool looks whether an arena that has ended is gone.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -41,18 +45,8 @@ pub(super) struct Budget {
     limit: AtomicU64,
     taken: Arc<Taken>,
     reclaimer: Sender<Request>,
-}
-
-/// Whose arenas are counted together: a user's. `None` is the gateway, whose clients have limits there.
-pub(super) type Owner = Option<u32>;
-
-/// What the owner of a new arena may have.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OwnerLimits {
-    /// Of the pool's descriptors.
-    pub(super) arenas_max: usize,
-    /// Its quota.
-    pub(super) bytes_max: Option<u64>,
+    /// That the system has none left.
+    warned: Seldom,
 }
 
 /// What all arenas take, those that have ended included.
@@ -78,6 +72,7 @@ pub(super) struct ClientArena {
     /// `None` only in `drop`.
     arena: Option<Arena>,
     owner: Owner,
+    descriptor: Option<Descriptors>,
     is_given_back: AtomicBool,
     reclaimer: Sender<Request>,
 }
@@ -86,6 +81,7 @@ pub(super) struct ClientArena {
 struct EndedArena {
     arena: Arena,
     owner: Owner,
+    _descriptor: Option<Descriptors>,
     /// Its client has given it back. If the client's connection has ended instead, the client may still read a
     /// result there.
     is_given_back: bool,
@@ -121,7 +117,7 @@ impl Budget {
         let counts = Arc::clone(&taken);
         let reclaim = move || reclaim_all(&requests, &counts);
         thread::Builder::new().name("arenas".into()).spawn(reclaim)?;
-        Ok(Self { limit: limit.into(), taken, reclaimer })
+        Ok(Self { limit: limit.into(), taken, reclaimer, warned: Seldom::default() })
     }
 
     /// Bytes that all arenas together may take.
@@ -139,11 +135,6 @@ impl Budget {
     pub(super) fn bytes(&self) -> (u64, u64) {
         let taken = self.taken.0.lock();
         (taken.all.bytes, taken.bytes_high)
-    }
-
-    /// How many there are; each takes a descriptor.
-    pub(super) fn arenas(&self) -> usize {
-        self.taken.0.lock().all.arenas
     }
 
     /// Bytes of each user.
@@ -175,12 +166,15 @@ impl Budget {
         match Arena::create(bytes) {
             Ok(arena) => {
                 let (is_given_back, reclaimer) = (AtomicBool::new(false), self.reclaimer.clone());
-                Ok(ClientArena { arena: Some(arena), owner, is_given_back, reclaimer })
+                let descriptor = None;
+                Ok(ClientArena { arena: Some(arena), owner, descriptor, is_given_back, reclaimer })
             }
             Err(error) => {
                 self.taken.recharge(owner, bytes, 0);
                 self.taken.is_gone(owner);
-                tracing::warn!(error = %Chain(&error), bytes, "no memory for an arena");
+                if self.warned.is_due() {
+                    tracing::warn!(error = %Chain(&error), bytes, "an arena could not be made");
+                }
                 Err(Refusal::Busy(Limit::Arenas))
             }
         }
@@ -259,15 +253,12 @@ impl Sums {
     }
 }
 
-impl OwnerLimits {
-    /// Of a pool that has so many descriptors for connections and arenas.
-    pub(super) fn of(descriptors: usize, bytes_max: Option<u64>) -> Self {
-        let others = descriptors / usize::try_from(OTHERS_SHARE).unwrap_or(1);
-        Self { arenas_max: descriptors - others, bytes_max }
-    }
-}
-
 impl ClientArena {
+    /// The descriptor that it counts as.
+    pub(super) fn hold(&mut self, descriptor: Descriptors) {
+        self.descriptor = Some(descriptor);
+    }
+
     /// Its client needs it no more.
     pub(super) fn give_back(&self) {
         self.is_given_back.store(true, Ordering::Relaxed);
@@ -286,11 +277,10 @@ impl Drop for ClientArena {
     fn drop(&mut self) {
         let Some(arena) = self.arena.take() else { return };
         let (charged, is_given_back) = (arena.bytes(), *self.is_given_back.get_mut());
-        let owner = self.owner;
+        let (owner, _descriptor) = (self.owner, self.descriptor.take());
+        let ended = EndedArena { arena, owner, _descriptor, is_given_back, charged };
         // The thread ends after the last sender, so it takes this.
-        self.reclaimer
-            .send(Request::Reclaim(EndedArena { arena, owner, is_given_back, charged }))
-            .unwrap_or_default();
+        self.reclaimer.send(Request::Reclaim(ended)).unwrap_or_default();
     }
 }
 
@@ -355,6 +345,10 @@ mod tests {
     const ANY: OwnerLimits = OwnerLimits { arenas_max: usize::MAX, bytes_max: None };
 
     impl Budget {
+        fn arenas(&self) -> usize {
+            self.taken.0.lock().all.arenas
+        }
+
         /// An arena of a user of its own, unless the others' is meant.
         fn take(&self, user: u32, bytes: u64) -> Result<ClientArena, Refusal> {
             self.create(bytes, (0, 0), (Some(user), ANY))

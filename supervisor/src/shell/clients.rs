@@ -35,14 +35,16 @@ pub(super) use peer::Peer;
 /// Descriptors that a connection takes, its arenas apart.
 pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 
+/// Descriptors that an arena takes while it is made. Then it is one.
+const DESCRIPTORS_FOR_ARENA: usize = 2;
+
 /// Starts the thread of a connection.
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
     let id = ClientId(shared.next_id());
     let (account, pid) = Account::and_pid_of_peer(&socket)?;
     let outbox = Outbox::new(id, socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
-    let may_submit = shared.has_descriptors_for(DESCRIPTORS_PER_CLIENT);
     let own_max = shared.users.connections_max(account);
-    let seat = match shared.seats.take(id, &outbox, (account.uid(), own_max), may_submit) {
+    let seat = match shared.seats.take(id, &outbox, (account.uid(), own_max)) {
         Ok(seat) => seat,
         Err(why) => {
             let (refused, reason) = match why {
@@ -66,7 +68,6 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
     reader.set_spin(shared.spin);
     let mut connection = Connection {
         id,
-        seat,
         shared: Arc::clone(shared),
         reader,
         outbox,
@@ -74,6 +75,7 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
         programs: Programs::default(),
         who: Who { account, pid, client: id },
         peer: Peer::Client,
+        seat,
     };
     thread::Builder::new().name(id.to_string()).spawn(move || connection.serve())?;
     Ok(())
@@ -82,7 +84,6 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
 /// One client. Its arenas end with it.
 struct Connection {
     id: ClientId,
-    seat: Seat,
     shared: Arc<Shared>,
     reader: FrameReader,
     outbox: Outbox,
@@ -91,6 +92,8 @@ struct Connection {
     who: Who,
     /// What it may do: known after the handshake.
     peer: Peer,
+    /// Given back last, when the descriptors of the connection are closed.
+    seat: Seat,
 }
 
 impl Connection {
@@ -334,17 +337,18 @@ impl Connection {
     /// Makes an arena, on the client's own thread: it takes long to commit memory.
     fn on_create_arena(&mut self, request: u64, bytes: u64) {
         let own = self.arenas.values().map(|arena| arena.bytes()).sum();
-        let made = match self.seat.may_submit() && self.shared.has_descriptors_for(1) {
-            true => {
-                let held = (own, self.arenas.len());
-                self.shared.budget.create(bytes, held, self.arena_owner())
-            }
-            false => Err(Refusal::Busy(Limit::Arenas)),
-        };
+        let may_submit = self.seat.may_submit();
+        let taken = self.shared.descriptors.take(DESCRIPTORS_FOR_ARENA).filter(|_| may_submit);
+        let made = taken.ok_or(Refusal::Busy(Limit::Arenas)).and_then(|mut taken| {
+            let held = (own, self.arenas.len());
+            let mut arena = self.shared.budget.create(bytes, held, self.arena_owner())?;
+            taken.keep(1);
+            arena.hold(taken);
+            Ok(Arc::new(arena))
+        });
         match made {
             Ok(arena) => {
                 let id = ArenaId(self.shared.next_id());
-                let arena = Arc::new(arena);
                 let bytes = arena.bytes();
                 let message = ServerMessage::ArenaCreated { request, arena: id, bytes };
                 let body = codec::encode(&message).expect("a short message fits a frame");
@@ -361,7 +365,7 @@ impl Connection {
 
     /// Whose an arena of this connection is, and what that user may have.
     fn arena_owner(&self) -> (Owner, OwnerLimits) {
-        let descriptors = self.shared.descriptors_max;
+        let descriptors = self.shared.descriptors.max();
         if self.peer == Peer::Gateway {
             return (None, OwnerLimits::of(descriptors, None));
         }

@@ -26,6 +26,7 @@ use super::given::Given;
 use super::process::lock_folders;
 use super::refused::Refused;
 use super::{Shared, Shell};
+use crate::refusals::Seldom;
 
 /// How long to wait before accepting again when descriptors have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -80,7 +81,8 @@ fn start(
     let is_left = event.map_err(failed(&path, "no descriptor to stop the accepting"))?;
     let (name, listener) = (Mutex::new(Some(name)), Mutex::new(Some(Arc::new(listener))));
     let door = Arc::new(Door { name, listener, is_left });
-    let keeper = Keeper { door: Arc::clone(&door), shared: Arc::clone(shared) };
+    let warned = Seldom::default();
+    let keeper = Keeper { door: Arc::clone(&door), shared: Arc::clone(shared), warned };
     let serve = move || {
         if opens.recv().is_ok() {
             keeper.door.own();
@@ -175,6 +177,8 @@ enum Woken {
 struct Keeper {
     door: Arc<Door>,
     shared: Arc<Shared>,
+    /// That connections cannot be accepted.
+    warned: Seldom,
 }
 
 impl Keeper {
@@ -227,7 +231,7 @@ impl Keeper {
             if let Err(error) = accepted
                 && error.kind() != io::ErrorKind::WouldBlock
             {
-                tracing::warn!(%error, "a connection could not be accepted");
+                self.note(&error);
                 pause(&listener);
             }
         }
@@ -266,10 +270,16 @@ impl Keeper {
         // Whoever has connected already.
         for socket in before.iter().flat_map(|before| before.incoming()).map_while(Result::ok) {
             if let Err(error) = self.admit(socket) {
-                tracing::warn!(%error, "a connection could not be accepted");
+                self.note(&error);
             }
         }
         Ok(true)
+    }
+
+    fn note(&self, error: &io::Error) {
+        if self.warned.is_due() {
+            tracing::warn!(%error, "a connection could not be accepted");
+        }
     }
 
     fn admit(&self, socket: UnixStream) -> io::Result<()> {

@@ -23,6 +23,7 @@ mod confinement;
 mod content;
 mod core;
 mod death_report;
+mod descriptors;
 mod gateway;
 mod given;
 mod groups;
@@ -70,6 +71,7 @@ use gridpool_protocol::status::Status;
 
 use crate::logging;
 use arenas::Budget;
+use descriptors::Descriptors;
 use gateway::Gateway;
 use gridpool_core::config::{HelperLimits, PoolConfig};
 use gridpool_core::event::{Event, Helper, HelperEvent, Timestamp};
@@ -180,7 +182,7 @@ struct Shared {
     seats: Arc<Seats>,
     users: Users,
     /// Descriptors that connections and arenas may take; the rest is for workers and ourselves.
-    descriptors_max: usize,
+    descriptors: Arc<Descriptors>,
 }
 
 impl Shell {
@@ -204,6 +206,8 @@ impl Shell {
         let (standbys, users) = (config.standbys, Users::new(config.user_connections_max));
         let (upgrade_timeout, drain_timeout) = (config.upgrade_timeout, config.drain_timeout);
         let slots = slots(ids.len(), standbys);
+        let needed = Self::descriptors_needed(ids.len(), standbys);
+        let descriptors = Descriptors::new(descriptor_limit().saturating_sub(needed));
         let (spawner, starts) = crossbeam_channel::bounded(2 * slots.max(1));
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let (policy, models) = (command.policy.clone(), &command.models);
@@ -235,10 +239,9 @@ impl Shell {
             worker_spin,
             outbox_bytes_high: Arc::default(),
             allows_chaos: AtomicBool::new(false),
-            seats: Arc::default(),
+            seats: Seats::new(Arc::clone(&descriptors)),
             users,
-            descriptors_max: descriptor_limit()
-                .saturating_sub(Self::descriptors_needed(ids.len(), standbys)),
+            descriptors,
         });
         let for_monitor = Arc::clone(&shared);
         let tell = move |device, fault| for_monitor.post(Event::DeviceFault { device, fault });

@@ -17,13 +17,16 @@ use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::FromWorker;
-use nix::libc::SIGKILL;
+use nix::libc::{self, SIGKILL};
 
 use super::Shared;
 use super::death_report::{self, Death};
 use super::pidfd::PidFd;
 use super::stderr::Stderr;
 use gridpool_core::event::{Event, Exit, ExitStatus, WorkerEvent};
+
+/// How long to wait before a worker is connected to again when descriptors have run out.
+const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The supervisor's handles on one worker process.
 pub(super) struct Reader {
@@ -174,12 +177,7 @@ fn listen(
                 if name != worker.name() {
                     return Err(format!("it calls itself {name}").into());
                 }
-                let channel = match Sender::connect(&listens_at) {
-                    Ok(channel) => channel,
-                    // It was killed since: its exit says more.
-                    Err(_) if pidfd.wait(Some(Duration::ZERO)).unwrap_or(false) => return Ok(()),
-                    Err(error) => return Err(Chain(&error).to_string().into()),
-                };
+                let Some(channel) = connect(&listens_at, pidfd)? else { return Ok(()) };
                 if let Some(link) = shared.lock().workers.get_mut(&worker) {
                     link.open(channel);
                 }
@@ -212,6 +210,25 @@ fn listen(
                 });
                 *last_words = LastWords { fault, message: Some(message), attempt };
             }
+        }
+    }
+}
+
+/// Connects to the listener of a worker; `None` if the worker was killed since: its exit says more. While descriptors
+/// have run out, it tries again: the worker cannot help that. The core kills one that takes too long to be READY.
+fn connect(listener: &str, pidfd: &PidFd) -> Result<Option<Sender>, Rejection> {
+    loop {
+        let error = match Sender::connect(listener) {
+            Ok(channel) => return Ok(Some(channel)),
+            Err(error) => error,
+        };
+        let is_short = matches!(&error, ChannelError::Io(error)
+            if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)));
+        let pause = if is_short { CONNECT_PAUSE } else { Duration::ZERO };
+        match pidfd.wait(Some(pause)) {
+            Ok(true) => return Ok(None),
+            Ok(false) if is_short => {}
+            Ok(false) | Err(_) => return Err(Chain(&error).to_string().into()),
         }
     }
 }

@@ -15,8 +15,8 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::ClientId;
 use gridpool_protocol::message::ServerMessage;
 
-use super::Shared;
 use super::clients::DESCRIPTORS_PER_CLIENT;
+use super::descriptors::{Descriptors, Taken};
 use super::outbox::Outbox;
 
 /// Connections that may submit: each takes a thread and descriptors.
@@ -32,8 +32,12 @@ const LEAVING_MAX: usize = 16;
 pub(super) const OTHERS_MAX: usize = KEPT + GATEWAY_MAX + LEAVING_MAX;
 
 /// All seats.
-#[derive(Debug, Default)]
-pub(super) struct Seats(Mutex<State>);
+#[derive(Debug)]
+pub(super) struct Seats {
+    state: Mutex<State>,
+    /// For connections that may submit. The others' are kept for them.
+    descriptors: Arc<Descriptors>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -62,6 +66,8 @@ pub(super) struct Seat {
     id: ClientId,
     user: u32,
     place: Place,
+    /// What a client's place takes.
+    descriptors: Option<Taken>,
 }
 
 /// Why a connection gets no seat.
@@ -74,31 +80,28 @@ pub(super) enum NoSeat {
 }
 
 impl Seats {
-    /// Connections that may submit.
-    pub(super) fn clients(&self) -> usize {
-        self.0.lock().clients
+    pub(super) fn new(descriptors: Arc<Descriptors>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), descriptors })
     }
 
     /// Connections of each user, those of the gateway apart.
     pub(super) fn users(&self) -> BTreeMap<u32, usize> {
-        self.0.lock().users.clone()
+        self.state.lock().users.clone()
     }
 
-    /// A seat for a new connection of a user who may have `own_max`; a kept one if `may_submit` is false or none is
-    /// free.
+    /// A seat for a new connection of a user who may have `own_max`; a kept one if no other is free.
     pub(super) fn take(
         self: &Arc<Self>,
         id: ClientId,
         outbox: &Outbox,
         (user, own_max): (u32, usize),
-        may_submit: bool,
     ) -> Result<Seat, NoSeat> {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if state.users.get(&user).is_some_and(|&own| own >= own_max) {
             return Err(NoSeat::Own);
         }
-        let place = if may_submit && state.clients < CLIENTS_MAX {
-            state.clients += 1;
+        let descriptors = self.take_client(&mut state);
+        let place = if descriptors.is_some() {
             Place::Client
         } else {
             if state.kept.len() >= KEPT {
@@ -111,16 +114,15 @@ impl Seats {
             Place::Kept
         };
         *state.users.entry(user).or_default() += 1;
-        Ok(Seat { seats: Arc::clone(self), id, user, place })
+        Ok(Seat { seats: Arc::clone(self), id, user, place, descriptors })
     }
-}
 
-impl Shared {
-    /// Whether connections and arenas may take this many more descriptors. They must never run out, because
-    /// ipc-channel panics then.
-    pub(super) fn has_descriptors_for(&self, more: usize) -> bool {
-        let taken = self.seats.clients() * DESCRIPTORS_PER_CLIENT + self.budget.arenas();
-        taken + more <= self.descriptors_max
+    /// A client's place, if one is free.
+    fn take_client(&self, state: &mut State) -> Option<Taken> {
+        let is_free = state.clients < CLIENTS_MAX;
+        let taken = is_free.then(|| self.descriptors.take(DESCRIPTORS_PER_CLIENT)).flatten()?;
+        state.clients += 1;
+        Some(taken)
     }
 }
 
@@ -138,18 +140,19 @@ impl State {
 impl Seat {
     /// The connection is the gateway's: it has a seat of its own, if one is free.
     pub(super) fn is_of_gateway(&mut self) {
-        let mut state = self.seats.0.lock();
+        let mut state = self.seats.state.lock();
         if state.gateway < GATEWAY_MAX && state.leave(self.id, self.place) {
             state.counts_no_more(self.user);
             state.gateway += 1;
             self.place = Place::Gateway;
+            self.descriptors = None;
         }
     }
 
     /// The connection has sent something.
     pub(super) fn is_heard(&self) {
         if self.place == Place::Kept
-            && let Some((heard, _)) = self.seats.0.lock().kept.get_mut(&self.id)
+            && let Some((heard, _)) = self.seats.state.lock().kept.get_mut(&self.id)
         {
             *heard = clock::now();
         }
@@ -160,12 +163,13 @@ impl Seat {
         if self.place != Place::Kept {
             return true;
         }
-        let mut state = self.seats.0.lock();
-        if state.clients >= CLIENTS_MAX || state.kept.remove(&self.id).is_none() {
+        let mut state = self.seats.state.lock();
+        if !state.kept.contains_key(&self.id) {
             return false;
         }
-        state.clients += 1;
-        self.place = Place::Client;
+        let Some(taken) = self.seats.take_client(&mut state) else { return false };
+        state.kept.remove(&self.id);
+        (self.place, self.descriptors) = (Place::Client, Some(taken));
         true
     }
 }
@@ -194,7 +198,7 @@ impl State {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut state = self.seats.0.lock();
+        let mut state = self.seats.state.lock();
         if self.place != Place::Gateway {
             state.counts_no_more(self.user);
         }
@@ -216,16 +220,15 @@ mod tests {
 
     #[test]
     fn whoever_comes_is_heard_and_the_most_silent_gives_its_place_up() {
-        let seats = Arc::<Seats>::default();
-        let sit =
-            |id| seats.take(ClientId(id), &outbox(ClientId(id)), (7, usize::MAX), true).unwrap();
+        let seats = Seats::new(Descriptors::new(usize::MAX));
+        let sit = |id| seats.take(ClientId(id), &outbox(ClientId(id)), (7, usize::MAX)).unwrap();
         let mut clients: Vec<_> = (0..CLIENTS_MAX as u64).map(sit).collect();
         assert!(clients.iter_mut().all(Seat::may_submit));
         let mut kept: Vec<_> = (1_000..1_000 + KEPT as u64).map(sit).collect();
         assert!(!kept.iter_mut().any(Seat::may_submit));
         kept[0].is_heard();
         let mut late = sit(2_000);
-        let state = |id| seats.0.lock().kept.contains_key(&ClientId(id));
+        let state = |id| seats.state.lock().kept.contains_key(&ClientId(id));
         assert_eq!([state(1_000), state(1_001), state(2_000)], [true, false, true]);
         // A seat is free again.
         drop(clients.pop());
@@ -236,15 +239,32 @@ mod tests {
         gateway.is_of_gateway();
         assert!(gateway.may_submit());
         drop((clients, kept, late, gateway));
-        let left = seats.0.lock();
+        let left = seats.state.lock();
         assert_eq!((left.clients, left.gateway, left.kept.len(), left.leaving), (0, 0, 0, 0));
         assert!(left.users.is_empty());
     }
 
     #[test]
+    fn a_kept_seat_becomes_a_clients_only_where_descriptors_are_left() {
+        let descriptors = Descriptors::new(2 * DESCRIPTORS_PER_CLIENT + 1);
+        let seats = Seats::new(Arc::clone(&descriptors));
+        let sit = |id| seats.take(ClientId(id), &outbox(ClientId(id)), (7, usize::MAX)).unwrap();
+        let mut all: Vec<_> = (0..3).map(sit).collect();
+        let may_submit =
+            |seats: &mut [Seat]| seats.iter_mut().map(Seat::may_submit).collect::<Vec<_>>();
+        assert_eq!(may_submit(&mut all), [true, true, false]);
+        assert_eq!(seats.state.lock().kept.len(), 1);
+        drop(all.remove(0));
+        assert_eq!(may_submit(&mut all), [true, true]);
+        // The gateway's are kept for it.
+        all.iter_mut().for_each(Seat::is_of_gateway);
+        assert!(descriptors.take(2 * DESCRIPTORS_PER_CLIENT + 1).is_some());
+    }
+
+    #[test]
     fn a_user_has_a_limit_of_connections_whatever_others_have() {
-        let seats = Arc::<Seats>::default();
-        let sit = |id, user| seats.take(ClientId(id), &outbox(ClientId(id)), (user, 2), true);
+        let seats = Seats::new(Descriptors::new(usize::MAX));
+        let sit = |id, user| seats.take(ClientId(id), &outbox(ClientId(id)), (user, 2));
         let own: Vec<_> = (0..2).map(|id| sit(id, 7).unwrap()).collect();
         assert_eq!(sit(2, 7).unwrap_err(), NoSeat::Own);
         let mut gateway = sit(3, 8).unwrap();
