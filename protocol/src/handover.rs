@@ -137,7 +137,10 @@ pub enum FromPredecessor {
         ids: u64,
     },
     /// The predecessor accepts nothing more. The service manager knows of the successor.
-    Released,
+    Released {
+        /// The process of its gateway, which may ask the successor as long as it lives. There will be no other.
+        gateway: Option<u32>,
+    },
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 //!
 //! Its connections are a client's, but it names who each job is for.
 
+mod admission;
 mod files;
 
 use std::fmt;
-use std::io::{self, Write};
-use std::net::{Shutdown, TcpListener};
+use std::io;
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -34,6 +35,7 @@ use super::pinned::Pinned;
 use crate::config::{HttpAddress, HttpOptions};
 use crate::gateway::DoorPlan;
 use crate::logging;
+use admission::Admission;
 
 pub use files::FileError;
 
@@ -195,49 +197,6 @@ fn read(options: &HttpOptions) -> Result<DoorPlan, HttpError> {
     })
 }
 
-/// Whom the gateway admits, and the link to tell it.
-#[derive(Debug)]
-struct Admission {
-    options: HttpOptions,
-    plan: DoorPlan,
-    /// The files when they were read last.
-    stamps: files::Stamps,
-    link: Option<UnixStream>,
-}
-
-impl Admission {
-    /// Tells the gateway. If that fails, the gateway ends, and the next one is told at its start.
-    fn tell(&self) -> io::Result<()> {
-        let Some(mut link) = self.link.as_ref() else { return Ok(()) };
-        let mut line = serde_json::to_vec(&self.plan)?;
-        line.push(b'\n');
-        link.write_all(&line)
-    }
-
-    /// Reads the files again, and tells the gateway if anything is new.
-    fn reload(&mut self, options: &HttpOptions) -> Result<bool, HttpError> {
-        self.stamps = files::stamps(options);
-        let plan = read(options)?;
-        self.options = options.clone();
-        if plan == self.plan {
-            return Ok(false);
-        }
-        self.plan = plan;
-        if let Err(error) = self.tell() {
-            tracing::warn!(%error, "the gateway cannot be told whom to admit: it is started anew");
-            self.hang_up();
-        }
-        Ok(true)
-    }
-
-    /// Ends a gateway that has half a line.
-    fn hang_up(&mut self) {
-        if let Some(Err(error)) = self.link.take().map(|link| link.shutdown(Shutdown::Both)) {
-            tracing::debug!(%error, "the gateway has ended already");
-        }
-    }
-}
-
 /// The gateway of a pool.
 #[derive(Debug)]
 pub(super) struct Gateway {
@@ -316,11 +275,17 @@ impl Gateway {
         self.name.lock().iter_mut().for_each(SocketName::own);
     }
 
+    /// The successor serves: no process is started here any more. Gives the number of the one that goes on. Waits
+    /// while one is being started.
+    pub(super) fn start_no_more(&self) -> Option<u32> {
+        self.listener.lock().take();
+        self.processes.pid_once_started()
+    }
+
     /// Leaves the socket to the successor. The process answers the requests that it has, and those that come on
     /// open connections, and closes each connection with its next answer.
     pub(super) fn leave(&self) {
         self.name.lock().take().into_iter().for_each(SocketName::leave);
-        self.listener.lock().take();
         let mut admission = self.admission.lock();
         admission.plan.is_leaving = true;
         if let Err(error) = admission.tell() {

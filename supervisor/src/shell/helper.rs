@@ -95,10 +95,15 @@ impl Processes {
         self.state.lock().process.as_ref().map(|process| process.pid)
     }
 
-    /// Whether the process has this number. Waits while one is being started: it may have connected already.
-    pub(super) fn is(&self, pid: u32) -> bool {
+    /// The same. Waits while one is being started: it may have connected already.
+    pub(super) fn pid_once_started(&self) -> Option<u32> {
         let _starting = self.starting.lock();
-        self.pid() == Some(pid)
+        self.pid()
+    }
+
+    /// Whether the process has this number.
+    pub(super) fn is(&self, pid: u32) -> bool {
+        self.pid_once_started() == Some(pid)
     }
 
     /// Performs an action of the core. Never blocks.

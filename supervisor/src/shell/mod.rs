@@ -79,6 +79,7 @@ use gridpool_core::policy::PolicyTable;
 use groups::Groups;
 use listen::Door;
 use monitor::Monitor;
+use predecessor::FormerGateway;
 use seats::Seats;
 use timer::Timer;
 use users::Users;
@@ -156,6 +157,8 @@ struct Shared {
     monitor: OnceLock<Monitor>,
     /// Serves HTTP, if the user asked for it.
     gateway: OnceLock<Gateway>,
+    /// That of the pool before this one, if it had one.
+    former_gateway: OnceLock<FormerGateway>,
     /// The pool's socket, if it has one.
     door: OnceLock<Arc<Door>>,
     /// How a successor is started, if one may be.
@@ -226,6 +229,7 @@ impl Shell {
             command: Mutex::new(command),
             monitor: OnceLock::new(),
             gateway: OnceLock::new(),
+            former_gateway: OnceLock::new(),
             door: OnceLock::new(),
             origin: OnceLock::new(),
             is_upgrading: AtomicBool::new(false),

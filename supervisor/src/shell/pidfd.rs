@@ -10,12 +10,12 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// One child process.
+/// One process.
 #[derive(Debug)]
 pub(super) struct PidFd(OwnedFd);
 
 impl PidFd {
-    /// Opens the descriptor of a child that has not been reaped.
+    /// Opens the descriptor of a process that has not been reaped.
     pub(super) fn open(pid: u32) -> io::Result<Self> {
         #[expect(unsafe_code, reason = "pidfd_open has no wrapper in std or nix")]
         // SAFETY: the call takes two plain numbers and touches no memory of ours.

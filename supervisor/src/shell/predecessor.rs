@@ -27,6 +27,7 @@ use nix::unistd::{dup2_stdin, getppid};
 use super::claim::{Claim, FileId, Inherited, ListenError, SocketName};
 use super::gateway::{Front, Gateway, HttpError};
 use super::given;
+use super::pidfd::PidFd;
 use super::{Shared, Shell};
 use crate::config::{HttpAddress, HttpOptions};
 
@@ -255,7 +256,11 @@ impl Predecessor {
             };
             match message {
                 Ok(FromPredecessor::Job(news)) => shared.post(Event::Predecessor(Said::Told(news))),
-                Ok(FromPredecessor::Released) => release(),
+                Ok(FromPredecessor::Released { gateway }) => {
+                    let gateway = gateway.and_then(FormerGateway::open);
+                    gateway.map(|gateway| shared.former_gateway.get_or_init(|| gateway));
+                    release();
+                }
                 Ok(other) => break format!("it sent {other:?} out of order"),
                 Err(error) => break Chain(&error).to_string(),
             }
@@ -287,6 +292,27 @@ impl Predecessor {
 
     fn say(&self, message: &FromSuccessor) {
         say(self.reader.socket(), message);
+    }
+}
+
+/// The gateway of the pool before this one. It finishes its requests, and may still ask this pool.
+#[derive(Debug)]
+pub(super) struct FormerGateway {
+    pid: u32,
+    process: PidFd,
+}
+
+impl FormerGateway {
+    /// `None` if it has ended.
+    fn open(pid: u32) -> Option<Self> {
+        let process = PidFd::open(pid)
+            .inspect_err(|error| tracing::debug!(%error, "the gateway of the pool before"));
+        process.ok().map(|process| Self { pid, process })
+    }
+
+    /// Whether it is the process of this number. Once it has ended, none is.
+    pub(super) fn is(&self, pid: u32) -> bool {
+        self.pid == pid && matches!(self.process.wait(Some(Duration::ZERO)), Ok(false))
     }
 }
 
@@ -359,5 +385,25 @@ impl Shell {
         let shared: &Arc<Shared> = &self.shared;
         shared.gateway.get().is_none()
             || shared.lock().pool.helper(gridpool_core::event::Helper::Gateway).is_up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_the_former_gateway_only_until_it_has_ended() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let gateway = FormerGateway::open(child.id()).unwrap();
+        assert!(gateway.is(child.id()));
+        assert!(!gateway.is(std::process::id()));
+        child.kill().unwrap();
+        gateway.process.wait(None).unwrap();
+        assert!(!gateway.is(child.id()), "another process may have its number soon");
+        child.wait().unwrap();
+        assert!(FormerGateway::open(child.id()).is_none());
     }
 }

@@ -29,6 +29,7 @@ use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::core::Core;
+use super::gateway::Gateway;
 use super::outbox::Outbox;
 use super::pidfd::PidFd;
 use super::{Shared, Shell};
@@ -239,11 +240,12 @@ impl Shared {
             door.leave();
         }
         told();
+        let gateway = self.gateway.get().and_then(Gateway::start_no_more);
         let mut core = self.lock();
         let stay = core.of_gateway.iter().copied().collect();
         core.handle(self, self.timestamp(), Event::HandOver(HandOver::Done { stay }));
         if let Some(successor) = &core.successor {
-            successor.tell(&FromPredecessor::Released);
+            successor.tell(&FromPredecessor::Released { gateway });
         }
         let left = core.payloads.len();
         drop(core);

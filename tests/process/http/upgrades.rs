@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use gridpool_protocol::receipt::Verdict;
+use nix::sys::signal::Signal;
+
 use super::{Web, as_request, gateway_pid, get, post, post_aside, served, small, until_ready};
+use crate::jobs::{answer, small_job, submit};
 use crate::pool::{Pool, cpu};
-use crate::processes::{all_gone, go_on};
-use crate::wait::{eventually_so, within};
+use crate::processes::{all_gone, go_on, signal, stop};
+use crate::wait::{eventually, eventually_so, within};
 
 const INFER: &str = "/v2/models/rot90/infer";
 
@@ -46,6 +50,30 @@ fn a_request_on_an_open_connection_is_answered_by_the_old_gateway_and_the_next_b
     // Nothing more came.
     assert_eq!(silent.closes(), b"");
     all_gone(&[old]);
+    until_ready(&pool);
+}
+
+#[test]
+fn a_gateway_that_ends_is_not_started_again_beside_that_of_the_new_pool() {
+    let pool = served(cpu(1));
+    let old = gateway_pid(&pool);
+    let held = pool.stop("cpu0");
+    let job = submit(&pool.client(), small_job(1));
+    pool.until_busy("cpu0");
+    upgrade(&pool);
+    // Until the new one serves, the old pool's goes on.
+    let status = || pool.client().status().expect("a status").http;
+    let new = eventually("the new gateway", || {
+        status().map(|http| http.pid).filter(|&pid| pid != 0).ok_or("it is not started")
+    });
+    stop(new);
+    signal(old, Signal::SIGKILL);
+    // If the new one was not stopped in time, the old pool does not try.
+    let is_up = || status().is_some_and(|http| http.up);
+    let told = || pool.log().contains("the gateway cannot be started") || is_up();
+    eventually_so("the old pool to leave it at that", told);
+    [new, held].into_iter().for_each(go_on);
+    assert_eq!(answer(job).verdict(), Verdict::Ok);
     until_ready(&pool);
 }
 

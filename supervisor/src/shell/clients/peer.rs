@@ -11,7 +11,7 @@ use super::super::audit::{Order, Who};
 pub(in crate::shell) enum Peer {
     /// It submits jobs and asks.
     Client,
-    /// The pool's own gateway. It submits for others, and names them.
+    /// The pool's own gateway, or that of the pool before it. It submits for others, and names them.
     Gateway,
     /// It may also change the pool.
     Operator,
@@ -26,6 +26,9 @@ impl Peer {
     pub(super) fn of(shared: &Shared, who: Who) -> Self {
         match shared.gateway.get() {
             Some(gateway) if gateway.is(who.pid) => Self::Gateway,
+            _ if shared.former_gateway.get().is_some_and(|former| former.is(who.pid)) => {
+                Self::Gateway
+            }
             _ if shared.users.may_order(who.account) => Self::Operator,
             _ => Self::Client,
         }
