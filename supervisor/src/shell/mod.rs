@@ -24,6 +24,7 @@ mod content;
 mod core;
 mod death_report;
 mod descriptors;
+mod end;
 mod gateway;
 mod given;
 mod groups;
@@ -57,7 +58,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,7 @@ pub use arenas::arena_bytes_max;
 pub(crate) use claim::folder_of;
 pub use claim::{Claim, ListenError};
 pub use confinement::Confinement;
+pub use end::Ended;
 pub use gateway::{FileError, Front, HttpError};
 pub use given::{Given, GivenError};
 pub use listen::{Opener, SocketLock};
@@ -109,9 +111,6 @@ const CLIENT_DESCRIPTORS_MIN: usize = 64;
 /// Descriptors reserved for the workers of one slot: the old worker and the next one.
 const DESCRIPTORS_PER_SLOT: usize = 32;
 
-/// How long a pool that has ended waits for clients to read their last verdicts, and for death reports.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// One device of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolDevice {
@@ -125,17 +124,6 @@ pub struct PoolDevice {
 #[derive(Debug)]
 pub struct Shell {
     shared: Arc<Shared>,
-}
-
-/// How a pool ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// It was drained or stopped.
-    Left,
-    /// Every worker refused to start. One sentence for each says why.
-    Misconfigured(Vec<String>),
-    /// The socket was removed, and could not be opened again: why.
-    Displaced(String),
 }
 
 /// The data that all threads of the supervisor share.
@@ -331,54 +319,6 @@ impl Shell {
         }
         self.shared.users.limit_connections(config.user_connections_max);
         self.shared.post(Event::Reconfigured(Box::new(config), policy));
-    }
-
-    /// Finishes the accepted jobs, then stops. A second call stops at once.
-    pub fn drain(&self) {
-        self.shared.post(Event::EndRequested);
-    }
-
-    /// Waits until the pool has ended, or can never serve.
-    pub fn wait(&self) -> Ended {
-        let mut core = self.shared.lock();
-        let ended = loop {
-            if core.left {
-                break core.displaced.take().map_or(Ended::Left, Ended::Displaced);
-            }
-            if let Some(faults) = &core.misconfigured {
-                break Ended::Misconfigured(faults.clone());
-            }
-            core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
-        };
-        // Wait a moment for the last death reports.
-        let is_untold = |core: &mut Core| core.untold > 0;
-        let told = self.shared.ended.wait_timeout_while(core, FLUSH_TIMEOUT, is_untold);
-        let (core, _) = told.unwrap_or_else(PoisonError::into_inner);
-        // The process may end before the timing thread runs again.
-        self.shared.tell(&core, self.shared.timestamp());
-        let outboxes: Vec<_> = core.clients.values().chain(&core.successor).cloned().collect();
-        drop(core);
-        self.shared.post(Event::Helper(Helper::Monitor, HelperEvent::Unwanted));
-        let until = clock::now() + FLUSH_TIMEOUT;
-        outboxes.iter().for_each(|outbox| outbox.flush(until));
-        self.stop_gateway();
-        let mut core = self.shared.lock();
-        core.is_over = true;
-        self.shared.timer.wake();
-        drop(core);
-        process::remove_bootstrap_files(self.shared.socket.parent());
-        ended
-    }
-
-    /// Stops the gateway. It may first answer the requests that are open; the core ends that in time.
-    fn stop_gateway(&self) {
-        self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Unwanted));
-        let is_stopping = |core: &mut Core| core.pool.helper(Helper::Gateway).is_stopping;
-        let waited = self.shared.ended.wait_while(self.shared.lock(), is_stopping);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-        if let Some(gateway) = self.shared.gateway.get() {
-            gateway.close();
-        }
     }
 
     /// Why no worker can ever start, one sentence for each; `None` as long as one may start.

@@ -15,7 +15,7 @@ use std::{env, io};
 
 use gridpool_protocol::status::WorkerState;
 
-use super::FLUSH_TIMEOUT;
+use super::end::FLUSH_TIMEOUT;
 use gridpool_core::Core;
 use gridpool_core::config::PoolConfig;
 use gridpool_core::event::{Event, Timestamp, WorkerEvent};

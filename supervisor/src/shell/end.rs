@@ -1,0 +1,74 @@
+//! How a pool ends: by itself once it has drained, and what it waits for until its process may end.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use gridpool_core::event::{Event, Helper, HelperEvent};
+use gridpool_ipc::clock;
+
+use super::core::Core;
+use super::{Shell, process};
+
+/// How long a pool that has ended waits for clients to read their last verdicts, and for death reports.
+pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How a pool ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was drained or stopped.
+    Left,
+    /// Every worker refused to start. One sentence for each says why.
+    Misconfigured(Vec<String>),
+    /// The socket was removed, and could not be opened again: why.
+    Displaced(String),
+}
+
+impl Shell {
+    /// Finishes the accepted jobs, then stops. A second call stops at once.
+    pub fn drain(&self) {
+        self.shared.post(Event::EndRequested);
+    }
+
+    /// Waits until the pool has ended, or can never serve.
+    pub fn wait(&self) -> Ended {
+        let mut core = self.shared.lock();
+        let ended = loop {
+            if core.left {
+                break core.displaced.take().map_or(Ended::Left, Ended::Displaced);
+            }
+            if let Some(faults) = &core.misconfigured {
+                break Ended::Misconfigured(faults.clone());
+            }
+            core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
+        };
+        // Wait a moment for the last death reports.
+        let is_untold = |core: &mut Core| core.untold > 0;
+        let told = self.shared.ended.wait_timeout_while(core, FLUSH_TIMEOUT, is_untold);
+        let (core, _) = told.unwrap_or_else(PoisonError::into_inner);
+        // The process may end before the timing thread runs again.
+        self.shared.tell(&core, self.shared.timestamp());
+        let outboxes: Vec<_> = core.clients.values().chain(&core.successor).cloned().collect();
+        drop(core);
+        self.shared.post(Event::Helper(Helper::Monitor, HelperEvent::Unwanted));
+        let until = clock::now() + FLUSH_TIMEOUT;
+        outboxes.iter().for_each(|outbox| outbox.flush(until));
+        self.stop_gateway();
+        let mut core = self.shared.lock();
+        core.is_over = true;
+        self.shared.timer.wake();
+        drop(core);
+        process::remove_bootstrap_files(self.shared.socket.parent());
+        ended
+    }
+
+    /// Stops the gateway. It may first answer the requests that are open; the core ends that in time.
+    fn stop_gateway(&self) {
+        self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Unwanted));
+        let is_stopping = |core: &mut Core| core.pool.helper(Helper::Gateway).is_stopping;
+        let waited = self.shared.ended.wait_while(self.shared.lock(), is_stopping);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        if let Some(gateway) = self.shared.gateway.get() {
+            gateway.close();
+        }
+    }
+}
