@@ -44,9 +44,12 @@ impl Arenas {
     pub(crate) fn take_from(lifeline: UnixStream, cancels: Cancels) -> Result<Self, String> {
         let arenas = Self::default();
         let taker = arenas.clone();
+        let mut reader = FrameReader::with_descriptors(lifeline);
+        // Answers go out on this socket.
+        reader.sleep_in_poll();
         thread::Builder::new()
             .name("lifeline".into())
-            .spawn(move || taker.serve(FrameReader::with_descriptors(lifeline), &cancels))
+            .spawn(move || taker.serve(reader, &cancels))
             .map_err(|error| format!("no thread for the lifeline: {error}"))?;
         Ok(arenas)
     }

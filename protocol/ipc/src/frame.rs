@@ -158,6 +158,7 @@ pub struct FrameReader {
     /// Buffer for control messages. If `None`, the kernel drops all descriptors.
     control: Option<Vec<u8>>,
     wait: SpinWait,
+    sleeps_in_poll: bool,
 }
 
 impl FrameReader {
@@ -171,6 +172,7 @@ impl FrameReader {
             fds: VecDeque::new(),
             control: None,
             wait: SpinWait::new(Duration::ZERO),
+            sleeps_in_poll: false,
         }
     }
 
@@ -191,6 +193,12 @@ impl FrameReader {
     /// default is not to poll.
     pub fn set_spin(&mut self, spin: Duration) {
         self.wait.set_limit(spin);
+    }
+
+    /// Has reads sleep in `poll`. The kernel wakes a sleeping `recvmsg` also whenever the peer has read what was sent on
+    /// this socket, so use this where other threads send much. Otherwise it costs a system call a frame.
+    pub fn sleep_in_poll(&mut self) {
+        self.sleeps_in_poll = true;
     }
 
     /// Reads the next frame; `None` if none begins within `timeout`. Without a timeout it waits forever. The
@@ -252,29 +260,28 @@ impl FrameReader {
         self.make_room();
         let mut wait = self.wait;
         let received = wait.receive(|ask| match ask {
-            Ask::Now => self.receive(),
+            Ask::Now => self.receive(MsgFlags::MSG_DONTWAIT),
             Ask::Sleeping => self.sleep_until(deadline),
         });
         self.wait = wait;
         received
     }
 
-    /// Reads once, and sleeps until `deadline` if needed. It sleeps in `poll`, which only bytes to read end: the
-    /// kernel wakes a sleeping `recvmsg` also whenever the peer has read what was sent on this socket, and that
-    /// costs the peer some microseconds for each frame. Under load there is something to read, and no `poll`.
+    /// Reads once, and sleeps until `deadline` if needed.
     fn sleep_until(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, FrameError> {
+        if deadline.is_none() && !self.sleeps_in_poll {
+            return self.receive(MsgFlags::empty());
+        }
         loop {
-            if let Some(bytes) = self.receive()? {
-                return Ok(Some(bytes));
-            }
             let left = deadline.map(clock::until);
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(None);
-            }
             let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             match ppoll(&mut sockets, left.map(TimeSpec::from_duration), None) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
+            }
+            match self.receive(MsgFlags::MSG_DONTWAIT)? {
+                None if left.is_none_or(|left| !left.is_zero()) => {}
+                received => return Ok(received),
             }
         }
     }
@@ -295,9 +302,9 @@ impl FrameReader {
         }
     }
 
-    /// Appends one read to the buffer; `None` if nothing has arrived.
-    fn receive(&mut self) -> Result<Option<usize>, FrameError> {
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    /// Appends one read to the buffer; `None` if it does not wait, and nothing has arrived.
+    fn receive(&mut self, wait: MsgFlags) -> Result<Option<usize>, FrameError> {
+        let flags = wait | MsgFlags::MSG_CMSG_CLOEXEC;
         let (bytes, truncated) = loop {
             let mut parts = [IoSliceMut::new(&mut self.buffer[self.filled.end..])];
             let fd = self.socket.as_raw_fd();

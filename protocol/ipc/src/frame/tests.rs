@@ -106,9 +106,10 @@ fn sleeps() -> u64 {
 }
 
 #[test]
-fn a_sleeping_reader_is_not_woken_when_the_peer_reads_what_was_sent_to_it() {
+fn a_reader_that_sleeps_in_poll_is_not_woken_when_the_peer_reads_what_was_sent_to_it() {
     const SENT: u64 = 200;
     let (mut peer, mut reader) = pair();
+    reader.sleep_in_poll();
     let writer = reader.socket().try_clone().unwrap();
     let (sleeping, asleep) = std::sync::mpsc::channel();
     let waiter = std::thread::spawn(move || {
