@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use gridpool_client::{Client, ClientError, JobKey};
+use gridpool_client::{Client, ClientError, Handle, JobKey, Outputs};
 use gridpool_ipc::clock;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::random_grids;
@@ -18,7 +18,7 @@ use crate::binaries;
 use crate::command::{Finished, gridpool};
 use crate::jobs::{PROGRAM, answer, is_right, job, large_job, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, stub_worker};
-use crate::processes::{all_gone, children, go_on, signal};
+use crate::processes::{all_gone, children, go_on, lives, signal};
 use crate::wait::{eventually, eventually_so, within};
 
 /// The process that serves the socket.
@@ -186,6 +186,48 @@ fn what_runs_is_finished_by_the_old_pool_and_what_waits_runs_in_the_new_one() {
     assert!(next.finish().output().contains(&format!("(pid {successor}), ")));
     serves(&client);
     all_gone(&[successor]);
+}
+
+/// A pool that has a job to finish, which its worker does not: the job, the worker, and the pool that takes its place.
+fn replaced(pool: &Pool) -> (Handle<Outputs>, u32, u32) {
+    let held = pool.stop("cpu0");
+    let job = submit(&pool.client(), small_job(1));
+    pool.until_busy("cpu0");
+    (job, held, upgraded(pool))
+}
+
+fn waits_for_the_old_one(pool: &Pool) {
+    let waits = || pool.log().contains("the pool before this one still finishes its jobs");
+    eventually_so("the new pool to wait", waits);
+}
+
+#[test]
+fn a_signal_to_both_pools_loses_no_job_and_the_new_one_waits_for_the_old_one() {
+    let pool = cpu(1).start();
+    let (job, held, successor) = replaced(&pool);
+    // Ctrl-C in their terminal.
+    pool.signal(Signal::SIGINT);
+    signal(successor, Signal::SIGINT);
+    waits_for_the_old_one(&pool);
+    go_on(held);
+    assert_eq!(answer(job).verdict(), Verdict::Ok);
+    all_gone(&[successor]);
+    pool.ends_well();
+}
+
+#[test]
+fn a_second_signal_ends_the_new_pool_at_once_and_the_old_one_goes_on() {
+    let pool = cpu(1).start();
+    let (job, held, successor) = replaced(&pool);
+    signal(successor, Signal::SIGTERM);
+    waits_for_the_old_one(&pool);
+    eventually_so("its end", || {
+        signal(successor, Signal::SIGTERM);
+        !lives(successor)
+    });
+    go_on(held);
+    assert_eq!(answer(job).verdict(), Verdict::Ok);
+    pool.ends_well();
 }
 
 #[test]

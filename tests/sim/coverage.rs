@@ -130,6 +130,7 @@ pub(crate) const WANTED: &[&str] = &[
     "driver: expected",
     "driver: a new fault",
     "driver: a new fault of a process that is gone",
+    "end: a replaced pool is asked for the first time",
     "end: asked again",
     "end: asked twice in a second",
     "fairness: another client of the principal waited",

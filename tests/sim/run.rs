@@ -295,7 +295,7 @@ impl Run {
             self.is_handed_over()?;
         }
         // A successor that came before may just have failed.
-        if !is_handed_over || !self.model.is_replaced() {
+        if is_end || !is_handed_over || !self.model.is_replaced() {
             self.tell(if is_end { Event::EndRequested } else { Event::DrainRequested })?;
         }
         if self.rng.chance(STOPS_AT_ONCE) {

@@ -77,6 +77,8 @@ pub(crate) struct Pool {
     policy: PolicyTable,
     /// Since when the pool drains. From then on it accepts no jobs.
     draining_since: Option<Timestamp>,
+    /// When a signal first asked for the end.
+    end_asked: Option<Timestamp>,
     roles: Roles,
     devices: Devices,
     slots: Slots,
@@ -112,6 +114,7 @@ impl Pool {
         Self {
             policy,
             draining_since: None,
+            end_asked: None,
             devices: Devices::new(devices, roles.names()),
             slots: Slots::new(roles.names(), devices, config.standbys),
             roles,

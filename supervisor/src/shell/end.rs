@@ -1,8 +1,9 @@
 //! How a pool ends: by itself once it has drained, and what it waits for until its process may end.
 
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
+use gridpool_core::config::END_AGAIN_MIN;
 use gridpool_core::event::{Event, Helper, HelperEvent};
 use gridpool_ipc::clock;
 
@@ -24,16 +25,23 @@ pub enum Ended {
 }
 
 impl Shell {
-    /// Finishes the accepted jobs, then stops. A second call stops at once.
+    /// Finishes the accepted jobs, then stops. A second call stops at once, if it comes a second later.
     pub fn drain(&self) {
         self.shared.post(Event::EndRequested);
+        let mut core = self.shared.lock();
+        let now = self.shared.timestamp();
+        let first = *core.end_asked.get_or_insert(now);
+        core.end_asked_again |= now.since(first) >= END_AGAIN_MIN;
+        drop(core);
+        self.shared.ended.notify_all();
     }
 
-    /// Waits until the pool has ended, or can never serve.
+    /// Waits until the pool has ended, and the pool before it; or until it can never serve.
     pub fn wait(&self) -> Ended {
         let mut core = self.shared.lock();
         let ended = loop {
             if core.left {
+                core = self.wait_for_predecessor(core);
                 break core.displaced.take().map_or(Ended::Left, Ended::Displaced);
             }
             if let Some(faults) = &core.misconfigured {
@@ -59,6 +67,18 @@ impl Shell {
         drop(core);
         process::remove_bootstrap_files(self.shared.socket.parent());
         ended
+    }
+
+    /// Waits until the pool before this one has ended, as long as a drain may take: a service manager kills what is
+    /// left when this process ends. An end at once waits for nothing.
+    fn wait_for_predecessor<'a>(&'a self, core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        let is_early = |core: &Core| core.has_predecessor && !core.end_asked_again;
+        if is_early(&core) {
+            tracing::info!("the pool before this one still finishes its jobs");
+        }
+        let within = *self.shared.drain_timeout.lock();
+        let waited = self.shared.ended.wait_timeout_while(core, within, |core| is_early(core));
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Stops the gateway. It may first answer the requests that are open; the core ends that in time.

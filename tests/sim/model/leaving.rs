@@ -29,9 +29,16 @@ impl Model {
 
     pub(super) fn end_requested(&mut self, now: Timestamp) {
         let second = Duration::from_secs(1);
-        if !self.is_draining() {
+        // A replaced pool drains without having been asked.
+        let is_first = self.end_asked.is_none() && self.is_replaced();
+        let since = self.end_asked.or(self.draining_since);
+        if is_first || !self.is_draining() {
+            if is_first {
+                self.coverage.hit("end: a replaced pool is asked for the first time");
+            }
+            self.end_asked = Some(now);
             self.drain_requested(now);
-        } else if self.draining_since.is_some_and(|since| now < since.after(second)) {
+        } else if since.is_some_and(|since| now < since.after(second)) {
             self.coverage.hit("end: asked twice in a second");
         } else {
             self.coverage.hit("end: asked again");

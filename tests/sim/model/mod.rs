@@ -167,6 +167,8 @@ pub(crate) struct Model {
     roles: BTreeMap<Role, RoleModel>,
     /// Once the pool drains: when it cuts off the jobs that are left.
     draining_since: Option<Timestamp>,
+    /// When a signal first asked for the end.
+    end_asked: Option<Timestamp>,
     replaced: Replaced,
     /// Each device and role.
     devices: BTreeMap<Station, Device>,
@@ -227,6 +229,7 @@ impl Model {
             config: config.clone(),
             roles: Role::ALL.map(role).into(),
             draining_since: None,
+            end_asked: None,
             replaced: Replaced::default(),
             devices: stations.map(|id| (id, Device::new(config.standbys))).collect(),
             facts: devices.iter().map(|&id| (id, Facts::default())).collect(),

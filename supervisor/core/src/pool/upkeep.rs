@@ -16,11 +16,8 @@ use super::roles::Phase;
 use super::service::ServiceChange;
 use super::slots::Slot;
 use crate::action::{Action, Note};
-use crate::config::PoolConfig;
+use crate::config::{END_AGAIN_MIN, PoolConfig};
 use crate::event::Timestamp;
-
-/// A second request to end within this time of the first is the first, sent again.
-const END_AGAIN_MIN: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// Extends the timeouts of workers by the time that the supervisor was not running.
@@ -150,12 +147,17 @@ impl Pool {
         self.draining_since.get_or_insert(now);
     }
 
-    /// An end is asked for by a signal: a drain, and later a stop. What sends a signal may send it twice.
+    /// An end is asked for by a signal: a drain, and later a stop. What sends a signal may send it twice. A replaced
+    /// pool drains already, and has not been asked.
     pub(crate) fn end(&mut self, now: Timestamp) {
-        match self.draining_since {
+        let drains = self.draining_since.filter(|_| !self.is_replaced());
+        match self.end_asked.or(drains) {
             Some(since) if now.since(since) < END_AGAIN_MIN => {}
-            _ if self.is_draining() => self.stop(now),
-            _ => self.drain(now),
+            None if self.is_replaced() || !self.is_draining() => {
+                self.end_asked = Some(now);
+                self.drain(now);
+            }
+            Some(_) | None => self.stop(now),
         }
     }
 

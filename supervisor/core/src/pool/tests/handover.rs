@@ -103,6 +103,22 @@ fn what_has_not_begun_is_given_back_and_what_runs_is_finished() {
 }
 
 #[test]
+fn a_replaced_pool_stops_when_it_is_asked_to_end_for_the_second_time() {
+    let mut rig = pool(1);
+    rig.submit(1);
+    rig.tell(begun());
+    rig.tell(done());
+    rig.wait_ms(5_000);
+    rig.tell(Event::EndRequested);
+    rig.wait_ms(999);
+    rig.tell(Event::EndRequested);
+    assert_eq!((rig.kills(), rig.verdicts(1)), (0, vec![]));
+    rig.wait_ms(1);
+    rig.tell(Event::EndRequested);
+    assert_eq!((rig.kills(), rig.verdicts(1)), (1, vec![Verdict::Cancelled]));
+}
+
+#[test]
 fn a_job_that_lost_its_worker_is_not_given_back() {
     let mut rig = pool(1);
     rig.submit(1);
