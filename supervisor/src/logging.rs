@@ -5,6 +5,7 @@ mod filter;
 mod queue;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
@@ -165,17 +166,49 @@ impl<'a> MakeWriter<'a> for Log {
 
 impl Write for Log {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        if IS_ASIDE.load(Ordering::Acquire) {
-            ASIDE.put(self.source, text);
-            Ok(text.len())
-        } else {
-            io::stderr().write(text)
-        }
+        self.put(&in_one_line(text)).map(|()| text.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+impl Log {
+    fn put(self, text: &[u8]) -> io::Result<()> {
+        if IS_ASIDE.load(Ordering::Acquire) {
+            ASIDE.put(self.source, text);
+            Ok(())
+        } else {
+            io::stderr().write_all(text)
+        }
+    }
+}
+
+/// What follows a line break that we have made: the lines of a death report are indented.
+const INDENT: &[u8] = b"    ";
+
+/// Escapes the line breaks and control characters of texts that others chose, so that none looks like another event.
+/// Tracing has escaped those that begin a sequence for a terminal, and uses that of colours.
+fn in_one_line(event: &[u8]) -> Cow<'_, [u8]> {
+    let text = event.strip_suffix(b"\n").unwrap_or(event);
+    let is_foreign = |at: usize| match text[at] {
+        b'\n' => !text[at + 1..].starts_with(INDENT),
+        b'\t' | b'\x1b' => false,
+        byte => byte.is_ascii_control(),
+    };
+    if !(0..text.len()).any(is_foreign) {
+        return event.into();
+    }
+    let mut line = Vec::with_capacity(event.len());
+    for (at, &byte) in text.iter().enumerate() {
+        match is_foreign(at) {
+            true => line.extend(byte.escape_ascii()),
+            false => line.push(byte),
+        }
+    }
+    line.extend(&event[text.len()..]);
+    line.into()
 }
 
 /// The report of dropped lines.
@@ -283,7 +316,7 @@ pub fn write_line(line: &str) {
 fn write_of(source: Source, line: &str) {
     // In one piece, so that no other line comes in between. The process goes on without a log once standard
     // error is closed.
-    drop(Log { source }.write_all(format!("{line}\n").as_bytes()));
+    drop(Log { source }.put(format!("{line}\n").as_bytes()));
 }
 
 #[cfg(test)]
@@ -295,6 +328,16 @@ mod tests {
     fn worker() -> WorkerId {
         let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
         WorkerId { device, role: Role::Grid, generation: 3 }
+    }
+
+    #[test]
+    fn an_event_is_one_line_whatever_text_is_in_it() {
+        let line = |text: &str| String::from_utf8(in_one_line(text.as_bytes()).into()).unwrap();
+        let forged = "INFO it is wrong error=line 3: `a\r\nINFO all is well\0`\n";
+        assert_eq!(line(forged), "INFO it is wrong error=line 3: `a\\r\\nINFO all is well\\x00`\n");
+        for own in ["", "\n", "\x1b[32mINFO\x1b[0m ä\tb\n", "worker died\n    device     gpu0\n"] {
+            assert_eq!(line(own), own);
+        }
     }
 
     #[test]

@@ -63,6 +63,11 @@ fn a_quota_refuses_with_its_name_and_changes_with_the_config() {
     assert_eq!(refusal, Refusal::Busy(Limit::QuotaBytes { max: 1 }));
     reload("", "changed=\"quota\"");
     reload("[quota]\nroot = 'jobs=many'\n", "line 5: `jobs=many`: write a whole number");
+    // Whatever stands in the file, an error is one line of the log.
+    reload(
+        "[quota]\n\"a\\nINFO all is well\" = 'jobs=1'\n",
+        r"there is no user `a\nINFO all is well`",
+    );
     let more = submit(&other, small_job(4));
     pool.go_on("cpu0");
     held.into_iter().chain([more]).for_each(|handle| drop(answer(handle)));

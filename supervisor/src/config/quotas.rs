@@ -231,7 +231,8 @@ mod tests {
         for (text, want) in [
             ("jobs=1", "is not a quota: write WHO:LIMITS"),
             ("nobody-of-that-name:jobs=1", "there is no user `nobody-of-that-name`"),
-            ("token::jobs=1", "the name of a token has 1 to 64 bytes"),
+            ("token::jobs=1", "a token's name has letters, digits and . _ - @"),
+            ("token:a\nb:jobs=1", "a token's name has letters, digits and . _ - @"),
             ("address:x:jobs=1", "`x` is not an IP address"),
             ("0:", "is not a limit of a quota: write jobs=100"),
             ("0:job=1", "`job=1` is not a limit of a quota"),

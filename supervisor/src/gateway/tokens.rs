@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::str::FromStr;
 use std::time::SystemTime;
 
-use gridpool_protocol::principal::TOKEN_NAME_BYTES_MAX;
+use gridpool_protocol::principal::Principal;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -185,13 +185,7 @@ fn parse_line(line: &str) -> Result<Known, String> {
 }
 
 fn check_name(name: &str) -> Result<(), String> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
-    if name.len() > TOKEN_NAME_BYTES_MAX || name.is_empty() || !name.bytes().all(is_plain) {
-        return Err(format!(
-            "a token's name has letters, digits and . _ - @, at most {TOKEN_NAME_BYTES_MAX} of them"
-        ));
-    }
-    Ok(())
+    Principal::Token(name.to_owned()).check()
 }
 
 fn hash(token: &str) -> [u8; BYTES] {
