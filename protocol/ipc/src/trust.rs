@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -20,14 +20,35 @@ const LINKS_MAX: u32 = 40;
 /// The system's, where a file cannot be looked at.
 pub fn barrier(socket: &Path, owner: Account) -> io::Result<Option<Barrier>> {
     let is_trusted = |uid: u32| [0, owner.uid(), Account::mine().uid()].contains(&uid);
+    let found = first(socket, |meta| is_open(meta, 0o022) || !is_trusted(meta.uid()))?;
+    Ok(found.map(|(path, meta)| Barrier { path, owner: Account::new(meta.uid()) }))
+}
+
+/// The first folder on the way to a file where everybody could exchange what leads there; `None` if there is none.
+///
+/// # Errors
+/// The system's, where a file cannot be looked at.
+pub fn open_folder(file: &Path) -> io::Result<Option<PathBuf>> {
+    Ok(first(file, |meta| is_open(meta, 0o002))?.map(|(path, _)| path))
+}
+
+/// Whether users whom a mode names may exchange what is in a folder.
+fn is_open(meta: &Metadata, others: u32) -> bool {
+    meta.is_dir() && meta.mode() & others != 0 && meta.mode() & 0o1000 == 0
+}
+
+/// The first file, folder or link on the way to `file` that is such a one.
+fn first(
+    file: &Path,
+    is_such: impl Fn(&Metadata) -> bool,
+) -> io::Result<Option<(PathBuf, Metadata)>> {
     let mut links = 0;
     let mut at = PathBuf::from("/");
-    let mut left = names(&std::path::absolute(socket)?);
+    let mut left = names(&std::path::absolute(file)?);
     loop {
         let meta = fs::symlink_metadata(&at)?;
-        let is_open = meta.is_dir() && meta.mode() & 0o022 != 0 && meta.mode() & 0o1000 == 0;
-        if is_open || !is_trusted(meta.uid()) {
-            return Ok(Some(Barrier { path: at, owner: Account::new(meta.uid()) }));
+        if is_such(&meta) {
+            return Ok(Some((at, meta)));
         }
         if meta.is_symlink() {
             links += 1;
@@ -95,6 +116,8 @@ mod tests {
             for socket in ["a/b/s", "link/s", "away/s"] {
                 let barrier = is_barrier.then(|| PathBuf::from("a"));
                 assert_eq!(found(folder, socket), barrier, "{bits:o} {socket}");
+                let open = (bits == 0o757).then(|| folder.join("a"));
+                assert_eq!(open_folder(&folder.join(socket)).unwrap(), open, "{bits:o} {socket}");
             }
         }
         symlink("loop", folder.join("loop")).unwrap();

@@ -11,7 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use gridpool_ipc::socket;
+use gridpool_ipc::{socket, trust};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::{AccessFlags, access, geteuid};
@@ -93,6 +93,11 @@ impl Folder {
         let file = opened.map_err(|source| Self::refused(path, source))?;
         let meta = file.metadata().map_err(|source| Self::refused(path, source))?;
         check_private(path, meta.uid(), meta.mode(), geteuid().as_raw())?;
+        let above = trust::open_folder(path);
+        let above = above.map_err(failed(path, "the folders above it cannot be looked at"))?;
+        if let Some(above) = above {
+            return Err(ListenError::Movable { path: path.to_owned(), above });
+        }
         Ok(Self { path: path.to_owned(), file })
     }
 

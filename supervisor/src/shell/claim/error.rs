@@ -34,6 +34,18 @@ pub enum ListenError {
         /// The user of this process.
         me: u32,
     },
+    /// Everybody may write to a folder above the directory.
+    #[error(
+        "everybody may write to {above}, and so put another folder in the place of {}: mend it with \
+         `chmod o-w {above}` or `chmod +t {above}`, or name a socket elsewhere with --socket",
+        path.display(), above = above.display()
+    )]
+    Movable {
+        /// The directory.
+        path: PathBuf,
+        /// The folder above it.
+        above: PathBuf,
+    },
     /// The path of the directory is a link, which another user may have made.
     #[error(
         "{} is a symbolic link, which another user may have made: name the folder that it points to with \

@@ -40,6 +40,26 @@ fn a_directory_that_is_not_private_is_refused_with_the_command_that_mends_it() {
 }
 
 #[test]
+fn a_folder_that_everybody_could_move_away_is_refused_with_the_command_that_mends_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let outer = folder.path().join("outer");
+    let socket = outer.join("a/b/s");
+    fs::create_dir_all(folder_of(&socket)).unwrap();
+    let set = |mode| fs::set_permissions(&outer, fs::Permissions::from_mode(mode)).unwrap();
+    set(0o757);
+    for said in [claim(&socket).map(drop), look(&socket)] {
+        let said = said.unwrap_err().to_string();
+        let start = format!("everybody may write to {}, and so put", outer.display());
+        let mend = format!("`chmod o-w {}`", outer.display());
+        assert!(said.starts_with(&start) && said.contains(&mend), "{said}");
+    }
+    for mode in [0o1777, 0o775] {
+        set(mode);
+        drop(claim(&socket).unwrap());
+    }
+}
+
+#[test]
 fn a_folder_that_is_missing_or_none_is_named_and_nothing_is_made() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
