@@ -63,10 +63,11 @@ pub(super) async fn admit(
     let seat = request.extensions().get::<Arc<Seat>>().expect("every connection has one");
     let seat = Arc::clone(seat);
     seat.works();
+    seat.is_of(None);
     let door = gateway.door.current();
     let allowed = allowed_origin(&door, request.headers());
     let is_preflight = request.method() == Method::OPTIONS && allowed.is_some();
-    let admitted = check(&door, &seat.peer, &request)
+    let admitted = check(&door, &seat, &request)
         .and_then(|principal| check_seat(&seat, request.uri().path()).map(|()| principal));
     let mut response = match admitted {
         Ok(_) if is_preflight => StatusCode::NO_CONTENT.into_response(),
@@ -128,15 +129,15 @@ pub(super) fn why_reserved(reason: Reason) -> String {
 }
 
 /// The principal of a request that may go on.
-fn check(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<Principal, Failure> {
-    check_host(door, peer, request)?;
+fn check(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Principal, Failure> {
+    check_host(door, &seat.peer, request)?;
     check_page(door, request.headers())?;
     check_content_type(request.headers())?;
     if request.method() == Method::OPTIONS && allowed_origin(door, request.headers()).is_some() {
         // A browser sends no token with its question.
-        return Ok(peer.principal());
+        return Ok(seat.peer.principal());
     }
-    check_token(door, peer, request)
+    check_token(door, seat, request)
 }
 
 // ---- web pages ----
@@ -252,12 +253,16 @@ fn scopes_of(path: &str) -> Option<&'static [Scope]> {
     })
 }
 
-fn check_token(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<Principal, Failure> {
+fn check_token(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Principal, Failure> {
+    let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
+    let (given, another) = (given.next(), given.next());
+    if another.is_some() {
+        return Err(Failure::bad("the request has more than one Authorization"));
+    }
     let (Some(tokens), Some(scopes)) = (&door.tokens, scopes_of(request.uri().path())) else {
-        return Ok(peer.principal());
+        return Ok(seat.peer.principal());
     };
-    let given = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str());
-    let token = match given {
+    let token = match given.map(HeaderValue::to_str) {
         None => {
             let why = "this needs a token: send Authorization: Bearer TOKEN";
             return Err(unauthorized("", why));
@@ -277,8 +282,10 @@ fn check_token(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<Prin
                    `gridpool token new`";
         return Err(unauthorized(", error=\"invalid_token\"", why));
     };
+    let principal = Principal::Token(known.name.clone());
+    seat.is_of(Some(principal.clone()));
     if known.may(scopes) {
-        return Ok(Principal::Token(known.name.clone()));
+        return Ok(principal);
     }
     let names: Vec<_> = scopes.iter().map(|scope| scope.name()).collect();
     let why = format!(

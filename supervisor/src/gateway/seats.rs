@@ -74,6 +74,8 @@ pub(super) struct Seat {
     number: u64,
     pub(super) kind: Kind,
     pub(super) peer: Peer,
+    /// Who has sent the latest request, if its token says so.
+    principal: Mutex<Option<Principal>>,
     /// Whether the connection was served at all.
     has_served: AtomicBool,
     /// Whether an answer is written.
@@ -118,8 +120,9 @@ impl Seats {
         table.next += 1;
         let phase = Phase::Waiting(clock::now());
         table.taken.insert(number, Occupant { kind, principal, phase, task: None });
+        let (seats, principal) = (Arc::clone(self), Mutex::default());
         let (has_served, is_answering) = Default::default();
-        Some(Seat { seats: Arc::clone(self), number, kind, peer, has_served, is_answering })
+        Some(Seat { seats, number, kind, peer, principal, has_served, is_answering })
     }
 
     /// Takes the seat from a connection without a whole head, or with a slow body: of the principal with the most
@@ -188,6 +191,11 @@ impl Seat {
         self.enter(Phase::Working);
     }
 
+    /// Whose the request of that head is, if its token says so.
+    pub(super) fn is_of(&self, principal: Option<Principal>) {
+        *self.principal.lock() = principal;
+    }
+
     /// The answer is there, and is written from now on.
     pub(super) fn answers(&self) {
         self.has_served.store(true, Ordering::Relaxed);
@@ -237,7 +245,8 @@ impl Seat {
 
     /// Counts a refusal of this client.
     pub(super) fn note(&self, reason: Reason) {
-        self.seats.refusals.note(reason, &self.peer.principal());
+        let principal = self.principal.lock().clone();
+        self.seats.refusals.note(reason, &principal.unwrap_or_else(|| self.peer.principal()));
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use super::{Answer, Web, as_request, get, small, until_ready, until_status_of, with_http};
 use crate::command::gridpool;
 use crate::pool::{Pool, Setup, cpu};
-use crate::wait::eventually;
+use crate::wait::{eventually, eventually_so};
 
 const INFER: &str = "/v2/models/rot90/infer";
 
@@ -184,6 +184,10 @@ fn a_request_needs_a_token_with_the_scope_of_its_path() {
     assert!(challenge.contains("insufficient_scope"), "{challenge}");
     let basic = "Host: localhost\r\nAuthorization: Basic eDp5\r\n";
     ask(&pool, "GET", "/v2", basic, "").complains(401, "must be Bearer");
+    let twice = format!("{basic}Authorization: Bearer {both}\r\n");
+    ask(&pool, "GET", "/metrics", &twice, "").complains(400, "more than one Authorization");
+    let named = "reason=\"scope\" refused=1 last=token both";
+    eventually_so("a refusal to be told with its token", || pool.log().contains(named));
     assert!(!pool.log().contains(&user) && !pool.log().contains(&both), "no token is logged");
     let page = String::from_utf8(with_token(&pool, "GET", "/metrics", &both).body).expect("text");
     assert!(page.contains("{route=\"infer\",status=\"401\"}"), "{page}");
