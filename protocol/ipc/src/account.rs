@@ -70,7 +70,13 @@ impl Account {
         self.0.as_raw()
     }
 
-    /// The user's name, if it has one.
+    /// The user without its name, which may take long to look up: `user 1000`.
+    #[must_use]
+    pub fn by_number(self) -> String {
+        format!("user {}", self.0)
+    }
+
+    /// The user's name, if it has one. The system may ask a server for it.
     #[must_use]
     pub fn name(self) -> Option<String> {
         User::from_uid(self.0).ok().flatten().map(|user| user.name)

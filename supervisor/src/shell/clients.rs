@@ -47,6 +47,8 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
     let seat = match shared.seats.take(id, &outbox, (account.uid(), own_max)) {
         Ok(seat) => seat,
         Err(why) => {
+            // The accepting thread looks up no names.
+            let account = account.by_number();
             let (refused, reason) = match why {
                 NoSeat::Full => (
                     Refused::ConnectionsFull,
@@ -167,7 +169,7 @@ impl Connection {
             match self.reader.read(None) {
                 Ok(Some(frame)) => {
                     let message = codec::decode(&frame.body);
-                    self.on_message(message.map_err(|error| Chain(&error).to_string())?);
+                    self.on_message(message.map_err(|error| Chain(&error).to_string())?)?;
                 }
                 Ok(None) => {}
                 Err(FrameError::Closed) => return Ok(()),
@@ -177,12 +179,11 @@ impl Connection {
         Ok(())
     }
 
-    fn on_message(&mut self, message: ClientMessage) {
+    fn on_message(&mut self, message: ClientMessage) -> Result<(), String> {
         let client = self.id;
         self.seat.is_heard();
         match message {
-            // A second hello changes nothing.
-            ClientMessage::Hello { .. } => {}
+            ClientMessage::Hello { .. } => return Err("a second hello".to_owned()),
             ClientMessage::Submit(submission) => self.on_submit(*submission),
             ClientMessage::Models { request, from } => {
                 let (models, total) = self.shared.models_from(from);
@@ -216,6 +217,7 @@ impl Connection {
             | ClientMessage::Release { .. }
             | ClientMessage::Upgrade { .. }) => self.on_order(order),
         }
+        Ok(())
     }
 
     /// Whether an order is carried out. If it is not, the audit says so.

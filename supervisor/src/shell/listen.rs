@@ -81,8 +81,9 @@ fn start(
     let is_left = event.map_err(failed(&path, "no descriptor to stop the accepting"))?;
     let (name, listener) = (Mutex::new(Some(name)), Mutex::new(Some(Arc::new(listener))));
     let door = Arc::new(Door { name, listener, is_left });
+    let me = Account::mine().to_string();
     let warned = Seldom::default();
-    let keeper = Keeper { door: Arc::clone(&door), shared: Arc::clone(shared), warned };
+    let keeper = Keeper { door: Arc::clone(&door), shared: Arc::clone(shared), me, warned };
     let serve = move || {
         if opens.recv().is_ok() {
             keeper.door.own();
@@ -173,10 +174,12 @@ enum Woken {
     ToLeave,
 }
 
-/// The thread that accepts.
+/// The thread that accepts. It looks up no names: that may take long.
 struct Keeper {
     door: Arc<Door>,
     shared: Arc<Shared>,
+    /// The user of this pool.
+    me: String,
     /// That connections cannot be accepted.
     warned: Seldom,
 }
@@ -284,8 +287,9 @@ impl Keeper {
 
     fn admit(&self, socket: UnixStream) -> io::Result<()> {
         let shared = &self.shared;
-        let (them, me) = (Account::of_peer(&socket)?, Account::mine());
+        let them = Account::of_peer(&socket)?;
         if !shared.users.may_connect(them) {
+            let (them, me) = (them.by_number(), &self.me);
             shared.users.refusals.note(Refused::User, &them);
             let reason = format!("{NOT_SHARED}{me} and takes no connection of {them}");
             return turn_away(&socket, reason);
