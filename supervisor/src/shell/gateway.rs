@@ -4,9 +4,10 @@
 //! Its connections are a client's, but it names who each job is for.
 
 mod admission;
+mod error;
 mod files;
+mod name;
 
-use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -28,87 +29,24 @@ use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::status::HttpStatus;
 
 use super::Shell;
-use super::claim::{self, ListenError, SocketName};
+use super::claim::{self, SocketName};
 use super::confinement::{Confinement, Inherits};
 use super::helper::{Post, Processes, Program, Spawned};
 use super::pinned::Pinned;
+use super::process::lock_folders;
 use crate::config::{HttpAddress, HttpOptions};
 use crate::gateway::DoorPlan;
 use crate::logging;
+use crate::refusals::Seldom;
 use admission::Admission;
 
+use name::Name;
+
+pub use error::HttpError;
 pub use files::FileError;
 
 /// How long the gateway may take to read whom to admit.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Why HTTP cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum HttpError {
-    /// The system does not let us listen there.
-    #[error(
-        "HTTP cannot be served at {address}: name an address of this machine and a free port with --http, \
-         for instance 127.0.0.1:8000, or port 0 for any"
-    )]
-    Address {
-        /// The address.
-        address: HttpAddress,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The Unix socket cannot be made.
-    #[error("HTTP cannot be served: {}", OfHttp(.0))]
-    Socket(ListenError),
-    /// The members of the group cannot be let in.
-    #[error("HTTP cannot be served to the group `{group}`: {why}")]
-    Group {
-        /// The group.
-        group: String,
-        /// Why.
-        why: String,
-    },
-    /// A file of tokens, certificates or a key cannot be used.
-    #[error("HTTP cannot be served: {flag}")]
-    File {
-        /// The flag that names it.
-        flag: &'static str,
-        /// Why.
-        #[source]
-        source: FileError,
-    },
-    /// Anyone could use the pool.
-    #[error(
-        "everyone who reaches {0} could run jobs: make a token with `gridpool token new NAME`, put its line \
-         into a file with the mode 600, and name the file with --http-tokens; or serve only this machine with \
-         --http 127.0.0.1:8000. --insecure serves everyone"
-    )]
-    Open(HttpAddress),
-}
-
-/// An error about a Unix socket, for the flag of HTTP.
-struct OfHttp<'a>(&'a ListenError);
-
-impl fmt::Display for OfHttp<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = Chain(self.0).to_string();
-        f.write_str(&said.replace("with --socket", "with --http unix:PATH"))
-    }
-}
-
-impl HttpError {
-    /// Whether another process listens there.
-    #[must_use]
-    pub fn is_taken(&self) -> bool {
-        match self {
-            Self::Address { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
-            Self::Socket(error) => {
-                matches!(error, ListenError::Taken(_) | ListenError::Served(_))
-            }
-            Self::File { .. } | Self::Group { .. } | Self::Open(_) => false,
-        }
-    }
-}
 
 /// A socket for HTTP that the gateway does not accept from yet.
 #[derive(Debug)]
@@ -142,11 +80,7 @@ impl Front {
                 (OwnedFd::from(listener), HttpAddress::Tcp(bound), None)
             }
             HttpAddress::Unix(path) => {
-                let claim = claim::claim(path).map_err(HttpError::Socket)?;
-                if let Some(group) = &options.group {
-                    let admitted = claim.name.admit_group(group);
-                    admitted.map_err(|why| HttpError::Group { group: group.clone(), why })?;
-                }
+                let claim = name::claim(claim::claim, path, options.group.as_deref())?;
                 (OwnedFd::from(claim.listener), address.clone(), Some(claim.name))
             }
         };
@@ -208,7 +142,8 @@ pub(super) struct Gateway {
     /// Not locked under the core's lock: whoever holds it may wait for the gateway.
     admission: Arc<Mutex<Admission>>,
     has_tls: AtomicBool,
-    name: Mutex<Option<SocketName>>,
+    /// Locked before the listener.
+    name: Arc<Mutex<Name>>,
     processes: Arc<Processes>,
 }
 
@@ -224,8 +159,11 @@ impl Gateway {
         let (has_tokens, has_tls) = (plan.tokens.is_some(), plan.pem.is_some());
         let admission = Arc::new(Mutex::new(Admission { options, plan, stamps, link: None }));
         let listener = Arc::new(Mutex::new(Some(listener)));
+        let name = Arc::new(Mutex::new(Name::new(name)));
         let serving = Serving {
             listener: Arc::clone(&listener),
+            name: Arc::clone(&name),
+            warned: Seldom::default(),
             program: Pinned::own(),
             socket: socket.to_owned(),
             confinement,
@@ -246,8 +184,7 @@ impl Gateway {
         }
         tracing::info!(%address, tokens = has_tokens, tls = has_tls, "HTTP");
         let processes = Processes::serve(Helper::Gateway, serving, post)?;
-        let (has_tls, name) = (has_tls.into(), Mutex::new(name));
-        Ok(Self { asked, address, listener, admission, has_tls, name, processes })
+        Ok(Self { asked, address, listener, admission, has_tls: has_tls.into(), name, processes })
     }
 
     /// The address as the settings name it.
@@ -258,7 +195,11 @@ impl Gateway {
     /// What a successor needs to serve the socket, each with its descriptor.
     pub(super) fn pass(&self) -> io::Result<Vec<(Passed, OwnedFd)>> {
         let address = self.address.to_string();
-        let name = self.name.lock().as_ref().map(SocketName::pass).transpose()?;
+        let mut name = self.name.lock();
+        if matches!(*name, Name::Lost(_)) {
+            return Err(io::Error::other("the name of HTTP's socket is lost"));
+        }
+        let name = name.held().map(|name| name.pass()).transpose()?;
         let id = name.as_ref().map(|name| name.id);
         let socket = (Passed::Http { address, id }, copy(&self.listener)?);
         let lock = name.map(|name| (Passed::HttpLock, name.lock));
@@ -272,7 +213,7 @@ impl Gateway {
 
     /// The Unix socket is this pool's alone.
     pub(super) fn own(&self) {
-        self.name.lock().iter_mut().for_each(SocketName::own);
+        self.name.lock().held().into_iter().for_each(SocketName::own);
     }
 
     /// The successor serves: no process is started here any more. Gives the number of the one that goes on. Waits
@@ -343,6 +284,9 @@ fn copy(listener: &Mutex<Option<OwnedFd>>) -> io::Result<OwnedFd> {
 /// How processes of the gateway are started.
 struct Serving {
     listener: Arc<Mutex<Option<OwnedFd>>>,
+    name: Arc<Mutex<Name>>,
+    /// That the name cannot be had again.
+    warned: Seldom,
     program: Pinned,
     socket: PathBuf,
     confinement: Confinement,
@@ -388,6 +332,7 @@ impl Program for Serving {
         match line {
             [] => {
                 self.look();
+                self.look_for_socket();
                 Ok(true)
             }
             _ => Err(String::from_utf8_lossy(line).into_owned()),
@@ -396,6 +341,31 @@ impl Program for Serving {
 }
 
 impl Serving {
+    /// Serves a new socket if the name of the Unix socket was lost.
+    fn look_for_socket(&self) {
+        // A process that clears its folder away at its end must not find it made again.
+        let _folders = lock_folders();
+        let group = self.admission.lock().options.group.clone();
+        let (mut name, mut serves) = (self.name.lock(), self.listener.lock());
+        if serves.is_none() {
+            return;
+        }
+        match name.restore(group.as_deref()) {
+            Ok(None) => {}
+            Ok(Some(listener)) => {
+                *serves = Some(listener.into());
+                drop((name, serves));
+                tracing::warn!("HTTP: the socket was removed, and is served again");
+                self.admission.lock().replace_gateway();
+            }
+            Err(error) if self.warned.is_due() => {
+                let error = Chain(&error);
+                tracing::error!(%error, "HTTP: the socket was removed, and cannot be served again yet");
+            }
+            Err(_) => {}
+        }
+    }
+
     /// Tells the gateway of files that have changed. The gateway writes a line each second, so this looks at
     /// them each second.
     fn look(&self) {

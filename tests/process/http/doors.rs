@@ -173,6 +173,18 @@ fn a_unix_socket_serves_our_user_alone_and_is_removed_in_the_end() {
         let said = String::from_utf8(foreign.output().expect("curl").stdout).expect("text");
         assert!(said.contains("the user 65534 may not use this pool"), "{said}");
     }
+    // A cleaner of old files removes it. The next gateway serves a new one.
+    fs::set_permissions(pool.folder(), fs::Permissions::from_mode(0o700)).expect("a mode");
+    fs::remove_file(&path).expect("it is there");
+    eventually("HTTP at a new socket", || {
+        let connected = UnixStream::connect(&path).map_err(|error| error.to_string())?;
+        connected.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
+        match Web::over(connected).ask("GET", LIVE, "", b"").status {
+            200 => Ok(()),
+            other => Err(other.to_string()),
+        }
+    });
+    assert!(pool.log().contains("HTTP: the socket was removed, and is served again"));
     pool.observer().drain().expect("the pool accepts the command");
     pool.ends_well();
     assert!(!path.exists() && !path.with_extension("sock.lock").exists());

@@ -43,6 +43,13 @@ impl Admission {
         Ok(true)
     }
 
+    /// Has the gateway answer the requests that it has, and end. Another one starts then.
+    pub(super) fn replace_gateway(&self) {
+        if let Some(Err(error)) = self.link.as_ref().map(|link| link.shutdown(Shutdown::Write)) {
+            tracing::debug!(%error, "the gateway has ended already");
+        }
+    }
+
     /// Ends a gateway that has half a line.
     fn hang_up(&mut self) {
         if let Some(Err(error)) = self.link.take().map(|link| link.shutdown(Shutdown::Both)) {

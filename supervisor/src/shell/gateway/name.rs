@@ -1,0 +1,69 @@
+//! The name of HTTP's Unix socket. If it is lost, a new socket gets it.
+
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use super::HttpError;
+use crate::shell::claim::{self, Claim, ListenError, SocketName};
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) enum Name {
+    Held(SocketName),
+    /// It was lost, and another socket cannot have it yet.
+    Lost(PathBuf),
+    /// There is none: HTTP is served over TCP, the pool has ended, or a successor has it.
+    None,
+}
+
+impl Name {
+    pub(super) fn new(held: Option<SocketName>) -> Self {
+        held.map_or(Self::None, Self::Held)
+    }
+
+    pub(super) fn held(&mut self) -> Option<&mut SocketName> {
+        match self {
+            Self::Held(name) => Some(name),
+            Self::Lost(_) | Self::None => None,
+        }
+    }
+
+    /// Gives it up.
+    pub(super) fn take(&mut self) -> Option<SocketName> {
+        match std::mem::replace(self, Self::None) {
+            Self::Held(name) => Some(name),
+            Self::Lost(_) | Self::None => None,
+        }
+    }
+
+    /// A new socket if the name was lost.
+    pub(super) fn restore(
+        &mut self,
+        group: Option<&str>,
+    ) -> Result<Option<UnixListener>, HttpError> {
+        if let Self::Held(name) = self
+            && !name.is_there()
+        {
+            // This unlocks it.
+            *self = Self::Lost(name.path.clone());
+        }
+        let Self::Lost(path) = self else { return Ok(None) };
+        let Claim { listener, name } = claim(claim::claim_again, path, group)?;
+        *self = Self::Held(name);
+        Ok(Some(listener))
+    }
+}
+
+/// Opens the socket for our user, or for a group.
+pub(super) fn claim(
+    claim: fn(&Path) -> Result<Claim, ListenError>,
+    path: &Path,
+    group: Option<&str>,
+) -> Result<Claim, HttpError> {
+    let claim = claim(path).map_err(HttpError::Socket)?;
+    if let Some(group) = group {
+        let admitted = claim.name.admit_group(group);
+        admitted.map_err(|why| HttpError::Group { group: group.to_owned(), why })?;
+    }
+    Ok(claim)
+}
