@@ -377,6 +377,8 @@ fn a_stopped_supervisor_does_not_take_its_workers_for_hung() {
     let pool = cpu(2).only_limits(limits).start();
     stop(pool.supervisor.pid());
     let end = clock::now() + Duration::from_secs(4);
+    let status = pool.cli(&["status"]).run();
+    status.complains(69, &["the pool does not answer: it may be stopped or overloaded"]);
     eventually_so("it to have stood still long enough", || clock::until(end).is_zero());
     go_on(pool.supervisor.pid());
     serves(&pool.client());

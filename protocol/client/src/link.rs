@@ -82,7 +82,7 @@ pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
     // A full pool sends its reason and closes the connection, perhaps before this sends the hello.
     let read = reader.read(Some(HANDSHAKE_TIMEOUT));
     let Some(frame) = read.or_else(|error| sent.and(Err(error.into())))? else {
-        return Err(ClientError::Closed("it did not answer the hello".to_owned()));
+        return Err(ClientError::Silent);
     };
     let message = decode(frame)?.message;
     let ServerMessage::Welcome { version: theirs } = message else {
