@@ -31,7 +31,7 @@ use queue::Source;
 /// Characters of the time at the start of a line for people: `2026-11-22T07:47:08.123456Z`.
 const TIME_BYTES: usize = 27;
 
-/// The target of lines about orders, which are never dropped for others.
+/// The target of lines about orders, which are not dropped for others.
 pub const AUDIT: &str = "audit";
 /// The target of what workers write that is not in our format.
 const WORKERS: &str = "gridpool::shell::stderr";

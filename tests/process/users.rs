@@ -81,7 +81,7 @@ fn device_seconds_are_charged_and_a_user_over_its_quota_is_told_when_to_come_aga
     let (text, grids) = heavy_work();
     answer(submit(&client, job(&text, &grids)));
     let used = own_row(&pool).device_s;
-    assert!(used >= 0.05, "so much work cost {used}");
+    assert!(used > 0.02, "so much work cost {used}");
     // It says at once that waiting until the deadline is no use.
     let refused =
         client.submit(small_job(1)).and_then(|handle| handle.wait()).expect_err("used up");

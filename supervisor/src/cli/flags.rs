@@ -42,7 +42,7 @@ pub(super) struct UsersFlags {
     /// The mode of the socket: 0600, the default; 0660, the default with --socket-group; or 0666 for everybody.
     #[arg(long, value_name = "MODE", env = "GRIDPOOL_SOCKET_MODE")]
     socket_mode: Option<String>,
-    /// Users who may give orders (drain, kill, release, load and unload models), besides your user and root.
+    /// Users who may give orders (drain, upgrade, kill, release, load and unload models), besides your user and root.
     #[arg(long, value_name = "USER", env = "GRIDPOOL_OPERATORS", value_delimiter = ',')]
     operators: Vec<String>,
     /// What a user may have at a time: jobs, bytes of their inputs and results, and device seconds. `default` is

@@ -1,6 +1,6 @@
 //! The audit: one line in the log for each order, under the target `audit`. It says who gave the order, by the
-//! kernel's word, and what came of it. The log drops none of these lines, so orders have a limit: one over it is
-//! not carried out.
+//! kernel's word, and what came of it. The log drops none of these lines for others, so orders have a limit: one over
+//! it is not carried out. If nobody reads the log, it holds some thousands of lines and counts the rest.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -99,9 +99,10 @@ impl Order {
     }
 }
 
-/// The orders of each user in this minute.
+/// The orders of each user in this minute. Those of its connections that may give none, such as the gateway's, are
+/// counted apart.
 #[derive(Debug, Default)]
-pub(super) struct Orders(Mutex<BTreeMap<u32, (Instant, u32)>>);
+pub(super) struct Orders(Mutex<BTreeMap<(u32, bool), (Instant, u32)>>);
 
 impl Orders {
     /// Whether a user has not yet given as many orders as may be in a minute; counts this one.
@@ -110,7 +111,7 @@ impl Orders {
         let max = if may { ORDERS_MAX } else { REFUSED_MAX };
         let mut users = self.0.lock();
         users.retain(|_, (began, _)| now.duration_since(*began) < MINUTE);
-        let (_, count) = users.entry(account.uid()).or_insert((now, 0));
+        let (_, count) = users.entry((account.uid(), may)).or_insert((now, 0));
         *count = count.saturating_add(1);
         *count <= max
     }
@@ -129,7 +130,8 @@ mod tests {
     fn a_user_has_its_own_limit_of_orders_which_is_low_if_it_may_give_none() {
         let orders = Orders::default();
         let taken = |uid, may| (0..3_000).filter(|_| orders.take(Account::new(uid), may)).count();
-        assert_eq!([taken(1, true), taken(2, false), taken(3, true)], [2_000, 20, 2_000]);
+        let counts = [taken(1, true), taken(2, false), taken(3, false), taken(3, true)];
+        assert_eq!(counts, [2_000, 20, 20, 2_000]);
         orders.0.lock().values_mut().for_each(|(began, _)| *began -= MINUTE);
         assert_eq!(taken(1, true), 2_000);
     }
