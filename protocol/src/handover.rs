@@ -99,6 +99,8 @@ pub enum FromSuccessor {
         version: u32,
         /// Its build.
         build: String,
+        /// The number of its process, which is not a child of the predecessor.
+        pid: u32,
     },
     /// It cannot serve, for this reason. This variant must keep its position in all versions.
     Failed {
@@ -174,8 +176,8 @@ mod tests {
 
     #[test]
     fn pools_of_every_version_read_what_a_successor_is_and_why_it_failed() {
-        let hello = FromSuccessor::Hello { version: 3, build: "b".to_owned() };
-        assert_eq!(codec::encode(&hello).unwrap(), [0, 3, 1, b'b']);
+        let hello = FromSuccessor::Hello { version: 3, build: "b".to_owned(), pid: 7 };
+        assert_eq!(codec::encode(&hello).unwrap(), [0, 3, 1, b'b', 7]);
         let failed = FromSuccessor::Failed { why: "no".to_owned() };
         assert_eq!(codec::encode(&failed).unwrap(), [1, 2, b'n', b'o']);
     }

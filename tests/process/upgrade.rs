@@ -277,7 +277,7 @@ fn a_successor_that_ends_hangs_or_is_missing_changes_nothing() {
     // One of another protocol.
     replace(
         &program,
-        "#!/bin/sh\nprintf 'GPL1\\0\\0\\0\\0\\4\\0\\0\\0\\0\\143\\1x' >&0; sleep 1000\n",
+        "#!/bin/sh\nprintf 'GPL1\\0\\0\\0\\0\\5\\0\\0\\0\\0\\143\\1x\\7' >&0; sleep 1000\n",
     );
     changes_nothing(&pool, &upgrade(), &["speaks protocol 99", "gridpool drain"]);
     fs::remove_file(&program).expect("it is there");

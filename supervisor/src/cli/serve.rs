@@ -95,7 +95,9 @@ fn serve_http(shell: &Shell, settings: &Settings, front: Front) -> io::Result<()
 
 /// Takes the place of the pool that has started this process. If that fails, that pool learns why, and goes on.
 fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, CommandError> {
-    let mut predecessor = Predecessor::greet()?;
+    #[expect(unsafe_code, reason = "it forks")]
+    // SAFETY: this is the main thread, and it has started no other.
+    let mut predecessor = unsafe { Predecessor::greet() }?;
     let taken = take_over(&mut predecessor, flags).and_then(|(shell, reloader, claim, front)| {
         logging::limit_for_clients();
         let (held, opener) = shell.listen_later(claim)?;

@@ -21,8 +21,10 @@ use gridpool_protocol::codec;
 use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed, PoolModels};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::tensor::options::ModelPlan;
+use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::unistd::{dup2_stdin, getppid};
+use nix::unistd::{ForkResult, dup2_stdin, fork, getppid};
 
 use super::claim::{Claim, FileId, Inherited, ListenError, SocketName};
 use super::gateway::{Front, Gateway, HttpError};
@@ -91,11 +93,16 @@ pub struct TakenOver {
 }
 
 impl Predecessor {
-    /// Greets the pool that has started this process.
+    /// Greets the pool that has started this process, from a new process that goes on in this one's place and is not a
+    /// child of that pool.
     ///
     /// # Errors
     /// [`TakeOverError`].
-    pub fn greet() -> Result<Self, TakeOverError> {
+    ///
+    /// # Safety
+    /// The process has no other thread.
+    #[expect(unsafe_code, reason = "a process forks safely only while it has one thread")]
+    pub unsafe fn greet() -> Result<Self, TakeOverError> {
         let link = io::stdin().as_fd().try_clone_to_owned().map_err(TakeOverError::Link)?;
         let link = UnixStream::from(link);
         // The one that made the socket pair, and no other process, can be at its other end.
@@ -106,6 +113,8 @@ impl Predecessor {
         }
         let nothing = File::open("/dev/null").map_err(TakeOverError::Link)?;
         dup2_stdin(nothing).map_err(|errno| TakeOverError::Link(errno.into()))?;
+        // SAFETY: the caller has no other thread.
+        unsafe { detach() }.map_err(|errno| TakeOverError::Link(errno.into()))?;
         let mut own = Self {
             reader: FrameReader::with_descriptors(link),
             socket: PathBuf::new(),
@@ -116,6 +125,7 @@ impl Predecessor {
         own.say(&FromSuccessor::Hello {
             version: PROTOCOL_VERSION,
             build: build::text().to_owned(),
+            pid: std::process::id(),
         });
         match own.hear(Some(NEXT_TIMEOUT))? {
             (FromPredecessor::Welcome { socket, http, arena_bytes_max, models }, _) => {
@@ -313,6 +323,21 @@ impl FormerGateway {
     /// Whether it is the process of this number. Once it has ended, none is.
     pub(super) fn is(&self, pid: u32) -> bool {
         self.pid == pid && matches!(self.process.wait(Some(Duration::ZERO)), Ok(false))
+    }
+}
+
+/// Goes on in a child process, and ends this one: the child then belongs to the service manager, or to init. systemd
+/// waits for the end of its main process only if that is a child of its own.
+///
+/// # Safety
+/// The process has no other thread.
+#[expect(unsafe_code, reason = "fork and _exit")]
+unsafe fn detach() -> Result<(), Errno> {
+    // SAFETY: no other thread can hold a lock that the child needs.
+    match unsafe { fork() }? {
+        ForkResult::Child => Ok(()),
+        // SAFETY: it ends the process, and nothing of it runs any more.
+        ForkResult::Parent { .. } => unsafe { libc::_exit(0) },
     }
 }
 

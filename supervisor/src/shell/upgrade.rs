@@ -27,6 +27,7 @@ use gridpool_protocol::codec;
 use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, PoolModels};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::tensor::options::ModelPlan;
+use nix::libc::SIGKILL;
 
 use super::core::Core;
 use super::gateway::Gateway;
@@ -147,7 +148,10 @@ pub enum UpgradeError {
 struct Successor<'a> {
     shared: &'a Shared,
     program: PathBuf,
+    /// The process that was started. It ends when it has made the one that goes on.
     child: Child,
+    /// The one that goes on, once it has said so.
+    process: Option<PidFd>,
     reader: FrameReader,
 }
 
@@ -226,8 +230,8 @@ impl Shared {
         });
         let failed = |source| UpgradeError::Start { program: program.clone(), source };
         let (link, child) = spawned.map_err(failed)?;
-        tracing::info!(program = %program.display(), pid = child.id(), "upgrade: a successor is started");
-        Ok(Successor { shared: self, program, child, reader: FrameReader::new(link) })
+        let reader = FrameReader::new(link);
+        Ok(Successor { shared: self, program, child, process: None, reader })
     }
 
     /// The successor can accept connections: this pool finishes what runs, and ends. `told` is called when nothing more
@@ -283,7 +287,7 @@ impl Successor<'_> {
     /// nothing of it is left.
     fn hand_over(mut self, until: Instant) -> Result<(FrameReader, u32, String), UpgradeError> {
         match self.try_hand_over(until) {
-            Ok(build) => Ok((self.reader, self.child.id(), build)),
+            Ok((pid, build)) => Ok((self.reader, pid, build)),
             Err(error) => {
                 let mut core = self.shared.lock();
                 core.successor = None;
@@ -299,14 +303,15 @@ impl Successor<'_> {
         }
     }
 
-    fn try_hand_over(&mut self, until: Instant) -> Result<String, UpgradeError> {
+    fn try_hand_over(&mut self, until: Instant) -> Result<(u32, String), UpgradeError> {
         let hello = self.hear(until)?;
-        let FromSuccessor::Hello { version, build } = &hello else {
+        let FromSuccessor::Hello { version, build, pid } = &hello else {
             return Err(self.unexpected(&hello));
         };
         if *version != PROTOCOL_VERSION {
             return Err(UpgradeError::Version { program: self.program.clone(), theirs: *version });
         }
+        self.is_detached_as(*pid).map_err(|error| self.failed(error.to_string()))?;
         let shared = self.shared;
         // No change of models begins from here on.
         let now = shared.lock().pool.model_plans().map_err(|why| self.failed(why))?;
@@ -334,7 +339,18 @@ impl Successor<'_> {
         outbox.tell(&FromPredecessor::Take { ids });
         drop(core);
         self.hears(&FromSuccessor::Serving, clock::now() + TAKE_TIMEOUT)?;
-        Ok(build.clone())
+        Ok((*pid, build.clone()))
+    }
+
+    /// The process that was started has made another, which lives as long as its link, and ends.
+    fn is_detached_as(&mut self, pid: u32) -> io::Result<()> {
+        self.process = Some(PidFd::open(pid)?);
+        if !PidFd::open(self.child.id())?.wait(Some(EXIT_TIMEOUT))? {
+            return Err(io::Error::other("it stays a child of this pool"));
+        }
+        self.child.wait()?;
+        tracing::info!(program = %self.program.display(), pid, "upgrade: a successor is started");
+        Ok(())
     }
 
     /// Waits until the pool before this one has ended: the successor hears only of what runs here.
@@ -401,11 +417,20 @@ impl Successor<'_> {
         }
     }
 
-    /// How it has ended, if it has.
+    /// How it has ended, if it has. How a process that is not a child of ours ended cannot be known.
     fn ended(&mut self) -> Option<String> {
-        let waited = PidFd::open(self.child.id()).and_then(|pidfd| pidfd.wait(Some(EXIT_TIMEOUT)));
-        let status = waited.and_then(|_| self.child.try_wait()).ok().flatten()?;
-        Some(format!("it ended ({status}); its words are in the log of this pool"))
+        let how = match &self.process {
+            Some(process) => {
+                process.wait(Some(EXIT_TIMEOUT)).is_ok_and(|ended| ended).then(String::new)?
+            }
+            None => {
+                let process = PidFd::open(self.child.id());
+                let waited = process.and_then(|process| process.wait(Some(EXIT_TIMEOUT)));
+                let status = waited.and_then(|_| self.child.try_wait()).ok().flatten()?;
+                format!(" ({status})")
+            }
+        };
+        Some(format!("it ended{how}; its words are in the log of this pool"))
     }
 
     fn failed(&self, why: String) -> UpgradeError {
@@ -419,7 +444,10 @@ impl Successor<'_> {
     /// Ends a successor that does not take over. Its workers and helpers die with it.
     fn end(mut self) {
         // It has nothing that must be ended well. First, since the end of the link may let it go on alone.
-        let ended = self.child.kill().and_then(|()| self.child.wait());
+        let killed = self.process.as_ref().map_or(Ok(()), |process| {
+            process.send_signal(SIGKILL).and_then(|()| process.wait(None)).map(drop)
+        });
+        let ended = killed.and_then(|()| self.child.kill()).and_then(|()| self.child.wait());
         if let Err(error) = self.reader.socket().shutdown(Shutdown::Both) {
             tracing::debug!(%error, "the successor has closed the link");
         }
