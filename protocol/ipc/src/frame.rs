@@ -195,8 +195,8 @@ impl FrameReader {
         self.wait.set_limit(spin);
     }
 
-    /// Has reads sleep in `poll`. The kernel wakes a sleeping `recvmsg` also whenever the peer has read what was sent on
-    /// this socket, so use this where other threads send much. Otherwise it costs a system call a frame.
+    /// Has reads sleep in `poll`. The kernel wakes a sleeping `recvmsg` also whenever the peer has read what was sent
+    /// on this socket, so use this where other threads send much. Otherwise it costs a system call a frame.
     pub fn sleep_in_poll(&mut self) {
         self.sleeps_in_poll = true;
     }
