@@ -3,13 +3,17 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use gridpool_client::{Client, ClientError, Handle, JobKey, Outputs};
-use gridpool_ipc::clock;
+use gridpool_ipc::{clock, frame};
+use gridpool_protocol::codec;
+use gridpool_protocol::handover::FromSuccessor;
+use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
@@ -18,7 +22,7 @@ use crate::binaries;
 use crate::command::{Finished, gridpool};
 use crate::jobs::{PROGRAM, answer, is_right, job, large_job, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, stub_worker};
-use crate::processes::{all_gone, children, go_on, lives, signal};
+use crate::processes::{Process, all_gone, children, go_on, lives, signal};
 use crate::wait::{eventually, eventually_so, within};
 
 /// The process that serves the socket.
@@ -62,6 +66,18 @@ fn replace(program: &Path, script: &str) {
     fs::write(&new, script).expect("a file can be written");
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).expect("a mode can be set");
     fs::rename(&new, program).expect("a file can be renamed");
+}
+
+fn hello(version: u32, pid: u32) -> FromSuccessor {
+    FromSuccessor::Hello { version, build: "x".to_owned(), pid }
+}
+
+/// The script of a successor that says this and nothing more.
+fn says(messages: &[FromSuccessor]) -> String {
+    let pack = |message| frame::pack(&codec::encode(message).expect("it fits a frame"), 0);
+    let octal = |byte: u8| format!("\\{byte:03o}");
+    let said: String = messages.iter().flat_map(pack).map(octal).collect();
+    format!("#!/bin/sh\nprintf '{said}' >&0; exec sleep 1000\n")
 }
 
 /// What the clients under load have seen.
@@ -263,27 +279,43 @@ fn a_successor_whose_config_is_wrong_changes_nothing() {
 }
 
 #[test]
-fn a_successor_that_ends_hangs_or_is_missing_changes_nothing() {
+fn a_successor_that_ends_or_is_missing_changes_nothing() {
     let (setup, program) = replaceable();
-    let pool = setup.limits("upgrade_timeout_ms = 1000").start();
+    let pool = setup.start();
     let upgrade = || pool.cli(&["upgrade"]).run();
     replace(&program, "#!/bin/sh\necho I cannot >&2\nexit 3\n");
     changes_nothing(&pool, &upgrade(), &["it ended (exit status: 3)", "in the log"]);
     assert!(pool.log().contains("I cannot"), "{}", pool.log());
-    replace(&program, "#!/bin/sh\nexec sleep 1000\n");
-    changes_nothing(&pool, &upgrade(), &["it did not come up within 1 s", "upgrade_timeout_s"]);
     fs::remove_file(&program).expect("it is there");
     changes_nothing(&pool, &upgrade(), &["cannot be started", "No such file"]);
-    // One of another protocol.
-    replace(
-        &program,
-        "#!/bin/sh\nprintf 'GPL1\\0\\0\\0\\0\\5\\0\\0\\0\\0\\143\\1x\\7' >&0; sleep 1000\n",
-    );
+    replace(&program, &says(&[hello(99, 7)]));
     changes_nothing(&pool, &upgrade(), &["speaks protocol 99", "gridpool drain"]);
     fs::remove_file(&program).expect("it is there");
     symlink(binaries::gridpool(), &program).expect("a link can be made");
     upgraded(&pool);
     serves(&pool.client());
+}
+
+#[test]
+fn a_successor_that_hangs_changes_nothing() {
+    let (setup, program) = replaceable();
+    let pool = setup.limits("upgrade_timeout_ms = 100").start();
+    replace(&program, &says(&[]));
+    let call = pool.cli(&["upgrade"]).run();
+    changes_nothing(&pool, &call, &["it did not come up within 0.1 s", "upgrade_timeout_s"]);
+}
+
+#[test]
+fn a_successor_that_never_takes_over_is_not_said_to_come_up_late() {
+    let (setup, program) = replaceable();
+    let pool = setup.start();
+    // It has made a process of its own, as it should.
+    let detached = Process::new(Command::new("sleep").arg("1000").spawn().expect("it starts"));
+    let said = says(&[hello(PROTOCOL_VERSION, detached.pid()), FromSuccessor::Ready]);
+    replace(&program, &said.replace("exec sleep 1000", "exec 3<&0; cat <&3 >/dev/null &"));
+    let call = pool.cli(&["upgrade"]).run();
+    changes_nothing(&pool, &call, &["it did not take over within 10s"]);
+    assert!(!pool.log().contains("upgrade_timeout_s"), "{}", pool.log());
 }
 
 #[test]

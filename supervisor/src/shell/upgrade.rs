@@ -4,6 +4,8 @@
 //! Until the successor serves, this pool goes on as if nothing happened, and a successor that fails, ends or takes too
 //! long changes nothing.
 
+mod error;
+
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -34,6 +36,8 @@ use super::gateway::Gateway;
 use super::outbox::Outbox;
 use super::pidfd::PidFd;
 use super::{Shared, Shell};
+
+pub use error::UpgradeError;
 
 /// The flag that makes a process of `serve` a successor.
 const SUCCESSOR_FLAG: &str = "--successor";
@@ -100,50 +104,6 @@ fn program(called: Option<&OsStr>) -> PathBuf {
     found.filter(|path| id(path) == id(Path::new("/proc/self/exe"))).unwrap_or_else(own)
 }
 
-/// Why a pool was not replaced. It goes on.
-#[derive(Debug, thiserror::Error)]
-pub enum UpgradeError {
-    /// The pool drains or ends.
-    #[error("the pool is about to end: start the next one when it has ended")]
-    Ending,
-    /// There is one already.
-    #[error("an upgrade is in progress already: wait for its end, which the log tells")]
-    InProgress,
-    /// The pool has no socket of its own.
-    #[error(
-        "this pool serves one command alone: only `gridpool serve` starts one that can be upgraded"
-    )]
-    Private,
-    /// There is no program, or no descriptor.
-    #[error("{} cannot be started, and the pool goes on", program.display())]
-    Start {
-        /// The program.
-        program: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// It speaks another protocol.
-    #[error(
-        "{} speaks protocol {theirs} and this pool {PROTOCOL_VERSION}, so the clients of this pool could not go over, \
-         and the pool goes on: to use it all the same, type `gridpool drain`, and start it", program.display()
-    )]
-    Version {
-        /// The program.
-        program: PathBuf,
-        /// Its version.
-        theirs: u32,
-    },
-    /// It did not take over.
-    #[error("{} does not take over, and the pool goes on: {why}", program.display())]
-    Failed {
-        /// The program.
-        program: PathBuf,
-        /// Why.
-        why: String,
-    },
-}
-
 /// A successor that has been started.
 struct Successor<'a> {
     shared: &'a Shared,
@@ -174,33 +134,46 @@ impl Shared {
         told: impl FnOnce(Result<String, UpgradeError>) + Send + 'static,
     ) {
         let shared = Arc::clone(self);
+        // Sent once there is a thread: without one, it must be told that.
+        let (sender, told_to) = crossbeam_channel::bounded(1);
         let upgrade = move || {
-            let began = clock::now();
-            let upgraded = shared
-                .start_successor()
-                .and_then(|successor| successor.hand_over(clock::now() + shared.upgrade_timeout()));
-            match upgraded {
-                Ok((link, pid, build)) => {
-                    let (own, this) = (build::text(), std::process::id());
-                    let seconds = began.elapsed().as_secs_f64();
-                    let what = format!(
-                        "gridpool {build} (pid {pid}) serves in place of gridpool {own} (pid {this}), {seconds:.1} s \
-                         after it was started"
-                    );
-                    tracing::info!("{what}");
-                    shared.leave_to(pid, link, || told(Ok(what)));
-                }
-                Err(error) => {
-                    if !matches!(error, UpgradeError::InProgress) {
-                        shared.is_upgrading.store(false, Ordering::Release);
-                    }
-                    tracing::error!(error = %Chain(&error), "upgrade");
-                    told(Err(error));
-                }
+            if let Ok(told) = told_to.recv() {
+                shared.replace(told);
             }
         };
-        if let Err(error) = thread::Builder::new().name("upgrade".into()).spawn(upgrade) {
-            tracing::error!(%error, "no thread for an upgrade");
+        match thread::Builder::new().name("upgrade".into()).spawn(upgrade) {
+            Ok(_) => sender.send(told).expect("the thread waits for it"),
+            Err(source) => {
+                tracing::error!(%source, "no thread for an upgrade");
+                let program = self.origin.get().map(|origin| origin.program.clone());
+                told(Err(UpgradeError::Start { program: program.unwrap_or_default(), source }));
+            }
+        }
+    }
+
+    fn replace(&self, told: impl FnOnce(Result<String, UpgradeError>)) {
+        let began = clock::now();
+        let upgraded = self
+            .start_successor()
+            .and_then(|successor| successor.hand_over(clock::now() + self.upgrade_timeout()));
+        match upgraded {
+            Ok((link, pid, build)) => {
+                let (own, this) = (build::text(), std::process::id());
+                let seconds = began.elapsed().as_secs_f64();
+                let what = format!(
+                    "gridpool {build} (pid {pid}) serves in place of gridpool {own} (pid {this}), {seconds:.1} s \
+                     after it was started"
+                );
+                tracing::info!("{what}");
+                self.leave_to(pid, link, || told(Ok(what)));
+            }
+            Err(error) => {
+                if !matches!(error, UpgradeError::InProgress) {
+                    self.is_upgrading.store(false, Ordering::Release);
+                }
+                tracing::error!(error = %Chain(&error), "upgrade");
+                told(Err(error));
+            }
         }
     }
 
@@ -304,7 +277,11 @@ impl Successor<'_> {
     }
 
     fn try_hand_over(&mut self, until: Instant) -> Result<(u32, String), UpgradeError> {
-        let hello = self.hear(until)?;
+        let seconds = self.shared.upgrade_timeout().as_secs_f64();
+        let late = format!(
+            "it did not come up within {seconds} s; [limits] upgrade_timeout_s allows more"
+        );
+        let hello = self.hear(until, &late)?;
         let FromSuccessor::Hello { version, build, pid } = &hello else {
             return Err(self.unexpected(&hello));
         };
@@ -322,7 +299,7 @@ impl Successor<'_> {
             arena_bytes_max: shared.budget.limit(),
             models: PoolModels { settings, now },
         })?;
-        self.hears(&FromSuccessor::Ready, until)?;
+        self.hears(&FromSuccessor::Ready, until, &late)?;
         self.wait_for_predecessor(until)?;
         self.pass_sockets()?;
         let link = self.reader.socket().try_clone();
@@ -338,7 +315,8 @@ impl Successor<'_> {
         let ids = shared.next_id() + IDS_APART;
         outbox.tell(&FromPredecessor::Take { ids });
         drop(core);
-        self.hears(&FromSuccessor::Serving, clock::now() + TAKE_TIMEOUT)?;
+        let late = format!("it did not take over within {TAKE_TIMEOUT:?}");
+        self.hears(&FromSuccessor::Serving, clock::now() + TAKE_TIMEOUT, &late)?;
         Ok((*pid, build.clone()))
     }
 
@@ -392,23 +370,24 @@ impl Successor<'_> {
         sent.map_err(|error| self.failed(error.to_string()))
     }
 
-    /// Waits for this message.
-    fn hears(&mut self, message: &FromSuccessor, until: Instant) -> Result<(), UpgradeError> {
-        let next = self.hear(until)?;
+    /// Waits for this message. `late` says what it did not do if none comes in time.
+    fn hears(
+        &mut self,
+        message: &FromSuccessor,
+        until: Instant,
+        late: &str,
+    ) -> Result<(), UpgradeError> {
+        let next = self.hear(until, late)?;
         if next == *message { Ok(()) } else { Err(self.unexpected(&next)) }
     }
 
     /// The next message. The error says why it fails: its own words, or how it ended.
-    fn hear(&mut self, until: Instant) -> Result<FromSuccessor, UpgradeError> {
+    fn hear(&mut self, until: Instant, late: &str) -> Result<FromSuccessor, UpgradeError> {
         match read(&mut self.reader, until) {
             Ok(FromSuccessor::Failed { why }) => Err(self.failed(why)),
             Ok(message) => Ok(message),
             Err(_) if clock::until(until).is_zero() => {
-                let seconds = self.shared.upgrade_timeout().as_secs_f64();
-                Err(self.failed(format!(
-                    "it was killed, because it did not come up within {seconds} s; [limits] upgrade_timeout_s \
-                     allows more"
-                )))
+                Err(self.failed(format!("it was killed, because {late}")))
             }
             Err(why) => {
                 let ended = self.ended().unwrap_or(why);

@@ -1,0 +1,50 @@
+//! Why a pool cannot be upgraded.
+
+use std::io;
+use std::path::PathBuf;
+
+use gridpool_protocol::limits::PROTOCOL_VERSION;
+
+/// Why a pool was not replaced. It goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum UpgradeError {
+    /// The pool drains or ends.
+    #[error("the pool is about to end: start the next one when it has ended")]
+    Ending,
+    /// There is one already.
+    #[error("an upgrade is in progress already: wait for its end, which the log tells")]
+    InProgress,
+    /// The pool has no socket of its own.
+    #[error(
+        "this pool serves one command alone: only `gridpool serve` starts one that can be upgraded"
+    )]
+    Private,
+    /// There is no program, no descriptor or no thread.
+    #[error("{} cannot be started, and the pool goes on", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It speaks another protocol.
+    #[error(
+        "{} speaks protocol {theirs} and this pool {PROTOCOL_VERSION}, so the clients of this pool could not go over, \
+         and the pool goes on: to use it all the same, type `gridpool drain`, and start it", program.display()
+    )]
+    Version {
+        /// The program.
+        program: PathBuf,
+        /// Its version.
+        theirs: u32,
+    },
+    /// It did not take over.
+    #[error("{} does not take over, and the pool goes on: {why}", program.display())]
+    Failed {
+        /// The program.
+        program: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
