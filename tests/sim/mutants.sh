@@ -288,7 +288,7 @@ mutant 'a job that must not run twice is a second dispatch' pool/dispatch.rs 's/
 mutant 'a second dispatch goes to the device where its job failed' pool/dispatch.rs 's/filter\(\|\(_, slot\)\| !avoids\(shard, slot\.device\)\)/filter(|_| true)/'
 mutant 'small jobs overtake a large one for ever' pool/dispatch.rs 's/queue\.take_first\(/queue.take(/'
 mutant 'no second dispatch is ever sent' pool/process.rs 's/(&& !front\.is_cut_off\(\);\n\s+may\.then_some\(front\))/$1.filter(|_| false)/'
-mutant 'an answer of the second dispatch counts before it begins' pool/outstanding.rs 's/return Answered::Unknown;/let Some(second) = \&mut self.second else { return Answered::Unknown };\n            second.sent.retain(|sent| sent.attempt != attempt || second.cost == 0);\n            return Answered::Known { is_last: false, moved: false };/'
+mutant 'an answer of the second dispatch counts before it begins' pool/outstanding.rs 's/return Answered::Unknown;/let second = self.second.as_mut().map(|second| \&mut second.sent);\n            let Some(second) = second.filter(|sent| sent.iter().any(|sent| sent.attempt == attempt)) else { return Answered::Unknown };\n            let at = second.iter().position(|sent| sent.attempt == attempt).unwrap_or(0);\n            let charge = self.clock.charge(\&second.remove(at));\n            return Answered::Known { is_last: false, moved: false, charge };/'
 mutant 'an attempt that was cut off has no grace when its dispatch begins' pool/outstanding.rs 's/\(at\.max\(now\.after\(grace\)\), why\)/(if at < now.after(grace) { at } else { now }, why)/'
 mutant 'an attempt that was cut off before it began has endless grace' pool/outstanding.rs 's/sent\.free_at\.map\(\|\(at, why\)\| \(at\.max\(now\.after\(grace\)\), why\)\)/sent.free_at.filter(|_| false).map(|(_, why)| (now.after(grace), why))/'
 
@@ -639,7 +639,7 @@ mutant 'a complete change is not kept' models/step.rs 's/self\.adopt\(&change\);
 mutant 'the operator gets no reply to a change' lib.rs 's/let result = result\.map_err\(Refusal::Unable\);\n\s+self\.pool\.act\(Action::Reply \{ client, request, result \}\);/_ = (client, request);/'
 mutant 'a worker gets a command again that it could not carry out' models/step.rs 's/if holder\.refused\.contains\(&\(edition, contexts\)\) \{/if false {/'
 mutant 'a new change does not clear failed commands' models.rs 's/self\.holders\.values_mut\(\)\.for_each\(\|holder\| holder\.refused\.clear\(\)\);//'
-mutant 'two changes are made at a time' models.rs 's/if let Some\(Change \{ command, \.\. \}\) = &self\.change \{/if let Some(Change { command, .. }) = self.change.as_ref().filter(|_| false) {/'
+mutant 'two changes are made at a time' models.rs 's/(command: ModelCommand,\n    \) -> Result<\(\), String> \{\n)        self\.check_settled\(\)\?;\n/$1/'
 mutant 'a change is not checked' models.rs 's/self\.check_command\(&command\)\?;//'
 mutant 'one model too many' models.rs 's/self\.wanted\.len\(\) >= MODELS_MAX/self.wanted.len() > MODELS_MAX/'
 mutant 'a worker has two commands at a time' models/step.rs 's/filter\(\|\(_, holder\)\| holder\.pending\.is_none\(\)\)/filter(|_| true)/'
