@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 use gridpool_ipc::account::Account;
@@ -48,6 +49,21 @@ fn a_pool_serves_the_socket_that_it_is_given_and_leaves_it_when_it_ends() {
     crate::processes::signal(successor, Signal::SIGTERM);
     crate::processes::all_gone(&[successor]);
     assert!(pool.socket().exists(), "it is still the manager's");
+}
+
+#[test]
+fn a_pool_that_was_given_its_socket_keeps_it_when_its_lock_is_removed() {
+    let setup = cpu(1);
+    let listener = UnixListener::bind(setup.socket()).expect("a socket can be bound");
+    let pool = setup.passed(listener, "1").start();
+    let made = || std::fs::metadata(pool.socket()).expect("it is there").ino();
+    let (before, lock) = (made(), pool.folder().join("pool.sock.lock"));
+    std::fs::remove_file(&lock).expect("it is there");
+    eventually_so("the lock to be there again", || lock.exists());
+    let mut second = pool.setup().serve();
+    assert_eq!(second.exit().code(), Some(69), "{}", pool.log());
+    serves(&pool.client());
+    assert_eq!(made(), before);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! `gridpool upgrade`: another process takes the place of the supervisor, and nobody loses anything.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -244,6 +246,17 @@ fn a_second_signal_ends_the_new_pool_at_once_and_the_old_one_goes_on() {
     go_on(held);
     assert_eq!(answer(job).verdict(), Verdict::Ok);
     pool.ends_well();
+}
+
+#[test]
+fn a_replaced_pool_keeps_no_client_waiting_once_its_successor_is_gone() {
+    let pool = cpu(1).start();
+    let (_job, _held, successor) = replaced(&pool);
+    signal(successor, Signal::SIGKILL);
+    all_gone(&[successor]);
+    let why = || UnixStream::connect(pool.socket()).err().map(|error| error.kind());
+    eventually_so("connections to be refused", || why() == Some(ErrorKind::ConnectionRefused));
+    let _next = pool.setup().clone().start_early();
 }
 
 #[test]

@@ -160,11 +160,25 @@ fn id(meta: &Metadata) -> FileId {
 impl SocketName {
     /// Whether clients still find the socket at its path, and other pools its lock.
     pub(super) fn is_there(&self) -> bool {
+        self.has_socket() && self.lock.is_there()
+    }
+
+    fn has_socket(&self) -> bool {
         let is_same =
             |meta: Metadata| self.folder.file.metadata().is_ok_and(|own| id(&own) == id(&meta));
-        fs::symlink_metadata(&self.folder.path).is_ok_and(is_same)
-            && self.socket.is_there()
-            && self.lock.is_there()
+        fs::symlink_metadata(&self.folder.path).is_ok_and(is_same) && self.socket.is_there()
+    }
+
+    /// Makes the lock file again if it alone is lost; whether it was. The error: another pool has taken the lock.
+    pub(super) fn lock_again(&mut self) -> Result<bool, ListenError> {
+        if self.lock.is_there() || !self.has_socket() {
+            return Ok(false);
+        }
+        let (locked, own) = lock(&self.folder, &self.path)?;
+        // In this order: the lost file has its number as long as it is open.
+        self.lock = own;
+        self.locked = locked;
+        Ok(true)
     }
 
     /// What a successor needs to take the name over. Until it has, or until [`SocketName::leave`], both hold it.

@@ -255,15 +255,21 @@ impl Keeper {
         Ok(watch)
     }
 
-    /// Opens the socket again if its name is lost; whether it was. The error: another pool has taken the
+    /// Opens the socket again if its name is lost, or only locks it again if that is enough; whether it was lost. The error: another pool has taken the
     /// name, or a socket cannot be made there.
     fn reopen(&self) -> Result<bool, ListenError> {
         // A process that clears its folder away at its end must not find it made again.
         let _folders = lock_folders();
         let mut held = self.door.name.lock();
+        let locked = held.as_mut().map_or(Ok(false), SocketName::lock_again);
+        if let Ok(true) = &locked {
+            tracing::warn!("the lock file of the socket was removed, and is there again");
+            return locked;
+        }
         let Some(lost) = held.take_if(|name| !name.is_there()) else { return Ok(false) };
         let path = lost.path.clone();
         drop(lost);
+        locked?;
         let Claim { listener, name } = claim::claim_again(&path)?;
         self.shared.users.admit(&name)?;
         tracing::warn!(socket = %path.display(), "the socket was removed, and is served again");

@@ -101,6 +101,44 @@ fn a_claim_leaves_no_lock_and_ignores_files_of_others() {
 }
 
 #[test]
+fn a_lock_that_is_lost_is_taken_again_without_the_socket_and_not_from_another_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s");
+    let Claim { listener, mut name } = claim(&socket).unwrap();
+    let is_taken = || matches!(look(&socket), Err(ListenError::Taken(_)));
+    let made = id(&fs::metadata(&socket).unwrap());
+    assert!(!name.lock_again().unwrap());
+    fs::remove_file(lock_at(&socket)).unwrap();
+    assert!(!name.is_there() && !is_taken());
+    assert!(name.lock_again().unwrap());
+    assert!(name.is_there() && is_taken());
+    assert_eq!(id(&fs::metadata(&socket).unwrap()), made);
+    fs::remove_file(lock_at(&socket)).unwrap();
+    let other = File::create(lock_at(&socket)).unwrap();
+    other.lock().unwrap();
+    assert!(matches!(name.lock_again(), Err(ListenError::Taken(_))));
+    drop((listener, name));
+    assert!(lock_at(&socket).exists() && !socket.exists(), "the other's stays");
+}
+
+#[test]
+fn a_name_stays_as_it_is_until_its_heir_owns_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s");
+    let files = || [socket.exists(), lock_at(&socket).exists()];
+    let is_taken = || matches!(look(&socket), Err(ListenError::Taken(_)));
+    let Claim { listener, name } = claim(&socket).unwrap();
+    drop(SocketName::inherit(&socket, name.pass().unwrap()).unwrap());
+    assert!(files() == [true; 2] && is_taken() && name.is_there(), "the heir has failed");
+    let mut heir = SocketName::inherit(&socket, name.pass().unwrap()).unwrap();
+    name.leave();
+    assert!(files() == [true; 2] && is_taken(), "its owner has left it");
+    heir.own();
+    drop((listener, heir));
+    assert_eq!(files(), [false; 2]);
+}
+
+#[test]
 fn a_folder_and_a_lock_that_are_planted_are_not_followed_or_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let [real, link] = ["real", "link"].map(|name| folder.path().join(name));
