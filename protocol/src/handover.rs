@@ -126,6 +126,8 @@ pub enum FromPredecessor {
         http: Option<String>,
         /// Bytes that all arenas together may take.
         arena_bytes_max: u64,
+        /// Bytes of memory that a worker may have; 0 without a limit.
+        worker_bytes_max: u64,
         /// The models.
         models: PoolModels,
     },

@@ -226,7 +226,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
 fn run(work: &ProgramFlags, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, CommandError> {
     let (plan, inputs) = prepare(work, true)?;
     let settings = Settings::resolve(chaos.over(flags.overrides(None)), flags.config.as_deref())?;
-    let shell = start_pool(&settings)?;
+    let shell = start_pool(&settings, 0)?;
     let (ours, theirs) = UnixStream::pair().map_err(system("a socket pair"))?;
     shell.connect(theirs).map_err(system("a thread for the client"))?;
     let client = Client::builder().connect_over(ours)?;
@@ -345,7 +345,7 @@ fn write_results(
 }
 
 /// Starts a pool with its workers; it has no client yet.
-fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
+fn start_pool(settings: &Settings, worker_bytes_min: u64) -> Result<Shell, CommandError> {
     let program = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &program)?;
     shell::raise_descriptor_limit();
@@ -363,8 +363,9 @@ fn start_pool(settings: &Settings) -> Result<Shell, CommandError> {
     let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
     let threads = (cores / cpu_devices.max(1)).max(1);
     let command = private::worker_command(settings, program, threads);
-    let shell = Shell::start(limits, command, pool_devices, settings.socket.clone())
-        .map_err(system("the pool's threads"))?;
+    let shell =
+        Shell::start(limits, command, pool_devices, settings.socket.clone(), worker_bytes_min)
+            .map_err(system("the pool's threads"))?;
     shell.allow_chaos(settings.allow_chaos);
     shell.set_users(&settings.users, quotas_of(&settings.quotas));
     Ok(shell)

@@ -74,7 +74,7 @@ fn begin(
     let claim = Shell::claim(&settings.socket, given)?;
     let front =
         settings.http.as_ref().map(|at| Front::open(at, &settings.http_options)).transpose()?;
-    let shell = start_pool(settings)?;
+    let shell = start_pool(settings, 0)?;
     logging::limit_for_clients();
     let held = shell.listen(claim)?;
     if let Some(front) = front {
@@ -153,7 +153,8 @@ fn take_over(
     }
     let models = predecessor.models(&settings.models)?;
     let has_models = !models.is_empty();
-    let shell = start_pool(&Settings { models, ..settings.clone() })?;
+    let settings_with_models = Settings { models, ..settings.clone() };
+    let shell = start_pool(&settings_with_models, predecessor.worker_bytes_max())?;
     come_up(&shell, predecessor, has_models)?;
     let TakenOver { claim, front } = predecessor.take_over(&shell, inherits)?;
     Ok((shell, reloader, claim, front.or(own)))

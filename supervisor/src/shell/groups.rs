@@ -25,16 +25,18 @@ pub(super) struct Groups {
     root: PathBuf,
     /// The supervisor: the one before it may still have workers of the same names.
     pid: u32,
-    bytes_max: u64,
+    pub(super) bytes_max: u64,
 }
 
 impl Groups {
-    /// Moves this process into a group beside those to come. `None` if workers get no groups; the log says why.
-    pub(super) fn of_this_process() -> Option<Self> {
+    /// Moves this process into a group beside those to come. `None` if workers get no groups; the log says why. The
+    /// limit is at least `bytes_min`, that of the pool whose place this one takes: that one's workers make memory look
+    /// scarce.
+    pub(super) fn of_this_process(bytes_min: u64) -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let found = delegated(Path::new(MOUNT), &groups, is_marked);
         let made = found.map_err(str::to_owned).and_then(|root| {
-            let made = Self::divide(root, std::process::id());
+            let made = Self::divide(root, std::process::id(), bytes_min);
             made.map_err(|error| error.to_string())
         });
         match made {
@@ -51,14 +53,14 @@ impl Groups {
     }
 
     /// Makes a group for `pid`, this process, and has others get limits of memory.
-    fn divide(root: PathBuf, pid: u32) -> io::Result<Self> {
+    fn divide(root: PathBuf, pid: u32, bytes_min: u64) -> io::Result<Self> {
         let own = root.join(OWN);
         make(&own)?;
         fs::write(own.join("cgroup.procs"), pid.to_string())?;
         fs::write(root.join("cgroup.subtree_control"), "+memory")?;
         let unknown = || io::Error::other("the available memory is unknown");
         let available = memory::available_bytes().ok_or_else(unknown)?;
-        Ok(Self { root, pid, bytes_max: available - available / RESERVE })
+        Ok(Self { root, pid, bytes_max: bytes_min.max(available - available / RESERVE) })
     }
 
     /// Moves a worker into a group of its own. It has read nothing of a client yet.
@@ -167,7 +169,7 @@ mod tests {
     #[test]
     fn each_worker_has_a_group_with_a_limit() {
         let (_mount, group) = tree();
-        let groups = Groups::divide(group.clone(), 7).unwrap();
+        let groups = Groups::divide(group.clone(), 7, 0).unwrap();
         assert_eq!(fs::read_to_string(group.join(OWN).join("cgroup.procs")).unwrap(), "7");
         assert_eq!(fs::read_to_string(group.join("cgroup.subtree_control")).unwrap(), "+memory");
         let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
@@ -177,5 +179,8 @@ mod tests {
         assert_eq!(fs::read_to_string(folder.join("cgroup.procs")).unwrap(), "42");
         let limit: u64 = fs::read_to_string(folder.join("memory.max")).unwrap().parse().unwrap();
         assert!(limit > 0 && limit == groups.bytes_max);
+        let heir = |bytes_min| Groups::divide(group.clone(), 8, bytes_min).unwrap().bytes_max;
+        assert_eq!(heir(u64::MAX), u64::MAX, "the limit of the pool before");
+        assert!((2..u64::MAX).contains(&heir(1)));
     }
 }

@@ -255,8 +255,8 @@ impl Keeper {
         Ok(watch)
     }
 
-    /// Opens the socket again if its name is lost, or only locks it again if that is enough; whether it was lost. The error: another pool has taken the
-    /// name, or a socket cannot be made there.
+    /// Opens the socket again if its name is lost, or only locks it again if that is enough; whether it was lost.
+    /// The error: another pool has taken the name, or a socket cannot be made there.
     fn reopen(&self) -> Result<bool, ListenError> {
         // A process that clears its folder away at its end must not find it made again.
         let _folders = lock_folders();

@@ -177,7 +177,8 @@ struct Shared {
 }
 
 impl Shell {
-    /// Starts a pool over `devices`. It serves every client that is connected to it.
+    /// Starts a pool over `devices`. It serves every client that is connected to it. If workers have limits of memory,
+    /// these are at least `worker_bytes_min`.
     ///
     /// # Errors
     /// The system's, if a thread cannot be started.
@@ -186,6 +187,7 @@ impl Shell {
         command: WorkerCommand,
         devices: Vec<PoolDevice>,
         socket: PathBuf,
+        worker_bytes_min: u64,
     ) -> io::Result<Self> {
         logging::write_aside()?;
         let ids: Vec<DeviceId> = devices.iter().map(|device| device.id).collect();
@@ -224,7 +226,7 @@ impl Shell {
             upgrade_timeout: Mutex::new(upgrade_timeout),
             drain_timeout: Mutex::new(drain_timeout),
             confinement,
-            groups: Groups::of_this_process(),
+            groups: Groups::of_this_process(worker_bytes_min),
             socket,
             ids: AtomicU64::new(1),
             spin,

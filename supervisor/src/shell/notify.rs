@@ -369,7 +369,7 @@ mod tests {
             environment: Vec::new(),
             confinement: crate::shell::Confinement::default(),
         };
-        Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new()).unwrap()
+        Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new(), 0).unwrap()
     }
 
     #[test]

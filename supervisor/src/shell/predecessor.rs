@@ -80,6 +80,7 @@ pub struct Predecessor {
     socket: PathBuf,
     http: Option<String>,
     arena_bytes_max: u64,
+    worker_bytes_max: u64,
     models: PoolModels,
 }
 
@@ -120,6 +121,7 @@ impl Predecessor {
             socket: PathBuf::new(),
             http: None,
             arena_bytes_max: 0,
+            worker_bytes_max: 0,
             models: PoolModels::default(),
         };
         own.say(&FromSuccessor::Hello {
@@ -128,9 +130,16 @@ impl Predecessor {
             pid: std::process::id(),
         });
         match own.hear(Some(NEXT_TIMEOUT))? {
-            (FromPredecessor::Welcome { socket, http, arena_bytes_max, models }, _) => {
-                Ok(Self { socket, http, arena_bytes_max, models, ..own })
-            }
+            (
+                FromPredecessor::Welcome {
+                    socket,
+                    http,
+                    arena_bytes_max,
+                    worker_bytes_max,
+                    models,
+                },
+                _,
+            ) => Ok(Self { socket, http, arena_bytes_max, worker_bytes_max, models, ..own }),
             (other, _) => Err(unexpected(&other)),
         }
     }
@@ -148,6 +157,12 @@ impl Predecessor {
     #[must_use]
     pub fn serves_http_at(&self, address: &HttpAddress) -> bool {
         self.http.as_ref() == Some(&address.to_string())
+    }
+
+    /// What each of its workers may have of the memory; 0 without a limit.
+    #[must_use]
+    pub fn worker_bytes_max(&self) -> u64 {
+        self.worker_bytes_max
     }
 
     /// Its models, under settings that may have changed since.

@@ -297,6 +297,7 @@ impl Successor<'_> {
             socket: shared.socket.clone(),
             http: shared.gateway.get().map(|gateway| gateway.asked()),
             arena_bytes_max: shared.budget.limit(),
+            worker_bytes_max: shared.groups.as_ref().map_or(0, |groups| groups.bytes_max),
             models: PoolModels { settings, now },
         })?;
         self.hears(&FromSuccessor::Ready, until, &late)?;
