@@ -10,7 +10,7 @@
 # The script works on copies under target/mutants, one per core, and only reads the working tree, but for MUTANTS.md.
 set -euo pipefail
 
-seeds=${1:-2000}
+seeds=${1:-3000}
 only=${2:-}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$root/target/mutants
@@ -126,11 +126,11 @@ write_document() {
 # Bugs that the simulator must catch
 
 \`tests/sim/mutants.sh\` wrote this file. It copies the core to \`target/mutants\`, plants one bug in each copy and runs
-$seeds seeds, as the ordinary test does. It fails if the simulator misses a bug, or if a bug can no longer be planted because
+$seeds seeds; the ordinary test runs 2,000. It fails if the simulator misses a bug, or if a bug can no longer be planted because
 the line that it changes has changed. Run it after every change to \`supervisor/core/src\` or to the simulator, and add a
 line to it for every bug that a test or a user found.
 
-    tests/sim/mutants.sh                 every bug, 2,000 seeds; writes this file
+    tests/sim/mutants.sh                 every bug, 3,000 seeds; writes this file
     tests/sim/mutants.sh 500 drain       the bugs whose name contains \`drain\`, 500 seeds
     tests/sim/mutants.sh 0               only says which bugs can no longer be planted
 

@@ -27,10 +27,10 @@ const SICK_MUTE_OR_STUCK: u64 = SICK_OR_MUTE + STUCK;
 const RESTLESS: u64 = 120;
 const RESTLESS_TOO: u64 = SICK_MUTE_OR_STUCK + RESTLESS;
 /// Seeds of 1,000 whose workers often lose the models of their jobs.
-const FORGETFUL: u64 = 40;
+const FORGETFUL: u64 = 70;
 const FORGETFUL_TOO: u64 = RESTLESS_TOO + FORGETFUL;
 /// Seeds of 1,000 whose models change all the time, often without success.
-const CHANGING: u64 = 60;
+const CHANGING: u64 = 110;
 const CHANGING_TOO: u64 = FORGETFUL_TOO + CHANGING;
 /// Seeds of 1,000 whose requests wait again before their worker's death is explained.
 const ACCUSED: u64 = 30;

@@ -66,12 +66,12 @@ impl Swarm {
             self.inline = 1_000;
             self.rates.in_flight = 1_000;
             (self.rates.short_deadlines, self.rates.crashes) = (0, 0);
-        } else if rng.chance(500) {
+        } else if rng.chance(800) {
             // A dying worker answers all of one dispatch and dies with the next outstanding.
-            (self.config.feed_cost_max, self.config.join_cost_max) = (1_000, 4);
+            (self.config.feed_cost_max, self.config.join_cost_max) = (1_000, 3);
             self.config.feed_timeout = Duration::from_secs(10);
-            self.rates.answers_when_killed = 700;
-            (self.inline, self.exit_lag) = (500, 200);
+            self.rates.answers_when_killed = 900;
+            (self.inline, self.exit_lag) = (500, 400);
         }
         self
     }
@@ -156,16 +156,22 @@ impl Swarm {
         swarm.rates.unknown_models = 0;
         swarm.rates.wrong_commands = rate(rng, 50);
         swarm.rates.deadly_commands = rate(rng, 100);
-        if rng.chance(300) {
+        if rng.chance(500) {
             // A worker falls silent during a change, and cannot be killed.
             (swarm.model_jobs, swarm.service_max, swarm.load_max) = (1_000, 200, 600);
             swarm.config.command_timeout = Duration::from_secs(1);
             swarm.config.heartbeat_kill = Duration::from_millis(300);
             swarm.config.kill_timeout = rng.millis(20, 100);
-            swarm.config.poison_deaths = 1;
+            (swarm.config.poison_deaths, swarm.config.infer_window) = (1, 1);
             swarm.rates.chaos = rng.between(100, 500);
             swarm.rates.unkillable = rng.between(400, 900);
             swarm.rates.not_idempotent = rng.between(200, 600);
+        } else if rng.chance(500) {
+            // Several changes are made while a worker starts.
+            (swarm.devices, swarm.models, swarm.load_max) = (3, 3, 1);
+            swarm.config.restart_limit = 100;
+            (swarm.rates.crashes, swarm.rates.late_reports) = (300, 900);
+            (swarm.rates.load_fails, swarm.rates.model_changes) = (0, 700);
         }
         (swarm.rates.drains, swarm.rates.stops) = (0, 0);
         swarm
@@ -253,6 +259,15 @@ impl Swarm {
         self.rates.model_changes = rng.between(0, 100);
         self.rates.device_errors = rng.between(200, 600);
         self.rates.device_faults = rate(rng, 60);
+        if rng.chance(600) {
+            // The workers that have the first request's model are full, and others have room for the next.
+            (self.devices, self.clients, self.pause_max) = (3, 4, 5);
+            (self.load_max, self.config.command_timeout) = (400, Duration::from_secs(1));
+            (self.config.infer_window, self.model_jobs) = (2, 1_000);
+            (self.config.queue_jobs_max, self.config.client_jobs_max) = (100, 100);
+            self.config.principal_jobs_max = 1_000;
+            (self.rates.model_losses, self.rates.device_errors) = (300, 0);
+        }
         self.with_plans(rng)
     }
 
