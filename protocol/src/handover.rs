@@ -93,7 +93,7 @@ pub enum Passed {
 /// Successor to predecessor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromSuccessor {
-    /// First message. This variant must keep its position and fields in all versions.
+    /// First message. From protocol 21 on, this variant keeps its position and fields in all versions.
     Hello {
         /// Its [`PROTOCOL_VERSION`](crate::limits::PROTOCOL_VERSION).
         version: u32,

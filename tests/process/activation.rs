@@ -59,9 +59,30 @@ fn a_pool_that_was_given_its_socket_keeps_it_when_its_lock_is_removed() {
     let made = || std::fs::metadata(pool.socket()).expect("it is there").ino();
     let (before, lock) = (made(), pool.folder().join("pool.sock.lock"));
     std::fs::remove_file(&lock).expect("it is there");
-    eventually_so("the lock to be there again", || lock.exists());
+    // The file is there a moment before it is locked.
+    let is_locked = || pool.log().contains("was removed, and is there again");
+    eventually_so("the lock to be there again", is_locked);
     let mut second = pool.setup().serve();
     assert_eq!(second.exit().code(), Some(69), "{}", pool.log());
+    serves(&pool.client());
+    assert_eq!(made(), before);
+}
+
+#[test]
+fn a_pool_goes_on_while_another_process_has_its_lock_and_then_takes_it_again() {
+    let pool = cpu(1).start();
+    let made = || std::fs::metadata(pool.socket()).expect("it is there").ino();
+    let (before, lock) = (made(), pool.folder().join("pool.sock.lock"));
+    // As a second pool does it, before it finds the socket served.
+    let other = pool.folder().join("other.lock");
+    let taken = File::create(&other).expect("a file can be made");
+    taken.lock().expect("nobody else knows it");
+    std::fs::rename(&other, &lock).expect("a file can be renamed");
+    eventually_so("the pool to notice", || pool.log().contains("cannot be made again yet"));
+    serves(&pool.client());
+    std::fs::remove_file(&lock).expect("it is there");
+    drop(taken);
+    eventually_so("the lock", || pool.log().contains("was removed, and is there again"));
     serves(&pool.client());
     assert_eq!(made(), before);
 }

@@ -163,13 +163,15 @@ impl SocketName {
         self.has_socket() && self.lock.is_there()
     }
 
-    fn has_socket(&self) -> bool {
+    /// Whether clients still find the socket at its path.
+    pub(super) fn has_socket(&self) -> bool {
         let is_same =
             |meta: Metadata| self.folder.file.metadata().is_ok_and(|own| id(&own) == id(&meta));
         fs::symlink_metadata(&self.folder.path).is_ok_and(is_same) && self.socket.is_there()
     }
 
-    /// Makes the lock file again if it alone is lost; whether it was. The error: another pool has taken the lock.
+    /// Makes the lock file again if it alone is lost; whether it was. The error: another pool has the
+    /// lock, if only until it finds the socket served, or the system refuses.
     pub(super) fn lock_again(&mut self) -> Result<bool, ListenError> {
         if self.lock.is_there() || !self.has_socket() {
             return Ok(false);

@@ -23,7 +23,7 @@ use super::Shared;
 use super::arenas::{ClientArena, Owner, OwnerLimits};
 use super::audit::{self, Order, Who};
 use super::content;
-use super::core::{HeldJob, NO_WORKER};
+use super::core::HeldJob;
 use super::operator;
 use super::outbox::Outbox;
 use super::refused::Refused;
@@ -308,7 +308,8 @@ impl Connection {
         self.outbox.tell(&ServerMessage::Refused { key, refusal });
     }
 
-    /// Hands a valid job to the core. It is numbered under the lock, so that numbers tell in which order jobs came.
+    /// Hands a valid job to the core. It is numbered under the lock that submits it: numbers tell in which order jobs
+    /// came.
     fn accept(&self, mut checked: Checked, submission: Submission) {
         let (client, work) = (self.id, checked.work.clone());
         let arenas = std::mem::take(&mut checked.arenas);
@@ -318,8 +319,10 @@ impl Connection {
         if core.pool.asks_for_content(&request) {
             // Hashing takes long: do it on the client's own thread, without the lock.
             drop(core);
-            request.content = self.read(request.job, &held);
+            request.content = self.read(&held);
             core = self.shared.lock();
+            // Others may have come meanwhile.
+            request.job = JobId(self.shared.next_id());
         }
         core.hold(request.job, held);
         let event = Event::Client(client, ClientEvent::Submitted(request));
@@ -327,11 +330,10 @@ impl Connection {
     }
 
     /// The content of a job that looks like one on the denylist.
-    fn read(&self, job: JobId, held: &HeldJob) -> Option<ContentHash> {
+    fn read(&self, held: &HeldJob) -> Option<ContentHash> {
         let content = content::hash(held);
         if let Err(error) = &content {
-            let (client, attempt, worker) = (self.id, 0, NO_WORKER);
-            tracing::warn!(%client, %job, attempt, worker, %error, "what a job is cannot be read");
+            tracing::warn!(client = %self.id, %error, "what a job is cannot be read");
         }
         content.ok()
     }

@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender};
 use gridpool_ipc::account::Account;
 use gridpool_ipc::frame;
 use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::Passed;
 use gridpool_protocol::message::{NOT_SHARED, ServerMessage};
@@ -83,7 +84,9 @@ fn start(
     let door = Arc::new(Door { name, listener, is_left });
     let me = Account::mine().to_string();
     let warned = Seldom::default();
-    let keeper = Keeper { door: Arc::clone(&door), shared: Arc::clone(shared), me, warned };
+    let (for_keeper, shared_too) = (Arc::clone(&door), Arc::clone(shared));
+    let mut keeper =
+        Keeper { door: for_keeper, shared: shared_too, me, warned, is_lock_warned: false };
     let serve = move || {
         if opens.recv().is_ok() {
             keeper.door.own();
@@ -182,10 +185,12 @@ struct Keeper {
     me: String,
     /// That connections cannot be accepted.
     warned: Seldom,
+    /// That the lock file is lost, and cannot be made again yet.
+    is_lock_warned: bool,
 }
 
 impl Keeper {
-    fn serve(self) {
+    fn serve(&mut self) {
         let mut is_warned = false;
         loop {
             let watch = self.watch();
@@ -257,19 +262,27 @@ impl Keeper {
 
     /// Opens the socket again if its name is lost, or only locks it again if that is enough; whether it was lost.
     /// The error: another pool has taken the name, or a socket cannot be made there.
-    fn reopen(&self) -> Result<bool, ListenError> {
+    fn reopen(&mut self) -> Result<bool, ListenError> {
         // A process that clears its folder away at its end must not find it made again.
         let _folders = lock_folders();
         let mut held = self.door.name.lock();
-        let locked = held.as_mut().map_or(Ok(false), SocketName::lock_again);
-        if let Ok(true) = &locked {
-            tracing::warn!("the lock file of the socket was removed, and is there again");
-            return locked;
+        match held.as_mut().map_or(Ok(false), SocketName::lock_again) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.is_lock_warned = false;
+                tracing::warn!("the lock file of the socket was removed, and is there again");
+                return Ok(true);
+            }
+            // Another pool that has the lock finds the socket served, and ends.
+            Err(error) if !std::mem::replace(&mut self.is_lock_warned, true) => {
+                let error = Chain(&error);
+                tracing::warn!(%error, "the lock file of the socket was removed, and cannot be made again yet");
+            }
+            Err(error) => tracing::debug!(%error, "the lock file still cannot be made again"),
         }
-        let Some(lost) = held.take_if(|name| !name.is_there()) else { return Ok(false) };
+        let Some(lost) = held.take_if(|name| !name.has_socket()) else { return Ok(false) };
         let path = lost.path.clone();
         drop(lost);
-        locked?;
         let Claim { listener, name } = claim::claim_again(&path)?;
         self.shared.users.admit(&name)?;
         tracing::warn!(socket = %path.display(), "the socket was removed, and is served again");

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -215,7 +216,7 @@ impl Predecessor {
                 }
                 (FromPredecessor::Passed(what), Some(fd)) => sockets.keep(what, fd),
                 (FromPredecessor::Take { ids }, _) => {
-                    shared.inherit_ids(ids);
+                    shared.ids.fetch_max(ids, Ordering::Relaxed);
                     break;
                 }
                 (other, _) => return Err(unexpected(&other)),

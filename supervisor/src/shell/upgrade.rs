@@ -30,6 +30,7 @@ use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, PoolModels};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::tensor::options::ModelPlan;
 use nix::libc::SIGKILL;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::core::Core;
 use super::gateway::Gateway;
@@ -46,6 +47,8 @@ const SUCCESSOR_FLAG: &str = "--successor";
 const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a successor that has closed its link may take to end by itself.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a process may take to end that is killed, or has made the one that goes on.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The ids of the successor begin this far beyond those of this pool, which may need some more.
 const IDS_APART: u64 = 1 << 20;
 
@@ -323,8 +326,14 @@ impl Successor<'_> {
 
     /// The process that was started has made another, which lives as long as its link, and ends.
     fn is_detached_as(&mut self, pid: u32) -> io::Result<()> {
-        self.process = Some(PidFd::open(pid)?);
-        if !PidFd::open(self.child.id())?.wait(Some(EXIT_TIMEOUT))? {
+        let process = PidFd::open(pid)?;
+        // While its link is open it lives, and no other process has its number.
+        let mut link = [PollFd::new(self.reader.socket().as_fd(), PollFlags::empty())];
+        if poll(&mut link, PollTimeout::ZERO)? > 0 {
+            return Err(io::Error::other("it has ended"));
+        }
+        self.process = Some(process);
+        if !PidFd::open(self.child.id())?.wait(Some(END_TIMEOUT))? {
             return Err(io::Error::other("it stays a child of this pool"));
         }
         self.child.wait()?;
@@ -425,7 +434,9 @@ impl Successor<'_> {
     fn end(mut self) {
         // It has nothing that must be ended well. First, since the end of the link may let it go on alone.
         let killed = self.process.as_ref().map_or(Ok(()), |process| {
-            process.send_signal(SIGKILL).and_then(|()| process.wait(None)).map(drop)
+            process.send_signal(SIGKILL)?;
+            let late = || io::Error::other("it goes on after SIGKILL");
+            process.wait(Some(END_TIMEOUT))?.then_some(()).ok_or_else(late)
         });
         let ended = killed.and_then(|()| self.child.kill()).and_then(|()| self.child.wait());
         if let Err(error) = self.reader.socket().shutdown(Shutdown::Both) {
@@ -435,12 +446,5 @@ impl Successor<'_> {
             Ok(status) => tracing::debug!(%status, "the successor has ended"),
             Err(error) => tracing::error!(%error, "a successor could not be ended"),
         }
-    }
-}
-
-impl Shared {
-    /// The numbers of jobs, clients and arenas begin beyond `ids`.
-    pub(super) fn inherit_ids(&self, ids: u64) {
-        self.ids.fetch_max(ids, Ordering::Relaxed);
     }
 }
