@@ -40,7 +40,7 @@ pub(super) fn open_within(path: &PathBuf, timeout: Duration) -> Result<FrameRead
     let give_up = clock::now() + timeout;
     loop {
         match open(path) {
-            Err(ClientError::NoPool { .. }) if !clock::until(give_up).is_zero() => {
+            Err(error) if error.is_of_no_pool() && !clock::until(give_up).is_zero() => {
                 thread::park_timeout(RETRY_EVERY.min(clock::until(give_up)));
             }
             opened => return opened,
@@ -137,5 +137,30 @@ impl Received {
             (&ServerMessage::ArenaCreated { arena, .. }, Some(map)) => Ok((arena, map)),
             (message, _) => Err(ClientError::unexpected(message)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_pool_that_ends_before_it_greets_is_waited_for() {
+        let path = std::env::temp_dir().join(format!("gridpool-client-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let pool = thread::spawn(move || {
+            // A pool that ends closes connections that it has not read.
+            drop(listener.accept().unwrap());
+            let mut reader = FrameReader::new(listener.accept().unwrap().0);
+            reader.read(Some(HANDSHAKE_TIMEOUT)).unwrap();
+            let welcome = codec::encode(&ServerMessage::Welcome { version: PROTOCOL_VERSION });
+            frame::send_all(reader.socket(), &frame::pack(&welcome.unwrap(), 0), &[]).unwrap();
+        });
+        let opened = open_within(&path, HANDSHAKE_TIMEOUT);
+        std::fs::remove_file(&path).unwrap();
+        assert!(opened.is_ok(), "{opened:?}");
+        pool.join().unwrap();
     }
 }

@@ -306,8 +306,7 @@ impl Successor<'_> {
         self.hears(&FromSuccessor::Ready, until, &late)?;
         self.wait_for_predecessor(until)?;
         self.pass_sockets()?;
-        let link = self.reader.socket().try_clone();
-        let link = link.map_err(|error| self.failed(error.to_string()))?;
+        let link = self.reader.socket().try_clone().map_err(|e| self.failed(e.to_string()))?;
         // From here on everything goes through the outbox, in order.
         let outbox = Outbox::to_successor(link);
         let mut core = shared.lock();
@@ -321,7 +320,8 @@ impl Successor<'_> {
         drop(core);
         let late = format!("it did not take over within {TAKE_TIMEOUT:?}");
         self.hears(&FromSuccessor::Serving, clock::now() + TAKE_TIMEOUT, &late)?;
-        Ok((*pid, build.clone()))
+        let ends = shared.lock().pool.is_draining();
+        if ends { Err(UpgradeError::Ending) } else { Ok((*pid, build.clone())) }
     }
 
     /// The process that was started has made another, which lives as long as its link, and ends.
