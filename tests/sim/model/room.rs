@@ -27,7 +27,7 @@ impl Model {
         self.is_larger(at, job, cost.saturating_sub(1))
     }
 
-    fn is_larger(&self, at: SlotId, job: &Job, cost: u64) -> bool {
+    pub(super) fn is_larger(&self, at: SlotId, job: &Job, cost: u64) -> bool {
         let State::Busy { outstanding } = &self.slot(at).state else { return false };
         let front = outstanding.front();
         let own = &job.request.principal;

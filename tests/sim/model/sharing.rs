@@ -259,18 +259,20 @@ impl Model {
         sent: &[Assignment],
     ) -> Result<(), Broken> {
         let rule = "a_second_dispatch_goes_to_the_least_loaded_worker";
-        let shards = &self.jobs[&sent[0].attempt.job].shards;
-        let shard = shards.iter().find(|shard| shard.items == sent[0].shard);
+        let job = &self.jobs[&sent[0].attempt.job];
+        let shard = job.shards.iter().find(|shard| shard.items == sent[0].shard);
         let failed_on = shard.and_then(|shard| shard.failed_on);
         // A worker that is about to serve would take it sooner.
         let own = self.devices.iter().filter(|(other, _)| other.role == at.role());
         let mut others = own.filter(|(other, _)| Some(other.device) != failed_on);
-        let lead = &self.jobs[&sent[0].attempt.job].request;
-        let one_comes = others.any(|(_, device)| device.is_near(lead));
+        let one_comes = others.any(|(_, device)| device.is_near(&job.request));
         let load = |slot: &Slot| slot.outstanding()[0].cost;
-        let open = self
-            .slots_of(at.role())
-            .filter(|&(other, _)| Some(other.device()) != failed_on && self.is_open(now, other));
+        // It does not wait behind what should make room for it.
+        let open = self.slots_of(at.role()).filter(|&(other, _)| {
+            Some(other.device()) != failed_on
+                && self.is_open(now, other)
+                && !self.is_larger(other, job, job.cost(sent[0].shard))
+        });
         let least = open.map(|(_, slot)| load(slot)).min();
         let ok = least == Some(load(self.slot(at))) && !one_comes;
         holds(rule, ok, || format!("{sent:?} to {}: {:?}", self.worker(at), self.devices))
