@@ -67,6 +67,21 @@ impl PoolModels {
     }
 }
 
+/// What a pool is that is to be replaced.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The path of the pool's socket.
+    pub socket: PathBuf,
+    /// The address of HTTP as the settings name it.
+    pub http: Option<String>,
+    /// Bytes that all arenas together may take.
+    pub arena_bytes_max: u64,
+    /// Bytes of memory that a worker may have; 0 without a limit.
+    pub worker_bytes_max: u64,
+    /// The models.
+    pub models: PoolModels,
+}
+
 /// A listening socket whose descriptor comes with the message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Passed {
@@ -119,18 +134,7 @@ pub enum FromSuccessor {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromPredecessor {
     /// First message, to a successor of the same protocol.
-    Welcome {
-        /// The path of the pool's socket.
-        socket: PathBuf,
-        /// The address of HTTP as the settings name it.
-        http: Option<String>,
-        /// Bytes that all arenas together may take.
-        arena_bytes_max: u64,
-        /// Bytes of memory that a worker may have; 0 without a limit.
-        worker_bytes_max: u64,
-        /// The models.
-        models: PoolModels,
-    },
+    Welcome(Welcome),
     /// A job.
     Job(JobNews),
     /// A listening socket.

@@ -189,6 +189,16 @@ impl FrameReader {
         &self.socket
     }
 
+    /// Whether the peer has closed the connection or is gone, even if bytes wait to be read.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn is_hung_up(&self) -> io::Result<bool> {
+        let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
+        let ended = ppoll(&mut sockets, Some(TimeSpec::from_duration(Duration::ZERO)), None)?;
+        Ok(ended > 0)
+    }
+
     /// Sets how long a read may poll before it sleeps, perhaps beyond its timeout: see [`crate::spin`]. The
     /// default is not to poll.
     pub fn set_spin(&mut self, spin: Duration) {

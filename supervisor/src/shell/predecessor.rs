@@ -19,12 +19,11 @@ use gridpool_ipc::frame::{self, Frame, FrameReader};
 use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed, PoolModels};
+use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed, Welcome};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::tensor::options::ModelPlan;
 use nix::errno::Errno;
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{ForkResult, dup2_stdin, fork, getppid};
 
 use super::claim::{Claim, FileId, Inherited, ListenError, SocketName};
@@ -78,11 +77,8 @@ pub enum TakeOverError {
 #[derive(Debug)]
 pub struct Predecessor {
     reader: FrameReader,
-    socket: PathBuf,
-    http: Option<String>,
-    arena_bytes_max: u64,
-    worker_bytes_max: u64,
-    models: PoolModels,
+    /// What it has said of itself.
+    pool: Welcome,
 }
 
 /// What it has handed over.
@@ -117,30 +113,15 @@ impl Predecessor {
         dup2_stdin(nothing).map_err(|errno| TakeOverError::Link(errno.into()))?;
         // SAFETY: the caller has no other thread.
         unsafe { detach() }.map_err(|errno| TakeOverError::Link(errno.into()))?;
-        let mut own = Self {
-            reader: FrameReader::with_descriptors(link),
-            socket: PathBuf::new(),
-            http: None,
-            arena_bytes_max: 0,
-            worker_bytes_max: 0,
-            models: PoolModels::default(),
-        };
+        let reader = FrameReader::with_descriptors(link);
+        let mut own = Self { reader, pool: Welcome::default() };
         own.say(&FromSuccessor::Hello {
             version: PROTOCOL_VERSION,
             build: build::text().to_owned(),
             pid: std::process::id(),
         });
         match own.hear(Some(NEXT_TIMEOUT))? {
-            (
-                FromPredecessor::Welcome {
-                    socket,
-                    http,
-                    arena_bytes_max,
-                    worker_bytes_max,
-                    models,
-                },
-                _,
-            ) => Ok(Self { socket, http, arena_bytes_max, worker_bytes_max, models, ..own }),
+            (FromPredecessor::Welcome(pool), _) => Ok(Self { pool, ..own }),
             (other, _) => Err(unexpected(&other)),
         }
     }
@@ -150,20 +131,20 @@ impl Predecessor {
     /// # Errors
     /// [`TakeOverError::Socket`] if not.
     pub fn check_socket(&self, ours: &Path) -> Result<(), TakeOverError> {
-        let (theirs, ours) = (self.socket.clone(), ours.to_owned());
+        let (theirs, ours) = (self.pool.socket.clone(), ours.to_owned());
         if theirs == ours { Ok(()) } else { Err(TakeOverError::Socket { theirs, ours }) }
     }
 
     /// Whether it serves HTTP where we shall.
     #[must_use]
     pub fn serves_http_at(&self, address: &HttpAddress) -> bool {
-        self.http.as_ref() == Some(&address.to_string())
+        self.pool.http.as_ref() == Some(&address.to_string())
     }
 
     /// What each of its workers may have of the memory; 0 without a limit.
     #[must_use]
     pub fn worker_bytes_max(&self) -> u64 {
-        self.worker_bytes_max
+        self.pool.worker_bytes_max
     }
 
     /// Its models, under settings that may have changed since.
@@ -171,7 +152,7 @@ impl Predecessor {
     /// # Errors
     /// [`TakeOverError::Models`] if these are too many.
     pub fn models(&self, settings: &[ModelPlan]) -> Result<Vec<ModelPlan>, TakeOverError> {
-        let models = self.models.clone().under(settings);
+        let models = self.pool.models.clone().under(settings);
         if models.len() > MODELS_MAX {
             return Err(TakeOverError::Models(models.len()));
         }
@@ -181,8 +162,7 @@ impl Predecessor {
     /// Whether it has ended, or given up. It says nothing before this process is ready.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        let mut fds = [PollFd::new(self.reader.socket().as_fd(), PollFlags::empty())];
-        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ended| ended > 0)
+        self.reader.is_hung_up().is_ok_and(|is| is)
     }
 
     /// Tells it why this process does not take over.
@@ -201,7 +181,7 @@ impl Predecessor {
         http: Option<(&HttpAddress, &HttpOptions)>,
     ) -> Result<TakenOver, TakeOverError> {
         let shared = &shell.shared;
-        shared.budget.inherit(self.arena_bytes_max);
+        shared.budget.inherit(self.pool.arena_bytes_max);
         shared.lock().has_predecessor = true;
         self.say(&FromSuccessor::Ready);
         let mut sockets = Sockets::default();
@@ -222,7 +202,7 @@ impl Predecessor {
                 (other, _) => return Err(unexpected(&other)),
             }
         }
-        let claim = sockets.claim(&self.socket)?;
+        let claim = sockets.claim(&self.pool.socket)?;
         let front = http.map(|(asked, options)| sockets.front(asked, options)).transpose()?;
         Ok(TakenOver { claim, front })
     }

@@ -26,11 +26,10 @@ use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, PoolModels};
+use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, PoolModels, Welcome};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::tensor::options::ModelPlan;
 use nix::libc::SIGKILL;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::core::Core;
 use super::gateway::Gateway;
@@ -296,13 +295,13 @@ impl Successor<'_> {
         // No change of models begins from here on.
         let now = shared.lock().pool.model_plans().map_err(|why| self.failed(why))?;
         let settings = shared.origin.get().map(|origin| origin.models.clone()).unwrap_or_default();
-        self.say(&FromPredecessor::Welcome {
+        self.say(&FromPredecessor::Welcome(Welcome {
             socket: shared.socket.clone(),
             http: shared.gateway.get().map(|gateway| gateway.asked()),
             arena_bytes_max: shared.budget.limit(),
             worker_bytes_max: shared.groups.as_ref().map_or(0, |groups| groups.bytes_max),
             models: PoolModels { settings, now },
-        })?;
+        }))?;
         self.hears(&FromSuccessor::Ready, until, &late)?;
         self.wait_for_predecessor(until)?;
         self.pass_sockets()?;
@@ -328,8 +327,7 @@ impl Successor<'_> {
     fn is_detached_as(&mut self, pid: u32) -> io::Result<()> {
         let process = PidFd::open(pid)?;
         // While its link is open it lives, and no other process has its number.
-        let mut link = [PollFd::new(self.reader.socket().as_fd(), PollFlags::empty())];
-        if poll(&mut link, PollTimeout::ZERO)? > 0 {
+        if self.reader.is_hung_up()? {
             return Err(io::Error::other("it has ended"));
         }
         self.process = Some(process);

@@ -160,3 +160,13 @@ fn a_long_frame_does_not_keep_its_memory() {
     assert!(reader.buffer.len() <= KEPT_BYTES_MAX, "{} bytes", reader.buffer.len());
     feeder.join().unwrap();
 }
+
+#[test]
+fn a_peer_that_is_gone_is_seen_before_what_it_has_sent_is_read() {
+    let (peer, mut reader) = pair();
+    send_all(&peer, &pack(b"last", 0), &[]).unwrap();
+    assert!(!reader.is_hung_up().unwrap());
+    drop(peer);
+    assert!(reader.is_hung_up().unwrap());
+    assert_eq!(reader.read(None).unwrap().unwrap().body, b"last");
+}
