@@ -51,6 +51,8 @@ pub struct PoolModels {
     pub settings: Vec<ModelPlan>,
     /// As operators have changed them.
     pub now: Vec<ModelPlan>,
+    /// The names of those that some worker can run.
+    pub ready: Vec<String>,
 }
 
 impl PoolModels {
@@ -169,7 +171,8 @@ mod tests {
         more.options.contexts = 4;
         // `a` was unloaded, `b` was given contexts, `d` was loaded.
         let settings = vec![a.clone(), b.clone(), c.clone()];
-        let models = PoolModels { settings, now: vec![more.clone(), c.clone(), d.clone()] };
+        let models =
+            PoolModels { settings, now: vec![more.clone(), c.clone(), d.clone()], ready: vec![] };
         let under = |settings: &[&ModelPlan]| {
             let settings: Vec<_> = settings.iter().map(|&plan| plan.clone()).collect();
             models.clone().under(&settings)

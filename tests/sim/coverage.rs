@@ -250,6 +250,8 @@ pub(crate) const WANTED: &[&str] = &[
     "refuse: BUSY principal beside others",
     "refuse: BUSY queue",
     "refuse: BUSY quota of bytes",
+    "refuse: larger than the quota",
+    "refuse: no jobs by quota",
     "refuse: BUSY quota of device time",
     "refuse: BUSY quota of jobs",
     "refuse: POISON",

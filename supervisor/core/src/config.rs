@@ -11,9 +11,6 @@ use crate::event::Helper;
 /// The most models that a pool may have.
 pub const MODELS_MAX: usize = 64;
 
-/// A second request to end within this time of the first is the first, sent again.
-pub const END_AGAIN_MIN: Duration = Duration::from_secs(1);
-
 /// The limits of the core. All are settable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {

@@ -404,6 +404,18 @@ impl Core {
         self.pool.is_replaced()
     }
 
+    /// When the drain is over at the latest, and every worker has ended; `None` without a drain.
+    #[must_use]
+    pub fn drained_by(&self) -> Option<Timestamp> {
+        self.pool.drained_by()
+    }
+
+    /// Whether a second signal has asked for an end at once.
+    #[must_use]
+    pub fn ends_at_once(&self) -> bool {
+        self.pool.ends_at_once()
+    }
+
     /// Whether a role rests: it has no work, and keeps no workers.
     #[must_use]
     pub fn is_resting(&self, role: Role) -> bool {
@@ -421,15 +433,7 @@ impl Core {
     /// none of them.
     #[must_use]
     pub fn models(&self) -> Vec<(String, ModelInfo)> {
-        let said = self.models.rows().map(|(worker, info)| (worker.to_string(), info.clone()));
-        let mut rows: Vec<_> = said.collect();
-        for out in self.pool.quarantines().filter(|out| out.role == models::ROLE) {
-            let device = out.device;
-            let why = format!("{device} is out of service for models: {}", out.why);
-            let row = |name: &str| (device.to_string(), ModelInfo::unavailable(name, why.clone()));
-            rows.extend(self.models.wanted().map(row));
-        }
-        rows
+        self.models.rows(self.pool.quarantines())
     }
 
     /// The models that workers should have, as operators have changed them.

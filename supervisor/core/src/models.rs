@@ -21,6 +21,7 @@ use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState, check_model_name};
 use gridpool_protocol::tensor::options::{ModelPlan, check_contexts};
 
+use crate::Quarantine;
 use crate::action::Note;
 use crate::config::MODELS_MAX;
 use crate::event::Timestamp;
@@ -326,13 +327,22 @@ impl Models {
             .then(|| format!("{at}: {}", first.reason))
     }
 
-    /// The models that each worker reports.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (WorkerId, &ModelInfo)> {
-        let of = |(&worker, holder)| {
-            let Holder { reported, .. }: &Holder = holder;
-            reported.iter().map(move |info| (worker, info))
-        };
-        self.holders.iter().flat_map(of)
+    /// The models that each worker reports; for each device that is out of service for models, why it has none of
+    /// them.
+    pub(crate) fn rows<'a>(
+        &self,
+        quarantines: impl Iterator<Item = Quarantine<'a>>,
+    ) -> Vec<(String, ModelInfo)> {
+        let mut rows = Vec::new();
+        for (worker, holder) in &self.holders {
+            rows.extend(holder.reported.iter().map(|info| (worker.to_string(), info.clone())));
+        }
+        for Quarantine { device, why, .. } in quarantines.filter(|out| out.role == ROLE) {
+            let why = format!("{device} is out of service for models: {why}");
+            let row = |name: &str| (device.to_string(), ModelInfo::unavailable(name, why.clone()));
+            rows.extend(self.wanted().map(row));
+        }
+        rows
     }
 
     /// The models that workers should have.

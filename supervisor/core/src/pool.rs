@@ -79,6 +79,8 @@ pub(crate) struct Pool {
     draining_since: Option<Timestamp>,
     /// When a signal first asked for the end.
     end_asked: Option<Timestamp>,
+    /// Another signal asked again later, so the pool ends at once.
+    end_asked_again: bool,
     roles: Roles,
     devices: Devices,
     slots: Slots,
@@ -115,6 +117,7 @@ impl Pool {
             policy,
             draining_since: None,
             end_asked: None,
+            end_asked_again: false,
             devices: Devices::new(devices, roles.names()),
             slots: Slots::new(roles.names(), devices, config.standbys),
             roles,
@@ -304,6 +307,16 @@ impl Pool {
     /// Whether the pool has stopped accepting, for good.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining_since.is_some() || self.roles.iter().any(|(_, role)| role.is_leaving())
+    }
+
+    /// When the drain is over at the latest, and every worker has ended; `None` without a drain.
+    pub(crate) fn drained_by(&self) -> Option<Timestamp> {
+        self.draining_since.map(|since| since.after(self.config.longest_drain()))
+    }
+
+    /// Whether a second signal has asked for an end at once.
+    pub(crate) fn ends_at_once(&self) -> bool {
+        self.end_asked_again
     }
 
     /// Whether a role rests: it has no work, and keeps no workers.

@@ -156,6 +156,7 @@ fn take_over(
     let settings_with_models = Settings { models, ..settings.clone() };
     let shell = start_pool(&settings_with_models, predecessor.worker_bytes_max())?;
     come_up(&shell, predecessor, has_models)?;
+    predecessor.check_models(&shell)?;
     let TakenOver { claim, front } = predecessor.take_over(&shell, inherits)?;
     Ok((shell, reloader, claim, front.or(own)))
 }

@@ -202,6 +202,9 @@ fn check_page(door: &Door, headers: &HeaderMap) -> Result<(), Failure> {
         Err(Failure::new(StatusCode::FORBIDDEN, why).because(Reason::WebPage))
     };
     if headers.contains_key(header::ORIGIN) {
+        if headers.get_all(header::ORIGIN).iter().nth(1).is_some() {
+            return Err(Failure::bad("the request has more than one Origin"));
+        }
         let is_allowed = allowed_origin(door, headers).is_some();
         return if is_allowed { Ok(()) } else { refuse("the request has an Origin") };
     }

@@ -159,6 +159,11 @@ impl Budget {
                  (a quarter of the memory that was free at the start): submit smaller batches"
             )));
         }
+        if let Some(max) = limits.bytes_max.filter(|&max| bytes > max) {
+            return Err(Refusal::Invalid(format!(
+                "an arena of {bytes} bytes; this user's may have {max}, by its quota: submit smaller batches"
+            )));
+        }
         if own + bytes > client_limit || count >= CLIENT_ARENAS_MAX {
             return Err(Refusal::Busy(Limit::Arenas));
         }
@@ -386,6 +391,10 @@ mod tests {
         let limits = OwnerLimits { arenas_max: 2, bytes_max: Some(131_072) };
         let create = |owner| budget.create(65_536, (0, 0), (owner, limits));
         assert_eq!(create(Some(1)).unwrap_err(), Refusal::Busy(Limit::QuotaBytes { max: 131_072 }));
+        let large = budget.create(196_608, (0, 0), (Some(1), limits)).unwrap_err();
+        assert!(
+            matches!(large, Refusal::Invalid(why) if why.contains("may have 131072, by its quota"))
+        );
         let few = OwnerLimits { bytes_max: None, ..limits };
         assert_eq!(budget.create(1, (0, 0), (Some(1), few)).unwrap_err(), own);
         assert_eq!(OwnerLimits::of(100, None).arenas_max, 75);

@@ -51,9 +51,6 @@ pub(super) struct Core {
     pub(super) misconfigured: Option<Vec<String>>,
     /// Why the pool has lost its socket.
     pub(super) displaced: Option<String>,
-    /// When a signal first asked for the end, and whether another has asked again, for an end at once.
-    pub(super) end_asked: Option<Timestamp>,
-    pub(super) end_asked_again: bool,
     /// The pool has drained or stopped.
     pub(super) left: bool,
     /// [`Shell::wait`](super::Shell::wait) has returned.
@@ -95,8 +92,6 @@ impl Core {
             armed: None,
             misconfigured: None,
             displaced: None,
-            end_asked: None,
-            end_asked_again: false,
             left: false,
             is_over: false,
             untold: 0,

@@ -3,7 +3,6 @@
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
-use gridpool_core::config::END_AGAIN_MIN;
 use gridpool_core::event::{Event, Helper, HelperEvent};
 use gridpool_ipc::clock;
 
@@ -28,11 +27,6 @@ impl Shell {
     /// Finishes the accepted jobs, then stops. A second call stops at once, if it comes a second later.
     pub fn drain(&self) {
         self.shared.post(Event::EndRequested);
-        let mut core = self.shared.lock();
-        let now = self.shared.timestamp();
-        let first = *core.end_asked.get_or_insert(now);
-        core.end_asked_again |= now.since(first) >= END_AGAIN_MIN;
-        drop(core);
         self.shared.ended.notify_all();
     }
 
@@ -69,14 +63,15 @@ impl Shell {
         ended
     }
 
-    /// Waits until the pool before this one has ended, as long as a drain may take: a service manager kills what is
-    /// left when this process ends. An end at once waits for nothing.
+    /// Waits until the pool before this one has ended: a service manager kills what is left when this process ends. It
+    /// has drained for longer, so it need not have more time. An end at once waits for nothing.
     fn wait_for_predecessor<'a>(&'a self, core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        let is_early = |core: &Core| core.has_predecessor && !core.end_asked_again;
+        let is_early = |core: &Core| core.has_predecessor && !core.pool.ends_at_once();
         if is_early(&core) {
             tracing::info!("the pool before this one still finishes its jobs");
         }
-        let within = *self.shared.drain_timeout.lock();
+        let by = core.pool.drained_by().map(|by| by.since(self.shared.timestamp()));
+        let within = by.unwrap_or_default() + FLUSH_TIMEOUT;
         let waited = self.shared.ended.wait_timeout_while(core, within, |core| is_early(core));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }

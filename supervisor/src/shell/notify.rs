@@ -239,10 +239,10 @@ impl Told {
     }
 }
 
-/// The longest time from the drain request to the end of the process: the pool ends, and clients read their last
-/// verdicts.
+/// The longest time from the drain request to the end of the process: the pool ends, and the one before it, and clients
+/// of each read their last verdicts.
 fn longest_stop(config: &PoolConfig) -> Duration {
-    config.longest_drain() + FLUSH_TIMEOUT + EXIT_RESERVE
+    config.longest_drain() + 2 * FLUSH_TIMEOUT + EXIT_RESERVE
 }
 
 fn parse_address(value: &[u8]) -> io::Result<SocketAddr> {

@@ -1,11 +1,13 @@
 //! A pool that takes the place of another: what it receives from that one (`upgrade`), which has started it and
 //! holds the other end of its standard input.
 
+mod error;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -21,57 +23,23 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed, Welcome};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
+use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::options::ModelPlan;
 use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{ForkResult, dup2_stdin, fork, getppid};
 
-use super::claim::{Claim, FileId, Inherited, ListenError, SocketName};
-use super::gateway::{Front, Gateway, HttpError};
+use super::claim::{Claim, FileId, Inherited, SocketName};
+use super::gateway::{Front, Gateway};
 use super::given;
 use super::pidfd::PidFd;
 use super::{Shared, Shell};
 use crate::config::{HttpAddress, HttpOptions};
 
+pub use error::TakeOverError;
+
 /// How long the predecessor may take for its next message, until it has sent everything.
 const NEXT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Why this process does not take over. The predecessor goes on.
-#[derive(Debug, thiserror::Error)]
-pub enum TakeOverError {
-    /// No pool has started this process for that.
-    #[error("a pool starts its successor by itself: type `gridpool upgrade`")]
-    Orphan,
-    /// The predecessor has another socket.
-    #[error(
-        "the pool that runs serves {}, and the settings name {}: to change the socket, type `gridpool drain`, and \
-         start the pool again", theirs.display(), ours.display()
-    )]
-    Socket {
-        /// The predecessor's.
-        theirs: PathBuf,
-        /// Ours.
-        ours: PathBuf,
-    },
-    /// Its models and those of the settings are too many.
-    #[error(
-        "the settings and the models that were loaded since make {0} models, and a pool has at most {MODELS_MAX}: \
-         unload some first"
-    )]
-    Models(usize),
-    /// The predecessor has given up, or sends something else than it should.
-    #[error("the pool that runs has given up: {0}")]
-    GivenUp(String),
-    /// The socket cannot be served.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// HTTP cannot be served.
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    /// The system refused.
-    #[error("the link to the pool that runs")]
-    Link(#[source] io::Error),
-}
 
 /// The link to the pool whose place this one takes.
 #[derive(Debug)]
@@ -157,6 +125,25 @@ impl Predecessor {
             return Err(TakeOverError::Models(models.len()));
         }
         Ok(models)
+    }
+
+    /// Checks that each model that the predecessor can run, this pool can run too, unless its settings have it no more.
+    ///
+    /// # Errors
+    /// [`TakeOverError::Model`].
+    pub fn check_models(&self, shell: &Shell) -> Result<(), TakeOverError> {
+        let rows = shell.shared.lock().pool.models();
+        for name in &self.pool.models.ready {
+            let own = || rows.iter().filter(|(_, row)| row.name == *name);
+            if own().any(|(_, row)| row.state == ModelState::Ready) {
+                continue;
+            }
+            if let Some((at, row)) = own().next() {
+                let (name, why) = (name.clone(), format!("{at}: {}", row.reason));
+                return Err(TakeOverError::Model { name, why });
+            }
+        }
+        Ok(())
     }
 
     /// Whether it has ended, or given up. It says nothing before this process is ready.

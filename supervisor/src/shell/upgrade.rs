@@ -5,16 +5,14 @@
 //! long changes nothing.
 
 mod error;
+mod origin;
 
-use std::env;
-use std::ffi::{OsStr, OsString};
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread;
@@ -28,7 +26,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, PoolModels, Welcome};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
-use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::model::ModelState;
 use nix::libc::SIGKILL;
 
 use super::core::Core;
@@ -38,9 +36,7 @@ use super::pidfd::PidFd;
 use super::{Shared, Shell};
 
 pub use error::UpgradeError;
-
-/// The flag that makes a process of `serve` a successor.
-const SUCCESSOR_FLAG: &str = "--successor";
+pub use origin::Origin;
 
 /// How long a successor may take until it could accept connections, once it has everything.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,61 +46,6 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The ids of the successor begin this far beyond those of this pool, which may need some more.
 const IDS_APART: u64 = 1 << 20;
-
-/// How this process was started.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    program: PathBuf,
-    arguments: Vec<OsString>,
-    environment: Vec<(OsString, OsString)>,
-    /// As its settings name them.
-    models: Vec<ModelPlan>,
-}
-
-impl Origin {
-    /// This process's. Call it before variables are removed that a successor needs.
-    #[must_use]
-    pub fn of_this_process() -> Self {
-        let mut arguments = env::args_os();
-        let program = program(arguments.next().as_deref());
-        let arguments = arguments.filter(|argument| argument != SUCCESSOR_FLAG).collect();
-        // Its sockets come from us, and the watchdog's number was ours.
-        let is_own = |name: &OsStr| {
-            name.as_encoded_bytes().starts_with(b"LISTEN_") || name == "WATCHDOG_PID"
-        };
-        let environment = env::vars_os().filter(|(name, _)| !is_own(name)).collect();
-        Self { program, arguments, environment, models: Vec::new() }
-    }
-
-    /// The models that its settings name.
-    #[must_use]
-    pub fn with_models(self, models: Vec<ModelPlan>) -> Self {
-        Self { models, ..self }
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(&self.arguments).arg(SUCCESSOR_FLAG);
-        command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command
-    }
-}
-
-/// The path by which this program was called: what is installed there next may be another file, behind another
-/// link.
-fn program(called: Option<&OsStr>) -> PathBuf {
-    let own = || env::current_exe().unwrap_or_default();
-    let id = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-    let Some(called) = called.map(Path::new) else { return own() };
-    let found = match called.components().count() {
-        1 => {
-            let folders = env::var_os("PATH").unwrap_or_default();
-            env::split_paths(&folders).map(|folder| folder.join(called)).find(|path| path.is_file())
-        }
-        _ => std::path::absolute(called).ok(),
-    };
-    found.filter(|path| id(path) == id(Path::new("/proc/self/exe"))).unwrap_or_else(own)
-}
 
 /// A successor that has been started.
 struct Successor<'a> {
@@ -191,6 +132,9 @@ impl Shared {
     /// Starts a successor, unless there is one.
     fn start_successor(&self) -> Result<Successor<'_>, UpgradeError> {
         let origin = self.origin.get().ok_or(UpgradeError::Private)?;
+        if std::process::id() == 1 {
+            return Err(UpgradeError::Init);
+        }
         if self.is_upgrading.swap(true, Ordering::AcqRel) {
             return Err(UpgradeError::InProgress);
         }
@@ -293,14 +237,19 @@ impl Successor<'_> {
         self.is_detached_as(*pid).map_err(|error| self.failed(error.to_string()))?;
         let shared = self.shared;
         // No change of models begins from here on.
-        let now = shared.lock().pool.model_plans().map_err(|why| self.failed(why))?;
+        let (now, rows) = {
+            let core = shared.lock();
+            (core.pool.model_plans().map_err(|why| self.failed(why))?, core.pool.models())
+        };
+        let ready = rows.into_iter().filter(|(_, row)| row.state == ModelState::Ready);
+        let ready = ready.map(|(_, row)| row.name).collect();
         let settings = shared.origin.get().map(|origin| origin.models.clone()).unwrap_or_default();
         self.say(&FromPredecessor::Welcome(Welcome {
             socket: shared.socket.clone(),
             http: shared.gateway.get().map(|gateway| gateway.asked()),
             arena_bytes_max: shared.budget.limit(),
             worker_bytes_max: shared.groups.as_ref().map_or(0, |groups| groups.bytes_max),
-            models: PoolModels { settings, now },
+            models: PoolModels { settings, now, ready },
         }))?;
         self.hears(&FromSuccessor::Ready, until, &late)?;
         self.wait_for_predecessor(until)?;

@@ -57,6 +57,9 @@ fn a_name_that_is_not_ours_reaches_nothing() {
     ask(&pool, "GET", "/v2", "", "").complains(400, "the request has no Host");
     let twice = "Host: localhost\r\nHost: evil.example\r\n";
     ask(&pool, "GET", "/v2", twice, "").complains(400, "more than one Host");
+    let twice =
+        "Host: localhost\r\nOrigin: https://app.example.org\r\nOrigin: https://evil.example\r\n";
+    ask(&pool, "GET", "/v2", twice, "").complains(400, "more than one Origin");
     let absolute = ask(&pool, "GET", "http://evil.example/v2", "Host: localhost\r\n", "");
     absolute.complains(421, "evil.example");
     // Health checks of HTTP/1.0 name no host.

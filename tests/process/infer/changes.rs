@@ -328,3 +328,22 @@ fn an_upgrade_keeps_the_models_as_they_were_changed() {
     let gone = client.submit(rows(3, 5).1).expect_err("it stays unloaded").to_string();
     assert!(gone.contains("there is no model `three_outputs`; there is mlp"), "{gone}");
 }
+
+#[test]
+fn an_upgrade_that_would_lose_a_model_is_refused_and_the_pool_goes_on() {
+    let Some(pool) = pool(&["mlp"]) else { return };
+    let copy = pool.folder().join("copy.onnx");
+    fs::copy(model("three_outputs"), &copy).expect("it can be copied");
+    let client = pool.client();
+    client.load_model(ModelPlan { path: copy.clone(), ..plan("three_outputs") }).expect("it loads");
+    fs::remove_file(&copy).expect("it is ours");
+    let refused = pool.cli(&["upgrade"]).run();
+    assert_eq!(refused.code(), exit::UNAVAILABLE);
+    let why = refused.stderr();
+    assert!(why.contains("the model `three_outputs` serves in the pool that runs"), "{why}");
+    assert!(why.contains("copy.onnx"), "{why}");
+    is_right(&answer(ask(&client, rows(3, 5).1)), &rows(3, 5).0);
+    // A model that never loaded is no reason.
+    client.unload_model("three_outputs").expect("it is there");
+    assert!(pool.cli(&["upgrade"]).run().output().contains("serves in place of"));
+}

@@ -61,6 +61,19 @@ impl Model {
         };
     }
 
+    /// Whether a job would go over its quota even if it were the only one.
+    pub(super) fn never_has_the_quota(&mut self, request: &JobRequest) -> bool {
+        let Quota { jobs_max, bytes_max, .. } = self.accounts.quotas.of(&request.principal);
+        let is_forbidden = jobs_max == Some(0);
+        let is_too_large = bytes_max.is_some_and(|max| request.bytes > max);
+        if is_forbidden {
+            self.coverage.hit("refuse: no jobs by quota");
+        } else if is_too_large {
+            self.coverage.hit("refuse: larger than the quota");
+        }
+        is_forbidden || is_too_large
+    }
+
     /// The quota that a job would go over.
     pub(super) fn quota_reached(&mut self, now: Timestamp, request: &JobRequest) -> Option<Limit> {
         let Quota { jobs_max, bytes_max, device_time } =

@@ -125,6 +125,9 @@ impl Model {
             self.coverage.hit(why);
             return Some(Refusal::Invalid(String::new()));
         }
+        if self.never_has_the_quota(request) {
+            return Some(Refusal::Invalid(String::new()));
+        }
         let quota = match self.kills_back_at(now, &request.principal) {
             None => self.quota_reached(now, request),
             Some(_) => None,

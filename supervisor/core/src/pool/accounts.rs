@@ -86,6 +86,22 @@ impl Accounts {
         }
     }
 
+    /// Why the quota never allows a job, if so: however few others there are, it would go over it.
+    pub(super) fn why_never(
+        &self,
+        JobRequest { principal, bytes, .. }: &JobRequest,
+    ) -> Option<String> {
+        let Quota { jobs_max, bytes_max, device_time: _ } = self.quotas.of(principal);
+        if jobs_max == Some(0) {
+            return Some("this user may have no jobs, by its quota".to_owned());
+        }
+        let max = bytes_max.filter(|max| bytes > max)?;
+        Some(format!(
+            "this job has {bytes} bytes, with its results, and all jobs of this user may have {max}, by its quota: \
+             submit smaller batches"
+        ))
+    }
+
     /// Which quota a job would go over, if any.
     pub(super) fn limit(&self, now: Timestamp, request: &JobRequest) -> Option<Limit> {
         let quota = self.quotas.of(&request.principal);

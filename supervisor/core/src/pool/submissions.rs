@@ -103,7 +103,7 @@ impl Pool {
         if self.is_draining() && (!self.is_replaced() || state.is_leaving()) {
             return Some(Refusal::Draining);
         }
-        if let Some(why) = invalid {
+        if let Some(why) = invalid.or_else(|| self.accounts.why_never(request)) {
             return Some(Refusal::Invalid(why));
         }
         let (config, own) = (&self.config, &request.principal);

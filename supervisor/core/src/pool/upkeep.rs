@@ -16,8 +16,11 @@ use super::roles::Phase;
 use super::service::ServiceChange;
 use super::slots::Slot;
 use crate::action::{Action, Note};
-use crate::config::{END_AGAIN_MIN, PoolConfig};
+use crate::config::PoolConfig;
 use crate::event::Timestamp;
+
+/// A second request to end within this time of the first is the first, sent again.
+const END_AGAIN_MIN: Duration = Duration::from_secs(1);
 
 impl Pool {
     /// Extends the timeouts of workers by the time that the supervisor was not running.
@@ -157,7 +160,10 @@ impl Pool {
                 self.end_asked = Some(now);
                 self.drain(now);
             }
-            Some(_) | None => self.stop(now),
+            Some(_) | None => {
+                self.end_asked_again = true;
+                self.stop(now);
+            }
         }
     }
 

@@ -11,6 +11,12 @@ pub enum UpgradeError {
     /// The pool drains or ends.
     #[error("the pool is about to end: start the next one when it has ended")]
     Ending,
+    /// It is the first process of its container.
+    #[error(
+        "this pool is process 1 of its container, which ends with it: start a container of the new version instead, or \
+         run the pool below an init (docker run --init)"
+    )]
+    Init,
     /// There is one already.
     #[error("an upgrade is in progress already: wait for its end, which the log tells")]
     InProgress,

@@ -52,6 +52,23 @@ fn the_quotas_of_jobs_and_bytes_count_all_connections_of_a_user_until_the_verdic
 }
 
 #[test]
+fn a_job_that_alone_goes_over_its_quota_is_refused_for_good() {
+    let mut rig = Rig::new(1);
+    let submit = |rig: &mut Rig, bytes_max, jobs_max| {
+        rig.tell(quotas(Quota { bytes_max, jobs_max, ..Quota::default() }));
+        rig.submit_as(2, 2, |request| (request.principal, request.bytes) = (ANNA, 251));
+    };
+    submit(&mut rig, Some(250), None);
+    submit(&mut rig, None, Some(0));
+    submit(&mut rig, Some(251), Some(1));
+    let [Refusal::Invalid(large), Refusal::Invalid(none)] = &rig.refusals()[..] else {
+        panic!("{:?}", rig.refusals())
+    };
+    assert!(large.starts_with("this job has 251 bytes, with its results, and all jobs"), "{large}");
+    assert_eq!(none, "this user may have no jobs, by its quota");
+}
+
+#[test]
 fn device_time_is_charged_when_an_attempt_ends_and_paid_back_at_the_rate_of_the_quota() {
     let mut rig = Rig::new(1);
     let rate = Rate { time: Duration::from_secs(1), per: Duration::from_secs(10) };
