@@ -20,7 +20,7 @@
 //! | 69 | no device, or no pool at the socket |
 //! | 70 | a fault of gridpool itself |
 //! | 73 | a worker's set-up is wrong |
-//! | 77 | this user may not use the pool |
+//! | 77 | this user may not use the pool, or not give that order |
 //! | 78 | the config file is wrong |
 
 /// One exit code: number, name, meaning.
@@ -90,7 +90,7 @@ pub mod cli {
         (UNAVAILABLE, "no device, or no pool at the socket"),
         (INTERNAL, "a fault of gridpool itself"),
         (WORKER, "a worker's set-up is wrong"),
-        (NOT_ALLOWED, "this user may not use the pool"),
+        (NOT_ALLOWED, "this user may not use the pool, or not give that order"),
         (CONFIG, "the config file is wrong"),
     ];
 }

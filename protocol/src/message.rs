@@ -249,6 +249,9 @@ pub enum Refusal {
     /// The request is wrong. Another try would fail, too.
     #[error("{0}")]
     Invalid(String),
+    /// This user, or this connection, may not give that order.
+    #[error("{0}")]
+    NotAllowed(String),
     /// The content is denylisted: a job of this content killed its workers while it ran alone.
     #[error(
         "POISON: a job with this program and batch killed its workers, so it is refused; `gridpool \

@@ -190,6 +190,7 @@ fn count_words(key: JobKey, job: &Job<'_>, rules: Rules, found: &mut Findings) {
             Refusal::Busy(_) | Refusal::Draining => {}
             Refusal::Invalid(_)
             | Refusal::KeyInUse(_)
+            | Refusal::NotAllowed(_)
             | Refusal::Poison(_)
             | Refusal::Unable(_) => {
                 found.add(Broken::Unexcused, key, format!("refused: {refusal}"));

@@ -291,6 +291,7 @@ fn said_by(refusal: &Refusal) -> Duration {
         Refusal::Draining
         | Refusal::Invalid(_)
         | Refusal::KeyInUse(_)
+        | Refusal::NotAllowed(_)
         | Refusal::Poison(_)
         | Refusal::Unable(_) => Duration::ZERO,
     }

@@ -404,16 +404,10 @@ impl Core {
         self.pool.is_replaced()
     }
 
-    /// When the drain is over at the latest, and every worker has ended; `None` without a drain.
+    /// When the drain is over at the latest; `None` without one, or if a second signal asked for an end at once.
     #[must_use]
     pub fn drained_by(&self) -> Option<Timestamp> {
         self.pool.drained_by()
-    }
-
-    /// Whether a second signal has asked for an end at once.
-    #[must_use]
-    pub fn ends_at_once(&self) -> bool {
-        self.pool.ends_at_once()
     }
 
     /// Whether a role rests: it has no work, and keeps no workers.

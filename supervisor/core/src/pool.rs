@@ -309,14 +309,11 @@ impl Pool {
         self.draining_since.is_some() || self.roles.iter().any(|(_, role)| role.is_leaving())
     }
 
-    /// When the drain is over at the latest, and every worker has ended; `None` without a drain.
+    /// When the drain is over at the latest, and every worker has ended; `None` without a drain, or if a second signal
+    /// has asked for an end at once.
     pub(crate) fn drained_by(&self) -> Option<Timestamp> {
-        self.draining_since.map(|since| since.after(self.config.longest_drain()))
-    }
-
-    /// Whether a second signal has asked for an end at once.
-    pub(crate) fn ends_at_once(&self) -> bool {
-        self.end_asked_again
+        let since = self.draining_since.filter(|_| !self.end_asked_again)?;
+        Some(since.after(self.config.longest_drain()))
     }
 
     /// Whether a role rests: it has no work, and keeps no workers.

@@ -159,7 +159,8 @@ pub(super) fn exit_code_of(error: &ClientError) -> u8 {
         | ClientError::Lost
         | ClientError::NoPool { .. }
         | ClientError::Silent => exit::UNAVAILABLE,
-        ClientError::NotAllowed { .. }
+        ClientError::Refused(Refusal::NotAllowed(_))
+        | ClientError::NotAllowed { .. }
         | ClientError::OtherUser { .. }
         | ClientError::Replaceable { .. } => exit::NOT_ALLOWED,
         ClientError::Refused(

@@ -56,6 +56,7 @@ impl JobPlan {
             Refusal::Draining => self.wait_if_busy,
             Refusal::Invalid(_)
             | Refusal::KeyInUse(_)
+            | Refusal::NotAllowed(_)
             | Refusal::Poison(_)
             | Refusal::Unable(_) => false,
         }
@@ -79,6 +80,7 @@ impl Unfinished {
             }
             Refusal::Invalid(_)
             | Refusal::KeyInUse(_)
+            | Refusal::NotAllowed(_)
             | Refusal::Poison(_)
             | Refusal::Unable(_) => "",
         }

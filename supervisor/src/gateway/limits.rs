@@ -136,7 +136,7 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             ),
             mib(BODIES_EACH_MAX),
         ],
-        one("head of a request", kib(HEAD_BYTES_MAX)),
+        one("head of a request", format!("about {}", kib(HEAD_BYTES_MAX))),
         one("body of a request", mib(BODY_BYTES_MAX)),
         one("body of an answer", mib(REPLY_BYTES_MAX)),
         one("grids of a request", ITEMS_MAX.to_string()),

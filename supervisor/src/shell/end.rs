@@ -66,12 +66,12 @@ impl Shell {
     /// Waits until the pool before this one has ended: a service manager kills what is left when this process ends. It
     /// has drained for longer, so it need not have more time. An end at once waits for nothing.
     fn wait_for_predecessor<'a>(&'a self, core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        let is_early = |core: &Core| core.has_predecessor && !core.pool.ends_at_once();
+        let is_early = |core: &Core| core.has_predecessor && core.pool.drained_by().is_some();
         if is_early(&core) {
             tracing::info!("the pool before this one still finishes its jobs");
         }
-        let by = core.pool.drained_by().map(|by| by.since(self.shared.timestamp()));
-        let within = by.unwrap_or_default() + FLUSH_TIMEOUT;
+        let drained_in = core.pool.drained_by().map(|by| by.since(self.shared.timestamp()));
+        let within = drained_in.unwrap_or_default() + FLUSH_TIMEOUT;
         let waited = self.shared.ended.wait_timeout_while(core, within, |core| is_early(core));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }

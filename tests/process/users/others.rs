@@ -100,6 +100,8 @@ fn users_whom_the_socket_admits_run_jobs_and_only_operators_give_orders() {
         assert_eq!((own.connections, own.done, own.kills_left), (1, 2, Some(3)), "{own:?}");
         assert!(own.arena_bytes > 0, "{own:?}");
     });
+    let refused = pool.cli(&["kill", "cpu0"]).of_user(ANNA).run();
+    refused.complains(77, &["only the user of this pool, root and those whom"]);
     as_user(BEN, None, || connect().kill(named("cpu0"), 9)).expect("he is an operator");
     // The log is written aside.
     eventually("four refused orders of hers and one of his in the log", || {

@@ -306,6 +306,7 @@ impl Model {
             Refusal::Busy(_)
             | Refusal::Draining
             | Refusal::KeyInUse(_)
+            | Refusal::NotAllowed(_)
             | Refusal::Poison(_)
             | Refusal::Unable(_) => refusal.clone(),
         };

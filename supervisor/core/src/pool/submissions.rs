@@ -34,6 +34,7 @@ impl Pool {
                 Refusal::Draining
                 | Refusal::Invalid(_)
                 | Refusal::KeyInUse(_)
+                | Refusal::NotAllowed(_)
                 | Refusal::Unable(_) => {}
             }
             self.accounts.refuse(now, &request.principal);

@@ -113,10 +113,10 @@ fn a_replaced_pool_stops_when_it_is_asked_to_end_for_the_second_time() {
     rig.wait_ms(999);
     rig.tell(Event::EndRequested);
     assert_eq!((rig.kills(), rig.verdicts(1)), (0, vec![]));
-    assert!(!rig.core.ends_at_once());
+    assert!(rig.core.drained_by().is_some());
     rig.wait_ms(1);
     rig.tell(Event::EndRequested);
-    assert!(rig.core.ends_at_once());
+    assert_eq!(rig.core.drained_by(), None);
     assert_eq!((rig.kills(), rig.verdicts(1)), (1, vec![Verdict::Cancelled]));
 }
 
