@@ -239,11 +239,20 @@ impl Link {
     pub(crate) fn send(&self, message: &FromWorker) {
         send(&self.replies, message);
     }
+
+    /// Sends messages together.
+    pub(crate) fn send_all(&self, messages: &[FromWorker]) {
+        note_sent(self.replies.send_all(messages));
+    }
 }
 
 /// Sends a message. If the supervisor is gone, the lifeline ends this process.
 pub(crate) fn send(replies: &Replies, message: &FromWorker) {
-    match replies.send(message) {
+    note_sent(replies.send(message));
+}
+
+fn note_sent(sent: Result<(), ChannelError>) {
+    match sent {
         Ok(()) => {}
         Err(error @ ChannelError::Encode(_)) => {
             tracing::error!(error = %Chain(&error), "a message for the supervisor cannot be encoded");

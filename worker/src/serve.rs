@@ -179,10 +179,15 @@ impl Worker {
             Ok(false) => return Ok(()),
             Err(error) => tracing::debug!(error = %Chain(&error), "the supervisor does not listen"),
         }
-        for (attempt, result) in attempts.into_iter().zip(results) {
-            self.link.cancels.end(attempt);
-            self.link.send(&FromWorker::Answer { attempt, result });
-        }
+        let answers: Vec<_> = attempts
+            .into_iter()
+            .zip(results)
+            .map(|(attempt, result)| {
+                self.link.cancels.end(attempt);
+                FromWorker::Answer { attempt, result }
+            })
+            .collect();
+        self.link.send_all(&answers);
         Ok(())
     }
 

@@ -43,6 +43,16 @@ pub(super) struct Connection {
     pub(super) reading: super::reading::Reading,
 }
 
+/// A job that is about to be sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) key: JobKey,
+    pub(super) job: AnyJob,
+    pub(super) deadline: Instant,
+    /// Its memory, once it has been leased.
+    pub(super) buffers: Buffers,
+}
+
 impl Connection {
     pub(super) fn open(path: PathBuf, settings: Settings) -> Result<Self, ClientError> {
         let reader = link::open_within(&path, settings.pool_timeout)?;
@@ -111,11 +121,8 @@ impl Connection {
             drop(state);
             let received = link::receive(&mut reader, Some(left));
             state = self.lock();
-            match received {
-                Ok(received) => {
-                    state.reader = Some(reader);
-                    received.into_iter().for_each(|received| state.on_message(received));
-                }
+            match received.and_then(|received| state.on_messages(&mut reader, received)) {
+                Ok(()) => state.reader = Some(reader),
                 Err(_) => state = self.on_lost(state),
             }
             state = self.tell(state);
@@ -143,14 +150,15 @@ impl Connection {
             reader.set_spin(Duration::ZERO);
             drop(state);
             let received = link::receive(&mut reader, Some(Duration::ZERO));
-            let Ok(received) = received else {
+            let is_news = matches!(received, Ok(Some(_)));
+            state = self.lock();
+            let handled = received.and_then(|received| state.on_messages(&mut reader, received));
+            if handled.is_err() {
+                drop(state);
                 self.reconnect_aside();
                 return Ok(None);
-            };
-            state = self.lock();
+            }
             state.reader = Some(reader);
-            let is_news = received.is_some();
-            received.into_iter().for_each(|received| state.on_message(received));
             state = self.tell(state);
             if !is_news {
                 return Ok(None);
@@ -234,35 +242,29 @@ impl Connection {
         state
     }
 
-    /// Sends a job. Large inputs and results are in shared memory.
-    pub(super) fn send_job(
-        &self,
-        key: JobKey,
-        job: AnyJob,
-        deadline: Instant,
-    ) -> Result<(), ClientError> {
+    /// Sends jobs together. Large inputs and results are in shared memory. After an error, none of them is sent.
+    pub(super) fn send_jobs(&self, mut jobs: Vec<Outgoing>) -> Result<(), ClientError> {
         loop {
-            if self.lock().jobs.contains_key(&key) {
-                return Err(Refusal::KeyInUse(key).into());
+            self.lock().check_keys(&jobs)?;
+            for Outgoing { job, deadline, buffers, .. } in &mut jobs {
+                *buffers = self.buffers(job, *deadline)?;
+                // Copy outside the lock, since that takes time.
+                buffers.pack(job);
             }
-            let buffers = self.buffers(&job, deadline)?;
-            // Copy outside the lock, since that takes time.
-            buffers.pack(&job);
             let mut state = self.lock();
             let epoch = self.wire.epoch();
-            if !buffers.are_of(epoch) {
+            if !jobs.iter().all(|own| own.buffers.are_of(epoch)) {
                 continue;
             }
-            if state.jobs.contains_key(&key) {
-                // Another thread has used the key meanwhile.
-                return Err(Refusal::KeyInUse(key).into());
+            // Another thread may have used a key meanwhile.
+            state.check_keys(&jobs)?;
+            let keys: Vec<_> = jobs.iter().map(|own| own.key).collect();
+            for Outgoing { key, job, deadline, buffers } in jobs {
+                let (stage, is_cancelled, waker) = (Stage::Sent, false, None);
+                let pending = Pending { job, deadline, buffers, epoch, stage, is_cancelled, waker };
+                state.jobs.insert(key, pending);
             }
-            let stage = Stage::Sent;
-            let is_cancelled = false;
-            let pending =
-                Pending { job, deadline, buffers, epoch, stage, is_cancelled, waker: None };
-            state.jobs.insert(key, pending);
-            state.send_job(key);
+            state.send_jobs(&keys);
             return Ok(());
         }
     }
@@ -277,7 +279,7 @@ impl Connection {
             let Some(pending) = state.jobs.get_mut(&key).filter(refused) else { return Ok(()) };
             if pending.epoch == epoch {
                 pending.stage = Stage::Sent;
-                state.send_job(key);
+                state.send_jobs(&[key]);
                 return Ok(());
             }
             // Its arenas belong to a lost connection.

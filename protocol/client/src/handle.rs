@@ -9,7 +9,8 @@ use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::Verdict;
 
-use super::connection::Connection;
+use super::buffers::Buffers;
+use super::connection::{Connection, Outgoing};
 use super::model::OUTPUT_BYTES_DEFAULT;
 use super::runnable::{AnyJob, Produces};
 use super::state::{Stage, State, VERDICT_MARGIN, pause_after};
@@ -25,16 +26,25 @@ pub struct Handle<O> {
 }
 
 impl<O: 'static> Handle<O> {
-    /// Sends a job without waiting for its acceptance.
-    pub(super) fn send(connection: &Arc<Connection>, job: Job<O>) -> Result<Self, ClientError> {
-        let Job { runnable, options } = job;
-        let output_bytes = match options.output_bytes {
-            Some(bytes) => bytes,
-            None => runnable.output_bytes(connection)?.unwrap_or(OUTPUT_BYTES_DEFAULT),
-        };
-        let job =
-            AnyJob { runnable: Arc::<dyn Produces<O>>::clone(&runnable), options, output_bytes };
-        Ok(Self { claim: Claim::send(connection, job)?, runnable })
+    /// Sends jobs together without waiting for their acceptance.
+    pub(super) fn send(
+        connection: &Arc<Connection>,
+        jobs: impl IntoIterator<Item = Job<O>>,
+    ) -> Result<Vec<Self>, ClientError> {
+        let (mut outgoing, mut runnables) = (Vec::new(), Vec::new());
+        for Job { runnable, options } in jobs {
+            let output_bytes = match options.output_bytes {
+                Some(bytes) => bytes,
+                None => runnable.output_bytes(connection)?.unwrap_or(OUTPUT_BYTES_DEFAULT),
+            };
+            let any = Arc::<dyn Produces<O>>::clone(&runnable);
+            outgoing
+                .push(Claim::prepare(connection, AnyJob { runnable: any, options, output_bytes }));
+            runnables.push(runnable);
+        }
+        let claims = Claim::send(connection, outgoing)?;
+        let handle = |(claim, runnable)| Self { claim, runnable };
+        Ok(claims.into_iter().zip(runnables).map(handle).collect())
     }
 
     /// Waits until the pool has accepted the job.
@@ -118,13 +128,21 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    fn send(connection: &Arc<Connection>, job: AnyJob) -> Result<Self, ClientError> {
+    fn prepare(connection: &Connection, job: AnyJob) -> Outgoing {
         let key = job.options.key.unwrap_or_else(|| connection.next_key());
         let deadline = clock::now() + job.options.deadline.min(DEADLINE_MAX);
-        connection.send_job(key, job, deadline)?;
-        // From here on, dropping the claim cancels the job.
-        let connection = Arc::clone(connection);
-        Ok(Self { connection, key, deadline, retry_at: None, taken: false })
+        Outgoing { key, job, deadline, buffers: Buffers::default() }
+    }
+
+    fn send(connection: &Arc<Connection>, jobs: Vec<Outgoing>) -> Result<Vec<Self>, ClientError> {
+        let named: Vec<_> = jobs.iter().map(|job| (job.key, job.deadline)).collect();
+        connection.send_jobs(jobs)?;
+        // From here on, dropping a claim cancels its job.
+        let claim = |(key, deadline)| {
+            let connection = Arc::clone(connection);
+            Self { connection, key, deadline, retry_at: None, taken: false }
+        };
+        Ok(named.into_iter().map(claim).collect())
     }
 
     fn accepted(&self) -> Result<(), ClientError> {

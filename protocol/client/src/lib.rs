@@ -204,7 +204,31 @@ impl Client {
     /// [`ClientError::Refused`] if the pool has no shared memory for the job; else a [`ClientError`] of the
     /// connection.
     pub fn send<O: 'static>(&self, job: Job<O>) -> Result<Handle<O>, ClientError> {
-        Handle::send(&self.connection, job)
+        Ok(Handle::send(&self.connection, [job])?.remove(0))
+    }
+
+    /// Submits jobs together, for many small ones, and waits until the pool has accepted all of them. It wakes the pool
+    /// once: a job costs a fraction of what it costs alone. Each job has its own verdict, receipt and handle, and counts
+    /// for itself against the pool's limits (`client_jobs_max`: 64 under way by default).
+    ///
+    /// # Errors
+    /// As for [`Client::submit`]. Then those that were accepted are cancelled.
+    pub fn submit_many<O: 'static>(
+        &self,
+        jobs: impl IntoIterator<Item = Job<O>>,
+    ) -> Result<Vec<Handle<O>>, ClientError> {
+        self.send_many(jobs)?.into_iter().map(Handle::accepted).collect()
+    }
+
+    /// Sends jobs together without waiting for their acceptance, as [`Client::send`] sends one.
+    ///
+    /// # Errors
+    /// As for [`Client::send`]. Then none of them is sent.
+    pub fn send_many<O: 'static>(
+        &self,
+        jobs: impl IntoIterator<Item = Job<O>>,
+    ) -> Result<Vec<Handle<O>>, ClientError> {
+        Handle::send(&self.connection, jobs)
     }
 
     /// Submits a job and waits for its verdict.

@@ -130,6 +130,11 @@ pub(super) fn receive(
     reader.read(timeout)?.map(decode).transpose()
 }
 
+/// Takes the next message, if it came together with an earlier one.
+pub(super) fn take(reader: &mut FrameReader) -> Result<Option<Received>, ClientError> {
+    reader.take_frame()?.map(decode).transpose()
+}
+
 impl Received {
     /// The requested arena.
     pub(super) fn into_arena(self) -> Result<(ArenaId, ArenaMap), ClientError> {

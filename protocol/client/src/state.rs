@@ -1,6 +1,6 @@
 //! The state of a connection that its lock guards: the reading side, jobs without a verdict, open queries.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::ClientError;
 use super::buffers::Buffers;
+use super::connection::Outgoing;
 use super::link::{self, Received};
 use super::runnable::AnyJob;
 use super::wire::Wire;
@@ -116,7 +117,21 @@ impl State {
         })
     }
 
-    pub(super) fn on_message(&mut self, received: Received) {
+    /// Handles a message, and those that came together with it.
+    pub(super) fn on_messages(
+        &mut self,
+        reader: &mut FrameReader,
+        first: Option<Received>,
+    ) -> Result<(), ClientError> {
+        let mut next = first;
+        while let Some(received) = next {
+            self.on_message(received);
+            next = link::take(reader)?;
+        }
+        Ok(())
+    }
+
+    fn on_message(&mut self, received: Received) {
         match received.message {
             ServerMessage::Accepted { key } => {
                 if let Some(pending) = self.jobs.get_mut(&key)
@@ -276,11 +291,18 @@ impl State {
         Some(request)
     }
 
-    /// Sends a job in `jobs`. Without a connection, the thread that reconnects sends it.
-    pub(super) fn send_job(&self, key: JobKey) {
-        if let Some(pending) = self.jobs.get(&key) {
-            self.wire.send_or_hang_up(&pending.submission(key));
-        }
+    /// Sends jobs in `jobs` together. Without a connection, the thread that reconnects sends them.
+    pub(super) fn send_jobs(&self, keys: &[JobKey]) {
+        let submission = |&key: &JobKey| Some(self.jobs.get(&key)?.submission(key));
+        self.wire.send_all_or_hang_up(keys.iter().filter_map(submission));
+    }
+
+    /// The error if a key is that of a job whose handle lives, or of two of these.
+    pub(super) fn check_keys(&self, jobs: &[Outgoing]) -> Result<(), ClientError> {
+        let mut own = BTreeSet::new();
+        let taken = jobs.iter().map(|job| job.key);
+        let taken = taken.into_iter().find(|key| self.jobs.contains_key(key) || !own.insert(*key));
+        taken.map_or(Ok(()), |key| Err(Refusal::KeyInUse(key).into()))
     }
 }
 

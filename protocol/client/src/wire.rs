@@ -86,10 +86,25 @@ impl Wire {
     /// Sends a message. If that fails, hangs up, so that the reading thread reconnects. Does nothing without
     /// a connection: a reconnect sends what matters.
     pub(super) fn send_or_hang_up(&self, message: &ClientMessage) {
-        let frame = link::encode(message);
+        self.send_frames_or_hang_up(link::encode(message));
+    }
+
+    /// Sends messages together, as [`Self::send_or_hang_up`] sends one.
+    pub(super) fn send_all_or_hang_up(&self, messages: impl Iterator<Item = ClientMessage>) {
+        let mut frames = Vec::new();
+        for message in messages {
+            match link::encode(&message) {
+                Ok(frame) => frames.extend(frame),
+                failed => return self.send_frames_or_hang_up(failed),
+            }
+        }
+        self.send_frames_or_hang_up(Ok(frames));
+    }
+
+    fn send_frames_or_hang_up(&self, frames: Result<Vec<u8>, ClientError>) {
         let inner = self.inner.lock();
         let Some(socket) = &inner.socket else { return };
-        if frame.and_then(|frame| link::send_frame(socket, &frame)).is_err() {
+        if frames.and_then(|frames| link::send_frame(socket, &frames)).is_err() {
             // An error means that the other end has hung up already.
             drop(socket.shutdown(Shutdown::Both));
         }

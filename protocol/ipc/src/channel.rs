@@ -256,6 +256,22 @@ impl Replies {
         self.send_raw(&codec::encode(message).map_err(ChannelError::Encode)?)
     }
 
+    /// Sends messages together: the supervisor is woken once. Those before one that cannot be encoded are sent.
+    ///
+    /// # Errors
+    /// As for [`Replies::send`].
+    pub fn send_all(&self, messages: &[FromWorker]) -> Result<(), ChannelError> {
+        let (mut frames, mut sent) = (Vec::new(), Ok(()));
+        for message in messages {
+            match codec::encode(message) {
+                Ok(body) => frames.extend(frame::pack(&body, 0)),
+                Err(error) => sent = Err(ChannelError::Encode(error)),
+            }
+        }
+        let lifeline = self.0.lock();
+        frame::send_all(&lifeline, &frames, &[]).map_err(ChannelError::from).and(sent)
+    }
+
     /// Sends a frame with any bytes in it, for `gridpool chaos corrupt`.
     ///
     /// # Errors
@@ -289,6 +305,16 @@ impl ReplyReader {
     /// [`ChannelError`]. The lifeline is then unusable.
     pub fn recv(&mut self) -> Result<FromWorker, ChannelError> {
         self.read(None)?.ok_or(ChannelError::Disconnected)
+    }
+
+    /// Takes the next message, if it came together with an earlier one.
+    ///
+    /// # Errors
+    /// As for [`ReplyReader::recv`].
+    pub fn take(&mut self) -> Result<Option<FromWorker>, ChannelError> {
+        let frame = self.0.take_frame()?;
+        let message = frame.map(|frame| codec::decode(&frame.body));
+        message.transpose().map_err(ChannelError::Decode)
     }
 
     /// Waits for the next message until `until`; `None` if none arrives.

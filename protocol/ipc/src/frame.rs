@@ -237,8 +237,11 @@ impl FrameReader {
         }
     }
 
-    /// Takes a whole frame from the buffer, if there is one.
-    fn take_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+    /// Takes a whole frame that was read together with an earlier one, if there is one.
+    ///
+    /// # Errors
+    /// As for [`FrameReader::read`].
+    pub fn take_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let bytes = &self.buffer[self.filled.clone()];
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(None);

@@ -75,6 +75,7 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
         outbox,
         arenas: BTreeMap::new(),
         programs: Programs::default(),
+        checked: Vec::new(),
         who: Who { account, pid, client: id },
         peer: Peer::Client,
         seat,
@@ -91,6 +92,8 @@ struct Connection {
     outbox: Outbox,
     arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
     programs: Programs,
+    /// Valid submissions that the core does not know yet.
+    checked: Vec<(Checked, Submission)>,
     who: Who,
     /// What it may do: known after the handshake.
     peer: Peer,
@@ -166,7 +169,14 @@ impl Connection {
     /// Reads messages until the client disconnects. The error says how it broke the protocol.
     fn listen(&mut self) -> Result<(), String> {
         while self.outbox.wait_for_room() {
-            match self.reader.read(None) {
+            let read = match self.reader.take_frame() {
+                Ok(None) => {
+                    self.submit_checked();
+                    self.reader.read(None)
+                }
+                taken => taken,
+            };
+            match read {
                 Ok(Some(frame)) => {
                     let message = codec::decode(&frame.body);
                     self.on_message(message.map_err(|error| Chain(&error).to_string())?)?;
@@ -182,6 +192,10 @@ impl Connection {
     fn on_message(&mut self, message: ClientMessage) -> Result<(), String> {
         let client = self.id;
         self.seat.is_heard();
+        if !matches!(message, ClientMessage::Submit(_)) {
+            // What came before it is done before it.
+            self.submit_checked();
+        }
         match message {
             ClientMessage::Hello { .. } => return Err("a second hello".to_owned()),
             ClientMessage::Submit(submission) => self.on_submit(*submission),
@@ -297,36 +311,48 @@ impl Connection {
             return self.outbox.tell(&ServerMessage::Refused { key, refusal });
         }
         match self.check(&submission) {
-            Ok(checked) => self.accept(checked, submission),
+            Ok(checked) => self.checked.push((checked, submission)),
             Err(why) => self.refuse(submission.key, why),
         }
     }
 
     /// Refuses an invalid submission.
-    fn refuse(&self, key: JobKey, why: String) {
+    fn refuse(&mut self, key: JobKey, why: String) {
+        self.submit_checked();
         let refusal = Refusal::Invalid(why);
         self.outbox.tell(&ServerMessage::Refused { key, refusal });
     }
 
-    /// Hands a valid job to the core. It is numbered under the lock that submits it: numbers tell in which order jobs
-    /// came.
-    fn accept(&self, mut checked: Checked, submission: Submission) {
-        let (client, work) = (self.id, checked.work.clone());
-        let arenas = std::mem::take(&mut checked.arenas);
-        let held = Arc::new(HeldJob { client, submission, work, arenas });
-        let mut core = self.shared.lock();
-        let mut request = checked.request(JobId(self.shared.next_id()), &held.submission);
-        if core.pool.asks_for_content(&request) {
-            // Hashing takes long: do it on the client's own thread, without the lock.
-            drop(core);
-            request.content = self.read(&held);
-            core = self.shared.lock();
-            // Others may have come meanwhile.
-            request.job = JobId(self.shared.next_id());
+    /// Hands valid jobs to the core, those together that have come together. They are numbered under the lock that
+    /// submits them: numbers tell in which order jobs came.
+    fn submit_checked(&mut self) {
+        if self.checked.is_empty() {
+            return;
         }
-        core.hold(request.job, held);
-        let event = Event::Client(client, ClientEvent::Submitted(request));
-        core.handle(&self.shared, self.shared.timestamp(), event);
+        let shared = Arc::clone(&self.shared);
+        let mut core = shared.lock();
+        for (mut checked, submission) in std::mem::take(&mut self.checked) {
+            let (client, work) = (self.id, checked.work.clone());
+            let arenas = std::mem::take(&mut checked.arenas);
+            let held = Arc::new(HeldJob { client, submission, work, arenas });
+            let mut request = checked.request(JobId(shared.next_id()), &held.submission);
+            if core.pool.asks_for_content(&request) {
+                // Hashing takes long: do it on the client's own thread, without the lock.
+                let told = core.take_told();
+                drop(core);
+                told.send();
+                request.content = self.read(&held);
+                core = shared.lock();
+                // Others may have come meanwhile.
+                request.job = JobId(shared.next_id());
+            }
+            core.hold(request.job, held);
+            let event = Event::Client(client, ClientEvent::Submitted(request));
+            core.handle_quietly(&shared, shared.timestamp(), event);
+        }
+        let told = core.take_told();
+        drop(core);
+        told.send();
     }
 
     /// The content of a job that looks like one on the denylist.

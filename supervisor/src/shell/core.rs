@@ -43,6 +43,8 @@ pub(super) struct Core {
     pub(super) doomed: BTreeSet<WorkerId>,
     /// Actions to perform after the dispatches of an event. Empty between events.
     rest: Vec<Action>,
+    /// Clients with messages that wait to be sent together.
+    told: Vec<Outbox>,
     /// Orders that the core has not answered, by the number that it knows, with the client's number.
     pub(super) orders: BTreeMap<u64, (u64, Order)>,
     /// The time at which the timing thread wakes.
@@ -88,6 +90,7 @@ impl Core {
             reports: BTreeMap::new(),
             doomed: BTreeSet::new(),
             rest: Vec::new(),
+            told: Vec::new(),
             orders: BTreeMap::new(),
             armed: None,
             misconfigured: None,
@@ -102,6 +105,12 @@ impl Core {
     /// them, then the rest, each in order. No other action undoes what a dispatch needs: the core never
     /// dispatches a job and finishes it in the same event.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
+        self.handle_quietly(shared, now, event);
+        self.take_told().send();
+    }
+
+    /// As [`Core::handle`], but what clients hear waits for [`Told::send`], best without the lock.
+    pub(super) fn handle_quietly(&mut self, shared: &Shared, now: Timestamp, event: Event) {
         self.pool.handle(now, event);
         let mut rest = std::mem::take(&mut self.rest);
         while let Some(action) = self.pool.poll_action() {
@@ -117,6 +126,11 @@ impl Core {
         if shared.timer.rearm(self.armed, next) {
             self.armed = next;
         }
+    }
+
+    /// The clients that have not been told everything yet.
+    pub(super) fn take_told(&mut self) -> Told {
+        Told(std::mem::take(&mut self.told))
     }
 
     fn perform(&mut self, shared: &Shared, action: Action) {
@@ -146,7 +160,7 @@ impl Core {
             Action::Leave { verdicts } => {
                 tracing::info!(?verdicts, "drained");
                 let message = ServerMessage::Drained { verdicts };
-                self.clients.keys().for_each(|&client| self.tell(client, &message));
+                self.clients.values().for_each(|outbox| outbox.tell(&message));
                 self.left = true;
                 shared.ended.notify_all();
             }
@@ -295,11 +309,24 @@ impl Core {
         act(&mut self.workers, worker, what);
     }
 
-    /// Sends a message to a client that is still there.
-    pub(super) fn tell(&self, client: ClientId, message: &ServerMessage) {
-        if let Some(outbox) = self.clients.get(&client) {
-            outbox.tell(message);
+    /// Has a message for a client that is still there.
+    fn tell(&mut self, client: ClientId, message: &ServerMessage) {
+        if let Some(outbox) = self.clients.get(&client)
+            && outbox.hold(message)
+        {
+            self.told.push(outbox.clone());
         }
+    }
+}
+
+/// Clients with messages that wait to be sent together.
+#[must_use = "clients wait for their messages"]
+pub(super) struct Told(Vec<Outbox>);
+
+impl Told {
+    /// Sends them.
+    pub(super) fn send(self) {
+        self.0.iter().for_each(Outbox::send_held);
     }
 }
 

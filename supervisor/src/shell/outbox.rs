@@ -28,6 +28,9 @@ const OUTBOX_BYTES_MAX: usize = 4 << 20;
 /// With more than this unread, no further request of the client is read.
 const OUTBOX_BYTES_LOW: usize = 64 << 10;
 
+/// Messages are sent together up to about so many bytes.
+const HELD_BYTES_MAX: usize = 32 << 10;
+
 /// The same for a successor: all remembered verdicts, and what happens until it has read them.
 const LINK_BYTES_MAX: usize = 256 << 20;
 
@@ -51,6 +54,8 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Packed messages that are sent together, by [`Outbox::send_held`] or before the next message.
+    held: Vec<u8>,
     waiting: VecDeque<Message>,
     bytes: usize,
     has_thread: bool,
@@ -113,21 +118,56 @@ impl Outbox {
         }
     }
 
+    /// Holds a message until [`Self::send_held`]. Returns whether it is the first, so that someone must call that.
+    pub(super) fn hold(&self, message: &impl Serialize) -> bool {
+        let body = match codec::encode(message) {
+            Ok(body) => body,
+            Err(error) => {
+                tracing::error!(client = %self.shared.client, %error, "a message cannot be encoded");
+                self.close();
+                return false;
+            }
+        };
+        let mut state = self.shared.state.lock();
+        let is_first = state.held.is_empty();
+        state.held.extend(frame::pack(&body, 0));
+        if state.held.len() > HELD_BYTES_MAX {
+            self.send_held_of(&mut state);
+        }
+        is_first
+    }
+
+    /// Sends what is held. Threads may do that in any order: messages stay in theirs.
+    pub(super) fn send_held(&self) {
+        self.send_held_of(&mut self.shared.state.lock());
+    }
+
+    fn send_held_of(&self, state: &mut State) {
+        if !state.held.is_empty() {
+            let bytes = std::mem::take(&mut state.held);
+            self.send_message(state, Message { bytes, sent: 0, arena: None });
+        }
+    }
+
     /// Sends a packed frame now, or when the client reads. Never blocks.
     pub(super) fn send(&self, bytes: Vec<u8>, arena: Option<Arc<ClientArena>>) {
-        let client = self.shared.client;
         let mut state = self.shared.state.lock();
+        self.send_held_of(&mut state);
+        self.send_message(&mut state, Message { bytes, sent: 0, arena });
+    }
+
+    fn send_message(&self, state: &mut State, mut message: Message) {
+        let client = self.shared.client;
         if state.closed || state.is_last {
             return;
         }
-        let mut message = Message { bytes, sent: 0, arena };
         if state.waiting.is_empty() {
             match message.send_some(&self.shared.socket) {
                 Ok(true) => return,
                 Ok(false) => {}
                 Err(error) => {
                     tracing::debug!(%client, %error, "client cannot be written to");
-                    return self.shared.close(&mut state);
+                    return self.shared.close(state);
                 }
             }
         }
@@ -137,7 +177,7 @@ impl Outbox {
         if state.bytes > self.shared.bytes_max {
             tracing::debug!(%client, "a client does not read its replies: connection closed");
             state.is_unread = true;
-            return self.shared.close(&mut state);
+            return self.shared.close(state);
         }
         if !state.has_thread {
             state.has_thread = true;
@@ -146,7 +186,7 @@ impl Outbox {
                 thread::Builder::new().name("outbox".into()).spawn(move || shared.drain());
             if let Err(error) = spawned {
                 tracing::error!(%client, %error, "no thread for a slow client: closed");
-                self.shared.close(&mut state);
+                self.shared.close(state);
             }
         }
     }
@@ -163,6 +203,7 @@ impl Outbox {
     /// Waits until every message is sent, the connection has ended, or the time is up.
     pub(super) fn flush(&self, until: Instant) {
         let mut state = self.shared.state.lock();
+        self.send_held_of(&mut state);
         while !state.closed && !state.waiting.is_empty() && !clock::until(until).is_zero() {
             let waited = self.shared.drained.wait_timeout(state, clock::until(until));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -177,6 +218,7 @@ impl Outbox {
     /// Ends the connection once every message is sent. Nothing more is.
     pub(super) fn finish(&self) {
         let mut state = self.shared.state.lock();
+        self.send_held_of(&mut state);
         state.is_last = true;
         if state.waiting.is_empty() && !state.closed {
             self.shared.close(&mut state);

@@ -12,23 +12,29 @@ use super::link::Link;
 use super::monitor::{self, Monitor, Reclaim};
 use super::{Shared, helper};
 
+/// What a worker says of an attempt.
+pub(super) type Answered = (AttemptId, Result<AttemptAnswer, AttemptError>);
+
 impl Shared {
-    /// A worker answered. The core keeps its inline result only while it handles the answer, so a dropped answer
-    /// leaves nothing behind.
-    pub(super) fn answered(
-        &self,
-        worker: WorkerId,
-        attempt: AttemptId,
-        result: Result<AttemptAnswer, AttemptError>,
-    ) {
+    /// A worker answered, several attempts perhaps. The core keeps an inline result only while it handles the answer,
+    /// so a dropped answer leaves nothing behind.
+    pub(super) fn answered(&self, worker: WorkerId, answers: &mut Vec<Answered>) {
+        if answers.is_empty() {
+            return;
+        }
         let mut core = self.lock();
-        let result = result.map(|AttemptAnswer { report, output }| {
-            core.output = output;
-            report
-        });
-        let answered = WorkerEvent::Answered { attempt, result };
-        core.handle(self, self.timestamp(), Event::Worker(worker, answered));
-        core.output = None;
+        for (attempt, result) in answers.drain(..) {
+            let result = result.map(|AttemptAnswer { report, output }| {
+                core.output = output;
+                report
+            });
+            let answered = WorkerEvent::Answered { attempt, result };
+            core.handle_quietly(self, self.timestamp(), Event::Worker(worker, answered));
+            core.output = None;
+        }
+        let told = core.take_told();
+        drop(core);
+        told.send();
     }
 
     /// A worker sent a heartbeat with its resources.

@@ -150,9 +150,15 @@ fn listen(
     shared: &Shared,
     last_words: &mut LastWords,
 ) -> Result<(), Rejection> {
-    let mut introduced = false;
+    let (mut introduced, mut answers) = (false, Vec::new());
     loop {
-        let message = match replies.recv() {
+        let taken = replies.take();
+        if !matches!(taken, Ok(Some(FromWorker::Answer { .. }))) {
+            // Answers that came together are handled together, before what follows them.
+            shared.answered(worker, &mut answers);
+        }
+        let next = taken.and_then(|taken| taken.map_or_else(|| replies.recv(), Ok));
+        let message = match next {
             Ok(message) => message,
             Err(ChannelError::Disconnected) => return Ok(()),
             Err(error) => return Err(Chain(&error).to_string().into()),
@@ -190,10 +196,13 @@ fn listen(
             }
             FromWorker::Heartbeat { memory } => shared.heard(worker, memory),
             FromWorker::Answer { attempt, result } => {
-                if let Ok(answer) = &result {
-                    answer.report.check().map_err(|error| error.to_string())?;
+                if let Ok(answer) = &result
+                    && let Err(error) = answer.report.check()
+                {
+                    shared.answered(worker, &mut answers);
+                    return Err(error.to_string().into());
                 }
-                shared.answered(worker, attempt, result);
+                answers.push((attempt, result));
             }
             FromWorker::Forgot => shared.forgot(worker),
             FromWorker::Models { models } => {

@@ -129,9 +129,9 @@ impl World {
         let per = Duration::from_millis(rng.pick(&[7, 100, 3_000]));
         Quota {
             jobs_max: rng.pick(&[None, None, None, Some(0), Some(1), Some(3), Some(3)]),
-            // Bytes of jobs are multiples of 50: one quota is met, and one is passed by a byte.
-            bytes_max: rng.pick(&[None, None, Some(99), Some(1_050)]),
-            device_time: rng.pick(&[None, None, Some(Rate { time, per })]),
+            // Bytes of jobs are multiples of 50: two quotas are met, by one job alone too, and one is passed by a byte.
+            bytes_max: rng.pick(&[None, None, Some(99), Some(1_000), Some(1_050)]),
+            device_time: rng.pick(&[None, Some(Rate { time, per })]),
         }
     }
 

@@ -107,18 +107,25 @@ impl Load {
         Ok(client_jobs.client.status()?.counters.runs)
     }
 
-    /// Submits `jobs` jobs, with all jobs in flight at a time, and waits for their verdicts.
-    pub(super) fn round(&self, jobs: u32, answers: Answers) -> Result<Round, Failure> {
+    /// Submits `jobs` jobs, `together` of them at a time, with all jobs in flight at a time, and waits for their
+    /// verdicts.
+    pub(super) fn round(
+        &self,
+        jobs: u32,
+        together: u32,
+        answers: Answers,
+    ) -> Result<Round, Failure> {
+        let together = together as usize;
         if let [only] = self.clients.as_slice() {
             let started = clock::now();
-            let evidence = only.run(jobs, answers, self.device)?;
+            let evidence = only.run(jobs, together, answers, self.device)?;
             return Ok(Round { elapsed: started.elapsed(), evidence });
         }
         let count = u32::try_from(self.clients.len()).unwrap_or(u32::MAX);
         let share = |number: u32| jobs / count + u32::from(number < jobs % count);
         let shares: Vec<_> = (0..count).map(share).zip(&self.clients).collect();
         let (elapsed, done) = at_once(shares.into_iter(), |(jobs, client_jobs)| {
-            client_jobs.run(jobs, answers, self.device)
+            client_jobs.run(jobs, together, answers, self.device)
         });
         let mut evidence = Evidence::default();
         for client_jobs in done {
@@ -136,7 +143,13 @@ impl Load {
 }
 
 impl ClientJobs {
-    fn run(&self, jobs: u32, answers: Answers, device: DeviceKind) -> Result<Evidence, Failure> {
+    fn run(
+        &self,
+        jobs: u32,
+        together: usize,
+        answers: Answers,
+        device: DeviceKind,
+    ) -> Result<Evidence, Failure> {
         let mut evidence = Evidence::default();
         let mut under_way: VecDeque<(&PreparedJob, Handle<Outputs>)> = VecDeque::new();
         let mut take = |(prepared, handle): (&PreparedJob, Handle<Outputs>)| {
@@ -147,13 +160,16 @@ impl ClientJobs {
                 Answers::Counted => Ok(()),
             }
         };
-        for (_, prepared) in (0..jobs).zip(self.jobs.iter().cycle()) {
-            if under_way.len() == self.jobs.len()
-                && let Some(oldest) = under_way.pop_front()
-            {
-                take(oldest)?;
-            }
-            under_way.push_back((prepared, self.client.submit(prepared.job.clone())?));
+        let jobs: Vec<_> = self.jobs.iter().cycle().take(jobs as usize).collect();
+        for jobs in jobs.chunks(together) {
+            let room = self.jobs.len().saturating_sub(jobs.len());
+            let done = under_way.len().saturating_sub(room);
+            under_way.drain(..done).try_for_each(&mut take)?;
+            let handles = match jobs {
+                [only] => vec![self.client.send(only.job.clone())?],
+                jobs => self.client.send_many(jobs.iter().map(|prepared| prepared.job.clone()))?,
+            };
+            under_way.extend(jobs.iter().copied().zip(handles));
         }
         under_way.into_iter().try_for_each(&mut take)?;
         Ok(evidence)

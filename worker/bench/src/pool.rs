@@ -33,6 +33,12 @@ const LATENCY_JOBS_QUICK: u32 = 100;
 const SPIN: Duration = Duration::from_millis(1);
 /// The name of such a client in the table.
 const SPINNING: &str = "pool, client spins";
+/// Jobs that are sent together, of 8 clients with two such messages under way; only small batches are.
+const TOGETHER: u32 = 32;
+const JOBS_IN_FLIGHT_TOGETHER: u32 = 8 * 2 * TOGETHER;
+const TOGETHER_ITEMS_MAX: u32 = 32;
+/// The name of such clients in the table.
+const SENDING_MANY: &str = "pool, 32 jobs sent together";
 /// Items of the jobs that measure scheduling: at this size its cost should be negligible.
 const SCHEDULING_ITEMS: u32 = 4_096;
 /// Batches of at least this many items are worth splitting over devices.
@@ -78,7 +84,15 @@ impl Pool<'_> {
 
     fn rates(&self, report: &mut Report<'_>, is_wanted: fn(u32) -> bool) -> Result<(), BenchError> {
         let batches = self.plan.batches.iter().copied().filter(|&batch| is_wanted(batch));
-        self.rates_in(Section::EndToEnd, report, &batches.collect::<Vec<_>>())
+        let batches = batches.collect::<Vec<_>>();
+        self.rates_in(Section::EndToEnd, report, &batches)?;
+        let small: Vec<u32> =
+            batches.into_iter().filter(|&batch| batch <= TOGETHER_ITEMS_MAX).collect();
+        self.each(report, &small, |entry, workload, batch| {
+            let (section, spin) = (Section::EndToEnd, Duration::ZERO);
+            let (jobs, together) = (JOBS_IN_FLIGHT_TOGETHER, TOGETHER);
+            Shape { section, entry, workload, batch, jobs, together, spin }
+        })
     }
 
     fn rates_in(
@@ -90,7 +104,8 @@ impl Pool<'_> {
         self.each(report, batches, |entry, workload, batch| {
             let is_native = section == Section::Native;
             let jobs = if is_native { JOBS_IN_FLIGHT_NATIVE } else { self.jobs_in_flight(batch) };
-            Shape { section, entry, workload, batch, jobs, spin: Duration::ZERO }
+            let (together, spin) = (1, Duration::ZERO);
+            Shape { section, entry, workload, batch, jobs, together, spin }
         })
     }
 
@@ -106,6 +121,7 @@ impl Pool<'_> {
                 workload,
                 batch,
                 jobs: 1,
+                together: 1,
                 spin,
             })?;
         }
@@ -145,11 +161,9 @@ impl Pool<'_> {
     fn scheduling(&self, report: &mut Report<'_>) -> Result<(), BenchError> {
         let batches = self.plan.batches.iter().copied().filter(|&batch| batch >= LARGE_ITEMS);
         for batch in [SCHEDULING_ITEMS].into_iter().chain(batches) {
-            let (section, workload) = (Section::Scheduling, Workload::Arc);
-            self.row(
-                report,
-                Shape { section, entry: &IDENTITY, workload, batch, jobs: 1, spin: Duration::ZERO },
-            )?;
+            let (section, workload, entry) = (Section::Scheduling, Workload::Arc, &IDENTITY);
+            let (jobs, together, spin) = (1, 1, Duration::ZERO);
+            self.row(report, Shape { section, entry, workload, batch, jobs, together, spin })?;
         }
         Ok(())
     }
@@ -160,7 +174,7 @@ impl Pool<'_> {
         let Shape { workload, batch, jobs, .. } = shape;
         let kind = Kind { source: self.source, program: &program, workload, batch };
         let load = Load::prepare(self.socket, self.kind, kind, jobs, shape.spin)?;
-        load.round(jobs, Answers::Compared)?;
+        load.round(jobs, shape.together, Answers::Compared)?;
         Ok(load)
     }
 
@@ -172,7 +186,7 @@ impl Pool<'_> {
             if phase == Phase::Timed && runs_before.is_none() {
                 runs_before = Some(load.runs()?);
             }
-            let round = load.round(jobs, Answers::Counted)?;
+            let round = load.round(jobs, shape.together, Answers::Counted)?;
             if phase == Phase::Timed {
                 evidence.merge(round.evidence);
             }
@@ -257,6 +271,8 @@ struct Shape<'a> {
     workload: Workload,
     batch: u32,
     jobs: u32,
+    /// How many of them a client sends together.
+    together: u32,
     /// How long the client polls for its answer before it sleeps.
     spin: Duration,
 }
@@ -269,6 +285,7 @@ impl Shape<'_> {
             Section::Latency if self.spin.is_zero() => ("pool", Unit::Microseconds),
             Section::Latency => (SPINNING, Unit::Microseconds),
             Section::Scheduling => ("pool", Unit::NanosecondsPerItem),
+            Section::EndToEnd if self.together > 1 => (SENDING_MANY, Unit::ItemsPerSecond),
             Section::EndToEnd
             | Section::Limits
             | Section::ModelLatency

@@ -169,8 +169,9 @@ impl Queue {
 
     /// Takes the very next shard and charges its client and principal, if that shard `may_go`.
     pub(super) fn take_first(&mut self, may_go: impl Fn(Position) -> bool) -> Option<Position> {
-        let first = self.in_order().next()?;
-        self.take(|position| position == first && may_go(position))
+        // Asked once: `take` would ask of every shard that waits.
+        let first = self.in_order().next().filter(|&first| may_go(first))?;
+        self.take(|position| position == first)
     }
 
     /// Every shard that waits for its turn; the next to go comes first.
