@@ -1,10 +1,15 @@
 //! Clients that disconnect: their jobs end, their memory is freed, other clients notice nothing.
 
-use gridpool_protocol::message::ClientMessage;
+use std::collections::BTreeSet;
+
+use gridpool_client::{ClientError, Handle};
+use gridpool_protocol::chaos::{Chaos, ChaosFault};
+use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::message::{ClientMessage, Refusal};
 use gridpool_protocol::status::WorkerState;
 use gridpool_tests::oracle::samples::random_grids;
 
-use crate::jobs::{data, large_job, serves, small_job, submit};
+use crate::jobs::{PROGRAM, answer, data, is_right, job, large_job, serves, small_job, submit};
 use crate::pool::{Pool, cpu};
 use crate::raw::{Raw, in_arena, inline, is_ok};
 
@@ -37,7 +42,7 @@ fn the_jobs_and_memory_of_a_vanished_client_are_freed() {
     let status = pool.until_status("the queue to hold the other's job", |s| s.queue.jobs == 1);
     assert_eq!(status.counters.cancelled, 17, "all but the one that runs and the one behind it");
     pool.go_on("cpu0");
-    let answer = crate::jobs::answer(other);
+    let answer = answer(other);
     is_ok(&answer.receipt);
     // Its result is in shared memory.
     drop(answer);
@@ -45,6 +50,50 @@ fn the_jobs_and_memory_of_a_vanished_client_are_freed() {
     assert_eq!(pool.slot("cpu0").generation, 1, "the worker has done nothing wrong");
     no_arena_is_left(&pool);
     pool.back_to(before);
+}
+
+#[test]
+fn jobs_sent_together_each_have_a_verdict_of_their_own() {
+    let pool = cpu(1).start();
+    let client = pool.client();
+    pool.stop("cpu0");
+    let grids = |seed: u64| random_grids(seed, 1 + usize::try_from(seed).expect("it is small"));
+    let jobs = (0..30).map(|seed| job(PROGRAM, &grids(seed)));
+    // One is wrong, and one is in shared memory: neither changes the others.
+    let wrong =
+        job(PROGRAM, &grids(2)).with_chaos(Chaos { fault: ChaosFault::ALL[0], attempts: 1 });
+    let mut handles = client.send_many(jobs.chain([wrong, large_job(1)])).expect("they are sent");
+    let keys: BTreeSet<_> = handles.iter().map(Handle::key).collect();
+    assert_eq!(keys.len(), 32);
+    let status = pool.until_status("all to be accepted", |status| status.counters.accepted == 31);
+    assert_eq!(status.queue.jobs + status.counters.attempts, 31, "{:?}", status.counters);
+    // Its verdict is its own, too.
+    handles.remove(7).cancel();
+    pool.go_on("cpu0");
+    let large = answer(handles.pop().expect("the last"));
+    is_right(&large, PROGRAM, &random_grids(1, 300));
+    let refused = handles.pop().expect("the wrong one").wait().expect_err("no faults are allowed");
+    assert!(refused.to_string().contains("--allow-chaos"), "{refused}");
+    for (seed, handle) in (0..30).filter(|&seed| seed != 7).zip(handles) {
+        is_right(&answer(handle), PROGRAM, &grids(seed));
+    }
+    assert_eq!(pool.status().counters.restarts, 0);
+}
+
+#[test]
+fn jobs_sent_together_under_one_key_are_refused_and_none_is_sent() {
+    let pool = cpu(1).start();
+    let client = pool.client();
+    let key = JobKey(5);
+    let twice = [small_job(1).with_key(key), small_job(2), small_job(3).with_key(key)];
+    let refused = client.send_many(twice).expect_err("a key names one job");
+    assert!(
+        matches!(refused, ClientError::Refused(Refusal::KeyInUse(own)) if own == key),
+        "{refused}"
+    );
+    let handles = client.submit_many([small_job(1).with_key(key), small_job(2)]);
+    assert_eq!(pool.status().counters.accepted, 2);
+    handles.expect("the keys differ").into_iter().for_each(|handle| drop(answer(handle)));
 }
 
 #[test]
@@ -95,12 +144,12 @@ fn the_arenas_of_a_client_that_stays_are_used_again() {
     let pool = cpu(1).start();
     let client = pool.client();
     for seed in 0..10 {
-        is_ok(&crate::jobs::answer(submit(&client, large_job(seed))).receipt);
+        is_ok(&answer(submit(&client, large_job(seed))).receipt);
     }
     let status = pool.status();
     let (now, high) = (status.supervisor.arena_bytes, status.supervisor.arena_bytes_high);
     assert_eq!(now, high, "one arena was enough for ten jobs");
-    is_ok(&crate::jobs::answer(submit(&client, small_job(0))).receipt);
+    is_ok(&answer(submit(&client, small_job(0))).receipt);
     drop(client);
     no_arena_is_left(&pool);
 }

@@ -81,9 +81,10 @@ fn is_limit(row: &Row) -> bool {
     row.section == Section::Limits
 }
 
-/// The rows in the picture.
+/// The rows in the picture: jobs that are sent one by one.
 fn rates<'a>(rows: impl IntoIterator<Item = &'a Row>) -> impl Iterator<Item = &'a Row> {
-    rows.into_iter().filter(|row| row.section == Section::EndToEnd && row.value.is_some())
+    let is_rate = |row: &Row| row.section == Section::EndToEnd && row.runner == "pool";
+    rows.into_iter().filter(move |row| is_rate(row) && row.value.is_some())
 }
 
 fn point(row: &Row) -> Option<(f64, f64)> {
