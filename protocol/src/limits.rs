@@ -40,6 +40,14 @@ pub const SOLVER_REGISTERS_MAX: usize = 256;
 pub const SOLVER_KINDS_MAX: usize = 128;
 /// Deepest nesting of containers and pairs in a kind.
 pub const KIND_DEPTH_MAX: usize = 8;
+/// Most values that a solver computes, those of loops and branches included, before it is shortened.
+pub const SOLVER_NODES_MAX: usize = 8_192;
+/// Most calls that are followed while a solver is compiled.
+pub const SOLVER_CALLS_MAX: usize = 65_536;
+/// Deepest nesting of calls while a solver is compiled.
+pub const SOLVER_CALL_DEPTH_MAX: usize = 128;
+/// Deepest nesting of expressions in a solver.
+pub const SOLVER_DEPTH_MAX: usize = 64;
 /// Most loops and branches inside of each other.
 pub const SOLVER_NESTING_MAX: usize = 32;
 /// The most that a value weighs: numbers, vectors and cells 1 each, a grid its cells.

@@ -86,7 +86,7 @@ impl ItemErrorCode {
         }
     }
 
-    pub(super) fn from_byte(byte: u8) -> Option<Self> {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|&code| code as u8 == byte)
     }
 }

@@ -1,14 +1,217 @@
 //! Solvers: whole programs of an ARC DSL in Python's syntax, compiled for the machine of docs/src/design/machine.md.
+//!
+//! `parse` reads a text, `elaborate` works off its functions and settles kinds, `prune` leaves out what nothing needs,
+//! `lower` makes instructions, and `verify` checks them. Client, supervisor and worker compile alike.
 
+mod apply;
+mod builtin;
+mod call;
+mod choose;
+mod closure;
 mod code;
+mod construct;
+mod elaborate;
+mod explain;
 mod gives;
+mod ir;
 mod kind;
+mod lex;
+mod lower;
+mod mistake;
 mod opcode;
+mod parse;
+mod pipe;
+mod prune;
+mod syntax;
 mod table;
+#[cfg(test)]
+mod tests;
 pub mod value;
+mod verify;
 mod want;
 
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub use builtin::{BUILTINS, Builtin, Takes, function_names};
 pub use code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
 pub use kind::Kind;
+pub use mistake::{Mistake, Mistakes};
 pub use opcode::{FIRST_PRIMITIVE, Opcode, PRIMITIVES, Primitive};
+pub use verify::Malformed;
 pub use want::{Fit, Want};
+
+use crate::program::Ties;
+use elaborate::{Elaborated, elaborate};
+use ir::Block;
+use syntax::{Definition, Module, Statement};
+
+/// A compiled solver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Solver {
+    code: Code,
+    /// The line of the text of each instruction, from 1.
+    places: Vec<u32>,
+    lines: Vec<Line>,
+    hash: Arc<str>,
+}
+
+/// A statement of a solver and the kind of its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its line in the text, from 1.
+    pub line: u32,
+    /// The name that it gives the value; `None` for `return`.
+    pub name: Option<String>,
+    /// The kind of the value; `None` for a function.
+    pub kind: Option<Kind>,
+}
+
+impl Solver {
+    /// Compiles a text: statements over the grid `I`, or definitions of which the last is the program.
+    ///
+    /// # Errors
+    /// All [`Mistakes`] that do not follow from others.
+    ///
+    /// ```
+    /// use gridpool_protocol::program::Ties;
+    /// use gridpool_protocol::solver::{Kind, Solver};
+    /// let text = "x1 = objects(I, T, F, T)\nO = argmax(x1, size)";
+    /// let solver = Solver::compile(text, Ties::Cpython).unwrap();
+    /// assert_eq!(*solver.code().gives(), Kind::object());
+    /// let wrong = Solver::compile("x1 = objekts(I, T, F, T)\nO = increment(I)", Ties::Cpython);
+    /// assert_eq!(wrong.unwrap_err().all().len(), 2);
+    /// ```
+    pub fn compile(text: &str, ties: Ties) -> Result<Self, Mistakes> {
+        Self::compile_to(text, None, ties)
+    }
+
+    /// Compiles a text up to the statement with this name or, if it is a number, on this line, whose value is then
+    /// the result.
+    ///
+    /// # Errors
+    /// As for [`Solver::compile`], or if there is no such value.
+    pub fn compile_to(text: &str, until: Option<&str>, ties: Ties) -> Result<Self, Mistakes> {
+        let refused = |mistakes| Mistakes::new(text, mistakes);
+        let (module, mistakes) = parse::module(text);
+        if !mistakes.is_empty() {
+            return Err(refused(mistakes));
+        }
+        let (parameter, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
+        let made = elaborate(text, &module, &parameter, &body).map_err(refused)?;
+        let Elaborated { builder, lines, mut result } = made;
+        let shown: Vec<Line> = lines.iter().map(|line| Line {
+            line: mistake::line_of(text, line.span.start).0 + 1,
+            name: line.name.clone(),
+            kind: line.node.map(|node| builder.kind(node).clone()),
+        }).collect();
+        let (mut nodes, mut computed) = builder.finish();
+        if let Some(until) = until {
+            let is_it = |(line, shown): &(&elaborate::Line, &Line)| {
+                line.name.as_deref() == Some(until) || shown.line.to_string() == until
+            };
+            let found = lines.iter().zip(&shown).rfind(is_it).map(|(line, _)| line);
+            let Some((line, node)) = found.and_then(|line| Some((line, line.node?))) else {
+                let message = format!("there is no value `{until}`");
+                let help = "name a statement, as x3, or its line; a function has no value";
+                return Err(refused(vec![Mistake::new(0..0, message).with_help(help)]));
+            };
+            result = node;
+            computed.truncate(line.computed);
+        }
+        let mut block = Block { parameters: Vec::new(), nodes: computed, result };
+        prune::prune(&mut nodes, &mut block);
+        let lowered = lower::lower(&nodes, &block, ties);
+        let (code, spans) = lowered.map_err(|message| refused(vec![Mistake::new(0..0, message)]))?;
+        code.verify().map_err(|malformed| refused(vec![Mistake::new(0..0, malformed.to_string())]))?;
+        let line = |span: &Range<usize>| mistake::line_of(text, span.start).0 + 1;
+        let places = spans.iter().map(line).collect();
+        let hash = Arc::from(code.hash());
+        Ok(Self { code, places, lines: shown, hash })
+    }
+
+    /// The program of the machine.
+    #[must_use]
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// Its statements.
+    #[must_use]
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// SHA-256 of its code, 64 hexadecimal digits. Names, unused values that cannot fail, and the form of the text do
+    /// not matter.
+    #[must_use]
+    pub fn hash(&self) -> &Arc<str> {
+        &self.hash
+    }
+
+    /// Op and line of the text of an instruction.
+    #[must_use]
+    pub fn place(&self, instruction: usize) -> Option<(&'static str, u32)> {
+        let op = self.code.instructions().get(instruction)?.op;
+        Some((op.name(), *self.places.get(instruction)?))
+    }
+}
+
+/// The names of the definitions of a text, each with its first line, from 1.
+///
+/// # Errors
+/// The [`Mistakes`] of a text that does not parse.
+pub fn definitions(text: &str) -> Result<Vec<(String, u32)>, Mistakes> {
+    let (module, mistakes) = parse::module(text);
+    if !mistakes.is_empty() {
+        return Err(Mistakes::new(text, mistakes));
+    }
+    let line = |at| mistake::line_of(text, at).0 + 1;
+    Ok(module.definitions.iter().map(|of| (of.name.clone(), line(of.span.start))).collect())
+}
+
+/// The text of a definition and of those that it uses, and the line of the text where the definition begins, from 1.
+/// Line numbers in it are those of the text less that line plus 1, unless it uses others.
+#[must_use]
+pub fn extract(text: &str, name: &str) -> Option<(String, u32)> {
+    let (module, _) = parse::module(text);
+    let found = |name: &str| module.definitions.iter().rev().find(|of| of.name == name);
+    let wanted = found(name)?;
+    let mut needed: Vec<&Rc<Definition>> = vec![wanted];
+    let mut at = 0;
+    while let Some(definition) = needed.get(at) {
+        let mut names = Vec::new();
+        for statement in definition.body.iter() {
+            statement.value.names(&mut |name| names.push(name.to_owned()));
+        }
+        for definition in names.iter().filter_map(|name| found(name)) {
+            if !needed.iter().any(|known| Rc::ptr_eq(known, definition)) {
+                needed.push(definition);
+            }
+        }
+        at += 1;
+    }
+    needed.reverse();
+    let parts: Vec<_> = needed.iter().map(|of| &text[of.span.clone()]).collect();
+    let (line, _) = mistake::line_of(text, wanted.span.start);
+    Some((format!("{}\n", parts.join("\n\n")), line + 1))
+}
+
+/// The parameter and the statements of the program of a text.
+fn program(module: &Module) -> Result<(String, Rc<[Statement]>), Mistake> {
+    if !module.statements.is_empty() {
+        return Ok(("I".to_owned(), module.statements.clone().into()));
+    }
+    let Some(definition) = module.definitions.last() else {
+        let help = "write O = …, for instance O = rot90(I)";
+        return Err(Mistake::new(0..0, "the program has no statement").with_help(help));
+    };
+    let Definition { name, parameters, body, span } = definition.as_ref();
+    let [parameter] = parameters.as_ref() else {
+        let (count, place) = (elaborate::count(parameters.len()), span.start..span.start + 3);
+        let message = format!("a program takes 1 argument, the grid; `{name}` takes {count}");
+        return Err(Mistake::new(place, message));
+    };
+    Ok((parameter.clone(), Rc::clone(body)))
+}

@@ -115,6 +115,12 @@ macro_rules! opcodes {
                 }
             }
 
+            /// Whether it begins a loop.
+            #[must_use]
+            pub const fn begins_loop(self) -> bool {
+                (self as u8) >= Self::Map as u8 && (self as u8) <= Self::Iterate as u8
+            }
+
             /// The opcode of this number.
             #[must_use]
             pub fn from_byte(byte: u8) -> Option<Self> {

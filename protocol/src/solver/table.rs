@@ -11,6 +11,8 @@ use super::want::{Fit, Want};
 
 const FREE: Fit = Fit::Free;
 
+const _: () = assert!(Opcode::Iterate as u8 + 1 == FIRST_PRIMITIVE);
+
 opcodes! {
     structure {
         /// Ends the program; the result is in a.
@@ -38,27 +40,27 @@ opcodes! {
         /// Ends the body of the loop that begins at the immediate; a is the body's value.
         Next = 11 "next",
         /// The body's values for all elements, in a container like a's.
-        Map = 16 "map",
+        Map = 21 "map",
         /// The elements for which the body is true.
-        Filter = 17 "filter",
+        Filter = 22 "filter",
         /// The first element for which the body is true.
-        Extract = 18 "extract_loop",
+        Extract = 23 "extract_loop",
         /// The first element whose body's value is the greatest.
-        ArgMax = 19 "argmax_loop",
+        ArgMax = 24 "argmax_loop",
         /// The first element whose body's value is the least.
-        ArgMin = 20 "argmin_loop",
+        ArgMin = 25 "argmin_loop",
         /// The greatest of the body's values.
-        ValMax = 21 "valmax_loop",
+        ValMax = 26 "valmax_loop",
         /// The least of the body's values.
-        ValMin = 22 "valmin_loop",
+        ValMin = 27 "valmin_loop",
         /// The elements, sorted by the body's values; equals keep their order.
-        Order = 23 "order_loop",
+        Order = 28 "order_loop",
         /// The body's values for the elements of a and b side by side.
-        Zip = 24 "zip",
+        Zip = 29 "zip",
         /// The set of the body's values for all pairs of elements of a and b.
-        Pairs = 25 "pairs",
+        Pairs = 30 "pairs",
         /// The body applied to a, b times.
-        Iterate = 26 "iterate",
+        Iterate = 31 "iterate",
     }
     first 32;
 
@@ -116,7 +118,7 @@ opcodes! {
         Other "other" [container: Container, value: Any] element fails
             Fit::ElementOf { value: 1, container: 0 }, 0,
             "The first element that is not the value; EmptyArg if there is none.";
-        InitSet "initset" [value: Any] set_of total FREE, 0, "The set of one value.";
+        InitSet "initset" [value: Any] set_of fails FREE, 0, "The set of one value.";
         ToTuple "totuple" [container: Container] tuple total FREE, 0,
             "The elements as a tuple, those of a set in canonical order.";
         Dedupe "dedupe" [tup: Tuple] same total FREE, 0, "Each element once, at its first place.";
@@ -125,7 +127,7 @@ opcodes! {
             "The elements of all elements, in a container like the outer one.";
         Product "product" [a: Container, b: Container] product fails FREE, 0,
             "The set of all pairs of an element of a and one of b.";
-        PairUp "pair" [a: Container, b: Container] zip total FREE, 0,
+        PairUp "pair" [a: Container, b: Container] zip fails FREE, 0,
             "Pairs of the elements side by side, as many as the shorter has.";
         Maximum "maximum" [container: Numbers] extreme fails FREE, 0,
             "The greatest element; 0 if there is none.";
