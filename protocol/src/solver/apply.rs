@@ -147,6 +147,19 @@ impl Elaborator<'_> {
             Op::Machine(Opcode::Pair | Opcode::Tuple) => {
                 Ok(Some(found.arguments.iter().copied().map(Value::Node).collect()))
             }
+            Op::Machine(Opcode::Convert) if matches!(found.kind, Kind::Tuple(_)) => {
+                let from = found.arguments[0];
+                match self.builder.kind(from) {
+                    Kind::Pair(_) | Kind::Tuple(_) | Kind::Vector => self.items(&Value::Node(from)),
+                    Kind::Never
+                    | Kind::Flag
+                    | Kind::Number
+                    | Kind::Cell
+                    | Kind::Place
+                    | Kind::Grid
+                    | Kind::Set(_) => Ok(None),
+                }
+            }
             Op::Machine(Opcode::Combine) if !self.is_set(node) => {
                 let parts = found.arguments.clone();
                 let mut items = Vec::new();
