@@ -107,7 +107,9 @@ impl Elaborator<'_> {
             })?;
             let Some(joined) = kind.join_containers(&self.kind_of(result)) else {
                 let result = self.kind_of(result);
-                return self.mistake(format!("power wants a function that keeps the kind; it makes {result} of {kind}"));
+                return self.mistake(format!(
+                    "power wants a function that keeps the kind; it makes {result} of {kind}"
+                ));
             };
             if joined.is_like(&kind) {
                 let (scope, result) = self.resumed(scope, |this| this.convert(result, &kind))?;
@@ -281,7 +283,9 @@ impl Elaborator<'_> {
             }
             Value::Each(each) => {
                 let each = Rc::clone(each);
-                self.continued(&each, |this, function| this.call(&function, vec![value.clone()], &[]))
+                self.continued(&each, |this, function| {
+                    this.call(&function, vec![value.clone()], &[])
+                })
             }
             Value::Choice(choice) => {
                 let choice = Rc::clone(choice);
@@ -375,7 +379,8 @@ impl Elaborator<'_> {
     fn pairs(&mut self, function: &Value, a: &Value, b: &Value) -> Made {
         if a.has_function() || b.has_function() {
             let (Some(one), Some(two)) = (self.items(a)?, self.items(b)?) else {
-                return self.mistake("prapply wants functions in containers whose lengths are known");
+                return self
+                    .mistake("prapply wants functions in containers whose lengths are known");
             };
             let mut results = Vec::new();
             for two in two {

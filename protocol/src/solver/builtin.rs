@@ -116,7 +116,8 @@ builtins! {
 }
 
 /// Second names of primitives.
-const ALIASES: &[(&str, &str)] = &[("transpose", "dmirror"), ("p_g", "palette"), ("second", "last")];
+const ALIASES: &[(&str, &str)] =
+    &[("transpose", "dmirror"), ("p_g", "palette"), ("second", "last")];
 
 impl Builtin {
     /// The builtin of that name.

@@ -11,7 +11,12 @@ use crate::limits::KIND_DEPTH_MAX;
 
 impl Elaborator<'_> {
     /// Adds an instruction that has no blocks.
-    pub(super) fn emit(&mut self, opcode: Opcode, arguments: Vec<NodeId>, kind: Kind) -> Made<NodeId> {
+    pub(super) fn emit(
+        &mut self,
+        opcode: Opcode,
+        arguments: Vec<NodeId>,
+        kind: Kind,
+    ) -> Made<NodeId> {
         self.emit_with(opcode, arguments, kind, Vec::new())
     }
 
@@ -119,7 +124,8 @@ impl Elaborator<'_> {
         if primitive.opcode == Opcode::Equality {
             return self.equality(Value::Node(nodes[0]), Value::Node(nodes[1]));
         }
-        if primitive.opcode == Opcode::Contained && self.builder.kind(nodes[1]).tuple_of().is_none()
+        if primitive.opcode == Opcode::Contained
+            && self.builder.kind(nodes[1]).tuple_of().is_none()
             && self.builder.kind(nodes[1]).halves().is_some()
         {
             return self.contained_in_pair(nodes[0], nodes[1]);

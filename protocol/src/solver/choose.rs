@@ -21,7 +21,9 @@ impl Elaborator<'_> {
         }
         if one != two {
             let (one, two) = (self.words(&a), self.words(&b));
-            return self.mistake(format!("branch wants two values or two functions; it gets {one} and {two}"));
+            return self.mistake(format!(
+                "branch wants two values or two functions; it gets {one} and {two}"
+            ));
         }
         match (&a, &b) {
             (Value::Function(yes), Value::Function(no)) => {
@@ -85,7 +87,10 @@ impl Elaborator<'_> {
     }
 
     /// What a computation makes in a scope of its own.
-    pub(super) fn arm<T>(&mut self, compute: impl FnOnce(&mut Self) -> Made<T>) -> Made<(Scope, T)> {
+    pub(super) fn arm<T>(
+        &mut self,
+        compute: impl FnOnce(&mut Self) -> Made<T>,
+    ) -> Made<(Scope, T)> {
         self.resumed(Scope::default(), compute)
     }
 

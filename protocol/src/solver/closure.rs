@@ -30,18 +30,45 @@ pub(super) enum Function {
     Primitive(&'static Primitive),
     Builtin(&'static Builtin),
     Defined(Rc<Definition>),
-    Lambda { parameters: Rc<[String]>, body: Rc<Expression>, names: Rc<Names> },
+    Lambda {
+        parameters: Rc<[String]>,
+        body: Rc<Expression>,
+        names: Rc<Names>,
+    },
     /// Each is applied to the result of the one behind it.
     Compose(Vec<Value>),
-    Fork { outer: Value, a: Value, b: Value },
-    Matcher { function: Value, target: Value },
+    Fork {
+        outer: Value,
+        a: Value,
+        b: Value,
+    },
+    Matcher {
+        function: Value,
+        target: Value,
+    },
     /// One argument is fixed: the first, or the last of `arity + 1`.
-    Bound { function: Value, fixed: Value, first: bool, arity: usize },
+    Bound {
+        function: Value,
+        fixed: Value,
+        first: bool,
+        arity: usize,
+    },
     /// Applied a number of times that is known.
-    Power { function: Value, times: u32 },
+    Power {
+        function: Value,
+        times: u32,
+    },
     /// Applied a number of times that is known when the solver runs.
-    Repeated { function: Value, times: NodeId },
-    Branch { condition: NodeId, yes: Value, no: Value, arity: usize },
+    Repeated {
+        function: Value,
+        times: NodeId,
+    },
+    Branch {
+        condition: NodeId,
+        yes: Value,
+        no: Value,
+        arity: usize,
+    },
 }
 
 #[derive(Debug)]

@@ -10,7 +10,11 @@ use super::opcode::{Opcode, Primitive};
 
 impl Elaborator<'_> {
     /// The result of a primitive of which an argument is or has a function; `None` if it cannot take functions.
-    pub(super) fn with_functions(&mut self, opcode: Opcode, arguments: &[Value]) -> Made<Option<Value>> {
+    pub(super) fn with_functions(
+        &mut self,
+        opcode: Opcode,
+        arguments: &[Value],
+    ) -> Made<Option<Value>> {
         for (at, argument) in arguments.iter().enumerate() {
             let Value::Choice(choice) = argument else { continue };
             let (choice, primitive) = (Rc::clone(choice), Primitive::of(opcode));
@@ -90,7 +94,8 @@ impl Elaborator<'_> {
             sides.push(items);
         }
         let [a, b] = [&sides[0], &sides[1]];
-        let pairs = b.iter().flat_map(|b| a.iter().map(|a| Value::tuple(vec![a.clone(), b.clone()])));
+        let pairs =
+            b.iter().flat_map(|b| a.iter().map(|a| Value::tuple(vec![a.clone(), b.clone()])));
         Ok(Some(Value::set(pairs.collect())))
     }
 }

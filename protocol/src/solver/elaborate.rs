@@ -186,14 +186,23 @@ impl Elaborator<'_> {
     }
 
     /// The places of the arguments in the order of the parameters.
-    fn order(&self, called: &Value, arguments: &[Argument], span: &Range<usize>) -> Made<Vec<usize>> {
+    fn order(
+        &self,
+        called: &Value,
+        arguments: &[Argument],
+        span: &Range<usize>,
+    ) -> Made<Vec<usize>> {
         if arguments.iter().all(|argument| argument.name.is_none()) {
             return Ok((0..arguments.len()).collect());
         }
         let parameters: Vec<String> = match called {
             Value::Function(function) => match function.as_ref() {
-                Function::Primitive(of) => of.parameters.iter().map(|(name, _)| (*name).to_owned()).collect(),
-                Function::Builtin(of) => of.parameters.iter().map(|(name, _)| (*name).to_owned()).collect(),
+                Function::Primitive(of) => {
+                    of.parameters.iter().map(|(name, _)| (*name).to_owned()).collect()
+                }
+                Function::Builtin(of) => {
+                    of.parameters.iter().map(|(name, _)| (*name).to_owned()).collect()
+                }
                 Function::Defined(of) => of.parameters.to_vec(),
                 Function::Lambda { parameters, .. } => parameters.to_vec(),
                 _ => Vec::new(),
@@ -206,12 +215,14 @@ impl Elaborator<'_> {
                 None => Some(at),
                 Some(name) => parameters.iter().position(|parameter| parameter == name),
             };
-            let free = place.and_then(|place| places.get_mut(place)).filter(|place| place.is_none());
+            let free =
+                place.and_then(|place| places.get_mut(place)).filter(|place| place.is_none());
             let Some(free) = free else {
                 let name = argument.name.as_deref().unwrap_or("");
                 let message = format!("there is no argument `{name}` here, or it is given twice");
                 let mistake = Mistake::new(span.clone(), message);
-                let help = format!("write the values alone, in this order: {}", parameters.join(", "));
+                let help =
+                    format!("write the values alone, in this order: {}", parameters.join(", "));
                 let mistake = if parameters.is_empty() { mistake } else { mistake.with_help(help) };
                 return Err(Halt::Mistake(Box::new(mistake)));
             };
@@ -230,7 +241,8 @@ impl Elaborator<'_> {
         if let Some(constant) = builtin::constant(name) {
             return Ok(self.constant(constant));
         }
-        let defined = self.module.definitions.iter().rev().find(|definition| definition.name == name);
+        let defined =
+            self.module.definitions.iter().rev().find(|definition| definition.name == name);
         if let Some(definition) = defined {
             return Ok(Function::Defined(Rc::clone(definition)).into());
         }
@@ -245,7 +257,8 @@ impl Elaborator<'_> {
         let known = names.keys().map(String::as_str).chain(functions);
         let close = near::names(name, known);
         let help = if close.is_empty() {
-            "the functions are in the book, under primitives; names are given by NAME = …".to_owned()
+            "the functions are in the book, under primitives; names are given by NAME = …"
+                .to_owned()
         } else {
             format!("close to it: {}", close.join(", "))
         };
@@ -368,7 +381,12 @@ impl Elaborator<'_> {
         }
     }
 
-    fn check_builtin(&mut self, builtin: &Builtin, arguments: &[Value], texts: &[&str]) -> Made<()> {
+    fn check_builtin(
+        &mut self,
+        builtin: &Builtin,
+        arguments: &[Value],
+        texts: &[&str],
+    ) -> Made<()> {
         let (want, got) = (builtin.parameters.len(), arguments.len());
         if want != got {
             let signature = builtin.signature();

@@ -36,30 +36,51 @@ fn written(code: &Code, instruction: &Instruction) -> String {
     let name = |register: u8| match register.checked_sub(1) {
         None => "I".to_owned(),
         Some(at) => match code.constants().get(usize::from(at)) {
-            Some(Constant::Flag(flag)) => if *flag { "T".to_owned() } else { "F".to_owned() },
+            Some(Constant::Flag(flag)) => {
+                if *flag {
+                    "T".to_owned()
+                } else {
+                    "F".to_owned()
+                }
+            }
             Some(Constant::Number(number)) => number.to_string(),
             Some(Constant::Vector([row, col])) => format!("({row}, {col})"),
             None => format!("r{register}"),
         },
     };
-    let names = |count: usize| from[..count].iter().map(|from| name(*from)).collect::<Vec<_>>().join(", ");
+    let names =
+        |count: usize| from[..count].iter().map(|from| name(*from)).collect::<Vec<_>>().join(", ");
     let writes = || format!("{}: {} =", name(to), code.kind(to));
     if let Some(primitive) = Primitive::of(op) {
         return format!("{} {} {}", writes(), op.name(), names(primitive.parameters.len()));
     }
     match op {
         Opcode::Zip | Opcode::Pairs => {
-            let over = format!("{}, {} over {}, {}", name(from[2]), name(from[3]), name(from[0]), name(from[1]));
+            let over = format!(
+                "{}, {} over {}, {}",
+                name(from[2]),
+                name(from[3]),
+                name(from[0]),
+                name(from[1])
+            );
             format!("{} {} of {over}", writes(), op.name())
         }
         Opcode::Iterate => {
-            format!("{} iterate {} from {}, {} times", writes(), name(from[2]), name(from[0]), name(from[1]))
+            format!(
+                "{} iterate {} from {}, {} times",
+                writes(),
+                name(from[2]),
+                name(from[0]),
+                name(from[1])
+            )
         }
         op if op.begins_loop() => {
             format!("{} {} of {} in {}", writes(), op.name(), name(from[2]), name(from[0]))
         }
         Opcode::Return | Opcode::Next | Opcode::If => format!("{} {}", op.name(), name(from[0])),
-        Opcode::Tuple | Opcode::Push => format!("{} {} {}", writes(), op.name(), names(usize::from(immediate))),
+        Opcode::Tuple | Opcode::Push => {
+            format!("{} {} {}", writes(), op.name(), names(usize::from(immediate)))
+        }
         Opcode::Fail => format!("fail {immediate}"),
         Opcode::Pair => format!("{} {} {}", writes(), op.name(), names(2)),
         Opcode::Select => format!("{} {} {}", writes(), op.name(), names(3)),

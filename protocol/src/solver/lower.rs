@@ -27,8 +27,13 @@ struct Draft {
 }
 
 /// The instructions of a block and the place in the text of each. The error is a sentence.
-pub(super) fn lower(nodes: &[Node], block: &Block, ties: Ties) -> Result<(Code, Vec<Range<usize>>), String> {
-    let mut lowering = Lowering { nodes, drafts: Vec::new(), kinds: Vec::new(), slots: BTreeMap::new() };
+pub(super) fn lower(
+    nodes: &[Node],
+    block: &Block,
+    ties: Ties,
+) -> Result<(Code, Vec<Range<usize>>), String> {
+    let mut lowering =
+        Lowering { nodes, drafts: Vec::new(), kinds: Vec::new(), slots: BTreeMap::new() };
     // Register 0 is the input's.
     let input = lowering.slot(Kind::Grid);
     lowering.slots.insert(0, input);
@@ -39,7 +44,9 @@ pub(super) fn lower(nodes: &[Node], block: &Block, ties: Ties) -> Result<(Code, 
     lowering.draft(Opcode::Return, None, vec![result], 0, &(0..0));
     let count = lowering.drafts.len();
     if count > SOLVER_INSTRUCTIONS_MAX {
-        return Err(format!("the program takes {count} instructions; at most {SOLVER_INSTRUCTIONS_MAX} are allowed"));
+        return Err(format!(
+            "the program takes {count} instructions; at most {SOLVER_INSTRUCTIONS_MAX} are allowed"
+        ));
     }
     lowering.assigned(constants, ties)
 }
@@ -150,7 +157,9 @@ impl Lowering<'_> {
             (Opcode::Fail, _) => {
                 let code = node.arguments.first().map(|argument| self.nodes[*argument].op);
                 let code = match code {
-                    Some(Op::Constant(Constant::Number(code))) => usize::try_from(code).unwrap_or(0),
+                    Some(Op::Constant(Constant::Number(code))) => {
+                        usize::try_from(code).unwrap_or(0)
+                    }
                     _ => 0,
                 };
                 self.draft(op, Some(to), vec![], code, &node.span);
@@ -227,13 +236,17 @@ impl Lowering<'_> {
         }
         let count = register_kinds.len();
         if count > SOLVER_REGISTERS_MAX {
-            return Err(format!("the program takes {count} registers; at most {SOLVER_REGISTERS_MAX} are allowed"));
+            return Err(format!(
+                "the program takes {count} registers; at most {SOLVER_REGISTERS_MAX} are allowed"
+            ));
         }
         let mut kinds = Vec::new();
         register_kinds.iter().for_each(|kind| collect(kind, &mut kinds));
         if kinds.len() > SOLVER_KINDS_MAX {
             let count = kinds.len();
-            return Err(format!("the program has {count} kinds of values; at most {SOLVER_KINDS_MAX} are allowed"));
+            return Err(format!(
+                "the program has {count} kinds of values; at most {SOLVER_KINDS_MAX} are allowed"
+            ));
         }
         let number = |of: &Kind| kinds.iter().position(|kind| kind == of).unwrap_or(0);
         let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);

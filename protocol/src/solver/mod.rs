@@ -101,11 +101,14 @@ impl Solver {
         let (parameter, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
         let made = elaborate(text, &module, &parameter, &body).map_err(refused)?;
         let Elaborated { builder, lines, mut result } = made;
-        let shown: Vec<Line> = lines.iter().map(|line| Line {
-            line: mistake::line_of(text, line.span.start).0 + 1,
-            name: line.name.clone(),
-            kind: line.node.map(|node| builder.kind(node).clone()),
-        }).collect();
+        let shown: Vec<Line> = lines
+            .iter()
+            .map(|line| Line {
+                line: mistake::line_of(text, line.span.start).0 + 1,
+                name: line.name.clone(),
+                kind: line.node.map(|node| builder.kind(node).clone()),
+            })
+            .collect();
         let (mut nodes, mut computed) = builder.finish();
         if let Some(until) = until {
             let is_it = |(line, shown): &(&elaborate::Line, &Line)| {
@@ -123,8 +126,10 @@ impl Solver {
         let mut block = Block { parameters: Vec::new(), nodes: computed, result };
         prune::prune(&mut nodes, &mut block);
         let lowered = lower::lower(&nodes, &block, ties);
-        let (code, spans) = lowered.map_err(|message| refused(vec![Mistake::new(0..0, message)]))?;
-        code.verify().map_err(|malformed| refused(vec![Mistake::new(0..0, malformed.to_string())]))?;
+        let (code, spans) =
+            lowered.map_err(|message| refused(vec![Mistake::new(0..0, message)]))?;
+        code.verify()
+            .map_err(|malformed| refused(vec![Mistake::new(0..0, malformed.to_string())]))?;
         let line = |span: &Range<usize>| mistake::line_of(text, span.start).0 + 1;
         let places = spans.iter().map(line).collect();
         let hash = Arc::from(code.hash());
@@ -158,44 +163,59 @@ impl Solver {
     }
 }
 
-/// The names of the definitions of a text, each with its first line, from 1.
-///
-/// # Errors
-/// The [`Mistakes`] of a text that does not parse.
-pub fn definitions(text: &str) -> Result<Vec<(String, u32)>, Mistakes> {
-    let (module, mistakes) = parse::module(text);
-    if !mistakes.is_empty() {
-        return Err(Mistakes::new(text, mistakes));
-    }
-    let line = |at| mistake::line_of(text, at).0 + 1;
-    Ok(module.definitions.iter().map(|of| (of.name.clone(), line(of.span.start))).collect())
+/// A file with definitions, read once.
+#[derive(Debug)]
+pub struct Source<'t> {
+    text: &'t str,
+    module: Module,
 }
 
-/// The text of a definition and of those that it uses, and the line of the text where the definition begins, from 1.
-/// Line numbers in it are those of the text less that line plus 1, unless it uses others.
-#[must_use]
-pub fn extract(text: &str, name: &str) -> Option<(String, u32)> {
-    let (module, _) = parse::module(text);
-    let found = |name: &str| module.definitions.iter().rev().find(|of| of.name == name);
-    let wanted = found(name)?;
-    let mut needed: Vec<&Rc<Definition>> = vec![wanted];
-    let mut at = 0;
-    while let Some(definition) = needed.get(at) {
-        let mut names = Vec::new();
-        for statement in definition.body.iter() {
-            statement.value.names(&mut |name| names.push(name.to_owned()));
+impl<'t> Source<'t> {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The [`Mistakes`] of a text that does not parse.
+    pub fn parse(text: &'t str) -> Result<Self, Mistakes> {
+        let (module, mistakes) = parse::module(text);
+        if mistakes.is_empty() {
+            Ok(Self { text, module })
+        } else {
+            Err(Mistakes::new(text, mistakes))
         }
-        for definition in names.iter().filter_map(|name| found(name)) {
-            if !needed.iter().any(|known| Rc::ptr_eq(known, definition)) {
-                needed.push(definition);
-            }
-        }
-        at += 1;
     }
-    needed.reverse();
-    let parts: Vec<_> = needed.iter().map(|of| &text[of.span.clone()]).collect();
-    let (line, _) = mistake::line_of(text, wanted.span.start);
-    Some((format!("{}\n", parts.join("\n\n")), line + 1))
+
+    /// The names of its definitions, each with its first line, from 1.
+    pub fn definitions(&self) -> impl Iterator<Item = (&str, u32)> {
+        let line = |at| mistake::line_of(self.text, at).0 + 1;
+        self.module.definitions.iter().map(move |of| (of.name.as_str(), line(of.span.start)))
+    }
+
+    /// The text of a definition behind those that it uses, and the line of the file that becomes line 1 of it. Other
+    /// lines keep their distance to it if the definition uses no others.
+    #[must_use]
+    pub fn extract(&self, name: &str) -> Option<(String, u32)> {
+        let found = |name: &str| self.module.definitions.iter().rev().find(|of| of.name == name);
+        let wanted = found(name)?;
+        let mut needed: Vec<&Rc<Definition>> = vec![wanted];
+        let mut at = 0;
+        while let Some(definition) = needed.get(at) {
+            let mut names = Vec::new();
+            for statement in definition.body.iter() {
+                statement.value.names(&mut |name| names.push(name.to_owned()));
+            }
+            for definition in names.iter().filter_map(|name| found(name)) {
+                if !needed.iter().any(|known| Rc::ptr_eq(known, definition)) {
+                    needed.push(definition);
+                }
+            }
+            at += 1;
+        }
+        needed.reverse();
+        let first = needed.first().map_or(0, |of| of.span.start);
+        let parts: Vec<_> = needed.iter().map(|of| &self.text[of.span.clone()]).collect();
+        let (line, _) = mistake::line_of(self.text, first);
+        Some((format!("{}\n", parts.join("\n\n")), line + 1))
+    }
 }
 
 /// The parameter and the statements of the program of a text.

@@ -204,7 +204,9 @@ impl Parser<'_> {
                 self.at += 1;
                 Ok(word)
             }
-            Token::Number(_) | Token::Sign(_) | Token::Line | Token::End => Err(self.unexpected(what)),
+            Token::Number(_) | Token::Sign(_) | Token::Line | Token::End => {
+                Err(self.unexpected(what))
+            }
         }
     }
 
@@ -245,7 +247,8 @@ impl Parser<'_> {
     fn arguments(&mut self, opens: Range<usize>) -> Result<Vec<Argument>, Mistake> {
         let mut arguments = Vec::new();
         while !self.is_sign(")") {
-            let named = match (self.next(), self.pieces.get(self.at + 1).map(|piece| &piece.token)) {
+            let named = match (self.next(), self.pieces.get(self.at + 1).map(|piece| &piece.token))
+            {
                 (Token::Word(word), Some(Token::Sign("="))) => Some(word.clone()),
                 _ => None,
             };

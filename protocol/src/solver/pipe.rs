@@ -19,7 +19,8 @@ impl Elaborator<'_> {
         let (value, ground) = match &expression.form {
             Form::Pipe(left, right) => {
                 let (value, ground) = self.left(names, left)?;
-                let made = self.called(&right.span, |this| this.piped(names, value, ground, right))?;
+                let made =
+                    self.called(&right.span, |this| this.piped(names, value, ground, right))?;
                 (made, ground)
             }
             Form::Name(_)
@@ -31,7 +32,11 @@ impl Elaborator<'_> {
         };
         let ground = match &value {
             Value::Node(node) if *self.builder.kind(*node) == Kind::Grid => Some(*node),
-            Value::Node(_) | Value::Function(_) | Value::Static(_) | Value::Each(_) | Value::Choice(_) => ground,
+            Value::Node(_)
+            | Value::Function(_)
+            | Value::Static(_)
+            | Value::Each(_)
+            | Value::Choice(_) => ground,
         };
         Ok((value, ground))
     }
@@ -45,7 +50,9 @@ impl Elaborator<'_> {
         op: &Expression,
     ) -> Made {
         let (called, arguments) = match &op.form {
-            Form::Call { function, arguments } => (self.expression(names, function)?, arguments.as_slice()),
+            Form::Call { function, arguments } => {
+                (self.expression(names, function)?, arguments.as_slice())
+            }
             Form::Name(_)
             | Form::Number(_)
             | Form::Flag(_)
@@ -67,11 +74,13 @@ impl Elaborator<'_> {
             return self.call(&function, vec![value], &[]);
         }
         let (subject, on_ground) = places(&called);
-        let is_grid = matches!(&value, Value::Node(node) if *self.builder.kind(*node) == Kind::Grid);
+        let is_grid =
+            matches!(&value, Value::Node(node) if *self.builder.kind(*node) == Kind::Grid);
         match (missing, on_ground, ground) {
             (Some(1), Some(grid), _) if is_grid => values.insert(grid.min(values.len()), value),
             (Some(2), Some(grid), Some(ground)) if grid != subject => {
-                let (first, second) = if grid < subject { (grid, subject) } else { (subject, grid) };
+                let (first, second) =
+                    if grid < subject { (grid, subject) } else { (subject, grid) };
                 let (one, two) = if grid < subject {
                     (Value::Node(ground), value)
                 } else {
@@ -93,7 +102,9 @@ impl Elaborator<'_> {
             let called = self.expression(names, function)?;
             if called.arity() == Some(arguments.len() + 1) {
                 let value = Value::Node(ground);
-                return self.called(&expression.span, |this| this.piped(names, value, Some(ground), expression));
+                return self.called(&expression.span, |this| {
+                    this.piped(names, value, Some(ground), expression)
+                });
             }
         }
         self.expression(names, expression)

@@ -20,8 +20,9 @@ fn arc_dsl() -> Option<String> {
 fn all_solvers_of_arc_dsl_compile() {
     let Some(text) = arc_dsl() else { return };
     let (mut compiled, mut most, mut registers, mut refused) = (0, 0, 0, Vec::new());
-    for (name, _) in definitions(&text).unwrap() {
-        let (part, _) = extract(&text, &name).unwrap();
+    let source = Source::parse(&text).unwrap();
+    for (name, _) in source.definitions() {
+        let (part, _) = source.extract(name).unwrap();
         match Solver::compile(&part, Ties::Cpython) {
             Ok(solver) => {
                 compiled += 1;

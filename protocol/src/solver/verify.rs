@@ -6,7 +6,8 @@ use super::code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, 
 use super::kind::Kind;
 use super::opcode::{Opcode, Primitive};
 use crate::limits::{
-    KIND_DEPTH_MAX, SOLVER_INSTRUCTIONS_MAX, SOLVER_KINDS_MAX, SOLVER_NESTING_MAX, SOLVER_REGISTERS_MAX,
+    KIND_DEPTH_MAX, SOLVER_INSTRUCTIONS_MAX, SOLVER_KINDS_MAX, SOLVER_NESTING_MAX,
+    SOLVER_REGISTERS_MAX,
 };
 use crate::output::ItemErrorCode;
 use crate::program::Ties;
@@ -50,7 +51,13 @@ impl Code {
         if too_many || rest.len() != length || header[10..] != [0; HEADER_BYTES - 10] {
             return malformed("its parts have other lengths than its header says");
         }
-        let mut code = Self { ties, instructions: vec![], constants: vec![], kinds: vec![], registers: vec![] };
+        let mut code = Self {
+            ties,
+            instructions: vec![],
+            constants: vec![],
+            kinds: vec![],
+            registers: vec![],
+        };
         for at in 0..instructions {
             let Some((bytes, after)) = rest.split_first_chunk::<INSTRUCTION_BYTES>() else { break };
             rest = after;
@@ -209,7 +216,8 @@ impl Checker<'_> {
         if let Some(primitive) = Primitive::of(op) {
             let count = primitive.parameters.len();
             self.operands(instruction, count, 0)?;
-            let kinds: Vec<Kind> = from[..count].iter().map(|from| self.kind(*from).clone()).collect();
+            let kinds: Vec<Kind> =
+                from[..count].iter().map(|from| self.kind(*from).clone()).collect();
             let gives = primitive.gives(&kinds).ok_or("its arguments are of the wrong kinds")?;
             return self.write(to, &gives);
         }
@@ -239,7 +247,8 @@ impl Checker<'_> {
                 if op == Opcode::Push {
                     self.read(to)?;
                 }
-                let Some(Kind::Tuple(element)) = self.code.registers.get(usize::from(to)).map(|_| self.kind(to).clone())
+                let Some(Kind::Tuple(element)) =
+                    self.code.registers.get(usize::from(to)).map(|_| self.kind(to).clone())
                 else {
                     return Err("its register is not for a tuple");
                 };
@@ -325,7 +334,11 @@ impl Checker<'_> {
             }
         }
         let unused = instruction.from[count..].iter().all(|from| *from == 0);
-        if unused && instruction.immediate == immediate { Ok(()) } else { Err("an unused field is not 0") }
+        if unused && instruction.immediate == immediate {
+            Ok(())
+        } else {
+            Err("an unused field is not 0")
+        }
     }
 
     fn begin_loop(&mut self, at: usize, instruction: &Instruction) -> Checked {
@@ -338,11 +351,16 @@ impl Checker<'_> {
         if !two && b != 0 || !matches!(op, Opcode::Zip | Opcode::Pairs) && d != 0 {
             return Err("an unused field is not 0");
         }
-        let apart = [a, b, c, d].iter().all(|register| *register != to) && c != a && c != b && (c != d || d == 0);
+        let apart = [a, b, c, d].iter().all(|register| *register != to)
+            && c != a
+            && c != b
+            && (c != d || d == 0);
         if !apart {
             return Err("it writes what it reads");
         }
-        let element = |register: u8| self.kind(register).element().cloned().ok_or("it goes over no container");
+        let element = |register: u8| {
+            self.kind(register).element().cloned().ok_or("it goes over no container")
+        };
         let (first, second) = match op {
             Opcode::Iterate if !self.kind(b).is_number() => return Err("its count is no number"),
             Opcode::Iterate => (self.kind(a).clone(), None),

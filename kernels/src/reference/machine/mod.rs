@@ -1,0 +1,19 @@
+//! The machine of docs/src/design/machine.md in plain Rust: runs a solver over one grid.
+//!
+//! It defines the right results. `run` goes through the instructions, `turns` owns loops; the other files hold the
+//! primitives, one family each. Every value is a [`Value`]; the program has been verified, so kinds fit.
+
+mod containers;
+mod convert;
+mod grids;
+mod measures;
+mod numbers;
+mod objects;
+mod paint;
+mod patches;
+mod run;
+mod support;
+mod ties;
+mod turns;
+
+pub use run::{Failed, Finished, Machine};
