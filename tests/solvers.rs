@@ -14,11 +14,15 @@ use std::process::{Command, Stdio};
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_protocol::limits::STEPS_DEFAULT;
 use gridpool_protocol::program::{Ties, hex};
-use gridpool_protocol::solver::value::{Grid, NOTHING, Value};
+use gridpool_protocol::solver::value::{Grid, NO_VECTOR, NOTHING, Value};
 use gridpool_protocol::solver::{Solver, Source};
 use gridpool_tests::oracle::tasks;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+
+/// Statements whose values cannot be compared: a branch between a set and a tuple, which are one kind here, and the
+/// values of a set of functions, which Python orders by their addresses.
+const APART: &[(&str, &str)] = &[("53b68214", "x17"), ("36d67576", "x24"), ("36d67576", "x25")];
 
 /// What the oracle says of one pair.
 #[derive(Debug, Deserialize)]
@@ -41,6 +45,7 @@ fn written(value: &Value, text: &mut String) {
     };
     let number = |half: i16| Value::Number(i32::from(half));
     match value {
+        Value::Vector(NO_VECTOR) => text.push_str("()"),
         Value::Number(NOTHING) => text.push_str("nothing"),
         Value::Number(number) => text.push_str(&number.to_string()),
         Value::Vector(halves) => all('(', &halves.map(number), ')'),
@@ -119,6 +124,9 @@ fn every_statement_of_every_solver_equals_arc_dsl() {
         }
         let Some((_, compiled)) = &known else { continue };
         for (name, want) in lines {
+            if APART.contains(&(task.as_str(), name.as_str())) {
+                continue;
+            }
             let Some(solver) = compiled.get(&name) else {
                 if let Some(want) = want {
                     differences

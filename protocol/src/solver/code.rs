@@ -89,7 +89,10 @@ impl Constant {
                 let number = word.cast_signed();
                 (number != crate::solver::value::NOTHING).then_some(Self::Number(number))
             }
-            Kind::Vector => Some(Self::Vector([half(word).ok()?, half(word >> 16).ok()?])),
+            Kind::Vector => {
+                let vector = [half(word).ok()?, half(word >> 16).ok()?];
+                (vector != crate::solver::value::NO_VECTOR).then_some(Self::Vector(vector))
+            }
             Kind::Never
             | Kind::Cell
             | Kind::Place

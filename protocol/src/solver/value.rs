@@ -14,6 +14,9 @@ pub const NOTHING: i32 = i32::MIN;
 /// A row and a column.
 pub type Vector = [i16; 2];
 
+/// The vector that stands for nothing: the corner of a patch without places. It is no result of arithmetic.
+pub const NO_VECTOR: Vector = [i16::MAX, i16::MAX];
+
 /// Rows of colours. A grid without rows has no columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
@@ -194,7 +197,10 @@ impl Value {
             (Self::Number(one), Self::Number(two)) => {
                 (*one != NOTHING && *two != NOTHING).then(|| one.cmp(two))
             }
-            (Self::Vector(one), Self::Vector(two)) => Some(one.cmp(two)),
+            (Self::Vector(one), Self::Vector(two)) => {
+                let is_vector = |of: &Vector| *of != NO_VECTOR;
+                Some(is_vector(one).cmp(&is_vector(two)).then(one.cmp(two)))
+            }
             (Self::Cell(color, place), Self::Cell(other, beside)) => {
                 Some(color.cmp(other).then(place.cmp(beside)))
             }

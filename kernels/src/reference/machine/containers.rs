@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use gridpool_protocol::limits::VALUE_WEIGHT_MAX;
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::program::Ties;
-use gridpool_protocol::solver::value::Value;
+use gridpool_protocol::solver::value::{NO_VECTOR, Value};
 use gridpool_protocol::solver::{Kind, Opcode};
 
 use super::support::{Ends, count, flag, number, to_set, to_tuple};
@@ -126,6 +126,8 @@ pub(super) fn run(op: Opcode, a: &Value, b: &Value, known: &Known<'_>) -> Option
     let empty = ItemErrorCode::EmptyArg;
     Some(match op {
         Opcode::Contained => Ok(flag(has(b, a))),
+        Opcode::First | Opcode::Last if *a == Value::Vector(NO_VECTOR) => Err(empty),
+        Opcode::Size if *a == Value::Vector(NO_VECTOR) => Ok(Value::Number(0)),
         Opcode::Size => match halves(a) {
             Some(_) => Ok(Value::Number(2)),
             None => count(a.elements().len()),

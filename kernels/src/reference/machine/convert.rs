@@ -2,7 +2,7 @@
 
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::solver::Kind;
-use gridpool_protocol::solver::value::{Grid, Value};
+use gridpool_protocol::solver::value::{Grid, NO_VECTOR, Value};
 
 use super::support::{Ends, grid_color, made, number, to_set, to_tuple, to_vector};
 
@@ -42,6 +42,7 @@ fn elements(value: &Value, from: &Kind, of: &Kind) -> Ends<Vec<Value>> {
             let element = from.element().ok_or(ItemErrorCode::BadType)?;
             value.elements().iter().map(|value| convert(value, element, of)).collect()
         }
+        Value::Vector(NO_VECTOR) => Ok(Vec::new()),
         Value::Vector(halves) => {
             Ok(halves.iter().map(|half| Value::Number(i32::from(*half))).collect())
         }
@@ -82,6 +83,7 @@ fn to_grid(value: &Value) -> Ends {
 /// The numbers of a row.
 fn numbers(row: &Value) -> Ends<Vec<Value>> {
     match row {
+        Value::Vector(NO_VECTOR) => Ok(Vec::new()),
         Value::Vector(halves) => {
             Ok(halves.iter().map(|half| Value::Number(i32::from(*half))).collect())
         }

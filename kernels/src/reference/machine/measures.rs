@@ -3,7 +3,7 @@
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::solver::Opcode;
-use gridpool_protocol::solver::value::{NOTHING, Value, Vector};
+use gridpool_protocol::solver::value::{NO_VECTOR, NOTHING, Value, Vector};
 
 use super::containers::first_half;
 use super::numbers::floor_divided;
@@ -81,7 +81,7 @@ fn center(patch: &Value) -> Ends<[i64; 2]> {
 fn center_of_mass(patch: &Value) -> Ends {
     let size = length(patch.elements().len())?;
     if size == 0 {
-        return Err(ItemErrorCode::EmptyArg);
+        return Ok(Value::Vector(NO_VECTOR));
     }
     let [mut rows, mut cols] = [0, 0];
     let all = match patch {
@@ -188,8 +188,10 @@ fn gravitate(source: &Value, destination: &Value) -> Ends {
 /// The primitives of this family; `None` if the opcode is of another.
 pub(super) fn run(op: Opcode, a: &Value, b: &Value, ties: Ties) -> Option<Ends> {
     let needed = |of: fn(Frame) -> i64| Frame::needed(a).and_then(|frame| to_number(of(frame)));
-    let corner =
-        |of: fn(Frame) -> [i64; 2]| Frame::needed(a).and_then(|frame| to_vector(of(frame)));
+    let corner = |of: fn(Frame) -> [i64; 2]| match Frame::of(a)? {
+        Some(frame) => to_vector(of(frame)),
+        None => Ok(Value::Vector(NO_VECTOR)),
+    };
     let shape = || Ok((height(a)?, width(a)?));
     let size = || length(a.elements().len());
     Some(match op {

@@ -2,7 +2,7 @@
 
 use gridpool_protocol::limits::{GRID_CELLS_MAX, MACHINE_COLOR_MAX, MACHINE_COLOR_MIN, SIDE_MAX};
 use gridpool_protocol::output::ItemErrorCode;
-use gridpool_protocol::solver::value::{Grid, NOTHING, Value, Vector};
+use gridpool_protocol::solver::value::{Grid, NO_VECTOR, NOTHING, Value, Vector};
 
 /// A result, or the error that ends the item.
 pub(super) type Ends<T = Value> = Result<T, ItemErrorCode>;
@@ -15,10 +15,10 @@ pub(super) fn number(value: &Value) -> Ends<i64> {
     }
 }
 
-/// A vector argument.
+/// A vector argument; `BadType` if it is nothing.
 pub(super) fn vector(value: &Value) -> Ends<[i64; 2]> {
     match value {
-        Value::Vector(halves) => Ok(halves.map(i64::from)),
+        Value::Vector(halves) if *halves != NO_VECTOR => Ok(halves.map(i64::from)),
         _ => Err(ItemErrorCode::BadType),
     }
 }
@@ -55,7 +55,8 @@ pub(super) fn count(things: usize) -> Ends {
 /// Two halves that fit.
 pub(super) fn halves([row, col]: [i64; 2]) -> Ends<Vector> {
     let half = |number: i64| i16::try_from(number).map_err(|_| ItemErrorCode::Overflow);
-    Ok([half(row)?, half(col)?])
+    let halves = [half(row)?, half(col)?];
+    if halves == NO_VECTOR { Err(ItemErrorCode::Overflow) } else { Ok(halves) }
 }
 
 /// A vector that fits.
@@ -123,7 +124,8 @@ pub(super) fn columns(grid: &Grid) -> Ends<usize> {
 /// The place of an element of a patch or an object.
 pub(super) fn place_of(value: &Value) -> Ends<Vector> {
     match value {
-        Value::Vector(place) | Value::Cell(_, place) => Ok(*place),
+        Value::Vector(place) | Value::Cell(_, place) if *place != NO_VECTOR => Ok(*place),
+        Value::Vector(_) | Value::Cell(..) => Err(ItemErrorCode::BadType),
         Value::Number(_) | Value::Grid(_) | Value::Pair(_) | Value::Set(_) | Value::Tuple(_) => {
             Err(ItemErrorCode::BadType)
         }
