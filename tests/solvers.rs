@@ -15,7 +15,7 @@ use gridpool_kernels::reference::machine::Machine;
 use gridpool_protocol::limits::STEPS_DEFAULT;
 use gridpool_protocol::program::{Ties, hex};
 use gridpool_protocol::solver::value::{Grid, NO_VECTOR, NOTHING, Value};
-use gridpool_protocol::solver::{Solver, Source};
+use gridpool_protocol::solver::{Solver, Source, traced};
 use gridpool_tests::oracle::tasks;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -116,7 +116,7 @@ fn every_statement_of_every_solver_equals_arc_dsl() {
             let named = whole.lines().iter().filter(|line| line.kind.is_some());
             let names = named.filter_map(|line| line.name.clone());
             let until = |name: String| {
-                let solver = Solver::compile_to(&part, Some(&name), Ties::Cpython).unwrap();
+                let solver = Solver::compile(&traced(&part, &name).unwrap(), Ties::Cpython).unwrap();
                 (name, solver)
             };
             known = Some((task.clone(), names.map(until).collect()));

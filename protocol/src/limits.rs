@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 21;
+pub const PROTOCOL_VERSION: u32 = 22;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -31,7 +31,7 @@ pub const SPLIT_MAX: u8 = 30;
 /// Farthest that one `shift` or `move` goes, in rows or columns.
 pub const SHIFT_MAX: i16 = 255;
 /// Longest text of a program, in bytes.
-pub const PROGRAM_BYTES_MAX: usize = 4_096;
+pub const PROGRAM_BYTES_MAX: usize = 16 * 1_024;
 /// Most instructions of a solver.
 pub const SOLVER_INSTRUCTIONS_MAX: usize = 1_024;
 /// Most registers of a solver, the grid and the constants included: a register is named by a byte.
@@ -56,6 +56,8 @@ pub const VALUE_WEIGHT_MAX: u32 = 1 << 17;
 pub const MACHINE_COLOR_MIN: i32 = -1;
 /// Highest colour of a cell while a solver runs: with the lowest, 16 colours.
 pub const MACHINE_COLOR_MAX: i32 = 14;
+/// Most bytes of a solver's result that is no grid; a longer one is an error of the item.
+pub const RESULT_BYTES_MAX: usize = 64 * 1_024;
 /// Instructions that an item may run, unless the job says otherwise.
 pub const STEPS_DEFAULT: u32 = 1_000_000;
 

@@ -72,6 +72,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("machine/paint", include_str!("machine/paint.rs")),
     ("machine/patches", include_str!("machine/patches.rs")),
     ("machine/run", include_str!("machine/run.rs")),
+    ("machine/runner", include_str!("machine/runner.rs")),
     ("machine/support", include_str!("machine/support.rs")),
     ("machine/ties", include_str!("machine/ties.rs")),
     ("machine/turns", include_str!("machine/turns.rs")),

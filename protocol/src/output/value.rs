@@ -145,6 +145,8 @@ pub enum Output {
     Patch(Vec<PatchCell>),
     /// One value for each element.
     Tuple(Vec<Self>),
+    /// A solver's value that is no grid, and its kind.
+    Value(crate::solver::Kind, crate::solver::value::Value),
     /// A row and a column.
     Vector {
         /// Rows down.

@@ -165,6 +165,13 @@ impl Code {
         self.kind(result)
     }
 
+    /// The most bytes that its result takes.
+    #[must_use]
+    pub fn result_bytes_max(&self) -> u32 {
+        let bytes = super::bytes::bytes_max(self.gives());
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
     /// Its bytes, as a device gets them: see docs/src/design/machine.md.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {

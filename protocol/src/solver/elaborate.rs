@@ -35,8 +35,6 @@ pub(super) struct Line {
     pub(super) span: Range<usize>,
     /// Its node; `None` for a function or a container of functions.
     pub(super) node: Option<NodeId>,
-    /// How many nodes had been computed behind it.
-    pub(super) computed: usize,
 }
 
 /// A text whose names and kinds are settled.
@@ -81,8 +79,7 @@ pub(super) fn elaborate(
                     value => elaborator.node(value).ok(),
                 };
                 let (name, span) = (statement.name.clone(), statement.span.clone());
-                let computed = elaborator.builder.computed();
-                lines.push(Line { name, span: span.clone(), node, computed });
+                lines.push(Line { name, span: span.clone(), node });
                 if is_result || result.as_ref().is_none_or(|(_, _, is_result)| !is_result) {
                     result = Some((value, span, is_result));
                 }

@@ -90,11 +90,6 @@ impl Builder {
         &self.nodes[node].kind
     }
 
-    /// How many nodes the innermost scope has.
-    pub(super) fn computed(&self) -> usize {
-        self.scopes.last().map_or(0, |scope| scope.nodes.len())
-    }
-
     pub(super) fn open(&mut self, scope: Scope) {
         self.scopes.push(scope);
     }

@@ -5,6 +5,7 @@
 
 mod apply;
 mod builtin;
+mod bytes;
 mod call;
 mod choose;
 mod closure;
@@ -16,6 +17,7 @@ mod gives;
 mod ir;
 mod kind;
 mod lex;
+mod literal;
 mod lower;
 mod mistake;
 mod opcode;
@@ -37,11 +39,13 @@ use std::sync::Arc;
 pub use builtin::{BUILTINS, Builtin, Takes, function_names};
 pub use code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
 pub use kind::Kind;
+pub use literal::Literal;
 pub use mistake::{Mistake, Mistakes};
 pub use opcode::{FIRST_PRIMITIVE, Opcode, PRIMITIVES, Primitive};
 pub use verify::Malformed;
 pub use want::{Fit, Want};
 
+use crate::limits::PROGRAM_BYTES_MAX;
 use crate::program::Ties;
 use elaborate::{Elaborated, elaborate};
 use ir::Block;
@@ -84,23 +88,19 @@ impl Solver {
     /// assert_eq!(wrong.unwrap_err().all().len(), 2);
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, Mistakes> {
-        Self::compile_to(text, None, ties)
-    }
-
-    /// Compiles a text up to the statement with this name or, if it is a number, on this line, whose value is then
-    /// the result.
-    ///
-    /// # Errors
-    /// As for [`Solver::compile`], or if there is no such value.
-    pub fn compile_to(text: &str, until: Option<&str>, ties: Ties) -> Result<Self, Mistakes> {
         let refused = |mistakes| Mistakes::new(text, mistakes);
+        if text.len() > PROGRAM_BYTES_MAX {
+            let length = text.len();
+            let message = format!("the program has {length} bytes; at most {PROGRAM_BYTES_MAX} are allowed");
+            return Err(refused(vec![Mistake::new(0..0, message)]));
+        }
         let (module, mistakes) = parse::module(text);
         if !mistakes.is_empty() {
             return Err(refused(mistakes));
         }
         let (parameter, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
         let made = elaborate(text, &module, &parameter, &body).map_err(refused)?;
-        let Elaborated { builder, lines, mut result } = made;
+        let Elaborated { builder, lines, result } = made;
         let shown: Vec<Line> = lines
             .iter()
             .map(|line| Line {
@@ -109,20 +109,7 @@ impl Solver {
                 kind: line.node.map(|node| builder.kind(node).clone()),
             })
             .collect();
-        let (mut nodes, mut computed) = builder.finish();
-        if let Some(until) = until {
-            let is_it = |(line, shown): &(&elaborate::Line, &Line)| {
-                line.name.as_deref() == Some(until) || shown.line.to_string() == until
-            };
-            let found = lines.iter().zip(&shown).rfind(is_it).map(|(line, _)| line);
-            let Some((line, node)) = found.and_then(|line| Some((line, line.node?))) else {
-                let message = format!("there is no value `{until}`");
-                let help = "name a statement, as x3, or its line; a function has no value";
-                return Err(refused(vec![Mistake::new(0..0, message).with_help(help)]));
-            };
-            result = node;
-            computed.truncate(line.computed);
-        }
+        let (mut nodes, computed) = builder.finish();
         let mut block = Block { parameters: Vec::new(), nodes: computed, result };
         prune::prune(&mut nodes, &mut block);
         let lowered = lower::lower(&nodes, &block, ties);
@@ -161,6 +148,57 @@ impl Solver {
         let op = self.code.instructions().get(instruction)?.op;
         Some((op.name(), *self.places.get(instruction)?))
     }
+}
+
+/// The text that computes the value of one statement of a solver: that with this name or, if it is a number, on this
+/// line. What stands behind the statement is left out.
+///
+/// # Errors
+/// [`Mistakes`] if the text does not parse or has no such statement.
+pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
+    let refused = |mistakes| Mistakes::new(text, mistakes);
+    let (module, mistakes) = parse::module(text);
+    if !mistakes.is_empty() {
+        return Err(refused(mistakes));
+    }
+    let (_, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
+    let is_it = |statement: &&Statement| {
+        let (line, _) = mistake::line_of(text, statement.span.start);
+        statement.name.as_deref() == Some(until) || (line + 1).to_string() == until
+    };
+    let Some(statement) = body.iter().rfind(is_it) else {
+        let message = format!("there is no statement `{until}`");
+        let help = "name a statement, as x3, or its line";
+        return Err(refused(vec![Mistake::new(0..0, message).with_help(help)]));
+    };
+    let (_, start) = mistake::line_of(text, statement.span.start);
+    let indent: String = text[start..].chars().take_while(|c| c.is_whitespace() && *c != '\n').collect();
+    let before = &text[..statement.span.end];
+    Ok(match &statement.name {
+        Some(name) => format!("{before}\n{indent}return {name}\n"),
+        None => format!("{before}\n"),
+    })
+}
+
+/// Whether a text is a solver and no chain of ops: it has a definition, a statement, or the grid `I`.
+#[must_use]
+pub fn is_solver(text: &str) -> bool {
+    let mut mistakes = Vec::new();
+    let pieces = lex::pieces(text, &mut mistakes);
+    let mut depth = 0_usize;
+    pieces.iter().any(|piece| match &piece.token {
+        lex::Token::Word(word) => matches!(word.as_str(), "I" | "def" | "return" | "lambda"),
+        lex::Token::Sign("(" | "[" | "{") => {
+            depth += 1;
+            false
+        }
+        lex::Token::Sign(")" | "]" | "}") => {
+            depth = depth.saturating_sub(1);
+            false
+        }
+        lex::Token::Sign(sign) => *sign == "=" && depth == 0,
+        lex::Token::Number(_) | lex::Token::Line | lex::Token::End => false,
+    })
 }
 
 /// A file with definitions, read once.

@@ -12,8 +12,10 @@ mod objects;
 mod paint;
 mod patches;
 mod run;
+mod runner;
 mod support;
 mod ties;
 mod turns;
 
 pub use run::{Failed, Finished, Machine};
+pub use runner::Runner;
