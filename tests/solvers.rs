@@ -116,7 +116,8 @@ fn every_statement_of_every_solver_equals_arc_dsl() {
             let named = whole.lines().iter().filter(|line| line.kind.is_some());
             let names = named.filter_map(|line| line.name.clone());
             let until = |name: String| {
-                let solver = Solver::compile(&traced(&part, &name).unwrap(), Ties::Cpython).unwrap();
+                let solver =
+                    Solver::compile(&traced(&part, &name).unwrap(), Ties::Cpython).unwrap();
                 (name, solver)
             };
             known = Some((task.clone(), names.map(until).collect()));

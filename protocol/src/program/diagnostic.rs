@@ -174,9 +174,7 @@ impl<'t> At<'t> {
             | Kind::Number
             | Kind::Object
             | Kind::Value
-            | Kind::Vector => {
-                None
-            }
+            | Kind::Vector => None,
         };
         self.error(argument.span.clone(), message).with_any_help(help)
     }

@@ -30,7 +30,13 @@ impl From<Mistakes> for ProgramError {
 
 impl ProgramError {
     pub(super) fn new(text: &str, span: Range<usize>, message: String) -> Self {
-        Self { text: text.to_owned(), span, message: one_line(&message), help: None, mistakes: None }
+        Self {
+            text: text.to_owned(),
+            span,
+            message: one_line(&message),
+            help: None,
+            mistakes: None,
+        }
     }
 
     pub(super) fn with_any_help(self, help: Option<String>) -> Self {

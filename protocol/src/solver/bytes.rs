@@ -16,9 +16,7 @@ pub(super) fn bytes_max(kind: &Kind) -> usize {
         Kind::Cell => 6,
         Kind::Place => 7,
         Kind::Grid => GRID_BYTES_MAX,
-        Kind::Pair(halves) => {
-            (bytes_max(&halves.0) + bytes_max(&halves.1)).min(RESULT_BYTES_MAX)
-        }
+        Kind::Pair(halves) => (bytes_max(&halves.0) + bytes_max(&halves.1)).min(RESULT_BYTES_MAX),
         Kind::Set(_) | Kind::Tuple(_) => RESULT_BYTES_MAX,
     }
 }

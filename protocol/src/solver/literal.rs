@@ -14,7 +14,9 @@ impl fmt::Display for Literal<'_> {
         let Self(kind, value) = *self;
         match (value, kind) {
             (Value::Number(NOTHING), _) => f.write_str("None"),
-            (Value::Number(number), Kind::Flag) => f.write_str(if *number == 0 { "False" } else { "True" }),
+            (Value::Number(number), Kind::Flag) => {
+                f.write_str(if *number == 0 { "False" } else { "True" })
+            }
             (Value::Number(number), _) => number.fmt(f),
             (Value::Vector(NO_VECTOR), _) => f.write_str("()"),
             (Value::Vector([row, col]), _) => write!(f, "({row}, {col})"),
@@ -26,15 +28,17 @@ impl fmt::Display for Literal<'_> {
             (Value::Pair(halves), Kind::Pair(kinds)) => {
                 write!(f, "({}, {})", Literal(&kinds.0, &halves.0), Literal(&kinds.1, &halves.1))
             }
-            (Value::Set(_), Kind::Set(_)) if value.elements().is_empty() => f.write_str("frozenset()"),
+            (Value::Set(_), Kind::Set(_)) if value.elements().is_empty() => {
+                f.write_str("frozenset()")
+            }
             (Value::Set(_), Kind::Set(of)) => {
                 let elements = value.elements().iter().map(|element| Literal(of, element));
                 let elements: Vec<_> = elements.map(|element| element.to_string()).collect();
                 write!(f, "frozenset({{{}}})", elements.join(", "))
             }
-            (Value::Tuple(_), Kind::Tuple(of)) => {
-                f.write_str(&in_brackets(value.elements().iter().map(|element| Literal(of, element))))
-            }
+            (Value::Tuple(_), Kind::Tuple(of)) => f.write_str(&in_brackets(
+                value.elements().iter().map(|element| Literal(of, element)),
+            )),
             // A value is of its kind.
             (Value::Pair(_) | Value::Set(_) | Value::Tuple(_), _) => f.write_str("?"),
         }

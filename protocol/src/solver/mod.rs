@@ -91,7 +91,8 @@ impl Solver {
         let refused = |mistakes| Mistakes::new(text, mistakes);
         if text.len() > PROGRAM_BYTES_MAX {
             let length = text.len();
-            let message = format!("the program has {length} bytes; at most {PROGRAM_BYTES_MAX} are allowed");
+            let message =
+                format!("the program has {length} bytes; at most {PROGRAM_BYTES_MAX} are allowed");
             return Err(refused(vec![Mistake::new(0..0, message)]));
         }
         let (module, mistakes) = parse::module(text);
@@ -172,7 +173,8 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
         return Err(refused(vec![Mistake::new(0..0, message).with_help(help)]));
     };
     let (_, start) = mistake::line_of(text, statement.span.start);
-    let indent: String = text[start..].chars().take_while(|c| c.is_whitespace() && *c != '\n').collect();
+    let indent: String =
+        text[start..].chars().take_while(|c| c.is_whitespace() && *c != '\n').collect();
     let before = &text[..statement.span.end];
     Ok(match &statement.name {
         Some(name) => format!("{before}\n{indent}return {name}\n"),

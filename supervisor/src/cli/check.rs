@@ -65,7 +65,9 @@ pub(super) fn run(flags: &CheckFlags) -> Result<u8, CommandError> {
 
 /// The lines of a solver with their kinds, and what it needs.
 fn description(solver: &Solver) -> String {
-    let kind = |kind: &Option<Kind>| kind.as_ref().map_or_else(|| "a function".to_owned(), Kind::to_string);
+    let kind = |kind: &Option<Kind>| {
+        kind.as_ref().map_or_else(|| "a function".to_owned(), Kind::to_string)
+    };
     let rows: Vec<[String; 3]> = solver
         .lines()
         .iter()
@@ -114,7 +116,9 @@ fn all(flags: &CheckFlags) -> Result<u8, CommandError> {
         let (says, document) = match Program::compile(part.trim_end(), flags.ties) {
             Ok(program) => match program.solver() {
                 Some(solver) => (solver.code().gives().to_string(), document(solver)),
-                None => (program.gives().to_string(), json!({ "gives": program.gives().to_string() })),
+                None => {
+                    (program.gives().to_string(), json!({ "gives": program.gives().to_string() }))
+                }
             },
             Err(error) => {
                 failed += 1;

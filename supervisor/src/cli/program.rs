@@ -44,7 +44,8 @@ impl ProgramText {
     }
 
     fn definition(file: &str, text: &str, name: &str) -> Result<Self, CommandError> {
-        let source = Source::parse(text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
+        let source =
+            Source::parse(text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
         match source.extract(name) {
             Some((text, first_line)) => Ok(Self { text, first_line }),
             None => {
@@ -72,7 +73,8 @@ impl ProgramText {
     }
 
     pub(super) fn compile(&self, ties: Ties) -> Result<Program, ProgramError> {
-        Program::compile(self.text.trim_end(), ties).map_err(|error| error.from_line(self.first_line))
+        Program::compile(self.text.trim_end(), ties)
+            .map_err(|error| error.from_line(self.first_line))
     }
 }
 
@@ -89,7 +91,9 @@ pub(super) fn read(file: &Path) -> Result<String, CommandError> {
     if read.map_err(failed)? as u64 > FILE_BYTES_MAX {
         let most = FILE_BYTES_MAX >> 20;
         let file = file.display();
-        return Err(CommandError::Usage(format!("{file} is longer than {most} MiB, too long for programs")));
+        return Err(CommandError::Usage(format!(
+            "{file} is longer than {most} MiB, too long for programs"
+        )));
     }
     Ok(text)
 }

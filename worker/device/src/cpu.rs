@@ -235,9 +235,8 @@ fn run_chunk(
             attempt.input().read(batch.cells().start + chunk.cells.start, cells);
         });
         let layout = attempt.output_layout();
-        let done = timed(tally, SOLVE, || {
-            runner.run(solver, layout, chunk, || attempt.is_cancelled())
-        });
+        let done =
+            timed(tally, SOLVE, || runner.run(solver, layout, chunk, || attempt.is_cancelled()));
         if !done {
             return Ok(None);
         }

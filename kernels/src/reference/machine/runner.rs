@@ -104,7 +104,9 @@ impl Runner {
             Part::Offsets => self.offsets.as_flattened(),
             Part::Numbers => self.instructions.as_flattened(),
             Part::Cells => &self.cells,
-            Part::Origins | Part::Palettes | Part::Counts | Part::LabelsLow | Part::LabelsHigh => &[],
+            Part::Origins | Part::Palettes | Part::Counts | Part::LabelsLow | Part::LabelsHigh => {
+                &[]
+            }
         }
     }
 

@@ -80,7 +80,9 @@ fn solved(title: &str, kind: &Kind, value: &Value, style: Style) -> Block {
             let paint = u8::try_from(color).ok().filter(|color| *color <= COLOR_MAX);
             Some((place(row, col), (format!("{color:>CELL_COLUMNS$}"), paint)))
         }
-        Value::Vector([row, col]) => Some((place(row, col), (format!("{:>CELL_COLUMNS$}", '#'), None))),
+        Value::Vector([row, col]) => {
+            Some((place(row, col), (format!("{:>CELL_COLUMNS$}", '#'), None)))
+        }
         _ => None,
     });
     let is_picture = *kind == Kind::object() || *kind == Kind::patch();
