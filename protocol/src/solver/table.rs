@@ -183,8 +183,8 @@ opcodes! {
     }
 
     "two patches" {
-        HMatching "hmatching" [a: Patch, b: Patch] flag total FREE, 0, "Whether a row has cells of both.";
-        VMatching "vmatching" [a: Patch, b: Patch] flag total FREE, 0, "Whether a column has cells of both.";
+        HMatching "hmatching" [a: Patch, b: Patch] flag fails FREE, 0, "Whether a row has cells of both.";
+        VMatching "vmatching" [a: Patch, b: Patch] flag fails FREE, 0, "Whether a column has cells of both.";
         Manhattan "manhattan" [a: Patch, b: Patch] number fails FREE, 0,
             "The least sum of the distances in rows and columns between cells of both.";
         Adjacent "adjacent" [a: Patch, b: Patch] flag fails FREE, 0, "Whether that distance is 1.";
@@ -200,7 +200,7 @@ opcodes! {
         AsIndices "asindices" [grid: Grid] patch total FREE, 0, "All places of the grid.";
         AsObject "asobject" [grid: Grid] object total FREE, 0, "All cells of the grid.";
         OfColor "ofcolor" [grid: Grid, value: Number] patch total FREE, 0, "The places of the colour.";
-        ToIndices "toindices" [patch: Patch] places total FREE, 0, "Its places without colours.";
+        ToIndices "toindices" [patch: Patch] places fails FREE, 0, "Its places without colours.";
         ToObject "toobject" [patch: Patch, grid: Grid] object fails FREE, 0,
             "The grid's cells at its places, those outside left out.";
         Recolor "recolor" [value: Number, patch: Patch] object fails FREE, 1, "Its places in one colour.";
@@ -225,8 +225,8 @@ opcodes! {
             "The places on the straight or diagonal line between two places, else none.";
         Shoot "shoot" [start: Vector, direction: Vector] patch fails FREE, 0,
             "As connect, to 42 times the direction away.";
-        HFrontier "hfrontier" [location: Vector] patch total FREE, 0, "30 places of the row, from column 0.";
-        VFrontier "vfrontier" [location: Vector] patch total FREE, 0, "30 places of the column, from row 0.";
+        HFrontier "hfrontier" [location: Vector] patch fails FREE, 0, "30 places of the row, from column 0.";
+        VFrontier "vfrontier" [location: Vector] patch fails FREE, 0, "30 places of the column, from row 0.";
         Corners "corners" [patch: Patch] patch fails FREE, 0, "The corners of its box.";
         Backdrop "backdrop" [patch: Patch] patch fails FREE, 0, "All places of its box.";
         Delta "delta" [patch: Patch] patch fails FREE, 0, "The places of its box that it leaves free.";
@@ -247,7 +247,7 @@ opcodes! {
             "Transposed; of a patch, about the upper left corner of its box.";
         CMirror "cmirror" [piece: Mirrored] same fails FREE, 0,
             "Mirrored at the other diagonal; of a patch, vmirror of dmirror of vmirror.";
-        Crop "crop" [grid: Grid, start: Vector, dims: Vector] grid total FREE, 0,
+        Crop "crop" [grid: Grid, start: Vector, dims: Vector] grid fails FREE, 0,
             "Rows and columns from start to start + dims, counted as Python's slices.";
         Subgrid "subgrid" [patch: Patch, grid: Grid] grid fails FREE, 0, "The grid's window over the patch's box.";
         Trim "trim" [grid: Grid] grid total FREE, 0, "Without the border.";
