@@ -24,7 +24,7 @@ opcodes! {
         /// Appends them to the tuple in the destination.
         Push = 3 "push",
         /// A pair of a and b: a vector, a cell or a pair, as the destination's kind says.
-        Pair = 4 "pair_of",
+        Pair = 4 "astuple",
         /// The elements of tuple a as a set.
         ToSet = 5 "toset",
         /// The value of a in the destination's kind.
@@ -40,27 +40,27 @@ opcodes! {
         /// Ends the body of the loop that begins at the immediate; a is the body's value.
         Next = 11 "next",
         /// The body's values for all elements, in a container like a's.
-        Map = 21 "map",
+        Map = 21 "apply",
         /// The elements for which the body is true.
-        Filter = 22 "filter",
+        Filter = 22 "sfilter",
         /// The first element for which the body is true.
-        Extract = 23 "extract_loop",
+        Extract = 23 "extract",
         /// The first element whose body's value is the greatest.
-        ArgMax = 24 "argmax_loop",
+        ArgMax = 24 "argmax",
         /// The first element whose body's value is the least.
-        ArgMin = 25 "argmin_loop",
+        ArgMin = 25 "argmin",
         /// The greatest of the body's values.
-        ValMax = 26 "valmax_loop",
+        ValMax = 26 "valmax",
         /// The least of the body's values.
-        ValMin = 27 "valmin_loop",
+        ValMin = 27 "valmin",
         /// The elements, sorted by the body's values; equals keep their order.
-        Order = 28 "order_loop",
+        Order = 28 "order",
         /// The body's values for the elements of a and b side by side.
-        Zip = 29 "zip",
+        Zip = 29 "papply",
         /// The set of the body's values for all pairs of elements of a and b.
-        Pairs = 30 "pairs",
+        Pairs = 30 "prapply",
         /// The body applied to a, b times.
-        Iterate = 31 "iterate",
+        Iterate = 31 "power",
     }
     first 32;
 
