@@ -128,7 +128,7 @@ fn examples(spec: &OpSpec) -> Vec<String> {
         (None, Kind::Objects) => "o_g(5) | ".to_owned(),
         (None, Kind::Object) => "o_g(5) | argmax(size) | ".to_owned(),
         (None, Kind::Patch) => "ofcolor(0) | ".to_owned(),
-        (None, Kind::Number | Kind::Vector | Kind::Flag | Kind::Colors) => {
+        (None, Kind::Number | Kind::Vector | Kind::Flag | Kind::Colors | Kind::Value) => {
             unreachable!("no op works on it")
         }
     };

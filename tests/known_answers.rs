@@ -4,6 +4,7 @@ use gridpool_kernels::known_answer::{KNOWN_ANSWERS, KnownAnswer, batch, pair_bat
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::output::{Object, Output};
 use gridpool_protocol::program::{Program, Ties, hex};
+use gridpool_protocol::solver::Literal;
 use gridpool_tests::oracle::{self, Failure, Item};
 use sha2::{Digest, Sha256};
 
@@ -80,6 +81,7 @@ fn text(output: &Output) -> String {
             let elements = elements.iter().map(|element| format!(" [{}]", text(element)));
             format!("tuple{}", elements.collect::<String>())
         }
+        Output::Value(kind, value) => format!("value {}", Literal(kind, value)),
         Output::Vector { row, col } => format!("vector {row} {col}"),
     }
 }

@@ -244,7 +244,8 @@ fn grids_grow_up_to_4096_cells_and_sides_of_255() {
             | Output::Object(_)
             | Output::Objects(_)
             | Output::Patch(_)
-            | Output::Tuple(_) => unreachable!("{text} gives a grid or a shape"),
+            | Output::Tuple(_)
+            | Output::Value(..) => unreachable!("{text} gives a grid or a shape"),
         });
         assert_eq!(got, want, "{text} on {h} x {w}");
     }

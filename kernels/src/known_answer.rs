@@ -29,6 +29,7 @@ use std::io::Write as _;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::{ItemError, MalformedOutput, Object, Output, Outputs};
 use gridpool_protocol::program::{Program, Ties, Type, hex};
+use gridpool_protocol::solver::Literal;
 use sha2::{Digest, Sha256};
 
 pub use table::KNOWN_ANSWERS;
@@ -132,6 +133,7 @@ fn write_output(text: &mut Vec<u8>, output: &Output) {
             grid.cells().iter().for_each(|&cell| write_numbers(text, b' ', [cell.into()]));
         }
         Output::Number(number) => push(text, format_args!("number {number}")),
+        Output::Value(kind, value) => push(text, format_args!("value {}", Literal(kind, value))),
         Output::Object(object) => {
             text.extend(b"object");
             write_object(text, object);

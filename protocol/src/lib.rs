@@ -52,5 +52,6 @@ pub mod program;
 pub mod receipt;
 pub mod sandbox;
 pub mod shared;
+pub mod solver;
 pub mod status;
 pub mod tensor;

@@ -31,7 +31,36 @@ pub const SPLIT_MAX: u8 = 30;
 /// Farthest that one `shift` or `move` goes, in rows or columns.
 pub const SHIFT_MAX: i16 = 255;
 /// Longest text of a program, in bytes.
-pub const PROGRAM_BYTES_MAX: usize = 4_096;
+pub const PROGRAM_BYTES_MAX: usize = 16 * 1_024;
+/// Most instructions of a solver.
+pub const SOLVER_INSTRUCTIONS_MAX: usize = 1_024;
+/// Most registers of a solver, the grid and the constants included: a register is named by a byte.
+pub const SOLVER_REGISTERS_MAX: usize = 256;
+/// Most kinds of values in a solver.
+pub const SOLVER_KINDS_MAX: usize = 128;
+/// Deepest nesting of containers and pairs in a kind.
+pub const KIND_DEPTH_MAX: usize = 8;
+/// Most values that a solver computes, those of loops and branches included, before it is shortened.
+pub const SOLVER_NODES_MAX: usize = 8_192;
+/// Most calls that are followed while a solver is compiled.
+pub const SOLVER_CALLS_MAX: usize = 65_536;
+/// Deepest nesting of calls while a solver is compiled.
+pub const SOLVER_CALL_DEPTH_MAX: usize = 128;
+/// Deepest nesting of expressions in a solver.
+pub const SOLVER_DEPTH_MAX: usize = 64;
+/// Most loops and branches inside of each other.
+pub const SOLVER_NESTING_MAX: usize = 32;
+/// The most that a value weighs: numbers, vectors and cells 1 each, a grid its cells.
+pub const VALUE_WEIGHT_MAX: u32 = 1 << 17;
+/// Lowest colour of a cell while a solver runs; results show it as it is.
+pub const MACHINE_COLOR_MIN: i32 = -1;
+/// Highest colour of a cell while a solver runs: with the lowest, 16 colours.
+pub const MACHINE_COLOR_MAX: i32 = 14;
+/// Most bytes of a solver's result that is no grid; a longer one is an error of the item.
+pub const RESULT_BYTES_MAX: usize = 64 * 1_024;
+/// Instructions that an item may run, unless the job says otherwise.
+pub const STEPS_DEFAULT: u32 = 1_000_000;
+
 /// Deepest nesting of arguments in a program.
 pub const PROGRAM_DEPTH_MAX: usize = 8;
 

@@ -4,7 +4,7 @@
 //! `v / width`. A result has these parts, each with an entry for every value:
 //!
 //! ```text
-//! every kind             [ status: (code, op) as u8 ]
+//! every kind             [ status: (code, op) as u8 ]      solvers: [ numbers: i32, the instruction that failed ]
 //! grids, objects,        [ shapes: (h, w) as u8 ]
 //! objects of a list      (the shapes of their grids)
 //! objects and patches    [ origins: (row, col) as i16 ]
@@ -13,6 +13,7 @@
 //! colours                [ palettes: 12 bytes: count, then up to 10 colours, then zeros ]
 //! lists of objects       [ counts: u16 ] [ label low bytes: u8 ] [ label high bytes: u8 ]
 //! all that have a shape  [ cells: u8 ]
+//! values of solvers      [ cells: their bytes, as docs/src/design/machine.md says ]
 //! ```
 //!
 //! Numbers are little-endian. Each part starts at a multiple of [`PART_ALIGN`] bytes. If every grid has as many

@@ -100,7 +100,7 @@ fn random_inner(rng: &mut SplitMix64, takes: Type) -> Option<String> {
 fn goes_on(gives: Type) -> bool {
     match gives.kind {
         Kind::Grid | Kind::Object | Kind::Objects | Kind::Patch => true,
-        Kind::Colors | Kind::Flag | Kind::Number | Kind::Vector => false,
+        Kind::Colors | Kind::Flag | Kind::Number | Kind::Value | Kind::Vector => false,
     }
 }
 

@@ -162,7 +162,9 @@ fn origins(takes: Type) -> Vec<String> {
         Kind::Objects => barred(LISTS),
         Kind::Object => barred(OBJECTS),
         Kind::Patch => barred(PATCHES),
-        Kind::Colors | Kind::Flag | Kind::Grid | Kind::Number | Kind::Vector => vec![String::new()],
+        Kind::Colors | Kind::Flag | Kind::Grid | Kind::Number | Kind::Value | Kind::Vector => {
+            vec![String::new()]
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::{ItemError, Object, ObjectCell, Output, Outputs};
 use gridpool_protocol::program::Program;
+use gridpool_protocol::solver::Literal;
 use gridpool_tests::oracle::{self, Failure, tasks};
 use serde_json::{Value, json};
 
@@ -140,6 +141,7 @@ fn shown(output: &Output) -> Value {
         Output::Objects(objects) => objects.iter().map(object).collect(),
         Output::Patch(places) => places.iter().map(|place| json!([place.row, place.col])).collect(),
         Output::Tuple(values) => values.iter().map(shown).collect(),
+        Output::Value(kind, value) => json!(Literal(kind, value).to_string()),
         Output::Vector { row, col } => json!([row, col]),
     }
 }

@@ -19,6 +19,7 @@ use gridpool_protocol::output::{ItemErrorCode, NO_OP, OutputLayout, Outputs, PAL
 use gridpool_protocol::program::{Grouping, Kind, Op, Program, Step, Ties};
 
 use super::label::Labeler;
+use super::machine::Runner;
 use super::measure::Measured;
 use super::picture::{Pictures, area};
 use super::select::Selector;
@@ -255,6 +256,12 @@ pub fn run_batch(program: &Program, batch: &GridBatch) -> Result<Outputs, BatchE
     let layout = batch.layout()?;
     let output = OutputLayout::new(program, layout)?;
     let all = ItemSpan { items: 0..layout.items(), cells: 0..layout.cell_count() };
+    if let Some(solver) = program.solver() {
+        let mut runner = Runner::default();
+        runner.load(batch.tables().shapes(), |cells| cells.copy_from_slice(batch.cells()));
+        runner.run(solver, &output, &all, || false);
+        return Ok(assembled(program, batch, &output, &all, |part| runner.part(part)));
+    }
     let mut evaluator = Evaluator::default();
     evaluator.load(layout.grids_per_item(), batch.tables().shapes(), |cells| {
         cells.copy_from_slice(batch.cells());
@@ -264,13 +271,24 @@ pub fn run_batch(program: &Program, batch: &GridBatch) -> Result<Outputs, BatchE
         evaluator.apply(step, at, program.ties());
     }
     evaluator.finish(&output, &all);
+    Ok(assembled(program, batch, &output, &all, |part| evaluator.part(part)))
+}
+
+/// The results of a whole batch from their parts.
+fn assembled<'e>(
+    program: &Program,
+    batch: &GridBatch,
+    output: &OutputLayout,
+    all: &ItemSpan,
+    of: impl Fn(Part) -> &'e [u8],
+) -> Outputs {
     let mut bytes = vec![0; output.bytes()];
     for part in Part::ALL {
-        if let Some(span) = part.span(&output, &all) {
-            let from = evaluator.part(part);
+        if let Some(span) = part.span(output, all) {
+            let from = of(part);
             bytes[span][..from.len()].copy_from_slice(from);
         }
     }
     let outputs = Outputs::new(program.clone(), Arc::new(batch.clone()), bytes);
-    Ok(outputs.expect("the layout's own length"))
+    outputs.expect("the layout's own length")
 }

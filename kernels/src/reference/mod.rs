@@ -16,6 +16,7 @@ pub mod frame;
 pub mod histogram;
 pub mod join;
 pub mod label;
+pub mod machine;
 pub mod measure;
 pub mod paint;
 pub mod partition;
@@ -61,6 +62,20 @@ const SOURCES: &[(&str, &str)] = &[
     ("histogram", include_str!("histogram.rs")),
     ("join", include_str!("join.rs")),
     ("label", include_str!("label.rs")),
+    ("machine/mod", include_str!("machine/mod.rs")),
+    ("machine/containers", include_str!("machine/containers.rs")),
+    ("machine/convert", include_str!("machine/convert.rs")),
+    ("machine/grids", include_str!("machine/grids.rs")),
+    ("machine/measures", include_str!("machine/measures.rs")),
+    ("machine/numbers", include_str!("machine/numbers.rs")),
+    ("machine/objects", include_str!("machine/objects.rs")),
+    ("machine/paint", include_str!("machine/paint.rs")),
+    ("machine/patches", include_str!("machine/patches.rs")),
+    ("machine/run", include_str!("machine/run.rs")),
+    ("machine/runner", include_str!("machine/runner.rs")),
+    ("machine/support", include_str!("machine/support.rs")),
+    ("machine/ties", include_str!("machine/ties.rs")),
+    ("machine/turns", include_str!("machine/turns.rs")),
     ("measure", include_str!("measure.rs")),
     ("paint", include_str!("paint.rs")),
     ("partition", include_str!("partition.rs")),

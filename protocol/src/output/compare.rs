@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::PALETTE_BYTES;
 use super::decode::{MalformedOutput, Outputs};
+use crate::program::Kind;
 
 /// The number of values that are compared at a time, byte for byte.
 const VALUES_AT_ONCE: usize = 4_096;
@@ -101,6 +102,9 @@ impl Outputs {
             || self.word_differs::<4>(other, layout.numbers(), value)
             || self.word_differs::<PALETTE_BYTES>(other, layout.palettes(), value)
             || self.word_differs::<2>(other, layout.counts(), value);
+        if !words_differ && layout.kind() == Kind::Value {
+            return Ok(self.value(value)? != other.value(value)?);
+        }
         if words_differ || !layout.kind().has_cells() {
             return Ok(words_differ);
         }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::bytes::Bytes;
 use super::layout::OutputLayout;
 use super::value::{ItemError, ItemErrorCode, Object, ObjectCell, Output, PatchCell};
-use super::{HOLE, PALETTE_BYTES};
+use super::{HOLE, NO_OP, PALETTE_BYTES};
 use crate::batch::{BatchSource, Grid, GridBatch};
-use crate::limits::{COLOR_MAX, GRID_CELLS_MAX};
+use crate::limits::{COLOR_MAX, GRID_CELLS_MAX, RESULT_BYTES_MAX};
 use crate::program::{Kind, Program, Step};
 use crate::receipt::ItemRange;
 
@@ -178,11 +178,20 @@ impl Outputs {
         }
         let code = ItemErrorCode::from_byte(byte).ok_or("unknown status code")?;
         let step = self.program.steps().get(usize::from(at));
-        let op = step.map_or_else(|| "input".to_owned(), Step::to_string);
+        let input = || "input".to_owned();
+        let op = match self.program.solver() {
+            Some(solver) if at != NO_OP => {
+                let instruction = usize::try_from(self.number(value));
+                let place = instruction.ok().and_then(|at| solver.place(at));
+                let (op, line) = place.ok_or("it failed in no instruction")?;
+                format!("{op} in line {line}")
+            }
+            Some(_) | None => step.map_or_else(input, Step::to_string),
+        };
         Ok(Some(ItemError { code, op, message: code.message() }))
     }
 
-    fn value(&self, value: usize) -> Result<Output, &'static str> {
+    pub(super) fn value(&self, value: usize) -> Result<Output, &'static str> {
         Ok(match self.layout.kind() {
             Kind::Colors => Output::Colors(self.palette(value)?),
             Kind::Flag => Output::Flag(self.number(value) != 0),
@@ -190,6 +199,7 @@ impl Outputs {
             Kind::Number => Output::Number(self.number(value)),
             Kind::Object => Output::Object(self.object(value)?),
             Kind::Objects => Output::Objects(self.objects(value)?),
+            Kind::Value => self.solver_value(value)?,
             Kind::Patch => {
                 let places = self.object(value)?.into_iter();
                 Output::Patch(
@@ -259,6 +269,20 @@ impl Outputs {
             }
         }
         if objects.iter().any(Vec::is_empty) { Err("an object without cells") } else { Ok(objects) }
+    }
+
+    /// A solver's value, read from its bytes.
+    fn solver_value(&self, value: usize) -> Result<Output, &'static str> {
+        let solver = self.program.solver().ok_or("only solvers give such values")?;
+        let kind = solver.code().gives();
+        let part = self.layout.cells();
+        let start = u32::from_le_bytes(self.word(self.layout.offsets(), value)) as usize;
+        let rest = part.len().checked_sub(start).ok_or("its place lies outside of the result")?;
+        let mut bytes = vec![0; rest.min(RESULT_BYTES_MAX)];
+        self.bytes.read(part.start + start, &mut bytes);
+        let read = crate::solver::value::Value::from_bytes(kind, &bytes);
+        let read = read.ok_or("its bytes are no value of its kind")?;
+        Ok(Output::Value(kind.clone(), read))
     }
 
     /// The number of objects of a value, unchecked.

@@ -18,6 +18,8 @@ pub struct OutputLayout {
     capacity: usize,
     packed: bool,
     with_cells: bool,
+    /// Whether a solver gives it: then errors name instructions.
+    of_solver: bool,
 }
 
 impl OutputLayout {
@@ -31,13 +33,19 @@ impl OutputLayout {
     pub fn new(program: &Program, batch: BatchLayout) -> Result<Self, BatchError> {
         program.check_items(batch.grids_per_item())?;
         let kind = program.gives().kind;
-        let has_cells = kind.has_cells();
+        let of_solver = program.solver().is_some();
+        let has_cells = kind.has_cells() || kind == Kind::Value;
         let width = program.gives().width();
         let values = batch.items() * width;
         if values > JOB_VALUES_MAX as usize {
             return Err(BatchError::Values { values });
         }
-        let extent = program.extent().clamped(batch.cell_count(), batch.items());
+        let extent = program.extent();
+        let extent = if kind == Kind::Value {
+            extent
+        } else {
+            extent.clamped(batch.cell_count(), batch.items())
+        };
         let cells = if has_cells { extent.capacity(batch.cell_count(), batch.items()) } else { 0 };
         if cells > u64::from(JOB_CELLS_MAX) {
             return Err(BatchError::Capacity { cells });
@@ -49,6 +57,7 @@ impl OutputLayout {
             extent,
             capacity: usize::try_from(cells).expect("2^30 cells can be counted"),
             packed: program.is_packed(),
+            of_solver,
             with_cells: has_cells && (kind != Kind::Objects || program.changes_ground()),
         })
     }
@@ -113,10 +122,10 @@ impl OutputLayout {
         self.after(&self.origins(), self.packed, 4)
     }
 
-    /// A number, flag or vector for every value.
+    /// A number, flag or vector for every value; for a solver's value the instruction that failed, else 0.
     #[must_use]
     pub fn numbers(&self) -> Range<usize> {
-        let has = matches!(self.kind, Kind::Flag | Kind::Number | Kind::Vector);
+        let has = self.of_solver || matches!(self.kind, Kind::Flag | Kind::Number | Kind::Vector);
         self.after(&self.offsets(), has, 4)
     }
 

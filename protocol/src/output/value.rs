@@ -21,11 +21,17 @@ pub enum ItemErrorCode {
     BadIndex = 6,
     /// The grids do not fit each other.
     BadShape = 7,
+    /// A value is not what the op needs, though its kind is: nothing in place of a number.
+    BadType = 8,
+    /// A number is outside of what the op takes, such as a divisor of 0.
+    BadNumber = 9,
+    /// The item has run as many steps as it may.
+    StepLimit = 10,
 }
 
 impl ItemErrorCode {
     /// All codes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::BadCell,
         Self::MissingOutput,
         Self::Overflow,
@@ -33,6 +39,9 @@ impl ItemErrorCode {
         Self::BadCrop,
         Self::BadIndex,
         Self::BadShape,
+        Self::BadType,
+        Self::BadNumber,
+        Self::StepLimit,
     ];
 
     /// The code's name in JSON.
@@ -46,6 +55,9 @@ impl ItemErrorCode {
             Self::BadCrop => "BadCrop",
             Self::BadIndex => "BadIndex",
             Self::BadShape => "BadShape",
+            Self::BadType => "BadType",
+            Self::BadNumber => "BadNumber",
+            Self::StepLimit => "StepLimit",
         }
     }
 
@@ -66,10 +78,15 @@ impl ItemErrorCode {
             Self::BadCrop => "the patch starts above or left of the grid".to_owned(),
             Self::BadIndex => "the list has no object of that number".to_owned(),
             Self::BadShape => "the grids do not fit each other".to_owned(),
+            Self::BadType => {
+                "a value is nothing, or does not fit, where the op needs one".to_owned()
+            }
+            Self::BadNumber => "a number is outside of what the op takes".to_owned(),
+            Self::StepLimit => "the item has run as many steps as it may".to_owned(),
         }
     }
 
-    pub(super) fn from_byte(byte: u8) -> Option<Self> {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|&code| code as u8 == byte)
     }
 }
@@ -128,6 +145,8 @@ pub enum Output {
     Patch(Vec<PatchCell>),
     /// One value for each element.
     Tuple(Vec<Self>),
+    /// A solver's value that is no grid, and its kind.
+    Value(crate::solver::Kind, crate::solver::value::Value),
     /// A row and a column.
     Vector {
         /// Rows down.

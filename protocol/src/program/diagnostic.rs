@@ -168,9 +168,13 @@ impl<'t> At<'t> {
         let help = match gives.kind {
             Kind::Objects => Some(CHOOSE.to_owned()),
             Kind::Patch => Some(COLORED.to_owned()),
-            Kind::Colors | Kind::Flag | Kind::Grid | Kind::Number | Kind::Object | Kind::Vector => {
-                None
-            }
+            Kind::Colors
+            | Kind::Flag
+            | Kind::Grid
+            | Kind::Number
+            | Kind::Object
+            | Kind::Value
+            | Kind::Vector => None,
         };
         self.error(argument.span.clone(), message).with_any_help(help)
     }
@@ -240,7 +244,7 @@ impl<'t> At<'t> {
                 Some(format!("cut it out of its grid first: subgrid | {written}"))
             }
             Kind::Objects | Kind::Object | Kind::Patch => None,
-            Kind::Number | Kind::Vector | Kind::Flag | Kind::Colors => None,
+            Kind::Number | Kind::Vector | Kind::Flag | Kind::Colors | Kind::Value => None,
         }
     }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::solver::Mistakes;
+
 /// Characters of the user's text that a sentence repeats.
 const SHOWN_MAX: usize = 48;
 
@@ -13,11 +15,28 @@ pub struct ProgramError {
     span: Range<usize>,
     message: String,
     help: Option<String>,
+    /// The mistakes of a solver. They say it all.
+    mistakes: Option<Box<Mistakes>>,
+}
+
+impl From<Mistakes> for ProgramError {
+    fn from(mistakes: Mistakes) -> Self {
+        let first = mistakes.all().first();
+        let message = first.map_or_else(String::new, |first| one_line(&first.message));
+        let span = first.map_or(0..0, |first| first.span.clone());
+        Self { text: String::new(), span, message, help: None, mistakes: Some(Box::new(mistakes)) }
+    }
 }
 
 impl ProgramError {
     pub(super) fn new(text: &str, span: Range<usize>, message: String) -> Self {
-        Self { text: text.to_owned(), span, message: one_line(&message), help: None }
+        Self {
+            text: text.to_owned(),
+            span,
+            message: one_line(&message),
+            help: None,
+            mistakes: None,
+        }
     }
 
     pub(super) fn with_any_help(self, help: Option<String>) -> Self {
@@ -30,6 +49,13 @@ impl ProgramError {
     pub(super) fn with_help(mut self, help: String) -> Self {
         self.help = Some(one_line(&help));
         self
+    }
+
+    /// The same error in a text that is the part of a file from this line. Only a solver's errors name lines.
+    #[must_use]
+    pub fn from_line(self, first_line: u32) -> Self {
+        let mistakes = self.mistakes.map(|mistakes| Box::new(mistakes.from_line(first_line)));
+        Self { mistakes, ..self }
     }
 
     /// The wrong place in the text, in bytes.
@@ -48,6 +74,9 @@ impl ProgramError {
 /// The sentence, then the program with the wrong place underlined, then what to write instead.
 impl fmt::Display for ProgramError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(mistakes) = &self.mistakes {
+            return mistakes.fmt(f);
+        }
         f.write_str(&self.message)?;
         if !self.text.is_empty() {
             let shown = one_line(&self.text);

@@ -44,6 +44,12 @@ impl Extent {
         }
     }
 
+    /// The capacity for the results of a solver: so many bytes for each item, whatever its input.
+    pub(super) fn of_solver(bytes: u32) -> Self {
+        let input = Self::input(Type::one(Kind::Grid));
+        Self { per_cell: 0, per_value: bytes, in_place: false, ..input }
+    }
+
     /// Capacity for each input cell, in cells.
     #[must_use]
     pub fn per_cell(self) -> u32 {

@@ -24,10 +24,12 @@ pub enum Kind {
     Flag,
     /// A list of colours.
     Colors,
+    /// A solver's result that is no grid. The solver knows its kind; no op takes it.
+    Value,
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds that ops take and give.
     pub const ALL: [Self; 8] = [
         Self::Grid,
         Self::Objects,
@@ -51,6 +53,7 @@ impl Kind {
             Self::Vector => "vector",
             Self::Flag => "flag",
             Self::Colors => "colours",
+            Self::Value => "value",
         }
     }
 
@@ -59,7 +62,9 @@ impl Kind {
     pub fn has_ground(self) -> bool {
         match self {
             Self::Objects | Self::Object | Self::Patch => true,
-            Self::Colors | Self::Flag | Self::Grid | Self::Number | Self::Vector => false,
+            Self::Colors | Self::Flag | Self::Grid | Self::Number | Self::Value | Self::Vector => {
+                false
+            }
         }
     }
 
@@ -85,6 +90,7 @@ impl Kind {
             Self::Vector => "vector",
             Self::Flag => "flag",
             Self::Colors => "list of colours",
+            Self::Value => "value",
         }
     }
 
@@ -98,6 +104,7 @@ impl Kind {
             Self::Vector => "vectors",
             Self::Flag => "flags",
             Self::Colors => "lists of colours",
+            Self::Value => "values",
         }
     }
 }

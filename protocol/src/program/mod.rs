@@ -27,6 +27,7 @@ use sha2::{Digest, Sha256};
 
 use crate::batch::BatchError;
 use crate::named::named;
+use crate::solver::{self, Solver};
 
 pub use cache::Programs;
 pub use error::ProgramError;
@@ -98,11 +99,13 @@ impl fmt::Display for Step {
     }
 }
 
-/// A compiled program. Names, arity, arguments and the types between ops have been checked.
+/// A compiled program: a chain of ops, or a solver. Names, arity, arguments and the types between ops have been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     takes: Type,
     steps: Vec<Step>,
+    /// The other form of a program, which has no steps.
+    solver: Option<Arc<Solver>>,
     ties: Ties,
     text: String,
     hash: Arc<str>,
@@ -123,15 +126,44 @@ impl Program {
     /// assert_eq!(program.takes(), Type::PAIR);
     /// let error = Program::compile("rot90 | flip", Ties::Cpython).unwrap_err();
     /// assert_eq!(error.span(), 8..12);
+    /// let solver = Program::compile("x1 = ofcolor(I, FIVE)\nO = fill(I, ONE, x1)", Ties::Cpython).unwrap();
+    /// assert!(solver.solver().is_some());
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, ProgramError> {
+        if solver::is_solver(text) {
+            return Ok(Self::of_solver(text, Solver::compile(text, ties)?));
+        }
         let calls = parse::calls(text, names::signature)?;
         let (takes, steps) = compile::compile(text, &calls)?;
         let canonical: Vec<_> = steps.iter().map(Step::to_string).collect();
         let canonical = canonical.join(" | ");
         let hash = Sha256::digest(format!("gridpool program 1\n{ties}\n{canonical}\n"));
         let hash = Arc::from(hex(&hash));
-        Ok(Self { takes, steps, ties, text: canonical, hash })
+        Ok(Self { takes, steps, solver: None, ties, text: canonical, hash })
+    }
+
+    /// A program of a text that is a solver.
+    fn of_solver(text: &str, solver: Solver) -> Self {
+        Self {
+            takes: Type::one(Kind::Grid),
+            steps: Vec::new(),
+            ties: solver.code().ties(),
+            text: text.to_owned(),
+            hash: Arc::clone(solver.hash()),
+            solver: Some(Arc::new(solver)),
+        }
+    }
+
+    /// The solver, if the program is one.
+    #[must_use]
+    pub fn solver(&self) -> Option<&Solver> {
+        self.solver.as_deref()
+    }
+
+    /// Its steps, or the instructions of a solver: how much work an item is.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.solver().map_or(self.steps.len(), |solver| solver.code().instructions().len())
     }
 
     /// The type of every item: a grid, or a pair of grids.
@@ -158,7 +190,7 @@ impl Program {
         Err(BatchError::ItemType { wants, has: grids_per_item })
     }
 
-    /// The instructions, at least one.
+    /// The ops of a chain, at least one; none of a solver.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
@@ -191,19 +223,26 @@ impl Program {
     /// The type of every item's result.
     #[must_use]
     pub fn gives(&self) -> Type {
-        self.last().gives
+        match self.solver() {
+            None => self.last().gives,
+            Some(solver) if *solver.code().gives() == solver::Kind::Grid => Type::one(Kind::Grid),
+            Some(_) => Type::one(Kind::Value),
+        }
     }
 
     /// The capacity of the result's pictures; for a list of objects, of its ground.
     #[must_use]
     pub fn extent(&self) -> Extent {
+        if let Some(solver) = self.solver() {
+            return Extent::of_solver(solver.code().result_bytes_max());
+        }
         if self.gives().kind == Kind::Objects { self.last().ground } else { self.last().to }
     }
 
     /// Whether the result is packed: its values have places of their own instead of the input's.
     #[must_use]
     pub fn is_packed(&self) -> bool {
-        self.gives().kind.has_cells() && !self.extent().is_in_place()
+        self.solver.is_some() || self.gives().kind.has_cells() && !self.extent().is_in_place()
     }
 
     /// Whether a list of objects has another ground than the input, so that the result must have its cells.
@@ -215,8 +254,9 @@ impl Program {
         self.steps.iter().any(|step| is_change(&step))
     }
 
+    /// The last op of a chain.
     fn last(&self) -> &Step {
-        self.steps.last().expect("a program has at least one step")
+        self.steps.last().expect("a chain has at least one step")
     }
 }
 

@@ -179,7 +179,9 @@ impl OpSpec {
             Kind::Objects => "objects(true, false, true) | ",
             Kind::Object => "asobject | ",
             Kind::Patch => "ofcolor(0) | ",
-            Kind::Colors | Kind::Flag | Kind::Grid | Kind::Number | Kind::Vector => "",
+            Kind::Colors | Kind::Flag | Kind::Grid | Kind::Number | Kind::Value | Kind::Vector => {
+                ""
+            }
         };
         format!("{to_it}{}", self.written(&self.example_arguments()))
     }

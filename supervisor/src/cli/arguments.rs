@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use super::flags::{
     ChaosFlag, ModelsFlags, PoolFlags, ServeFlags, SocketFlag, parse_seconds, parse_signal, whole,
 };
-use super::{bench, chaos, config, diagnose, infer, model, ops, token, top};
+use super::{bench, chaos, check, config, diagnose, infer, model, ops, solve, token, top};
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
@@ -72,6 +72,15 @@ pub(super) enum Command {
     Model(model::ModelCommand),
     /// List the models of a running pool and their state on each device.
     Models(ModelsFlags),
+    /// Check programs without a pool: the kind of every line, what a solver needs, which of a file compile.
+    Check(check::CheckFlags),
+    /// Start a pool, run each task's own solver over its pairs, and say which results are the expected ones.
+    Solve {
+        #[command(flatten)]
+        solve: solve::SolveFlags,
+        #[command(flatten)]
+        pool: PoolFlags,
+    },
     /// Start a pool, run a program over inputs, print the results, stop the pool.
     #[command(after_help = ops::help())]
     Run {
@@ -190,12 +199,20 @@ pub(super) enum Command {
 /// A program and its inputs.
 #[derive(Debug, Args)]
 pub(super) struct ProgramFlags {
-    /// Ops joined by `|`, such as `rot90 | replace(0, 5) | objects(true, false, true)`.
-    pub(super) program: String,
+    /// Ops joined by `|`, such as `rot90 | replace(0, 5) | objects(true, false, true)`; a solver's text; or
+    /// `@FILE:NAME`, a definition of a file, such as `@solvers.py:solve_67a3c6ac`.
+    #[arg(required_unless_present = "program_file")]
+    pub(super) program: Option<String>,
     /// ARC task files, directories of them, JSON arrays or lines of grids or of pairs (`{"input": grid,
     /// "output": grid}`), `.npy` files (N, H, W, uint8), or `-` for standard input.
     #[arg(value_name = "INPUT")]
     pub(super) inputs: Vec<PathBuf>,
+    /// Read the program from this file, or standard input if it is `-`; then all other arguments are inputs.
+    #[arg(long = "program", value_name = "FILE")]
+    pub(super) program_file: Option<PathBuf>,
+    /// Give the value of this statement of a solver instead of its result: its name, such as x3, or its line.
+    #[arg(long, value_name = "LINE")]
+    pub(super) trace: Option<String>,
     /// How to choose between equally common colours: cpython (as the reference does) or lowest.
     #[arg(long, default_value = "cpython", env = "GRIDPOOL_TIES")]
     pub(super) ties: Ties,

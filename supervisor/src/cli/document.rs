@@ -30,6 +30,7 @@
 //! a vector            [row, column]
 //! a list of colours   [0, 8]
 //! a tuple             a list of R
+//! a solver's value    sets, tuples, pairs, cells (colour, vector) and vectors as lists; null for nothing
 //! an item's error     {"error": {"code", "op", "message"}}
 //! ```
 
@@ -40,6 +41,7 @@ use std::io::{self, Write};
 
 use gridpool_protocol::output::{ObjectCell, Output};
 use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::solver::{self, Kind};
 use serde::ser::{Error, Serialize, Serializer};
 use serde_json::json;
 
@@ -188,7 +190,36 @@ impl Serialize for Value<'_> {
                 serializer.collect_seq(places.iter().map(|place| (place.row, place.col)))
             }
             Output::Tuple(values) => serializer.collect_seq(values.iter().map(Value)),
+            Output::Value(kind, value) => Solved(kind, value).serialize(serializer),
             Output::Vector { row, col } => (row, col).serialize(serializer),
+        }
+    }
+}
+
+/// A solver's value: sets, tuples, pairs, cells and vectors as lists, nothing as null.
+pub(super) struct Solved<'a>(pub(super) &'a Kind, pub(super) &'a solver::value::Value);
+
+impl Serialize for Solved<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use solver::value::{NO_VECTOR, NOTHING, Value};
+        let Self(kind, value) = *self;
+        match (value, kind) {
+            (Value::Number(NOTHING), _) => serializer.serialize_none(),
+            (Value::Number(number), Kind::Flag) => (*number != 0).serialize(serializer),
+            (Value::Number(number), _) => number.serialize(serializer),
+            (Value::Vector(NO_VECTOR), _) => [0; 0].serialize(serializer),
+            (Value::Vector(halves), _) => halves.serialize(serializer),
+            (Value::Cell(color, place), _) => (color, place).serialize(serializer),
+            (Value::Grid(grid), _) => serializer.collect_seq(grid.rows()),
+            (Value::Pair(halves), Kind::Pair(kinds)) => {
+                (Solved(&kinds.0, &halves.0), Solved(&kinds.1, &halves.1)).serialize(serializer)
+            }
+            (Value::Set(_) | Value::Tuple(_), Kind::Set(of) | Kind::Tuple(of)) => {
+                serializer.collect_seq(value.elements().iter().map(|element| Solved(of, element)))
+            }
+            (Value::Pair(_) | Value::Set(_) | Value::Tuple(_), _) => {
+                Err(S::Error::custom("the value is not of its kind"))
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ mod advice;
 mod arguments;
 mod bench;
 mod chaos;
+mod check;
 mod child;
 mod columns;
 mod completions;
@@ -27,7 +28,10 @@ mod onnx;
 mod ops;
 mod output;
 mod policy;
+#[cfg(test)]
+mod primitives;
 mod private;
+mod program;
 pub mod progress;
 #[cfg(test)]
 mod reference;
@@ -36,6 +40,7 @@ pub mod results;
 mod scratch;
 mod serve;
 pub mod show;
+mod solve;
 mod status;
 mod text;
 mod token;
@@ -61,7 +66,6 @@ use gridpool_protocol::color::Colors;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::log::LogFormat;
 use gridpool_protocol::message::Refusal;
-use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::Verdict;
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
@@ -194,6 +198,8 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         }
         Command::Serve(flags) => serve::serve(&flags),
         Command::Config(command) => config::run(&command, &unread()),
+        Command::Check(flags) => check::run(&flags),
+        Command::Solve { solve, pool } => solve_tasks(&solve, &pool),
         Command::Completions { shell } => completions::print(shell),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, no_wait),
         Command::Ops { op, json, markdown } => ops::print(&op, json, markdown),
@@ -226,11 +232,28 @@ fn perform(command: Command) -> Result<u8, CommandError> {
 fn run(work: &ProgramFlags, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, CommandError> {
     let (plan, inputs) = prepare(work, true)?;
     let settings = Settings::resolve(chaos.over(flags.overrides(None)), flags.config.as_deref())?;
-    let shell = start_pool(&settings, 0)?;
+    in_own_pool(&settings, |client| run_plan(client, work, &plan, &inputs))
+}
+
+fn solve_tasks(flags: &solve::SolveFlags, pool: &PoolFlags) -> Result<u8, CommandError> {
+    let mut stdin = io::stdin().lock();
+    let is_terminal = stdin.is_terminal();
+    let inputs = input::read(&flags.tasks, Stdin { is_terminal, reader: &mut stdin })?;
+    let tasks = solve::prepare(flags, &inputs)?;
+    let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
+    in_own_pool(&settings, |client| solve::run(client, flags, &tasks))
+}
+
+/// Starts a pool, does some work in it, and stops it.
+fn in_own_pool(
+    settings: &Settings,
+    work: impl FnOnce(&Client) -> Result<u8, CommandError>,
+) -> Result<u8, CommandError> {
+    let shell = start_pool(settings, 0)?;
     let (ours, theirs) = UnixStream::pair().map_err(system("a socket pair"))?;
     shell.connect(theirs).map_err(system("a thread for the client"))?;
     let client = Client::builder().connect_over(ours)?;
-    let code = run_plan(&client, work, &plan, &inputs);
+    let code = work(&client);
     let misconfigured = shell.misconfigured();
     shell.drain();
     shell.wait();
@@ -285,8 +308,12 @@ fn drained(ended: Option<Vec<(Verdict, u64)>>) -> Result<u8, CommandError> {
 
 /// Reads program and inputs, so that their errors come before the pool is touched.
 fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<(JobPlan, Inputs), CommandError> {
-    let ProgramFlags { program: text, inputs: paths, .. } = work;
-    let program = Program::compile(text, work.ties);
+    let chosen =
+        program::chosen(work.program.as_deref(), work.program_file.as_deref(), &work.inputs);
+    let (source, paths) = chosen?;
+    let source = source.up_to(work.trace.as_deref())?;
+    let (text, paths) = (&source.text, &paths);
+    let program = source.compile(work.ties);
     let program = program.map_err(|error| misplaced::program(text, paths, error))?;
     let mut stdin = io::stdin().lock();
     let is_terminal = stdin.is_terminal();

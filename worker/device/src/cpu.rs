@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use gridpool_ipc::mutex::Mutex;
 use gridpool_kernels::part::{ItemSpan, Part};
+use gridpool_kernels::reference::machine::Runner;
 use gridpool_kernels::reference::{self, Evaluator};
 use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::ids::DeviceKind;
@@ -26,6 +27,9 @@ use crate::tally::{Tally, Totals};
 
 /// The step before the first op, as reports name it.
 const VALIDATE: &str = "validate";
+
+/// A solver, as reports name it.
+const SOLVE: &str = "solve";
 
 /// Chunks per thread, so that threads that finish early find more work.
 const CHUNKS_PER_THREAD: usize = 4;
@@ -49,6 +53,8 @@ pub struct CpuDevice {
 #[derive(Debug, Default)]
 struct ThreadBuffers {
     evaluator: Evaluator,
+    /// For solvers.
+    runner: Runner,
     shapes: Vec<[u8; 2]>,
     offsets: Vec<[u8; 4]>,
     pieces: Vec<Piece>,
@@ -177,7 +183,7 @@ impl ThreadBuffers {
         limits: ChunkLimits,
         done: &mut Totals,
     ) -> Result<(), Fault> {
-        let Self { evaluator, shapes, offsets, pieces, rest } = self;
+        let Self { evaluator, runner, shapes, offsets, pieces, rest } = self;
         rest.clear();
         rest.push(span.clone());
         let mut feed = Feed::new(dispatch, rest, limits, limits.cells_max);
@@ -195,7 +201,7 @@ impl ThreadBuffers {
                 let grids = piece.of_batch.items.len() * attempt.batch().grids_per_item();
                 let tally = &mut done.tally;
                 let ran = run_chunk(
-                    evaluator,
+                    (evaluator, runner),
                     dispatch,
                     attempt,
                     &piece.of_batch,
@@ -216,7 +222,7 @@ impl ThreadBuffers {
 /// Reads a chunk's cells once, applies the program, and writes each part of the result once. Returns how
 /// many items have an error; `None` if the attempt was cancelled meanwhile.
 fn run_chunk(
-    evaluator: &mut Evaluator,
+    (evaluator, runner): (&mut Evaluator, &mut Runner),
     dispatch: &GridDispatch<'_>,
     attempt: &GridAttempt<'_>,
     chunk: &ItemSpan,
@@ -224,6 +230,23 @@ fn run_chunk(
     tally: &mut Tally,
 ) -> Result<Option<u32>, Fault> {
     let batch = attempt.batch();
+    if let Some(solver) = dispatch.program.solver() {
+        runner.load(shapes, |cells| {
+            attempt.input().read(batch.cells().start + chunk.cells.start, cells);
+        });
+        let layout = attempt.output_layout();
+        let done =
+            timed(tally, SOLVE, || runner.run(solver, layout, chunk, || attempt.is_cancelled()));
+        if !done {
+            return Ok(None);
+        }
+        for part in Part::ALL {
+            if let Some(span) = part.span(layout, chunk) {
+                write_part(attempt, part, span, runner.part(part))?;
+            }
+        }
+        return Ok(Some(runner.item_errors()));
+    }
     evaluator.load(batch.grids_per_item(), shapes, |cells| {
         attempt.input().read(batch.cells().start + chunk.cells.start, cells);
     });

@@ -24,7 +24,7 @@ impl Evaluator {
     /// If `span` is not of that batch.
     pub fn finish(&mut self, layout: &OutputLayout, span: &ItemSpan) {
         let pictures = match self.kind {
-            Kind::Colors | Kind::Flag | Kind::Number | Kind::Vector => return,
+            Kind::Colors | Kind::Flag | Kind::Number | Kind::Value | Kind::Vector => return,
             Kind::Grid => &mut self.grids,
             Kind::Objects => {
                 self.write_labels(layout.is_packed());
@@ -80,6 +80,7 @@ impl Evaluator {
             | Kind::Grid
             | Kind::Number
             | Kind::Objects
+            | Kind::Value
             | Kind::Vector => &self.grids,
         };
         match part {

@@ -149,7 +149,7 @@ impl Packer<'_> {
                 let cells: Vec<_> = places.iter().map(|place| (place.row, place.col, 0)).collect();
                 self.picture(v, &cells);
             }
-            Output::Tuple(_) => unreachable!("no tuple has tuples"),
+            Output::Tuple(_) | Output::Value(..) => unreachable!("no tuple has one"),
             Output::Vector { row, col } => {
                 let vector = [(*row as i16).to_le_bytes(), (*col as i16).to_le_bytes()];
                 self.put(self.layout.numbers().start + 4 * v, vector.as_flattened());

@@ -2,7 +2,10 @@
 //! line, a tuple's values side by side. May not know inputs or jobs.
 
 use gridpool_protocol::batch::Grid;
+use gridpool_protocol::limits::COLOR_MAX;
 use gridpool_protocol::output::{ItemError, Object, ObjectCell, Output};
+use gridpool_protocol::solver::value::Value;
+use gridpool_protocol::solver::{Kind, Literal};
 
 use super::block::{Block, StyledLine, arrange};
 use super::paint::{self, Brush};
@@ -11,6 +14,9 @@ use crate::cli::text::wrap;
 
 /// Columns of one cell of a grid.
 const CELL_COLUMNS: usize = 2;
+
+/// Cells farther than this from row and column 0 are not drawn.
+const PICTURE_SIDE_MAX: i32 = 64;
 
 /// One cell of a picture: its text and its colour.
 type Cell = (String, Option<u8>);
@@ -46,6 +52,7 @@ fn value(title: &str, output: &Output, style: Style) -> Block {
             cells_block(title, "an empty patch", &cells.collect::<Vec<_>>(), style)
         }
         Output::Tuple(values) => tuple_block(title, values, style),
+        Output::Value(kind, value) => solved(title, kind, value, style),
     }
 }
 
@@ -60,7 +67,37 @@ fn word(output: &Output) -> String {
         | Output::Object(_)
         | Output::Objects(_)
         | Output::Patch(_)
-        | Output::Tuple(_) => String::new(),
+        | Output::Tuple(_)
+        | Output::Value(..) => String::new(),
+    }
+}
+
+/// A solver's value: cells as a picture, all else as Python writes it.
+fn solved(title: &str, kind: &Kind, value: &Value, style: Style) -> Block {
+    let place = |row: i16, col: i16| (i32::from(row), i32::from(col));
+    let cells = value.elements().iter().map(|cell| match *cell {
+        Value::Cell(color, [row, col]) => {
+            let paint = u8::try_from(color).ok().filter(|color| *color <= COLOR_MAX);
+            Some((place(row, col), (format!("{color:>CELL_COLUMNS$}"), paint)))
+        }
+        Value::Vector([row, col]) => {
+            Some((place(row, col), (format!("{:>CELL_COLUMNS$}", '#'), None)))
+        }
+        _ => None,
+    });
+    let is_picture = *kind == Kind::object() || *kind == Kind::patch();
+    let is_near = |(place, _): &((i32, i32), Cell)| {
+        place.0.abs() <= PICTURE_SIDE_MAX && place.1.abs() <= PICTURE_SIDE_MAX
+    };
+    match cells.collect::<Option<Vec<_>>>() {
+        Some(cells) if is_picture && cells.iter().all(is_near) => {
+            let empty = if *kind == Kind::patch() { "an empty patch" } else { "an empty object" };
+            cells_block(title, empty, &cells, style)
+        }
+        Some(_) | None => {
+            let text = format!("{title}: {}", Literal(kind, value));
+            wrap(&text, style.columns).into_iter().map(StyledLine::from).collect()
+        }
     }
 }
 

@@ -141,7 +141,7 @@ impl Connection {
         Ok(Known {
             work: event::Work::Program { hash: program.shared_hash() },
             items,
-            size: Some(Size::Program { cells, steps: program.steps().len() }),
+            size: Some(Size::Program { cells, steps: program.length() }),
             bytes: Some((batch.bytes() as u64, output.bytes() as u64)),
         })
     }

@@ -78,7 +78,7 @@ fn steps(op: &OpArgument, kind: Kind) -> Vec<Step> {
         Kind::Objects => "partition | ",
         Kind::Object => "asobject | ",
         Kind::Patch => "asindices | ",
-        Kind::Colors | Kind::Flag | Kind::Number | Kind::Vector => {
+        Kind::Colors | Kind::Flag | Kind::Number | Kind::Value | Kind::Vector => {
             unreachable!("nothing works on {kind}")
         }
     };

@@ -97,6 +97,8 @@ fn place(attempt: &GridAttempt<'_>, value: usize) -> Option<usize> {
             // The first colour; the number of colours comes before it.
             (pair(palette)[0] > 0).then_some(palette + 1)
         }
+        // A bit of a solver's value may be one that makes it malformed, which is no wrong result.
+        Kind::Value => None,
         Kind::Grid | Kind::Object | Kind::Objects | Kind::Patch => {
             let [h, w] = pair(layout.shapes().start + 2 * value);
             let part =

@@ -16,7 +16,7 @@ use super::launch::Module;
 use super::memory::Allocator;
 use super::{chaos, pipeline};
 use crate::chunk::ChunkLimits;
-use crate::device::{Device, DispatchReport, GridDispatch};
+use crate::device::{AttemptRefusal, Device, DispatchReport, GridDispatch};
 use crate::fault::Fault;
 use crate::gauges::Gauges;
 use crate::tally::{Tally, Totals};
@@ -125,6 +125,10 @@ impl Device for CudaDevice {
 
     fn run(&mut self, dispatch: &GridDispatch<'_>) -> Result<DispatchReport, Fault> {
         let mut done = Totals::of(dispatch);
+        if dispatch.program.solver().is_some() {
+            done.attempts.fill(Err(AttemptRefusal::NoSolver));
+            return Ok(done.into_report(0));
+        }
         let Self { gpu, lanes, chunk_limits, .. } = self;
         pipeline::run(gpu, lanes, dispatch, *chunk_limits, &mut done)?;
         Ok(done.into_report(gpu.allocator.take_count()))

@@ -107,6 +107,7 @@ fn summary(output: &Output) -> String {
         Output::Objects(objects) => format!("{} objects", objects.len()),
         Output::Patch(places) => format!("a patch of {} places", places.len()),
         Output::Tuple(elements) => format!("{} elements", elements.len()),
+        Output::Value(kind, _) => kind.to_string(),
         Output::Vector { row, col } => format!("({row}, {col})"),
     }
 }

@@ -1,0 +1,247 @@
+//! Applies primitives: materialises and converts arguments, checks kinds, and adds the node.
+
+use super::arguments::count;
+use super::closure::Value;
+use super::code::Constant;
+use super::elaborate::{Elaborator, Halt, Made};
+use super::ir::{Block, NodeId};
+use super::kind::Kind;
+use super::opcode::{Opcode, Primitive};
+use super::want::Fit;
+use crate::limits::KIND_DEPTH_MAX;
+
+impl Elaborator<'_> {
+    /// Adds an instruction that has no blocks.
+    pub(super) fn emit(
+        &mut self,
+        opcode: Opcode,
+        arguments: Vec<NodeId>,
+        kind: Kind,
+    ) -> Made<NodeId> {
+        self.emit_with(opcode, arguments, kind, Vec::new())
+    }
+
+    /// Adds a loop or a branch with its blocks.
+    pub(super) fn emit_with(
+        &mut self,
+        opcode: Opcode,
+        arguments: Vec<NodeId>,
+        kind: Kind,
+        blocks: Vec<Block>,
+    ) -> Made<NodeId> {
+        if kind.depth() > KIND_DEPTH_MAX {
+            return self.mistake(format!("containers nest deeper than {KIND_DEPTH_MAX} here"));
+        }
+        let made = self.builder.node(opcode, arguments, kind, blocks, self.at.clone());
+        self.fitting(made)
+    }
+
+    /// The node of a value; a mistake if it is a function or has one.
+    pub(super) fn node(&mut self, value: &Value) -> Made<NodeId> {
+        match value {
+            Value::Node(node) => Ok(*node),
+            Value::Static(of) if !value.has_function() => {
+                let mut nodes = Vec::new();
+                for item in &of.items {
+                    nodes.push(self.node(item)?);
+                }
+                self.collected(of.is_set, nodes)
+            }
+            Value::Function(_) | Value::Static(_) | Value::Each(_) | Value::Choice(_) => {
+                let words = self.words(value);
+                self.mistake(format!("{words} stands where a value is needed"))
+            }
+        }
+    }
+
+    /// A container of these values as a node, unless it has functions.
+    pub(super) fn settled(&mut self, is_set: bool, items: Vec<Value>) -> Made {
+        let value = if is_set { Value::set(items) } else { Value::tuple(items) };
+        if value.has_function() { Ok(value) } else { self.node(&value).map(Value::Node) }
+    }
+
+    /// A container of these nodes. Two values of different kinds are a pair.
+    fn collected(&mut self, is_set: bool, nodes: Vec<NodeId>) -> Made<NodeId> {
+        if let ([first, second], false) = (nodes.as_slice(), is_set) {
+            let kind = Kind::pair(self.kind_of(*first), self.kind_of(*second));
+            return self.emit(Opcode::Pair, nodes, kind);
+        }
+        let mut element = Kind::Never;
+        for node in &nodes {
+            let kind = self.kind_of(*node);
+            element = match element.join_containers(&kind) {
+                Some(joined) => joined,
+                None => {
+                    return self.mistake(format!(
+                        "a set or tuple has elements of one kind; here are {element} and {kind}"
+                    ));
+                }
+            };
+        }
+        let mut converted = Vec::new();
+        for node in nodes {
+            converted.push(self.convert(node, &element)?);
+        }
+        let tuple = self.emit(Opcode::Tuple, converted, Kind::tuple(element.clone()))?;
+        if is_set { self.emit(Opcode::ToSet, vec![tuple], Kind::set(element)) } else { Ok(tuple) }
+    }
+
+    /// The node in another kind; the same node if the layout is the same.
+    pub(super) fn convert(&mut self, node: NodeId, kind: &Kind) -> Made<NodeId> {
+        let from = self.kind_of(node);
+        if from.is_like(kind) {
+            return Ok(node);
+        }
+        if !from.converts(kind) {
+            return self.mistake(format!("{from} cannot be seen as {kind}"));
+        }
+        self.emit(Opcode::Convert, vec![node], kind.clone())
+    }
+
+    pub(super) fn primitive(
+        &mut self,
+        primitive: &'static Primitive,
+        arguments: Vec<Value>,
+        texts: &[&str],
+    ) -> Made {
+        let (want, got) = (primitive.parameters.len(), arguments.len());
+        if want != got {
+            let signature = primitive.signature();
+            return self.mistake(format!("{signature} takes {}, got {got}", count(want)));
+        }
+        if arguments.iter().any(Value::has_function)
+            && let Some(made) = self.with_functions(primitive.opcode, &arguments)?
+        {
+            return Ok(made);
+        }
+        let mut nodes = Vec::new();
+        for (at, argument) in arguments.iter().enumerate() {
+            if argument.has_function() {
+                let wants = primitive.parameters[at].1.words();
+                return self.refused(primitive.name, wants, argument, texts.get(at).copied());
+            }
+            nodes.push(self.node(argument)?);
+        }
+        if primitive.opcode == Opcode::Equality {
+            return self.equality(Value::Node(nodes[0]), Value::Node(nodes[1]));
+        }
+        if primitive.opcode == Opcode::Contained
+            && self.builder.kind(nodes[1]).tuple_of().is_none()
+            && self.builder.kind(nodes[1]).halves().is_some()
+        {
+            return self.contained_in_pair(nodes[0], nodes[1]);
+        }
+        for (at, (_, wants)) in primitive.parameters.iter().enumerate() {
+            let kind = self.kind_of(nodes[at]);
+            let Some(accepted) = wants.accept(&kind) else {
+                let argument = Value::Node(nodes[at]);
+                let text = texts.get(at).copied();
+                return self.refused(primitive.name, wants.words(), &argument, text);
+            };
+            nodes[at] = self.convert(nodes[at], &accepted)?;
+        }
+        if let Some(other) = self.fit(primitive, &mut nodes)? {
+            return Ok(other);
+        }
+        let kinds: Vec<Kind> = nodes.iter().map(|node| self.kind_of(*node)).collect();
+        let Some(kind) = primitive.gives(&kinds) else {
+            let words: Vec<_> = kinds.iter().map(Kind::to_string).collect();
+            let message = format!("{} does not work on {}", primitive.name, words.join(" and "));
+            return self.mistake(message);
+        };
+        self.emit(primitive.opcode, nodes, kind).map(Value::Node)
+    }
+
+    /// Makes arguments fit each other. Returns the result if it is known from the kinds alone.
+    fn fit(&mut self, primitive: &Primitive, nodes: &mut [NodeId]) -> Made<Option<Value>> {
+        match primitive.fit {
+            Fit::Free | Fit::Alike => Ok(None),
+            Fit::ElementOf { value, container } => {
+                let (value, container) = (usize::from(value), usize::from(container));
+                let element = self.element(nodes[container])?;
+                let Some(joined) = self.kind_of(nodes[value]).join(&element) else {
+                    return self.never_has(primitive, nodes[value], nodes[container]).map(Some);
+                };
+                nodes[value] = self.convert(nodes[value], &joined)?;
+                nodes[container] = self.with_elements(nodes[container], &joined)?;
+                Ok(None)
+            }
+            Fit::SameElements => {
+                let (one, two) = (self.element(nodes[0])?, self.element(nodes[1])?);
+                let Some(joined) = one.join(&two) else {
+                    let (one, two) = (self.kind_of(nodes[0]), self.kind_of(nodes[1]));
+                    let name = primitive.name;
+                    return self.mistake(format!(
+                        "{name} wants containers of one kind of element; it gets {one} and {two}"
+                    ));
+                };
+                for node in nodes {
+                    *node = self.with_elements(*node, &joined)?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// What a primitive gives for a value that no container of this kind can have.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "few primitives look for a value in a container"
+    )]
+    fn never_has(&mut self, primitive: &Primitive, value: NodeId, container: NodeId) -> Made {
+        match primitive.opcode {
+            Opcode::Contained => Ok(self.constant(Constant::Flag(false))),
+            Opcode::Remove => Ok(Value::Node(container)),
+            Opcode::Other => {
+                let kind = self.element(container)?;
+                self.emit(Opcode::First, vec![container], kind).map(Value::Node)
+            }
+            _ => {
+                let (value, container) = (self.kind_of(value), self.kind_of(container));
+                self.mistake(format!("{} cannot put {value} into {container}", primitive.name))
+            }
+        }
+    }
+
+    fn element(&mut self, container: NodeId) -> Made<Kind> {
+        self.builder.kind(container).element().cloned().ok_or(Halt::Noted)
+    }
+
+    /// The container with its elements in another kind.
+    pub(super) fn with_elements(&mut self, container: NodeId, element: &Kind) -> Made<NodeId> {
+        let kind = match self.builder.kind(container) {
+            Kind::Set(_) => Kind::set(element.clone()),
+            Kind::Never
+            | Kind::Flag
+            | Kind::Number
+            | Kind::Vector
+            | Kind::Cell
+            | Kind::Place
+            | Kind::Grid
+            | Kind::Pair(_)
+            | Kind::Tuple(_) => Kind::tuple(element.clone()),
+        };
+        self.convert(container, &kind)
+    }
+
+    /// Whether two values are equal. Values that no kind has in common are not.
+    pub(super) fn equality(&mut self, one: Value, two: Value) -> Made {
+        let (one, two) = (self.node(&one)?, self.node(&two)?);
+        let Some(kind) = self.kind_of(one).join(&self.kind_of(two)) else {
+            return Ok(self.constant(Constant::Flag(false)));
+        };
+        let nodes = vec![self.convert(one, &kind)?, self.convert(two, &kind)?];
+        self.emit(Opcode::Equality, nodes, Kind::Flag).map(Value::Node)
+    }
+
+    /// Whether a value is a half of a pair whose halves are of different kinds.
+    fn contained_in_pair(&mut self, value: NodeId, pair: NodeId) -> Made {
+        let Some((first, last)) = self.builder.kind(pair).halves() else { return Err(Halt::Noted) };
+        let first = self.emit(Opcode::First, vec![pair], first)?;
+        let last = self.emit(Opcode::Last, vec![pair], last)?;
+        let is_first = self.equality(Value::Node(value), Value::Node(first))?;
+        let is_last = self.equality(Value::Node(value), Value::Node(last))?;
+        let flags = vec![self.node(&is_first)?, self.node(&is_last)?];
+        self.emit(Opcode::Either, flags, Kind::Flag).map(Value::Node)
+    }
+}

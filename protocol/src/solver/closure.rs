@@ -1,0 +1,166 @@
+//! The values of the compiler: nodes, and functions and containers of functions, which exist only here.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::builtin::Builtin;
+use super::ir::{NodeId, Scope};
+use super::opcode::Primitive;
+use super::syntax::{Definition, Expression};
+
+/// What a name stands for while a solver is compiled.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// A value of the machine.
+    Node(NodeId),
+    Function(Rc<Function>),
+    /// A container whose elements are known one by one.
+    Static(Rc<Static>),
+    /// A container of one function for each element of another container.
+    Each(Rc<Each>),
+    /// One of several values, known only when the solver runs.
+    Choice(Rc<Choice>),
+}
+
+/// The names that an expression may use.
+pub(super) type Names = BTreeMap<String, Value>;
+
+#[derive(Debug)]
+pub(super) enum Function {
+    Primitive(&'static Primitive),
+    Builtin(&'static Builtin),
+    Defined(Rc<Definition>),
+    Lambda {
+        parameters: Rc<[String]>,
+        body: Rc<Expression>,
+        names: Rc<Names>,
+    },
+    /// Each is applied to the result of the one behind it.
+    Compose(Vec<Value>),
+    Fork {
+        outer: Value,
+        a: Value,
+        b: Value,
+    },
+    Matcher {
+        function: Value,
+        target: Value,
+    },
+    /// One argument is fixed: the first, or the last of `arity + 1`.
+    Bound {
+        function: Value,
+        fixed: Value,
+        first: bool,
+        arity: usize,
+    },
+    /// Applied a number of times that is known.
+    Power {
+        function: Value,
+        times: u32,
+    },
+    /// Applied a number of times that is known when the solver runs.
+    Repeated {
+        function: Value,
+        times: NodeId,
+    },
+    Branch {
+        condition: NodeId,
+        yes: Value,
+        no: Value,
+        arity: usize,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Static {
+    pub(super) is_set: bool,
+    pub(super) items: Vec<Value>,
+}
+
+#[derive(Debug)]
+pub(super) struct Each {
+    pub(super) is_set: bool,
+    /// The container over whose elements it goes.
+    pub(super) base: NodeId,
+    pub(super) parameter: NodeId,
+    /// What has been computed from the element.
+    pub(super) scope: Scope,
+    pub(super) value: Value,
+}
+
+#[derive(Debug)]
+pub(super) struct Choice {
+    /// A number: which of them.
+    pub(super) index: NodeId,
+    pub(super) values: Vec<Value>,
+}
+
+impl From<Function> for Value {
+    fn from(function: Function) -> Self {
+        Self::Function(Rc::new(function))
+    }
+}
+
+impl Value {
+    pub(super) fn tuple(items: Vec<Self>) -> Self {
+        Self::Static(Rc::new(Static { is_set: false, items }))
+    }
+
+    pub(super) fn set(items: Vec<Self>) -> Self {
+        Self::Static(Rc::new(Static { is_set: true, items }))
+    }
+
+    /// Whether it is a function or has one inside.
+    pub(super) fn has_function(&self) -> bool {
+        match self {
+            Self::Node(_) => false,
+            Self::Function(_) | Self::Each(_) | Self::Choice(_) => true,
+            Self::Static(of) => of.items.iter().any(Self::has_function),
+        }
+    }
+
+    /// How many arguments it takes; `None` if it is no function.
+    pub(super) fn arity(&self) -> Option<usize> {
+        match self {
+            Self::Function(function) => Some(function.arity()),
+            Self::Choice(choice) => choice.values.first().and_then(Self::arity),
+            Self::Node(_) | Self::Static(_) | Self::Each(_) => None,
+        }
+    }
+}
+
+impl Function {
+    pub(super) fn arity(&self) -> usize {
+        match self {
+            Self::Primitive(primitive) => primitive.parameters.len(),
+            Self::Builtin(builtin) => builtin.parameters.len(),
+            Self::Defined(definition) => definition.parameters.len(),
+            Self::Lambda { parameters, .. } => parameters.len(),
+            Self::Compose(_)
+            | Self::Fork { .. }
+            | Self::Matcher { .. }
+            | Self::Power { .. }
+            | Self::Repeated { .. } => 1,
+            Self::Bound { arity, .. } | Self::Branch { arity, .. } => *arity,
+        }
+    }
+
+    /// The names of its parameters; none if it was made from other functions.
+    pub(super) fn parameter_names(&self) -> Vec<String> {
+        match self {
+            Self::Primitive(of) => {
+                of.parameters.iter().map(|(name, _)| (*name).to_owned()).collect()
+            }
+            Self::Builtin(of) => of.parameters.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            Self::Defined(of) => of.parameters.to_vec(),
+            Self::Lambda { parameters, .. } => parameters.to_vec(),
+            Self::Compose(_)
+            | Self::Fork { .. }
+            | Self::Matcher { .. }
+            | Self::Bound { .. }
+            | Self::Power { .. }
+            | Self::Repeated { .. }
+            | Self::Branch { .. } => Vec::new(),
+        }
+    }
+}

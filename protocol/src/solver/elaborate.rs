@@ -1,0 +1,346 @@
+//! Evaluates a text with the input as a grid whose cells are not known. Functions are worked off here; what is left
+//! are nodes.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::Rc;
+
+use super::arguments::{count, function_words};
+use super::builtin::{self, Builtin};
+use super::closure::{Function, Names, Value};
+use super::code::Constant;
+use super::ir::{Builder, NodeId, TooLarge};
+use super::kind::Kind;
+use super::mistake::Mistake;
+use super::syntax::{Definition, Expression, Form, Module, Statement};
+use super::value::NOTHING;
+use crate::limits::{SOLVER_CALL_DEPTH_MAX, SOLVER_CALLS_MAX, SOLVER_NODES_MAX};
+use crate::near;
+
+/// Why a value was not made.
+#[derive(Debug)]
+pub(super) enum Halt {
+    Mistake(Box<Mistake>),
+    /// It depends on a name whose own statement has a mistake, which has been noted.
+    Noted,
+}
+
+pub(super) type Made<T = Value> = Result<T, Halt>;
+
+/// The value of a statement.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    /// The name that it gives the value; `None` for `return`.
+    pub(super) name: Option<String>,
+    pub(super) span: Range<usize>,
+    /// Its node; `None` for a function or a container of functions.
+    pub(super) node: Option<NodeId>,
+}
+
+/// A text whose names and kinds are settled.
+#[derive(Debug)]
+pub(super) struct Elaborated {
+    pub(super) builder: Builder,
+    pub(super) lines: Vec<Line>,
+    pub(super) result: NodeId,
+}
+
+#[derive(Debug)]
+pub(super) struct Elaborator<'m> {
+    pub(super) text: &'m str,
+    pub(super) builder: Builder,
+    module: &'m Module,
+    /// Names whose statements have mistakes.
+    failed: BTreeSet<String>,
+    calls: usize,
+    depth: usize,
+    /// The call of the text that is being worked off.
+    pub(super) at: Range<usize>,
+}
+
+/// Elaborates the statements of a program over its parameter.
+pub(super) fn elaborate(
+    text: &str,
+    module: &Module,
+    parameter: &str,
+    body: &[Statement],
+) -> Result<Elaborated, Vec<Mistake>> {
+    let builder = Builder::new();
+    let (failed, at) = (BTreeSet::new(), 0..text.len().min(1));
+    let mut elaborator = Elaborator { text, builder, module, failed, calls: 0, depth: 0, at };
+    let mut names = Names::from([(parameter.to_owned(), Value::Node(0))]);
+    let (mut mistakes, mut lines, mut result) = (Vec::new(), Vec::new(), None);
+    for statement in body {
+        match elaborator.statement(&mut names, statement) {
+            Ok(value) => {
+                let is_result = statement.name.as_ref().is_none_or(|name| name == "O");
+                let node = match &value {
+                    value if value.has_function() => None,
+                    value => elaborator.node(value).ok(),
+                };
+                let (name, span) = (statement.name.clone(), statement.span.clone());
+                lines.push(Line { name, span: span.clone(), node });
+                if is_result || result.as_ref().is_none_or(|(_, _, is_result)| !is_result) {
+                    result = Some((value, span, is_result));
+                }
+            }
+            Err(halt) => {
+                if let Halt::Mistake(mistake) = halt {
+                    mistakes.push(*mistake);
+                }
+                elaborator.failed.extend(statement.name.clone());
+                elaborator.at = 0..0;
+            }
+        }
+        if statement.name.is_none() && body.len() > 1 {
+            break;
+        }
+    }
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let Some((value, span, _)) = result else {
+        let help = "write O = …, for instance O = rot90(I)";
+        return Err(vec![Mistake::new(0..0, "the program has no statement").with_help(help)]);
+    };
+    elaborator.at = span;
+    match elaborator.node(&value) {
+        Ok(result) => Ok(Elaborated { builder: elaborator.builder, lines, result }),
+        Err(Halt::Mistake(mistake)) => Err(vec![*mistake]),
+        Err(Halt::Noted) => Err(Vec::new()),
+    }
+}
+
+impl Elaborator<'_> {
+    pub(super) fn mistake<T>(&self, message: impl Into<String>) -> Made<T> {
+        Err(Halt::Mistake(Box::new(Mistake::new(self.at.clone(), message))))
+    }
+
+    /// The result of a builder's call, or the mistake of a program that is too large.
+    pub(super) fn fitting(&self, made: Result<NodeId, TooLarge>) -> Made<NodeId> {
+        made.or_else(|TooLarge| {
+            self.mistake(format!("the program computes over {SOLVER_NODES_MAX} values"))
+        })
+    }
+
+    fn statement(&mut self, names: &mut Names, statement: &Statement) -> Made {
+        let value = self.expression(names, &statement.value)?;
+        if let Some(name) = &statement.name {
+            self.failed.remove(name);
+            names.insert(name.clone(), value.clone());
+        }
+        Ok(value)
+    }
+
+    pub(super) fn expression(&mut self, names: &Names, expression: &Expression) -> Made {
+        match &expression.form {
+            Form::Name(name) => self.name(names, name, &expression.span),
+            Form::Number(number) => match i32::try_from(*number) {
+                Ok(number) if number != NOTHING => Ok(self.constant(Constant::Number(number))),
+                _ => {
+                    let message = format!("{number} is not a number of 32 bits");
+                    Err(Halt::Mistake(Box::new(Mistake::new(expression.span.clone(), message))))
+                }
+            },
+            Form::Flag(flag) => Ok(self.constant(Constant::Flag(*flag))),
+            Form::Tuple(values) => {
+                let values = values.iter().map(|value| self.expression(names, value));
+                let values = values.collect::<Made<Vec<_>>>()?;
+                self.settled(false, values)
+            }
+            Form::Lambda { parameters, body } => {
+                let (parameters, body) = (Rc::clone(parameters), Rc::clone(body));
+                Ok(Function::Lambda { parameters, body, names: Rc::new(names.clone()) }.into())
+            }
+            Form::Call { function, arguments } => {
+                let called = self.expression(names, function)?;
+                let mut values = Vec::new();
+                for argument in arguments {
+                    values.push(self.expression(names, &argument.value)?);
+                }
+                let order = self.order(&called, arguments, &expression.span)?;
+                let text = self.text;
+                let shown = |at: &usize| &text[arguments[*at].value.span.clone()];
+                let texts: Vec<_> = order.iter().map(shown).collect();
+                let values = order.iter().map(|at| values[*at].clone()).collect();
+                self.called(&expression.span, |this| this.call(&called, values, &texts))
+            }
+            Form::Pipe(..) => self.pipe(names, expression),
+        }
+    }
+
+    /// Works off a call at a place in the text.
+    pub(super) fn called<T>(
+        &mut self,
+        span: &Range<usize>,
+        call: impl FnOnce(&mut Self) -> Made<T>,
+    ) -> Made<T> {
+        // Inside of a function of the text, the outermost call is the place that the user looks for.
+        let outer = std::mem::replace(&mut self.at, span.clone());
+        let made = call(self);
+        self.at = outer;
+        made
+    }
+
+    fn name(&mut self, names: &Names, name: &str, span: &Range<usize>) -> Made {
+        if let Some(value) = names.get(name) {
+            return Ok(value.clone());
+        }
+        if self.failed.contains(name) {
+            return Err(Halt::Noted);
+        }
+        if let Some(constant) = builtin::constant(name) {
+            return Ok(self.constant(constant));
+        }
+        let defined =
+            self.module.definitions.iter().rev().find(|definition| definition.name == name);
+        if let Some(definition) = defined {
+            return Ok(Function::Defined(Rc::clone(definition)).into());
+        }
+        if let Some(builtin) = Builtin::named(name) {
+            return Ok(Function::Builtin(builtin).into());
+        }
+        if let Some(primitive) = builtin::primitive(name) {
+            return Ok(Function::Primitive(primitive).into());
+        }
+        let mistake = Mistake::new(span.clone(), format!("there is no name `{name}`"));
+        let functions: Vec<&str> = builtin::function_names().collect();
+        let known = names.keys().map(String::as_str).chain(functions);
+        let close = near::names(name, known);
+        let help = if close.is_empty() {
+            "the functions are in the book, under primitives; names are given by NAME = …"
+                .to_owned()
+        } else {
+            format!("close to it: {}", close.join(", "))
+        };
+        Err(Halt::Mistake(Box::new(mistake.with_help(help))))
+    }
+
+    pub(super) fn constant(&mut self, constant: Constant) -> Value {
+        Value::Node(self.builder.constant(constant))
+    }
+
+    /// Applies a function. `texts` are its arguments as they are written, if it is called in the text.
+    pub(super) fn call(&mut self, function: &Value, arguments: Vec<Value>, texts: &[&str]) -> Made {
+        self.calls += 1;
+        if self.calls > SOLVER_CALLS_MAX {
+            return self.mistake(format!("the program makes over {SOLVER_CALLS_MAX} calls"));
+        }
+        if self.depth == SOLVER_CALL_DEPTH_MAX {
+            return self.mistake(format!(
+                "calls nest deeper than {SOLVER_CALL_DEPTH_MAX}: does a function call itself?"
+            ));
+        }
+        self.depth += 1;
+        let made = self.apply(function, arguments, texts);
+        self.depth -= 1;
+        made
+    }
+
+    fn apply(&mut self, function: &Value, arguments: Vec<Value>, texts: &[&str]) -> Made {
+        let function = match function {
+            Value::Function(function) => Rc::clone(function),
+            Value::Choice(choice) => {
+                let choice = Rc::clone(choice);
+                return self.pick(&choice, |this, one| this.call(one, arguments.clone(), &[]));
+            }
+            Value::Node(_) | Value::Static(_) | Value::Each(_) => {
+                let words = self.words(function);
+                return self.mistake(format!("{words} is called as a function"));
+            }
+        };
+        match function.as_ref() {
+            Function::Primitive(primitive) => self.primitive(primitive, arguments, texts),
+            Function::Builtin(builtin) => {
+                self.check_builtin(builtin, &arguments, texts)?;
+                self.builtin(builtin.does, arguments)
+            }
+            Function::Defined(_)
+            | Function::Lambda { .. }
+            | Function::Compose(_)
+            | Function::Fork { .. }
+            | Function::Matcher { .. }
+            | Function::Bound { .. }
+            | Function::Power { .. }
+            | Function::Repeated { .. }
+            | Function::Branch { .. } => {
+                let (want, got) = (function.arity(), arguments.len());
+                if want != got {
+                    let words = function_words(&function);
+                    return self.mistake(format!("{words} takes {}, got {got}", count(want)));
+                }
+                self.closure(&function, arguments)
+            }
+        }
+    }
+
+    fn closure(&mut self, function: &Function, mut arguments: Vec<Value>) -> Made {
+        match function {
+            Function::Primitive(_) | Function::Builtin(_) => Err(Halt::Noted),
+            Function::Defined(definition) => self.defined(definition, arguments),
+            Function::Lambda { parameters, body, names } => {
+                let mut names = names.as_ref().clone();
+                names.extend(parameters.iter().cloned().zip(arguments));
+                let at = self.at.clone();
+                let made = self.expression(&names, body);
+                self.at = at;
+                made
+            }
+            Function::Compose(functions) => {
+                for function in functions.iter().rev() {
+                    arguments = vec![self.call(function, arguments, &[])?];
+                }
+                arguments.pop().ok_or(Halt::Noted)
+            }
+            Function::Fork { outer, a, b } => {
+                let first = self.call(a, arguments.clone(), &[])?;
+                let second = self.call(b, arguments, &[])?;
+                self.call(outer, vec![first, second], &[])
+            }
+            Function::Matcher { function, target } => {
+                let value = self.call(function, arguments, &[])?;
+                self.equality(value, target.clone())
+            }
+            Function::Bound { function, fixed, first, .. } => {
+                let at = if *first { 0 } else { arguments.len() };
+                arguments.insert(at, fixed.clone());
+                self.call(function, arguments, &[])
+            }
+            Function::Power { function, times } => {
+                for _ in 0..*times {
+                    arguments = vec![self.call(function, arguments, &[])?];
+                }
+                arguments.pop().ok_or(Halt::Noted)
+            }
+            Function::Repeated { function, times } => {
+                let start = arguments.pop().ok_or(Halt::Noted)?;
+                self.iterate(function, *times, &start)
+            }
+            Function::Branch { condition, yes, no, .. } => self.either(
+                *condition,
+                |this| this.call(yes, arguments.clone(), &[]),
+                |this| this.call(no, arguments.clone(), &[]),
+            ),
+        }
+    }
+
+    fn defined(&mut self, definition: &Definition, arguments: Vec<Value>) -> Made {
+        let mut names: Names = definition.parameters.iter().cloned().zip(arguments).collect();
+        let mut last = None;
+        for statement in definition.body.iter() {
+            let value = self.statement(&mut names, statement)?;
+            last = Some(value);
+            if statement.name.is_none() {
+                break;
+            }
+        }
+        match last {
+            Some(value) => Ok(value),
+            None => self.mistake(format!("`{}` has no statements", definition.name)),
+        }
+    }
+
+    pub(super) fn kind_of(&self, node: NodeId) -> Kind {
+        self.builder.kind(node).clone()
+    }
+}

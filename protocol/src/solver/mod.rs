@@ -1,0 +1,283 @@
+//! Solvers: whole programs of an ARC DSL in Python's syntax, compiled for the machine of docs/src/design/machine.md.
+//!
+//! `parse` reads a text, `elaborate` works off its functions and settles kinds, `prune` leaves out what nothing needs,
+//! `lower` makes instructions, and `verify` checks them. Client, supervisor and worker compile alike.
+
+mod apply;
+mod arguments;
+mod builtin;
+mod bytes;
+mod call;
+mod choose;
+mod closure;
+mod code;
+mod construct;
+mod elaborate;
+mod explain;
+mod gives;
+mod ir;
+mod kind;
+mod lex;
+mod literal;
+mod lower;
+mod mistake;
+mod opcode;
+mod parse;
+mod pipe;
+mod prune;
+mod syntax;
+mod table;
+#[cfg(test)]
+mod tests;
+pub mod value;
+mod verify;
+mod want;
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub use builtin::{BUILTINS, Builtin, Takes, function_names};
+pub use code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
+pub use kind::Kind;
+pub use literal::Literal;
+pub use mistake::{Mistake, Mistakes};
+pub use opcode::{FIRST_PRIMITIVE, Opcode, PRIMITIVES, Primitive};
+pub use verify::Malformed;
+pub use want::{Fit, Want};
+
+use crate::limits::PROGRAM_BYTES_MAX;
+use crate::program::Ties;
+use elaborate::{Elaborated, elaborate};
+use ir::Block;
+use syntax::{Definition, Module, Statement};
+
+/// A compiled solver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Solver {
+    code: Code,
+    /// The line of the text of each instruction, from 1.
+    places: Vec<u32>,
+    lines: Vec<Line>,
+    hash: Arc<str>,
+}
+
+/// A statement of a solver and the kind of its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its line in the text, from 1.
+    pub line: u32,
+    /// The name that it gives the value; `None` for `return`.
+    pub name: Option<String>,
+    /// The kind of the value; `None` for a function.
+    pub kind: Option<Kind>,
+}
+
+impl Solver {
+    /// Compiles a text: statements over the grid `I`, or definitions of which the last is the program.
+    ///
+    /// # Errors
+    /// All [`Mistakes`] that do not follow from others.
+    ///
+    /// ```
+    /// use gridpool_protocol::program::Ties;
+    /// use gridpool_protocol::solver::{Kind, Solver};
+    /// let text = "x1 = objects(I, T, F, T)\nO = argmax(x1, size)";
+    /// let solver = Solver::compile(text, Ties::Cpython).unwrap();
+    /// assert_eq!(*solver.code().gives(), Kind::object());
+    /// let wrong = Solver::compile("x1 = objekts(I, T, F, T)\nO = increment(I)", Ties::Cpython);
+    /// assert_eq!(wrong.unwrap_err().all().len(), 2);
+    /// ```
+    pub fn compile(text: &str, ties: Ties) -> Result<Self, Mistakes> {
+        let refused = |mistakes| Mistakes::new(text, mistakes);
+        if text.len() > PROGRAM_BYTES_MAX {
+            let length = text.len();
+            let message =
+                format!("the program has {length} bytes; at most {PROGRAM_BYTES_MAX} are allowed");
+            return Err(refused(vec![Mistake::new(0..0, message)]));
+        }
+        let (module, mistakes) = parse::module(text);
+        if !mistakes.is_empty() {
+            return Err(refused(mistakes));
+        }
+        let (parameter, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
+        let made = elaborate(text, &module, &parameter, &body).map_err(refused)?;
+        let Elaborated { builder, lines, result } = made;
+        let shown: Vec<Line> = lines
+            .iter()
+            .map(|line| Line {
+                line: mistake::line_of(text, line.span.start).0 + 1,
+                name: line.name.clone(),
+                kind: line.node.map(|node| builder.kind(node).clone()),
+            })
+            .collect();
+        let (mut nodes, computed) = builder.finish();
+        let mut block = Block { parameters: Vec::new(), nodes: computed, result };
+        prune::prune(&mut nodes, &mut block);
+        let lowered = lower::lower(&nodes, &block, ties);
+        let (code, spans) =
+            lowered.map_err(|message| refused(vec![Mistake::new(0..0, message)]))?;
+        code.verify()
+            .map_err(|malformed| refused(vec![Mistake::new(0..0, malformed.to_string())]))?;
+        let line = |span: &Range<usize>| mistake::line_of(text, span.start).0 + 1;
+        let places = spans.iter().map(line).collect();
+        let hash = Arc::from(code.hash());
+        Ok(Self { code, places, lines: shown, hash })
+    }
+
+    /// The program of the machine.
+    #[must_use]
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// Its statements.
+    #[must_use]
+    pub fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// SHA-256 of its code, 64 hexadecimal digits. Names, unused values that cannot fail, and the form of the text do
+    /// not matter.
+    #[must_use]
+    pub fn hash(&self) -> &Arc<str> {
+        &self.hash
+    }
+
+    /// Op and line of the text of an instruction.
+    #[must_use]
+    pub fn place(&self, instruction: usize) -> Option<(&'static str, u32)> {
+        let instructions = self.code.instructions();
+        let found = instructions.get(instruction)?;
+        // The end of a loop is named as the loop.
+        let is_end = found.op == Opcode::Next;
+        let named =
+            if is_end { instructions.get(usize::from(found.immediate))?.op } else { found.op };
+        Some((named.name(), *self.places.get(instruction)?))
+    }
+}
+
+/// The text that computes the value of one statement of a solver: that with this name or, if it is a number, on this
+/// line. What stands behind the statement is left out.
+///
+/// # Errors
+/// [`Mistakes`] if the text does not parse or has no such statement.
+pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
+    let refused = |mistakes| Mistakes::new(text, mistakes);
+    let (module, mistakes) = parse::module(text);
+    if !mistakes.is_empty() {
+        return Err(refused(mistakes));
+    }
+    let (_, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
+    let is_it = |statement: &&Statement| {
+        let (line, _) = mistake::line_of(text, statement.span.start);
+        statement.name.as_deref() == Some(until) || (line + 1).to_string() == until
+    };
+    let Some(statement) = body.iter().rfind(is_it) else {
+        let message = format!("there is no statement `{until}`");
+        let help = "name a statement, as x3, or its line";
+        return Err(refused(vec![Mistake::new(0..0, message).with_help(help)]));
+    };
+    let (_, start) = mistake::line_of(text, statement.span.start);
+    let indent: String =
+        text[start..].chars().take_while(|c| c.is_whitespace() && *c != '\n').collect();
+    let before = &text[..statement.span.end];
+    Ok(match &statement.name {
+        Some(name) => format!("{before}\n{indent}return {name}\n"),
+        None => format!("{before}\n"),
+    })
+}
+
+/// Whether a text is a solver and no chain of ops: it has a definition, a statement, or the grid `I`.
+#[must_use]
+pub fn is_solver(text: &str) -> bool {
+    let mut mistakes = Vec::new();
+    let pieces = lex::pieces(text, &mut mistakes);
+    let mut depth = 0_usize;
+    pieces.iter().any(|piece| match &piece.token {
+        lex::Token::Word(word) => matches!(word.as_str(), "I" | "def" | "return" | "lambda"),
+        lex::Token::Sign("(" | "[" | "{") => {
+            depth += 1;
+            false
+        }
+        lex::Token::Sign(")" | "]" | "}") => {
+            depth = depth.saturating_sub(1);
+            false
+        }
+        lex::Token::Sign(sign) => *sign == "=" && depth == 0,
+        lex::Token::Number(_) | lex::Token::Line | lex::Token::End => false,
+    })
+}
+
+/// A file with definitions, read once.
+#[derive(Debug)]
+pub struct Source<'t> {
+    text: &'t str,
+    module: Module,
+}
+
+impl<'t> Source<'t> {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The [`Mistakes`] of a text that does not parse.
+    pub fn parse(text: &'t str) -> Result<Self, Mistakes> {
+        let (module, mistakes) = parse::module(text);
+        if mistakes.is_empty() {
+            Ok(Self { text, module })
+        } else {
+            Err(Mistakes::new(text, mistakes))
+        }
+    }
+
+    /// The names of its definitions, each with its first line, from 1.
+    pub fn definitions(&self) -> impl Iterator<Item = (&str, u32)> {
+        let line = |at| mistake::line_of(self.text, at).0 + 1;
+        self.module.definitions.iter().map(move |of| (of.name.as_str(), line(of.span.start)))
+    }
+
+    /// The text of a definition behind those that it uses, and the line of the file that becomes line 1 of it. Other
+    /// lines keep their distance to it if the definition uses no others.
+    #[must_use]
+    pub fn extract(&self, name: &str) -> Option<(String, u32)> {
+        let found = |name: &str| self.module.definitions.iter().rev().find(|of| of.name == name);
+        let wanted = found(name)?;
+        let mut needed: Vec<&Rc<Definition>> = vec![wanted];
+        let mut at = 0;
+        while let Some(definition) = needed.get(at) {
+            let mut names = Vec::new();
+            for statement in definition.body.iter() {
+                statement.value.names(&mut |name| names.push(name.to_owned()));
+            }
+            for definition in names.iter().filter_map(|name| found(name)) {
+                if !needed.iter().any(|known| Rc::ptr_eq(known, definition)) {
+                    needed.push(definition);
+                }
+            }
+            at += 1;
+        }
+        needed.reverse();
+        let first = needed.first().map_or(0, |of| of.span.start);
+        let parts: Vec<_> = needed.iter().map(|of| &self.text[of.span.clone()]).collect();
+        let (line, _) = mistake::line_of(self.text, first);
+        Some((format!("{}\n", parts.join("\n\n")), line + 1))
+    }
+}
+
+/// The parameter and the statements of the program of a text.
+fn program(module: &Module) -> Result<(String, Rc<[Statement]>), Mistake> {
+    if !module.statements.is_empty() {
+        return Ok(("I".to_owned(), module.statements.clone().into()));
+    }
+    let Some(definition) = module.definitions.last() else {
+        let help = "write O = …, for instance O = rot90(I)";
+        return Err(Mistake::new(0..0, "the program has no statement").with_help(help));
+    };
+    let Definition { name, parameters, body, span } = definition.as_ref();
+    let [parameter] = parameters.as_ref() else {
+        let (count, place) = (arguments::count(parameters.len()), span.start..span.start + 3);
+        let message = format!("a program takes 1 argument, the grid; `{name}` takes {count}");
+        return Err(Mistake::new(place, message));
+    };
+    Ok((parameter.clone(), Rc::clone(body)))
+}

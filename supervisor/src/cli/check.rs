@@ -1,0 +1,138 @@
+//! `gridpool check`: compiles programs and says what they are, without a pool.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::program::{Program, Ties};
+use gridpool_protocol::solver::{Kind, Solver, Source};
+use serde_json::{Value, json};
+
+use super::error::CommandError;
+use super::program::{ProgramText, read};
+use super::text::fitted;
+use super::{columns, say, say_json};
+
+/// What to check.
+#[derive(Debug, Args)]
+pub(super) struct CheckFlags {
+    /// A file with programs, `FILE:NAME` for one of them, or `-` for standard input.
+    file: PathBuf,
+    /// Check every definition of the file and say which compile.
+    #[arg(long, conflicts_with = "explain")]
+    all: bool,
+    /// Print the program of the machine.
+    #[arg(long)]
+    explain: bool,
+    /// How to choose between equally common colours: cpython (as the reference does) or lowest.
+    #[arg(long, default_value = "cpython", env = "GRIDPOOL_TIES")]
+    ties: Ties,
+    /// Print one JSON document.
+    #[arg(long, conflicts_with = "explain")]
+    json: bool,
+}
+
+/// Checks one program, or all of a file. Exit code 2 if one does not compile.
+pub(super) fn run(flags: &CheckFlags) -> Result<u8, CommandError> {
+    if flags.all {
+        return all(flags);
+    }
+    let name = format!("@{}", flags.file.display());
+    let text = if flags.file == Path::new("-") {
+        ProgramText::file(&flags.file)?
+    } else {
+        ProgramText::of(&name)?
+    };
+    let program = text.compile(flags.ties).map_err(CommandError::Program)?;
+    match program.solver() {
+        None if flags.json => {
+            say_json(&json!({ "gives": program.gives().to_string(), "hash": program.hash() }))
+        }
+        None => say(&format!(
+            "a chain of {} ops from {} to {}",
+            program.steps().len(),
+            program.takes(),
+            program.gives()
+        )),
+        Some(solver) if flags.json => say_json(&document(solver)),
+        Some(solver) if flags.explain => say(solver.to_string().trim_end()),
+        Some(solver) => say(&description(solver)),
+    }
+}
+
+/// The lines of a solver with their kinds, and what it needs.
+fn description(solver: &Solver) -> String {
+    let kind = |kind: &Option<Kind>| {
+        kind.as_ref().map_or_else(|| "a function".to_owned(), Kind::to_string)
+    };
+    let rows: Vec<[String; 3]> = solver
+        .lines()
+        .iter()
+        .map(|line| {
+            let name = line.name.clone().unwrap_or_else(|| "return".to_owned());
+            [line.line.to_string(), name, kind(&line.kind)]
+        })
+        .collect();
+    let code = solver.code();
+    let mut text = fitted(&rows, columns());
+    text.push_str(&format!(
+        "\ngives {}; {} instructions, {} registers, {} constants, {} kinds; hash {}",
+        code.gives(),
+        code.instructions().len(),
+        code.registers(),
+        code.constants().len(),
+        code.kinds().len(),
+        &solver.hash()[..12],
+    ));
+    text
+}
+
+fn document(solver: &Solver) -> Value {
+    let code = solver.code();
+    let lines = solver.lines().iter().map(|line| {
+        let kind = line.kind.as_ref().map(Kind::to_string);
+        json!({ "line": line.line, "name": line.name, "kind": kind })
+    });
+    json!({
+        "gives": code.gives().to_string(),
+        "instructions": code.instructions().len(),
+        "registers": code.registers(),
+        "constants": code.constants().len(),
+        "hash": &**solver.hash(),
+        "lines": lines.collect::<Vec<_>>(),
+    })
+}
+
+/// Checks every definition of a file.
+fn all(flags: &CheckFlags) -> Result<u8, CommandError> {
+    let text = read(&flags.file)?;
+    let source = Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
+    let (mut rows, mut documents, mut failed) = (Vec::new(), Vec::new(), 0);
+    for (name, line) in source.definitions() {
+        let Some((part, first_line)) = source.extract(name) else { continue };
+        let (says, document) = match Program::compile(part.trim_end(), flags.ties) {
+            Ok(program) => match program.solver() {
+                Some(solver) => (solver.code().gives().to_string(), document(solver)),
+                None => {
+                    (program.gives().to_string(), json!({ "gives": program.gives().to_string() }))
+                }
+            },
+            Err(error) => {
+                failed += 1;
+                let error = error.from_line(first_line).to_string();
+                let first = error.lines().next().unwrap_or("").to_owned();
+                (format!("does not compile: {first}"), json!({ "error": error }))
+            }
+        };
+        rows.push([line.to_string(), name.to_owned(), says]);
+        documents.push(json!({ "name": name, "line": line, "program": document }));
+    }
+    let count = rows.len();
+    if flags.json {
+        say_json(&json!({ "definitions": documents, "compiled": count - failed }))?;
+    } else {
+        let text = fitted(&rows, columns());
+        say(&format!("{}\n{} of {count} compile", text.trim_end(), count - failed))?;
+    }
+    Ok(if failed == 0 { exit::OK } else { exit::USAGE })
+}

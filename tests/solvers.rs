@@ -1,0 +1,160 @@
+//! arc-dsl's 400 solvers against arc-dsl itself, run by Python with sets in canonical order: every statement of every
+//! solver, on every pair of its task.
+//!
+//! It needs the folder with arc-dsl, `GRIDPOOL_ARC_DSL`, the ARC tasks, `GRIDPOOL_ARC`, and python3. Without the first
+//! two it says so and passes.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use gridpool_kernels::reference::machine::Machine;
+use gridpool_protocol::limits::STEPS_DEFAULT;
+use gridpool_protocol::program::{Ties, hex};
+use gridpool_protocol::solver::value::{Grid, NO_VECTOR, NOTHING, Value};
+use gridpool_protocol::solver::{Solver, Source, traced};
+use gridpool_tests::oracle::tasks;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+/// Statements whose values cannot be compared: a branch between a set and a tuple, which are one kind here, and the
+/// values of a set of functions, which Python orders by their addresses.
+const APART: &[(&str, &str)] = &[("53b68214", "x17"), ("36d67576", "x24"), ("36d67576", "x25")];
+
+/// What the oracle says of one pair.
+#[derive(Debug, Deserialize)]
+struct Oracle {
+    task: String,
+    pair: usize,
+    /// Name and digest of each statement's value; no digest for a function, and `!` with the exception at the end.
+    lines: Vec<(String, Option<String>)>,
+}
+
+/// A value as the oracle writes it.
+fn written(value: &Value, text: &mut String) {
+    let mut all = |open: char, values: &[Value], close: char| {
+        text.push(open);
+        for value in values {
+            written(value, text);
+            text.push(',');
+        }
+        text.push(close);
+    };
+    let number = |half: i16| Value::Number(i32::from(half));
+    match value {
+        Value::Vector(NO_VECTOR) => text.push_str("()"),
+        Value::Number(NOTHING) => text.push_str("nothing"),
+        Value::Number(number) => text.push_str(&number.to_string()),
+        Value::Vector(halves) => all('(', &halves.map(number), ')'),
+        Value::Cell(color, place) => all('(', &[number(*color), Value::Vector(*place)], ')'),
+        Value::Pair(halves) => all('(', &[halves.0.clone(), halves.1.clone()], ')'),
+        Value::Set(_) => all('{', value.elements(), '}'),
+        Value::Tuple(_) => all('(', value.elements(), ')'),
+        Value::Grid(grid) => {
+            text.push('(');
+            for row in grid.rows() {
+                text.push('(');
+                row.iter().for_each(|cell| text.push_str(&format!("{cell},")));
+                text.push_str("),");
+            }
+            text.push(')');
+        }
+    }
+}
+
+fn digest(value: &Value) -> String {
+    let mut text = String::new();
+    written(value, &mut text);
+    hex(&Sha256::digest(text))
+}
+
+fn folders() -> Option<(PathBuf, PathBuf)> {
+    let dsl = env::var_os("GRIDPOOL_ARC_DSL").map(PathBuf::from);
+    dsl.zip(tasks::arc_folder())
+}
+
+/// The inputs of each task's pairs.
+fn inputs() -> BTreeMap<String, Vec<Value>> {
+    let all = tasks::arc_tasks().unwrap_or_default();
+    let value = |grid: &gridpool_protocol::batch::Grid| {
+        let cells = grid.cells().iter().map(|cell| cell.cast_signed()).collect();
+        Value::Grid(Grid::new(grid.h(), grid.w(), cells).unwrap().into())
+    };
+    let of_task = |task: &tasks::Task| task.pairs.iter().map(|(input, _)| value(input)).collect();
+    all.iter().map(|task| (task.name.clone(), of_task(task))).collect()
+}
+
+#[test]
+fn every_statement_of_every_solver_equals_arc_dsl() {
+    let Some((dsl, arc)) = folders() else {
+        return println!("GRIDPOOL_ARC_DSL or GRIDPOOL_ARC is not set: not compared with arc-dsl");
+    };
+    let text = fs::read_to_string(dsl.join("solvers.py")).unwrap();
+    let source = Source::parse(&text).unwrap();
+    let inputs = inputs();
+    let mut python = Command::new("python3")
+        .arg(tasks::data().join("solver_oracle.py"))
+        .args([&dsl, &arc])
+        .arg("--digest")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(python.stdout.take().unwrap()).lines();
+    let mut known: Option<(String, BTreeMap<String, Solver>)> = None;
+    let (mut values, mut solvers, mut differences, mut most) = (0, 0, Vec::new(), 0);
+    let mut machine = Machine::default();
+    for line in lines {
+        let oracle: Oracle = serde_json::from_str(&line.unwrap()).unwrap();
+        let Oracle { task, pair, lines } = oracle;
+        if known.as_ref().is_none_or(|(of, _)| *of != task) {
+            let (part, _) = source.extract(&format!("solve_{task}")).unwrap();
+            let whole = Solver::compile(&part, Ties::Cpython)
+                .unwrap_or_else(|error| panic!("{task}: {error}"));
+            let named = whole.lines().iter().filter(|line| line.kind.is_some());
+            let names = named.filter_map(|line| line.name.clone());
+            let until = |name: String| {
+                let solver =
+                    Solver::compile(&traced(&part, &name).unwrap(), Ties::Cpython).unwrap();
+                (name, solver)
+            };
+            known = Some((task.clone(), names.map(until).collect()));
+            solvers += 1;
+        }
+        let Some((_, compiled)) = &known else { continue };
+        for (name, want) in lines {
+            if APART.contains(&(task.as_str(), name.as_str())) {
+                continue;
+            }
+            let Some(solver) = compiled.get(&name) else {
+                if let Some(want) = want {
+                    differences
+                        .push(format!("{task} pair {pair} {name}: no value; arc-dsl has {want}"));
+                }
+                continue;
+            };
+            let got = machine.run(solver.code(), inputs[&task][pair].clone(), STEPS_DEFAULT);
+            values += 1;
+            let got = match got {
+                Ok(finished) => {
+                    most = most.max(finished.steps);
+                    digest(&finished.value)
+                }
+                Err(failed) => format!("!{:?} {:?}", failed.code, solver.place(failed.instruction)),
+            };
+            if want.as_ref() != Some(&got) {
+                differences.push(format!("{task} pair {pair} {name}: {got}; arc-dsl has {want:?}"));
+                break;
+            }
+        }
+    }
+    assert!(python.wait().unwrap().success());
+    println!(
+        "{solvers} solvers, {values} values compared, {} differ, at most {most} steps",
+        differences.len()
+    );
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert_eq!(solvers, 400);
+}
