@@ -63,10 +63,10 @@ fresh() {
     cp -r "$root/supervisor/core" "$1/supervisor/core"
 }
 
-# simulate COPY: builds and runs the simulator. Each process has 10 minutes of a core's time: on a busy machine, a run is
-# not taken for one that does not end.
+# simulate COPY: builds and runs the simulator. Each process has 10 minutes of a core's time, since on a busy machine, a run
+# is not to be taken for one that does not end; and 8 GiB of memory.
 simulate() {
-    (cd "$1" && ulimit -t 600 && CARGO_TARGET_DIR=$1/../target SIM_SEEDS=$seeds \
+    (cd "$1" && ulimit -t 600 -v $((8 << 20)) && CARGO_TARGET_DIR=$1/../target SIM_SEEDS=$seeds \
         cargo test --offline --release --quiet -p gridpool-tests --test sim every_rule 2>&1)
 }
 
@@ -82,7 +82,7 @@ try() {
         echo 'not run |'
     elif output=$(simulate "$copy"); then
         echo 'MISSED |'
-    elif grep -q SIGXCPU <<<"$output"; then
+    elif grep -qE "SIGXCPU|memory allocation of" <<<"$output"; then
         echo 'any | (the core does not come to rest)'
     else
         rule=$(sed -n 's/^broken: //p' <<<"$output" | head -1)
