@@ -92,6 +92,9 @@ def _task(name: str, body: Any) -> Task:
             return tasks(body)[0]
         raise BadInput(f"task {name}: {type(body).__name__} has no train and no test")
     sections = cast("Mapping[str, Any]", body)
+    for side in ("train", "test"):
+        if not isinstance(sections.get(side, []), (list, tuple)):
+            raise BadInput(f"task {name}: {side} is no list of pairs")
     return Task(name, *([_pair(one) for one in sections.get(side, [])] for side in ("train", "test")))
 
 
@@ -103,7 +106,9 @@ def _pair(value: Any) -> Pair:
         if "input" not in pair:
             raise BadInput("a pair has no input")
         return Pair(pair["input"], pair.get("output"))
-    first, second = value
+    if not isinstance(value, (list, tuple)) or len(cast("list[Any]", value)) != 2:
+        raise BadInput("a pair is (input, output), or an object with input and output")
+    first, second = cast("list[Any]", value)
     return Pair(first, second)
 
 

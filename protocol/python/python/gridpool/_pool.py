@@ -455,7 +455,7 @@ class Pool(Client):
                 break
             self._check(until, "has workers that are not ready")
             time.sleep(_READY_EVERY)
-        if not any(row["state"] == "READY" for row in workers):
+        if not any(row["state"] in ("ready", "busy") for row in workers):
             why = "; ".join(row["why"] for row in status["quarantines"])
             raise StartError(f"no worker of the pool serves: {why or self.log()}")
 
@@ -555,7 +555,7 @@ _DATATYPES = {
     "|V2": "BF16",
 }
 _DTYPES = {name: dtype for dtype, name in _DATATYPES.items()}
-_SETTLED = ("READY", "STANDBY", "QUARANTINED")
+_SETTLED = ("ready", "busy", "standby", "quarantined")
 _LIVE: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
