@@ -14,7 +14,7 @@ mod writer;
 
 use std::ops::Range;
 
-use crate::limits::{JOB_CELLS_MAX, JOB_ITEMS_MAX};
+use crate::limits::{GRID_CELLS_MAX, JOB_CELLS_MAX, JOB_ITEMS_MAX};
 use crate::shared::SharedSlice;
 use tables::read_range;
 
@@ -263,12 +263,48 @@ impl GridBatch {
         Ok(())
     }
 
+    /// Adds one grid at the end from its cells, row-major. Of a pair, add the input and then the output, or
+    /// [`GridBatch::push_missing`].
+    ///
+    /// # Errors
+    /// As for [`GridBatch::push`], and [`BatchError::Length`] if the cells are not `h` rows of `w`.
+    pub fn push_cells(&mut self, h: u8, w: u8, cells: &[u8]) -> Result<(), BatchError> {
+        let (grid, area) = (self.tables.shapes.len(), usize::from(h) * usize::from(w));
+        if area == 0 || area > GRID_CELLS_MAX {
+            return Err(BatchError::Shape { grid, h, w });
+        }
+        if cells.len() != area {
+            return Err(BatchError::Length { grid, cells: cells.len(), h, w });
+        }
+        self.check_room(cells.len())?;
+        self.put([h, w], cells);
+        Ok(())
+    }
+
+    /// Notes that the pair whose input was added last has no output.
+    ///
+    /// # Errors
+    /// [`BatchError::Shape`] if no output is due.
+    pub fn push_missing(&mut self) -> Result<(), BatchError> {
+        let grid = self.tables.shapes.len();
+        if self.grids_per_item != 2 || grid.is_multiple_of(2) {
+            return Err(BatchError::Shape { grid, h: 0, w: 0 });
+        }
+        self.put(MISSING, &[]);
+        Ok(())
+    }
+
     /// Whether one more item, with `cells` cells in all, fits.
     fn check_next(&self, cells: usize, first: &Grid) -> Result<(), BatchError> {
         if first.is_empty() {
             return Err(BatchError::Shape { grid: self.tables.shapes.len(), h: 0, w: 0 });
         }
-        if self.len() == JOB_ITEMS_MAX as usize {
+        self.check_room(cells)
+    }
+
+    /// Whether one more grid, or one more pair, with `cells` cells in all, fits.
+    fn check_room(&self, cells: usize) -> Result<(), BatchError> {
+        if self.tables.shapes.len() == self.grids_per_item as usize * JOB_ITEMS_MAX as usize {
             return Err(BatchError::Items { items: self.len() + 1 });
         }
         let cells = (self.cells.len() + cells) as u64;
@@ -276,8 +312,12 @@ impl GridBatch {
     }
 
     fn push_grid(&mut self, grid: Option<&Grid>) {
-        self.tables.shapes.push(grid.map_or(MISSING, Grid::shape));
-        self.cells.extend_from_slice(grid.map_or(&[], Grid::cells));
+        self.put(grid.map_or(MISSING, Grid::shape), grid.map_or(&[], Grid::cells));
+    }
+
+    fn put(&mut self, shape: [u8; 2], cells: &[u8]) {
+        self.tables.shapes.push(shape);
+        self.cells.extend_from_slice(cells);
         let end = u32::try_from(self.cells.len()).expect("`check_next` has checked it");
         self.tables.offsets.push(end);
     }
@@ -423,5 +463,25 @@ mod tests {
         assert!(GridBatch::from_pairs([(&Grid::empty(), None)]).is_err());
         assert!(GridBatch::from_pairs([(&grid, Some(&Grid::empty()))]).is_err());
         assert!(GridBatch::from_grids([&Grid::empty()]).is_err());
+    }
+
+    #[test]
+    fn batches_from_cells_equal_those_from_grids() {
+        let grid = Grid::from_rows(&[[1, 2], [3, 4]]).unwrap();
+        let mut single = GridBatch::of_items(1);
+        single.push_cells(2, 2, grid.cells()).unwrap();
+        assert_eq!(single, GridBatch::from_grids([&grid]).unwrap());
+        assert!(single.push_missing().is_err(), "a grid has no output");
+        assert!(single.push_cells(0, 2, &[]).is_err());
+        assert!(single.push_cells(2, 2, &[1; 3]).is_err());
+        assert!(single.push_cells(65, 64, &[1; 65 * 64]).is_err());
+        let mut pairs = GridBatch::of_items(2);
+        assert!(pairs.push_missing().is_err(), "an input is due");
+        pairs.push_cells(2, 2, grid.cells()).unwrap();
+        pairs.push_missing().unwrap();
+        pairs.push_cells(2, 2, grid.cells()).unwrap();
+        pairs.push_cells(2, 2, grid.cells()).unwrap();
+        let want = [(&grid, None), (&grid, Some(&grid))];
+        assert_eq!(pairs, GridBatch::from_pairs(want).unwrap());
     }
 }

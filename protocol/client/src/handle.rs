@@ -1,7 +1,7 @@
 //! Handles of sent jobs: wait for the answer, or cancel.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gridpool_ipc::clock;
 use gridpool_protocol::ids::JobKey;
@@ -84,6 +84,20 @@ impl<O: 'static> Handle<O> {
         let Self { mut claim, runnable } = self;
         claim.wait_until(|stage| matches!(stage, Stage::Done(..)))?;
         claim.take(&*runnable)
+    }
+
+    /// Waits for the verdict, but at most for `span`: `None` if it has not come by then. A program that must look
+    /// after something else from time to time waits so.
+    ///
+    /// # Errors
+    /// As for [`Handle::wait`]; [`ClientError::Taken`] if an earlier call has returned the answer.
+    pub fn wait_for(&mut self, span: Duration) -> Result<Option<Answer<O>>, ClientError> {
+        let until = clock::now() + span;
+        if self.claim.wait_within(until, |stage| matches!(stage, Stage::Done(..)))? {
+            self.claim.take(&*self.runnable).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Returns the answer if it has arrived, and `None` if not. It does not wait for the verdict, nor for a
@@ -175,10 +189,25 @@ impl Claim {
 
     /// Waits until the job's stage is `enough`. Submits the job again while the pool is busy.
     fn wait_until(&self, enough: impl Fn(&Stage) -> bool) -> Result<(), ClientError> {
+        let last = self.deadline + VERDICT_MARGIN;
+        if self.wait_within(last, enough)? { Ok(()) } else { Err(ClientError::Silent) }
+    }
+
+    /// Waits until the job's stage is `enough`, or until that time; returns which. Submits the job again while the
+    /// pool is busy.
+    fn wait_within(
+        &self,
+        until: Instant,
+        enough: impl Fn(&Stage) -> bool,
+    ) -> Result<bool, ClientError> {
+        let last = self.deadline + VERDICT_MARGIN;
         loop {
-            let until = self.deadline + VERDICT_MARGIN;
-            let refusal = self.connection.wait_for(until, |state| self.look(state, &enough))??;
-            let Some(refusal) = refusal else { return Ok(()) };
+            let looked = self.connection.wait_for(until.min(last), |s| self.look(s, &enough));
+            let refusal = match looked {
+                Err(ClientError::Silent) if until < last => return Ok(false),
+                looked => looked??,
+            };
+            let Some(refusal) = refusal else { return Ok(true) };
             if !self.connection.may_try_again(self.key, &refusal) {
                 return Err(refusal.into());
             }

@@ -65,18 +65,50 @@ impl<'a> BatchWriter<'a> {
         self.put(MISSING, &[])
     }
 
+    /// Takes room for the next `shapes.len()` grids, none of them missing, and returns the memory of their cells, one
+    /// grid after the other, row-major. The caller writes them there: in one go, or on several threads.
+    ///
+    /// # Errors
+    /// As for [`BatchWriter::push`], before anything is written but tables.
+    pub fn reserve(
+        &mut self,
+        shapes: impl IntoIterator<Item = [u8; 2]>,
+    ) -> Result<SharedSlice<'a>, BatchError> {
+        let first = self.cells;
+        let (memory, capacity) = (self.memory, self.capacity);
+        for [h, w] in shapes {
+            let area = u32::from(h) * u32::from(w);
+            if area == 0 || area as usize > GRID_CELLS_MAX {
+                return Err(BatchError::Shape { grid: self.grids, h, w });
+            }
+            self.put_table([h, w], area)?;
+        }
+        let start = (capacity.cells().start + first as usize) as u64;
+        let cells = memory.part(start, u64::from(self.cells - first));
+        cells.ok_or(BatchError::Bytes { got: memory.bytes(), want: capacity.bytes() })
+    }
+
     fn put(&mut self, shape: [u8; 2], cells: &[u8]) -> Result<(), BatchError> {
+        let start = self.cells as usize;
+        let area = u32::try_from(cells.len()).unwrap_or(u32::MAX);
+        self.put_table(shape, area)?;
+        self.memory.write(self.capacity.cells().start + start, cells);
+        Ok(())
+    }
+
+    /// Writes the shape of the next grid and where its cells end.
+    #[inline]
+    fn put_table(&mut self, shape: [u8; 2], area: u32) -> Result<(), BatchError> {
         let Self { capacity, memory, grids, cells: start } = self;
         if *grids == capacity.grids() {
             return Err(BatchError::Grids { got: *grids + 1, want: capacity.grids() });
         }
-        let end = u64::from(*start) + cells.len() as u64;
+        let end = u64::from(*start) + u64::from(area);
         let (Ok(next), true) = (u32::try_from(end), end <= capacity.cell_count() as u64) else {
             return Err(BatchError::Full { got: end, want: capacity.cell_count() });
         };
         memory.write(capacity.shapes().start + 2 * *grids, &shape);
         memory.write(capacity.offsets().start + 4 * (*grids + 1), &next.to_le_bytes());
-        memory.write(capacity.cells().start + *start as usize, cells);
         *start = next;
         *grids += 1;
         Ok(())
@@ -121,6 +153,27 @@ mod tests {
         assert_eq!(layout, batch.layout().unwrap());
         assert_eq!(&Tables::read(layout, &shared).unwrap(), batch.tables());
         assert_eq!(&memory[layout.cells()], batch.cells());
+    }
+
+    #[test]
+    fn reserved_grids_equal_pushed_ones() {
+        let grids = [[1, 2].as_slice(), &[3, 4, 5], &[6]];
+        let grids = grids.map(|row| Grid::from_rows(&[row]).unwrap());
+        let batch = GridBatch::from_grids(&grids).unwrap();
+        let capacity = BatchLayout::new(3, 1, 6).unwrap();
+        let mut memory = vec![0xee; capacity.bytes()];
+        let shared = SharedSlice::private(&mut memory);
+        let mut writer = BatchWriter::new(capacity, shared);
+        writer.push_grid(&grids[0]).unwrap();
+        let cells = writer.reserve([[1, 3], [1, 1]]).unwrap();
+        assert_eq!(cells.bytes(), 4);
+        cells.write(0, &[3, 4, 5, 6]);
+        let layout = writer.finish().unwrap();
+        assert_eq!(&Tables::read(layout, &shared).unwrap(), batch.tables());
+        assert_eq!(&memory[layout.cells()], batch.cells());
+        let mut writer = BatchWriter::new(capacity, SharedSlice::private(&mut memory));
+        assert!(writer.reserve([[0, 1]]).is_err());
+        assert!(writer.reserve([[7, 1]]).is_err());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::bytes::Bytes;
 use super::layout::OutputLayout;
 use super::value::{ItemError, ItemErrorCode, Object, ObjectCell, Output, PatchCell};
 use super::{HOLE, NO_OP, PALETTE_BYTES};
-use crate::batch::{BatchSource, Grid, GridBatch};
+use crate::batch::{BatchSource, Grid, GridBatch, Tables};
 use crate::limits::{COLOR_MAX, GRID_CELLS_MAX, RESULT_BYTES_MAX};
 use crate::program::{Kind, Program, Step};
 use crate::receipt::ItemRange;
@@ -109,6 +109,34 @@ impl Outputs {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The places of the parts.
+    #[must_use]
+    pub fn layout(&self) -> &OutputLayout {
+        &self.layout
+    }
+
+    /// The program that gave them.
+    #[must_use]
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The bytes, for readers that copy nothing. In shared memory another process may still change them.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The start of each grid's cells in the batch, and the end of the last. In a result in place
+    /// ([`OutputLayout::is_packed`]) cells and labels of value `v` start there.
+    ///
+    /// # Errors
+    /// [`MalformedOutput`] if the tables of the batch were changed in shared memory.
+    pub fn starts(&self) -> Result<&[u32], MalformedOutput> {
+        let what = "the tables of its batch were changed";
+        self.source.tables().map(Tables::offsets).map_err(|_| MalformedOutput { item: 0, what })
     }
 
     /// The packed bytes; a copy if they are in shared memory.

@@ -30,6 +30,9 @@ pub(super) struct ServeFlags {
     /// Take the place of the pool that has started this process.
     #[arg(long = "successor", hide = true)]
     pub(super) successor: bool,
+    /// Drain when standard input ends, and so with the program that holds its other end.
+    #[arg(long, hide = true, conflicts_with = "successor")]
+    pub(super) until_stdin_ends: bool,
 }
 
 /// Who may use a pool, and how much.

@@ -47,6 +47,9 @@ pub(super) fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     tracing::info!(socket = %reloader.running().socket.display(), "serving");
     shell.allow_upgrades(origin.with_models(reloader.running().models.clone()));
     obey_signals(&shell, signals, reloader).map_err(system("a thread for signals"))?;
+    if flags.until_stdin_ends {
+        end_with_stdin(&shell).map_err(system("a thread for standard input"))?;
+    }
     let ended = shell.wait();
     drop(held);
     match ended {
@@ -180,6 +183,19 @@ fn come_up(shell: &Shell, predecessor: &Predecessor, has_models: bool) -> Result
         // No event tells of that, so poll.
         thread::park_timeout(LOOK_EVERY);
     }
+}
+
+/// Drains the pool when standard input ends. What is written there is passed over.
+fn end_with_stdin(shell: &Shell) -> io::Result<()> {
+    let shell = shell.clone();
+    thread::Builder::new().name("stdin".into()).spawn(move || {
+        if let Err(error) = io::copy(&mut io::stdin().lock(), &mut io::sink()) {
+            tracing::warn!(%error, "reading standard input");
+        }
+        tracing::info!("standard input has ended: draining");
+        shell.drain();
+    })?;
+    Ok(())
 }
 
 /// The first signal drains the pool, the second stops it at once. SIGHUP reads the settings again, and SIGUSR2 replaces

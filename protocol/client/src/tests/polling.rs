@@ -40,6 +40,24 @@ fn a_handle_gives_its_answer_once_when_it_has_come() {
 }
 
 #[test]
+fn a_wait_for_some_time_ends_without_an_answer_and_the_next_one_has_it() {
+    let (told, tell) = mpsc::channel();
+    let script = move |server: &mut Server| {
+        let asked = server.accept();
+        tell.recv_timeout(TIMEOUT).unwrap();
+        server.answer(&asked, &packed("y", 7));
+    };
+    against(script, |client| {
+        let mut handle = client.send(request(10, 100)).unwrap();
+        assert!(handle.wait_for(Duration::from_millis(20)).unwrap().is_none());
+        assert!(handle.wait_for(Duration::ZERO).unwrap().is_none());
+        told.send(()).unwrap();
+        gives(handle.wait_for(TIMEOUT).unwrap().unwrap(), 7);
+        assert!(matches!(handle.wait_for(TIMEOUT), Err(ClientError::Taken)));
+    });
+}
+
+#[test]
 fn polling_submits_again_to_a_busy_pool_and_returns_a_final_refusal() {
     against(often_busy, |client| {
         gives(poll(&mut client.send(request(10, 100)).unwrap()).unwrap(), 7);

@@ -1,0 +1,568 @@
+"""Pools: one of your own, or a connection to one that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import os
+import shutil
+import signal as _signal
+import subprocess
+import tempfile
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable, Optional, Union, cast
+
+from . import _native
+from ._binary import binary
+from ._errors import Error, NoPool, StartError
+from ._inputs import Task
+from ._program import TIES, Program, text_of
+from ._receipt import Receipt
+from ._results import InferResult, Results
+
+Text = Union[str, Program]
+
+#: Jobs that `map` has under way at a time.
+WINDOW = 8
+#: Cells from which sending a job may take so long that `arun` does it on a thread.
+_SEND_ASIDE_CELLS = 8_192
+#: Threads that send large jobs for `arun`.
+_SENDERS = 4
+#: Seconds that the workers of a pool may take to get ready.
+_READY_TIMEOUT = 120.0
+#: Seconds between two looks at them.
+_READY_EVERY = 0.01
+#: Seconds that a pool may take to end before it is killed.
+_END_TIMEOUT = 10.0
+
+
+class Future(concurrent.futures.Future[Results]):
+    """The future of a job. `cancel` also cancels a job that runs already."""
+
+    _canceller: Optional[_native.Canceller] = None
+
+    def cancel(self) -> bool:
+        """Cancels the job; `False` if it has its answer."""
+        if not super().cancel():
+            return False
+        self.set_running_or_notify_cancel()
+        if self._canceller is not None:
+            self._canceller.cancel()
+        return True
+
+    def _settle(self, native: Any, error: Optional[BaseException]) -> None:
+        try:
+            if error is not None:
+                self.set_exception(error)
+            else:
+                self.set_result(Results(native))
+        except concurrent.futures.InvalidStateError:
+            # It was cancelled meanwhile.
+            return
+
+
+class Loaded:
+    """A batch in the pool's shared memory, for any number of programs. Dropping it frees the memory."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _native.Loaded) -> None:
+        self._native = native
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in shared memory."""
+        return self._native.nbytes
+
+    @property
+    def pairs(self) -> bool:
+        """Whether its items are pairs."""
+        return self._native.pairs
+
+
+def _raw(grids: Any) -> Any:
+    if isinstance(grids, Loaded):
+        return grids._native
+    return grids
+
+
+class _Waiter:
+    """One thread of a client that takes answers to futures. It starts with the first job that needs it."""
+
+    def __init__(self) -> None:
+        self.completions = _native.Completions()
+        self.pid = os.getpid()
+        self._thread = threading.Thread(
+            target=_take, args=(self.completions,), name="gridpool-futures", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        if self.pid == os.getpid():
+            self.completions.close()
+
+
+def _take(completions: _native.Completions) -> None:
+    while True:
+        done = completions.take()
+        if done is None:
+            return
+        for callback, result, error in done:
+            callback(result, error)
+
+
+class Client:
+    """A connection to a pool that runs. `connect` makes it. Any number of threads may use it.
+
+    After a fork the child connects anew. If the supervisor goes away, the client reconnects for `reconnect_for`
+    seconds and submits every job without a verdict again.
+    """
+
+    def __init__(
+        self,
+        socket: Union[None, str, os.PathLike[str]] = None,
+        *,
+        reconnect_for: float = 10.0,
+        wait_for_pool: float = 0.0,
+    ) -> None:
+        self._reconnect_for = reconnect_for
+        self._native = _native.Client(socket, reconnect_for, wait_for_pool)
+        self._lock = threading.Lock()
+        self._waiter: Optional[_Waiter] = None
+        self._senders: Optional[concurrent.futures.ThreadPoolExecutor] = None
+        _LIVE.add(self)
+
+    @property
+    def socket(self) -> str:
+        """The pool's socket."""
+        return os.fspath(self._native.socket)
+
+    def run(
+        self,
+        program: Text,
+        grids: Any,
+        *,
+        deadline: Optional[float] = None,
+        priority: Optional[str] = None,
+        ties: Optional[str] = None,
+        at_most_once: bool = False,
+        refuse_if_busy: bool = False,
+    ) -> Results:
+        """Runs a program over grids, or over pairs if it takes those, and waits for the results.
+
+        `grids` is a list of grids (nested lists or tuples, or arrays of any integer type), an array `[N, H, W]`,
+        `(cells, sizes)`, tasks, a path of tasks, or a `Loaded` batch. `deadline` is in seconds; the default is 30.
+        `priority` is "high", "normal" or "low". Raises `ProgramError`, `BadInput`, `Busy`, or a `JobError`.
+        """
+        text, tie = text_of(program, ties)
+        return Results(
+            self._native.run(
+                text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy
+            )
+        )
+
+    def submit(
+        self,
+        program: Text,
+        grids: Any,
+        *,
+        deadline: Optional[float] = None,
+        priority: Optional[str] = None,
+        ties: Optional[str] = None,
+        at_most_once: bool = False,
+        refuse_if_busy: bool = False,
+    ) -> Future:
+        """As `run`, but returns once the job is sent: a `concurrent.futures.Future` of the results."""
+        text, tie = text_of(program, ties)
+        future = Future()
+        future._canceller = self._native.start(
+            self._completions(), future._settle, text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy
+        )
+        return future
+
+    async def arun(
+        self,
+        program: Text,
+        grids: Any,
+        *,
+        deadline: Optional[float] = None,
+        priority: Optional[str] = None,
+        ties: Optional[str] = None,
+        at_most_once: bool = False,
+        refuse_if_busy: bool = False,
+    ) -> Results:
+        """As `run`, for asyncio: blocks no event loop. Cancelling the task cancels the job."""
+        text, tie = text_of(program, ties)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Results] = loop.create_future()
+
+        def settle(native: Any, error: Optional[BaseException]) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(Results(native))
+
+        def answered(native: Any, error: Optional[BaseException]) -> None:
+            try:
+                loop.call_soon_threadsafe(settle, native, error)
+            except RuntimeError:
+                # The loop is closed: nobody waits.
+                return
+
+        def start() -> _native.Canceller:
+            return self._native.start(
+                self._completions(), answered, text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy
+            )
+
+        if _is_small(grids):
+            canceller = start()
+        else:
+            canceller = await loop.run_in_executor(self._sending(), start)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            canceller.cancel()
+            raise
+
+    def map(
+        self,
+        program: Text,
+        batches: Iterable[Any],
+        *,
+        window: int = WINDOW,
+        ordered: bool = True,
+        progress: bool = False,
+        **terms: Any,
+    ) -> Iterator[Results]:
+        """Runs a program over each batch, lazily: at most `window` jobs are under way.
+
+        Results come in the order of the batches, or as they are done if not `ordered`. With `progress`, tqdm shows
+        them, if it is there. Closing the iterator cancels what is under way.
+        """
+        if window < 1:
+            raise ValueError(f"window is {window}: at least one job must be under way")
+        rest = iter(_progress(batches) if progress else batches)
+        return self._map(program, rest, window, ordered, terms)
+
+    def _map(
+        self, program: Text, rest: Iterator[Any], window: int, ordered: bool, terms: dict[str, Any]
+    ) -> Iterator[Results]:
+        under_way: deque[Future] = deque()
+        try:
+            for batch in rest:
+                under_way.append(self.submit(program, batch, **terms))
+                if len(under_way) >= window:
+                    yield _next(under_way, ordered).result()
+            while under_way:
+                yield _next(under_way, ordered).result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+    def load(self, grids: Any, *, pairs: Optional[bool] = None) -> Loaded:
+        """Packs a batch into shared memory once, for any number of programs.
+
+        `pairs` says whether its items are pairs; without it, tasks and pairs are, and everything else is not.
+        """
+        if isinstance(grids, Loaded):
+            return grids
+        if pairs is None:
+            pairs = isinstance(grids, (Task, Mapping, str, os.PathLike))
+        return Loaded(self._native.load(grids, pairs))
+
+    def infer(
+        self,
+        model: str,
+        inputs: Mapping[str, Any],
+        *,
+        deadline: Optional[float] = None,
+        priority: Optional[str] = None,
+        at_most_once: bool = False,
+        output_bytes: Optional[int] = None,
+    ) -> InferResult:
+        """Runs an ONNX model over named arrays, and returns its outputs by name."""
+        import numpy as np
+
+        tensors: list[tuple[str, str, list[int], bytes]] = []
+        for name, value in inputs.items():
+            array = np.asarray(value)
+            array = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+            if array.dtype.str not in _DATATYPES:
+                raise ValueError(f"input {name!r}: no model takes {array.dtype}")
+            tensors.append((name, _DATATYPES[array.dtype.str], list(array.shape), array.tobytes()))
+        outputs, receipt = self._native.infer(
+            model, tensors, deadline, priority, at_most_once, output_bytes
+        )
+        result = InferResult()
+        for name, datatype, shape, data in outputs:
+            # NumPy has no BF16: these are its bits.
+            dtype = "<u2" if datatype == "BF16" else _DTYPES[datatype]
+            result[name] = np.frombuffer(data, dtype).reshape(shape)
+        result.receipt = Receipt.from_dict(json.loads(receipt))
+        return result
+
+    @property
+    def models(self) -> list[dict[str, Any]]:
+        """The models: one row for each model and device."""
+        return cast("list[dict[str, Any]]", json.loads(self._native.models()))
+
+    def load_model(self, name: str, path: Union[str, os.PathLike[str]]) -> str:
+        """Loads an ONNX model on all devices."""
+        return self._native.load_model(name, os.path.abspath(path))
+
+    def unload_model(self, name: str) -> str:
+        """Unloads a model."""
+        return self._native.unload_model(name)
+
+    def status(self) -> dict[str, Any]:
+        """What `gridpool status --json` says."""
+        return cast("dict[str, Any]", json.loads(self._native.status()))
+
+    def kill(self, worker: str, signal: int = _signal.SIGKILL) -> str:
+        """Sends a signal to a worker, `cpu0` or `cpu0#3`, to test that the pool recovers."""
+        return self._native.kill(worker, int(signal))
+
+    def release(self, what: str) -> str:
+        """Returns a device to service, or allows a denylisted content again."""
+        return self._native.release(what)
+
+    def drain(self) -> str:
+        """Tells the pool to finish the accepted jobs and then to stop."""
+        return self._native.drain()
+
+    def close(self) -> None:
+        """Cancels the futures that are under way."""
+        with self._lock:
+            waiter, self._waiter = self._waiter, None
+            senders, self._senders = self._senders, None
+        if waiter is not None:
+            waiter.close()
+        if senders is not None:
+            senders.shutdown(wait=False)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        waiter: Optional[_Waiter] = getattr(self, "_waiter", None)
+        if waiter is not None:
+            waiter.close()
+
+    def __reduce__(self) -> Any:
+        return connect, (self.socket,)
+
+    def _completions(self) -> _native.Completions:
+        with self._lock:
+            if self._waiter is None or self._waiter.pid != os.getpid():
+                self._waiter = _Waiter()
+            return self._waiter.completions
+
+    def _sending(self) -> concurrent.futures.ThreadPoolExecutor:
+        with self._lock:
+            if self._senders is None:
+                self._senders = concurrent.futures.ThreadPoolExecutor(_SENDERS, "gridpool-send")
+            return self._senders
+
+    def _after_fork(self) -> None:
+        # Threads and perhaps the lock are the parent's.
+        self._lock = threading.Lock()
+        self._waiter = None
+        self._senders = None
+
+
+def connect(socket: Union[None, str, os.PathLike[str]] = None, **options: Any) -> Client:
+    """Connects to the pool at a socket: by default that of `GRIDPOOL_SOCKET`, or the user's own."""
+    return Client(socket, **options)
+
+
+class Pool(Client):
+    """A pool of this program alone. It ends with the `with` block, or with this process."""
+
+    def __init__(
+        self,
+        devices: Optional[str] = None,
+        *,
+        models: Optional[Mapping[str, Union[str, os.PathLike[str]]]] = None,
+        standby: Optional[int] = None,
+        config: Union[None, str, os.PathLike[str]] = None,
+        arguments: Iterable[str] = (),
+        ready_timeout: float = _READY_TIMEOUT,
+        reconnect_for: float = 10.0,
+    ) -> None:
+        self._owner = os.getpid()
+        self._folder = tempfile.mkdtemp(prefix="gridpool-")
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        socket = os.path.join(self._folder, "pool.sock")
+        command = [binary(), "serve", "--socket", socket, "--until-stdin-ends"]
+        command += ["--devices", devices] if devices is not None else []
+        command += ["--standby", str(standby)] if standby is not None else []
+        command += ["--config", os.fspath(config)] if config is not None else []
+        for name, path in (models or {}).items():
+            command += ["--model", f"{name}={os.path.abspath(path)}"]
+        command += arguments
+        try:
+            with open(os.path.join(self._folder, "log"), "wb") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    # Ctrl-C is for this program, which then ends its pool.
+                    start_new_session=True,
+                )
+            until = time.monotonic() + ready_timeout
+            self._connect(socket, until, reconnect_for)
+            self._wait_ready(until)
+        except BaseException:
+            self._end()
+            raise
+        self._finalizer = weakref.finalize(self, _end, self._process, self._folder, self._owner)
+
+    def _connect(self, socket: str, until: float, reconnect_for: float) -> None:
+        while True:
+            try:
+                super().__init__(socket, reconnect_for=reconnect_for)
+                return
+            except NoPool:
+                self._check(until, "does not listen")
+                time.sleep(_READY_EVERY)
+
+    def _wait_ready(self, until: float) -> None:
+        while True:
+            status = self.status()
+            workers = status["workers"]
+            if workers and all(row["state"] in _SETTLED for row in workers):
+                break
+            self._check(until, "has workers that are not ready")
+            time.sleep(_READY_EVERY)
+        if not any(row["state"] in ("ready", "busy") for row in workers):
+            why = "; ".join(row["why"] for row in status["quarantines"])
+            raise StartError(f"no worker of the pool serves: {why or self.log()}")
+
+    def _check(self, until: float, what: str) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            raise StartError(f"the pool did not start: {self.log()}")
+        if time.monotonic() > until:
+            raise StartError(f"the pool {what} in time: {self.log()}")
+
+    def log(self) -> str:
+        """The end of the pool's log."""
+        path = Path(self._folder, "log")
+        return path.read_text(errors="replace")[-2_000:].strip() if path.is_file() else ""
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process."""
+        if self._process is None:
+            raise Error("the pool has ended")
+        return self._process.pid
+
+    def close(self) -> None:
+        """Ends the pool. Futures are cancelled; jobs of other threads have 10 s to finish."""
+        super().close()
+        if os.getpid() == self._owner:
+            self._end()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def _end(self) -> None:
+        finalizer: Optional[Callable[[], Any]] = getattr(self, "_finalizer", None)
+        if finalizer is not None:
+            finalizer()
+        else:
+            _end(self._process, self._folder, self._owner)
+
+
+def _end(process: Optional[subprocess.Popen[bytes]], folder: str, owner: int) -> None:
+    """Ends the supervisor. A fork of the owner leaves it alone."""
+    if os.getpid() != owner:
+        return
+    if process is not None:
+        if process.stdin is not None:
+            process.stdin.close()
+        # Its end drains the pool; SIGKILL is for what does not end.
+        try:
+            process.wait(_END_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _next(under_way: deque[Future], ordered: bool) -> Future:
+    """Takes the next future of `map`: the oldest, or the first that is done."""
+    if ordered:
+        return under_way.popleft()
+    done, _ = concurrent.futures.wait(under_way, return_when=concurrent.futures.FIRST_COMPLETED)
+    future = next(iter(done))
+    under_way.remove(cast(Future, future))
+    return cast(Future, future)
+
+
+def _is_small(grids: Any) -> bool:
+    """Whether sending surely takes no time."""
+    if isinstance(grids, Loaded):
+        return True
+    size = getattr(grids, "size", None)
+    if isinstance(size, int):
+        return size <= _SEND_ASIDE_CELLS
+    return isinstance(grids, (list, tuple)) and len(cast("list[Any]", grids)) <= 16
+
+
+def _progress(batches: Iterable[Any]) -> Iterable[Any]:
+    try:
+        from tqdm.auto import tqdm  # pyright: ignore
+    except ImportError:
+        return batches
+    return cast("Iterable[Any]", tqdm(batches, unit="batch"))
+
+
+_DATATYPES = {
+    "|b1": "BOOL",
+    "|u1": "UINT8",
+    "<u2": "UINT16",
+    "<u4": "UINT32",
+    "<u8": "UINT64",
+    "|i1": "INT8",
+    "<i2": "INT16",
+    "<i4": "INT32",
+    "<i8": "INT64",
+    "<f2": "FP16",
+    "<f4": "FP32",
+    "<f8": "FP64",
+    "<V2": "BF16",
+    "|V2": "BF16",
+}
+_DTYPES = {name: dtype for dtype, name in _DATATYPES.items()}
+_SETTLED = ("ready", "busy", "standby", "quarantined")
+_LIVE: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_LIVE):
+        client._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+__all__ = ["TIES", "Client", "Future", "Loaded", "Pool", "connect"]

@@ -1,0 +1,377 @@
+//! A connection as a Python object: jobs, loaded batches, and what an operator asks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_client::{
+    Answer, ClientError, Handle, Job, LoadedBatch, Priority, Program, Release, Ties, Verdict,
+    WorkerSelector,
+};
+use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::program::Programs;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::completions::{Canceller, Completions};
+use crate::errors;
+use crate::input::{self, Source};
+use crate::outputs::Outputs;
+use crate::process::{Owned, detached};
+
+/// How long a waiting thread is away from Python at a time: Ctrl-C takes as long.
+const SIGNALS_EVERY: Duration = Duration::from_millis(50);
+
+/// A connection to a pool. After a fork, the child connects anew.
+#[pyclass(frozen, module = "gridpool._native")]
+#[derive(Debug)]
+pub(crate) struct Client {
+    socket: PathBuf,
+    reconnect_for: Duration,
+    connection: Mutex<Arc<Owned<gridpool_client::Client>>>,
+    programs: Mutex<Programs>,
+}
+
+/// A batch in shared memory of a client.
+#[pyclass(frozen, module = "gridpool._native")]
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) batch: Owned<LoadedBatch>,
+    pub(crate) grids_per_item: u32,
+}
+
+#[pymethods]
+impl Loaded {
+    fn __len__(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Its size in shared memory, bytes.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.batch.bytes()
+    }
+
+    /// Whether its items are pairs.
+    #[getter]
+    fn pairs(&self) -> bool {
+        self.grids_per_item == 2
+    }
+}
+
+/// What a job asks besides its work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    deadline: Option<f64>,
+    priority: Priority,
+    at_most_once: bool,
+    refuse_if_busy: bool,
+}
+
+impl Terms {
+    pub(crate) fn new(
+        deadline: Option<f64>,
+        priority: Option<&str>,
+        at_most_once: bool,
+        refuse_if_busy: bool,
+    ) -> PyResult<Self> {
+        let priority = match priority {
+            None | Some("normal") => Priority::Normal,
+            Some("high") => Priority::High,
+            Some("low") => Priority::Low,
+            Some(other) => {
+                let text = format!("priority is {other:?}: write \"high\", \"normal\" or \"low\"");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        Ok(Self { deadline, priority, at_most_once, refuse_if_busy })
+    }
+
+    pub(crate) fn of<O>(self, job: Job<O>) -> PyResult<Job<O>> {
+        let mut job = job.with_priority(self.priority);
+        if let Some(deadline) = self.deadline {
+            job = job.with_deadline(seconds(deadline)?);
+        }
+        if self.at_most_once {
+            job = job.at_most_once();
+        }
+        Ok(if self.refuse_if_busy { job.refuse_if_busy() } else { job })
+    }
+}
+
+fn seconds(number: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(number).map_err(|_| {
+        PyValueError::new_err(format!("{number} is no time: write seconds, 0 or more"))
+    })
+}
+
+/// Answers as Python objects.
+pub(crate) struct Answered;
+
+impl Answered {
+    /// The outputs, or the exception of a verdict that is not OK.
+    pub(crate) fn of(
+        py: Python<'_>,
+        answer: Result<Answer<gridpool_client::Outputs>, ClientError>,
+    ) -> PyResult<Py<Outputs>> {
+        let answer = answer.map_err(|error| errors::client(py, &error))?;
+        let partial = answer.partial().cloned();
+        let (receipt, outputs) = answer.into_parts();
+        if let Some(outputs) = outputs {
+            return Py::new(py, Outputs::new(outputs, receipt));
+        }
+        let class = errors::class_of(receipt.verdict);
+        let text = format!("{}: {}", receipt.verdict, receipt.reason);
+        let json = Outputs::json(&receipt)?;
+        let partial = partial.map(|partial| Py::new(py, Outputs::new(partial, receipt)));
+        Err(errors::raise(py, class, (text, json, partial.transpose()?)))
+    }
+}
+
+/// Waits for an answer, and looks after signals meanwhile. An exception, such as KeyboardInterrupt, cancels the job.
+pub(crate) fn wait<O: Send + Sync + 'static>(
+    py: Python<'_>,
+    mut handle: Handle<O>,
+) -> PyResult<Result<Answer<O>, ClientError>> {
+    loop {
+        let waited = detached(py, || handle.wait_for(SIGNALS_EVERY));
+        if let Some(answer) = waited.transpose() {
+            return Ok(answer);
+        }
+        if let Err(interrupt) = py.check_signals() {
+            detached(py, || drop(handle));
+            return Err(interrupt);
+        }
+    }
+}
+
+pub(crate) fn compile(py: Python<'_>, text: &str, ties: &str) -> PyResult<Program> {
+    let ties = ties.parse::<Ties>().map_err(PyValueError::new_err)?;
+    Program::compile(text, ties).map_err(|error| errors::program(py, text, &error))
+}
+
+/// What a program takes and gives: `(text, hash, takes_pairs, kind, tuple)`.
+#[pyfunction]
+#[pyo3(name = "_describe")]
+pub(crate) fn describe(
+    py: Python<'_>,
+    text: &str,
+    ties: &str,
+) -> PyResult<(String, String, bool, &'static str, Option<u8>)> {
+    let program = compile(py, text, ties)?;
+    let (gives, pairs) = (program.gives(), program.grids_per_item() == 2);
+    let (text, hash) = (program.text().to_owned(), program.hash().to_owned());
+    Ok((text, hash, pairs, gives.kind.name(), gives.tuple))
+}
+
+impl Client {
+    /// The connection of this process.
+    pub(crate) fn connection(&self, py: Python<'_>) -> PyResult<gridpool_client::Client> {
+        let held = Arc::clone(&self.connection.lock());
+        if held.is_mine() {
+            return Ok(gridpool_client::Client::clone(&held));
+        }
+        let made = connect(py, self.socket.clone(), self.reconnect_for, Duration::ZERO)?;
+        *self.connection.lock() = Arc::new(Owned::new(made.clone()));
+        Ok(made)
+    }
+
+    fn program(&self, py: Python<'_>, text: &str, ties: &str) -> PyResult<Program> {
+        let ties = ties.parse::<Ties>().map_err(PyValueError::new_err)?;
+        let program = self.programs.lock().compile(text, ties);
+        let program = program.map_err(|error| errors::program(py, text, &error))?;
+        Ok(Program::clone(&program))
+    }
+
+    /// Sends a job over grids.
+    fn send(
+        &self,
+        py: Python<'_>,
+        (program, ties): (&str, &str),
+        grids: &Bound<'_, PyAny>,
+        terms: Terms,
+    ) -> PyResult<Handle<gridpool_client::Outputs>> {
+        let client = self.connection(py)?;
+        let program = self.program(py, program, ties)?;
+        let pairs = program.grids_per_item() == 2;
+        let job = match input::source(py, &client, grids, pairs)? {
+            Source::Batch(batch) => Job::program(program, batch),
+            Source::Loaded(loaded) => Job::over(program, &loaded),
+        };
+        let job = terms.of(job.map_err(|error| errors::batch(py, &error))?)?;
+        detached(py, || client.send(job)).map_err(|error| errors::client(py, &error))
+    }
+
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        question: impl FnOnce(&gridpool_client::Client) -> Result<T, ClientError> + Send,
+    ) -> PyResult<T> {
+        let client = self.connection(py)?;
+        detached(py, || question(&client)).map_err(|error| errors::client(py, &error))
+    }
+}
+
+fn connect(
+    py: Python<'_>,
+    socket: PathBuf,
+    reconnect_for: Duration,
+    wait: Duration,
+) -> PyResult<gridpool_client::Client> {
+    let builder = gridpool_client::Client::builder();
+    let builder = builder.socket(socket).reconnect_for(reconnect_for).wait_for_pool(wait);
+    detached(py, || builder.connect()).map_err(|error| errors::client(py, &error))
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (socket=None, reconnect_for=10.0, wait_for_pool=0.0))]
+    fn new(
+        py: Python<'_>,
+        socket: Option<PathBuf>,
+        reconnect_for: f64,
+        wait_for_pool: f64,
+    ) -> PyResult<Self> {
+        let socket = socket.unwrap_or_else(gridpool_client::default_socket);
+        let (reconnect_for, wait) = (seconds(reconnect_for)?, seconds(wait_for_pool)?);
+        let client = connect(py, socket.clone(), reconnect_for, wait)?;
+        let connection = Mutex::new(Arc::new(Owned::new(client)));
+        Ok(Self { socket, reconnect_for, connection, programs: Mutex::default() })
+    }
+
+    #[getter]
+    fn socket(&self) -> PathBuf {
+        self.socket.clone()
+    }
+
+    /// Runs a program and waits for the answer.
+    #[pyo3(signature = (program, grids, ties, deadline=None, priority=None, at_most_once=false, refuse_if_busy=false))]
+    #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
+    fn run(
+        &self,
+        py: Python<'_>,
+        program: &str,
+        grids: &Bound<'_, PyAny>,
+        ties: &str,
+        deadline: Option<f64>,
+        priority: Option<&str>,
+        at_most_once: bool,
+        refuse_if_busy: bool,
+    ) -> PyResult<Py<Outputs>> {
+        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy)?;
+        let handle = self.send(py, (program, ties), grids, terms)?;
+        Answered::of(py, wait(py, handle)?)
+    }
+
+    /// Sends a job. `completions` calls `callback(result, error)` when it has its answer.
+    #[pyo3(signature = (completions, callback, program, grids, ties, deadline=None, priority=None, at_most_once=false, refuse_if_busy=false))]
+    #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
+    fn start(
+        &self,
+        py: Python<'_>,
+        completions: &Completions,
+        callback: Py<PyAny>,
+        program: &str,
+        grids: &Bound<'_, PyAny>,
+        ties: &str,
+        deadline: Option<f64>,
+        priority: Option<&str>,
+        at_most_once: bool,
+        refuse_if_busy: bool,
+    ) -> PyResult<Canceller> {
+        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy)?;
+        let handle = self.send(py, (program, ties), grids, terms)?;
+        let canceller = Canceller { canceller: Owned::new(handle.canceller()) };
+        completions.watch(handle, callback);
+        Ok(canceller)
+    }
+
+    /// Packs a batch into shared memory.
+    fn load(&self, py: Python<'_>, grids: &Bound<'_, PyAny>, pairs: bool) -> PyResult<Loaded> {
+        let client = self.connection(py)?;
+        let batch = match input::source(py, &client, grids, pairs)? {
+            Source::Loaded(loaded) => loaded,
+            Source::Batch(batch) => {
+                detached(py, || client.load(&batch)).map_err(|error| errors::client(py, &error))?
+            }
+        };
+        Ok(Loaded { batch: Owned::new(batch), grids_per_item: if pairs { 2 } else { 1 } })
+    }
+
+    /// The state of the pool, as JSON.
+    fn status(&self, py: Python<'_>) -> PyResult<String> {
+        Outputs::json(&self.ask(py, gridpool_client::Client::status)?)
+    }
+
+    /// The models, one row for each model and device, as JSON.
+    fn models(&self, py: Python<'_>) -> PyResult<String> {
+        Outputs::json(&self.ask(py, gridpool_client::Client::models)?)
+    }
+
+    fn kill(&self, py: Python<'_>, worker: &str, signal: i32) -> PyResult<String> {
+        let worker = worker.parse::<WorkerSelector>();
+        let worker = worker.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.ask(py, |client| client.kill(worker, signal))
+    }
+
+    fn release(&self, py: Python<'_>, what: &str) -> PyResult<String> {
+        let what = what.parse::<Release>();
+        let what = what.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.ask(py, |client| client.release(what))
+    }
+
+    fn drain(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, gridpool_client::Client::drain)
+    }
+
+    fn load_model(&self, py: Python<'_>, name: String, path: PathBuf) -> PyResult<String> {
+        let options = gridpool_client::ModelOptions::default();
+        let plan = gridpool_client::ModelPlan { name, path, options };
+        self.ask(py, |client| client.load_model(plan))
+    }
+
+    fn unload_model(&self, py: Python<'_>, name: &str) -> PyResult<String> {
+        self.ask(py, |client| client.unload_model(name))
+    }
+
+    /// Runs a model: tensors in and out as `(name, type, shape, bytes)`, and the receipt as JSON.
+    #[pyo3(signature = (model, inputs, deadline=None, priority=None, at_most_once=false, output_bytes=None))]
+    #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
+    fn infer(
+        &self,
+        py: Python<'_>,
+        model: &str,
+        inputs: Vec<crate::model::RawTensor>,
+        deadline: Option<f64>,
+        priority: Option<&str>,
+        at_most_once: bool,
+        output_bytes: Option<u64>,
+    ) -> PyResult<(Vec<crate::model::RawOutput>, String)> {
+        let terms = Terms::new(deadline, priority, at_most_once, false)?;
+        let mut job = terms.of(crate::model::job(model, inputs)?)?;
+        if let Some(bytes) = output_bytes {
+            job = job.with_output_bytes(bytes);
+        }
+        let client = self.connection(py)?;
+        let sent = detached(py, || client.send(job));
+        let handle = sent.map_err(|error| errors::client(py, &error))?;
+        let answer = wait(py, handle)?.map_err(|error| errors::client(py, &error))?;
+        let (receipt, outputs) = answer.into_parts();
+        let json = Outputs::json(&receipt)?;
+        match outputs {
+            Some(outputs) if receipt.verdict == Verdict::Ok => {
+                Ok((crate::model::outputs(py, &outputs), json))
+            }
+            Some(_) | None => {
+                let text = format!("{}: {}", receipt.verdict, receipt.reason);
+                let class = errors::class_of(receipt.verdict);
+                Err(errors::raise(py, class, (text, json, py.None())))
+            }
+        }
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err("a connection cannot be pickled: connect again, to its socket"))
+    }
+}
