@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use gridpool_client::{ObjectCell, Output, PatchCell};
 use gridpool_protocol::output::{ItemError, MalformedOutput};
-use gridpool_protocol::program::Kind;
+use gridpool_protocol::program;
+use gridpool_protocol::solver::Kind;
+use gridpool_protocol::solver::value::{NOTHING, Value};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFrozenSet, PyInt, PyList, PyTuple};
@@ -48,7 +50,7 @@ impl<'a, 'py> Converter<'a, 'py> {
             form,
             colors: Colors::get(py),
             cells: Vec::new(),
-            grids: gives.kind == Kind::Grid && gives.tuple.is_none(),
+            grids: gives.kind == program::Kind::Grid && gives.tuple.is_none(),
             places: BTreeMap::new(),
             valued: BTreeMap::new(),
             error: py.import("gridpool._errors")?.getattr("ItemError")?,
@@ -126,8 +128,67 @@ impl<'a, 'py> Converter<'a, 'py> {
                 let made = values.into_iter().map(|value| self.output(value));
                 PyTuple::new(py, made.collect::<PyResult<Vec<_>>>()?)?.into_any()
             }
+            Output::Value(kind, value) => self.value(&kind, &value)?,
             Output::Vector { row, col } => self.place(row, col)?,
         })
+    }
+
+    /// What a solver gives, as arc-dsl gives it. With lists, grids and sets are lists, and tuples stay tuples.
+    fn value(&mut self, kind: &Kind, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        let pair = |(first, second): (Bound<'py, PyAny>, Bound<'py, PyAny>)| {
+            Ok((first, second).into_pyobject(py)?.into_any())
+        };
+        match (kind, value) {
+            (_, Value::Number(NOTHING)) => Ok(py.None().into_bound(py)),
+            (Kind::Flag, &Value::Number(flag)) => {
+                Ok(PyBool::new(py, flag != 0).to_owned().into_any())
+            }
+            (_, &Value::Number(number)) => Ok(PyInt::new(py, number).into_any()),
+            (_, &Value::Vector([row, col])) => self.place(row.into(), col.into()),
+            (_, &Value::Cell(color, [row, col])) => match self.form {
+                Form::Lists => Ok((color, row, col).into_pyobject(py)?.into_any()),
+                Form::Dsl => {
+                    let color = PyInt::new(py, color).into_any();
+                    pair((color, self.place(row.into(), col.into())?))
+                }
+            },
+            (_, Value::Grid(grid)) => {
+                let rows = grid.rows().map(|row| self.sequence(row));
+                let rows = rows.collect::<PyResult<Vec<_>>>()?;
+                self.sequence(rows)
+            }
+            (Kind::Pair(kinds), Value::Pair(values)) => {
+                pair((self.value(&kinds.0, &values.0)?, self.value(&kinds.1, &values.1)?))
+            }
+            (Kind::Set(of), Value::Set(list)) => {
+                let made = list.values().iter().map(|value| self.value(of, value));
+                let made = made.collect::<PyResult<Vec<_>>>()?;
+                match self.form {
+                    Form::Lists => Ok(PyList::new(py, made)?.into_any()),
+                    Form::Dsl => Ok(PyFrozenSet::new(py, made)?.into_any()),
+                }
+            }
+            (Kind::Tuple(of), Value::Tuple(list)) => {
+                let made = list.values().iter().map(|value| self.value(of, value));
+                Ok(PyTuple::new(py, made.collect::<PyResult<Vec<_>>>()?)?.into_any())
+            }
+            (_, Value::Pair(_) | Value::Set(_) | Value::Tuple(_)) => {
+                Err(PyRuntimeError::new_err(format!("a value that is no {kind}")))
+            }
+        }
+    }
+
+    /// A list or a tuple, as rows and grids are.
+    fn sequence<T, I>(&self, values: I) -> PyResult<Bound<'py, PyAny>>
+    where
+        T: IntoPyObject<'py>,
+        I: IntoIterator<Item = T, IntoIter: ExactSizeIterator>,
+    {
+        match self.form {
+            Form::Lists => Ok(PyList::new(self.py, values)?.into_any()),
+            Form::Dsl => Ok(PyTuple::new(self.py, values)?.into_any()),
+        }
     }
 
     /// `{(color, (row, col)), …}`, or `[(color, row, col), …]`.

@@ -78,6 +78,7 @@ fn refused(py: Python<'_>, refusal: &Refusal, text: &str) -> PyErr {
             raise(py, "Busy", (text, again_in))
         }
         Refusal::Draining => raise(py, "Busy", (text, None::<f64>)),
+        Refusal::NotAllowed(_) => raise(py, "NotAllowed", (text,)),
         Refusal::Poison(_) => raise(py, "Poison", (text,)),
         Refusal::Invalid(_) | Refusal::KeyInUse(_) | Refusal::Unable(_) => {
             raise(py, "Refused", (text,))
