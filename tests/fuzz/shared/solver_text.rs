@@ -35,7 +35,7 @@ pub(super) fn execute(code: &Code) {
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let texts = [
         "x1 = objects(I, T, F, T)\nx2 = argmax(x1, size)\nO = subgrid(x2, I)",
-        "def s(I):\n f = lambda x: branch(greater(size(x), 2), recolor(1, x), x)\n return paint(I, mapply(f, partition(I)))",
+        "def s(I):\n return paint(I, mapply(lambda x: branch(positive(size(x)), recolor(1, x), x), partition(I)))",
         "O = I | o_g(5) | argmax(size) | subgrid | fill(5, ofcolor(0))",
         "x = power(fork(add, size, maximum), THREE)\nO = papply(astuple, (1, 2, 3), order(palette(I), invert))",
         "O = extract((rot90, rot180), lambda f: equality(f(I), I))(I)",
