@@ -246,7 +246,9 @@ impl Client {
     }
 
     /// Runs a program and waits for the answer.
-    #[pyo3(signature = (program, grids, ties, deadline=None, priority=None, at_most_once=false, refuse_if_busy=false))]
+    #[pyo3(signature = (
+        program, grids, ties, deadline=None, priority=None, at_most_once=false, refuse_if_busy=false
+    ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn run(
         &self,
@@ -265,7 +267,10 @@ impl Client {
     }
 
     /// Sends a job. `completions` calls `callback(result, error)` when it has its answer.
-    #[pyo3(signature = (completions, callback, program, grids, ties, deadline=None, priority=None, at_most_once=false, refuse_if_busy=false))]
+    #[pyo3(signature = (
+        completions, callback, program, grids, ties,
+        deadline=None, priority=None, at_most_once=false, refuse_if_busy=false
+    ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn start(
         &self,

@@ -17,6 +17,8 @@ use crate::process::{Owned, detached};
 /// How long the thread sleeps at most before it looks again.
 const TAKE_EVERY: Duration = Duration::from_secs(3_600);
 
+/// A callback, and its result or its exception.
+type Taken = (Py<PyAny>, Py<PyAny>, Py<PyAny>);
 type Polled = Result<Answer<gridpool_client::Outputs>, ClientError>;
 
 /// Jobs under way, each with its callback.
@@ -83,7 +85,7 @@ impl Completions {
     }
 
     /// Waits for answers: `(callback, result, error)` of each; `None` once this is closed.
-    fn take(&self, py: Python<'_>) -> PyResult<Option<Vec<(Py<PyAny>, Py<PyAny>, Py<PyAny>)>>> {
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Vec<Taken>>> {
         let queue: &Arc<Queue> = &self.queue;
         loop {
             let Some(polled) = detached(py, || queue.next()) else { return Ok(None) };

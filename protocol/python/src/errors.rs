@@ -40,7 +40,18 @@ pub(crate) fn program(py: Python<'_>, text: &str, error: &ProgramError) -> PyErr
 pub(crate) fn batch(py: Python<'_>, error: &BatchError) -> PyErr {
     let grid = match error {
         BatchError::Shape { grid, .. } | BatchError::Length { grid, .. } => Some(*grid),
-        _ => None,
+        // The enum may grow; no other error is about one grid of the caller.
+        BatchError::Empty
+        | BatchError::Items { .. }
+        | BatchError::ItemType { .. }
+        | BatchError::Cells { .. }
+        | BatchError::Values { .. }
+        | BatchError::Capacity { .. }
+        | BatchError::Bytes { .. }
+        | BatchError::Offset { .. }
+        | BatchError::Grids { .. }
+        | BatchError::Full { .. }
+        | _ => None,
     };
     bad_input(py, &error.to_string(), grid, None, None)
 }
@@ -67,7 +78,12 @@ pub(crate) fn client(py: Python<'_>, error: &ClientError) -> PyErr {
         ClientError::Memory(_) => PyMemoryError::new_err(text),
         ClientError::System(_) => PyOSError::new_err(text),
         // The others are faults of pool or client; the enum may grow.
-        _ => raise(py, "Error", (text,)),
+        ClientError::Malformed(_)
+        | ClientError::Taken
+        | ClientError::Tensors(_)
+        | ClientError::Unexpected(_)
+        | ClientError::Version { .. }
+        | _ => raise(py, "Error", (text,)),
     }
 }
 

@@ -85,7 +85,7 @@ impl<'a> BatchWriter<'a> {
         }
         let start = (capacity.cells().start + first as usize) as u64;
         let cells = memory.part(start, u64::from(self.cells - first));
-        cells.ok_or(BatchError::Bytes { got: memory.bytes(), want: capacity.bytes() })
+        cells.ok_or_else(|| BatchError::Bytes { got: memory.bytes(), want: capacity.bytes() })
     }
 
     fn put(&mut self, shape: [u8; 2], cells: &[u8]) -> Result<(), BatchError> {

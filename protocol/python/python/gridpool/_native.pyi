@@ -1,6 +1,19 @@
 from os import PathLike
 from typing import Any, Callable, Optional, Union, final
 
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Canceller",
+    "Client",
+    "Completions",
+    "Loaded",
+    "Outputs",
+    "View",
+    "_after_fork_in_child",
+    "_before_exit",
+    "_describe",
+]
+
 PROTOCOL_VERSION: int
 
 def _after_fork_in_child() -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import json
 import os
@@ -17,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Optional, Union, cast
+from typing import Any, Optional, Union, cast
 
 from . import _native
 from ._binary import binary
@@ -39,8 +40,9 @@ _SENDERS = 4
 _READY_TIMEOUT = 120.0
 #: Seconds between two looks at them.
 _READY_EVERY = 0.01
-#: Seconds that a pool may take to end before it is killed.
+#: Seconds that a pool may take to end before it is killed; fewer when the program ends.
 _END_TIMEOUT = 10.0
+_EXIT_TIMEOUT = 1.0
 
 
 class Future(concurrent.futures.Future[Results]):
@@ -437,6 +439,8 @@ class Pool(Client):
             self._end()
             raise
         self._finalizer = weakref.finalize(self, _end, self._process, self._folder, self._owner)
+        # `_at_exit` ends it, after the futures.
+        self._finalizer.atexit = False
 
     def _connect(self, socket: str, until: float, reconnect_for: float) -> None:
         while True:
@@ -486,15 +490,15 @@ class Pool(Client):
     def __enter__(self) -> Pool:
         return self
 
-    def _end(self) -> None:
-        finalizer: Optional[Callable[[], Any]] = getattr(self, "_finalizer", None)
-        if finalizer is not None:
-            finalizer()
-        else:
-            _end(self._process, self._folder, self._owner)
+    def _end(self, patience: float = _END_TIMEOUT) -> None:
+        finalizer: Optional[weakref.finalize[Any, Any]] = getattr(self, "_finalizer", None)
+        if finalizer is None or finalizer.detach() is not None:
+            _end(self._process, self._folder, self._owner, patience)
 
 
-def _end(process: Optional[subprocess.Popen[bytes]], folder: str, owner: int) -> None:
+def _end(
+    process: Optional[subprocess.Popen[bytes]], folder: str, owner: int, patience: float = _END_TIMEOUT
+) -> None:
     """Ends the supervisor. A fork of the owner leaves it alone."""
     if os.getpid() != owner:
         return
@@ -503,7 +507,7 @@ def _end(process: Optional[subprocess.Popen[bytes]], folder: str, owner: int) ->
             process.stdin.close()
         # Its end drains the pool; SIGKILL is for what does not end.
         try:
-            process.wait(_END_TIMEOUT)
+            process.wait(patience)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -564,5 +568,14 @@ def _after_fork_in_child() -> None:
         client._after_fork()
 
 
+def _at_exit() -> None:
+    """Cancels the futures and ends the pools of this process."""
+    for client in list(_LIVE):
+        Client.close(client)
+        if isinstance(client, Pool):
+            client._end(_EXIT_TIMEOUT)
+
+
+atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_after_fork_in_child)
 __all__ = ["TIES", "Client", "Future", "Loaded", "Pool", "connect"]

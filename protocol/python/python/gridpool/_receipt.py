@@ -65,18 +65,16 @@ class Receipt:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Receipt:
         """The receipt of its JSON."""
-        attempts = tuple(
-            Attempt(
-                **{
-                    **attempt,
-                    "device": Device(**attempt["device"]),
-                    "part": (attempt["part"]["start"], attempt["part"]["end"]),
-                    "kernels": tuple(KernelUse(**kernel) for kernel in attempt["kernels"]),
-                }
-            )
-            for attempt in data["attempts"]
-        )
-        return cls(**{**data, "attempts": attempts})
+        attempts: list[Attempt] = []
+        for attempt in data["attempts"]:
+            parts: dict[str, Any] = {
+                "device": Device(**attempt["device"]),
+                "part": (attempt["part"]["start"], attempt["part"]["end"]),
+                "kernels": tuple(KernelUse(**kernel) for kernel in attempt["kernels"]),
+            }
+            attempts.append(Attempt(**{**attempt, **parts}))
+        fields: dict[str, Any] = {**data, "attempts": tuple(attempts)}
+        return cls(**fields)
 
     def _repr_html_(self) -> str:
         from ._html import receipt

@@ -207,7 +207,8 @@ class Results(Sequence[Any]):
         if (np.diff(starts) == area).all():
             first = int(starts[0])
             return grids.cells[first : first + n * area].reshape(n, h, w)
-        return grids.cells[starts[:, None] + np.arange(area)].reshape(n, h, w)
+        gathered: Bytes = grids.cells[starts[:, None] + np.arange(area)]
+        return gathered.reshape(n, h, w)
 
     def to_lists(self) -> list[Any]:
         """All items as nested lists of ints; an item with an error is an `ItemError`.
