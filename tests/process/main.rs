@@ -45,6 +45,7 @@ mod sandbox;
 mod scarcity;
 mod settings;
 mod sharing;
+mod solvers;
 mod starts;
 mod stubbed;
 mod submissions;

@@ -62,7 +62,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("histogram", include_str!("histogram.rs")),
     ("join", include_str!("join.rs")),
     ("label", include_str!("label.rs")),
-    ("machine", include_str!("machine/mod.rs")),
+    ("machine/mod", include_str!("machine/mod.rs")),
     ("machine/containers", include_str!("machine/containers.rs")),
     ("machine/convert", include_str!("machine/convert.rs")),
     ("machine/grids", include_str!("machine/grids.rs")),

@@ -41,9 +41,10 @@ impl OutputLayout {
             return Err(BatchError::Values { values });
         }
         let extent = program.extent();
-        let extent = match kind {
-            Kind::Value => extent,
-            _ => extent.clamped(batch.cell_count(), batch.items()),
+        let extent = if kind == Kind::Value {
+            extent
+        } else {
+            extent.clamped(batch.cell_count(), batch.items())
         };
         let cells = if has_cells { extent.capacity(batch.cell_count(), batch.items()) } else { 0 };
         if cells > u64::from(JOB_CELLS_MAX) {

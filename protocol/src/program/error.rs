@@ -16,7 +16,7 @@ pub struct ProgramError {
     message: String,
     help: Option<String>,
     /// The mistakes of a solver. They say it all.
-    mistakes: Option<Mistakes>,
+    mistakes: Option<Box<Mistakes>>,
 }
 
 impl From<Mistakes> for ProgramError {
@@ -24,7 +24,7 @@ impl From<Mistakes> for ProgramError {
         let first = mistakes.all().first();
         let message = first.map_or_else(String::new, |first| one_line(&first.message));
         let span = first.map_or(0..0, |first| first.span.clone());
-        Self { text: String::new(), span, message, help: None, mistakes: Some(mistakes) }
+        Self { text: String::new(), span, message, help: None, mistakes: Some(Box::new(mistakes)) }
     }
 }
 
@@ -54,7 +54,7 @@ impl ProgramError {
     /// The same error in a text that is the part of a file from this line. Only a solver's errors name lines.
     #[must_use]
     pub fn from_line(self, first_line: u32) -> Self {
-        let mistakes = self.mistakes.map(|mistakes| mistakes.from_line(first_line));
+        let mistakes = self.mistakes.map(|mistakes| Box::new(mistakes.from_line(first_line)));
         Self { mistakes, ..self }
     }
 

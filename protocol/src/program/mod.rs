@@ -126,6 +126,8 @@ impl Program {
     /// assert_eq!(program.takes(), Type::PAIR);
     /// let error = Program::compile("rot90 | flip", Ties::Cpython).unwrap_err();
     /// assert_eq!(error.span(), 8..12);
+    /// let solver = Program::compile("x1 = ofcolor(I, FIVE)\nO = fill(I, ONE, x1)", Ties::Cpython).unwrap();
+    /// assert!(solver.solver().is_some());
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, ProgramError> {
         if solver::is_solver(text) {

@@ -201,7 +201,6 @@ fn errors_point_at_the_place_and_say_what_to_write() {
         ),
         ("rot90(hmirror)", 0..14, "takes 0 arguments, got 1", "by `|`: hmirror | rot90"),
         ("fill(rot90, 5, ofcolor(0))", 0..26, "at most 2", "`|`: rot90 | fill(5, ofcolor(0))"),
-        ("replace(I, 1, 2)", 0..16, "2 arguments, got 3", "comes before it: write replace(1, 2)"),
         ("rot90(hmirror, 3)", 0..17, "takes 0 arguments, got 2", "write rot90"),
         (
             "o_g(5) | fill(3)",
@@ -306,6 +305,8 @@ fn size_and_depth_are_bounded() {
     assert!(error(&hidden).message().contains("at most 64 ops"));
     let deep = format!("{}1{}", "replace(".repeat(100), ")".repeat(100));
     assert!(error(&deep).message().contains("nest deeper"));
-    let huge = "x".repeat(5_000);
-    assert!(error(&huge).message().contains("at most 4096"));
+    let huge = "x".repeat(crate::limits::PROGRAM_BYTES_MAX + 1);
+    assert!(error(&huge).message().contains("at most 16384"));
+    let huge = format!("O = {huge}");
+    assert!(error(&huge).message().contains("at most 16384"));
 }

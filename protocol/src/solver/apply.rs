@@ -346,10 +346,12 @@ impl Elaborator<'_> {
         }
         let (base, element) = self.container(container)?;
         let (scope, parameters, result) = self.body(function, std::slice::from_ref(&element))?;
-        let kind = match opcode {
-            Opcode::Order => Kind::tuple(element),
-            Opcode::ValMax | Opcode::ValMin => self.kind_of(result),
-            _ => element,
+        let kind = if opcode == Opcode::Order {
+            Kind::tuple(element)
+        } else if matches!(opcode, Opcode::ValMax | Opcode::ValMin) {
+            self.kind_of(result)
+        } else {
+            element
         };
         if opcode == Opcode::Extract {
             self.check_condition("the condition", result)?;

@@ -120,13 +120,11 @@ impl Reader<'_> {
                     return None;
                 }
                 let values = (0..count).map(|_| self.value(of)).collect::<Option<Vec<_>>>()?;
-                match kind {
-                    Kind::Set(_) => {
-                        let set = Value::set(values)?;
-                        (set.elements().len() == count).then_some(set)
-                    }
-                    _ => Value::tuple(values),
+                if matches!(kind, Kind::Tuple(_)) {
+                    return Value::tuple(values);
                 }
+                let set = Value::set(values)?;
+                (set.elements().len() == count).then_some(set)
             }
         }
     }

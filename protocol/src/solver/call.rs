@@ -1,8 +1,9 @@
 //! Applies primitives: materialises and converts arguments, checks kinds, and adds the node.
 
+use super::arguments::count;
 use super::closure::Value;
 use super::code::Constant;
-use super::elaborate::{Elaborator, Halt, Made, count};
+use super::elaborate::{Elaborator, Halt, Made};
 use super::ir::{Block, NodeId};
 use super::kind::Kind;
 use super::opcode::{Opcode, Primitive};
@@ -183,6 +184,10 @@ impl Elaborator<'_> {
     }
 
     /// What a primitive gives for a value that no container of this kind can have.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "few primitives look for a value in a container"
+    )]
     fn never_has(&mut self, primitive: &Primitive, value: NodeId, container: NodeId) -> Made {
         match primitive.opcode {
             Opcode::Contained => Ok(self.constant(Constant::Flag(false))),

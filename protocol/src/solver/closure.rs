@@ -144,4 +144,23 @@ impl Function {
             Self::Bound { arity, .. } | Self::Branch { arity, .. } => *arity,
         }
     }
+
+    /// The names of its parameters; none if it was made from other functions.
+    pub(super) fn parameter_names(&self) -> Vec<String> {
+        match self {
+            Self::Primitive(of) => {
+                of.parameters.iter().map(|(name, _)| (*name).to_owned()).collect()
+            }
+            Self::Builtin(of) => of.parameters.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            Self::Defined(of) => of.parameters.to_vec(),
+            Self::Lambda { parameters, .. } => parameters.to_vec(),
+            Self::Compose(_)
+            | Self::Fork { .. }
+            | Self::Matcher { .. }
+            | Self::Bound { .. }
+            | Self::Power { .. }
+            | Self::Repeated { .. }
+            | Self::Branch { .. } => Vec::new(),
+        }
+    }
 }

@@ -88,7 +88,9 @@ impl Elaborator<'_> {
                         None => self.items(&Value::Node(tuple))?,
                     }
                 }
-                side => self.items(side)?,
+                Value::Static(_) | Value::Function(_) | Value::Each(_) | Value::Choice(_) => {
+                    self.items(side)?
+                }
             };
             let Some(items) = items else { return Ok(None) };
             sides.push(items);

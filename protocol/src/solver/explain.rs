@@ -31,6 +31,7 @@ impl fmt::Display for Solver {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "most opcodes are written alike")]
 fn written(code: &Code, instruction: &Instruction) -> String {
     let Instruction { op, to, from, immediate } = *instruction;
     let name = |register: u8| match register.checked_sub(1) {

@@ -225,6 +225,7 @@ impl Kind {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "three sets have names of their own")]
     fn singular(&self) -> String {
         match self {
             Self::Never => "value that never is".to_owned(),
@@ -246,6 +247,7 @@ impl Kind {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "three sets have names of their own")]
     fn plural(&self) -> String {
         match self {
             Self::Never => "values that never are".to_owned(),

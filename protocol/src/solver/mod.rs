@@ -4,6 +4,7 @@
 //! `lower` makes instructions, and `verify` checks them. Client, supervisor and worker compile alike.
 
 mod apply;
+mod arguments;
 mod builtin;
 mod bytes;
 mod call;
@@ -146,8 +147,13 @@ impl Solver {
     /// Op and line of the text of an instruction.
     #[must_use]
     pub fn place(&self, instruction: usize) -> Option<(&'static str, u32)> {
-        let op = self.code.instructions().get(instruction)?.op;
-        Some((op.name(), *self.places.get(instruction)?))
+        let instructions = self.code.instructions();
+        let found = instructions.get(instruction)?;
+        // The end of a loop is named as the loop.
+        let is_end = found.op == Opcode::Next;
+        let named =
+            if is_end { instructions.get(usize::from(found.immediate))?.op } else { found.op };
+        Some((named.name(), *self.places.get(instruction)?))
     }
 }
 
@@ -269,7 +275,7 @@ fn program(module: &Module) -> Result<(String, Rc<[Statement]>), Mistake> {
     };
     let Definition { name, parameters, body, span } = definition.as_ref();
     let [parameter] = parameters.as_ref() else {
-        let (count, place) = (elaborate::count(parameters.len()), span.start..span.start + 3);
+        let (count, place) = (arguments::count(parameters.len()), span.start..span.start + 3);
         let message = format!("a program takes 1 argument, the grid; `{name}` takes {count}");
         return Err(Mistake::new(place, message));
     };

@@ -96,7 +96,7 @@ macro_rules! opcodes {
             family: $family,
             parameters: &[$((stringify!($parameter), Want::$want)),*],
             fit: $fit,
-            fails: stringify!($fails).len() == "fails".len(),
+            fails: stringify!($fails).as_bytes()[0] == b'f',
             subject: $subject,
             meaning: $meaning,
             gives: gives::$gives,

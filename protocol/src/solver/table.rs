@@ -24,7 +24,7 @@ opcodes! {
         /// Appends them to the tuple in the destination.
         Push = 3 "push",
         /// A pair of a and b: a vector, a cell or a pair, as the destination's kind says.
-        Pair = 4 "pair_of",
+        Pair = 4 "astuple",
         /// The elements of tuple a as a set.
         ToSet = 5 "toset",
         /// The value of a in the destination's kind.
@@ -40,27 +40,27 @@ opcodes! {
         /// Ends the body of the loop that begins at the immediate; a is the body's value.
         Next = 11 "next",
         /// The body's values for all elements, in a container like a's.
-        Map = 21 "map",
+        Map = 21 "apply",
         /// The elements for which the body is true.
-        Filter = 22 "filter",
+        Filter = 22 "sfilter",
         /// The first element for which the body is true.
-        Extract = 23 "extract_loop",
+        Extract = 23 "extract",
         /// The first element whose body's value is the greatest.
-        ArgMax = 24 "argmax_loop",
+        ArgMax = 24 "argmax",
         /// The first element whose body's value is the least.
-        ArgMin = 25 "argmin_loop",
+        ArgMin = 25 "argmin",
         /// The greatest of the body's values.
-        ValMax = 26 "valmax_loop",
+        ValMax = 26 "valmax",
         /// The least of the body's values.
-        ValMin = 27 "valmin_loop",
+        ValMin = 27 "valmin",
         /// The elements, sorted by the body's values; equals keep their order.
-        Order = 28 "order_loop",
+        Order = 28 "order",
         /// The body's values for the elements of a and b side by side.
-        Zip = 29 "zip",
+        Zip = 29 "papply",
         /// The set of the body's values for all pairs of elements of a and b.
-        Pairs = 30 "pairs",
+        Pairs = 30 "prapply",
         /// The body applied to a, b times.
-        Iterate = 31 "iterate",
+        Iterate = 31 "power",
     }
     first 32;
 
@@ -183,8 +183,8 @@ opcodes! {
     }
 
     "two patches" {
-        HMatching "hmatching" [a: Patch, b: Patch] flag total FREE, 0, "Whether a row has cells of both.";
-        VMatching "vmatching" [a: Patch, b: Patch] flag total FREE, 0, "Whether a column has cells of both.";
+        HMatching "hmatching" [a: Patch, b: Patch] flag fails FREE, 0, "Whether a row has cells of both.";
+        VMatching "vmatching" [a: Patch, b: Patch] flag fails FREE, 0, "Whether a column has cells of both.";
         Manhattan "manhattan" [a: Patch, b: Patch] number fails FREE, 0,
             "The least sum of the distances in rows and columns between cells of both.";
         Adjacent "adjacent" [a: Patch, b: Patch] flag fails FREE, 0, "Whether that distance is 1.";
@@ -200,7 +200,7 @@ opcodes! {
         AsIndices "asindices" [grid: Grid] patch total FREE, 0, "All places of the grid.";
         AsObject "asobject" [grid: Grid] object total FREE, 0, "All cells of the grid.";
         OfColor "ofcolor" [grid: Grid, value: Number] patch total FREE, 0, "The places of the colour.";
-        ToIndices "toindices" [patch: Patch] places total FREE, 0, "Its places without colours.";
+        ToIndices "toindices" [patch: Patch] places fails FREE, 0, "Its places without colours.";
         ToObject "toobject" [patch: Patch, grid: Grid] object fails FREE, 0,
             "The grid's cells at its places, those outside left out.";
         Recolor "recolor" [value: Number, patch: Patch] object fails FREE, 1, "Its places in one colour.";
@@ -225,8 +225,8 @@ opcodes! {
             "The places on the straight or diagonal line between two places, else none.";
         Shoot "shoot" [start: Vector, direction: Vector] patch fails FREE, 0,
             "As connect, to 42 times the direction away.";
-        HFrontier "hfrontier" [location: Vector] patch total FREE, 0, "30 places of the row, from column 0.";
-        VFrontier "vfrontier" [location: Vector] patch total FREE, 0, "30 places of the column, from row 0.";
+        HFrontier "hfrontier" [location: Vector] patch fails FREE, 0, "30 places of the row, from column 0.";
+        VFrontier "vfrontier" [location: Vector] patch fails FREE, 0, "30 places of the column, from row 0.";
         Corners "corners" [patch: Patch] patch fails FREE, 0, "The corners of its box.";
         Backdrop "backdrop" [patch: Patch] patch fails FREE, 0, "All places of its box.";
         Delta "delta" [patch: Patch] patch fails FREE, 0, "The places of its box that it leaves free.";
@@ -247,7 +247,7 @@ opcodes! {
             "Transposed; of a patch, about the upper left corner of its box.";
         CMirror "cmirror" [piece: Mirrored] same fails FREE, 0,
             "Mirrored at the other diagonal; of a patch, vmirror of dmirror of vmirror.";
-        Crop "crop" [grid: Grid, start: Vector, dims: Vector] grid total FREE, 0,
+        Crop "crop" [grid: Grid, start: Vector, dims: Vector] grid fails FREE, 0,
             "Rows and columns from start to start + dims, counted as Python's slices.";
         Subgrid "subgrid" [patch: Patch, grid: Grid] grid fails FREE, 0, "The grid's window over the patch's box.";
         Trim "trim" [grid: Grid] grid total FREE, 0, "Without the border.";

@@ -1,23 +1,32 @@
 //! What compiles, to which kinds, and what is said of what does not.
 
 use super::*;
+use crate::limits::PROGRAM_BYTES_MAX;
 
 fn compile(text: &str) -> Solver {
-    Solver::compile(text, Ties::Cpython).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    Solver::compile(text, Ties::Cpython).unwrap_or_else(|mistakes| panic!("{text}: {mistakes}"))
 }
 
-fn mistakes(text: &str) -> String {
-    Solver::compile(text, Ties::Cpython).unwrap_err().to_string()
+fn gives(text: &str) -> String {
+    compile(text).code.gives().to_string()
 }
 
-/// The folder with arc-dsl's solvers, if the tests have it.
+#[track_caller]
+fn refused(text: &str) -> String {
+    match Solver::compile(text, Ties::Cpython) {
+        Ok(solver) => panic!("{text} compiles to\n{solver}"),
+        Err(mistakes) => mistakes.to_string(),
+    }
+}
+
+/// arc-dsl's solvers, if the tests have them.
 fn arc_dsl() -> Option<String> {
     let folder = std::env::var("GRIDPOOL_ARC_DSL").ok()?;
     Some(std::fs::read_to_string(format!("{folder}/solvers.py")).unwrap())
 }
 
 #[test]
-fn all_solvers_of_arc_dsl_compile() {
+fn all_solvers_of_arc_dsl_compile_and_their_bytes_are_read_back() {
     let Some(text) = arc_dsl() else { return };
     let (mut compiled, mut most, mut registers, mut refused) = (0, 0, 0, Vec::new());
     let source = Source::parse(&text).unwrap();
@@ -37,4 +46,205 @@ fn all_solvers_of_arc_dsl_compile() {
     assert!(refused.is_empty(), "{} refused:\n{}", refused.len(), refused.join("\n"));
     assert_eq!(compiled, 400);
     println!("{most} instructions and {registers} registers at most");
+}
+
+#[test]
+fn results_have_the_kinds_that_python_would_give() {
+    let cases = [
+        ("O = rot90(I)", "a grid"),
+        ("rot90(I)", "a grid"),
+        ("def f(I):\n    return rot90(I)", "a grid"),
+        ("O = objects(I, T, F, T)", "a set of objects"),
+        ("O = apply(size, objects(I, T, F, T))", "a set of numbers"),
+        ("O = order(objects(I, T, F, T), size)", "a tuple of objects"),
+        ("O = mapply(toindices, objects(I, T, F, T))", "a patch"),
+        ("O = astuple(ONE, TWO)", "a vector"),
+        ("O = astuple(ONE, UNITY)", "a cell"),
+        ("O = astuple(I, ONE)", "a pair of a grid and a number"),
+        ("O = (I, rot90(I), rot180(I))", "a tuple of grids"),
+        ("O = hsplit(I, 3)", "a tuple of grids"),
+        ("O = papply(hconcat, hsplit(I, 2), hsplit(I, 2))", "a tuple of grids"),
+        ("O = add(1, UP)", "a vector"),
+        ("O = both(T, F)", "a flag"),
+        ("O = first(I)", "a tuple of numbers"),
+        ("O = product(palette(I), palette(I))", "a patch"),
+        ("O = valmax(objects(I, T, F, T), size)", "a number"),
+        ("O = apply(lambda x: astuple(size(x), color(x)), objects(I, T, F, T))", "a patch"),
+        ("O = rapply(initset(rot90), I)", "a set of grids"),
+        ("O = I | o_g(5) | argmax(size) | subgrid", "a grid"),
+        ("O = I | fill(5, ofcolor(0))", "a grid"),
+        ("O = canvas(0, (3, 3))", "a grid"),
+        ("O = power(trim, size(palette(I)))(I)", "a grid"),
+        ("O = branch(portrait(I), hmirror, vmirror)(I)", "a grid"),
+        ("O = extract((rot90, rot180), lambda f: equality(f(I), I))(I)", "a grid"),
+    ];
+    for (text, kind) in cases {
+        assert_eq!(gives(text), kind, "{text}");
+    }
+}
+
+#[test]
+fn names_layout_and_unused_values_do_not_change_the_hash() {
+    let hash = |text: &str| compile(text).hash().to_string();
+    let one = hash("x1 = objects(I, T, F, T)\nx2 = argmax(x1, size)\nO = subgrid(x2, I)");
+    let same = [
+        "a = objects(I, T, F, T)\nb = argmax(a, size)\nreturn subgrid(b, I)",
+        "O = subgrid(argmax(objects(I, True, False, True), size), I)",
+        "def solve(grid):\n    # a remark\n    return subgrid(argmax(objects(grid, T, F, T), size), grid)",
+        "x9 = rot90(I)\nx1 = objects(I, T, F, T)\nx2 = argmax(x1, size)\nO = subgrid(x2, I)",
+        "O = I | o_g(5) | argmax(size) | subgrid",
+        "O = subgrid(patch=argmax(container=objects(I, T, F, T), compfunc=size), grid=I)",
+        "f = lambda g: argmax(g, size)\nO = subgrid(f(objects(I, T, F, T)), I)",
+    ];
+    for text in same {
+        assert_eq!(hash(text), one, "{text}");
+    }
+    let others = [
+        "O = subgrid(argmin(objects(I, T, F, T), size), I)",
+        // It may end the item, so it is not left out.
+        "x9 = first(objects(I, T, F, T))\nO = subgrid(argmax(objects(I, T, F, T), size), I)",
+    ];
+    for text in others {
+        assert_ne!(hash(text), one, "{text}");
+    }
+    let lowest = Solver::compile("O = mostcolor(I)", Ties::Lowest).unwrap();
+    assert_ne!(**lowest.hash(), hash("O = mostcolor(I)"));
+}
+
+#[test]
+fn equal_calls_are_computed_once() {
+    let length = |text: &str| compile(text).code.instructions().len();
+    assert_eq!(length("O = hconcat(rot90(I), rot90(I))"), 3);
+    let loops = "a = apply(size, objects(I, T, F, T))\nb = apply(size, objects(I, T, F, T))\nO = astuple(a, b)";
+    assert_eq!(length(loops), 6);
+    assert_eq!(length("x = rot90(I)\ny = rot180(I)\nO = y"), 2, "unused values are left out");
+}
+
+#[test]
+fn mistakes_say_where_what_and_what_instead() {
+    let cases: &[(&str, &[&str])] = &[
+        (
+            "x6 = first(I)\nx7 = increment(x6)\nO = I",
+            &["line 2, column 6: increment wants a number or a vector; x6 is a tuple of numbers"],
+        ),
+        ("O = objekts(I, T, F, T)", &["line 1, column 5: there is no name `objekts`", "objects"]),
+        ("O = fill(I, ONE)", &["fill(grid, value, patch) takes 3 arguments, got 2"]),
+        ("O = rot90(ONE)", &["rot90 wants a grid; ONE is a number"]),
+        ("O = apply(I, rot90)", &["apply wants a function; I is a grid"]),
+        ("O = rot90", &["the function rot90 stands where a value is needed"]),
+        ("O = compose(rot90, rot90)", &["a function stands where a value is needed"]),
+        ("O = I(ONE)", &["a grid is called as a function"]),
+        ("O = fill(I, ONE, ofcolor(I, TWO)", &["this bracket is never closed"]),
+        ("O = I + I", &["found `+`", "write add(a, b)"]),
+        ("O = I[0]", &["found `[`", "index(grid, loc)"]),
+        ("for x in I:\n  O = I", &["the language has no `for`"]),
+        ("O = apply(rot90, objects(I, T, F, T))", &["rot90 wants a grid; it gets an object"]),
+        ("O = sfilter(objects(I, T, F, T), merge)", &["merge wants"]),
+        (
+            "O = sfilter(I, identity)",
+            &["the condition must give a flag; it gives a tuple of numbers"],
+        ),
+        ("O = rbind(size, ONE)", &["the function size has no argument to fix"]),
+        ("O = power(rot90, ZERO)(I)", &["power wants a number of at least 1; it gets 0"]),
+        (
+            "O = branch(T, I, ONE)",
+            &["branch wants values of one kind; it gets a grid and a number"],
+        ),
+        ("f = lambda x: f(x)\nO = f(I)", &["there is no name `f`"]),
+        ("def f(I):\n  return f(I)", &["calls nest deeper"]),
+        (
+            "def f(a, b):\n  return a",
+            &["a program takes 1 argument, the grid; `f` takes 2 arguments"],
+        ),
+        ("def f(I):", &["the program has no statement"]),
+        ("O = 99999999999", &["not a number of 32 bits"]),
+        ("O = replace(I, replacee=ONE, colour=TWO)", &["there is no argument `colour`"]),
+        ("O = 'text'\nreturn I", &["there are no strings in the language"]),
+    ];
+    for (text, wants) in cases {
+        let said = refused(text);
+        for want in *wants {
+            assert!(said.contains(want), "{text}\nsays\n{said}\nnot\n{want}");
+        }
+    }
+}
+
+#[test]
+fn every_mistake_is_named_but_not_those_that_follow_from_one() {
+    let text = "x1 = objekts(I, T, F, T)\nx2 = first(x1)\nx3 = rot90(ONE)\nx4 = fill(I, x3)\nO = nothing(x2)";
+    let mistakes = Solver::compile(text, Ties::Cpython).unwrap_err();
+    let lines: Vec<u32> = mistakes.all().iter().map(|one| mistakes.place(one).0).collect();
+    assert_eq!(lines, [1, 3, 5], "{mistakes}");
+    let in_file = mistakes.from_line(101).to_string();
+    assert!(in_file.starts_with("line 101, column 6: "), "{in_file}");
+}
+
+#[test]
+fn sizes_are_bounded() {
+    assert!(refused(&format!("O = {}", "x".repeat(PROGRAM_BYTES_MAX))).contains("at most"));
+    let deep = format!("O = {}I{}", "rot90(".repeat(100), ")".repeat(100));
+    assert!(refused(&deep).contains("nest deeper than 64"));
+    let doubled: String =
+        (1..30).map(|at| format!("x{} = compose(x{at}, x{at})\n", at + 1)).collect();
+    let said = refused(&format!("x1 = compose(rot90, trim)\n{doubled}O = x30(I)"));
+    assert!(said.contains("the program"), "{said}");
+    let nested: String = (1..20).map(|at| format!("x{} = initset(x{at})\n", at + 1)).collect();
+    assert!(refused(&format!("x1 = I\n{nested}O = x20")).contains("nest deeper than 8"));
+    let many: String =
+        (0..600).map(|at| format!("x = fill(I, {at}, ofcolor(I, {at}))\n")).collect();
+    assert!(refused(&format!("{many}O = x")).contains("at most"));
+}
+
+#[test]
+fn chains_and_solvers_are_told_apart() {
+    for text in ["rot90 | fill(5, ofcolor(0))", "hsplit(3)", "", "rot90 |", "replace(x=1)"] {
+        assert!(!is_solver(text), "{text}");
+    }
+    for text in ["O = rot90(I)", "def f(x): return x", "rot90(I)", "x=1", "lambda x: x"] {
+        assert!(is_solver(text), "{text}");
+    }
+}
+
+#[test]
+fn a_statement_can_be_made_the_result() {
+    let text = "def solve(I):\n    x1 = objects(I, T, F, T)\n    x2 = size(x1)\n    return canvas(x2, UNITY)\n";
+    let kind = |until: &str| gives(&traced(text, until).unwrap());
+    assert_eq!(kind("x1"), "a set of objects");
+    assert_eq!((kind("x2"), kind("3")), ("a number".to_owned(), "a number".to_owned()));
+    assert_eq!(kind("4"), "a grid");
+    assert!(traced(text, "x9").unwrap_err().to_string().contains("there is no statement `x9`"));
+}
+
+#[test]
+fn a_definition_brings_those_that_it_uses() {
+    let text = "def turn(x):\n    return rot90(x)\n\ndef other(x):\n    return x\n\ndef solve(I):\n    return turn(I)\n";
+    let source = Source::parse(text).unwrap();
+    let names: Vec<_> = source.definitions().collect();
+    assert_eq!(names, [("turn", 1), ("other", 4), ("solve", 7)]);
+    let (part, _) = source.extract("solve").unwrap();
+    assert!(part.contains("def turn") && !part.contains("def other"), "{part}");
+    assert_eq!(compile(&part).hash(), compile("O = rot90(I)").hash());
+    assert_eq!(source.extract("gone"), None);
+}
+
+#[test]
+fn broken_bytes_are_no_program() {
+    let code = compile(
+        "x = apply(size, objects(I, T, F, T))\nO = branch(positive(maximum(x)), rot90, rot180)(I)",
+    )
+    .code;
+    let bytes = code.to_bytes();
+    assert_eq!(Code::from_bytes(&bytes), Ok(code));
+    for at in 0..bytes.len() {
+        assert!(Code::from_bytes(&bytes[..at]).is_err());
+        for flipped in [1, 128, 255] {
+            let mut broken = bytes.clone();
+            broken[at] ^= flipped;
+            // Some are other programs; none is a panic.
+            if let Ok(other) = Code::from_bytes(&broken) {
+                assert_eq!(other.verify(), Ok(()));
+                assert_eq!(other.to_bytes(), broken);
+            }
+        }
+    }
 }

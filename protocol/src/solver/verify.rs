@@ -210,6 +210,7 @@ impl Checker<'_> {
         Ok(open)
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "primitives have a rule of their own")]
     fn check(&mut self, at: usize, instruction: &Instruction) -> Checked {
         let Instruction { op, to, from, immediate } = *instruction;
         let end = usize::from(immediate);
@@ -264,10 +265,10 @@ impl Checker<'_> {
             }
             Opcode::ToSet => {
                 self.operands(instruction, 1, 0)?;
-                match self.kind(from[0]).clone() {
-                    Kind::Tuple(of) => self.write(to, &Kind::Set(of)),
-                    _ => Err("its argument is no tuple"),
-                }
+                let Kind::Tuple(of) = self.kind(from[0]).clone() else {
+                    return Err("its argument is no tuple");
+                };
+                self.write(to, &Kind::Set(of))
             }
             Opcode::Convert => {
                 self.operands(instruction, 1, 0)?;
@@ -341,6 +342,7 @@ impl Checker<'_> {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "primitives have a rule of their own")]
     fn begin_loop(&mut self, at: usize, instruction: &Instruction) -> Checked {
         let Instruction { op, to, from: [a, b, c, d], immediate } = *instruction;
         let two = matches!(op, Opcode::Zip | Opcode::Pairs | Opcode::Iterate);
@@ -382,6 +384,7 @@ impl Checker<'_> {
         Ok(())
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "primitives have a rule of their own")]
     fn end_loop(&mut self, at: usize, instruction: &Instruction) -> Checked {
         self.operands(instruction, 1, instruction.immediate)?;
         let value = self.kind(instruction.from[0]).clone();

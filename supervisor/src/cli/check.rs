@@ -10,11 +10,8 @@ use serde_json::{Value, json};
 
 use super::error::CommandError;
 use super::program::{ProgramText, read};
-use super::text::table;
+use super::text::fitted;
 use super::{columns, say, say_json};
-
-/// Columns of a definition's name, and of its result's kind.
-const NAME_COLUMNS: usize = 24;
 
 /// What to check.
 #[derive(Debug, Args)]
@@ -77,7 +74,7 @@ fn description(solver: &Solver) -> String {
         })
         .collect();
     let code = solver.code();
-    let mut text = table(&rows, &[4, 8], columns());
+    let mut text = fitted(&rows, columns());
     text.push_str(&format!(
         "\ngives {}; {} instructions, {} registers, {} constants, {} kinds; hash {}",
         code.gives(),
@@ -134,7 +131,7 @@ fn all(flags: &CheckFlags) -> Result<u8, CommandError> {
     if flags.json {
         say_json(&json!({ "definitions": documents, "compiled": count - failed }))?;
     } else {
-        let text = table(&rows, &[6, NAME_COLUMNS], columns());
+        let text = fitted(&rows, columns());
         say(&format!("{}\n{} of {count} compile", text.trim_end(), count - failed))?;
     }
     Ok(if failed == 0 { exit::OK } else { exit::USAGE })

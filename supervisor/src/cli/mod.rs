@@ -28,6 +28,8 @@ mod onnx;
 mod ops;
 mod output;
 mod policy;
+#[cfg(test)]
+mod primitives;
 mod private;
 mod program;
 pub mod progress;

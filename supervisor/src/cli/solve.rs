@@ -18,13 +18,11 @@ use super::error::CommandError;
 use super::flags::parse_seconds;
 use super::input::{Body, Input};
 use super::program::read;
-use super::text::table;
+use super::text::fitted;
 use super::{columns, say, say_json};
 
 /// Jobs in flight; less than the pool allows one client.
 const JOBS_IN_FLIGHT_MAX: usize = 32;
-/// Columns of a task's name.
-const NAME_COLUMNS: usize = 16;
 
 /// What to solve, and with which solvers.
 #[derive(Debug, Args)]
@@ -211,7 +209,7 @@ fn print(flags: &SolveFlags, tasks: &[Task], results: &[Ended]) -> Result<u8, Co
         .zip(results)
         .map(|(task, result)| [task.name.clone(), sentence(result)])
         .collect();
-    let text = table(&rows, &[NAME_COLUMNS], columns());
+    let text = fitted(&rows, columns());
     let count = tasks.len();
     say(&format!(
         "{}\n{whole} of {count} tasks solved; {equal} of {pairs} pairs equal",

@@ -2,6 +2,7 @@
 
 use gridpool_protocol::limits::VALUE_WEIGHT_MAX;
 use gridpool_protocol::output::ItemErrorCode;
+use gridpool_protocol::program::Ties;
 use gridpool_protocol::solver::value::{NOTHING, Value};
 use gridpool_protocol::solver::{Code, Constant, Instruction, Kind, Opcode};
 
@@ -158,14 +159,21 @@ impl Machine {
             Opcode::EndIf => return Ok(a.clone()),
             _ => {}
         }
-        let known = containers::Known { gives, ties: code.ties() };
-        let made = numbers::run(op, a, b, c)
-            .or_else(|| containers::run(op, a, b, &known))
-            .or_else(|| measures::run(op, a, b, code.ties()))
-            .or_else(|| patches::run(op, a, b))
-            .or_else(|| objects::run(op, [a, b, c, d], code.ties()))
-            .or_else(|| grids::run(op, a, b, c))
-            .or_else(|| paint::run(op, a, b, c, code.ties()));
+        let made = primitive(op, [a, b, c, d], gives, code.ties());
         made.unwrap_or(Err(ItemErrorCode::BadType))
     }
 }
+
+/// The value of a primitive; `None` if no family has the opcode.
+fn primitive(op: Opcode, [a, b, c, d]: [&Value; 4], gives: &Kind, ties: Ties) -> Option<Ends> {
+    numbers::run(op, a, b, c)
+        .or_else(|| containers::run(op, a, b, &containers::Known { gives, ties }))
+        .or_else(|| measures::run(op, a, b, ties))
+        .or_else(|| patches::run(op, a, b))
+        .or_else(|| objects::run(op, [a, b, c, d], ties))
+        .or_else(|| grids::run(op, a, b, c))
+        .or_else(|| paint::run(op, a, b, c, ties))
+}
+
+#[cfg(test)]
+mod tests;

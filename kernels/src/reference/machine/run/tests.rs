@@ -1,0 +1,174 @@
+//! What the machine does that no arc-dsl solver shows: errors, their order, steps, limits.
+
+use gridpool_protocol::limits::STEPS_DEFAULT;
+use gridpool_protocol::solver::value::Grid;
+use gridpool_protocol::solver::{Literal, PRIMITIVES, Solver};
+
+use super::*;
+
+fn grid(rows: &[&[i8]]) -> Value {
+    let width = rows.first().map_or(0, |row| row.len());
+    Value::Grid(Grid::new(rows.len(), width, rows.concat()).unwrap().into())
+}
+
+fn sample() -> Value {
+    grid(&[&[0, 1, 0], &[0, 1, 2], &[0, 0, 2]])
+}
+
+/// The result as Python writes it, or the error with op and line.
+fn run_on(text: &str, grid: Value) -> String {
+    let solver =
+        Solver::compile(text, Ties::Cpython).unwrap_or_else(|error| panic!("{text}: {error}"));
+    match Machine::default().run(solver.code(), grid, STEPS_DEFAULT) {
+        Ok(finished) => Literal(solver.code().gives(), &finished.value).to_string(),
+        Err(Failed { code, instruction }) => {
+            let (op, line) = solver.place(instruction).unwrap();
+            format!("{} in {op} in line {line}", code.name())
+        }
+    }
+}
+
+fn run(text: &str) -> String {
+    run_on(text, sample())
+}
+
+#[test]
+fn every_primitive_has_a_family() {
+    let value = Value::Number(0);
+    for primitive_row in PRIMITIVES {
+        let operands = [&value, &value, &value, &value];
+        let made = primitive(primitive_row.opcode, operands, &Kind::Number, Ties::Lowest);
+        assert!(made.is_some(), "{}", primitive_row.name);
+    }
+}
+
+#[test]
+fn an_item_ends_with_its_first_error() {
+    let cases = [
+        ("O = first(sizefilter(objects(I, T, F, T), TEN))", "EmptyArg in first in line 1"),
+        (
+            "x = divide(ONE, ZERO)\nO = first(sizefilter(objects(I, T, F, T), TEN))",
+            "BadNumber in divide in line 1",
+        ),
+        ("x = add(index(I, (9, 9)), ONE)\nO = I", "BadType in add in line 1"),
+        ("O = argmax(sizefilter(objects(I, T, F, T), TEN), size)", "EmptyArg in argmax in line 1"),
+        ("O = extract(objects(I, T, F, T), lambda x: F)", "EmptyArg in extract in line 1"),
+        ("O = upscale(I, TEN) | upscale(TEN)", "Overflow in upscale in line 1"),
+        ("O = power(lambda x: multiply(x, TEN), TEN)(ONE)", "Overflow in multiply in line 1"),
+        (
+            "O = replace(I, ZERO, canvas(ONE, UNITY) | mostcolor | multiply(TEN) | multiply(TWO))",
+            "Overflow in replace in line 1",
+        ),
+        (
+            "O = vconcat(I, tophalf(trim(I)) | vconcat(canvas(ZERO, TWO_BY_TWO)))",
+            "BadShape in vconcat in line 1",
+        ),
+        ("O = cellwise(I, trim(I), ZERO)", "BadIndex in cellwise in line 1"),
+        ("O = interval(ZERO, FIVE, ZERO)", "BadNumber in interval in line 1"),
+        (
+            "O = power(rot90, size(sizefilter(objects(I, T, F, T), TEN)))(I)",
+            "BadNumber in power in line 1",
+        ),
+        (
+            "O = interval(ZERO, multiply(TEN, multiply(TEN, multiply(TEN, multiply(TEN, multiply(TEN, TEN))))), ONE)",
+            "Overflow in interval in line 1",
+        ),
+        ("O = shift(ofcolor(I, ONE), ulcorner(ofcolor(I, NINE)))", "BadType in shift in line 1"),
+    ];
+    for (text, want) in cases {
+        assert_eq!(run(text), want, "{text}");
+    }
+}
+
+#[test]
+fn only_the_chosen_function_runs() {
+    let text = "f = lambda x: first(sizefilter(x, TEN))\nO = branch(T, size, compose(size, f))(objects(I, T, F, T))";
+    assert_eq!(run(text), "2");
+    let chosen = "O = extract((rot90, rot180, hmirror), lambda f: equality(f(I), rot180(I)))(I)";
+    assert_eq!(run(chosen), run("O = rot180(I)"));
+    let none = "O = extract((rot90, rot180), lambda f: equality(f(I), I))(I)";
+    assert_eq!(run(none), "EmptyArg in fail in line 1");
+    let best = "O = argmax((trim, rot90, tophalf), lambda f: size(asindices(f(I))))(I)";
+    assert_eq!(run(best), run("O = rot90(I)"));
+}
+
+#[test]
+fn values_at_the_edges_are_those_of_python() {
+    let cases = [
+        ("O = index(I, (9, 9))", "None"),
+        ("O = ulcorner(ofcolor(I, NINE))", "()"),
+        ("O = equality(ulcorner(ofcolor(I, NINE)), ORIGIN)", "False"),
+        ("O = shape(ofcolor(I, NINE))", "(0, 0)"),
+        ("O = square(ofcolor(I, NINE))", "True"),
+        ("O = maximum(apply(size, sizefilter(objects(I, T, F, T), TEN)))", "0"),
+        ("O = valmax(palette(sizefilter(objects(I, T, F, T), TEN) | merge), increment)", "1"),
+        ("O = crop(I, (-2, 0), (1, 3))", "((0, 1, 2),)"),
+        ("O = crop(I, (-1, 0), (1, 3))", "()"),
+        ("O = tophalf(tophalf(I))", "()"),
+        ("O = trim(trim(I))", "()"),
+        ("O = hupscale(I, ZERO)", "((), (), ())"),
+        ("O = divide(NEG_ONE, TWO)", "-1"),
+        ("O = halve((-3, 3))", "(-2, 1)"),
+        ("O = connect(ORIGIN, (1, 2))", "frozenset()"),
+        (
+            "O = inbox(initset(ORIGIN))",
+            "frozenset({(-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1)})",
+        ),
+        ("O = order(palette(I), invert)", "(2, 1, 0)"),
+        ("O = mostcommon((1, 2, 2, 1))", "1"),
+        ("O = contained(ORIGIN, objects(I, T, F, T))", "False"),
+        ("O = contained(UNITY, first(asobject(I)))", "False"),
+        ("O = dedupe((3, 1, 3))", "(3, 1)"),
+        ("O = pair(ONE | repeat(TWO), UNITY)", "((1, 1), (1, 1))"),
+        ("O = astuple(index(I, (9, 9)), I)", "(None, ((0, 1, 0), (0, 1, 2), (0, 0, 2)))"),
+    ];
+    for (text, want) in cases {
+        assert_eq!(run(text), want, "{text}");
+    }
+}
+
+#[test]
+fn steps_are_counted_and_their_limit_ends_the_item_at_the_next_instruction() {
+    let solver = Solver::compile("O = apply(increment, palette(I))", Ties::Cpython).unwrap();
+    let mut machine = Machine::default();
+    // palette, map, three times increment and next, return.
+    let steps = 9;
+    let finished = machine.run(solver.code(), sample(), steps).unwrap();
+    assert_eq!(finished.steps, steps);
+    for limit in 0..steps {
+        let failed = machine.run(solver.code(), sample(), limit).unwrap_err();
+        assert_eq!(failed.code, ItemErrorCode::StepLimit, "{limit}");
+    }
+    let endless = "f = lambda x: power(increment, TEN)(x)\nO = power(power(f, TEN), multiply(TEN, multiply(TEN, TEN)))(ZERO)";
+    assert_eq!(run(endless), "100000");
+    let limited = Solver::compile(endless, Ties::Cpython).unwrap();
+    let failed = machine.run(limited.code(), sample(), 1_000).unwrap_err();
+    assert_eq!(failed.code, ItemErrorCode::StepLimit);
+}
+
+#[test]
+fn values_that_weigh_too_much_are_an_overflow() {
+    let wide = Value::Grid(Grid::new(64, 64, vec![1; 4_096]).unwrap().into());
+    let cases = [
+        ("O = product(asindices(I), asindices(I))", "Overflow in product in line 1"),
+        ("O = repeat(I, multiply(TEN, TEN))", "Overflow in repeat in line 1"),
+        ("O = prapply(connect, asindices(I), asindices(I))", "Overflow in prapply in line 1"),
+        ("O = apply(lambda x: I, asindices(I))", "Overflow in apply in line 1"),
+        (
+            "O = backdrop(initset((-9999, -9999)) | insert((9999, 9999)))",
+            "Overflow in backdrop in line 1",
+        ),
+    ];
+    for (text, want) in cases {
+        assert_eq!(run_on(text, wide.clone()), want, "{text}");
+    }
+}
+
+#[test]
+fn keys_that_are_sets_are_compared_by_inclusion() {
+    let text = "O = argmax((initset(ONE), insert(TWO, initset(ONE)), initset(NINE)), identity)";
+    assert_eq!(run(text), "frozenset({1, 2})");
+    let text = "O = order((insert(TWO, initset(ONE)), initset(NINE), initset(ONE)), identity)";
+    // As sorted([{1, 2}, {9}, {1}]) of CPython 3.11.
+    assert_eq!(run(text), "(frozenset({1, 2}), frozenset({9}), frozenset({1}))");
+}

@@ -1,0 +1,148 @@
+//! The arguments of calls: their order, which fit, and what is said of those that do not.
+
+use std::ops::Range;
+
+use super::builtin::{Builtin, Takes};
+use super::closure::{Function, Value};
+use super::elaborate::{Elaborator, Halt, Made};
+use super::mistake::Mistake;
+use super::syntax::Argument;
+use super::want::Want;
+
+/// Longest text of an argument that a mistake repeats, in bytes.
+const TEXT_SHOWN_MAX: usize = 40;
+
+impl Elaborator<'_> {
+    /// The places of the arguments in the order of the parameters.
+    pub(super) fn order(
+        &self,
+        called: &Value,
+        arguments: &[Argument],
+        span: &Range<usize>,
+    ) -> Made<Vec<usize>> {
+        if arguments.iter().all(|argument| argument.name.is_none()) {
+            return Ok((0..arguments.len()).collect());
+        }
+        let parameters = match called {
+            Value::Function(function) => function.parameter_names(),
+            Value::Node(_) | Value::Static(_) | Value::Each(_) | Value::Choice(_) => Vec::new(),
+        };
+        let mut places = vec![None; arguments.len()];
+        for (at, argument) in arguments.iter().enumerate() {
+            let place = match &argument.name {
+                None => Some(at),
+                Some(name) => parameters.iter().position(|parameter| parameter == name),
+            };
+            let free =
+                place.and_then(|place| places.get_mut(place)).filter(|place| place.is_none());
+            let Some(free) = free else {
+                let name = argument.name.as_deref().unwrap_or("");
+                let message = format!("there is no argument `{name}` here, or it is given twice");
+                let mistake = Mistake::new(span.clone(), message);
+                let help =
+                    format!("write the values alone, in this order: {}", parameters.join(", "));
+                let mistake = if parameters.is_empty() { mistake } else { mistake.with_help(help) };
+                return Err(Halt::Mistake(Box::new(mistake)));
+            };
+            *free = Some(at);
+        }
+        Ok(places.into_iter().flatten().collect())
+    }
+
+    pub(super) fn check_builtin(
+        &mut self,
+        builtin: &Builtin,
+        arguments: &[Value],
+        texts: &[&str],
+    ) -> Made<()> {
+        let (want, got) = (builtin.parameters.len(), arguments.len());
+        if want != got {
+            let signature = builtin.signature();
+            return self.mistake(format!("{signature} takes {}, got {got}", count(want)));
+        }
+        for (at, ((_, takes), argument)) in builtin.parameters.iter().zip(arguments).enumerate() {
+            let fits = match takes {
+                Takes::Function => argument.arity().is_some(),
+                Takes::Functions => argument.has_function() && argument.arity().is_none(),
+                Takes::Value(Want::Any) => true,
+                Takes::Value(Want::Container) => match argument {
+                    Value::Node(node) => Want::Container.accept(self.builder.kind(*node)).is_some(),
+                    Value::Function(_) => false,
+                    Value::Static(_) | Value::Each(_) | Value::Choice(_) => true,
+                },
+                Takes::Value(want) => match argument {
+                    Value::Node(node) => want.accept(self.builder.kind(*node)).is_some(),
+                    Value::Static(_) | Value::Function(_) | Value::Each(_) | Value::Choice(_) => {
+                        *want == Want::Grid && !argument.has_function()
+                    }
+                },
+            };
+            if !fits {
+                let (name, wants) = (builtin.name, takes.words());
+                return self.refused(name, wants, argument, texts.get(at).copied());
+            }
+        }
+        Ok(())
+    }
+
+    /// The mistake of an argument that does not fit.
+    pub(super) fn refused<T>(
+        &mut self,
+        name: &str,
+        wants: &str,
+        argument: &Value,
+        text: Option<&str>,
+    ) -> Made<T> {
+        let words = self.words(argument);
+        let is = match text {
+            Some(text) if text.len() <= TEXT_SHOWN_MAX && !text.contains('\n') => {
+                format!("{text} is {words}")
+            }
+            Some(_) | None => format!("it gets {words}"),
+        };
+        let mut mistake = Mistake::new(self.at.clone(), format!("{name} wants {wants}; {is}"));
+        let called = text.is_none() || self.text[self.at.clone()].starts_with(name);
+        if !called {
+            let call = self.text[self.at.clone()].lines().next().unwrap_or("");
+            mistake = mistake.with_help(format!("{name} is applied by this call: {call}"));
+        }
+        Err(Halt::Mistake(Box::new(mistake)))
+    }
+
+    /// A value in words.
+    pub(super) fn words(&self, value: &Value) -> String {
+        match value {
+            Value::Node(node) => self.builder.kind(*node).to_string(),
+            Value::Function(function) => function_words(function),
+            Value::Static(of) if of.is_set => "a set with functions".to_owned(),
+            Value::Static(_) => "a tuple with functions".to_owned(),
+            Value::Each(_) => "a container of functions".to_owned(),
+            Value::Choice(_) => "one of several functions".to_owned(),
+        }
+    }
+}
+
+/// A function in words.
+pub(super) fn function_words(function: &Function) -> String {
+    match function {
+        Function::Primitive(primitive) => format!("the function {}", primitive.name),
+        Function::Builtin(builtin) => format!("the function {}", builtin.name),
+        Function::Defined(definition) => format!("the function {}", definition.name),
+        Function::Lambda { .. } => "the lambda".to_owned(),
+        Function::Compose(_)
+        | Function::Fork { .. }
+        | Function::Matcher { .. }
+        | Function::Bound { .. }
+        | Function::Power { .. }
+        | Function::Repeated { .. }
+        | Function::Branch { .. } => "a function".to_owned(),
+    }
+}
+
+/// `3 arguments`.
+pub(super) fn count(arguments: usize) -> String {
+    match arguments {
+        1 => "1 argument".to_owned(),
+        _ => format!("{arguments} arguments"),
+    }
+}
