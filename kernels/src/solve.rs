@@ -61,7 +61,8 @@ const _: () = assert!(size_of::<SolveArgument>() == 136);
 pub fn opcodes() -> String {
     let codes = Opcode::ALL.iter().map(|op| {
         let number = *op as u8;
-        format!("    OP_{} = {number},\n", op.name().to_uppercase())
+        let name = format!("{op:?}").to_uppercase();
+        format!("    OP_{name} = {number},\n")
     });
     let codes: String = codes.collect();
     format!("#pragma once\n\n#include \"team.cuh\"\n\nenum SolverOp : u32 {{\n{codes}}};\n")

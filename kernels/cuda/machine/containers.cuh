@@ -361,7 +361,7 @@ __device__ __noinline__ Word container_op(Machine &m, u32 op, Value a, Value b, 
         return merged(m, a, kind);
     case OP_PRODUCT:
         return pairs_of(m, a, b, kind, true);
-    case OP_PAIR:
+    case OP_PAIRUP:
         return pairs_of(m, a, b, kind, false);
     case OP_MAXIMUM:
         return extreme(m, a, kind, true);

@@ -433,7 +433,7 @@ __device__ __noinline__ Word patch_op(Machine &m, u32 op, Value a, Value b, u32 
     case OP_BACKDROP:
     case OP_DELTA:
         return area_of(m, a, op == OP_DELTA);
-    case OP_BOX:
+    case OP_BOXOF:
         return m.count(a.word) == 0 ? empty_list(m, OF_WORDS) : outline(m, a.word, 0);
     default:
         return outline(m, a.word, op == OP_INBOX ? -1 : 1);

@@ -74,7 +74,7 @@ __device__ inline Word computed_value(Machine &m, const Instruction &of) {
     case OP_TUPLE:
     case OP_PUSH:
         return tuple_of(m, of, op == OP_PUSH);
-    case OP_PAIR_OF:
+    case OP_PAIR:
         return pair_of(m, a, b, kind);
     case OP_TOSET:
         return set_of(m, a);

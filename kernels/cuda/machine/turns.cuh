@@ -34,7 +34,7 @@ struct Turn {
 
 constexpr u32 TURN_WORDS = sizeof(Turn) / 4;
 
-__device__ inline bool is_key_loop(u32 op) { return op >= OP_ARGMAX_LOOP && op <= OP_VALMIN_LOOP; }
+__device__ inline bool is_key_loop(u32 op) { return op >= OP_ARGMAX && op <= OP_VALMIN; }
 
 // Lists of fewer are sorted by insertion in CPython, which matters for keys without a whole order.
 constexpr u32 INSERTION_MAX = 64;
@@ -142,7 +142,7 @@ __device__ __noinline__ Word loop_result(Machine &m, const Instruction &begin, T
         }
         return list;
     }
-    case OP_ORDER_LOOP: {
+    case OP_ORDER: {
         const u32 keys = turn.list;
         m.mem[keys] = turn.of_class << 24 | turn.count;
         __syncwarp();
@@ -155,13 +155,13 @@ __device__ __noinline__ Word loop_result(Machine &m, const Instruction &begin, T
         }
         m.top = start;
         return turn.element;
-    case OP_EXTRACT_LOOP:
+    case OP_EXTRACT:
         return m.fail(EMPTY_ARG);
     default: {
         if (!turn.has_best) {
             return m.fail(EMPTY_ARG);
         }
-        const bool is_key = begin.op == OP_VALMAX_LOOP || begin.op == OP_VALMIN_LOOP;
+        const bool is_key = begin.op == OP_VALMAX || begin.op == OP_VALMIN;
         if (is_key && m.is_block(gives)) {
             return keep_only(m, start, turn.key);
         }
@@ -215,7 +215,7 @@ __device__ __noinline__ u32 begin_loop(Machine &m, const Instruction &begin, u32
             // No item has so many steps.
             const u64 turns = u64(length) * other;
             turn.turns = turns < ~0u ? u32(turns) : ~0u;
-        } else if (begin.op == OP_VALMAX_LOOP || begin.op == OP_VALMIN_LOOP) {
+        } else if (begin.op == OP_VALMAX || begin.op == OP_VALMIN) {
             const u32 of = m.tag(m.first(m.register_kinds[begin.a]));
             turn.turns = length == 0 && (of == FLAG || of == NUMBER) ? 1 : length;
         }
@@ -229,12 +229,12 @@ __device__ __noinline__ u32 begin_loop(Machine &m, const Instruction &begin, u32
     } else {
         turn.of_class = m.class_for(m.register_kinds[value]);
     }
-    const bool collects = begin.op != OP_ITERATE && begin.op != OP_EXTRACT_LOOP && !is_key_loop(begin.op);
+    const bool collects = begin.op != OP_ITERATE && begin.op != OP_EXTRACT && !is_key_loop(begin.op);
     turn.list = collects && !m.error ? m.open(turn.of_class, min(turn.turns, WEIGHT_MAX)) : 0;
     turn.weight = 1;
     turn.floor = m.top;
     turn.around = m.frame;
-    if (begin.op == OP_ORDER_LOOP) {
+    if (begin.op == OP_ORDER) {
         turn.outer = value;
     }
     if (m.error) {
@@ -257,7 +257,7 @@ __device__ __noinline__ void keep_best(Machine &m, u32 op, Turn &turn, Word key,
             m.fail(BAD_TYPE);
             return;
         }
-        const bool greatest = op == OP_ARGMAX_LOOP || op == OP_VALMAX_LOOP;
+        const bool greatest = op == OP_ARGMAX || op == OP_VALMAX;
         if (compare_keys(m, kind, key, turn.key) != (greatest ? 1 : -1)) {
             m.top = turn.floor;
             return;
@@ -288,8 +288,8 @@ __device__ __noinline__ u32 next_turn(Machine &m, const Instruction &begin, u32 
     case OP_MAP:
     case OP_ZIP:
     case OP_PAIRS:
-    case OP_ORDER_LOOP: {
-        if (begin.op != OP_ORDER_LOOP) {
+    case OP_ORDER: {
+        if (begin.op != OP_ORDER) {
             turn.weight += is_block ? m.weight(word) : 1;
             if (turn.weight > WEIGHT_MAX) {
                 m.fail(OVERFLOW);
@@ -310,7 +310,7 @@ __device__ __noinline__ u32 next_turn(Machine &m, const Instruction &begin, u32 
             turn.count += 1;
         }
         break;
-    case OP_EXTRACT_LOOP:
+    case OP_EXTRACT:
         if (is_true(word)) {
             m.top = start;
             return leave(m, begin, turn.around, turn.element);
