@@ -4,8 +4,9 @@
 
 constexpr u32 SOLVE_THREADS = LANES;
 
-extern "C" __global__ void __launch_bounds__(SOLVE_THREADS) gp_solve(const Solve solve) {
-    extern __shared__ u64 shared[];
-    u32 *const arena = solve.arenas ? solve.arenas + u64(blockIdx.x) * solve.arena_words : reinterpret_cast<u32 *>(shared);
-    solve_items(solve, arena, blockIdx.x, gridDim.x);
+// As many blocks as a multiprocessor takes.
+constexpr u32 SOLVE_BLOCKS = 32;
+
+extern "C" __global__ void __launch_bounds__(SOLVE_THREADS, SOLVE_BLOCKS) gp_solve(const Solve solve) {
+    solve_items(solve, solve.arenas + u64(blockIdx.x) * solve.arena_words, blockIdx.x, gridDim.x);
 }

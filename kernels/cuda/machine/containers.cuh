@@ -128,7 +128,7 @@ __device__ inline Word kept(Machine &m, Value a, u32 kind, Keeps keeps) {
 }
 
 // Appends the elements of a list to an opened one that has `count`.
-__device__ inline void append(const Machine &m, u32 list, u32 of_class, u32 count, Word from) {
+__device__ __noinline__ void append(const Machine &m, u32 list, u32 of_class, u32 count, Word from) {
     const u32 more = m.count(from);
 #pragma unroll 1
     for (u32 at = lane(); at < more; at += LANES) {
@@ -284,7 +284,7 @@ __device__ __noinline__ Word color_filtered(Machine &m, Value a, Word color, u32
 }
 
 // The first or last half or element.
-__device__ inline Word end_of(Machine &m, Value a, bool is_last) {
+__device__ __noinline__ Word end_of(Machine &m, Value a, bool is_last) {
     switch (m.tag(a.kind)) {
     case VECTOR:
         if (u32(a.word) == NO_VECTOR) {

@@ -37,7 +37,7 @@ __device__ __noinline__ bool is_like(const Machine &m, u32 one, u32 two) {
 }
 
 // A tuple of the row `row` of a grid.
-__device__ inline Word row_tuple(Machine &m, Word grid, u32 row) {
+__device__ __noinline__ Word row_tuple(Machine &m, Word grid, u32 row) {
     const u32 w = m.width(grid), list = m.open(OF_WORDS, w);
     if (m.error) {
         return 0;
@@ -67,7 +67,7 @@ __device__ inline u32 parts(const Machine &m, Value value) {
     }
 }
 
-__device__ inline Value part(Machine &m, Value value, u32 at) {
+__device__ __noinline__ Value part(Machine &m, Value value, u32 at) {
     if (value.kind == ROW) {
         return {m.element(value.word, at), PLAIN};
     }

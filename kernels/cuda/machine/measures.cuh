@@ -70,7 +70,7 @@ __device__ inline Frame needed_frame(Machine &m, Word list) {
 }
 
 // Rows and columns, as `height` and `width` give them. Of a tuple its length, and two.
-__device__ inline void sides_of(Machine &m, Value piece, i32 &h, i32 &w) {
+__device__ __noinline__ void sides_of(Machine &m, Value piece, i32 &h, i32 &w) {
     const u32 tag = m.tag(piece.kind);
     if (tag == GRID) {
         h = m.height(piece.word);

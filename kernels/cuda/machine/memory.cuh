@@ -207,7 +207,7 @@ struct Machine {
     }
 
     // Room for a container of at most `count` elements. `close` makes it a value.
-    __device__ u32 open(u32 of_class, u32 count) {
+    __device__ __noinline__ u32 open(u32 of_class, u32 count) {
         // No result has more; a list before its equals have gone may.
         if (count > 8 * WEIGHT_MAX) {
             fail(OVERFLOW);
@@ -217,7 +217,7 @@ struct Machine {
     }
 
     // Room for a grid; OVERFLOW if it is too large. Its cells must be written before they are read.
-    __device__ u32 open_grid(i64 h, i64 w) {
+    __device__ __noinline__ u32 open_grid(i64 h, i64 w) {
         if (h > SIDE_MAX || h > 0 && (w > SIDE_MAX || h * w > GRID_CELLS_MAX)) {
             fail(OVERFLOW);
             return 0;
@@ -253,7 +253,7 @@ __device__ inline u32 capped(u32 number, u32 most) { return number < most ? numb
 
 // Makes a value of an opened container, whose first `count` elements are written: head, weight, and the end of
 // what was taken, if nothing was taken behind it. OVERFLOW if it is too heavy.
-__device__ inline Word close_list(Machine &m, u32 list, u32 of_class, u32 count) {
+__device__ __noinline__ Word close_list(Machine &m, u32 list, u32 of_class, u32 count) {
     u32 weight = 1 + count;
     if (of_class == OF_BLOCKS) {
         __syncwarp();
@@ -284,7 +284,7 @@ __device__ inline Word empty_list(Machine &m, u32 of_class) {
 __device__ inline u32 from_first(u32 number) { return __shfl_sync(ALL_LANES, number, 0); }
 
 // Copies words to a lower or a distant place.
-__device__ inline void copy_words(u32 *to, const u32 *from, u32 count) {
+__device__ __noinline__ void copy_words(u32 *to, const u32 *from, u32 count) {
 #pragma unroll 1
     for (u32 base = 0; base < count; base += LANES) {
         const u32 at = base + lane();

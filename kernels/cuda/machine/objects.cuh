@@ -212,7 +212,7 @@ __device__ __noinline__ Word by_color(Machine &m, Word grid, i32 left_out, u32 k
 }
 
 // Whether `count` cells, each `step` further, have one colour. No cells have none.
-__device__ inline bool is_uniform(const signed char *cells, u32 count, u32 step) {
+__device__ __noinline__ bool is_uniform(const signed char *cells, u32 count, u32 step) {
     if (count == 0) {
         return false;
     }

@@ -9,7 +9,7 @@ __device__ inline i32 sign_of(bool is_less, bool is_greater) { return i32(is_gre
 __device__ inline i32 compare_words(Word one, Word two) { return sign_of(one < two, one > two); }
 
 // Rows of numbers by their cells; if `pairs_first`, rows of exactly two come first.
-__device__ inline i32 compare_grids(const Machine &m, Word one, Word two, bool pairs_first) {
+__device__ __noinline__ i32 compare_grids(const Machine &m, Word one, Word two, bool pairs_first) {
     const u32 h = min(m.height(one), m.height(two));
     const u32 w = m.width(one), v = m.width(two);
     const signed char *cells = m.cells(one), *others = m.cells(two);
@@ -33,7 +33,7 @@ __device__ inline i32 compare_grids(const Machine &m, Word one, Word two, bool p
 }
 
 // Containers whose elements are no blocks.
-__device__ inline i32 compare_lists(const Machine &m, u32 tag, u32 of, Word one, Word two) {
+__device__ __noinline__ i32 compare_lists(const Machine &m, u32 tag, u32 of, Word one, Word two) {
     const u32 length = m.count(one), other = m.count(two);
     if (tag == TUPLE && of <= NUMBER && (length == 2) != (other == 2)) {
         return length == 2 ? -1 : 1;
@@ -144,7 +144,7 @@ __device__ inline u32 place_in(const Machine &m, Word list, u32 kind, Word value
 }
 
 // Whether a sorted list has the value.
-__device__ inline bool set_has(const Machine &m, Word list, u32 kind, Word value) {
+__device__ __noinline__ bool set_has(const Machine &m, Word list, u32 kind, Word value) {
     const u32 at = place_in(m, list, kind, value);
     return at < m.count(list) && compare(m, kind, m.element(list, at), value) == 0;
 }

@@ -5,7 +5,7 @@
 #include "machine/grids.cuh"
 
 // A copy of a grid.
-__device__ inline u32 copied(Machine &m, Word grid) {
+__device__ __noinline__ u32 copied(Machine &m, Word grid) {
     const u32 h = m.height(grid), made = m.open_grid(h, m.width(grid));
     if (m.error == FINE) {
         copy_words(m.words(made), m.words(grid), (m.count(grid) + 3) / 4);

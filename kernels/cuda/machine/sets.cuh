@@ -58,7 +58,7 @@ __device__ __noinline__ void sort_blocks(const Machine &m, u32 kind, u32 *elemen
 }
 
 // Whether each of the elements of an opened list is greater than the one before it.
-__device__ inline bool ascends(const Machine &m, u32 list, u32 kind, u32 of_class, u32 count) {
+__device__ __noinline__ bool ascends(const Machine &m, u32 list, u32 kind, u32 of_class, u32 count) {
 #pragma unroll 1
     for (u32 base = 1; base < count; base += LANES) {
         const u32 at = base + lane();
@@ -80,7 +80,7 @@ __device__ inline bool ascends(const Machine &m, u32 list, u32 kind, u32 of_clas
 }
 
 // Sorts the elements of an opened list, the last block.
-__device__ inline void sort_list(Machine &m, u32 list, u32 kind, u32 of_class, u32 count) {
+__device__ __noinline__ void sort_list(Machine &m, u32 list, u32 kind, u32 of_class, u32 count) {
     const u32 before = m.top;
     const u32 other = m.take(of_class == OF_DOUBLES ? 2 * count : count);
     if (m.error) {
@@ -97,7 +97,7 @@ __device__ inline void sort_list(Machine &m, u32 list, u32 kind, u32 of_class, u
 }
 
 // Drops elements that equal the one before them. Returns how many are left.
-__device__ inline u32 drop_equals(const Machine &m, u32 list, u32 kind, u32 of_class, u32 count) {
+__device__ __noinline__ u32 drop_equals(const Machine &m, u32 list, u32 kind, u32 of_class, u32 count) {
     u32 kept = 0;
     Word last = 0;
 #pragma unroll 1
@@ -141,7 +141,7 @@ __device__ inline Word close_like(Machine &m, u32 list, u32 kind, u32 of_class, 
 constexpr u32 MOVED = 0xffu << 24;
 
 // Copies a block behind all others, unless it lies below `floor` or was copied before. Returns where it will be.
-__device__ inline u32 evacuate(Machine &m, u32 block, u32 floor, u32 shift) {
+__device__ __noinline__ u32 evacuate(Machine &m, u32 block, u32 floor, u32 shift) {
     // The caller overwrites where it read `block`.
     __syncwarp();
     if (block < floor) {

@@ -34,7 +34,7 @@ struct Solve {
     u32 *used;
     // Steps of each item; null if nobody asks.
     u32 *steps;
-    // The arenas of all warps; null if they lie in shared memory.
+    // The arenas of all warps.
     u32 *arenas;
     // Items that this launch runs; 0 for a launch that only loads the kernel.
     u32 items_count;

@@ -172,7 +172,7 @@ __device__ __noinline__ Word loop_result(Machine &m, const Instruction &begin, T
 }
 
 // Puts the elements of the next turn into their registers.
-__device__ inline void next_elements(Machine &m, const Instruction &begin, Turn &turn) {
+__device__ __noinline__ void next_elements(Machine &m, const Instruction &begin, Turn &turn) {
     Word *const registers = m.registers();
     if (begin.op != OP_ITERATE) {
         const Word a = registers[begin.a];

@@ -1,5 +1,5 @@
-//! The kernel of solvers: every item by the reference. An item whose grid is as large as the script of a test wants is left
-//! for a larger arena, as the real kernel leaves those whose values do not fit.
+//! The kernel of solvers: every item by the reference. An item with a large grid is left for a larger arena, as
+//! the real kernel leaves those whose values do not fit.
 
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
@@ -12,8 +12,8 @@ use gridpool_protocol::solver::{Code, HEADER_BYTES, INSTRUCTION_BYTES};
 use super::number;
 use crate::memory::{Illegal, Memory};
 
-/// Words of an arena for each cell of an item's grid: items of more than 179 cells need more than the first arena.
-const WORDS_PER_CELL: usize = 10;
+/// Words of an arena for each cell of an item's grid: items of more than 409 cells need more than the first arena.
+const WORDS_PER_CELL: usize = 20;
 
 /// Runs a launch. Returns the address of the first byte of a result.
 pub(super) fn run(solve: &SolveArgument, memory: &Memory) -> Result<Option<usize>, Illegal> {

@@ -355,26 +355,11 @@ impl Driver {
         arguments: &mut [*mut c_void],
         stream: Stream,
     ) -> Result<(), Fault> {
-        // SAFETY: by this function's own contract.
-        unsafe { self.launch_with((function, blocks, threads, 0), arguments, stream) }
-    }
-
-    /// As [`Driver::launch`], with the bytes of shared memory that each block gets beside its own.
-    ///
-    /// # Safety
-    /// As [`Driver::launch`].
-    pub(super) unsafe fn launch_with(
-        &self,
-        (function, blocks, threads, shared_bytes): (FunctionHandle, u32, u32, u32),
-        arguments: &mut [*mut c_void],
-        stream: Stream,
-    ) -> Result<(), Fault> {
         let (arguments, extra) = (arguments.as_mut_ptr(), ptr::null_mut());
         let launch = self.api.launch_kernel;
-        let (function, stream) = (function.0, stream.0);
-        // SAFETY: by this function's own contract.
+        // SAFETY: by this function's own contract; no kernel uses dynamic shared memory.
         let code = unsafe {
-            launch(function, blocks, 1, 1, threads, 1, 1, shared_bytes, stream, arguments, extra)
+            launch(function.0, blocks, 1, 1, threads, 1, 1, 0, stream.0, arguments, extra)
         };
         checked("cuLaunchKernel", code)
     }

@@ -1,7 +1,7 @@
 //! Runs solvers: `kernels/cuda/solve.cu` over one chunk after the other.
 //!
-//! The module is loaded at the first solver. A warp has a small arena in shared memory, which is enough for nearly all
-//! items. An item that needs more is run again with a larger arena and fewer warps; what needs more than the
+//! The module is loaded at the first solver. A warp has a small arena, which is enough for nearly all items and lies in
+//! the caches. An item that needs more is run again with a larger arena and fewer warps; what needs more than the
 //! largest is run by the reference on the processor. So only the machine's own limits end an item, on every device.
 //! An item whose result does not fit behind the others is run again when those have been copied out.
 
@@ -41,17 +41,16 @@ const _: () = assert!(RESULTS_BYTES > RESULT_BYTES_MAX && RESULTS_BYTES > GRID_C
 struct Tier {
     /// Words of each warp's arena.
     words: u32,
-    /// Most blocks, each a warp. Their arenas lie in shared memory if there is room for this many.
+    /// Most blocks, each a warp.
     blocks_max: u32,
-    is_shared: bool,
 }
 
-/// From small arenas to large ones.
+/// From small arenas to large ones. The first has as many warps as the largest GPU runs at once.
 const TIERS: [Tier; 4] = [
-    Tier { words: 1_792, blocks_max: 1 << 16, is_shared: true },
-    Tier { words: 1 << 15, blocks_max: 1_024, is_shared: false },
-    Tier { words: 1 << 20, blocks_max: 64, is_shared: false },
-    Tier { words: 1 << 26, blocks_max: 2, is_shared: false },
+    Tier { words: 1 << 13, blocks_max: 1 << 12 },
+    Tier { words: 1 << 15, blocks_max: 1 << 10 },
+    Tier { words: 1 << 20, blocks_max: 1 << 6 },
+    Tier { words: 1 << 26, blocks_max: 1 << 1 },
 ];
 
 /// The loaded kernel with a stream and buffers, which are kept from chunk to chunk.
@@ -319,11 +318,10 @@ impl Solving {
         let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
         let blocks = count.min(tier.blocks_max);
         let arena_bytes = 4 * tier.words as usize;
-        let mut argument = SolveArgument { items_count: count, arena_words: tier.words, ..*argument };
-        if !tier.is_shared {
-            self.arenas.reserve(&mut gpu.allocator, blocks as usize * arena_bytes)?;
-            argument.arenas = self.arenas.at(0);
-        }
+        self.arenas.reserve(&mut gpu.allocator, blocks as usize * arena_bytes)?;
+        let arenas = self.arenas.at(0);
+        let mut argument =
+            SolveArgument { items_count: count, arena_words: tier.words, arenas, ..*argument };
         let listed = 4 * items.len();
         let staging = self.tables_staging.bytes();
         for (to, item) in staging[tables.items.clone()].chunks_exact_mut(4).zip(items) {
@@ -332,17 +330,12 @@ impl Solving {
         staging[tables.used.clone()].fill(0);
         let driver = gpu.driver;
         let in_bytes = tables.used.end;
-        let shared_bytes = if tier.is_shared { u32::try_from(arena_bytes).unwrap_or(u32::MAX) } else { 0 };
         let mut arguments = [(&raw mut argument).cast::<c_void>()];
         // SAFETY: the buffers are as long as `Tables` and `Input` say; the stream is waited for below.
         unsafe {
             driver.copy_to_device(self.tables.at(0), self.tables_staging.at(0), in_bytes, self.stream)?;
             driver.record(self.around[0], self.stream)?;
-            driver.launch_with(
-                (self.function, blocks, SOLVE_THREADS, shared_bytes),
-                &mut arguments,
-                self.stream,
-            )?;
+            driver.launch(self.function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
             driver.record(self.around[1], self.stream)?;
             driver.copy_to_host(self.tables_staging.at(0), self.tables.at(0), tables.bytes, self.stream)?;
         }
