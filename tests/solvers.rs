@@ -4,6 +4,8 @@
 //! It needs the folder with arc-dsl, `GRIDPOOL_ARC_DSL`, the ARC tasks, `GRIDPOOL_ARC`, and python3. Without the first
 //! two it says so and passes.
 
+#![expect(clippy::print_stdout, reason = "it says what it compared, or why it did not")]
+
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
@@ -11,8 +13,9 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use gridpool_kernels::reference::machine::Machine;
+use gridpool_kernels::reference::machine::{Failed, Machine};
 use gridpool_protocol::limits::STEPS_DEFAULT;
+use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::program::{Ties, hex};
 use gridpool_protocol::solver::value::{Grid, NO_VECTOR, NOTHING, Value};
 use gridpool_protocol::solver::{Solver, Source, traced};
@@ -81,7 +84,7 @@ fn inputs() -> BTreeMap<String, Vec<Value>> {
     let all = tasks::arc_tasks().unwrap_or_default();
     let value = |grid: &gridpool_protocol::batch::Grid| {
         let cells = grid.cells().iter().map(|cell| cell.cast_signed()).collect();
-        Value::Grid(Grid::new(grid.h(), grid.w(), cells).unwrap().into())
+        Value::Grid(Grid::new(grid.h(), grid.w(), cells).expect("a task has grids").into())
     };
     let of_task = |task: &tasks::Task| task.pairs.iter().map(|(input, _)| value(input)).collect();
     all.iter().map(|task| (task.name.clone(), of_task(task))).collect()
@@ -157,4 +160,83 @@ fn every_statement_of_every_solver_equals_arc_dsl() {
     );
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert_eq!(solvers, 400);
+}
+
+/// A changed solver, and what arc-dsl gives for it on a grid.
+#[derive(Debug, Deserialize)]
+struct Mutant {
+    task: String,
+    text: String,
+    input: Vec<Vec<i8>>,
+    /// The digest of the result, or `!` and the name of an exception; none for a function.
+    value: Option<String>,
+}
+
+/// How many mutants are run, unless `GRIDPOOL_MUTANTS` says otherwise.
+const MUTANTS: &str = "400";
+
+#[test]
+fn changed_solvers_give_what_arc_dsl_gives_or_an_error_where_it_has_one() {
+    let Some((dsl, arc)) = folders() else {
+        return println!("GRIDPOOL_ARC_DSL or GRIDPOOL_ARC is not set: no solvers are changed");
+    };
+    let setting = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
+    let (count, seed) = (setting("GRIDPOOL_MUTANTS", MUTANTS), setting("GRIDPOOL_SEED", "1"));
+    let mut python = Command::new("python3")
+        .arg(tasks::data().join("solver_oracle.py"))
+        .args([&dsl, &arc])
+        .args(["--mutants", &count, &seed])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(python.stdout.take().unwrap()).lines();
+    let mut machine = Machine::default();
+    let (mut equal, mut errors, mut refused, mut unlike) = (0, 0, 0, 0);
+    let (mut bounds, mut wrong) = (0, Vec::new());
+    for line in lines {
+        let mutant: Mutant = serde_json::from_str(&line.unwrap()).unwrap();
+        let Mutant { task, text, input, value } = &mutant;
+        let failed = value.as_ref().is_none_or(|value| value.starts_with('!'));
+        let solver = match Solver::compile(text, Ties::Cpython) {
+            Ok(solver) => solver,
+            // Kinds are checked before anything runs, whether or not the place is reached.
+            Err(mistakes) => {
+                refused += 1;
+                unlike += usize::from(!failed);
+                if !failed && env::var_os("GRIDPOOL_SAY").is_some() {
+                    println!("{task}: {mistakes}");
+                }
+                continue;
+            }
+        };
+        let width = input.first().map_or(0, Vec::len);
+        let grid = Grid::new(input.len(), width, input.concat()).unwrap();
+        match machine.run(solver.code(), Value::Grid(grid.into()), STEPS_DEFAULT) {
+            Ok(finished) if Some(digest(&finished.value)) == *value => equal += 1,
+            Err(_) if failed => errors += 1,
+            Ok(finished) => {
+                let mut got = String::new();
+                written(&finished.value, &mut got);
+                got.truncate(400);
+                wrong.push(format!("{task}: {value:?}, not {got}\n{text}\n"));
+            }
+            // Here numbers, colours and grids have bounds, a grid's rows have one length, and a vector two numbers.
+            Err(Failed { code: ItemErrorCode::Overflow | ItemErrorCode::BadShape, .. }) => {
+                bounds += 1
+            }
+            Err(Failed { instruction, .. })
+                if solver.place(instruction).is_some_and(|(op, _)| op == "convert") =>
+            {
+                bounds += 1;
+            }
+            Err(failed) => wrong.push(format!("{task}: {value:?}, not {failed:?}\n{text}\n")),
+        }
+    }
+    assert!(python.wait().unwrap().success());
+    println!(
+        "{equal} equal, {errors} errors on both sides, {bounds} over a bound, {refused} refused ({unlike} of them run \
+         in Python), {} differ",
+        wrong.len()
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -53,9 +53,11 @@ pub const SOLVER_NESTING_MAX: usize = 32;
 /// The most that a value weighs: numbers, vectors and cells 1 each, a grid its cells.
 pub const VALUE_WEIGHT_MAX: u32 = 1 << 17;
 /// Lowest colour of a cell while a solver runs; results show it as it is.
-pub const MACHINE_COLOR_MIN: i32 = -1;
+pub const MACHINE_COLOR_MIN: i32 = -2;
 /// Highest colour of a cell while a solver runs: with the lowest, 16 colours.
-pub const MACHINE_COLOR_MAX: i32 = 14;
+pub const MACHINE_COLOR_MAX: i32 = 13;
+/// Most pairs of places that `manhattan` and what is made of it compare.
+pub const DISTANCES_MAX: usize = 1 << 24;
 /// Most bytes of a solver's result that is no grid; a longer one is an error of the item.
 pub const RESULT_BYTES_MAX: usize = 64 * 1_024;
 /// Instructions that an item may run, unless the job says otherwise.

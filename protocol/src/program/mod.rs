@@ -99,7 +99,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// A compiled program: a chain of ops, or a solver. Names, arity, arguments and the types between ops have been checked.
+/// A compiled program: a chain of ops, or a solver. Names, arity, arguments and the types between ops have been
+/// checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     takes: Type,

@@ -28,6 +28,8 @@ pub(crate) mod names;
 pub(crate) mod outputs;
 pub(crate) mod program;
 pub(crate) mod server_message;
+pub(crate) mod solver_code;
+pub(crate) mod solver_text;
 pub(crate) mod tables;
 pub(crate) mod tensors;
 pub(crate) mod to_worker;
@@ -40,7 +42,7 @@ macro_rules! with_targets {
     ($macro:ident) => {
         $macro! {
             client_frame client_message config from_worker infer_request input_json input_npy json_line
-            lifeline names outputs program server_message tables tensors to_worker
+            lifeline names outputs program server_message solver_code solver_text tables tensors to_worker
         }
     };
 }

@@ -34,8 +34,7 @@ pub(crate) fn run(bytes: &[u8]) {
     };
     let again = Program::compile(program.text(), ties).expect("its own text compiles");
     assert_eq!(again.hash(), program.hash(), "{text}");
-    let steps: Vec<String> = program.steps().iter().map(ToString::to_string).collect();
-    assert!(!steps.is_empty(), "{text}");
+    assert!(program.length() > 0, "{text}");
 
     let batch = batch(&program, how);
     let layout = batch.layout().expect("it has items");

@@ -142,7 +142,13 @@ pub(super) fn run(op: Opcode, a: &Value, b: &Value, known: &Known<'_>) -> Option
         },
         Opcode::Combine => alike(a, a.elements().iter().chain(b.elements()).cloned().collect()),
         Opcode::Intersection => kept(a, |value| has(b, value)),
-        Opcode::Difference => kept(a, |value| !has(b, value)),
+        Opcode::Difference => {
+            let mut others = b.elements().to_vec();
+            others.sort_by(Value::canonical);
+            let is_other =
+                |value: &Value| others.binary_search_by(|other| other.canonical(value)).is_ok();
+            kept(a, |value| !is_other(value))
+        }
         Opcode::Insert => to_set(b.elements().iter().chain([a]).cloned().collect()),
         Opcode::Remove => kept(b, |value| value != a),
         Opcode::Other => a.elements().iter().find(|value| *value != b).cloned().ok_or(empty),
@@ -173,9 +179,11 @@ fn kept(container: &Value, is_kept: impl Fn(&Value) -> bool) -> Ends {
 
 fn deduped(tuple: &Value) -> Ends {
     let elements = tuple.elements();
-    let first = |at: usize| elements[..at].iter().all(|before| *before != elements[at]);
-    let kept = (0..elements.len()).filter(|at| first(*at)).map(|at| elements[at].clone());
-    to_tuple(kept.collect())
+    let mut order: Vec<usize> = (0..elements.len()).collect();
+    order.sort_by(|one, two| elements[*one].canonical(&elements[*two]));
+    order.dedup_by(|next, before| elements[*next] == elements[*before]);
+    order.sort_unstable();
+    to_tuple(order.into_iter().map(|at| elements[at].clone()).collect())
 }
 
 fn repeated(value: &Value, times: i64) -> Ends {

@@ -1,5 +1,6 @@
 //! Colours and measures of grids, objects and patches, and of two patches beside each other.
 
+use gridpool_protocol::limits::DISTANCES_MAX;
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::solver::Opcode;
@@ -127,6 +128,9 @@ fn matching(a: &Value, b: &Value, half: usize) -> Ends<bool> {
 /// The least distance between places of both.
 fn manhattan(a: &Value, b: &Value) -> Ends<i64> {
     let (a, b) = (places(a)?, places(b)?);
+    if a.len().saturating_mul(b.len()) > DISTANCES_MAX {
+        return Err(ItemErrorCode::Overflow);
+    }
     least_distance(&a, &b).ok_or(ItemErrorCode::EmptyArg)
 }
 

@@ -68,22 +68,20 @@ fn color(
     ties: Ties,
     is_better: impl Fn(usize, usize) -> bool,
 ) -> Option<i32> {
-    let mut counts: Vec<(i32, usize)> = Vec::new();
+    let (mut known, mut arrivals) = (BTreeMap::new(), Vec::new());
     for color in cells {
-        match counts.iter_mut().find(|(known, _)| *known == color) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((color, 1)),
+        let count = known.entry(color).or_insert(0);
+        if *count == 0 {
+            arrivals.push(color);
         }
+        *count += 1;
     }
-    match ties {
-        Ties::Cpython => {
-            let order = cpython_order(counts.iter().map(|(color, _)| *color));
-            counts.sort_by_key(|(color, _)| order.iter().position(|other| other == color));
-        }
-        Ties::Lowest => counts.sort_unstable(),
-    }
-    let first =
-        counts.into_iter().reduce(|best, next| if is_better(next.1, best.1) { next } else { best });
+    let order = match ties {
+        Ties::Cpython => cpython_order(arrivals),
+        Ties::Lowest => known.keys().copied().collect(),
+    };
+    let counts = order.into_iter().map(|color| (color, known.get(&color).copied().unwrap_or(0)));
+    let first = counts.reduce(|best, next| if is_better(next.1, best.1) { next } else { best });
     first.map(|(color, _)| color)
 }
 

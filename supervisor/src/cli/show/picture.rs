@@ -83,7 +83,9 @@ fn solved(title: &str, kind: &Kind, value: &Value, style: Style) -> Block {
         Value::Vector([row, col]) => {
             Some((place(row, col), (format!("{:>CELL_COLUMNS$}", '#'), None)))
         }
-        _ => None,
+        Value::Number(_) | Value::Grid(_) | Value::Pair(_) | Value::Set(_) | Value::Tuple(_) => {
+            None
+        }
     });
     let is_picture = *kind == Kind::object() || *kind == Kind::patch();
     let is_near = |(place, _): &((i32, i32), Cell)| {

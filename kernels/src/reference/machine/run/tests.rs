@@ -139,7 +139,8 @@ fn steps_are_counted_and_their_limit_ends_the_item_at_the_next_instruction() {
         let failed = machine.run(solver.code(), sample(), limit).unwrap_err();
         assert_eq!(failed.code, ItemErrorCode::StepLimit, "{limit}");
     }
-    let endless = "f = lambda x: power(increment, TEN)(x)\nO = power(power(f, TEN), multiply(TEN, multiply(TEN, TEN)))(ZERO)";
+    let endless = "f = lambda x: power(increment, TEN)(x)\n\
+                   O = power(power(f, TEN), multiply(TEN, multiply(TEN, TEN)))(ZERO)";
     assert_eq!(run(endless), "100000");
     let limited = Solver::compile(endless, Ties::Cpython).unwrap();
     let failed = machine.run(limited.code(), sample(), 1_000).unwrap_err();
