@@ -14,7 +14,9 @@ use gridpool_protocol::limits::{RESULT_BYTES_MAX, STEPS_DEFAULT};
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::solver::value::{Grid, Value};
-use gridpool_protocol::solver::{Code, HEADER_BYTES, INSTRUCTION_BYTES, Kind, Opcode, Solver, Source};
+use gridpool_protocol::solver::{
+    Code, HEADER_BYTES, INSTRUCTION_BYTES, Kind, Opcode, Solver, Source,
+};
 use gridpool_tests::oracle::tasks;
 
 /// Arenas in which a case begins: small ones must give the same as large ones.
@@ -77,7 +79,12 @@ fn expected(machine: &mut Machine, code: &Code, grid: &Grid, limit: u32) -> Outc
             finished.value.write(code.gives(), &mut bytes);
             if bytes.len() > RESULT_BYTES_MAX {
                 let instruction = u32::try_from(code.instructions().len() - 1).unwrap();
-                return Outcome { code: ItemErrorCode::Overflow as u32, instruction, steps: 0, bytes: vec![] };
+                return Outcome {
+                    code: ItemErrorCode::Overflow as u32,
+                    instruction,
+                    steps: 0,
+                    bytes: vec![],
+                };
             }
             Outcome { code: 0, instruction: 0, steps: finished.steps, bytes }
         }
@@ -140,7 +147,12 @@ impl Kernel {
         let [status, instruction, steps, _, _, length] = head.map(u32::from_le_bytes);
         let mut bytes = vec![0; usize::try_from(length).unwrap()];
         self.from.read_exact(&mut bytes).unwrap();
-        Outcome { code: status & 0xff, instruction, steps: if status == 0 { steps } else { 0 }, bytes }
+        Outcome {
+            code: status & 0xff,
+            instruction,
+            steps: if status == 0 { steps } else { 0 },
+            bytes,
+        }
     }
 }
 
@@ -153,7 +165,13 @@ impl Drop for Kernel {
 }
 
 /// The first difference between the kernel and the reference, in words.
-fn differs(kernel: &mut Kernel, machine: &mut Machine, code: &Code, grid: &Grid, limit: u32) -> Option<String> {
+fn differs(
+    kernel: &mut Kernel,
+    machine: &mut Machine,
+    code: &Code,
+    grid: &Grid,
+    limit: u32,
+) -> Option<String> {
     let want = expected(machine, code, grid, limit);
     for words in ARENA_WORDS {
         let got = kernel.run(code, grid, limit, words);
@@ -164,7 +182,11 @@ fn differs(kernel: &mut Kernel, machine: &mut Machine, code: &Code, grid: &Grid,
                 let Outcome { code, instruction, steps, .. } = outcome;
                 format!("code {code} at {instruction}, {steps} steps, {value}")
             };
-            return Some(format!("with {words} words: {}\n  reference: {}", short(&got), short(&want)));
+            return Some(format!(
+                "with {words} words: {}\n  reference: {}",
+                short(&got),
+                short(&want)
+            ));
         }
     }
     None
@@ -216,7 +238,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % end
     }
 
@@ -225,7 +248,8 @@ impl Random {
         let most = [3, 8, 30, 30, 64, 255][self.below(6)];
         let height = 1 + self.below(most);
         let width = 1 + self.below(most.min(4_096 / height));
-        let colors: Vec<i8> = (0..=self.below(4)).map(|_| i8::try_from(self.below(10)).unwrap()).collect();
+        let colors: Vec<i8> =
+            (0..=self.below(4)).map(|_| i8::try_from(self.below(10)).unwrap()).collect();
         let often = 1 + self.below(5);
         let cells = (0..height * width).map(|_| {
             let is_other = self.below(often + 1) == 0;
@@ -248,8 +272,10 @@ impl Random {
                     bytes[field] = u8::try_from(self.below(code.registers())).unwrap();
                 }
                 _ if constants > 0 => {
-                    let at = HEADER_BYTES + INSTRUCTION_BYTES * instructions + 4 * self.below(constants);
-                    let number = [0, 1, 2, 3, 5, 7, 30, 400, 40_000, -1, -2, -40, 2_000_000_000][self.below(13)];
+                    let at =
+                        HEADER_BYTES + INSTRUCTION_BYTES * instructions + 4 * self.below(constants);
+                    let number = [0, 1, 2, 3, 5, 7, 30, 400, 40_000, -1, -2, -40, 2_000_000_000]
+                        [self.below(13)];
                     let word = if self.below(2) == 0 { number } else { number << 16 | 3 };
                     bytes[at..at + 4].copy_from_slice(&i32::to_le_bytes(word));
                 }
@@ -280,7 +306,11 @@ fn the_kernel_gives_what_the_reference_gives_for_mutants_of_solvers() {
     while cases < mutants() {
         let (task, code, grids) = &solvers[random.below(solvers.len())];
         let Some(mutant) = random.mutant(code) else { continue };
-        let grid = if random.below(3) == 0 { random.grid() } else { grids[random.below(grids.len())].clone() };
+        let grid = if random.below(3) == 0 {
+            random.grid()
+        } else {
+            grids[random.below(grids.len())].clone()
+        };
         cases += 1;
         let want = expected(&mut machine, &mutant, &grid, MUTANT_STEPS);
         errors += usize::from(want.code != 0);
@@ -291,7 +321,12 @@ fn the_kernel_gives_what_the_reference_gives_for_mutants_of_solvers() {
             differences.push(format!("{task} case {cases}: {found}\n  {at:?}"));
             let listing = env::var_os("GRIDPOOL_LISTING");
             if listing.is_some() {
-                differences.push(format!("{:#?} {}x{}", mutant.instructions(), grid.height(), grid.width()));
+                differences.push(format!(
+                    "{:#?} {}x{}",
+                    mutant.instructions(),
+                    grid.height(),
+                    grid.width()
+                ));
             }
             if differences.len() > 20 {
                 break;

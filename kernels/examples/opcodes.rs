@@ -5,6 +5,10 @@
 
 fn main() {
     let of_solvers = std::env::args().nth(1).is_some_and(|which| which == "solvers");
-    let header = if of_solvers { gridpool_kernels::solve::opcodes() } else { gridpool_kernels::module::opcodes() };
+    let header = if of_solvers {
+        gridpool_kernels::solve::opcodes()
+    } else {
+        gridpool_kernels::module::opcodes()
+    };
     print!("{header}");
 }

@@ -1,11 +1,7 @@
 //! The kernel of solvers: its PTX, its entry point, its argument, and how items are spread over arenas. The worker loads
 //! the module at the first solver; see `kernels/cuda/solve.cu`.
 
-use std::sync::LazyLock;
-
-use gridpool_protocol::program::hex;
 use gridpool_protocol::solver::Opcode;
-use sha2::{Digest, Sha256};
 
 use crate::argument::DeviceAddress;
 
@@ -22,9 +18,6 @@ pub const SOLVE_THREADS: u32 = 32;
 pub const NEEDS_MEMORY: u8 = 254;
 /// The code of an item whose result did not fit behind the others: `NEEDS_ROOM`.
 pub const NEEDS_ROOM: u8 = 255;
-
-/// SHA-256 of [`PTX`], 64 hexadecimal digits.
-pub static PTX_HASH: LazyLock<String> = LazyLock::new(|| hex(&Sha256::digest(PTX)));
 
 /// `Solve` of `kernels/cuda/machine/solve.cuh`, which explains each field.
 #[derive(Clone, Copy, Debug)]
@@ -66,4 +59,64 @@ pub fn opcodes() -> String {
     });
     let codes: String = codes.collect();
     format!("#pragma once\n\n#include \"team.cuh\"\n\nenum SolverOp : u32 {{\n{codes}}};\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use gridpool_protocol::limits::{
+        COLOR_MAX, GRID_CELLS_MAX, KIND_DEPTH_MAX, MACHINE_COLOR_MAX, MACHINE_COLOR_MIN,
+        RESULT_BYTES_MAX, SIDE_MAX, VALUE_WEIGHT_MAX,
+    };
+    use gridpool_protocol::output::ItemErrorCode;
+    use gridpool_protocol::program::hex;
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_was_compiled_with_the_opcodes_of_the_machine() {
+        let digest = hex(&Sha256::digest(opcodes()));
+        assert!(
+            PTX.starts_with(&format!("// solver_ops.cuh {digest}\n")),
+            "run kernels/build_ptx.py"
+        );
+        assert!(PTX.contains(&format!(".visible .entry {SOLVE}(")));
+    }
+
+    #[test]
+    fn the_limits_and_codes_are_those_of_the_kernel() {
+        let memory = include_str!("../cuda/machine/memory.cuh");
+        for (name, limit) in [
+            ("u32 SIDE_MAX", SIDE_MAX),
+            ("u32 GRID_CELLS_MAX", GRID_CELLS_MAX),
+            ("u32 DEPTH_MAX", KIND_DEPTH_MAX),
+        ] {
+            assert!(memory.contains(&format!("constexpr {name} = {limit};")), "{name}");
+        }
+        let colors = format!("COLOR_MIN = {MACHINE_COLOR_MIN}, COLOR_MAX = {MACHINE_COLOR_MAX};");
+        assert!(memory.contains(&colors));
+        assert_eq!(VALUE_WEIGHT_MAX, 1 << 17);
+        assert!(memory.contains("WEIGHT_MAX = 1u << 17;"));
+        for (name, code) in [
+            ("BAD_CELL", ItemErrorCode::BadCell),
+            ("OVERFLOW", ItemErrorCode::Overflow),
+            ("EMPTY_ARG", ItemErrorCode::EmptyArg),
+            ("BAD_INDEX", ItemErrorCode::BadIndex),
+            ("BAD_SHAPE", ItemErrorCode::BadShape),
+            ("BAD_TYPE", ItemErrorCode::BadType),
+            ("BAD_NUMBER", ItemErrorCode::BadNumber),
+            ("STEP_LIMIT", ItemErrorCode::StepLimit),
+        ] {
+            assert!(memory.contains(&format!("    {name} = {},\n", code as u8)), "{name}");
+        }
+        assert!(memory.contains(&format!("NEEDS_MEMORY = {NEEDS_MEMORY},")));
+        assert!(memory.contains(&format!("NEEDS_ROOM = {NEEDS_ROOM},")));
+        let solve = include_str!("../cuda/machine/solve.cuh");
+        assert!(solve.contains(&format!("ITEM_COLOR_MAX = {COLOR_MAX};")));
+        assert_eq!(RESULT_BYTES_MAX, 64 * 1_024);
+        assert!(
+            include_str!("../cuda/machine/results.cuh").contains("RESULT_BYTES_MAX = 64 * 1024;")
+        );
+        assert!(solve.contains("static_assert(sizeof(Solve) == 136"));
+    }
 }

@@ -13,7 +13,7 @@ constexpr i32 ITEM_COLOR_MAX = 9;
 constexpr u32 NO_INSTRUCTION = 0;
 constexpr u32 NO_OP = 255;
 
-// The argument of the kernel; mirrored by SolveArgument of kernels/src/argument/solve.rs.
+// The argument of the kernel; mirrored by SolveArgument of kernels/src/solve.rs.
 struct Solve {
     // The program's bytes, at a multiple of 8.
     const u8 *program;
@@ -45,6 +45,8 @@ struct Solve {
     u32 place_base;
     u32 unused;
 };
+
+static_assert(sizeof(Solve) == 136, "SolveArgument of kernels/src/solve.rs has this size");
 
 // Copies an item's grid into register 0. BAD_CELL if a cell is no colour.
 __device__ inline void load_grid(Machine &m, const Solve &solve, u32 item) {

@@ -51,7 +51,8 @@ pub(super) fn run(solve: &SolveArgument, memory: &Memory) -> Result<Option<usize
                 ended.status[0] = NEEDS_ROOM;
             } else {
                 memory.write(number(solve.results.plus(used)), &ended.bytes)?;
-                content = content.or_else(|| (length > 0).then(|| number(solve.results.plus(used))));
+                content =
+                    content.or_else(|| (length > 0).then(|| number(solve.results.plus(used))));
             }
         }
         let is_fine = ended.status[0] == 0;
@@ -89,17 +90,15 @@ impl Ended {
             }
         };
         let mut fits = true;
-        match &finished.value {
-            Value::Grid(grid) if solve.out_shapes != DeviceAddress::NULL => {
-                let side = |side: usize| u8::try_from(side).unwrap_or(u8::MAX);
-                self.shape = [side(grid.height()), side(grid.width())];
-                self.bytes = grid.cells().iter().map(|cell| cell.cast_unsigned()).collect();
-                fits = self.bytes.iter().all(|cell| *cell <= COLOR_MAX);
-            }
-            value => {
-                value.write(code.gives(), &mut self.bytes);
-                fits &= self.bytes.len() <= RESULT_BYTES_MAX;
-            }
+        let wants_grid = solve.out_shapes != DeviceAddress::NULL;
+        if let (true, Value::Grid(grid)) = (wants_grid, &finished.value) {
+            let side = |side: usize| u8::try_from(side).unwrap_or(u8::MAX);
+            self.shape = [side(grid.height()), side(grid.width())];
+            self.bytes = grid.cells().iter().map(|cell| cell.cast_unsigned()).collect();
+            fits = self.bytes.iter().all(|cell| *cell <= COLOR_MAX);
+        } else {
+            finished.value.write(code.gives(), &mut self.bytes);
+            fits &= self.bytes.len() <= RESULT_BYTES_MAX;
         }
         if !fits {
             self.status[0] = ItemErrorCode::Overflow as u8;

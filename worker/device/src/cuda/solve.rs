@@ -184,7 +184,8 @@ impl Solving {
         done: &mut Totals,
     ) -> Result<(), Fault> {
         let items = pieces.last().map_or(0, |piece| piece.of_chunk.items.end);
-        let input = self.upload(gpu, dispatch, solver, (&shapes[..items], &offsets[..=items], pieces))?;
+        let input =
+            self.upload(gpu, dispatch, solver, (&shapes[..items], &offsets[..=items], pieces))?;
         let tables = Tables::new(items);
         self.tables.reserve(&mut gpu.allocator, tables.bytes)?;
         self.tables_staging.reserve(&mut gpu.allocator, tables.bytes)?;
@@ -226,17 +227,25 @@ impl Solving {
         for (at, piece) in pieces.iter().enumerate() {
             let attempt = &dispatch.attempts[piece.attempt];
             let of_piece = &mut came[piece.of_chunk.items.clone()];
-            for item in on_processor.iter().filter(|item| piece.of_chunk.items.contains(&(**item as usize))) {
+            for item in
+                on_processor.iter().filter(|item| piece.of_chunk.items.contains(&(**item as usize)))
+            {
                 let index = *item as usize;
-                of_piece[index - piece.of_chunk.items.start] =
-                    self.by_reference(solver, attempt, piece, (shapes[index], offsets[index]), &mut bytes);
+                of_piece[index - piece.of_chunk.items.start] = self.by_reference(
+                    solver,
+                    attempt,
+                    piece,
+                    (shapes[index], offsets[index]),
+                    &mut bytes,
+                );
             }
             let errors = deliver(attempt, &piece.of_batch, of_piece, &bytes)?;
             // Bytes that pieces share are divided by items; the last piece gets the remainder.
             let is_last = at + 1 == pieces.len();
             if let Ok(sum) = &mut done.attempts[piece.attempt] {
                 let until = |end: usize| copied.map(|bytes| bytes * end as u64 / items as u64);
-                let (before, after) = (until(piece.of_chunk.items.start), until(piece.of_chunk.items.end));
+                let (before, after) =
+                    (until(piece.of_chunk.items.start), until(piece.of_chunk.items.end));
                 let after = if is_last { copied } else { after };
                 sum.item_errors += errors;
                 sum.h2d_bytes += after[0] - before[0];
@@ -260,7 +269,8 @@ impl Solving {
         let offsets_start = (shapes_start + 2 * shapes.len()).next_multiple_of(PART_ALIGN);
         let cells_start = (offsets_start + 4 * offsets.len()).next_multiple_of(PART_ALIGN);
         let bytes = cells_start + cells;
-        let input = Input { shapes: shapes_start, offsets: offsets_start, cells: cells_start, bytes };
+        let input =
+            Input { shapes: shapes_start, offsets: offsets_start, cells: cells_start, bytes };
         self.input.reserve(&mut gpu.allocator, bytes)?;
         self.input_staging.reserve(&mut gpu.allocator, bytes)?;
         let staging = self.input_staging.bytes();
@@ -270,7 +280,8 @@ impl Solving {
         for piece in pieces {
             let attempt = &dispatch.attempts[piece.attempt];
             let from = attempt.batch().cells().start + piece.of_batch.cells.start;
-            let to = cells_start + piece.of_chunk.cells.start..cells_start + piece.of_chunk.cells.end;
+            let to =
+                cells_start + piece.of_chunk.cells.start..cells_start + piece.of_chunk.cells.end;
             attempt.input().read(from, &mut staging[to]);
         }
         let (to, from) = (self.input.at(0), self.input_staging.at(0));
@@ -333,17 +344,34 @@ impl Solving {
         let mut arguments = [(&raw mut argument).cast::<c_void>()];
         // SAFETY: the buffers are as long as `Tables` and `Input` say; the stream is waited for below.
         unsafe {
-            driver.copy_to_device(self.tables.at(0), self.tables_staging.at(0), in_bytes, self.stream)?;
+            driver.copy_to_device(
+                self.tables.at(0),
+                self.tables_staging.at(0),
+                in_bytes,
+                self.stream,
+            )?;
             driver.record(self.around[0], self.stream)?;
             driver.launch(self.function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
             driver.record(self.around[1], self.stream)?;
-            driver.copy_to_host(self.tables_staging.at(0), self.tables.at(0), tables.bytes, self.stream)?;
+            driver.copy_to_host(
+                self.tables_staging.at(0),
+                self.tables.at(0),
+                tables.bytes,
+                self.stream,
+            )?;
         }
         driver.synchronize(self.stream)?;
         done.tally.add(SOLVE, driver.elapsed_us(self.around[0], self.around[1])?);
         let used = word(&self.tables_staging.bytes()[tables.used.clone()]).min(RESULTS_BYTES);
         // SAFETY: both buffers have so many bytes; the stream is waited for at once.
-        unsafe { driver.copy_to_host(self.results_staging.at(0), self.results.at(0), used, self.stream)? };
+        unsafe {
+            driver.copy_to_host(
+                self.results_staging.at(0),
+                self.results.at(0),
+                used,
+                self.stream,
+            )?
+        };
         driver.synchronize(self.stream)?;
         Ok([(listed + 4) as u64, (tables.bytes + used) as u64])
     }
@@ -353,11 +381,14 @@ impl Solving {
         let at = item as usize;
         let bytes = &*self.tables_staging.bytes();
         let four = |part: &Range<usize>| &bytes[part.start + 4 * at..][..4];
-        let two = |part: &Range<usize>| [bytes[part.start + 2 * at], bytes[part.start + 2 * at + 1]];
+        let two =
+            |part: &Range<usize>| [bytes[part.start + 2 * at], bytes[part.start + 2 * at + 1]];
         Came {
             status: two(&tables.status),
             shape: two(&tables.shapes),
-            instruction: u32::try_from(word(four(&tables.instructions))).unwrap_or(u32::MAX).to_le_bytes(),
+            instruction: u32::try_from(word(four(&tables.instructions)))
+                .unwrap_or(u32::MAX)
+                .to_le_bytes(),
             start: word(four(&tables.places)),
             length: word(four(&tables.lengths)),
         }
@@ -366,7 +397,8 @@ impl Solving {
     /// Where an item's bytes lie in the staging of results. Numbers from the device are checked before they are used.
     fn place(&self, of: Came) -> Result<Range<usize>, Fault> {
         if of.length > RESULTS_BYTES || of.start > RESULTS_BYTES - of.length {
-            let detail = format!("a result of {} bytes at {} of {RESULTS_BYTES}", of.length, of.start);
+            let detail =
+                format!("a result of {} bytes at {} of {RESULTS_BYTES}", of.length, of.start);
             return Err(Fault::WrongResult { detail });
         }
         Ok(of.start..of.start + of.length)
@@ -386,7 +418,8 @@ impl Solving {
         self.runner.load(&[shape], |cells| attempt.input().read(from, cells));
         let layout = attempt.output_layout();
         self.runner.run(solver, layout, &piece.of_batch, || false);
-        let two = |part: Part| self.runner.part(part).first_chunk::<2>().copied().unwrap_or_default();
+        let two =
+            |part: Part| self.runner.part(part).first_chunk::<2>().copied().unwrap_or_default();
         let instruction = self.runner.part(Part::Numbers).first_chunk::<4>().copied();
         let made = self.runner.part(Part::Cells);
         let start = bytes.len();
@@ -431,10 +464,13 @@ fn deliver(
             Part::Numbers => came.iter().flat_map(|of| of.instruction).collect(),
             Part::Offsets => std::mem::take(&mut offsets),
             Part::Cells => std::mem::take(&mut cells),
-            Part::Origins | Part::Palettes | Part::Counts | Part::LabelsLow | Part::LabelsHigh => continue,
+            Part::Origins | Part::Palettes | Part::Counts | Part::LabelsLow | Part::LabelsHigh => {
+                continue;
+            }
         };
         if made.len() > to.len() {
-            let detail = format!("{} bytes of {part:?} in a place of {} bytes", made.len(), to.len());
+            let detail =
+                format!("{} bytes of {part:?} in a place of {} bytes", made.len(), to.len());
             return Err(Fault::WrongResult { detail });
         }
         attempt.output().write(to.start, &made);
