@@ -1,5 +1,5 @@
-//! The machine's kernel against the reference, without a GPU: g++ compiles `kernels/cuda/machine` with a warp of 32 lanes
-//! that change places at each collective operation. Codes, instructions, steps and bytes must be equal.
+//! The machine's kernel against the reference, without a GPU: g++ compiles `kernels/cuda/machine` with a warp of 32
+//! lanes that change places at each collective operation. Codes, instructions, steps and bytes must be equal.
 //!
 //! Without g++ it says so and passes. With `GRIDPOOL_ARC_DSL` and `GRIDPOOL_ARC` it also runs arc-dsl's 400 solvers.
 

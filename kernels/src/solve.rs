@@ -1,5 +1,5 @@
-//! The kernel of solvers: its PTX, its entry point, its argument, and how items are spread over arenas. The worker loads
-//! the module at the first solver; see `kernels/cuda/solve.cu`.
+//! The kernel of solvers: its PTX, its entry point and its argument. The worker loads the module at the first solver;
+//! see `kernels/cuda/solve.cu`.
 
 use gridpool_protocol::solver::Opcode;
 

@@ -1,5 +1,5 @@
-// CUDA's words for a processor: one warp of 32 lanes, each with a stack of its own, that change places at every collective
-// operation, in an order that changes. A lane that relies on another's progress without a collective is found out.
+// CUDA's words for a processor: one warp of 32 lanes, each with a stack of its own, that change places at every
+// collective operation, in an order that changes. A lane that relies on another's progress without a collective is found out.
 
 #pragma once
 
@@ -99,6 +99,13 @@ inline T __shfl_up_sync(unsigned, T value, int by) {
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(unsigned bits) { return __builtin_ffs(int(bits)); }
 inline int __clz(unsigned bits) { return bits == 0 ? 32 : __builtin_clz(bits); }
+inline unsigned __brev(unsigned bits) {
+    unsigned turned = 0;
+    for (int bit = 0; bit < 32; bit += 1) {
+        turned |= (bits >> bit & 1) << (31 - bit);
+    }
+    return turned;
+}
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned(uint64_t(a) * b >> 32); }
 inline unsigned atomicMin(unsigned *at, unsigned value) {
     const unsigned before = *at;

@@ -1,7 +1,7 @@
-// Runs the machine's kernel on the processor: reads cases, writes outcomes. kernels/tests/machine.rs builds and feeds it.
+// Runs the machine's kernel on the processor: reads cases, writes outcomes. tests/machine.rs builds and feeds it.
 //
-// A case: u32 program bytes, u32 steps, u32 arena words, u32 whether a grid is wanted, h, w as u32; the program, padded to
-// 8, and the cells. An outcome: u32 code, instruction, steps, h, w, length; the bytes. All little-endian.
+// A case: u32 program bytes, u32 steps, u32 arena words, u32 whether a grid is wanted, h, w as u32; the program,
+// padded to 8, and the cells. An outcome: u32 code, instruction, steps, h, w, length; the bytes. All little-endian.
 
 #include "lanes.h"
 

@@ -12,8 +12,8 @@
 //   place           as a cell; without a colour vector << 17
 //   all others      where its block starts in the arena, in words
 //
-// A block starts at an even word. Its first word is class << 24 | count, its second the weight of a container or a pair,
-// or h | w << 8 of a grid. A grid's count is its area.
+// A block starts at an even word. Its first word is class << 24 | count, its second the weight of a container or a
+// pair, or h | w << 8 of a grid. A grid's count is its area.
 
 #pragma once
 
@@ -94,8 +94,8 @@ __device__ inline bool is_true(Word word) {
     return number != 0 && number != NOTHING;
 }
 
-// Divides by one number again and again. Exact for numbers below 2^24 if the divisor is below 2^8, and below 2^16 if it is
-// below 2^16.
+// Divides by one number again and again. Exact for numbers below 2^24 if the divisor is below 2^8, and below 2^16 if
+// it is below 2^16.
 struct Divider {
     u32 by, magic;
 

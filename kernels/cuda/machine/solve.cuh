@@ -17,7 +17,7 @@ constexpr u32 NO_OP = 255;
 struct Solve {
     // The program's bytes, at a multiple of 8.
     const u8 *program;
-    // Rows and columns of each grid, where its cells start, and all cells. `offsets` counts from the chunk's first cell.
+    // Rows and columns of each grid, where its cells start, and all cells.
     const u8 *shapes;
     const u32 *offsets;
     const u8 *cells;
@@ -96,8 +96,8 @@ __device__ inline void store(Machine &m, const Solve &solve, u32 item, Outcome &
         start = atomicAdd(solve.used, bytes.count);
     }
     start = from_first(start);
-    // Items that do not fit let the counter pass the end, but by less than 2^32: a chunk has at most 2^16 results of 2^16
-    // bytes.
+    // Items that do not fit let the counter pass the end, but not 2^32: a chunk has less than 2^16 results of at most
+    // 2^16 bytes.
     if (start > solve.results_max || bytes.count > solve.results_max - start) {
         outcome.code = NEEDS_ROOM;
         return;
@@ -146,7 +146,8 @@ __device__ inline void solve_items(const Solve &solve, u32 *arena, u32 warp, u32
             const u32 word = program.constants[constant];
             const u32 kind = program.register_kinds[constant + 1];
             m.registers()[constant + 1] =
-                m.tag(kind) == VECTOR ? Word(of_vector(i32(i16(word & 0xffff)), i32(i16(word >> 16)))) : of_number(i32(word));
+                m.tag(kind) == VECTOR ? Word(of_vector(i32(i16(word & 0xffff)), i32(i16(word >> 16))))
+                                      : of_number(i32(word));
         }
         load_grid(m, solve, item);
         Outcome outcome = {m.error, NO_INSTRUCTION, 0, {0, 0}};

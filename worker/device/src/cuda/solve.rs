@@ -7,11 +7,13 @@
 
 #![expect(unsafe_code, reason = "starts copies and kernels over its own buffers")]
 
+mod tables;
+
 use std::ffi::c_void;
 use std::ops::Range;
 
 use gridpool_kernels::argument::DeviceAddress;
-use gridpool_kernels::part::{ItemSpan, Part};
+use gridpool_kernels::part::Part;
 use gridpool_kernels::reference::machine::Runner;
 use gridpool_kernels::solve::{NEEDS_MEMORY, NEEDS_ROOM, PTX, SOLVE, SOLVE_THREADS, SolveArgument};
 use gridpool_protocol::batch::PART_ALIGN;
@@ -26,9 +28,10 @@ use crate::chunk::{ChunkLimits, Feed, Piece, Span};
 use crate::device::{GridAttempt, GridDispatch};
 use crate::fault::Fault;
 use crate::tally::Totals;
+use tables::{Came, Input, Tables, deliver, word};
 
 /// Keeps a chunk's tables and results small, and the time until a cancelled job ends short.
-const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: 1 << 16, cells_max: 16 << 20 };
+const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: (1 << 16) - 1, cells_max: 16 << 20 };
 
 /// Bytes of results that a launch may write: more than one result, and most chunks' results.
 const RESULTS_BYTES: usize = 32 << 20;
@@ -68,60 +71,6 @@ pub(super) struct Solving {
     arenas: DeviceBuffer,
     /// For what needs more than the largest arena.
     runner: Runner,
-}
-
-/// Where parts of the input lie in a buffer.
-#[derive(Debug)]
-struct Input {
-    shapes: usize,
-    offsets: usize,
-    cells: usize,
-    bytes: usize,
-}
-
-/// Where the tables of all items of a chunk lie in a buffer. The list of items goes in, the rest comes out.
-#[derive(Debug)]
-struct Tables {
-    items: Range<usize>,
-    status: Range<usize>,
-    shapes: Range<usize>,
-    instructions: Range<usize>,
-    places: Range<usize>,
-    lengths: Range<usize>,
-    used: Range<usize>,
-    bytes: usize,
-}
-
-/// What came out for an item.
-#[derive(Clone, Copy, Debug, Default)]
-struct Came {
-    status: [u8; 2],
-    shape: [u8; 2],
-    instruction: [u8; 4],
-    /// Its bytes among those of all items.
-    start: usize,
-    length: usize,
-}
-
-impl Tables {
-    fn new(items: usize) -> Self {
-        let mut end = 0;
-        let mut add = |bytes: usize| {
-            let start = end;
-            end = (start + bytes).next_multiple_of(PART_ALIGN);
-            start..start + bytes
-        };
-        Self {
-            items: add(4 * items),
-            used: add(4),
-            status: add(2 * items),
-            shapes: add(2 * items),
-            instructions: add(4 * items),
-            places: add(4 * items),
-            lengths: add(4 * items),
-            bytes: end,
-        }
-    }
 }
 
 impl Solving {
@@ -342,24 +291,17 @@ impl Solving {
         let driver = gpu.driver;
         let in_bytes = tables.used.end;
         let mut arguments = [(&raw mut argument).cast::<c_void>()];
-        // SAFETY: the buffers are as long as `Tables` and `Input` say; the stream is waited for below.
+        let (on_device, staged) = (self.tables.at(0), self.tables_staging.at(0));
+        // SAFETY: both buffers are as long as `Tables` says; the stream is waited for below.
+        unsafe { driver.copy_to_device(on_device, staged, in_bytes, self.stream)? };
+        driver.record(self.around[0], self.stream)?;
+        // SAFETY: all buffers are as long as `Tables`, `Input` and the tier say; the stream is waited for below.
         unsafe {
-            driver.copy_to_device(
-                self.tables.at(0),
-                self.tables_staging.at(0),
-                in_bytes,
-                self.stream,
-            )?;
-            driver.record(self.around[0], self.stream)?;
             driver.launch(self.function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
-            driver.record(self.around[1], self.stream)?;
-            driver.copy_to_host(
-                self.tables_staging.at(0),
-                self.tables.at(0),
-                tables.bytes,
-                self.stream,
-            )?;
         }
+        driver.record(self.around[1], self.stream)?;
+        // SAFETY: as for the copy to the device.
+        unsafe { driver.copy_to_host(staged, on_device, tables.bytes, self.stream)? };
         driver.synchronize(self.stream)?;
         done.tally.add(SOLVE, driver.elapsed_us(self.around[0], self.around[1])?);
         let used = word(&self.tables_staging.bytes()[tables.used.clone()]).min(RESULTS_BYTES);
@@ -432,49 +374,4 @@ impl Solving {
             length: made.len(),
         }
     }
-}
-
-/// A number of four bytes.
-fn word(bytes: &[u8]) -> usize {
-    let bytes = bytes.first_chunk::<4>().copied().unwrap_or_default();
-    u32::from_le_bytes(bytes) as usize
-}
-
-/// Writes the parts of a piece's result, items in order. Returns how many have an error.
-fn deliver(
-    attempt: &GridAttempt<'_>,
-    span: &ItemSpan,
-    came: &[Came],
-    bytes: &[u8],
-) -> Result<u32, Fault> {
-    let layout = attempt.output_layout();
-    let mut at = span.cell_range(layout).start;
-    let mut offsets = Vec::with_capacity(4 * came.len());
-    let mut cells = Vec::with_capacity(came.iter().map(|of| of.length).sum());
-    for of in came {
-        offsets.extend(u32::try_from(at).unwrap_or(u32::MAX).to_le_bytes());
-        cells.extend_from_slice(&bytes[of.start..of.start + of.length]);
-        at += of.length;
-    }
-    for part in Part::ALL {
-        let Some(to) = part.span(layout, span) else { continue };
-        let made: Vec<u8> = match part {
-            Part::Status => came.iter().flat_map(|of| of.status).collect(),
-            Part::Shapes => came.iter().flat_map(|of| of.shape).collect(),
-            Part::Numbers => came.iter().flat_map(|of| of.instruction).collect(),
-            Part::Offsets => std::mem::take(&mut offsets),
-            Part::Cells => std::mem::take(&mut cells),
-            Part::Origins | Part::Palettes | Part::Counts | Part::LabelsLow | Part::LabelsHigh => {
-                continue;
-            }
-        };
-        if made.len() > to.len() {
-            let detail =
-                format!("{} bytes of {part:?} in a place of {} bytes", made.len(), to.len());
-            return Err(Fault::WrongResult { detail });
-        }
-        attempt.output().write(to.start, &made);
-    }
-    let errors = came.iter().filter(|of| of.status[0] != 0).count();
-    Ok(u32::try_from(errors).unwrap_or(u32::MAX))
 }
