@@ -170,7 +170,7 @@ __device__ __noinline__ Word best_common(Machine &m, Word list, u32 kind, bool r
     return best;
 }
 
-// How often this lane's colour, lane - 1, stands among `count` colours from -1 to 14, and where first.
+// How often this lane's colour, lane + COLOR_MIN, stands among `count` colours, and where first.
 struct Tally {
     u32 count, first;
 };

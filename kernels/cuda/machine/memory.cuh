@@ -25,7 +25,7 @@ typedef u64 Word;
 constexpr u32 SIDE_MAX = 255;
 constexpr u32 GRID_CELLS_MAX = 4096;
 constexpr u32 WEIGHT_MAX = 1u << 17;
-constexpr i32 COLOR_MIN = -1, COLOR_MAX = 14;
+constexpr i32 COLOR_MIN = -2, COLOR_MAX = 13;
 constexpr u32 DEPTH_MAX = 8;
 
 // Codes of protocol/src/output.rs, and what only the host sees.

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "machine/measures.cuh"
+#include "machine/distances.cuh"
 
 constexpr u32 FRONTIER = 30;
 constexpr i32 SHOT = 42;
