@@ -3,6 +3,9 @@
 //!
 //! Without g++ it says so and passes. With `GRIDPOOL_ARC_DSL` and `GRIDPOOL_ARC` it also runs arc-dsl's 400 solvers.
 
+#![expect(clippy::print_stdout, reason = "it says what it compared, or why it did not")]
+#![expect(clippy::unwrap_used, reason = "its helpers are part of the tests")]
+
 use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
