@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Makes the modules of kernels/ptx from kernels/cuda with one fixed compiler: NVRTC 12.0.140.
 
-gridpool.ptx is what every worker loads, chaos.ptx what `gridpool chaos` needs. The header opcodes.cuh
-is no file: it comes from the table of ops in protocol/src/program/ops.rs. The first line of gridpool.ptx
-has its digest, by which a test sees that an op was added and the kernels were not compiled again.
+gridpool.ptx is what every worker loads, solve.ptx what it loads at its first solver, chaos.ptx what
+`gridpool chaos` needs. The headers opcodes.cuh and solver_ops.cuh are no files: they come from the tables of
+ops in protocol/src/program/ops.rs and protocol/src/solver/table.rs. The first line of a module has the digest of
+its header, by which a test sees that an op was added and the kernels were not compiled again.
 
     kernels/build_ptx.py              write the PTX
     kernels/build_ptx.py --check      fail if the committed PTX is not what the sources give
@@ -27,7 +28,7 @@ import zipfile
 KERNELS = pathlib.Path(__file__).resolve().parent
 CUDA = KERNELS / "cuda"
 PTX = KERNELS / "ptx"
-MODULES = ["gridpool", "chaos"]
+MODULES = ["gridpool", "chaos", "solve"]
 CACHE = KERNELS.parent / "target" / "nvrtc"
 
 NVRTC_WHEEL = "nvidia-cuda-nvrtc-cu12==12.0.140"
@@ -89,9 +90,13 @@ class Nvrtc:
         return self.text(program, "PTX")
 
 
-def opcodes() -> str:
-    """The header opcodes.cuh."""
-    command = ["cargo", "run", "--quiet", "--package=gridpool-kernels", "--example=opcodes"]
+# The header of opcodes of each module that has one, and what the example must be told to print it.
+OPCODES = {"gridpool": ("opcodes.cuh", "chains"), "solve": ("solver_ops.cuh", "solvers")}
+
+
+def opcodes(which: str) -> str:
+    """A header of opcodes."""
+    command = ["cargo", "run", "--quiet", "--package=gridpool-kernels", "--example=opcodes", which]
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=KERNELS).stdout
 
 
@@ -115,13 +120,15 @@ def main() -> None:
     parser.add_argument("--assemble", action="store_true", help="print registers and spills")
     arguments = parser.parse_args()
 
-    nvrtc, headers = Nvrtc(), {"opcodes.cuh": opcodes()}
-    headers |= {header.name: header.read_text() for header in sorted(CUDA.glob("*.cuh"))}
+    nvrtc, headers = Nvrtc(), {name: opcodes(which) for name, which in OPCODES.values()}
+    sources = sorted(CUDA.glob("**/*.cuh"))
+    headers |= {str(source.relative_to(CUDA)): source.read_text() for source in sources}
     for module in MODULES:
         made = nvrtc.compile(CUDA / f"{module}.cu", headers)
-        if module == "gridpool":
-            digest = hashlib.sha256(headers["opcodes.cuh"].encode()).hexdigest()
-            made = f"// opcodes.cuh {digest}\n{made}"
+        if module in OPCODES:
+            name, _ = OPCODES[module]
+            digest = hashlib.sha256(headers[name].encode()).hexdigest()
+            made = f"// {name} {digest}\n{made}"
         kept = PTX / f"{module}.ptx"
         if not arguments.check:
             PTX.mkdir(exist_ok=True)

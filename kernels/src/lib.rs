@@ -15,3 +15,4 @@ pub mod module;
 pub mod part;
 pub mod ptx;
 pub mod reference;
+pub mod solve;

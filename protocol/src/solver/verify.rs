@@ -130,6 +130,12 @@ fn kind_of_row(kinds: &[Kind], row: &[u8]) -> Result<Kind, Malformed> {
     }
 }
 
+/// The registers that an instruction writes; 0 if fewer.
+fn written(instruction: &Instruction) -> [u8; 3] {
+    let [_, _, c, d] = instruction.from;
+    if instruction.op.begins_loop() { [instruction.to, c, d] } else { [instruction.to, 0, 0] }
+}
+
 /// A loop or an arm of a branch that has no end yet.
 struct Open {
     begin: usize,
@@ -369,8 +375,12 @@ impl Checker<'_> {
             Opcode::Zip | Opcode::Pairs => (element(a)?, Some(element(b)?)),
             _ => (element(a)?, None),
         };
-        // The destination is written at the end; what it was before is lost at once.
+        // The destination is written at the end; what it was before is lost at once. So is what any turn writes: the
+        // next turn, and what follows, would read what a turn freed.
+        let body = self.code.instructions().get(at..=usize::from(immediate));
+        let lost: Vec<u8> = body.into_iter().flatten().flat_map(written).collect();
         for known in &mut self.known {
+            known.retain(|register| *register < self.fixed || !lost.contains(register));
             known.remove(&to);
         }
         self.enter(Open { begin: at, op, end: usize::from(immediate), to })?;

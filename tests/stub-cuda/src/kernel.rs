@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "a launch passes addresses of values")]
 
 mod chain;
+mod solve;
 mod tuple;
 
 use std::ffi::c_void;
@@ -19,6 +20,7 @@ use gridpool_kernels::chaos::ChaosKernel;
 use gridpool_kernels::module::{KERNELS, TILE_VALUES};
 use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference::Evaluator;
+use gridpool_kernels::solve::{SOLVE, SolveArgument};
 use gridpool_protocol::batch::BatchLayout;
 use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::output::{OutputLayout, PALETTE_BYTES};
@@ -40,6 +42,8 @@ const LATER: Status = [0xff; 2];
 pub(crate) enum Launch {
     /// One of gridpool's.
     Step(&'static str, Box<StepArgument>),
+    /// That of solvers.
+    Solve(Box<SolveArgument>),
     /// The kernel that measures a round trip.
     Echo { from: DeviceAddress, to: DeviceAddress, bytes: u32 },
     /// A kernel that faults on purpose: the context is lost, with this code.
@@ -58,6 +62,10 @@ impl Launch {
             // SAFETY: all of these kernels take one `Step`.
             let step = unsafe { argument(arguments, 0) };
             return Ok(Self::Step(kernel.name, Box::new(step)));
+        }
+        if name == SOLVE {
+            // SAFETY: it takes one `Solve`.
+            return Ok(Self::Solve(Box::new(unsafe { argument(arguments, 0) })));
         }
         let chaos = |fault| ChaosKernel::of(fault).is_some_and(|kernel| kernel.name == name);
         if chaos(DeviceFault::Endless) {
@@ -96,6 +104,7 @@ unsafe fn argument<T: Copy>(arguments: *mut *mut c_void, at: usize) -> T {
 pub(crate) fn run(launch: &Launch, memory: &Memory) -> Result<Option<usize>, Illegal> {
     let (name, step) = match launch {
         Launch::Step(name, step) => (*name, step),
+        Launch::Solve(argument) => return solve::run(argument, memory),
         &Launch::Echo { from, to, bytes } => {
             let bytes = memory.read(number(from), bytes as usize)?;
             return memory.write(number(to), &bytes).map(|()| Some(number(to)));
@@ -126,7 +135,11 @@ pub(crate) fn misplace(
         Launch::Step("gp_pack", step) => {
             memory.write(number(step.places.plus(4 * value)), &place.to_le_bytes())
         }
-        Launch::Echo { .. } | Launch::Endless | Launch::Fault(_) | Launch::Step(..) => Ok(()),
+        Launch::Echo { .. }
+        | Launch::Endless
+        | Launch::Fault(_)
+        | Launch::Solve(..)
+        | Launch::Step(..) => Ok(()),
     }
 }
 

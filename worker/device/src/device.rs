@@ -121,11 +121,6 @@ pub enum AttemptRefusal {
     /// It was cancelled before it was done.
     #[error("cancelled")]
     Cancelled,
-    /// The device runs no solvers.
-    #[error(
-        "this device runs chains of ops and no solvers yet: start a pool with --devices cpu:N for solvers"
-    )]
-    NoSolver,
     /// The place for the result has another length than the result.
     #[error("the result takes {want} bytes; its place has {got}")]
     Output {

@@ -14,9 +14,10 @@ use super::gpu::Gpu;
 use super::lane::Lane;
 use super::launch::Module;
 use super::memory::Allocator;
+use super::solve::Solving;
 use super::{chaos, pipeline};
 use crate::chunk::ChunkLimits;
-use crate::device::{AttemptRefusal, Device, DispatchReport, GridDispatch};
+use crate::device::{Device, DispatchReport, GridDispatch};
 use crate::fault::Fault;
 use crate::gauges::Gauges;
 use crate::tally::{Tally, Totals};
@@ -36,6 +37,8 @@ pub struct CudaDevice {
     pub(super) gpu: Gpu,
     pub(super) lanes: Vec<Lane>,
     pub(super) chunk_limits: ChunkLimits,
+    /// From the first solver on.
+    solving: Option<Solving>,
 }
 
 impl CudaDevice {
@@ -72,7 +75,7 @@ impl CudaDevice {
         let lanes = (0..LANES).map(|_| Lane::open(driver)).collect::<Result<_, Fault>>()?;
         let allocator = Allocator::new(driver);
         let gpu = Gpu::new(driver, module, allocator);
-        let mut device = Self { info, gpu, lanes, chunk_limits: CHUNK_LIMITS };
+        let mut device = Self { info, gpu, lanes, chunk_limits: CHUNK_LIMITS, solving: None };
         device.load_kernels()?;
         Ok(device)
     }
@@ -125,11 +128,15 @@ impl Device for CudaDevice {
 
     fn run(&mut self, dispatch: &GridDispatch<'_>) -> Result<DispatchReport, Fault> {
         let mut done = Totals::of(dispatch);
-        if dispatch.program.solver().is_some() {
-            done.attempts.fill(Err(AttemptRefusal::NoSolver));
-            return Ok(done.into_report(0));
+        let Self { gpu, lanes, chunk_limits, solving, .. } = self;
+        if let Some(solver) = dispatch.program.solver() {
+            let solving = match solving {
+                Some(loaded) => loaded,
+                None => solving.insert(Solving::load(&gpu.driver)?),
+            };
+            solving.run(gpu, dispatch, solver, *chunk_limits, &mut done)?;
+            return Ok(done.into_report(gpu.allocator.take_count()));
         }
-        let Self { gpu, lanes, chunk_limits, .. } = self;
         pipeline::run(gpu, lanes, dispatch, *chunk_limits, &mut done)?;
         Ok(done.into_report(gpu.allocator.take_count()))
     }

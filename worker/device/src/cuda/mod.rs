@@ -8,6 +8,7 @@
 //!   counts and times them.
 //! - `lane` takes a chunk through copies and kernels, whose places `pass` works out; `deliver` puts
 //!   results in place; `pipeline` sends chunks round the lanes.
+//! - `solve` runs solvers, with a module, a stream and buffers of its own.
 //! - `device` is the [`Device`](crate::device::Device); `resident` times kernels alone.
 //! - `inspect` checks the library and the device for `gridpool diagnose`, `exercise` checks plain memory.
 //! - `chaos` injects faults.
@@ -34,6 +35,7 @@ mod pipeline;
 mod resident;
 mod schedule;
 mod scratch;
+mod solve;
 
 pub use device::CudaDevice;
 pub use exercise::{MemoryFault, PlainMemory};

@@ -22,7 +22,7 @@ fn compile(text: &str) -> Program {
 }
 
 /// Results of every kind, in place and packed.
-const TEXTS: [&str; 12] = [
+const TEXTS: [&str; 15] = [
     "rot90 | replace(0, 5)",
     "o_g(5)",
     "rot90 | o_g(1)",
@@ -35,6 +35,10 @@ const TEXTS: [&str; 12] = [
     "apply(ofcolor(1) | outbox)",
     "vconcat",
     "hsplit(3) | apply(o_g(7))",
+    // Solvers: a grid, a value, and one that often fails.
+    "x1 = ofcolor(I, ONE)\nO = fill(I, FIVE, outbox(x1))",
+    "x1 = objects(I, T, F, T)\nO = apply(ulcorner, x1)",
+    "x1 = objects(I, T, F, T)\nx2 = extract(x1, square)\nO = subgrid(x2, upscale(I, TWO))",
 ];
 
 /// Chunks so small that every lane has many, and the largest.

@@ -1,0 +1,159 @@
+// Runs the machine's kernel on the processor: reads cases, writes outcomes. tests/machine.rs builds and feeds it.
+//
+// A case: u32 program bytes, u32 steps, u32 arena words, u32 whether a grid is wanted, h, w as u32; the program,
+// padded to 8, and the cells. An outcome: u32 code, instruction, steps, h, w, length; the bytes. All little-endian.
+
+#include "lanes.h"
+
+#include "machine/solve.cuh"
+
+#include <unistd.h>
+#include <vector>
+
+namespace host {
+
+Warp warp;
+
+// Saves the registers that a function keeps, and goes on with another stack.
+__asm__(R"(
+.text
+.globl host_switch
+.type host_switch, @function
+host_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+.size host_switch, .-host_switch
+)");
+
+static void lane_main() {
+    warp.body(warp.argument);
+    warp.done[warp.lane] = true;
+    host_switch(&warp.points[warp.lane], warp.scheduler);
+    abort();
+}
+
+static void fatal(const char *what) {
+    fprintf(stderr, "%s\n", what);
+    abort();
+}
+
+void run_warp(void (*body)(void *), void *argument) {
+    warp.body = body;
+    warp.argument = argument;
+    for (int lane = 0; lane < LANE_COUNT; lane += 1) {
+        if (!warp.stacks[lane]) {
+            warp.stacks[lane] = aligned_alloc(64, STACK_BYTES);
+        }
+        uint64_t *top = reinterpret_cast<uint64_t *>(static_cast<char *>(warp.stacks[lane]) + STACK_BYTES);
+        top -= 2;
+        top[0] = reinterpret_cast<uint64_t>(&lane_main);
+        warp.points[lane] = top - 6;
+        warp.done[lane] = false;
+        warp.phase[lane] = 0;
+    }
+    while (true) {
+        warp.random = warp.random * 6364136223846793005u + 1442695040888963407u;
+        const int start = int(warp.random >> 40), step = 2 * int(warp.random >> 50) + 1;
+        for (int at = 0; at < LANE_COUNT; at += 1) {
+            warp.lane = (start + at * step) & 31;
+            host_switch(&warp.scheduler, warp.points[warp.lane]);
+        }
+        int done = 0;
+        for (int lane = 0; lane < LANE_COUNT; lane += 1) {
+            done += warp.done[lane];
+        }
+        if (done == LANE_COUNT) {
+            return;
+        }
+        if (done != 0) {
+            fatal("some lanes ended while others wait for them");
+        }
+        const Posted &posted = warp.posted[(warp.phase[0] - 1) & 1];
+        for (int lane = 1; lane < LANE_COUNT; lane += 1) {
+            if (warp.phase[lane] != warp.phase[0] || posted.tag[lane] != posted.tag[0]) {
+                fatal("lanes are at different collectives");
+            }
+        }
+    }
+}
+
+}  // namespace host
+
+static bool read_all(void *to, size_t bytes) {
+    return fread(to, 1, bytes, stdin) == bytes;
+}
+
+struct Job {
+    const Solve *solve;
+    u32 *arena;
+};
+
+static void body(void *argument) {
+    const Job &job = *static_cast<Job *>(argument);
+    solve_items(*job.solve, job.arena, 0, 1);
+}
+
+int main() {
+    u32 head[6];
+    std::vector<u64> program;
+    std::vector<u8> cells, results(RESULT_BYTES_MAX + 1);
+    std::vector<u64> arena;
+    while (read_all(head, sizeof head)) {
+        program.assign((head[0] + 7) / 8, 0);
+        cells.assign(head[4] * head[5] + 1, 0);
+        if (!read_all(program.data(), program.size() * 8) || !read_all(cells.data(), head[4] * head[5])) {
+            return 1;
+        }
+        const u8 shape[2] = {u8(head[4]), u8(head[5])};
+        u8 out_shape[2] = {};
+        const u32 offsets[2] = {0, head[4] * head[5]};
+        u16 status = 0;
+        u32 instruction = 0, place = 0, length = 0, used = 0, steps = 0;
+        Solve solve = {};
+        solve.program = reinterpret_cast<const u8 *>(program.data());
+        solve.shapes = shape;
+        solve.offsets = offsets;
+        solve.cells = cells.data();
+        solve.status = &status;
+        solve.instructions = &instruction;
+        solve.out_shapes = head[3] ? out_shape : nullptr;
+        solve.places = &place;
+        solve.lengths = &length;
+        solve.results = results.data();
+        solve.used = &used;
+        solve.steps = &steps;
+        solve.items_count = 1;
+        solve.steps_max = head[1];
+        solve.results_max = RESULT_BYTES_MAX;
+        // As the host does: a larger arena for what does not fit.
+        for (u64 words = head[2]; ; words *= 16) {
+            if (arena.size() < words / 2) {
+                arena.assign(words / 2, 0xa5a5a5a5a5a5a5a5u);
+            }
+            solve.arena_words = u32(words);
+            Job job = {&solve, reinterpret_cast<u32 *>(arena.data())};
+            host::run_warp(body, &job);
+            if ((status & 0xff) != NEEDS_MEMORY || words > (1u << 27)) {
+                break;
+            }
+        }
+        const u32 outcome[6] = {status, instruction, steps, out_shape[0], out_shape[1], length};
+        fwrite(outcome, sizeof outcome, 1, stdout);
+        fwrite(results.data() + place, 1, length, stdout);
+        fflush(stdout);
+    }
+    return 0;
+}
