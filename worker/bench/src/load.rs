@@ -26,7 +26,7 @@ use super::repeat::at_once;
 use super::workload::Source;
 
 /// Most client threads; each has a connection, and they share the jobs in flight.
-const THREADS_MAX: u32 = 8;
+pub(super) const THREADS_MAX: u32 = 8;
 /// The deadline of a job: a large batch on one core may take long.
 const DEADLINE: Duration = Duration::from_secs(600);
 

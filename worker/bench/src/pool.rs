@@ -11,7 +11,7 @@ use gridpool_protocol::ids::DeviceKind;
 
 use super::evidence::{self, Evidence};
 use super::failure::Failure;
-use super::load::{Answers, Kind, Load};
+use super::load::{Answers, Kind, Load, THREADS_MAX};
 use super::programs::{self, Entry, IDENTITY};
 use super::repeat::{Phase, Repeat, latency};
 use super::workload::Source;
@@ -36,9 +36,8 @@ const SPINNING: &str = "pool, client spins";
 /// Jobs that are sent together, of 8 clients with two such messages under way; only small batches are.
 const TOGETHER: u32 = 32;
 const JOBS_IN_FLIGHT_TOGETHER: u32 = 8 * 2 * TOGETHER;
+const JOBS_IN_FLIGHT_TOGETHER_QUICK: u32 = 2 * TOGETHER;
 const TOGETHER_ITEMS_MAX: u32 = 32;
-/// The name of such clients in the table.
-const SENDING_MANY: &str = "pool, 32 jobs sent together";
 /// Items of the jobs that measure scheduling: at this size its cost should be negligible.
 const SCHEDULING_ITEMS: u32 = 4_096;
 /// Batches of at least this many items are worth splitting over devices.
@@ -90,7 +89,11 @@ impl Pool<'_> {
             batches.into_iter().filter(|&batch| batch <= TOGETHER_ITEMS_MAX).collect();
         self.each(report, &small, |entry, workload, batch| {
             let (section, spin) = (Section::EndToEnd, Duration::ZERO);
-            let (jobs, together) = (JOBS_IN_FLIGHT_TOGETHER, TOGETHER);
+            let jobs = match self.plan.quick {
+                true => JOBS_IN_FLIGHT_TOGETHER_QUICK,
+                false => JOBS_IN_FLIGHT_TOGETHER,
+            };
+            let together = TOGETHER.min(jobs.div_ceil(THREADS_MAX));
             Shape { section, entry, workload, batch, jobs, together, spin }
         })
     }
@@ -280,12 +283,13 @@ struct Shape<'a> {
 impl Shape<'_> {
     /// The row without its measurement.
     fn row(&self, pool: &Pool<'_>) -> Row {
+        let sending_many = format!("pool, {} jobs sent together", self.together);
         let (runner, unit) = match self.section {
             Section::Native => ("cpu:1 pool", Unit::ItemsPerSecond),
             Section::Latency if self.spin.is_zero() => ("pool", Unit::Microseconds),
             Section::Latency => (SPINNING, Unit::Microseconds),
             Section::Scheduling => ("pool", Unit::NanosecondsPerItem),
-            Section::EndToEnd if self.together > 1 => (SENDING_MANY, Unit::ItemsPerSecond),
+            Section::EndToEnd if self.together > 1 => (&*sending_many, Unit::ItemsPerSecond),
             Section::EndToEnd
             | Section::Limits
             | Section::ModelLatency
