@@ -98,8 +98,8 @@ impl Elaborator<'_> {
     /// The function applied a number of times that is known when the solver runs.
     pub(super) fn iterate(&mut self, function: &Value, times: NodeId, start: &Value) -> Made {
         let mut start = self.node(start)?;
+        let mut kind = self.kind_of(start);
         loop {
-            let kind = self.kind_of(start);
             let (scope, (parameter, result)) = self.arm(|this| {
                 let parameter = this.builder.parameter(kind.clone());
                 let result = this.call(function, vec![Value::Node(parameter)], &[])?;
@@ -111,13 +111,14 @@ impl Elaborator<'_> {
                     "power wants a function that keeps the kind; it makes {result} of {kind}"
                 ));
             };
-            if joined.is_like(&kind) {
+            if joined == kind {
                 let (scope, result) = self.resumed(scope, |this| this.convert(result, &kind))?;
                 let body = Block { parameters: vec![parameter], nodes: scope.nodes, result };
                 let made = self.emit_with(Opcode::Iterate, vec![start, times], kind, vec![body]);
                 return made.map(Value::Node);
             }
             start = self.convert(start, &joined)?;
+            kind = joined;
         }
     }
 

@@ -65,6 +65,17 @@ pub(super) fn second(of: &[Kind]) -> Option<Kind> {
     of.get(1).cloned()
 }
 
+/// A container as the first, whose elements may come from both.
+pub(super) fn combined(of: &[Kind]) -> Option<Kind> {
+    let joined = element(of)?.join(of.get(1)?.element()?)?;
+    Some(if matches!(of.first()?, Kind::Set(_)) { Kind::set(joined) } else { Kind::tuple(joined) })
+}
+
+/// A set of the first argument and the elements of the second.
+pub(super) fn inserted(of: &[Kind]) -> Option<Kind> {
+    of.first()?.join(of.get(1)?.element()?).map(Kind::set)
+}
+
 /// An element of the first argument.
 pub(super) fn element(of: &[Kind]) -> Option<Kind> {
     of.first()?.element().cloned()

@@ -105,13 +105,13 @@ opcodes! {
             "The first element, or half of a pair; EmptyArg if there is none.";
         Last "last" [container: Sequence] last fails FREE, 0,
             "The last element, or half of a pair; EmptyArg if there is none.";
-        Combine "combine" [a: Container, b: Container] same fails Fit::SameElements, 0,
+        Combine "combine" [a: Container, b: Container] combined fails Fit::SameElements, 0,
             "The elements of a, then those of b, in a container like a.";
         Intersection "intersection" [a: Set, b: Set] same total Fit::SameElements, 0,
             "The elements that both have.";
         Difference "difference" [a: Container, b: Container] same total Fit::SameElements, 0,
             "The elements of a that b does not have.";
-        Insert "insert" [value: Any, container: Set] second fails
+        Insert "insert" [value: Any, container: Set] inserted fails
             Fit::ElementOf { value: 0, container: 1 }, 1, "The set with the value.";
         Remove "remove" [value: Any, container: Container] second total
             Fit::ElementOf { value: 0, container: 1 }, 1, "The elements but those equal to the value.";

@@ -84,6 +84,34 @@ fn results_have_the_kinds_that_python_would_give() {
 }
 
 #[test]
+fn flags_joined_with_numbers_are_numbers() {
+    let cases = [
+        ("return combine((T, F, T), (5, 6, 7))", "a tuple of numbers"),
+        ("return combine((5, 6, 7), (T, F, T))", "a tuple of numbers"),
+        ("return combine((T, F, T), (F, F, T))", "a tuple of flags"),
+        ("return last(combine((T, F, T), (5, 6, 7)))", "a number"),
+        ("return last(insert(7, initset(T)))", "a number"),
+        ("return insert(T, initset(7))", "a set of numbers"),
+        ("return insert(F, initset(T))", "a set of flags"),
+        ("return combine(initset(T), initset(5))", "a set of numbers"),
+        ("return combine(initset((T, T, T)), initset((5, 6, 7)))", "a set of tuples of numbers"),
+        (
+            "return combine(((T, I), (F, I), (T, I)), ((5, I), (6, I), (7, I)))",
+            "a tuple of pairs of a number and a grid",
+        ),
+        ("return difference((T, F, T), (5, 6, 7))", "a tuple of flags"),
+        ("return remove(5, (T, F, T))", "a tuple of flags"),
+        ("return power(lambda x: add(x, 1), size(palette(I)))(T)", "a number"),
+        ("return power(lambda x: flip(x), size(palette(I)))(T)", "a flag"),
+        ("return branch(T, T, size(I))", "a number"),
+        ("return merge(((T, F, T), (5, 6, 7)))", "a tuple of numbers"),
+    ];
+    for (text, kind) in cases {
+        assert_eq!(gives(text), kind, "{text}");
+    }
+}
+
+#[test]
 fn names_layout_and_unused_values_do_not_change_the_hash() {
     let hash = |text: &str| compile(text).hash().to_string();
     let one = hash("x1 = objects(I, T, F, T)\nx2 = argmax(x1, size)\nO = subgrid(x2, I)");
