@@ -207,8 +207,8 @@ impl Client {
         Ok(Handle::send(&self.connection, [job])?.remove(0))
     }
 
-    /// Submits jobs together, for many small ones, and waits until the pool has accepted all of them. It wakes the pool
-    /// once: a job costs a fraction of what it costs alone. Each job has its own verdict, receipt and handle, and counts
+    /// Submits jobs together, for many small ones, and waits until the pool has accepted all of
+    /// them. It wakes the pool once. Each job has its own verdict, receipt and handle, and counts
     /// for itself against the pool's limits (`client_jobs_max`: 64 under way by default).
     ///
     /// # Errors
