@@ -4,13 +4,33 @@
 
 #include "machine/order.cuh"
 
-// Sorts in a stable way: runs of doubling length are merged; each lane finds the place of its elements by
-// bisection. `other` has room for as many. The result is in `elements`. `before(a, b)`: whether a must come before b.
-template <class T, class Before>
-__device__ inline void merge_sort(T *elements, T *other, u32 count, Before before) {
+// Merges runs of doubling length until one is left; `merge(from, to, run)` merges each pair of runs of a length. `other`
+// has room for as many. The result is in `elements`.
+template <class T, class Merge>
+__device__ inline void merge_runs(T *elements, T *other, u32 count, Merge merge) {
     T *from = elements, *to = other;
 #pragma unroll 1
     for (u32 run = 1; run < count; run *= 2) {
+        merge(from, to, run);
+        __syncwarp();
+        T *const swapped = from;
+        from = to;
+        to = swapped;
+    }
+    if (from != elements) {
+#pragma unroll 1
+        for (u32 at = lane(); at < count; at += LANES) {
+            elements[at] = from[at];
+        }
+        __syncwarp();
+    }
+}
+
+// Sorts in a stable way, by a whole order: each lane finds the place of its elements by bisection. `before(a, b)`:
+// whether a must come before b.
+template <class T, class Before>
+__device__ inline void merge_sort(T *elements, T *other, u32 count, Before before) {
+    merge_runs(elements, other, count, [&](const T *from, T *to, u32 run) {
 #pragma unroll 1
         for (u32 at = lane(); at < count; at += LANES) {
             const u32 start = at / run * run, pair = at / (2 * run) * (2 * run);
@@ -30,18 +50,25 @@ __device__ inline void merge_sort(T *elements, T *other, u32 count, Before befor
             }
             to[pair + (at - start) + (low - sibling)] = value;
         }
-        __syncwarp();
-        T *const swapped = from;
-        from = to;
-        to = swapped;
-    }
-    if (from != elements) {
+    });
+}
+
+// As merge_sort, for what has no whole order: a lane merges a pair of runs from the front. Whatever `before` says, no
+// place is left out, and no element lost.
+template <class T, class Before>
+__device__ inline void merge_sort_partial(T *elements, T *other, u32 count, Before before) {
+    merge_runs(elements, other, count, [&](const T *from, T *to, u32 run) {
 #pragma unroll 1
-        for (u32 at = lane(); at < count; at += LANES) {
-            elements[at] = from[at];
+        for (u32 pair = lane() * 2 * run; pair < count; pair += LANES * 2 * run) {
+            const u32 half = min(pair + run, count), end = min(half + run, count);
+            u32 left = pair, right = half;
+#pragma unroll 1
+            for (u32 at = pair; at < end; at++) {
+                const bool is_right = right < end && (left == half || before(from[right], from[left]));
+                to[at] = from[is_right ? right++ : left++];
+            }
         }
-        __syncwarp();
-    }
+    });
 }
 
 __device__ __noinline__ void sort_words(u32 *elements, u32 *other, u32 count) {

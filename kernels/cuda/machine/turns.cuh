@@ -109,9 +109,15 @@ __device__ __noinline__ Word ordered(Machine &m, Value a, Word keys, u32 kind) {
         }
         __syncwarp();
     } else {
-        merge_sort(order, m.mem + second, count, [&](u32 one, u32 two) {
+        const auto before = [&](u32 one, u32 two) {
             return compare_keys(m, kind, m.element(keys, one), m.element(keys, two)) == -1;
-        });
+        };
+        // Sets have no whole order, nor has what holds them.
+        if (m.tag(kind) >= PAIR) {
+            merge_sort_partial(order, m.mem + second, count, before);
+        } else {
+            merge_sort(order, m.mem + second, count, before);
+        }
     }
     const u32 of_class = m.block_class(a.word), list = m.open(of_class, count);
     if (m.error) {

@@ -163,9 +163,37 @@ fn sorted(values: Vec<Value>, keys: Vec<Value>) -> Ends<Vec<Value>> {
     if matches!(keys.first(), Some(Value::Set(_))) && keys.len() < INSERTION_MAX {
         insertion_sort(&mut order, is_less);
     } else {
-        order.sort_by(|one, two| keys[*one].python(&keys[*two]).unwrap_or(Ordering::Equal));
+        order = merge_sort(order, is_less);
     }
     Ok(order.into_iter().map(|at| values[at].clone()).collect())
+}
+
+/// A stable sort that loses nothing and never panics, also without a whole order, which sets lack: pairs of runs of
+/// doubling length are merged from the front.
+fn merge_sort(mut order: Vec<usize>, is_less: impl Fn(usize, usize) -> bool) -> Vec<usize> {
+    let mut run = 1;
+    while run < order.len() {
+        let mut merged = Vec::with_capacity(order.len());
+        for pair in order.chunks(2 * run) {
+            let (mut left, mut right) = pair.split_at(run.min(pair.len()));
+            while let [least, rest @ ..] = right {
+                match left {
+                    [first, others @ ..] if !is_less(*least, *first) => {
+                        merged.push(*first);
+                        left = others;
+                    }
+                    _ => {
+                        merged.push(*least);
+                        right = rest;
+                    }
+                }
+            }
+            merged.extend(left);
+        }
+        order = merged;
+        run *= 2;
+    }
+    order
 }
 
 /// CPython's sort of a short list: the first run, then each value by bisection.

@@ -173,3 +173,15 @@ fn keys_that_are_sets_are_compared_by_inclusion() {
     // As sorted([{1, 2}, {9}, {1}]) of CPython 3.11.
     assert_eq!(run(text), "(frozenset({1, 2}), frozenset({9}), frozenset({1}))");
 }
+
+#[test]
+fn a_sort_loses_nothing_whatever_its_keys_are() {
+    // Sets that include one another and others that do not, more than are sorted by insertion.
+    let pairs = "product(interval(0, 12, 1), interval(0, 12, 1))";
+    let key = "combine(connect(ORIGIN, astuple(0, first(p))), initset(p))";
+    for keys in [key.to_owned(), format!("pair(({key}, {key}), (1, 2))")] {
+        let ordered = format!("order({pairs}, lambda p: {keys})");
+        let text = format!("O = equality(order({ordered}, identity), order({pairs}, identity))");
+        assert_eq!(run(&text), "True", "{text}");
+    }
+}
