@@ -1,7 +1,7 @@
 //! The machine of docs/src/design/machine.md in plain Rust: runs a solver over one grid.
 //!
 //! It defines the right results. `run` goes through the instructions, `turns` owns loops; the other files hold the
-//! primitives, one family each. Every value is a [`Value`]; the program has been verified, so kinds fit.
+//! primitives, one family each. Every value is a `Value`; the program has been verified, so kinds fit.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
