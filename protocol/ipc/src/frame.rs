@@ -30,6 +30,9 @@ pub const HEADER_BYTES: usize = 12;
 const READ_BYTES: usize = 32 * 1024;
 /// A long frame may enlarge the buffer. The reader frees one larger than this as soon as it is empty.
 const KEPT_BYTES_MAX: usize = 2 * READ_BYTES;
+/// How long a read sleeps in `recvmsg` before it reads the clock. One constant, so that a wait until another deadline
+/// needs no system call to set the socket's timeout.
+const SLEEP: Duration = Duration::from_secs(1);
 /// The kernel's limit of descriptors in one message (`SCM_MAX_FD`). The reader accepts as many, so that it
 /// owns each and can close it.
 const MESSAGE_FDS_MAX: usize = 253;
@@ -159,6 +162,8 @@ pub struct FrameReader {
     control: Option<Vec<u8>>,
     wait: SpinWait,
     sleeps_in_poll: bool,
+    /// The socket's read timeout, as far as this reader has set it.
+    timeout: Option<Duration>,
 }
 
 impl FrameReader {
@@ -173,6 +178,7 @@ impl FrameReader {
             control: None,
             wait: SpinWait::new(Duration::ZERO),
             sleeps_in_poll: false,
+            timeout: None,
         }
     }
 
@@ -282,21 +288,38 @@ impl FrameReader {
 
     /// Reads once, and sleeps until `deadline` if needed.
     fn sleep_until(&mut self, deadline: Option<Instant>) -> Result<Option<usize>, FrameError> {
-        if deadline.is_none() && !self.sleeps_in_poll {
-            return self.receive(MsgFlags::empty());
-        }
         loop {
             let left = deadline.map(clock::until);
-            let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-            match ppoll(&mut sockets, left.map(TimeSpec::from_duration), None) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-            match self.receive(MsgFlags::MSG_DONTWAIT)? {
+            let received = if self.sleeps_in_poll || left.is_some_and(|left| left < SLEEP) {
+                self.poll(left)?;
+                self.receive(MsgFlags::MSG_DONTWAIT)?
+            } else {
+                self.set_timeout(left.map(|_| SLEEP))?;
+                self.receive(MsgFlags::empty())?
+            };
+            match received {
                 None if left.is_none_or(|left| !left.is_zero()) => {}
                 received => return Ok(received),
             }
         }
+    }
+
+    /// Sleeps until there is something to read, at most for `left`.
+    fn poll(&self, left: Option<Duration>) -> Result<(), FrameError> {
+        let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        match ppoll(&mut sockets, left.map(TimeSpec::from_duration), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Sets how long `recvmsg` sleeps; `None` is forever.
+    fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), FrameError> {
+        if timeout != self.timeout {
+            self.socket.set_read_timeout(timeout).map_err(FrameError::Io)?;
+            self.timeout = timeout;
+        }
+        Ok(())
     }
 
     /// Makes room in the buffer for one more read.
@@ -315,7 +338,7 @@ impl FrameReader {
         }
     }
 
-    /// Appends one read to the buffer; `None` if it does not wait, and nothing has arrived.
+    /// Appends one read to the buffer; `None` if nothing has arrived within the socket's timeout, or at once.
     fn receive(&mut self, wait: MsgFlags) -> Result<Option<usize>, FrameError> {
         let flags = wait | MsgFlags::MSG_CMSG_CLOEXEC;
         let (bytes, truncated) = loop {

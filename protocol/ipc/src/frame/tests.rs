@@ -98,6 +98,21 @@ fn silence_before_a_frame_is_not_an_error() {
     assert!(reader.read(Some(Duration::from_millis(1))).unwrap().is_none());
 }
 
+#[test]
+fn a_long_wait_sleeps_in_the_read_itself_and_ends_in_time() {
+    let (peer, mut reader) = pair();
+    send_all(&peer, &pack(b"here", 0), &[]).unwrap();
+    assert!(reader.read(Some(Duration::from_secs(3_600))).unwrap().is_some());
+    assert_eq!(reader.socket().read_timeout().unwrap(), Some(SLEEP));
+    let span = SLEEP + Duration::from_millis(20);
+    let began = clock::now();
+    assert!(reader.read(Some(span)).unwrap().is_none());
+    assert!(clock::now() - began >= span);
+    send_all(&peer, &pack(b"forever", 0), &[]).unwrap();
+    assert_eq!(reader.read(None).unwrap().unwrap().body, b"forever");
+    assert_eq!(reader.socket().read_timeout().unwrap(), None);
+}
+
 /// How often this thread has slept.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
