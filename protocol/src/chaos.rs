@@ -16,7 +16,7 @@ use crate::named::named;
 pub const SLOW_REPLY: Duration = Duration::from_secs(1);
 
 /// A fault, and the number of attempts that meet it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Chaos {
     /// The fault.
     pub fault: ChaosFault,
@@ -33,7 +33,7 @@ impl Chaos {
 }
 
 /// A fault of a worker, by the place where it occurs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ChaosFault {
     /// On the device, in the job's launch.
     Device(DeviceFault),

@@ -61,7 +61,7 @@ impl Work {
 }
 
 /// How an input is packed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Packing {
     /// As a [`batch`](crate::batch).
     Grids {
@@ -130,7 +130,9 @@ pub enum Destination {
 }
 
 /// The order of a client's own waiting jobs. It does not affect other clients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub enum Priority {
     /// Before the client's other jobs.
     High,

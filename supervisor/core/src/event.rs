@@ -44,7 +44,7 @@ impl fmt::Display for Timestamp {
 }
 
 /// What a job asks for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Work {
     /// A program over grids.
     Program {

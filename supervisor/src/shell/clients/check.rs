@@ -225,8 +225,7 @@ impl Connection {
 fn fingerprint(known: &Known, payload: &Payload, terms: &Terms) -> u64 {
     let mut hasher = DefaultHasher::new();
     let Terms { deadline_ms: _, priority, idempotent, chaos } = terms;
-    format!("{:?} {priority:?} {idempotent} {chaos:?}", payload.packing).hash(&mut hasher);
-    known.work.to_string().hash(&mut hasher);
+    (&known.work, payload.packing, priority, idempotent, chaos).hash(&mut hasher);
     match &payload.input {
         Input::Inline(Inline(bytes)) => bytes.hash(&mut hasher),
         Input::Arena(slice) => slice.bytes.hash(&mut hasher),
