@@ -82,6 +82,40 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
     Ok(message)
 }
 
+/// Bytes that are encoded in one piece.
+pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(self.0)
+    }
+}
+
+/// Encodes a part of a message by itself, so that who has it encoded already need not do it again.
+pub mod nested {
+    use serde::de::{DeserializeOwned, Error as _};
+    use serde::ser::Error as _;
+    use serde::{Deserializer, Serialize, Serializer};
+
+    /// For `#[serde(with = "codec::nested")]`.
+    ///
+    /// # Errors
+    /// The serializer's error, or that the part is too long.
+    pub fn serialize<T: Serialize, S: Serializer>(part: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(&super::encode(part).map_err(S::Error::custom)?)
+    }
+
+    /// For `#[serde(with = "codec::nested")]`.
+    ///
+    /// # Errors
+    /// The deserializer's error, or that the part is malformed.
+    pub fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        super::decode(&super::bytes::deserialize(from)?).map_err(D::Error::custom)
+    }
+}
+
 /// Encodes bytes in one piece instead of one by one.
 pub mod bytes {
     use std::fmt;

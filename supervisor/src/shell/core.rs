@@ -7,10 +7,11 @@ use std::sync::Arc;
 use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{
-    Assignment, Dispatch, Inline, ServerMessage, Submission, ToWorker,
+    Assignment, Dispatch, EncodedDone, Inline, ServerMessage, Submission, ToWorker,
 };
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use nix::libc::SIGKILL;
+use serde::Serialize;
 
 use super::arenas::ClientArena;
 use super::audit::Order;
@@ -222,8 +223,15 @@ impl Core {
             true => tracing::error!(%job, attempt, worker, reason, "job is denylisted"),
             false => tracing::debug!(%job, attempt, worker, %verdict, reason, "done"),
         }
-        if let Some(client) = client {
-            self.tell(client, &ServerMessage::Done { key, receipt, output, replayed: false });
+        let Some(client) = client else { return };
+        match self.pool.encoded_receipt(job) {
+            Some(receipt) => {
+                let done = EncodedDone { key, receipt, output: &output, replayed: false };
+                tell(&self.clients, &mut self.told, client, &done);
+            }
+            None => {
+                self.tell(client, &ServerMessage::Done { key, receipt, output, replayed: false })
+            }
         }
     }
 
@@ -311,11 +319,21 @@ impl Core {
 
     /// Has a message for a client that is still there.
     fn tell(&mut self, client: ClientId, message: &ServerMessage) {
-        if let Some(outbox) = self.clients.get(&client)
-            && outbox.hold(message)
-        {
-            self.told.push(outbox.clone());
-        }
+        tell(&self.clients, &mut self.told, client, message);
+    }
+}
+
+/// Has a message for a client that is still there.
+fn tell(
+    clients: &BTreeMap<ClientId, Outbox>,
+    told: &mut Vec<Outbox>,
+    client: ClientId,
+    message: &impl Serialize,
+) {
+    if let Some(outbox) = clients.get(&client)
+        && outbox.hold(message)
+    {
+        told.push(outbox.clone());
     }
 }
 

@@ -9,6 +9,8 @@ use gridpool_protocol::message::Inline;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Receipt;
 
+use crate::Core;
+
 /// A memory of verdicts, bounded in their number and their bytes; the oldest goes first.
 #[derive(Debug)]
 pub(super) struct Verdicts {
@@ -20,6 +22,16 @@ pub(super) struct Verdicts {
     bytes: usize,
     kept: usize,
     bytes_max: usize,
+}
+
+impl Core {
+    /// The encoded receipt of a job, if its verdict is remembered.
+    #[must_use]
+    pub fn encoded_receipt(&self, job: JobId) -> Option<&[u8]> {
+        let verdicts = &self.pool.verdicts;
+        let name = verdicts.keys.get(&job)?;
+        Some(&verdicts.receipts.get(name)?.receipt)
+    }
 }
 
 #[derive(Debug)]
