@@ -93,7 +93,10 @@ impl Serialize for Bytes<'_> {
 
 /// Encodes a part of a message by itself, so that who has it encoded already need not do it again.
 pub mod nested {
-    use serde::de::{DeserializeOwned, Error as _};
+    use std::fmt;
+    use std::marker::PhantomData;
+
+    use serde::de::{DeserializeOwned, Error, Visitor};
     use serde::ser::Error as _;
     use serde::{Deserializer, Serialize, Serializer};
 
@@ -112,7 +115,21 @@ pub mod nested {
     pub fn deserialize<'de, T: DeserializeOwned, D: Deserializer<'de>>(
         from: D,
     ) -> Result<T, D::Error> {
-        super::decode(&super::bytes::deserialize(from)?).map_err(D::Error::custom)
+        from.deserialize_bytes(Part(PhantomData))
+    }
+
+    struct Part<T>(PhantomData<T>);
+
+    impl<T: DeserializeOwned> Visitor<'_> for Part<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an encoded part")
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<T, E> {
+            super::decode(bytes).map_err(E::custom)
+        }
     }
 }
 

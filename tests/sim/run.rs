@@ -381,7 +381,7 @@ impl Run {
             self.model.check(self.now, &action)?;
             self.world.perform(self.now, &action);
         }
-        self.model.settled(self.now, &self.core)
+        self.model.settled(self.now, &mut self.core)
     }
 
     fn the_core_comes_to_rest(&self) -> Result<(), Broken> {

@@ -300,8 +300,9 @@ impl State {
     /// The error if a key is that of a job whose handle lives, or of two of these.
     pub(super) fn check_keys(&self, jobs: &[Outgoing]) -> Result<(), ClientError> {
         let mut own = BTreeSet::new();
-        let taken = jobs.iter().map(|job| job.key);
-        let taken = taken.into_iter().find(|key| self.jobs.contains_key(key) || !own.insert(*key));
+        let mut is_taken =
+            |key: &JobKey| self.jobs.contains_key(key) || (jobs.len() > 1 && !own.insert(*key));
+        let taken = jobs.iter().map(|job| job.key).find(|key| is_taken(key));
         taken.map_or(Ok(()), |key| Err(Refusal::KeyInUse(key).into()))
     }
 }

@@ -29,7 +29,6 @@ use gridpool_protocol::message::{ModelCommand, Refusal};
 use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::status::{Counters, PrincipalStatus, QueueStatus, WorkerStatus};
-use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use action::{Action, Note};
@@ -57,7 +56,9 @@ pub struct Core {
     elsewhere: Elsewhere,
     command_timeout: Duration,
     /// The deadline that the shell was given last.
+    /// As of the latest [`Core::poll_deadline`].
     wakes_at: Option<Timestamp>,
+    has_changed: bool,
 }
 
 impl Core {
@@ -82,6 +83,7 @@ impl Core {
             elsewhere: Elsewhere::default(),
             command_timeout,
             wakes_at: None,
+            has_changed: false,
         }
     }
 
@@ -98,7 +100,7 @@ impl Core {
         self.advance_models(now);
         self.helpers.advance(now, |action| self.pool.act(action));
         self.pool.report(now);
-        self.wakes_at = self.deadline();
+        self.has_changed = true;
     }
 
     /// Orders the processes that the pool starts, each with the models as they are now.
@@ -117,7 +119,11 @@ impl Core {
 
     /// When to call [`Core::handle`] with [`Event::TimePassed`] if nothing else happens.
     #[must_use]
-    pub fn poll_deadline(&self) -> Option<Timestamp> {
+    pub fn poll_deadline(&mut self) -> Option<Timestamp> {
+        // Not before its actions are performed: devices wait for them.
+        if std::mem::take(&mut self.has_changed) {
+            self.wakes_at = self.deadline();
+        }
         self.wakes_at
     }
 
@@ -128,8 +134,9 @@ impl Core {
 
     /// Extends the timeouts of workers and helpers by the time that the supervisor was paused.
     fn excuse_pause(&mut self, now: Timestamp) {
-        let gap = self.wakes_at.map_or(Duration::ZERO, |due| now.since(due));
-        if gap >= PAUSE_MIN {
+        if let Some(gap) = self.poll_deadline().map(|due| now.since(due))
+            && gap >= PAUSE_MIN
+        {
             // And time to read the messages that have arrived.
             let gap = gap + PAUSE_MIN;
             self.pool.excuse(now, gap);
@@ -421,21 +428,6 @@ impl Core {
     #[must_use]
     pub fn asks_for_content(&self, request: &JobRequest) -> bool {
         self.pool.asks_for_content(&request.work, request.items)
-    }
-
-    /// The models that each worker reports; for each device that is out of service for models, why it has
-    /// none of them.
-    #[must_use]
-    pub fn models(&self) -> Vec<(String, ModelInfo)> {
-        self.models.rows(self.pool.quarantines())
-    }
-
-    /// The models that workers should have, as operators have changed them.
-    ///
-    /// # Errors
-    /// Which model is being changed, if one is.
-    pub fn model_plans(&self) -> Result<Vec<ModelPlan>, String> {
-        self.models.plans()
     }
 
     /// What a helper is doing.

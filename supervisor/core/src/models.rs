@@ -21,10 +21,10 @@ use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState, check_model_name};
 use gridpool_protocol::tensor::options::{ModelPlan, check_contexts};
 
-use crate::Quarantine;
 use crate::action::Note;
 use crate::config::MODELS_MAX;
 use crate::event::Timestamp;
+use crate::{Core, Quarantine};
 
 /// The role of workers that have models.
 pub(crate) const ROLE: Role = Role::Infer;
@@ -110,6 +110,24 @@ pub(crate) enum Effect {
     Rest,
     /// Tell the operator the result of the change.
     Reply { client: ClientId, request: u64, result: Result<String, String> },
+}
+
+/// Views, for status.
+impl Core {
+    /// The models that each worker reports; for each device that is out of service for models, why it has
+    /// none of them.
+    #[must_use]
+    pub fn models(&self) -> Vec<(String, ModelInfo)> {
+        self.models.rows(self.pool.quarantines())
+    }
+
+    /// The models that workers should have, as operators have changed them.
+    ///
+    /// # Errors
+    /// Which model is being changed, if one is.
+    pub fn model_plans(&self) -> Result<Vec<ModelPlan>, String> {
+        self.models.plans()
+    }
 }
 
 impl Models {

@@ -41,7 +41,7 @@ impl Model {
     }
 
     /// Checks what must hold after an event. Uses only the public views of `core`.
-    pub(crate) fn settled(&mut self, now: Timestamp, core: &Core) -> Result<(), Broken> {
+    pub(crate) fn settled(&mut self, now: Timestamp, core: &mut Core) -> Result<(), Broken> {
         self.steps += 1;
         each_due_action_comes_at_once(&self.due)?;
         self.the_successor_knows_what_lives()?;
@@ -60,8 +60,8 @@ impl Model {
             let state = self.role_mut(role);
             state.jobs_high = state.jobs_high.max(waiting);
         }
-        self.the_core_wakes_when_something_is_due(now, core)?;
         self.wakes = core.poll_deadline();
+        self.the_core_wakes_when_something_is_due(now)?;
         self.the_counters_are_right(core)?;
         self.the_core_knows_which_roles_rest(core)?;
         self.a_role_that_rests_has_no_job()?;
@@ -73,11 +73,7 @@ impl Model {
         Ok(())
     }
 
-    fn the_core_wakes_when_something_is_due(
-        &self,
-        now: Timestamp,
-        core: &Core,
-    ) -> Result<(), Broken> {
+    fn the_core_wakes_when_something_is_due(&self, now: Timestamp) -> Result<(), Broken> {
         let rule = "the_core_wakes_when_something_is_due";
         let slots = self.slot_ids().into_iter().filter_map(|at| self.slot_wakes_at(at));
         let probes = self.devices.keys().filter_map(|&id| self.probe_wakes_at(id));
@@ -88,7 +84,7 @@ impl Model {
         let others = [drain, self.commands_wake_at(), self.helpers.wake_at(), self.held_until(now)];
         let due =
             slots.chain(probes).chain(deadlines).chain(waits).chain(others.into_iter().flatten());
-        let (due, wakes) = (due.min(), core.poll_deadline());
+        let (due, wakes) = (due.min(), self.wakes);
         let in_time = match (due, wakes) {
             (Some(due), Some(wakes)) => now < wakes && wakes <= due,
             (None, Some(_)) | (Some(_), None) => false,

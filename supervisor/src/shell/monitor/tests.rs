@@ -54,7 +54,7 @@ impl Rules {
     /// Calls the core when it asks for that.
     fn keep_time(&self) {
         while !self.is_over.load(Ordering::Relaxed) {
-            let core = self.core.lock();
+            let mut core = self.core.lock();
             let now = Timestamp(self.began.elapsed());
             let wait = core.poll_deadline().map_or(TIMEOUT, |at| at.since(now));
             drop(self.changed.wait_timeout(core, wait).unwrap());
