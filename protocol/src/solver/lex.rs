@@ -23,6 +23,9 @@ pub(super) struct Piece {
     pub(super) span: Range<usize>,
 }
 
+/// Begins files of some editors.
+pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Signs, the longer ones first.
 const SIGNS: &[&str] = &[
     "->", "==", "!=", "<=", ">=", "**", "//", "(", ")", ",", "=", ":", "|", "-", ";", "[", "]",
@@ -71,7 +74,7 @@ impl<'a> Lexer<'a> {
             }
             return Ok(());
         }
-        if next.is_whitespace() {
+        if next.is_whitespace() || next == BYTE_ORDER_MARK && self.at == 0 {
             self.at += next.len_utf8();
             return Ok(());
         }
@@ -136,9 +139,12 @@ impl<'a> Lexer<'a> {
         let quote = &rest[..1];
         let triple = quote.repeat(3);
         let mark = if rest.starts_with(&triple) { triple.as_str() } else { quote };
-        let inside = &rest[mark.len()..];
+        let mut inside = &rest[mark.len()..];
+        if mark.len() == 1 {
+            inside = inside.split('\n').next().unwrap_or("");
+        }
         let (start, end) = (self.at, inside.find(mark));
-        self.at += end.map_or(rest.len(), |end| end + 2 * mark.len());
+        self.at += mark.len() + end.map_or(inside.len(), |end| end + mark.len());
         if end.is_none() {
             return Err(Mistake::new(start..start + mark.len(), "this string is never closed"));
         }

@@ -12,33 +12,87 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::lex::{Piece, Token, pieces};
+use super::lex::{BYTE_ORDER_MARK, Piece, Token, pieces};
 use super::mistake::Mistake;
 use super::syntax::{Argument, Definition, Expression, Form, Module, Statement};
 use crate::limits::SOLVER_DEPTH_MAX;
+
+/// Statements of Python that the language has not.
+const BLOCKS: &[&str] = &[
+    "for", "while", "if", "elif", "else", "class", "with", "try", "except", "finally", "async",
+    "assert",
+];
 
 /// The module of a text, and its mistakes.
 pub(super) fn module(text: &str) -> (Module, Vec<Mistake>) {
     let mut mistakes = Vec::new();
     let pieces = pieces(text, &mut mistakes);
     let mut parser = Parser { text, pieces, at: 0, depth: 0 };
-    let mut module = Module::default();
+    let mut indents = Indents::default();
+    let (mut module, mut outside) = (Module::default(), Vec::new());
     let mut open: Option<Open> = None;
     while parser.next() != &Token::End {
         if parser.next() == &Token::Line || parser.next() == &Token::Sign(";") {
             parser.at += 1;
             continue;
         }
-        if parser.begins_line() && parser.column() == 0 {
-            close(&mut open, &mut module, parser.here().start);
+        let indent = parser.indent();
+        if parser.begins_line() {
+            if indents.block.is_some_and(|block| indent.len() > block.len()) {
+                parser.skip_line();
+                continue;
+            }
+            indents.block = None;
+            if indent == *indents.base.get_or_insert(indent) {
+                let end = parser.here().start;
+                close(&mut open, &mut module, text, end, &mistakes);
+                indents.body = None;
+            } else if let Err(message) = indents.check(indent, open.as_ref()) {
+                mistakes.push(Mistake::new(parser.here(), message));
+                parser.skip_line();
+                continue;
+            }
         }
-        if let Err(mistake) = parser.line(&mut open, &mut module) {
+        let is_block = parser.begins_block() && (open.is_some() || !parser.is_word("def"));
+        if let Err(mistake) = parser.line(&mut open, &mut outside) {
             mistakes.push(mistake);
             parser.skip_line();
+            indents.block = is_block.then_some(indent);
         }
     }
-    close(&mut open, &mut module, text.len());
+    close(&mut open, &mut module, text, text.len(), &mistakes);
+    module.statements = outside.into();
     (module, mistakes)
+}
+
+/// The white space before the lines of a text.
+#[derive(Default)]
+struct Indents<'a> {
+    /// Before lines outside of functions.
+    base: Option<&'a str>,
+    /// Before the body of the open function.
+    body: Option<&'a str>,
+    /// Before a statement that has a mistake; deeper lines belong to it.
+    block: Option<&'a str>,
+}
+
+impl<'a> Indents<'a> {
+    /// Whether a line that is not outside of functions may begin behind this.
+    fn check(&mut self, indent: &'a str, open: Option<&Open>) -> Result<(), &'static str> {
+        let is_deeper = self.base.is_none_or(|base| indent.starts_with(base));
+        match (self.body, open) {
+            (None, Some(open)) if open.body.is_empty() && is_deeper => {
+                self.body = Some(indent);
+                Ok(())
+            }
+            (Some(body), _) if indent == body => Ok(()),
+            (Some(body), _) if !indent.starts_with(body) => {
+                Err("the indentation of this line fits no line above it")
+            }
+            (None, _) if !is_deeper => Err("the indentation of this line fits no line above it"),
+            (Some(_) | None, _) => Err("this line is indented deeper than the line above it"),
+        }
+    }
 }
 
 /// A definition whose body is being read.
@@ -49,9 +103,18 @@ struct Open {
     start: usize,
 }
 
-fn close(open: &mut Option<Open>, module: &mut Module, end: usize) {
+/// Ends a definition. One with a mistake takes all text before the next line outside of functions.
+fn close(
+    open: &mut Option<Open>,
+    module: &mut Module,
+    text: &str,
+    end: usize,
+    mistakes: &[Mistake],
+) {
     if let Some(Open { name, parameters, body, start }) = open.take() {
-        let end = body.last().map_or(end, |last| last.span.end);
+        let is_broken = mistakes.iter().any(|one| (start..=end).contains(&one.span.start));
+        let whole = start + text[start..end].trim_end().len();
+        let end = body.last().filter(|_| !is_broken).map_or(whole, |last| last.span.end);
         let definition = Definition { name, parameters, body: body.into(), span: start..end };
         module.definitions.push(Rc::new(definition));
     }
@@ -64,7 +127,7 @@ struct Parser<'a> {
     depth: usize,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     fn next(&self) -> &Token {
         self.pieces.get(self.at).map_or(&Token::End, |piece| &piece.token)
     }
@@ -74,13 +137,29 @@ impl Parser<'_> {
         self.pieces.get(self.at).map_or(end..end, |piece| piece.span.clone())
     }
 
+    fn is_on_new_line(&self) -> bool {
+        let before = self.at.checked_sub(1).map_or(0, |before| self.pieces[before].span.end);
+        self.text[before..self.here().start].contains('\n')
+    }
+
     fn begins_line(&self) -> bool {
         self.at == 0 || self.pieces[self.at - 1].token == Token::Line
     }
 
-    fn column(&self) -> usize {
-        let start = self.here().start;
-        start - self.text[..start].rfind('\n').map_or(0, |end| end + 1)
+    /// The white space at the begin of the line.
+    fn indent(&self) -> &'a str {
+        let before = &self.text[..self.here().start];
+        let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+        let line = line.trim_start_matches(BYTE_ORDER_MARK);
+        &line[..line.len() - line.trim_start().len()]
+    }
+
+    fn is_word(&self, word: &str) -> bool {
+        matches!(self.next(), Token::Word(next) if next == word)
+    }
+
+    fn begins_block(&self) -> bool {
+        matches!(self.next(), Token::Word(word) if word == "def" || BLOCKS.contains(&word.as_str()))
     }
 
     fn is_sign(&self, sign: &str) -> bool {
@@ -120,20 +199,40 @@ impl Parser<'_> {
         }
     }
 
-    fn line(&mut self, open: &mut Option<Open>, module: &mut Module) -> Result<(), Mistake> {
+    fn line(
+        &mut self,
+        open: &mut Option<Open>,
+        outside: &mut Vec<Statement>,
+    ) -> Result<(), Mistake> {
         let start = self.here().start;
         if let Token::Word(word) = self.next() {
             match word.as_str() {
+                "def" if open.is_some() => {
+                    let message = "a `def` stands inside of another function";
+                    let help = "move it out of the function, or write NAME = lambda x: …";
+                    return Err(Mistake::new(self.here(), message).with_help(help));
+                }
                 "def" => {
-                    close(open, module, start);
-                    *open = Some(self.definition(start)?);
-                    return Ok(());
+                    let name = match self.pieces.get(self.at + 1).map(|piece| &piece.token) {
+                        Some(Token::Word(name)) => name.clone(),
+                        Some(_) | None => String::new(),
+                    };
+                    let (parameters, body) = (Rc::from([]), Vec::new());
+                    // The text of a function without a head is its own all the same.
+                    let headless = Open { name, parameters, body, start };
+                    let made = self.definition(start);
+                    let (made, outcome) = match made {
+                        Ok(made) => (made, Ok(())),
+                        Err(mistake) => (headless, Err(mistake)),
+                    };
+                    *open = Some(made);
+                    return outcome;
                 }
                 "from" | "import" => {
                     self.skip_line();
                     return Ok(());
                 }
-                "for" | "while" | "if" | "elif" | "else" | "class" | "with" | "try" | "assert" => {
+                word if BLOCKS.contains(&word) => {
                     let message = format!("the language has no `{word}`");
                     let help = "write branch(condition, a, b) to choose, and apply(function, container), \
                                 sfilter(container, condition) or another function for a loop";
@@ -145,7 +244,7 @@ impl Parser<'_> {
         let statement = self.statement(start)?;
         match open {
             Some(open) => open.body.push(statement),
-            None => module.statements.push(statement),
+            None => outside.push(statement),
         }
         match self.next() {
             Token::Line | Token::End | Token::Sign(";") => Ok(()),
@@ -263,6 +362,9 @@ impl Parser<'_> {
                 Token::Line | Token::End => {
                     return Err(Mistake::new(opens, "this bracket is never closed"));
                 }
+                Token::Word(_) | Token::Number(_) if self.is_on_new_line() => {
+                    return Err(Mistake::new(opens, "this bracket is never closed"));
+                }
                 Token::Word(_) | Token::Number(_) | Token::Sign(_) => {
                     return Err(self.unexpected("`,` or `)`"));
                 }
@@ -343,6 +445,9 @@ impl Parser<'_> {
                     self.at += 1;
                 }
                 Token::Line | Token::End => {
+                    return Err(Mistake::new(opens, "this bracket is never closed"));
+                }
+                Token::Word(_) | Token::Number(_) if self.is_on_new_line() => {
                     return Err(Mistake::new(opens, "this bracket is never closed"));
                 }
                 Token::Word(_) | Token::Number(_) | Token::Sign(_) => {
