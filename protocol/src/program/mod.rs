@@ -131,6 +131,7 @@ impl Program {
     /// assert!(solver.solver().is_some());
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, ProgramError> {
+        let text = solver::unmarked(text);
         if solver::is_solver(text) {
             return Ok(Self::of_solver(text, Solver::compile(text, ties)?));
         }

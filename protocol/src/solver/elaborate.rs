@@ -140,7 +140,8 @@ impl Elaborator<'_> {
             statement.value.names(&mut |name| uses_grid |= name == "I");
             let made = if uses_grid {
                 let message = format!("`{name}` stands outside of functions: it may not use I");
-                let help = "move the line into the function that needs it";
+                let help =
+                    "move the line into the function that needs it, or below the last function";
                 let mistake = Mistake::new(statement.span.clone(), message).with_help(help);
                 Err(Halt::Mistake(Box::new(mistake)))
             } else {

@@ -23,8 +23,10 @@ pub(super) struct Piece {
     pub(super) span: Range<usize>,
 }
 
-/// Begins files of some editors.
-pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
+/// The text without the byte order mark with which some editors begin a file.
+pub(crate) fn unmarked(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
 
 /// Signs, the longer ones first.
 const SIGNS: &[&str] = &[
@@ -74,7 +76,7 @@ impl<'a> Lexer<'a> {
             }
             return Ok(());
         }
-        if next.is_whitespace() || next == BYTE_ORDER_MARK && self.at == 0 {
+        if next.is_whitespace() {
             self.at += next.len_utf8();
             return Ok(());
         }
@@ -123,7 +125,9 @@ impl<'a> Lexer<'a> {
         } else {
             self.push(Token::Word(word.to_owned()), length);
             // A statement that begins a line ends the brackets that the line before left open.
-            let begins = self.text[..start].rfind('\n').map_or(0, |end| end + 1) == start;
+            let before = &self.text[..start];
+            let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+            let begins = line.trim().is_empty();
             if begins && matches!(word, "def" | "return") && self.depth > 0 {
                 self.depth = 0;
                 let at = self.pieces.len() - 1;

@@ -15,6 +15,7 @@ mod construct;
 mod elaborate;
 mod explain;
 mod gives;
+mod indents;
 mod ir;
 mod kind;
 mod lex;
@@ -25,6 +26,7 @@ mod opcode;
 mod parse;
 mod pipe;
 mod prune;
+mod python;
 mod syntax;
 mod table;
 #[cfg(test)]
@@ -40,7 +42,9 @@ use std::sync::Arc;
 pub use builtin::{BUILTINS, Builtin, Takes, function_names};
 pub use code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
 pub use kind::Kind;
+pub(crate) use lex::unmarked;
 pub use literal::Literal;
+pub(crate) use mistake::excerpt;
 pub use mistake::{Mistake, Mistakes};
 pub use opcode::{FIRST_PRIMITIVE, Opcode, PRIMITIVES, Primitive};
 pub use verify::Malformed;
@@ -90,6 +94,7 @@ impl Solver {
     /// assert_eq!(wrong.unwrap_err().all().len(), 2);
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, Mistakes> {
+        let text = unmarked(text);
         let refused = |mistakes| Mistakes::new(text, mistakes);
         if text.len() > PROGRAM_BYTES_MAX {
             let length = text.len();
@@ -164,6 +169,7 @@ impl Solver {
 /// # Errors
 /// [`Mistakes`] if the text does not parse or has no such statement.
 pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
+    let text = unmarked(text);
     let refused = |mistakes| Mistakes::new(text, mistakes);
     let (module, mistakes) = parse::module(text);
     if !mistakes.is_empty() {
@@ -186,8 +192,7 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
     let last = module.definitions.last().filter(|_| !is_outside);
     let behind = last.map_or("", |definition| &text[definition.span.end..]);
     Ok(match &statement.name {
-        Some(name) if margin.trim_start_matches(lex::BYTE_ORDER_MARK).trim().is_empty() => {
-            let margin = margin.trim_start_matches(lex::BYTE_ORDER_MARK);
+        Some(name) if margin.trim().is_empty() => {
             format!("{before}\n{margin}return {name}\n{behind}")
         }
         Some(name) => format!("{before}; return {name}\n{behind}"),
@@ -199,7 +204,7 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
 #[must_use]
 pub fn is_solver(text: &str) -> bool {
     let mut mistakes = Vec::new();
-    let pieces = lex::pieces(text, &mut mistakes);
+    let pieces = lex::pieces(unmarked(text), &mut mistakes);
     let mut depth = 0_usize;
     pieces.iter().any(|piece| match &piece.token {
         lex::Token::Word(word) => matches!(word.as_str(), "I" | "def" | "return" | "lambda"),
@@ -229,6 +234,7 @@ impl<'t> Source<'t> {
     /// # Errors
     /// The [`Mistakes`] of a text that does not parse and has no definitions.
     pub fn parse(text: &'t str) -> Result<Self, Mistakes> {
+        let text = unmarked(text);
         let (module, mistakes) = parse::module(text);
         // A mistake is told of where its definition is wanted.
         if mistakes.is_empty() || !module.definitions.is_empty() {

@@ -12,22 +12,18 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::lex::{BYTE_ORDER_MARK, Piece, Token, pieces};
+use super::indents::{Indents, Place};
+use super::lex::{Piece, Token, pieces};
 use super::mistake::Mistake;
+use super::python::{BLOCKS, INSTEAD_OF_BLOCKS, instead};
 use super::syntax::{Argument, Definition, Expression, Form, Module, Statement};
 use crate::limits::SOLVER_DEPTH_MAX;
-
-/// Statements of Python that the language has not.
-const BLOCKS: &[&str] = &[
-    "for", "while", "if", "elif", "else", "class", "with", "try", "except", "finally", "async",
-    "assert",
-];
 
 /// The module of a text, and its mistakes.
 pub(super) fn module(text: &str) -> (Module, Vec<Mistake>) {
     let mut mistakes = Vec::new();
     let pieces = pieces(text, &mut mistakes);
-    let mut parser = Parser { text, pieces, at: 0, depth: 0 };
+    let mut parser = Parser { text, pieces, at: 0, depth: 0, brackets: Vec::new() };
     let mut indents = Indents::default();
     let (mut module, mut outside) = (Module::default(), Vec::new());
     let mut open: Option<Open> = None;
@@ -38,61 +34,37 @@ pub(super) fn module(text: &str) -> (Module, Vec<Mistake>) {
         }
         let indent = parser.indent();
         if parser.begins_line() {
-            if indents.block.is_some_and(|block| indent.len() > block.len()) {
-                parser.skip_line();
-                continue;
-            }
-            indents.block = None;
-            if indent == *indents.base.get_or_insert(indent) {
-                let end = parser.here().start;
-                close(&mut open, &mut module, text, end, &mistakes);
-                indents.body = None;
-            } else if let Err(message) = indents.check(indent, open.as_ref()) {
-                mistakes.push(Mistake::new(parser.here(), message));
-                parser.skip_line();
-                continue;
+            let is_head = open.as_ref().is_some_and(|open| open.body.is_empty());
+            match indents.place(indent, is_head) {
+                Place::Inside => {}
+                Place::Outside => {
+                    let end = parser.here().start;
+                    close(&mut open, &mut module, text, end, &mistakes);
+                }
+                Place::Skipped => {
+                    parser.skip_line();
+                    continue;
+                }
+                Place::Wrong(message) => {
+                    mistakes.push(Mistake::new(parser.here(), message));
+                    parser.skip_line();
+                    continue;
+                }
             }
         }
         let is_block = parser.begins_block() && (open.is_some() || !parser.is_word("def"));
+        parser.brackets.clear();
         if let Err(mistake) = parser.line(&mut open, &mut outside) {
             mistakes.push(mistake);
             parser.skip_line();
-            indents.block = is_block.then_some(indent);
+            if is_block {
+                indents.skip_below(indent);
+            }
         }
     }
     close(&mut open, &mut module, text, text.len(), &mistakes);
     module.statements = outside.into();
     (module, mistakes)
-}
-
-/// The white space before the lines of a text.
-#[derive(Default)]
-struct Indents<'a> {
-    /// Before lines outside of functions.
-    base: Option<&'a str>,
-    /// Before the body of the open function.
-    body: Option<&'a str>,
-    /// Before a statement that has a mistake; deeper lines belong to it.
-    block: Option<&'a str>,
-}
-
-impl<'a> Indents<'a> {
-    /// Whether a line that is not outside of functions may begin behind this.
-    fn check(&mut self, indent: &'a str, open: Option<&Open>) -> Result<(), &'static str> {
-        let is_deeper = self.base.is_none_or(|base| indent.starts_with(base));
-        match (self.body, open) {
-            (None, Some(open)) if open.body.is_empty() && is_deeper => {
-                self.body = Some(indent);
-                Ok(())
-            }
-            (Some(body), _) if indent == body => Ok(()),
-            (Some(body), _) if !indent.starts_with(body) => {
-                Err("the indentation of this line fits no line above it")
-            }
-            (None, _) if !is_deeper => Err("the indentation of this line fits no line above it"),
-            (Some(_) | None, _) => Err("this line is indented deeper than the line above it"),
-        }
-    }
 }
 
 /// A definition whose body is being read.
@@ -125,6 +97,8 @@ struct Parser<'a> {
     pieces: Vec<Piece>,
     at: usize,
     depth: usize,
+    /// The brackets of the statement that are open, the outermost first.
+    brackets: Vec<Range<usize>>,
 }
 
 impl<'a> Parser<'a> {
@@ -142,6 +116,16 @@ impl<'a> Parser<'a> {
         self.text[before..self.here().start].contains('\n')
     }
 
+    /// Whether no statement goes on here, though a bracket may be open.
+    fn ends_statement(&self) -> bool {
+        match self.next() {
+            Token::Line | Token::End => true,
+            Token::Word(word) => self.is_on_new_line() || matches!(word.as_str(), "def" | "return"),
+            Token::Number(_) => self.is_on_new_line(),
+            Token::Sign(_) => false,
+        }
+    }
+
     fn begins_line(&self) -> bool {
         self.at == 0 || self.pieces[self.at - 1].token == Token::Line
     }
@@ -150,7 +134,6 @@ impl<'a> Parser<'a> {
     fn indent(&self) -> &'a str {
         let before = &self.text[..self.here().start];
         let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
-        let line = line.trim_start_matches(BYTE_ORDER_MARK);
         &line[..line.len() - line.trim_start().len()]
     }
 
@@ -176,6 +159,9 @@ impl<'a> Parser<'a> {
     }
 
     fn unexpected(&self, what: &str) -> Mistake {
+        if let Some(opens) = self.brackets.last().filter(|_| self.ends_statement()) {
+            return Mistake::new(opens.clone(), "this bracket is never closed");
+        }
         let found = match self.next() {
             Token::Word(word) => format!("`{word}`"),
             Token::Number(number) => format!("`{number}`"),
@@ -191,6 +177,18 @@ impl<'a> Parser<'a> {
             },
             Token::Word(_) | Token::Number(_) | Token::Line | Token::End => mistake,
         }
+    }
+
+    /// Goes into a bracket.
+    fn opens(&mut self) {
+        self.brackets.push(self.here());
+        self.at += 1;
+    }
+
+    /// Goes out of the innermost bracket.
+    fn closes(&mut self) {
+        self.brackets.pop();
+        self.at += 1;
     }
 
     fn skip_line(&mut self) {
@@ -234,9 +232,7 @@ impl<'a> Parser<'a> {
                 }
                 word if BLOCKS.contains(&word) => {
                     let message = format!("the language has no `{word}`");
-                    let help = "write branch(condition, a, b) to choose, and apply(function, container), \
-                                sfilter(container, condition) or another function for a loop";
-                    return Err(Mistake::new(self.here(), message).with_help(help));
+                    return Err(Mistake::new(self.here(), message).with_help(INSTEAD_OF_BLOCKS));
                 }
                 _ => {}
             }
@@ -257,7 +253,10 @@ impl<'a> Parser<'a> {
     fn definition(&mut self, start: usize) -> Result<Open, Mistake> {
         self.at += 1;
         let name = self.word("the name of the function")?;
-        self.expect("(", "`(`")?;
+        if !self.is_sign("(") {
+            return Err(self.unexpected("`(`"));
+        }
+        self.opens();
         let mut parameters = Vec::new();
         while !self.is_sign(")") {
             parameters.push(self.word("the name of a parameter")?);
@@ -269,7 +268,7 @@ impl<'a> Parser<'a> {
                 self.expect(",", "`,` or `)`")?;
             }
         }
-        self.at += 1;
+        self.closes();
         if self.is_sign("->") {
             self.at += 1;
             self.expression()?;
@@ -334,16 +333,15 @@ impl<'a> Parser<'a> {
     fn value(&mut self) -> Result<Expression, Mistake> {
         let mut value = self.primary()?;
         while self.is_sign("(") {
-            let opens = self.here();
-            self.at += 1;
-            let arguments = self.arguments(opens)?;
+            let arguments = self.arguments()?;
             let span = value.span.start..self.pieces[self.at - 1].span.end;
             value = Expression { form: Form::Call { function: Box::new(value), arguments }, span };
         }
         Ok(value)
     }
 
-    fn arguments(&mut self, opens: Range<usize>) -> Result<Vec<Argument>, Mistake> {
+    fn arguments(&mut self) -> Result<Vec<Argument>, Mistake> {
+        self.opens();
         let mut arguments = Vec::new();
         while !self.is_sign(")") {
             let named = match (self.next(), self.pieces.get(self.at + 1).map(|piece| &piece.token))
@@ -352,25 +350,12 @@ impl<'a> Parser<'a> {
                 _ => None,
             };
             self.at += if named.is_some() { 2 } else { 0 };
-            if matches!(self.next(), Token::Line | Token::End) {
-                return Err(Mistake::new(opens, "this bracket is never closed"));
-            }
             arguments.push(Argument { name: named, value: self.expression()? });
-            match self.next() {
-                Token::Sign(")") => {}
-                Token::Sign(",") => self.at += 1,
-                Token::Line | Token::End => {
-                    return Err(Mistake::new(opens, "this bracket is never closed"));
-                }
-                Token::Word(_) | Token::Number(_) if self.is_on_new_line() => {
-                    return Err(Mistake::new(opens, "this bracket is never closed"));
-                }
-                Token::Word(_) | Token::Number(_) | Token::Sign(_) => {
-                    return Err(self.unexpected("`,` or `)`"));
-                }
+            if !self.is_sign(")") {
+                self.expect(",", "`,` or `)`")?;
             }
         }
-        self.at += 1;
+        self.closes();
         Ok(arguments)
     }
 
@@ -391,7 +376,7 @@ impl<'a> Parser<'a> {
                 self.at += 1;
                 Ok(Expression { form: Form::Number(-number), span })
             }
-            Token::Sign("(") => self.brackets(span),
+            Token::Sign("(") => self.tuple(span),
             Token::Sign(_) | Token::Line | Token::End => {
                 Err(self.unexpected("a name, a number or a call"))
             }
@@ -399,6 +384,9 @@ impl<'a> Parser<'a> {
     }
 
     fn name(&mut self, word: &str, span: Range<usize>) -> Result<Expression, Mistake> {
+        if matches!(word, "def" | "return") {
+            return Err(self.unexpected("a name, a number or a call"));
+        }
         self.at += 1;
         let form = match word {
             "lambda" => return self.lambda(span.start),
@@ -432,31 +420,19 @@ impl<'a> Parser<'a> {
     }
 
     /// An expression in brackets, or a tuple.
-    fn brackets(&mut self, opens: Range<usize>) -> Result<Expression, Mistake> {
-        self.at += 1;
+    fn tuple(&mut self, opens: Range<usize>) -> Result<Expression, Mistake> {
+        self.opens();
         let mut values = Vec::new();
         let mut is_tuple = self.is_sign(")");
         while !self.is_sign(")") {
             values.push(self.expression()?);
-            match self.next() {
-                Token::Sign(")") => {}
-                Token::Sign(",") => {
-                    is_tuple = true;
-                    self.at += 1;
-                }
-                Token::Line | Token::End => {
-                    return Err(Mistake::new(opens, "this bracket is never closed"));
-                }
-                Token::Word(_) | Token::Number(_) if self.is_on_new_line() => {
-                    return Err(Mistake::new(opens, "this bracket is never closed"));
-                }
-                Token::Word(_) | Token::Number(_) | Token::Sign(_) => {
-                    return Err(self.unexpected("`,` or `)`"));
-                }
+            if !self.is_sign(")") {
+                self.expect(",", "`,` or `)`")?;
+                is_tuple = true;
             }
         }
         let span = opens.start..self.here().end;
-        self.at += 1;
+        self.closes();
         match values.pop() {
             Some(value) if !is_tuple => Ok(Expression { span, ..value }),
             last => {
@@ -465,26 +441,4 @@ impl<'a> Parser<'a> {
             }
         }
     }
-}
-
-/// What to write instead of a sign or word of Python.
-fn instead(sign: &str) -> Option<&'static str> {
-    Some(match sign {
-        "+" => "write add(a, b), or combine(a, b) for containers",
-        "-" => "write subtract(a, b)",
-        "*" => "write multiply(a, b)",
-        "/" | "//" => "write divide(a, b), which rounds down",
-        "==" => "write equality(a, b)",
-        "!=" | "not" => "write flip(equality(a, b)), or flip(a)",
-        "<" | ">" => "write greater(a, b)",
-        "and" => "write both(a, b)",
-        "or" => "write either(a, b)",
-        "in" => "write contained(value, container)",
-        "[" => "write first(x), last(x), or index(grid, loc) for a cell",
-        "{" => "write initset(value) and insert(value, set)",
-        "." => "values have no attributes: write function(value)",
-        "if" | "else" => "write branch(condition, a, b)",
-        "&" => "write intersection(a, b)",
-        _ => return None,
-    })
 }

@@ -341,3 +341,51 @@ fn a_definition_keeps_its_lines_and_mistakes_stay_in_theirs() {
     assert_eq!(part("right").1, 1);
     assert_eq!(compile(&part("right").0).lines()[0].line, 10);
 }
+
+#[test]
+fn a_bracket_that_is_never_closed_is_shown_where_it_opens() {
+    let cases = [
+        ("O = fill(I, ONE, ofcolor(I, TWO)", "line 1, column 9"),
+        ("O = (ONE, ", "line 1, column 5"),
+        ("O = rot90(", "line 1, column 10"),
+        (
+            "def f(I):\n    x1 = fill(I, ONE, ofcolor(I, TWO)\n    x2 = rot90(x1)\n    return x2",
+            "line 2, column 14",
+        ),
+        ("def f(I):\n    x1 = fill(I, ONE,\n    return x1", "line 2, column 14"),
+        ("def f(I):\n    return rot90(I\n\ndef g(I):\n    return I", "line 2, column 17"),
+        ("  def f(I):\n    return rot90((I)\n  def g(I):\n    return I", "line 2, column 17"),
+        ("def f(I:\n    return I", "line 1, column 6"),
+        ("f = lambda x: add(x,\nO = f(I)", "line 1, column 18"),
+    ];
+    for (text, want) in cases {
+        let said = refused(text);
+        let want = format!("{want}: this bracket is never closed");
+        assert!(said.starts_with(&want), "{text}\nsays\n{said}");
+        assert_eq!(said.matches("line ").count(), 1, "{text}\nsays\n{said}");
+    }
+    let marked = refused("\u{feff}O = rot90(ONE)");
+    assert!(
+        marked.starts_with("line 1, column 5: ") && marked.contains("\n  O = rot90"),
+        "{marked}"
+    );
+    assert!(refused("O = return I").contains("found `return`"));
+}
+
+#[test]
+fn values_of_the_grid_above_the_last_function_are_refused() {
+    let above = refused("x = rot90(I)\ny = size(x)\ndef f(I):\n    return y");
+    assert!(above.starts_with("line 1, column 1: `x` stands outside of functions"), "{above}");
+    assert_eq!(above.lines().count(), 4, "{above}");
+    // Beside an `O`, or behind the last function, they are the program.
+    let want = compile("O = rot180(I)").hash().clone();
+    let texts = [
+        "x = rot90(I)\ndef f(x):\n    return rot90(x)\nO = f(x)",
+        "def f(x):\n    return rot90(x)\nx = rot90(I)\ny = f(x)",
+        "x = rot90(I)\ndef f(x):\n    return rot90(x)\nreturn f(x)",
+    ];
+    for text in texts {
+        assert_ne!(*compile(text).hash(), want, "{text}");
+        assert_eq!(*compile(text).hash(), *compile("O = rot90(rot90(I))").hash(), "{text}");
+    }
+}
