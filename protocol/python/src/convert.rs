@@ -6,7 +6,7 @@ use gridpool_client::{ObjectCell, Output, PatchCell};
 use gridpool_protocol::output::{ItemError, MalformedOutput};
 use gridpool_protocol::program;
 use gridpool_protocol::solver::Kind;
-use gridpool_protocol::solver::value::{NOTHING, Value};
+use gridpool_protocol::solver::value::{NO_VECTOR, NOTHING, Value};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFrozenSet, PyInt, PyList, PyTuple};
@@ -145,12 +145,15 @@ impl<'a, 'py> Converter<'a, 'py> {
                 Ok(PyBool::new(py, flag != 0).to_owned().into_any())
             }
             (_, &Value::Number(number)) => Ok(PyInt::new(py, number).into_any()),
+            (_, &Value::Vector(NO_VECTOR)) => Ok(PyTuple::empty(py).into_any()),
             (_, &Value::Vector([row, col])) => self.place(row.into(), col.into()),
-            (_, &Value::Cell(color, [row, col])) => match self.form {
-                Form::Lists => Ok((color, row, col).into_pyobject(py)?.into_any()),
-                Form::Dsl => {
+            (_, &Value::Cell(color, place)) => match (self.form, place) {
+                (Form::Lists, [row, col]) if place != NO_VECTOR => {
+                    Ok((color, row, col).into_pyobject(py)?.into_any())
+                }
+                (Form::Lists | Form::Dsl, _) => {
                     let color = PyInt::new(py, color).into_any();
-                    pair((color, self.place(row.into(), col.into())?))
+                    pair((color, self.value(&Kind::Vector, &Value::Vector(place))?))
                 }
             },
             (_, Value::Grid(grid)) => {
