@@ -63,7 +63,7 @@ impl<'a, 'py> Converter<'a, 'py> {
             let mut cells = std::mem::take(&mut self.cells);
             let shape = self.outputs.grid_into(item, &mut cells).map_err(malformed)?;
             let made = match shape {
-                Ok([_, width]) => self.grid(width, &cells),
+                Ok(sides) => self.grid(sides, &cells),
                 Err(error) => self.error(error),
             };
             self.cells = cells;
@@ -79,9 +79,9 @@ impl<'a, 'py> Converter<'a, 'py> {
         self.error.call1((error.code.name(), error.op, error.message))
     }
 
-    fn grid(&self, width: usize, cells: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    fn grid(&self, [height, width]: [usize; 2], cells: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         let (py, colors) = (self.py, self.colors);
-        let rows = cells.chunks_exact(width.max(1));
+        let rows = (0..height).map(|row| &cells[row * width..(row + 1) * width]);
         Ok(match self.form {
             Form::Lists => {
                 let row = |row: &[u8]| PyList::new(py, row.iter().map(|&c| colors.int(py, c)));
@@ -105,7 +105,7 @@ impl<'a, 'py> Converter<'a, 'py> {
                 }
             }
             Output::Flag(flag) => PyBool::new(py, flag).to_owned().into_any(),
-            Output::Grid(grid) => self.grid(grid.w(), grid.cells())?,
+            Output::Grid(grid) => self.grid([grid.h(), grid.w()], grid.cells())?,
             Output::Number(number) => PyInt::new(py, number).into_any(),
             Output::Object(cells) => self.object(&cells)?,
             Output::Objects(objects) => {

@@ -27,6 +27,7 @@ mod parse;
 mod pipe;
 mod prune;
 mod python;
+mod reason;
 mod syntax;
 mod table;
 #[cfg(test)]
@@ -51,6 +52,7 @@ pub use verify::Malformed;
 pub use want::{Fit, Want};
 
 use crate::limits::PROGRAM_BYTES_MAX;
+use crate::output::ItemErrorCode;
 use crate::program::Ties;
 use elaborate::{Elaborated, elaborate};
 use ir::Block;
@@ -160,6 +162,12 @@ impl Solver {
         let named =
             if is_end { instructions.get(usize::from(found.immediate))?.op } else { found.op };
         Some((named.name(), *self.places.get(instruction)?))
+    }
+
+    /// What went wrong in an instruction that ended an item with this code.
+    #[must_use]
+    pub fn reason(&self, instruction: usize, code: ItemErrorCode) -> String {
+        reason::of(&self.code, instruction, code)
     }
 }
 

@@ -207,7 +207,8 @@ pub(super) struct ProgramFlags {
     /// "output": grid}`), `.npy` files (N, H, W, uint8), or `-` for standard input.
     #[arg(value_name = "INPUT")]
     pub(super) inputs: Vec<PathBuf>,
-    /// Read the program from this file, or standard input if it is `-`; then all other arguments are inputs.
+    /// Read the program from this file, one definition of it if written as FILE:NAME, or standard input if it is
+    /// `-`; then all other arguments are inputs.
     #[arg(long = "program", value_name = "FILE")]
     pub(super) program_file: Option<PathBuf>,
     /// Give the value of this statement of a solver instead of its result: its name, such as x3, or its line.

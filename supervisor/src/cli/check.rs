@@ -1,6 +1,6 @@
 //! `gridpool check`: compiles programs and says what they are, without a pool.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use gridpool_protocol::exit::cli as exit;
@@ -9,14 +9,15 @@ use gridpool_protocol::solver::{Kind, Solver, Source};
 use serde_json::{Value, json};
 
 use super::error::CommandError;
-use super::program::{ProgramText, read};
+use super::program::{FileName, ProgramText, read};
 use super::text::fitted;
 use super::{columns, say, say_json};
 
 /// What to check.
 #[derive(Debug, Args)]
 pub(super) struct CheckFlags {
-    /// A file with programs, `FILE:NAME` for one of them, or `-` for standard input.
+    /// A file with programs, `FILE:NAME` for one of them, or `-` for standard input; `@FILE` and `@FILE:NAME` as
+    /// for run.
     file: PathBuf,
     /// Check every definition of the file and say which compile.
     #[arg(long, conflicts_with = "explain")]
@@ -37,13 +38,8 @@ pub(super) fn run(flags: &CheckFlags) -> Result<u8, CommandError> {
     if flags.all {
         return all(flags);
     }
-    let name = format!("@{}", flags.file.display());
-    let text = if flags.file == Path::new("-") {
-        ProgramText::file(&flags.file)?
-    } else {
-        ProgramText::of(&name)?
-    };
-    let program = text.compile(flags.ties).map_err(CommandError::Program)?;
+    let program =
+        ProgramText::file(&flags.file)?.compile(flags.ties).map_err(CommandError::Program)?;
     match program.solver() {
         None if flags.json => {
             say_json(&json!({ "gives": program.gives().to_string(), "hash": program.hash() }))
@@ -105,7 +101,14 @@ fn document(solver: &Solver) -> Value {
 
 /// Checks every definition of a file.
 fn all(flags: &CheckFlags) -> Result<u8, CommandError> {
-    let text = read(&flags.file)?;
+    let FileName { file, definition } = FileName::of(&flags.file);
+    if let Some(name) = definition {
+        let file = file.display();
+        return Err(CommandError::Usage(format!(
+            "--all checks every definition: write {file} --all, or {file}:{name} without --all"
+        )));
+    }
+    let text = read(&file)?;
     let source = Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
     let (mut rows, mut documents, mut failed) = (Vec::new(), Vec::new(), 0);
     for (name, line) in source.definitions() {
