@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 22;
+pub const PROTOCOL_VERSION: u32 = 23;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -65,6 +65,8 @@ pub const PERIODS_MAX: usize = 1 << 24;
 pub const RESULT_BYTES_MAX: usize = 64 * 1_024;
 /// Instructions that an item may run, unless the job says otherwise.
 pub const STEPS_DEFAULT: u32 = 1_000_000;
+/// The largest number of instructions that a job may let an item run.
+pub const STEPS_MAX: u32 = 100_000_000;
 
 /// Deepest nesting of arguments in a program.
 pub const PROGRAM_DEPTH_MAX: usize = 8;

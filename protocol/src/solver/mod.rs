@@ -139,6 +139,13 @@ impl Solver {
         &self.code
     }
 
+    /// The same solver with another limit of steps, from 1 to [`STEPS_MAX`](crate::limits::STEPS_MAX).
+    pub(crate) fn with_step_limit(mut self, steps: u32) -> Self {
+        self.code.step_limit = steps;
+        self.hash = Arc::from(self.code.hash());
+        self
+    }
+
     /// Its statements.
     #[must_use]
     pub fn lines(&self) -> &[Line] {

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gridpool_protocol::exit::cli as exit;
-use gridpool_protocol::program::{Program, Ties};
+use gridpool_protocol::program::{Program, Step, Ties};
 use gridpool_protocol::solver::{Kind, Solver, Source};
 use serde_json::{Value, json};
 
+use super::arguments::ProgramFlags;
 use super::error::CommandError;
-use super::program::{FileName, ProgramText, read};
+use super::program::{FileName, ProgramText, compiled, read};
 use super::text::fitted;
 use super::{columns, say, say_json};
 
@@ -44,6 +45,7 @@ pub(super) fn run(flags: &CheckFlags) -> Result<u8, CommandError> {
         None if flags.json => {
             say_json(&json!({ "gives": program.gives().to_string(), "hash": program.hash() }))
         }
+        None if flags.explain => say(explained(&program).trim_end()),
         None => say(&format!(
             "a chain of {} ops from {} to {}",
             program.steps().len(),
@@ -51,9 +53,34 @@ pub(super) fn run(flags: &CheckFlags) -> Result<u8, CommandError> {
             program.gives()
         )),
         Some(solver) if flags.json => say_json(&document(solver)),
-        Some(solver) if flags.explain => say(solver.to_string().trim_end()),
+        Some(_) if flags.explain => say(explained(&program).trim_end()),
         Some(solver) => say(&description(solver)),
     }
+}
+
+/// Prints what the program of a command line compiles to.
+pub(super) fn explain(work: &ProgramFlags) -> Result<u8, CommandError> {
+    let (program, ..) = compiled(work)?;
+    say(explained(&program).trim_end())
+}
+
+/// What a program compiles to: one line for each op of a chain with its types, or for each instruction of a solver.
+fn explained(program: &Program) -> String {
+    let Some(solver) = program.solver() else {
+        let steps = program.steps().iter().enumerate();
+        let row = |(at, step): (usize, &Step)| {
+            [at.to_string(), step.to_string(), format!("{} -> {}", step.takes, step.gives)]
+        };
+        return fitted(&steps.map(row).collect::<Vec<_>>(), columns());
+    };
+    let code = solver.code();
+    format!(
+        "{solver}gives {}; {} instructions, {} registers; at most {} steps on an item",
+        code.gives(),
+        code.instructions().len(),
+        code.registers(),
+        code.step_limit(),
+    )
 }
 
 /// The lines of a solver with their kinds, and what it needs.

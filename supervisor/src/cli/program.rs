@@ -9,7 +9,9 @@ use gridpool_protocol::near;
 use gridpool_protocol::program::{Program, ProgramError, Ties};
 use gridpool_protocol::solver::{Source, traced};
 
+use super::arguments::ProgramFlags;
 use super::error::CommandError;
+use super::misplaced;
 
 /// Longest file of programs, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -127,7 +129,7 @@ pub(super) fn read(file: &Path) -> Result<String, CommandError> {
 }
 
 /// The program and the inputs of a command line: `--program FILE` takes the place of PROGRAM.
-pub(super) fn chosen(
+fn chosen(
     program: Option<&str>,
     file: Option<&Path>,
     inputs: &[PathBuf],
@@ -142,4 +144,20 @@ pub(super) fn chosen(
             "say what to run: a PROGRAM such as 'rot90', @FILE:NAME, or --program FILE".to_owned(),
         )),
     }
+}
+
+/// The program of a command line, its text, and the inputs.
+pub(super) fn compiled(
+    work: &ProgramFlags,
+) -> Result<(Program, String, Vec<PathBuf>), CommandError> {
+    let (source, paths) =
+        chosen(work.program.as_deref(), work.program_file.as_deref(), &work.inputs)?;
+    let source = source.up_to(work.trace.as_deref())?;
+    let program = source.compile(work.ties);
+    let program = program.map_err(|error| misplaced::program(&source.text, &paths, error))?;
+    let program = match work.steps {
+        None => program,
+        Some(steps) => program.with_step_limit(steps).map_err(CommandError::Program)?,
+    };
+    Ok((program, source.text, paths))
 }
