@@ -7,8 +7,8 @@ pub(super) const BLOCKS: &[&str] = &[
 ];
 
 /// What to write instead of them.
-pub(super) const INSTEAD_OF_BLOCKS: &str = "write branch(condition, a, b) to choose, and apply(function, container), sfilter(container, condition) or \
-     another function for a loop";
+pub(super) const INSTEAD_OF_BLOCKS: &str = "write branch(condition, a, b) to choose, and \
+     apply(function, container), sfilter(container, condition) or another function for a loop";
 
 /// What to write instead of a sign or word of Python.
 pub(super) fn instead(sign: &str) -> Option<&'static str> {
