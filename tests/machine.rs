@@ -236,6 +236,48 @@ fn the_kernel_gives_what_the_reference_gives_for_all_solvers_of_arc_dsl() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
+#[test]
+fn the_kernel_gives_what_the_reference_gives_at_the_edges() {
+    let Some(mut kernel) = Kernel::start() else { return println!("there is no g++") };
+    let mut machine = Machine::default();
+    let grid = Grid::new(3, 3, vec![0, 1, 0, 0, 1, 2, 0, 0, 2]).unwrap();
+    let texts = [
+        "O = astuple(ONE, n)",
+        "O = color(initset(n))",
+        "O = color(initset(astuple(ONE, n)))",
+        "O = colorfilter(initset(initset(n)), ONE)",
+        "O = colorfilter(initset(initset(astuple(ONE, n))), ONE)",
+        "O = colorfilter((ofcolor(I, ONE), initset(n), ofcolor(I, NINE)), ONE)",
+        "O = colorfilter((ofcolor(I, ONE), ofcolor(I, NINE), initset(n)), ONE)",
+        "O = order((astuple(ONE, n), astuple(ONE, ORIGIN), astuple(ZERO, n)), identity)",
+        "O = valmax(insert(n, asindices(I)), lambda x: astuple(ONE, x))",
+        "O = minimum(insert(n, asindices(I)))",
+        "O = product(palette(I), insert(n, asindices(I)))",
+        "O = normalize(insert(n, asindices(I)))",
+        "O = totuple(insert(n, asindices(I)))",
+        "O = maximum(initset(n))",
+        "O = occurrences(I, ((1, (0, 0)),))",
+        "O = occurrences(I, ((0, (0, 1)), (0, (1, 2))))",
+        "O = occurrences(I, ((0, (5, 5)), (0, (6, 5)), (2, (7, 6)), (2, (7, 6))))",
+        "O = hperiod(recolor(ONE, connect(ORIGIN, (0, 4095))))",
+        "O = hperiod(recolor(ONE, connect(ORIGIN, (0, 4096))))",
+        "O = vperiod(recolor(ONE, connect(ORIGIN, (5000, 0))))",
+        "O = position(((0, 1), (1, 2), (2, 0)), initset(UNITY))",
+        "O = position(initset(UNITY), ((1, 1), (1, 1)))",
+        "O = position(((1, (0, 0)), (2, (0, 1)), (5, (2, 2))), asindices(I))",
+        "x = combine(((2, 1), (1, 2), (1, 2)), ((1, (0, 0)), (2, (0, 0)), (2, (0, 1))))\nO = toindices(x)",
+        "x = combine(((2, 1), (1, 2), (1, 2)), ((1, (0, 0)), (1, (0, 0)), (1, (0, 0))))\n\
+         O = astuple(toindices(remove((1, (0, 0)), x)), position(remove((1, (0, 0)), x), asindices(I)))",
+        "O = toindices(remove((1, 1), ((1, 1), (1, 1), (1, 1))))",
+    ];
+    for text in texts {
+        let text = format!("n = ulcorner(ofcolor(I, NINE))\n{text}");
+        let solver = Solver::compile(&text, Ties::Cpython).unwrap();
+        let found = differs(&mut kernel, &mut machine, solver.code(), &grid, STEPS_DEFAULT);
+        assert_eq!(found, None, "{text}");
+    }
+}
+
 /// Numbers that look random, the same in each run.
 struct Random(u64);
 

@@ -5,7 +5,7 @@ use crate::limits::{COLOR_MAX, GRID_CELLS_MAX, SIDE_MAX};
 /// One grid: `h` rows of `w` cells, each a colour from 0 to 9.
 ///
 /// The empty grid has no rows and no columns. An op may return it, but only `canvas` accepts it, and a batch may
-/// not have it.
+/// not have it. A solver may also return a grid that has rows but no columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Grid {
     h: u8,
@@ -150,7 +150,7 @@ impl Grid {
 
     /// The rows, top to bottom.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.cells.chunks_exact(self.w().max(1))
+        (0..self.h()).map(|row| &self.cells[row * self.w()..(row + 1) * self.w()])
     }
 }
 
@@ -175,5 +175,6 @@ mod tests {
         assert!(matches!(Grid::new(255, 17, vec![0; 4_335]), Err(GridError::TooLarge { .. })));
         assert!(Grid::new(64, 64, vec![9; 4_096]).is_ok());
         assert_eq!(Grid::empty().rows().len(), 0);
+        assert_eq!(Grid::of_shape([2, 0], vec![]).rows().collect::<Vec<_>>(), [[0; 0]; 2]);
     }
 }

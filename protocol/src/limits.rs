@@ -58,10 +58,15 @@ pub const MACHINE_COLOR_MIN: i32 = -2;
 pub const MACHINE_COLOR_MAX: i32 = 13;
 /// Most pairs of places that `manhattan` and what is made of it compare.
 pub const DISTANCES_MAX: usize = 1 << 24;
+
+/// Most cells of an object times the side along which `hperiod` or `vperiod` moves it; more is Overflow.
+pub const PERIODS_MAX: usize = 1 << 24;
 /// Most bytes of a solver's result that is no grid; a longer one is an error of the item.
 pub const RESULT_BYTES_MAX: usize = 64 * 1_024;
 /// Instructions that an item may run, unless the job says otherwise.
 pub const STEPS_DEFAULT: u32 = 1_000_000;
+/// The largest number of instructions that a job may let an item run.
+pub const STEPS_MAX: u32 = 100_000_000;
 
 /// Deepest nesting of arguments in a program.
 pub const PROGRAM_DEPTH_MAX: usize = 8;

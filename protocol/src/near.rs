@@ -12,13 +12,19 @@ pub fn names<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&
     let distances = names.into_iter().map(|name| {
         let lower = name.to_lowercase();
         let is_begun = wrong.len() >= PREFIX_MIN && lower.starts_with(&wrong);
-        (strsim::levenshtein(&wrong, &lower), is_begun, name)
+        (strsim::osa_distance(&wrong, &lower), is_begun, name)
     });
     let mut close: Vec<_> = distances.collect();
     close.sort_unstable();
+    // Short names are all near each other.
+    let allowed = match wrong.chars().count() {
+        0 | 1 => 0,
+        2..=5 => 1,
+        length => length / 3,
+    };
     let nearest = close.first().map_or(0, |&(distance, ..)| distance);
-    close.retain(|&(distance, is_begun, name)| {
-        is_begun || distance <= 2.max(name.len() / 3) && distance <= nearest + 1
+    close.retain(|&(distance, is_begun, _)| {
+        is_begun || distance <= allowed && distance <= nearest + 1
     });
     close.into_iter().map(|(.., name)| name).take(SUGGESTED_MAX).collect()
 }
@@ -33,6 +39,10 @@ mod tests {
         assert_eq!(names("rot9", all), ["rot90"]);
         assert_eq!(names("FIL", all), ["fill"]);
         assert_eq!(names("under", all), ["underfill"]);
-        assert_eq!(names("canvas", all), [""; 0]);
+        assert_eq!(names("flil", all), ["fill"]);
+        assert_eq!(names("rotate90", all), ["rot90"; 0]);
+        for far in ["canvas", "foo", "a", "pill9"] {
+            assert_eq!(names(far, ["box", "T", "I"].into_iter().chain(all)), [""; 0], "{far}");
+        }
     }
 }

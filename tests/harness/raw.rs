@@ -317,7 +317,11 @@ fn submission(
     let (deadline_ms, priority) = (60_000, Priority::Normal);
     Submission {
         key: JobKey(key),
-        work: Work::Program { text: program.to_owned(), ties: Ties::Cpython },
+        work: Work::Program {
+            text: program.to_owned(),
+            ties: Ties::Cpython,
+            steps: gridpool_protocol::limits::STEPS_DEFAULT,
+        },
         payload: Payload { packing, input, output },
         terms: Terms { deadline_ms, priority, idempotent: true, chaos: None },
         principal: None,

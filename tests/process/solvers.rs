@@ -119,3 +119,142 @@ fn solve_compares_with_the_expected_outputs_and_exits_1_if_one_differs() {
     let equal = json!(["equal", "equal", "equal"]);
     assert_eq!(document["tasks"][0], json!({"task": "quarter_turn", "pairs": equal}));
 }
+
+/// A file of solvers in a new folder.
+fn file(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let path = folder.path().join("own.py");
+    std::fs::write(&path, text).expect("the file can be written");
+    let path = path.display().to_string();
+    (folder, path)
+}
+
+#[test]
+fn a_mistake_stands_at_its_line_of_the_file_and_leaves_the_other_functions_alone() {
+    let text = "\u{feff}BG = 5\n\ndef nested(I):\n    def g(x):\n        return x\n    return g(I)\n\n\
+                def odd(I):\n    x = rot90(I)\n      return x\n\n\
+                def open(I):\n    x = fill(I, ONE, ofcolor(I, TWO)\n    return x\n\n\
+                def wrong(I):\n    return increment(I)\n\n\
+                def right(I):\n    return replace(I, ZERO, BG)\n";
+    let (_folder, path) = file(text);
+    let said = |name: &str| {
+        let ended = gridpool(["check", &format!("@{path}:{name}")]).run();
+        assert_eq!(ended.code, Some(2), "{name}: {}", ended.stdout);
+        ended.stderr
+    };
+    for (name, want) in [
+        ("nested", "line 4, column 5: a `def` stands inside of another function"),
+        ("odd", "line 10, column 7: this line is indented deeper"),
+        ("open", "line 13, column 13: this bracket is never closed"),
+        ("wrong", "line 17, column 12: increment wants a number or a vector"),
+    ] {
+        assert!(said(name).contains(want), "{name}: {}", said(name));
+    }
+    assert_eq!(results(&format!("@{path}:right"), &[]), results("replace(0, 5)", &[]));
+    let all = gridpool(["check", &path, "--all"]).run();
+    assert_eq!(all.code, Some(2));
+    assert!(all.stdout.contains("1 of 5 compile"), "{}", all.stdout);
+    let traced = results(&format!("@{path}:right"), &["--trace", "20"]);
+    assert_eq!(traced, results("replace(0, 5)", &[]));
+}
+
+#[test]
+fn values_above_the_last_function_are_for_functions_and_may_not_use_the_grid() {
+    let (_folder, path) = file("x = rot90(I)\ndef solve(I):\n    return rot180(I)\n");
+    let ended = gridpool(["check", &path]).run();
+    assert_eq!(ended.code, Some(2), "{}", ended.stdout);
+    let want = "line 1, column 1: `x` stands outside of functions: it may not use I";
+    assert!(ended.stderr.contains(want), "{}", ended.stderr);
+    assert!(ended.stderr.contains("below the last function"), "{}", ended.stderr);
+}
+
+#[test]
+fn every_command_takes_the_same_names_of_a_solver() {
+    let file = data("solvers.py").display().to_string();
+    let grids = data("grids.json").display().to_string();
+    let quarter = format!("{file}:solve_quarter_turn");
+    for name in [quarter.clone(), format!("@{quarter}")] {
+        let check = gridpool(["check", &name]).run();
+        assert_eq!(check.code, Some(0), "{name}: {}", check.stderr);
+        let run = ["run", "--program", &name, &grids, "--devices", "cpu:1", "--json"];
+        let document = gridpool(run).run().document();
+        assert_eq!(*document["results"][0]["output"].as_array().unwrap(), results("rot90", &[]));
+        let task = data("tasks/quarter_turn.json");
+        let solve = gridpool(["solve", &name, "--devices", "cpu:1"]).arg(task).run();
+        assert_eq!(solve.code, Some(0), "{}", solve.stderr);
+    }
+    let whole = gridpool(["check", &format!("@{file}"), "--all"]).run();
+    assert!(whole.stdout.contains("5 of 5 compile"), "{}{}", whole.stdout, whole.stderr);
+    let one = gridpool(["check", &quarter, "--all"]).run();
+    assert_eq!(one.code, Some(2));
+    assert!(one.stderr.contains("--all checks every definition"), "{}", one.stderr);
+}
+
+#[test]
+fn solve_without_a_solver_for_any_task_is_an_error() {
+    let (_folder, path) = file("def turned(I):\n    return rot90(I)\n");
+    let task = data("tasks/quarter_turn.json");
+    let ended = gridpool(["solve", &path, "--devices", "cpu:1"]).arg(&task).run();
+    assert_eq!(ended.code, Some(2), "{}", ended.stdout);
+    let want = "has no `def solve_quarter_turn(I):`; to run one function over all tasks, write";
+    assert!(ended.stderr.contains(want), "{}", ended.stderr);
+    let named =
+        gridpool(["solve", &format!("{path}:turned"), "--devices", "cpu:1"]).arg(task).run();
+    assert_eq!(named.code, Some(0), "{}{}", named.stdout, named.stderr);
+}
+
+#[test]
+fn results_show_nothing_rows_without_columns_and_what_overflowed() {
+    let nothing = results("O = astuple(ONE, ulcorner(ofcolor(canvas(ZERO, UNITY), ONE)))", &[]);
+    assert_eq!(nothing[0], json!([1, []]));
+    let hollow = results("O = hupscale(canvas(ZERO, TWO_BY_TWO), ZERO)", &[]);
+    assert_eq!(hollow[0], json!([[], []]));
+    let drawn =
+        gridpool(["run", "O = hupscale(canvas(ZERO, TWO_BY_TWO), ZERO)", "--devices", "cpu:1"])
+            .arg(data("grids.json"))
+            .run();
+    assert!(drawn.stdout.contains("a grid of 2 rows without columns"), "{}", drawn.stdout);
+    for (text, want) in [
+        ("O = power(lambda x: multiply(x, x), TEN)(TEN)", "the number does not fit into 32 bits"),
+        ("O = multiply((99, 99), 999)", "a row or column would be outside of -32768 to 32767"),
+        ("O = canvas(ZERO, (99, 99))", "the grid would have over 4096 cells, a side over 255"),
+        (
+            "O = product(interval(0, 999, 1), interval(0, 999, 1))",
+            "the set would weigh over 131072",
+        ),
+        ("O = canvas(TEN, UNITY)", "a colour of the result is not from 0 to 9"),
+        ("O = combine(((1, 2, 3),), ((1,),)) | identity | rot90", "different lengths"),
+    ] {
+        let got = results(text, &[]);
+        let message = got[0]["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains(want), "{text}: {}", got[0]);
+    }
+}
+
+#[test]
+fn the_limit_of_steps_is_the_jobs_own() {
+    let long = "n = multiply(999, size(initset(I)))\nO = power(power(increment, n), n)(ZERO)";
+    assert_eq!(results(long, &[])[0]["error"]["code"], "StepLimit");
+    assert_eq!(results(long, &["--steps", "3000000"])[0], 998_001);
+    assert_eq!(results("O = rot90(I)", &["--steps", "1"])[0]["error"]["code"], "StepLimit");
+    for (program, steps, want) in [
+        ("O = rot90(I)", "0", "from 1 to 100000000"),
+        ("O = rot90(I)", "100000001", "from 1 to 100000000"),
+        ("rot90", "5", "only a solver has a limit of steps"),
+    ] {
+        let run = ["run", program, "--steps", steps, "--devices", "cpu:1"];
+        let ended = gridpool(run).arg(data("grids.json")).run();
+        assert_eq!(ended.code, Some(2), "{program}");
+        assert!(ended.stderr.contains(want), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn explain_prints_the_program_and_runs_nothing() {
+    let solver = gridpool(["run", "--explain", &named("solve_one_becomes_five")]).run();
+    assert_eq!(solver.code, Some(0), "{}", solver.stderr);
+    assert!(solver.stdout.contains("ofcolor I, 1"), "{}", solver.stdout);
+    assert!(solver.stdout.contains("at most 1000000 steps"), "{}", solver.stdout);
+    let chain = gridpool(["run", "--explain", "rot90 | palette"]).run();
+    assert!(chain.stdout.contains("a grid -> a grid"), "{}{}", chain.stdout, chain.stderr);
+}

@@ -137,7 +137,7 @@ fn hang_up() {
 
 /// Says that an attempt is done, and gives zeros for its result.
 fn answer(replies: &Replies, work: &Work, assignment: &Assignment, launches: u32, device_us: f64) {
-    let Work::Program { text, ties } = work else { unreachable!("no program: {work:?}") };
+    let Work::Program { text, ties, .. } = work else { unreachable!("no program: {work:?}") };
     let Payload { packing, output, .. } = &assignment.payload;
     let &Packing::Grids { items, cells } = packing else { unreachable!("no grids: {packing:?}") };
     let program = Program::compile(text, *ties).expect("the supervisor compiled it");

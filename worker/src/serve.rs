@@ -109,12 +109,13 @@ impl Worker {
             let is_idle = request.is_none();
             match request {
                 Some(ToWorker::Dispatch(dispatch)) => {
-                    let Dispatch { work: Work::Program { text, ties }, assignments } = *dispatch
+                    let Dispatch { work: Work::Program { text, ties, steps }, assignments } =
+                        *dispatch
                     else {
                         tracing::error!("a model was sent to a worker that runs programs");
                         return exit::PROTOCOL;
                     };
-                    let ran = self.run(device, (&text, ties), assignments, arrived);
+                    let ran = self.run(device, (&text, ties, steps), assignments, arrived);
                     if let Err((fault, attempt)) = ran {
                         return self.link.report_fault(&fault, attempt);
                     }
@@ -147,7 +148,7 @@ impl Worker {
     fn run(
         &mut self,
         device: &mut FaultInjector,
-        (text, ties): (&str, Ties),
+        (text, ties, steps): (&str, Ties, u32),
         assignments: Vec<Assignment>,
         arrived: Instant,
     ) -> Result<(), (Fault, Option<AttemptId>)> {
@@ -160,7 +161,7 @@ impl Worker {
         device.arm(chaos);
         // If several attempts ran together, it is unknown which one met the fault.
         let suspect = if let [only] = attempts.as_slice() { Some(*only) } else { None };
-        let results = match self.programs.compile(text, ties) {
+        let results = match self.programs.compile(text, ties, steps) {
             Ok(program) => {
                 let fatal = |fault| (fault, suspect);
                 let mut holds = Vec::with_capacity(assignments.len());

@@ -234,18 +234,20 @@ __device__ __noinline__ Word extreme(Machine &m, Value a, u32 kind, bool greates
     }
     // Nothing cannot be compared, but one element is not compared.
     const bool numbers = m.tag(kind) != VECTOR && count > 1;
+    // Of vectors nothing is the least.
+    const u32 turn = m.tag(kind) == VECTOR;
     u32 best = greatest ? 0 : ~0u;
     bool nothing = false;
 #pragma unroll 1
     for (u32 at = lane(); at < count; at += LANES) {
         const u32 word = m.words(a.word)[at];
         nothing |= numbers && number_of(word) == NOTHING;
-        best = greatest ? max(best, word) : min(best, word);
+        best = greatest ? max(best, word + turn) : min(best, word + turn);
     }
     if (any_lane(nothing)) {
         return m.fail(BAD_TYPE);
     }
-    return greatest ? most_of_warp(best) : least_of_warp(best);
+    return (greatest ? most_of_warp(best) : least_of_warp(best)) - turn;
 }
 
 // The first element that is not the value.
@@ -260,6 +262,16 @@ __device__ __noinline__ Word other(Machine &m, Value a, Word value) {
     return found == ~0u ? m.fail(EMPTY_ARG) : m.element(a.word, found);
 }
 
+// Why a patch has no first half, or FINE.
+__device__ inline u32 no_first_half(const Machine &m, Word patch) {
+    if (m.count(patch) == 0) {
+        return EMPTY_ARG;
+    }
+    const bool of_words = m.block_class(patch) == OF_WORDS;
+    const Word first = of_words ? Word(m.words(patch)[0]) << 17 : m.doubles(patch)[0];
+    return !has_color(first) && vector_of_cell(first) == NO_VECTOR ? u32(BAD_TYPE) : u32(FINE);
+}
+
 // The colour of the first cell, or the row of the first place. Each lane may ask for its own; the patch has one.
 __device__ inline i32 first_half(const Machine &m, Word patch) {
     if (m.block_class(patch) == OF_WORDS) {
@@ -271,14 +283,16 @@ __device__ inline i32 first_half(const Machine &m, Word patch) {
 
 __device__ __noinline__ Word color_filtered(Machine &m, Value a, Word color, u32 kind) {
     const u32 count = m.count(a.word);
-    u32 fails = FINE;
+    // The first that fails counts.
+    u32 fails = ~0u;
 #pragma unroll 1
     for (u32 at = lane(); at < count; at += LANES) {
-        fails = m.count(m.words(a.word)[at]) == 0 ? u32(EMPTY_ARG) : fails;
+        const u32 why = no_first_half(m, m.words(a.word)[at]);
+        fails = why != FINE ? min(fails, at << 8 | why) : fails;
     }
-    fails = most_of_warp(fails);
-    if (fails != FINE) {
-        return m.fail(fails);
+    fails = least_of_warp(fails);
+    if (fails != ~0u) {
+        return m.fail(fails & 0xff);
     }
     return kept(m, a, kind, [&](Word object) { return of_number(first_half(m, object)) == color; });
 }

@@ -107,14 +107,32 @@ __device__ __noinline__ Word bordering(Machine &m, Word patch, Word grid) {
     return m.height(grid) == 0 ? m.fail(EMPTY_ARG) : of_flag(frame.right == i32(m.width(grid)) - 1);
 }
 
-__device__ __noinline__ Word position(Machine &m, Word a, Word b) {
-    const Frame one = needed_frame(m, a);
-    const Frame two = m.error ? one : needed_frame(m, b);
+// The centre of what `toindices` gives: a tuple of vectors stays one.
+__device__ __noinline__ void center_of_places(Machine &m, Value patch, i32 &row, i32 &col) {
+    const Frame frame = needed_frame(m, patch.word);
+    if (m.error) {
+        return;
+    }
+    const Patch from = patch_of(m, patch.word);
+    bool is_other = m.is_set(patch.kind);
+#pragma unroll 1
+    for (u32 at = lane(); at < from.count && from.doubles; at += LANES) {
+        is_other |= has_color(from.doubles[at]);
+    }
+    is_other = any_lane(is_other);
+    row = frame.top + (is_other ? frame.height() : i32(from.count)) / 2;
+    col = frame.left + (is_other ? frame.width() : 2) / 2;
+}
+
+__device__ __noinline__ Word position(Machine &m, Value a, Value b) {
+    i32 row = 0, col = 0, other = 0, beside = 0;
+    center_of_places(m, a, row, col);
+    if (m.error == FINE) {
+        center_of_places(m, b, other, beside);
+    }
     if (m.error) {
         return 0;
     }
-    const i32 row = one.top + one.height() / 2, col = one.left + one.width() / 2;
-    const i32 other = two.top + two.height() / 2, beside = two.left + two.width() / 2;
     const i32 right = col < beside ? 1 : -1, down = row < other ? 1 : -1;
     return row == other ? of_vector(0, right) : col == beside ? of_vector(down, 0) : of_vector(down, right);
 }
@@ -234,7 +252,13 @@ __device__ __noinline__ Word measure(Machine &m, u32 op, Value a, Value b) {
         if (m.count(a.word) == 0) {
             return m.fail(EMPTY_ARG);
         }
-        return of_number(m.block_class(a.word) == OF_GRID ? i32(m.cells(a.word)[0]) : first_half(m, a.word));
+        if (m.block_class(a.word) == OF_GRID) {
+            return of_number(m.cells(a.word)[0]);
+        }
+        if (no_first_half(m, a.word) != FINE) {
+            return m.fail(BAD_TYPE);
+        }
+        return of_number(first_half(m, a.word));
     case OP_SQUARE:
         return square(m, a);
     case OP_CENTER: {
@@ -257,7 +281,7 @@ __device__ __noinline__ Word measure(Machine &m, u32 op, Value a, Value b) {
     case OP_BORDERING:
         return bordering(m, a.word, b.word);
     case OP_POSITION:
-        return position(m, a.word, b.word);
+        return position(m, a, b);
     default:
         return gravitate(m, a, b);
     }

@@ -192,11 +192,8 @@ __device__ __noinline__ i32 compare_keys(const Machine &m, u32 kind, Word one, W
             if (has_color(one) != has_color(two)) {
                 return APART;
             }
-            if (!has_color(one)) {
-                return compare_words(vector_of_cell(one) + 1, vector_of_cell(two) + 1);
-            }
             const i32 colors = compare_words(one & 0x1ffff, two & 0x1ffff);
-            return colors != 0 ? colors : compare_words(one, two);
+            return colors != 0 ? colors : compare_words(vector_of_cell(one) + 1, vector_of_cell(two) + 1);
         }
         case GRID:
             return compare_grids(m, one, two, false);

@@ -294,14 +294,16 @@ __device__ __noinline__ Word area_of(Machine &m, Value patch, bool free) {
 }
 
 // Where the object lies on the grid.
-__device__ __noinline__ Word occurrences(Machine &m, Word grid, Word object) {
+__device__ __noinline__ Word occurrences(Machine &m, Word grid, Value object) {
     if (m.height(grid) == 0) {
         return m.fail(EMPTY_ARG);
     }
-    const u32 count = m.count(object);
+    const u32 count = m.count(object.word);
     Frame frame = {0, 0, -1, -1};
+    i32 tall = 0, wide = 0;
     if (count > 0) {
-        frame = frame_of(m, object);
+        frame = frame_of(m, object.word);
+        sides_of(m, object, tall, wide);
     }
     if (m.error) {
         return 0;
@@ -311,13 +313,13 @@ __device__ __noinline__ Word occurrences(Machine &m, Word grid, Word object) {
         return m.fail(OVERFLOW);
     }
     const i32 h = i32(m.height(grid)), w = i32(m.width(grid));
-    const i32 rows = max(h - frame.height() + 1, 0), cols = max(w - frame.width() + 1, 0);
+    const i32 rows = max(h - tall + 1, 0), cols = max(w - wide + 1, 0);
     const u32 starts = u32(rows * cols), list = m.open(OF_WORDS, starts);
     if (m.error) {
         return 0;
     }
     const signed char *const cells = m.cells(grid);
-    const Word *const of = m.doubles(object);
+    const Word *const of = m.doubles(object.word);
     const u32 kept = keep_in_order(
         starts,
         [&](u32 at) {
@@ -325,7 +327,8 @@ __device__ __noinline__ Word occurrences(Machine &m, Word grid, Word object) {
 #pragma unroll 1
             for (u32 cell = 0; cell < count; cell += 1) {
                 const u32 place = vector_of_cell(of[cell]);
-                if (cells[(row_of(place) + down) * w + col_of(place) + right] != color_of(of[cell])) {
+                const i32 row = row_of(place) + down, col = col_of(place) + right;
+                if (row >= h || col >= w || cells[row * w + col] != color_of(of[cell])) {
                     return false;
                 }
             }
@@ -334,6 +337,9 @@ __device__ __noinline__ Word occurrences(Machine &m, Word grid, Word object) {
         [&](u32 place, u32 at) { m.words(list)[place] = of_vector(i32(at) / cols, i32(at) % cols); });
     return close_list(m, list, OF_WORDS, kept);
 }
+
+// Cells times shifts that `hperiod` and `vperiod` try at most.
+constexpr u32 PERIODS_MAX = 1u << 24;
 
 // The least shift along the columns or the rows that puts what stays in range onto itself; else the side.
 __device__ __noinline__ Word period(Machine &m, Value object, bool columns) {
@@ -347,6 +353,9 @@ __device__ __noinline__ Word period(Machine &m, Value object, bool columns) {
     if (count > 0) {
         const Frame frame = frame_of(m, normal);
         side = columns ? frame.width() : frame.height();
+    }
+    if (u64(count) * u32(side) > PERIODS_MAX) {
+        return m.fail(OVERFLOW);
     }
     i32 found = side;
 #pragma unroll 1
@@ -416,7 +425,7 @@ __device__ __noinline__ Word patch_op(Machine &m, u32 op, Value a, Value b, u32 
     case OP_NORMALIZE:
         return normalized(m, a.word);
     case OP_OCCURRENCES:
-        return occurrences(m, a.word, b.word);
+        return occurrences(m, a.word, b);
     case OP_HPERIOD:
     case OP_VPERIOD:
         return period(m, a, op == OP_HPERIOD);

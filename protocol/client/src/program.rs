@@ -64,7 +64,11 @@ impl Job<Outputs> {
 
 impl Runnable for OverGrids {
     fn work(&self) -> Work {
-        Work::Program { text: self.program.text().to_owned(), ties: self.program.ties() }
+        Work::Program {
+            text: self.program.text().to_owned(),
+            ties: self.program.ties(),
+            steps: self.program.step_limit(),
+        }
     }
 
     fn packing(&self) -> Packing {

@@ -9,6 +9,7 @@ use gridpool_client::{
     WorkerSelector,
 };
 use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::limits::STEPS_DEFAULT;
 use gridpool_protocol::program::Programs;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -178,7 +179,7 @@ impl Client {
 
     fn program(&self, py: Python<'_>, text: &str, ties: &str) -> PyResult<Program> {
         let ties = ties.parse::<Ties>().map_err(PyValueError::new_err)?;
-        let program = self.programs.lock().compile(text, ties);
+        let program = self.programs.lock().compile(text, ties, STEPS_DEFAULT);
         let program = program.map_err(|error| errors::program(py, text, &error))?;
         Ok(Program::clone(&program))
     }

@@ -6,7 +6,7 @@ use gridpool_client::{ObjectCell, Output, PatchCell};
 use gridpool_protocol::output::{ItemError, MalformedOutput};
 use gridpool_protocol::program;
 use gridpool_protocol::solver::Kind;
-use gridpool_protocol::solver::value::{NOTHING, Value};
+use gridpool_protocol::solver::value::{NO_VECTOR, NOTHING, Value};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFrozenSet, PyInt, PyList, PyTuple};
@@ -63,7 +63,7 @@ impl<'a, 'py> Converter<'a, 'py> {
             let mut cells = std::mem::take(&mut self.cells);
             let shape = self.outputs.grid_into(item, &mut cells).map_err(malformed)?;
             let made = match shape {
-                Ok([_, width]) => self.grid(width, &cells),
+                Ok(sides) => self.grid(sides, &cells),
                 Err(error) => self.error(error),
             };
             self.cells = cells;
@@ -79,9 +79,9 @@ impl<'a, 'py> Converter<'a, 'py> {
         self.error.call1((error.code.name(), error.op, error.message))
     }
 
-    fn grid(&self, width: usize, cells: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    fn grid(&self, [height, width]: [usize; 2], cells: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         let (py, colors) = (self.py, self.colors);
-        let rows = cells.chunks_exact(width.max(1));
+        let rows = (0..height).map(|row| &cells[row * width..(row + 1) * width]);
         Ok(match self.form {
             Form::Lists => {
                 let row = |row: &[u8]| PyList::new(py, row.iter().map(|&c| colors.int(py, c)));
@@ -105,7 +105,7 @@ impl<'a, 'py> Converter<'a, 'py> {
                 }
             }
             Output::Flag(flag) => PyBool::new(py, flag).to_owned().into_any(),
-            Output::Grid(grid) => self.grid(grid.w(), grid.cells())?,
+            Output::Grid(grid) => self.grid([grid.h(), grid.w()], grid.cells())?,
             Output::Number(number) => PyInt::new(py, number).into_any(),
             Output::Object(cells) => self.object(&cells)?,
             Output::Objects(objects) => {
@@ -145,12 +145,15 @@ impl<'a, 'py> Converter<'a, 'py> {
                 Ok(PyBool::new(py, flag != 0).to_owned().into_any())
             }
             (_, &Value::Number(number)) => Ok(PyInt::new(py, number).into_any()),
+            (_, &Value::Vector(NO_VECTOR)) => Ok(PyTuple::empty(py).into_any()),
             (_, &Value::Vector([row, col])) => self.place(row.into(), col.into()),
-            (_, &Value::Cell(color, [row, col])) => match self.form {
-                Form::Lists => Ok((color, row, col).into_pyobject(py)?.into_any()),
-                Form::Dsl => {
+            (_, &Value::Cell(color, place)) => match (self.form, place) {
+                (Form::Lists, [row, col]) if place != NO_VECTOR => {
+                    Ok((color, row, col).into_pyobject(py)?.into_any())
+                }
+                (Form::Lists | Form::Dsl, _) => {
                     let color = PyInt::new(py, color).into_any();
-                    pair((color, self.place(row.into(), col.into())?))
+                    pair((color, self.value(&Kind::Vector, &Value::Vector(place))?))
                 }
             },
             (_, Value::Grid(grid)) => {

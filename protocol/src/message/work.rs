@@ -28,6 +28,8 @@ pub enum Work {
         text: String,
         /// How the program breaks ties.
         ties: Ties,
+        /// Steps that an item of a solver may run.
+        steps: u32,
     },
 }
 

@@ -207,16 +207,15 @@ impl Outputs {
         let code = ItemErrorCode::from_byte(byte).ok_or("unknown status code")?;
         let step = self.program.steps().get(usize::from(at));
         let input = || "input".to_owned();
-        let op = match self.program.solver() {
+        let (op, message) = match self.program.solver() {
             Some(solver) if at != NO_OP => {
-                let instruction = usize::try_from(self.number(value));
-                let place = instruction.ok().and_then(|at| solver.place(at));
-                let (op, line) = place.ok_or("it failed in no instruction")?;
-                format!("{op} in line {line}")
+                let instruction = usize::try_from(self.number(value)).unwrap_or(usize::MAX);
+                let (op, line) = solver.place(instruction).ok_or("it failed in no instruction")?;
+                (format!("{op} in line {line}"), solver.reason(instruction, code))
             }
-            Some(_) | None => step.map_or_else(input, Step::to_string),
+            Some(_) | None => (step.map_or_else(input, Step::to_string), code.message()),
         };
-        Ok(Some(ItemError { code, op, message: code.message() }))
+        Ok(Some(ItemError { code, op, message }))
     }
 
     pub(super) fn value(&self, value: usize) -> Result<Output, &'static str> {
@@ -254,10 +253,16 @@ impl Outputs {
     fn grid(&self, value: usize) -> Result<Grid, &'static str> {
         let place = self.place(value)?;
         if place.cells.is_empty() {
-            return Ok(Grid::empty());
+            return Ok(Grid::of_shape(self.sides_without_cells(&place), Vec::new()));
         }
         let cells = self.plane(self.layout.cells(), &place);
         Grid::new(place.h, place.w, cells).map_err(|_| "not a grid")
+    }
+
+    /// Rows and columns of a grid without cells: of a chain it is the empty grid, of a solver it may have rows.
+    pub(super) fn sides_without_cells(&self, place: &Place) -> [u8; 2] {
+        let has_rows = self.program.solver().is_some();
+        [u8::try_from(place.h).ok().filter(|_| has_rows).unwrap_or(0), 0]
     }
 
     fn object(&self, value: usize) -> Result<Object, &'static str> {

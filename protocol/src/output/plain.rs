@@ -37,7 +37,8 @@ impl Outputs {
             if cells.iter().any(|&cell| cell > COLOR_MAX) {
                 return Err("not a colour");
             }
-            Ok(if cells.is_empty() { [0, 0] } else { [place.h, place.w] })
+            let sides = || self.sides_without_cells(&place).map(usize::from);
+            Ok(if cells.is_empty() { sides() } else { [place.h, place.w] })
         })
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::solver::Mistakes;
+use crate::solver::{Mistakes, excerpt};
 
 /// Characters of the user's text that a sentence repeats.
 const SHOWN_MAX: usize = 48;
@@ -79,10 +79,7 @@ impl fmt::Display for ProgramError {
         }
         f.write_str(&self.message)?;
         if !self.text.is_empty() {
-            let shown = one_line(&self.text);
-            let before = self.text[..self.span.start].chars().count();
-            let marked = self.text[self.span.clone()].chars().count().max(1);
-            write!(f, "\n  {shown}\n  {}{}", " ".repeat(before), "^".repeat(marked))?;
+            write!(f, "\n{}", excerpt(&self.text, self.span.clone()))?;
         }
         match &self.help {
             Some(help) => write!(f, "\n  {help}"),

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::batch::BatchError;
+use crate::limits::{STEPS_DEFAULT, STEPS_MAX};
 use crate::named::named;
 use crate::solver::{self, Solver};
 
@@ -131,6 +132,7 @@ impl Program {
     /// assert!(solver.solver().is_some());
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, ProgramError> {
+        let text = solver::unmarked(text);
         if solver::is_solver(text) {
             return Ok(Self::of_solver(text, Solver::compile(text, ties)?));
         }
@@ -153,6 +155,31 @@ impl Program {
             hash: Arc::clone(solver.hash()),
             solver: Some(Arc::new(solver)),
         }
+    }
+
+    /// The same program with another limit of steps for each item. It is part of the hash.
+    ///
+    /// # Errors
+    /// A [`ProgramError`] if the program is a chain of ops, which has no steps, or if the limit is not from 1 to
+    /// [`STEPS_MAX`].
+    pub fn with_step_limit(self, steps: u32) -> Result<Self, ProgramError> {
+        let refused = |message| ProgramError::new("", 0..0, message);
+        let Some(solver) = self.solver else {
+            return Err(refused(
+                "only a solver has a limit of steps; a chain of ops has none".into(),
+            ));
+        };
+        if !(1..=STEPS_MAX).contains(&steps) {
+            return Err(refused(format!("a limit of steps is from 1 to {STEPS_MAX}, not {steps}")));
+        }
+        let solver = Arc::unwrap_or_clone(solver).with_step_limit(steps);
+        Ok(Self { hash: Arc::clone(solver.hash()), solver: Some(Arc::new(solver)), ..self })
+    }
+
+    /// Steps that an item of a solver may run; of a chain the default, which it does not need.
+    #[must_use]
+    pub fn step_limit(&self) -> u32 {
+        self.solver().map_or(STEPS_DEFAULT, |solver| solver.code().step_limit())
     }
 
     /// The solver, if the program is one.

@@ -110,6 +110,8 @@ impl Constant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {
     pub(super) ties: Ties,
+    /// Steps that an item may run, from 1 to [`STEPS_MAX`](crate::limits::STEPS_MAX).
+    pub(super) step_limit: u32,
     pub(super) instructions: Vec<Instruction>,
     pub(super) constants: Vec<Constant>,
     /// The kinds that occur. A kind stands behind those that it is made of.
@@ -123,6 +125,12 @@ impl Code {
     #[must_use]
     pub fn ties(&self) -> Ties {
         self.ties
+    }
+
+    /// Steps that an item may run: instructions, each turn of a loop anew.
+    #[must_use]
+    pub fn step_limit(&self) -> u32 {
+        self.step_limit
     }
 
     /// The instructions; the last is `return`.
@@ -183,6 +191,7 @@ impl Code {
         bytes[4..6].copy_from_slice(&count(self.constants.len()));
         bytes[6..8].copy_from_slice(&count(self.registers.len()));
         bytes[8..10].copy_from_slice(&count(self.kinds.len()));
+        bytes[12..16].copy_from_slice(&self.step_limit.to_le_bytes());
         for instruction in &self.instructions {
             bytes.extend(instruction.to_bytes());
         }

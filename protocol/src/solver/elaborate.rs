@@ -50,6 +50,8 @@ pub(super) struct Elaborator<'m> {
     pub(super) text: &'m str,
     pub(super) builder: Builder,
     module: &'m Module,
+    /// The values outside of functions.
+    globals: Names,
     /// Names whose statements have mistakes.
     failed: BTreeSet<String>,
     calls: usize,
@@ -58,7 +60,7 @@ pub(super) struct Elaborator<'m> {
     pub(super) at: Range<usize>,
 }
 
-/// Elaborates the statements of a program over its parameter.
+/// Elaborates the statements of a program over its parameter. Functions see the values of the statements outside.
 pub(super) fn elaborate(
     text: &str,
     module: &Module,
@@ -67,9 +69,12 @@ pub(super) fn elaborate(
 ) -> Result<Elaborated, Vec<Mistake>> {
     let builder = Builder::new();
     let (failed, at) = (BTreeSet::new(), 0..text.len().min(1));
-    let mut elaborator = Elaborator { text, builder, module, failed, calls: 0, depth: 0, at };
+    let (globals, calls, depth) = (Names::new(), 0, 0);
+    let mut elaborator = Elaborator { text, builder, module, globals, failed, calls, depth, at };
     let mut names = Names::from([(parameter.to_owned(), Value::Node(0))]);
-    let (mut mistakes, mut lines, mut result) = (Vec::new(), Vec::new(), None);
+    let is_outside = std::ptr::eq(body, module.statements.as_ref());
+    let mut mistakes = if is_outside { Vec::new() } else { elaborator.outside() };
+    let (mut lines, mut result) = (Vec::new(), None);
     for statement in body {
         match elaborator.statement(&mut names, statement) {
             Ok(value) => {
@@ -79,6 +84,9 @@ pub(super) fn elaborate(
                     value => elaborator.node(value).ok(),
                 };
                 let (name, span) = (statement.name.clone(), statement.span.clone());
+                if let (true, Some(name)) = (is_outside && !module.definitions.is_empty(), &name) {
+                    elaborator.globals.insert(name.clone(), value.clone());
+                }
                 lines.push(Line { name, span: span.clone(), node });
                 if is_result || result.as_ref().is_none_or(|(_, _, is_result)| !is_result) {
                     result = Some((value, span, is_result));
@@ -121,6 +129,39 @@ impl Elaborator<'_> {
         made.or_else(|TooLarge| {
             self.mistake(format!("the program computes over {SOLVER_NODES_MAX} values"))
         })
+    }
+
+    /// Works off the statements outside of functions, for a program that is a function.
+    fn outside(&mut self) -> Vec<Mistake> {
+        let (module, mut mistakes) = (self.module, Vec::new());
+        for statement in module.statements.iter() {
+            let Some(name) = &statement.name else { continue };
+            let mut uses_grid = false;
+            statement.value.names(&mut |name| uses_grid |= name == "I");
+            let made = if uses_grid {
+                let message = format!("`{name}` stands outside of functions: it may not use I");
+                let help =
+                    "move the line into the function that needs it, or below the last function";
+                let mistake = Mistake::new(statement.span.clone(), message).with_help(help);
+                Err(Halt::Mistake(Box::new(mistake)))
+            } else {
+                self.expression(&Names::new(), &statement.value)
+            };
+            match made {
+                Ok(value) => {
+                    self.failed.remove(name);
+                    self.globals.insert(name.clone(), value);
+                }
+                Err(halt) => {
+                    if let Halt::Mistake(mistake) = halt {
+                        mistakes.push(*mistake);
+                    }
+                    self.failed.insert(name.clone());
+                    self.at = 0..0;
+                }
+            }
+        }
+        mistakes
     }
 
     fn statement(&mut self, names: &mut Names, statement: &Statement) -> Made {
@@ -188,6 +229,9 @@ impl Elaborator<'_> {
         }
         if self.failed.contains(name) {
             return Err(Halt::Noted);
+        }
+        if let Some(value) = self.globals.get(name) {
+            return Ok(value.clone());
         }
         if let Some(constant) = builtin::constant(name) {
             return Ok(self.constant(constant));

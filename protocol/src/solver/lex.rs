@@ -23,6 +23,11 @@ pub(super) struct Piece {
     pub(super) span: Range<usize>,
 }
 
+/// The text without the byte order mark with which some editors begin a file.
+pub(crate) fn unmarked(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// Signs, the longer ones first.
 const SIGNS: &[&str] = &[
     "->", "==", "!=", "<=", ">=", "**", "//", "(", ")", ",", "=", ":", "|", "-", ";", "[", "]",
@@ -120,7 +125,9 @@ impl<'a> Lexer<'a> {
         } else {
             self.push(Token::Word(word.to_owned()), length);
             // A statement that begins a line ends the brackets that the line before left open.
-            let begins = self.text[..start].rfind('\n').map_or(0, |end| end + 1) == start;
+            let before = &self.text[..start];
+            let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+            let begins = line.trim().is_empty();
             if begins && matches!(word, "def" | "return") && self.depth > 0 {
                 self.depth = 0;
                 let at = self.pieces.len() - 1;
@@ -136,9 +143,12 @@ impl<'a> Lexer<'a> {
         let quote = &rest[..1];
         let triple = quote.repeat(3);
         let mark = if rest.starts_with(&triple) { triple.as_str() } else { quote };
-        let inside = &rest[mark.len()..];
+        let mut inside = &rest[mark.len()..];
+        if mark.len() == 1 {
+            inside = inside.split('\n').next().unwrap_or("");
+        }
         let (start, end) = (self.at, inside.find(mark));
-        self.at += end.map_or(rest.len(), |end| end + 2 * mark.len());
+        self.at += mark.len() + end.map_or(inside.len(), |end| end + mark.len());
         if end.is_none() {
             return Err(Mistake::new(start..start + mark.len(), "this string is never closed"));
         }

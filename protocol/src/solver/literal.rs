@@ -20,7 +20,9 @@ impl fmt::Display for Literal<'_> {
             (Value::Number(number), _) => number.fmt(f),
             (Value::Vector(NO_VECTOR), _) => f.write_str("()"),
             (Value::Vector([row, col]), _) => write!(f, "({row}, {col})"),
-            (Value::Cell(color, [row, col]), _) => write!(f, "({color}, ({row}, {col}))"),
+            (Value::Cell(color, place), _) => {
+                write!(f, "({color}, {})", Literal(&Kind::Vector, &Value::Vector(*place)))
+            }
             (Value::Grid(grid), _) => {
                 let row = |row: &[i8]| in_brackets(row.iter());
                 f.write_str(&in_brackets(grid.rows().map(row)))

@@ -7,7 +7,9 @@ use super::code::{Code, Constant, Instruction};
 use super::ir::{Block, Node, NodeId, Op};
 use super::kind::Kind;
 use super::opcode::Opcode;
-use crate::limits::{SOLVER_INSTRUCTIONS_MAX, SOLVER_KINDS_MAX, SOLVER_REGISTERS_MAX};
+use crate::limits::{
+    SOLVER_INSTRUCTIONS_MAX, SOLVER_KINDS_MAX, SOLVER_REGISTERS_MAX, STEPS_DEFAULT,
+};
 use crate::program::Ties;
 
 /// Registers that one instruction reads.
@@ -265,7 +267,8 @@ impl Lowering<'_> {
         });
         let instructions = instructions.collect();
         let spans = self.drafts.iter().map(|draft| draft.span.clone()).collect();
-        Ok((Code { ties, instructions, constants, kinds, registers: registers_kinds }, spans))
+        let (step_limit, registers) = (STEPS_DEFAULT, registers_kinds);
+        Ok((Code { ties, step_limit, instructions, constants, kinds, registers }, spans))
     }
 }
 

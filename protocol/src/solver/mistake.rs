@@ -6,7 +6,7 @@ use std::ops::Range;
 /// Most mistakes that are shown of one text.
 const SHOWN_MAX: usize = 20;
 /// Most characters of a line that are shown.
-const LINE_SHOWN_MAX: usize = 160;
+const SHOWN_WIDTH_MAX: usize = 100;
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,8 @@ impl Mistakes {
     #[must_use]
     pub fn place(&self, mistake: &Mistake) -> (u32, u32) {
         let (line, start) = line_of(&self.text, mistake.span.start);
-        let column = self.text[start..mistake.span.start].chars().count() + 1;
+        let before = &self.text[start..mistake.span.start];
+        let column = before.chars().count() + 1;
         (self.first_line + line, u32::try_from(column).unwrap_or(u32::MAX))
     }
 }
@@ -69,18 +70,15 @@ impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, mistake) in self.mistakes.iter().take(SHOWN_MAX).enumerate() {
             let (line, column) = self.place(mistake);
-            let (_, start) = line_of(&self.text, mistake.span.start);
-            let whole = self.text[start..].lines().next().unwrap_or("");
-            let shown: String = whole.chars().take(LINE_SHOWN_MAX).collect();
-            let shown = shown.replace(|c: char| c.is_control(), " ");
             if at > 0 {
                 f.write_str("\n")?;
             }
-            let message = &mistake.message;
-            let within = mistake.span.end.min(start + whole.len()).max(mistake.span.start);
-            let marked = self.text[mistake.span.start..within].chars().count().max(1);
-            let (gap, marks) = (" ".repeat(column as usize - 1), "^".repeat(marked));
-            write!(f, "line {line}, column {column}: {message}\n  {shown}\n  {gap}{marks}")?;
+            write!(f, "line {line}, column {column}: {}", mistake.message)?;
+            let (_, start) = line_of(&self.text, mistake.span.start);
+            let whole = self.text[start..].lines().next().unwrap_or("");
+            let from = mistake.span.start.saturating_sub(start).min(whole.len());
+            let to = mistake.span.end.saturating_sub(start).clamp(from, whole.len());
+            write!(f, "\n{}", excerpt(whole, from..to))?;
             if let Some(help) = &mistake.help {
                 write!(f, "\n  {help}")?;
             }
@@ -92,6 +90,23 @@ impl fmt::Display for Mistakes {
     }
 }
 
+/// The line, or what stands around the marked bytes of a long one, and marks below them.
+pub(crate) fn excerpt(line: &str, marked: Range<usize>) -> String {
+    let before = line[..marked.start].chars().count();
+    let length = line[marked].chars().count().clamp(1, SHOWN_WIDTH_MAX);
+    let all: Vec<char> = line.chars().collect();
+    // The marks stand in the middle, but for the begin and the end of the line.
+    let last = all.len().saturating_sub(SHOWN_WIDTH_MAX);
+    let first = (before + length / 2).saturating_sub(SHOWN_WIDTH_MAX / 2).min(last).min(before);
+    let end = all.len().min(first + SHOWN_WIDTH_MAX);
+    let shown = all[first..end].iter().map(|c| if c.is_control() { ' ' } else { *c });
+    let cut = |is_cut| if is_cut { "…" } else { "" };
+    let (front, back) = (cut(first > 0), cut(end < all.len()));
+    let gap = " ".repeat(before - first + front.chars().count());
+    let shown: String = shown.collect();
+    format!("  {front}{shown}{back}\n  {gap}{}", "^".repeat(length))
+}
+
 impl std::error::Error for Mistakes {}
 
 /// The line of a place in a text, from 0, and its start.
@@ -100,4 +115,24 @@ pub(super) fn line_of(text: &str, at: usize) -> (u32, usize) {
     let line = before.iter().filter(|byte| **byte == b'\n').count();
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     (u32::try_from(line).unwrap_or(u32::MAX), start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_shown_around_its_marks() {
+        assert_eq!(excerpt("O = rot91(I)", 4..9), "  O = rot91(I)\n      ^^^^^");
+        for at in 0..300 {
+            let line = format!("{}é{}", "-".repeat(at), "+".repeat(300 - at));
+            let said = excerpt(&line, at..at + 2);
+            let (shown, marks) = said.split_once('\n').unwrap();
+            assert!(shown.chars().count() <= SHOWN_WIDTH_MAX + 4, "{said}");
+            let under = marks.find('^').unwrap();
+            assert_eq!(shown.chars().nth(under), Some('é'), "{said}");
+        }
+        let long = "y".repeat(400);
+        assert_eq!(excerpt(&long, 0..400).matches('^').count(), SHOWN_WIDTH_MAX);
+    }
 }

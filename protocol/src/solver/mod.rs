@@ -15,6 +15,7 @@ mod construct;
 mod elaborate;
 mod explain;
 mod gives;
+mod indents;
 mod ir;
 mod kind;
 mod lex;
@@ -25,6 +26,8 @@ mod opcode;
 mod parse;
 mod pipe;
 mod prune;
+mod python;
+mod reason;
 mod syntax;
 mod table;
 #[cfg(test)]
@@ -40,13 +43,16 @@ use std::sync::Arc;
 pub use builtin::{BUILTINS, Builtin, Takes, function_names};
 pub use code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
 pub use kind::Kind;
+pub(crate) use lex::unmarked;
 pub use literal::Literal;
+pub(crate) use mistake::excerpt;
 pub use mistake::{Mistake, Mistakes};
 pub use opcode::{FIRST_PRIMITIVE, Opcode, PRIMITIVES, Primitive};
 pub use verify::Malformed;
 pub use want::{Fit, Want};
 
 use crate::limits::PROGRAM_BYTES_MAX;
+use crate::output::ItemErrorCode;
 use crate::program::Ties;
 use elaborate::{Elaborated, elaborate};
 use ir::Block;
@@ -74,7 +80,8 @@ pub struct Line {
 }
 
 impl Solver {
-    /// Compiles a text: statements over the grid `I`, or definitions of which the last is the program.
+    /// Compiles a text: statements over the grid `I`, or definitions of which the last is the program. Definitions
+    /// see the values that statements beside them name.
     ///
     /// # Errors
     /// All [`Mistakes`] that do not follow from others.
@@ -89,6 +96,7 @@ impl Solver {
     /// assert_eq!(wrong.unwrap_err().all().len(), 2);
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, Mistakes> {
+        let text = unmarked(text);
         let refused = |mistakes| Mistakes::new(text, mistakes);
         if text.len() > PROGRAM_BYTES_MAX {
             let length = text.len();
@@ -131,6 +139,13 @@ impl Solver {
         &self.code
     }
 
+    /// The same solver with another limit of steps, from 1 to [`STEPS_MAX`](crate::limits::STEPS_MAX).
+    pub(crate) fn with_step_limit(mut self, steps: u32) -> Self {
+        self.code.step_limit = steps;
+        self.hash = Arc::from(self.code.hash());
+        self
+    }
+
     /// Its statements.
     #[must_use]
     pub fn lines(&self) -> &[Line] {
@@ -155,6 +170,12 @@ impl Solver {
             if is_end { instructions.get(usize::from(found.immediate))?.op } else { found.op };
         Some((named.name(), *self.places.get(instruction)?))
     }
+
+    /// What went wrong in an instruction that ended an item with this code.
+    #[must_use]
+    pub fn reason(&self, instruction: usize, code: ItemErrorCode) -> String {
+        reason::of(&self.code, instruction, code)
+    }
 }
 
 /// The text that computes the value of one statement of a solver: that with this name or, if it is a number, on this
@@ -163,6 +184,7 @@ impl Solver {
 /// # Errors
 /// [`Mistakes`] if the text does not parse or has no such statement.
 pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
+    let text = unmarked(text);
     let refused = |mistakes| Mistakes::new(text, mistakes);
     let (module, mistakes) = parse::module(text);
     if !mistakes.is_empty() {
@@ -179,12 +201,17 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
         return Err(refused(vec![Mistake::new(0..0, message).with_help(help)]));
     };
     let (_, start) = mistake::line_of(text, statement.span.start);
-    let indent: String =
-        text[start..].chars().take_while(|c| c.is_whitespace() && *c != '\n').collect();
+    let margin = &text[start..statement.span.start];
     let before = &text[..statement.span.end];
+    let is_outside = Rc::ptr_eq(&body, &module.statements);
+    let last = module.definitions.last().filter(|_| !is_outside);
+    let behind = last.map_or("", |definition| &text[definition.span.end..]);
     Ok(match &statement.name {
-        Some(name) => format!("{before}\n{indent}return {name}\n"),
-        None => format!("{before}\n"),
+        Some(name) if margin.trim().is_empty() => {
+            format!("{before}\n{margin}return {name}\n{behind}")
+        }
+        Some(name) => format!("{before}; return {name}\n{behind}"),
+        None => format!("{before}\n{behind}"),
     })
 }
 
@@ -192,7 +219,7 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
 #[must_use]
 pub fn is_solver(text: &str) -> bool {
     let mut mistakes = Vec::new();
-    let pieces = lex::pieces(text, &mut mistakes);
+    let pieces = lex::pieces(unmarked(text), &mut mistakes);
     let mut depth = 0_usize;
     pieces.iter().any(|piece| match &piece.token {
         lex::Token::Word(word) => matches!(word.as_str(), "I" | "def" | "return" | "lambda"),
@@ -220,10 +247,12 @@ impl<'t> Source<'t> {
     /// Reads a file.
     ///
     /// # Errors
-    /// The [`Mistakes`] of a text that does not parse.
+    /// The [`Mistakes`] of a text that does not parse and has no definitions.
     pub fn parse(text: &'t str) -> Result<Self, Mistakes> {
+        let text = unmarked(text);
         let (module, mistakes) = parse::module(text);
-        if mistakes.is_empty() {
+        // A mistake is told of where its definition is wanted.
+        if mistakes.is_empty() || !module.definitions.is_empty() {
             Ok(Self { text, module })
         } else {
             Err(Mistakes::new(text, mistakes))
@@ -236,38 +265,83 @@ impl<'t> Source<'t> {
         self.module.definitions.iter().map(move |of| (of.name.as_str(), line(of.span.start)))
     }
 
-    /// The text of a definition behind those that it uses, and the line of the file that becomes line 1 of it. Other
-    /// lines keep their distance to it if the definition uses no others.
+    /// The text of a definition with those that it uses, and the values outside of functions. They keep their lines
+    /// in the file as far as they can. Also gives the line of the file that becomes line 1 of the text.
     #[must_use]
     pub fn extract(&self, name: &str) -> Option<(String, u32)> {
         let found = |name: &str| self.module.definitions.iter().rev().find(|of| of.name == name);
         let wanted = found(name)?;
-        let mut needed: Vec<&Rc<Definition>> = vec![wanted];
+        let mut needed: Vec<Range<usize>> = vec![wanted.span.clone()];
+        let mut names = wanted.free_names();
         let mut at = 0;
-        while let Some(definition) = needed.get(at) {
-            let mut names = Vec::new();
-            for statement in definition.body.iter() {
-                statement.value.names(&mut |name| names.push(name.to_owned()));
-            }
-            for definition in names.iter().filter_map(|name| found(name)) {
-                if !needed.iter().any(|known| Rc::ptr_eq(known, definition)) {
-                    needed.push(definition);
-                }
-            }
+        while let Some(name) = names.get(at).cloned() {
             at += 1;
+            let mut need = |span: &Range<usize>, uses: Vec<String>| {
+                if !needed.contains(span) {
+                    needed.push(span.clone());
+                    names.extend(uses);
+                }
+            };
+            if let Some(definition) = found(&name) {
+                need(&definition.span, definition.free_names());
+            }
+            let is_it = |of: &&Statement| of.name.as_ref() == Some(&name) && name != "O";
+            for statement in self.module.statements.iter().filter(is_it) {
+                let mut uses = Vec::new();
+                statement.value.names(&mut |name| uses.push(name.to_owned()));
+                need(&statement.span, uses);
+            }
         }
-        needed.reverse();
-        let first = needed.first().map_or(0, |of| of.span.start);
-        let parts: Vec<_> = needed.iter().map(|of| &self.text[of.span.clone()]).collect();
-        let (line, _) = mistake::line_of(self.text, first);
-        Some((format!("{}\n", parts.join("\n\n")), line + 1))
+        Some(self.laid_out(&wanted.span, needed))
+    }
+
+    /// These parts of the text, of which the wanted one is the last definition.
+    fn laid_out(&self, wanted: &Range<usize>, mut parts: Vec<Range<usize>>) -> (String, u32) {
+        let is_definition =
+            |part: &Range<usize>| self.module.definitions.iter().any(|of| of.span == *part);
+        let is_moved = |part: &Range<usize>| part.start > wanted.start && is_definition(part);
+        parts.sort_by_key(|part| (!is_moved(part), part.start));
+        let line = |at| mistake::line_of(self.text, at).0;
+        let (mut text, mut padded, mut first_line) = (String::new(), true, 1);
+        loop {
+            text.clear();
+            for part in &parts {
+                if !text.is_empty() {
+                    text.push('\n');
+                }
+                let at = mistake::line_of(&text, text.len()).0;
+                if padded && !is_moved(part) {
+                    let gap = line(part.start).saturating_sub(at);
+                    text.push_str(&"\n".repeat(usize::try_from(gap).unwrap_or(0)));
+                }
+                if part == wanted {
+                    let at = mistake::line_of(&text, text.len()).0;
+                    first_line = (line(part.start) + 1).saturating_sub(at).max(1);
+                }
+                text.push_str(&self.text[part.clone()]);
+            }
+            text.push('\n');
+            if text.len() <= PROGRAM_BYTES_MAX || !padded {
+                return (text, first_line);
+            }
+            padded = false;
+        }
     }
 }
 
 /// The parameter and the statements of the program of a text.
 fn program(module: &Module) -> Result<(String, Rc<[Statement]>), Mistake> {
-    if !module.statements.is_empty() {
-        return Ok(("I".to_owned(), module.statements.clone().into()));
+    // Behind the last definition, what uses the grid is the program; other named values are what functions see.
+    let behind = module.definitions.last().map_or(0, |last| last.span.end);
+    let is_program = |statement: &Statement| {
+        let mut uses_grid = false;
+        statement.value.names(&mut |name| uses_grid |= name == "I");
+        statement.name.as_ref().is_none_or(|name| name == "O")
+            || uses_grid && statement.span.start >= behind
+    };
+    let mut statements = module.statements.iter();
+    if statements.any(|of| module.definitions.is_empty() || is_program(of)) {
+        return Ok(("I".to_owned(), Rc::clone(&module.statements)));
     }
     let Some(definition) = module.definitions.last() else {
         let help = "write O = …, for instance O = rot90(I)";

@@ -12,8 +12,10 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use super::indents::{Indents, Place};
 use super::lex::{Piece, Token, pieces};
 use super::mistake::Mistake;
+use super::python::{BLOCKS, INSTEAD_OF_BLOCKS, instead};
 use super::syntax::{Argument, Definition, Expression, Form, Module, Statement};
 use crate::limits::SOLVER_DEPTH_MAX;
 
@@ -21,23 +23,47 @@ use crate::limits::SOLVER_DEPTH_MAX;
 pub(super) fn module(text: &str) -> (Module, Vec<Mistake>) {
     let mut mistakes = Vec::new();
     let pieces = pieces(text, &mut mistakes);
-    let mut parser = Parser { text, pieces, at: 0, depth: 0 };
-    let mut module = Module::default();
+    let mut parser = Parser { text, pieces, at: 0, depth: 0, brackets: Vec::new() };
+    let mut indents = Indents::default();
+    let (mut module, mut outside) = (Module::default(), Vec::new());
     let mut open: Option<Open> = None;
     while parser.next() != &Token::End {
         if parser.next() == &Token::Line || parser.next() == &Token::Sign(";") {
             parser.at += 1;
             continue;
         }
-        if parser.begins_line() && parser.column() == 0 {
-            close(&mut open, &mut module, parser.here().start);
+        let indent = parser.indent();
+        if parser.begins_line() {
+            let is_head = open.as_ref().is_some_and(|open| open.body.is_empty());
+            match indents.place(indent, is_head) {
+                Place::Inside => {}
+                Place::Outside => {
+                    let end = parser.here().start;
+                    close(&mut open, &mut module, text, end, &mistakes);
+                }
+                Place::Skipped => {
+                    parser.skip_line();
+                    continue;
+                }
+                Place::Wrong(message) => {
+                    mistakes.push(Mistake::new(parser.here(), message));
+                    parser.skip_line();
+                    continue;
+                }
+            }
         }
-        if let Err(mistake) = parser.line(&mut open, &mut module) {
+        let is_block = parser.begins_block() && (open.is_some() || !parser.is_word("def"));
+        parser.brackets.clear();
+        if let Err(mistake) = parser.line(&mut open, &mut outside) {
             mistakes.push(mistake);
             parser.skip_line();
+            if is_block {
+                indents.skip_below(indent);
+            }
         }
     }
-    close(&mut open, &mut module, text.len());
+    close(&mut open, &mut module, text, text.len(), &mistakes);
+    module.statements = outside.into();
     (module, mistakes)
 }
 
@@ -49,9 +75,18 @@ struct Open {
     start: usize,
 }
 
-fn close(open: &mut Option<Open>, module: &mut Module, end: usize) {
+/// Ends a definition. One with a mistake takes all text before the next line outside of functions.
+fn close(
+    open: &mut Option<Open>,
+    module: &mut Module,
+    text: &str,
+    end: usize,
+    mistakes: &[Mistake],
+) {
     if let Some(Open { name, parameters, body, start }) = open.take() {
-        let end = body.last().map_or(end, |last| last.span.end);
+        let is_broken = mistakes.iter().any(|one| (start..=end).contains(&one.span.start));
+        let whole = start + text[start..end].trim_end().len();
+        let end = body.last().filter(|_| !is_broken).map_or(whole, |last| last.span.end);
         let definition = Definition { name, parameters, body: body.into(), span: start..end };
         module.definitions.push(Rc::new(definition));
     }
@@ -62,9 +97,11 @@ struct Parser<'a> {
     pieces: Vec<Piece>,
     at: usize,
     depth: usize,
+    /// The brackets of the statement that are open, the outermost first.
+    brackets: Vec<Range<usize>>,
 }
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     fn next(&self) -> &Token {
         self.pieces.get(self.at).map_or(&Token::End, |piece| &piece.token)
     }
@@ -74,13 +111,38 @@ impl Parser<'_> {
         self.pieces.get(self.at).map_or(end..end, |piece| piece.span.clone())
     }
 
+    fn is_on_new_line(&self) -> bool {
+        let before = self.at.checked_sub(1).map_or(0, |before| self.pieces[before].span.end);
+        self.text[before..self.here().start].contains('\n')
+    }
+
+    /// Whether no statement goes on here, though a bracket may be open.
+    fn ends_statement(&self) -> bool {
+        match self.next() {
+            Token::Line | Token::End => true,
+            Token::Word(word) => self.is_on_new_line() || matches!(word.as_str(), "def" | "return"),
+            Token::Number(_) => self.is_on_new_line(),
+            Token::Sign(_) => false,
+        }
+    }
+
     fn begins_line(&self) -> bool {
         self.at == 0 || self.pieces[self.at - 1].token == Token::Line
     }
 
-    fn column(&self) -> usize {
-        let start = self.here().start;
-        start - self.text[..start].rfind('\n').map_or(0, |end| end + 1)
+    /// The white space at the begin of the line.
+    fn indent(&self) -> &'a str {
+        let before = &self.text[..self.here().start];
+        let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+        &line[..line.len() - line.trim_start().len()]
+    }
+
+    fn is_word(&self, word: &str) -> bool {
+        matches!(self.next(), Token::Word(next) if next == word)
+    }
+
+    fn begins_block(&self) -> bool {
+        matches!(self.next(), Token::Word(word) if word == "def" || BLOCKS.contains(&word.as_str()))
     }
 
     fn is_sign(&self, sign: &str) -> bool {
@@ -97,6 +159,9 @@ impl Parser<'_> {
     }
 
     fn unexpected(&self, what: &str) -> Mistake {
+        if let Some(opens) = self.brackets.last().filter(|_| self.ends_statement()) {
+            return Mistake::new(opens.clone(), "this bracket is never closed");
+        }
         let found = match self.next() {
             Token::Word(word) => format!("`{word}`"),
             Token::Number(number) => format!("`{number}`"),
@@ -114,30 +179,60 @@ impl Parser<'_> {
         }
     }
 
+    /// Goes into a bracket.
+    fn opens(&mut self) {
+        self.brackets.push(self.here());
+        self.at += 1;
+    }
+
+    /// Goes out of the innermost bracket.
+    fn closes(&mut self) {
+        self.brackets.pop();
+        self.at += 1;
+    }
+
     fn skip_line(&mut self) {
         while !matches!(self.next(), Token::Line | Token::End) {
             self.at += 1;
         }
     }
 
-    fn line(&mut self, open: &mut Option<Open>, module: &mut Module) -> Result<(), Mistake> {
+    fn line(
+        &mut self,
+        open: &mut Option<Open>,
+        outside: &mut Vec<Statement>,
+    ) -> Result<(), Mistake> {
         let start = self.here().start;
         if let Token::Word(word) = self.next() {
             match word.as_str() {
+                "def" if open.is_some() => {
+                    let message = "a `def` stands inside of another function";
+                    let help = "move it out of the function, or write NAME = lambda x: …";
+                    return Err(Mistake::new(self.here(), message).with_help(help));
+                }
                 "def" => {
-                    close(open, module, start);
-                    *open = Some(self.definition(start)?);
-                    return Ok(());
+                    let name = match self.pieces.get(self.at + 1).map(|piece| &piece.token) {
+                        Some(Token::Word(name)) => name.clone(),
+                        Some(_) | None => String::new(),
+                    };
+                    let (parameters, body) = (Rc::from([]), Vec::new());
+                    // The text of a function without a head is its own all the same.
+                    let headless = Open { name, parameters, body, start };
+                    let made = self.definition(start);
+                    let (made, outcome) = match made {
+                        Ok(made) => (made, Ok(())),
+                        Err(mistake) => (headless, Err(mistake)),
+                    };
+                    *open = Some(made);
+                    return outcome;
                 }
                 "from" | "import" => {
                     self.skip_line();
                     return Ok(());
                 }
-                "for" | "while" | "if" | "elif" | "else" | "class" | "with" | "try" | "assert" => {
+                word if BLOCKS.contains(&word) => {
                     let message = format!("the language has no `{word}`");
-                    let help = "write branch(condition, a, b) to choose, and apply(function, container), \
-                                sfilter(container, condition) or another function for a loop";
-                    return Err(Mistake::new(self.here(), message).with_help(help));
+                    return Err(Mistake::new(self.here(), message).with_help(INSTEAD_OF_BLOCKS));
                 }
                 _ => {}
             }
@@ -145,7 +240,7 @@ impl Parser<'_> {
         let statement = self.statement(start)?;
         match open {
             Some(open) => open.body.push(statement),
-            None => module.statements.push(statement),
+            None => outside.push(statement),
         }
         match self.next() {
             Token::Line | Token::End | Token::Sign(";") => Ok(()),
@@ -158,7 +253,10 @@ impl Parser<'_> {
     fn definition(&mut self, start: usize) -> Result<Open, Mistake> {
         self.at += 1;
         let name = self.word("the name of the function")?;
-        self.expect("(", "`(`")?;
+        if !self.is_sign("(") {
+            return Err(self.unexpected("`(`"));
+        }
+        self.opens();
         let mut parameters = Vec::new();
         while !self.is_sign(")") {
             parameters.push(self.word("the name of a parameter")?);
@@ -170,7 +268,7 @@ impl Parser<'_> {
                 self.expect(",", "`,` or `)`")?;
             }
         }
-        self.at += 1;
+        self.closes();
         if self.is_sign("->") {
             self.at += 1;
             self.expression()?;
@@ -235,16 +333,15 @@ impl Parser<'_> {
     fn value(&mut self) -> Result<Expression, Mistake> {
         let mut value = self.primary()?;
         while self.is_sign("(") {
-            let opens = self.here();
-            self.at += 1;
-            let arguments = self.arguments(opens)?;
+            let arguments = self.arguments()?;
             let span = value.span.start..self.pieces[self.at - 1].span.end;
             value = Expression { form: Form::Call { function: Box::new(value), arguments }, span };
         }
         Ok(value)
     }
 
-    fn arguments(&mut self, opens: Range<usize>) -> Result<Vec<Argument>, Mistake> {
+    fn arguments(&mut self) -> Result<Vec<Argument>, Mistake> {
+        self.opens();
         let mut arguments = Vec::new();
         while !self.is_sign(")") {
             let named = match (self.next(), self.pieces.get(self.at + 1).map(|piece| &piece.token))
@@ -253,22 +350,12 @@ impl Parser<'_> {
                 _ => None,
             };
             self.at += if named.is_some() { 2 } else { 0 };
-            if matches!(self.next(), Token::Line | Token::End) {
-                return Err(Mistake::new(opens, "this bracket is never closed"));
-            }
             arguments.push(Argument { name: named, value: self.expression()? });
-            match self.next() {
-                Token::Sign(")") => {}
-                Token::Sign(",") => self.at += 1,
-                Token::Line | Token::End => {
-                    return Err(Mistake::new(opens, "this bracket is never closed"));
-                }
-                Token::Word(_) | Token::Number(_) | Token::Sign(_) => {
-                    return Err(self.unexpected("`,` or `)`"));
-                }
+            if !self.is_sign(")") {
+                self.expect(",", "`,` or `)`")?;
             }
         }
-        self.at += 1;
+        self.closes();
         Ok(arguments)
     }
 
@@ -289,7 +376,7 @@ impl Parser<'_> {
                 self.at += 1;
                 Ok(Expression { form: Form::Number(-number), span })
             }
-            Token::Sign("(") => self.brackets(span),
+            Token::Sign("(") => self.tuple(span),
             Token::Sign(_) | Token::Line | Token::End => {
                 Err(self.unexpected("a name, a number or a call"))
             }
@@ -297,6 +384,9 @@ impl Parser<'_> {
     }
 
     fn name(&mut self, word: &str, span: Range<usize>) -> Result<Expression, Mistake> {
+        if matches!(word, "def" | "return") {
+            return Err(self.unexpected("a name, a number or a call"));
+        }
         self.at += 1;
         let form = match word {
             "lambda" => return self.lambda(span.start),
@@ -330,28 +420,19 @@ impl Parser<'_> {
     }
 
     /// An expression in brackets, or a tuple.
-    fn brackets(&mut self, opens: Range<usize>) -> Result<Expression, Mistake> {
-        self.at += 1;
+    fn tuple(&mut self, opens: Range<usize>) -> Result<Expression, Mistake> {
+        self.opens();
         let mut values = Vec::new();
         let mut is_tuple = self.is_sign(")");
         while !self.is_sign(")") {
             values.push(self.expression()?);
-            match self.next() {
-                Token::Sign(")") => {}
-                Token::Sign(",") => {
-                    is_tuple = true;
-                    self.at += 1;
-                }
-                Token::Line | Token::End => {
-                    return Err(Mistake::new(opens, "this bracket is never closed"));
-                }
-                Token::Word(_) | Token::Number(_) | Token::Sign(_) => {
-                    return Err(self.unexpected("`,` or `)`"));
-                }
+            if !self.is_sign(")") {
+                self.expect(",", "`,` or `)`")?;
+                is_tuple = true;
             }
         }
         let span = opens.start..self.here().end;
-        self.at += 1;
+        self.closes();
         match values.pop() {
             Some(value) if !is_tuple => Ok(Expression { span, ..value }),
             last => {
@@ -360,26 +441,4 @@ impl Parser<'_> {
             }
         }
     }
-}
-
-/// What to write instead of a sign or word of Python.
-fn instead(sign: &str) -> Option<&'static str> {
-    Some(match sign {
-        "+" => "write add(a, b), or combine(a, b) for containers",
-        "-" => "write subtract(a, b)",
-        "*" => "write multiply(a, b)",
-        "/" | "//" => "write divide(a, b), which rounds down",
-        "==" => "write equality(a, b)",
-        "!=" | "not" => "write flip(equality(a, b)), or flip(a)",
-        "<" | ">" => "write greater(a, b)",
-        "and" => "write both(a, b)",
-        "or" => "write either(a, b)",
-        "in" => "write contained(value, container)",
-        "[" => "write first(x), last(x), or index(grid, loc) for a cell",
-        "{" => "write initset(value) and insert(value, set)",
-        "." => "values have no attributes: write function(value)",
-        "if" | "else" => "write branch(condition, a, b)",
-        "&" => "write intersection(a, b)",
-        _ => return None,
-    })
 }

@@ -58,12 +58,12 @@ pub(super) struct Definition {
 pub(super) struct Module {
     pub(super) definitions: Vec<Rc<Definition>>,
     /// The statements outside of definitions.
-    pub(super) statements: Vec<Statement>,
+    pub(super) statements: Rc<[Statement]>,
 }
 
 impl Expression {
-    /// Calls `each` for every name in it.
-    pub(super) fn names(&self, each: &mut impl FnMut(&str)) {
+    /// Calls `each` for every name in it that it does not give itself.
+    pub(super) fn names(&self, each: &mut dyn FnMut(&str)) {
         match &self.form {
             Form::Name(name) => each(name),
             Form::Number(_) | Form::Flag(_) => {}
@@ -76,7 +76,28 @@ impl Expression {
                 left.names(each);
                 right.names(each);
             }
-            Form::Lambda { body, .. } => body.names(each),
+            Form::Lambda { parameters, body } => body.names(&mut |name| {
+                if !parameters.iter().any(|parameter| parameter == name) {
+                    each(name);
+                }
+            }),
         }
+    }
+}
+
+impl Definition {
+    /// The names of the text around it that it uses.
+    pub(super) fn free_names(&self) -> Vec<String> {
+        let mut own: Vec<&str> = self.parameters.iter().map(String::as_str).collect();
+        let mut free = Vec::new();
+        for statement in self.body.iter() {
+            statement.value.names(&mut |name| {
+                if !own.contains(&name) {
+                    free.push(name.to_owned());
+                }
+            });
+            own.extend(statement.name.as_deref());
+        }
+        free
     }
 }

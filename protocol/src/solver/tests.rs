@@ -277,3 +277,115 @@ fn broken_bytes_are_no_program() {
         }
     }
 }
+
+#[test]
+fn indentation_is_checked() {
+    let cases = [
+        (
+            "def f(I):\n    def g(x):\n        return x\n    return g(I)",
+            "line 2, column 5: a `def` stands inside",
+        ),
+        (
+            "def f(I):\n    x = rot90(I)\n      return x",
+            "line 3, column 7: this line is indented deeper",
+        ),
+        (
+            "def f(I):\n    x = rot90(I)\n  return x",
+            "line 3, column 3: the indentation of this line fits no",
+        ),
+        ("x = rot90(I)\n  O = x", "line 2, column 3: this line is indented deeper"),
+    ];
+    for (text, want) in cases {
+        let said = refused(text);
+        assert!(said.starts_with(want), "{text}\nsays\n{said}");
+    }
+    assert_eq!(
+        gives("\u{feff}def f(I):\n\n    x = rot90(\n  I)\n    # a remark\n    return x"),
+        "a grid"
+    );
+}
+
+#[test]
+fn functions_see_the_values_outside_of_them() {
+    let want = compile("O = replace(I, 5, 0)").hash().clone();
+    let texts = [
+        "BG = 5\ndef solve_a(I):\n    return replace(I, BG, 0)",
+        "def solve_a(I):\n    return replace(I, BG, 0)\nBG = 5",
+        "def turned(x):\n    return replace(x, BG, 0)\nBG = 5\nO = turned(I)",
+    ];
+    for text in texts {
+        assert_eq!(*compile(text).hash(), want, "{text}");
+    }
+    for text in &texts[..2] {
+        let (part, _) = Source::parse(text).unwrap().extract("solve_a").unwrap();
+        assert_eq!(*compile(&part).hash(), want, "{part}");
+    }
+    let said = refused("BG = rot90(I)\ndef solve_a(I):\n    return BG");
+    assert!(said.starts_with("line 1, column 1: `BG` stands outside of functions"), "{said}");
+}
+
+#[test]
+fn a_definition_keeps_its_lines_and_mistakes_stay_in_theirs() {
+    let text = "BG = 5\n\ndef bad(I):\n    return I +\n\ndef good(I):\n    return objekts(BG)\n\n\
+                def right(I):\n    return rot90(I)\n\nif __name__ == '__main__':\n    print(right)\n";
+    let source = Source::parse(text).unwrap();
+    let names: Vec<_> = source.definitions().collect();
+    assert_eq!(names, [("bad", 3), ("good", 6), ("right", 9)]);
+    let part = |name: &str| source.extract(name).unwrap();
+    assert!(
+        refused(&part("bad").0).starts_with("line 4, column 14: "),
+        "{}",
+        refused(&part("bad").0)
+    );
+    assert!(refused(&part("good").0).starts_with("line 7, column 12: "));
+    assert_eq!(part("right").1, 1);
+    assert_eq!(compile(&part("right").0).lines()[0].line, 10);
+}
+
+#[test]
+fn a_bracket_that_is_never_closed_is_shown_where_it_opens() {
+    let cases = [
+        ("O = fill(I, ONE, ofcolor(I, TWO)", "line 1, column 9"),
+        ("O = (ONE, ", "line 1, column 5"),
+        ("O = rot90(", "line 1, column 10"),
+        (
+            "def f(I):\n    x1 = fill(I, ONE, ofcolor(I, TWO)\n    x2 = rot90(x1)\n    return x2",
+            "line 2, column 14",
+        ),
+        ("def f(I):\n    x1 = fill(I, ONE,\n    return x1", "line 2, column 14"),
+        ("def f(I):\n    return rot90(I\n\ndef g(I):\n    return I", "line 2, column 17"),
+        ("  def f(I):\n    return rot90((I)\n  def g(I):\n    return I", "line 2, column 17"),
+        ("def f(I:\n    return I", "line 1, column 6"),
+        ("f = lambda x: add(x,\nO = f(I)", "line 1, column 18"),
+    ];
+    for (text, want) in cases {
+        let said = refused(text);
+        let want = format!("{want}: this bracket is never closed");
+        assert!(said.starts_with(&want), "{text}\nsays\n{said}");
+        assert_eq!(said.matches("line ").count(), 1, "{text}\nsays\n{said}");
+    }
+    let marked = refused("\u{feff}O = rot90(ONE)");
+    assert!(
+        marked.starts_with("line 1, column 5: ") && marked.contains("\n  O = rot90"),
+        "{marked}"
+    );
+    assert!(refused("O = return I").contains("found `return`"));
+}
+
+#[test]
+fn values_of_the_grid_above_the_last_function_are_refused() {
+    let above = refused("x = rot90(I)\ny = size(x)\ndef f(I):\n    return y");
+    assert!(above.starts_with("line 1, column 1: `x` stands outside of functions"), "{above}");
+    assert_eq!(above.lines().count(), 4, "{above}");
+    // Beside an `O`, or behind the last function, they are the program.
+    let want = compile("O = rot180(I)").hash().clone();
+    let texts = [
+        "x = rot90(I)\ndef f(x):\n    return rot90(x)\nO = f(x)",
+        "def f(x):\n    return rot90(x)\nx = rot90(I)\ny = f(x)",
+        "x = rot90(I)\ndef f(x):\n    return rot90(x)\nreturn f(x)",
+    ];
+    for text in texts {
+        assert_ne!(*compile(text).hash(), want, "{text}");
+        assert_eq!(*compile(text).hash(), *compile("O = rot90(rot90(I))").hash(), "{text}");
+    }
+}

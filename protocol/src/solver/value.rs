@@ -197,12 +197,9 @@ impl Value {
             (Self::Number(one), Self::Number(two)) => {
                 (*one != NOTHING && *two != NOTHING).then(|| one.cmp(two))
             }
-            (Self::Vector(one), Self::Vector(two)) => {
-                let is_vector = |of: &Vector| *of != NO_VECTOR;
-                Some(is_vector(one).cmp(&is_vector(two)).then(one.cmp(two)))
-            }
+            (Self::Vector(one), Self::Vector(two)) => Some(in_python(*one, *two)),
             (Self::Cell(color, place), Self::Cell(other, beside)) => {
-                Some(color.cmp(other).then(place.cmp(beside)))
+                Some(color.cmp(other).then(in_python(*place, *beside)))
             }
             (Self::Grid(one), Self::Grid(two)) => {
                 let first = one.rows().zip(two.rows()).map(|(one, two)| one.cmp(two));
@@ -253,6 +250,11 @@ impl Value {
             Self::Set(_) => 6,
         }
     }
+}
+
+/// Python's order of vectors: nothing, its `()`, comes first.
+fn in_python(one: Vector, two: Vector) -> Ordering {
+    (one != NO_VECTOR).cmp(&(two != NO_VECTOR)).then(one.cmp(&two))
 }
 
 /// Element by element; a list that is the start of the other comes first.

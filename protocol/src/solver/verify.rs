@@ -7,7 +7,7 @@ use super::kind::Kind;
 use super::opcode::{Opcode, Primitive};
 use crate::limits::{
     KIND_DEPTH_MAX, SOLVER_INSTRUCTIONS_MAX, SOLVER_KINDS_MAX, SOLVER_NESTING_MAX,
-    SOLVER_REGISTERS_MAX,
+    SOLVER_REGISTERS_MAX, STEPS_MAX,
 };
 use crate::output::ItemErrorCode;
 use crate::program::Ties;
@@ -48,11 +48,16 @@ impl Code {
             || kinds > SOLVER_KINDS_MAX
             || constants >= registers.max(1);
         let length = INSTRUCTION_BYTES * instructions + 4 * constants + 4 * kinds + registers;
-        if too_many || rest.len() != length || header[10..] != [0; HEADER_BYTES - 10] {
+        if too_many || rest.len() != length || header[10..12] != [0; 2] {
             return malformed("its parts have other lengths than its header says");
+        }
+        let step_limit = u32::from_le_bytes([header[12], header[13], header[14], header[15]]);
+        if !(1..=STEPS_MAX).contains(&step_limit) {
+            return malformed("its limit of steps is out of range");
         }
         let mut code = Self {
             ties,
+            step_limit,
             instructions: vec![],
             constants: vec![],
             kinds: vec![],

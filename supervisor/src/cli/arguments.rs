@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use gridpool_protocol::build;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::WorkerSelector;
+use gridpool_protocol::limits::STEPS_MAX;
 use gridpool_protocol::log::{FORMAT_VARIABLE, LogFormat};
 use gridpool_protocol::message::Release;
 use gridpool_protocol::program::Ties;
@@ -207,12 +208,21 @@ pub(super) struct ProgramFlags {
     /// "output": grid}`), `.npy` files (N, H, W, uint8), or `-` for standard input.
     #[arg(value_name = "INPUT")]
     pub(super) inputs: Vec<PathBuf>,
-    /// Read the program from this file, or standard input if it is `-`; then all other arguments are inputs.
+    /// Read the program from this file, one definition of it if written as FILE:NAME, or standard input if it is
+    /// `-`; then all other arguments are inputs.
     #[arg(long = "program", value_name = "FILE")]
     pub(super) program_file: Option<PathBuf>,
     /// Give the value of this statement of a solver instead of its result: its name, such as x3, or its line.
     #[arg(long, value_name = "LINE")]
     pub(super) trace: Option<String>,
+    /// Print what the program compiles to, and run nothing: the ops of a chain with their types, or a solver's
+    /// instructions for the machine.
+    #[arg(long, conflicts_with = "json")]
+    pub(super) explain: bool,
+    /// Steps that a solver may run on one item, instructions of loops each time anew. What runs longer ends with
+    /// StepLimit, at the same step on every device.
+    #[arg(long, value_name = "STEPS", value_parser = whole::<u32>(1..=u64::from(STEPS_MAX)))]
+    pub(super) steps: Option<u32>,
     /// How to choose between equally common colours: cpython (as the reference does) or lowest.
     #[arg(long, default_value = "cpython", env = "GRIDPOOL_TIES")]
     pub(super) ties: Ties,

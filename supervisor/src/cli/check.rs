@@ -1,22 +1,24 @@
 //! `gridpool check`: compiles programs and says what they are, without a pool.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use gridpool_protocol::exit::cli as exit;
-use gridpool_protocol::program::{Program, Ties};
+use gridpool_protocol::program::{Program, Step, Ties};
 use gridpool_protocol::solver::{Kind, Solver, Source};
 use serde_json::{Value, json};
 
+use super::arguments::ProgramFlags;
 use super::error::CommandError;
-use super::program::{ProgramText, read};
+use super::program::{FileName, ProgramText, compiled, read};
 use super::text::fitted;
 use super::{columns, say, say_json};
 
 /// What to check.
 #[derive(Debug, Args)]
 pub(super) struct CheckFlags {
-    /// A file with programs, `FILE:NAME` for one of them, or `-` for standard input.
+    /// A file with programs, `FILE:NAME` for one of them, or `-` for standard input; `@FILE` and `@FILE:NAME` as
+    /// for run.
     file: PathBuf,
     /// Check every definition of the file and say which compile.
     #[arg(long, conflicts_with = "explain")]
@@ -37,17 +39,13 @@ pub(super) fn run(flags: &CheckFlags) -> Result<u8, CommandError> {
     if flags.all {
         return all(flags);
     }
-    let name = format!("@{}", flags.file.display());
-    let text = if flags.file == Path::new("-") {
-        ProgramText::file(&flags.file)?
-    } else {
-        ProgramText::of(&name)?
-    };
-    let program = text.compile(flags.ties).map_err(CommandError::Program)?;
+    let program =
+        ProgramText::file(&flags.file)?.compile(flags.ties).map_err(CommandError::Program)?;
     match program.solver() {
         None if flags.json => {
             say_json(&json!({ "gives": program.gives().to_string(), "hash": program.hash() }))
         }
+        None if flags.explain => say(explained(&program).trim_end()),
         None => say(&format!(
             "a chain of {} ops from {} to {}",
             program.steps().len(),
@@ -55,9 +53,34 @@ pub(super) fn run(flags: &CheckFlags) -> Result<u8, CommandError> {
             program.gives()
         )),
         Some(solver) if flags.json => say_json(&document(solver)),
-        Some(solver) if flags.explain => say(solver.to_string().trim_end()),
+        Some(_) if flags.explain => say(explained(&program).trim_end()),
         Some(solver) => say(&description(solver)),
     }
+}
+
+/// Prints what the program of a command line compiles to.
+pub(super) fn explain(work: &ProgramFlags) -> Result<u8, CommandError> {
+    let (program, ..) = compiled(work)?;
+    say(explained(&program).trim_end())
+}
+
+/// What a program compiles to: one line for each op of a chain with its types, or for each instruction of a solver.
+fn explained(program: &Program) -> String {
+    let Some(solver) = program.solver() else {
+        let steps = program.steps().iter().enumerate();
+        let row = |(at, step): (usize, &Step)| {
+            [at.to_string(), step.to_string(), format!("{} -> {}", step.takes, step.gives)]
+        };
+        return fitted(&steps.map(row).collect::<Vec<_>>(), columns());
+    };
+    let code = solver.code();
+    format!(
+        "{solver}gives {}; {} instructions, {} registers; at most {} steps on an item",
+        code.gives(),
+        code.instructions().len(),
+        code.registers(),
+        code.step_limit(),
+    )
 }
 
 /// The lines of a solver with their kinds, and what it needs.
@@ -105,7 +128,14 @@ fn document(solver: &Solver) -> Value {
 
 /// Checks every definition of a file.
 fn all(flags: &CheckFlags) -> Result<u8, CommandError> {
-    let text = read(&flags.file)?;
+    let FileName { file, definition } = FileName::of(&flags.file);
+    if let Some(name) = definition {
+        let file = file.display();
+        return Err(CommandError::Usage(format!(
+            "--all checks every definition: write {file} --all, or {file}:{name} without --all"
+        )));
+    }
+    let text = read(&file)?;
     let source = Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
     let (mut rows, mut documents, mut failed) = (Vec::new(), Vec::new(), 0);
     for (name, line) in source.definitions() {

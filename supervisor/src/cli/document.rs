@@ -209,7 +209,9 @@ impl Serialize for Solved<'_> {
             (Value::Number(number), _) => number.serialize(serializer),
             (Value::Vector(NO_VECTOR), _) => [0; 0].serialize(serializer),
             (Value::Vector(halves), _) => halves.serialize(serializer),
-            (Value::Cell(color, place), _) => (color, place).serialize(serializer),
+            (Value::Cell(color, place), _) => {
+                (color, Solved(&Kind::Vector, &Value::Vector(*place))).serialize(serializer)
+            }
             (Value::Grid(grid), _) => serializer.collect_seq(grid.rows()),
             (Value::Pair(halves), Kind::Pair(kinds)) => {
                 (Solved(&kinds.0, &halves.0), Solved(&kinds.1, &halves.1)).serialize(serializer)

@@ -230,6 +230,9 @@ fn perform(command: Command) -> Result<u8, CommandError> {
 // ---- commands ----
 
 fn run(work: &ProgramFlags, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, CommandError> {
+    if work.explain {
+        return check::explain(work);
+    }
     let (plan, inputs) = prepare(work, true)?;
     let settings = Settings::resolve(chaos.over(flags.overrides(None)), flags.config.as_deref())?;
     in_own_pool(&settings, |client| run_plan(client, work, &plan, &inputs))
@@ -264,6 +267,9 @@ fn in_own_pool(
 }
 
 fn submit(work: &ProgramFlags, socket: Option<PathBuf>, no_wait: bool) -> Result<u8, CommandError> {
+    if work.explain {
+        return check::explain(work);
+    }
     let (plan, inputs) = prepare(work, !no_wait)?;
     run_plan(&connect_for_job(socket, no_wait)?, work, &plan, &inputs)
 }
@@ -308,13 +314,8 @@ fn drained(ended: Option<Vec<(Verdict, u64)>>) -> Result<u8, CommandError> {
 
 /// Reads program and inputs, so that their errors come before the pool is touched.
 fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<(JobPlan, Inputs), CommandError> {
-    let chosen =
-        program::chosen(work.program.as_deref(), work.program_file.as_deref(), &work.inputs);
-    let (source, paths) = chosen?;
-    let source = source.up_to(work.trace.as_deref())?;
-    let (text, paths) = (&source.text, &paths);
-    let program = source.compile(work.ties);
-    let program = program.map_err(|error| misplaced::program(text, paths, error))?;
+    let (program, text, paths) = program::compiled(work)?;
+    let (text, paths) = (&text, &paths);
     let mut stdin = io::stdin().lock();
     let is_terminal = stdin.is_terminal();
     let inputs = input::read(paths, Stdin { is_terminal, reader: &mut stdin });

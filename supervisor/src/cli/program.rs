@@ -1,4 +1,5 @@
 //! The PROGRAM of a command line: a text, `@FILE`, `@FILE:NAME` for one definition of a file, or `--program FILE`.
+//! Where only files are meant, the `@` may be left out.
 
 use std::fs;
 use std::io::{self, Read};
@@ -8,7 +9,9 @@ use gridpool_protocol::near;
 use gridpool_protocol::program::{Program, ProgramError, Ties};
 use gridpool_protocol::solver::{Source, traced};
 
+use super::arguments::ProgramFlags;
 use super::error::CommandError;
+use super::misplaced;
 
 /// Longest file of programs, in bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -24,39 +27,38 @@ pub(super) struct ProgramText {
 impl ProgramText {
     /// The program that `named` says: a text, or a file behind `@`.
     pub(super) fn of(named: &str) -> Result<Self, CommandError> {
-        let Some(named) = named.strip_prefix('@') else {
-            return Ok(Self { text: named.to_owned(), first_line: 1 });
-        };
-        let (file, definition) = match named.rsplit_once(':') {
-            Some((file, definition)) if !Path::new(named).exists() => (file, Some(definition)),
-            Some(_) | None => (named, None),
-        };
-        let text = read(Path::new(file))?;
-        match definition {
-            None => Ok(Self { text, first_line: 1 }),
-            Some(definition) => Self::definition(file, &text, definition),
+        if named.starts_with('@') {
+            return Self::file(Path::new(named));
         }
+        Ok(Self { text: named.to_owned(), first_line: 1 })
     }
 
-    /// The program of a whole file.
-    pub(super) fn file(file: &Path) -> Result<Self, CommandError> {
-        Ok(Self { text: read(file)?, first_line: 1 })
-    }
-
-    fn definition(file: &str, text: &str, name: &str) -> Result<Self, CommandError> {
+    /// The program of a whole file, or of one definition.
+    pub(super) fn file(named: &Path) -> Result<Self, CommandError> {
+        let named = FileName::of(named);
+        let text = read(&named.file)?;
+        let Some(name) = &named.definition else { return Ok(Self { text, first_line: 1 }) };
         let source =
-            Source::parse(text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
-        match source.extract(name) {
-            Some((text, first_line)) => Ok(Self { text, first_line }),
-            None => {
-                let known = near::names(name, source.definitions().map(|(name, _)| name));
-                let close = match known.as_slice() {
-                    [] => format!("`gridpool check {file} --all` lists what it has"),
-                    close => format!("close to it: {}", close.join(", ")),
-                };
-                Err(CommandError::Usage(format!("{file} has no `def {name}(…):`; {close}")))
-            }
+            Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
+        Self::definition(&named.file, &source, name)
+    }
+
+    /// The program of one definition of a file that has been read.
+    pub(super) fn definition(
+        file: &Path,
+        source: &Source<'_>,
+        name: &str,
+    ) -> Result<Self, CommandError> {
+        if let Some((text, first_line)) = source.extract(name) {
+            return Ok(Self { text, first_line });
         }
+        let known = near::names(name, source.definitions().map(|(name, _)| name));
+        let file = file.display();
+        let close = match known.as_slice() {
+            [] => format!("`gridpool check {file} --all` lists what it has"),
+            close => format!("close to it: {}", close.join(", ")),
+        };
+        Err(CommandError::Usage(format!("{file} has no `def {name}(…):`; {close}")))
     }
 
     /// The text that computes the value of one statement.
@@ -78,6 +80,30 @@ impl ProgramText {
     }
 }
 
+/// A file of programs as a command line names it: `FILE` or `FILE:NAME`, perhaps behind `@`; `-` for standard input.
+pub(super) struct FileName {
+    pub(super) file: PathBuf,
+    /// One definition of it.
+    pub(super) definition: Option<String>,
+}
+
+impl FileName {
+    pub(super) fn of(named: &Path) -> Self {
+        let whole = |file: &Path| Self { file: file.to_owned(), definition: None };
+        if named.exists() {
+            return whole(named);
+        }
+        let Some(text) = named.to_str() else { return whole(named) };
+        let text = text.strip_prefix('@').unwrap_or(text);
+        match text.rsplit_once(':') {
+            Some((file, name)) if !Path::new(text).exists() => {
+                Self { file: file.into(), definition: Some(name.to_owned()) }
+            }
+            Some(_) | None => whole(Path::new(text)),
+        }
+    }
+}
+
 /// Reads a file of programs, or standard input.
 pub(super) fn read(file: &Path) -> Result<String, CommandError> {
     let failed = |error: io::Error| CommandError::Usage(format!("{}: {error}", file.display()));
@@ -95,11 +121,15 @@ pub(super) fn read(file: &Path) -> Result<String, CommandError> {
             "{file} is longer than {most} MiB, too long for programs"
         )));
     }
-    Ok(text)
+    // Some editors begin a file with a mark.
+    Ok(match text.strip_prefix('\u{feff}') {
+        Some(text) => text.to_owned(),
+        None => text,
+    })
 }
 
 /// The program and the inputs of a command line: `--program FILE` takes the place of PROGRAM.
-pub(super) fn chosen(
+fn chosen(
     program: Option<&str>,
     file: Option<&Path>,
     inputs: &[PathBuf],
@@ -114,4 +144,20 @@ pub(super) fn chosen(
             "say what to run: a PROGRAM such as 'rot90', @FILE:NAME, or --program FILE".to_owned(),
         )),
     }
+}
+
+/// The program of a command line, its text, and the inputs.
+pub(super) fn compiled(
+    work: &ProgramFlags,
+) -> Result<(Program, String, Vec<PathBuf>), CommandError> {
+    let (source, paths) =
+        chosen(work.program.as_deref(), work.program_file.as_deref(), &work.inputs)?;
+    let source = source.up_to(work.trace.as_deref())?;
+    let program = source.compile(work.ties);
+    let program = program.map_err(|error| misplaced::program(&source.text, &paths, error))?;
+    let program = match work.steps {
+        None => program,
+        Some(steps) => program.with_step_limit(steps).map_err(CommandError::Program)?,
+    };
+    Ok((program, source.text, paths))
 }

@@ -166,7 +166,11 @@ fn the_generated_limits_match_the_code() {
         ("text of a program", bytes(wire::PROGRAM_BYTES_MAX as u64)),
         ("instructions of a solver", wire::SOLVER_INSTRUCTIONS_MAX.to_string()),
         ("registers of a solver", wire::SOLVER_REGISTERS_MAX.to_string()),
-        ("steps of a solver on one item", wire::STEPS_DEFAULT.to_string()),
+        (
+            "steps of a solver on one item, unless a job says otherwise",
+            wire::STEPS_DEFAULT.to_string(),
+        ),
+        ("steps that a job may let a solver run on one item", wire::STEPS_MAX.to_string()),
         ("weight of a value of a solver", wire::VALUE_WEIGHT_MAX.to_string()),
         ("a solver's result that is no grid", bytes(wire::RESULT_BYTES_MAX as u64)),
         ("arguments inside arguments", format!("{} levels", wire::PROGRAM_DEPTH_MAX)),

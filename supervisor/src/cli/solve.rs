@@ -1,7 +1,7 @@
 //! `gridpool solve`: runs each task's own solver over its pairs, and says which outputs equal the expected ones.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -17,7 +17,7 @@ use super::document::Solved;
 use super::error::CommandError;
 use super::flags::parse_seconds;
 use super::input::{Body, Input};
-use super::program::read;
+use super::program::{FileName, ProgramText, read};
 use super::text::fitted;
 use super::{columns, say, say_json};
 
@@ -27,8 +27,9 @@ const JOBS_IN_FLIGHT_MAX: usize = 32;
 /// What to solve, and with which solvers.
 #[derive(Debug, Args)]
 pub(super) struct SolveFlags {
-    /// A file with one `def solve_TASK(I):` for each task, written as `@solvers.py` or `solvers.py`.
-    solvers: String,
+    /// A file with one `def solve_TASK(I):` for each task, written as `@solvers.py` or `solvers.py`; or
+    /// `FILE:NAME`, one definition for all tasks.
+    solvers: PathBuf,
     /// ARC task files, or directories of them.
     #[arg(value_name = "TASKS", required = true)]
     pub(super) tasks: Vec<PathBuf>,
@@ -72,9 +73,12 @@ pub(super) struct Task {
 
 /// The tasks of the inputs, each with its solver.
 pub(super) fn prepare(flags: &SolveFlags, inputs: &[Input]) -> Result<Vec<Task>, CommandError> {
-    let file = flags.solvers.strip_prefix('@').unwrap_or(&flags.solvers);
-    let text = read(file.as_ref())?;
+    let FileName { file, definition } = FileName::of(&flags.solvers);
+    let text = read(&file)?;
     let source = Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
+    let one = definition.map(|name| ProgramText::definition(&file, &source, &name)).transpose()?;
+    let one =
+        one.map(|text| text.compile(flags.ties)).transpose().map_err(CommandError::Program)?;
     let mut tasks = Vec::new();
     for input in inputs {
         let Body::Task(task) = &input.body else {
@@ -86,11 +90,12 @@ pub(super) fn prepare(flags: &SolveFlags, inputs: &[Input]) -> Result<Vec<Task>,
         let pairs = || task.train.iter().chain(&task.test);
         let short = input.name.rsplit('/').next().unwrap_or(&input.name);
         let name = short.strip_suffix(".json").unwrap_or(short).to_owned();
-        let program = match source.extract(&format!("solve_{name}")) {
+        let own = || match source.extract(&format!("solve_{name}")) {
             None => Err(Ended::NoSolver),
             Some((part, first_line)) => Program::compile(part.trim_end(), flags.ties)
                 .map_err(|error| Ended::Refused(error.from_line(first_line).to_string())),
         };
+        let program = one.clone().map_or_else(own, Ok);
         tasks.push(Task {
             name,
             inputs: pairs().map(|pair| pair.input.clone()).collect(),
@@ -98,7 +103,26 @@ pub(super) fn prepare(flags: &SolveFlags, inputs: &[Input]) -> Result<Vec<Task>,
             program,
         });
     }
+    if tasks.iter().all(|task| matches!(task.program, Err(Ended::NoSolver))) {
+        return Err(CommandError::Usage(no_solver(&file, &source, &tasks)));
+    }
     Ok(tasks)
+}
+
+/// Says that no task has a solver, and what the file has.
+fn no_solver(file: &Path, source: &Source<'_>, tasks: &[Task]) -> String {
+    let file = file.display();
+    let wanted = tasks.first().map_or_else(String::new, |task| format!("solve_{}", task.name));
+    let others = match tasks.len().saturating_sub(1) {
+        0 => String::new(),
+        others => format!(", nor for {others} other tasks"),
+    };
+    let mut names = source.definitions().map(|(name, _)| name);
+    let help = match names.next() {
+        None => "it has no functions".to_owned(),
+        Some(name) => format!("to run one function over all tasks, write {file}:{name}"),
+    };
+    format!("{file} has no `def {wanted}(I):`{others}; {help}")
 }
 
 /// Runs all tasks in a pool and prints what came of them. Exit code 1 if a result is not the expected one.
@@ -211,8 +235,12 @@ fn print(flags: &SolveFlags, tasks: &[Task], results: &[Ended]) -> Result<u8, Co
         .collect();
     let text = fitted(&rows, columns());
     let count = tasks.len();
+    let without = match results.iter().filter(|result| **result == Ended::NoSolver).count() {
+        0 => String::new(),
+        without => format!("; {without} without a solver"),
+    };
     say(&format!(
-        "{}\n{whole} of {count} tasks solved; {equal} of {pairs} pairs equal",
+        "{}\n{whole} of {count} tasks solved; {equal} of {pairs} pairs equal{without}",
         text.trim_end()
     ))
 }

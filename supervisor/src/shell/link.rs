@@ -232,7 +232,11 @@ mod tests {
             chaos: Some(ChaosFault::ALL[0]),
         };
         let assignments = (0..JOIN_MAX).map(assignment).collect();
-        let work = Work::Program { text: "x".repeat(PROGRAM_BYTES_MAX), ties: Ties::Cpython };
+        let work = Work::Program {
+            text: "x".repeat(PROGRAM_BYTES_MAX),
+            ties: Ties::Cpython,
+            steps: gridpool_protocol::limits::STEPS_DEFAULT,
+        };
         ToWorker::Dispatch(Box::new(Dispatch { work, assignments }))
     }
 

@@ -208,7 +208,11 @@ impl Lone {
             deadline_ms: 60_000,
             chaos: None,
         };
-        let work = Work::Program { text: TEXT.to_owned(), ties: Ties::Cpython };
+        let work = Work::Program {
+            text: TEXT.to_owned(),
+            ties: Ties::Cpython,
+            steps: limits::STEPS_DEFAULT,
+        };
         let assignments = vec![assignment];
         self.say(ToWorker::Dispatch(Box::new(Dispatch { work, assignments })));
     }

@@ -66,7 +66,11 @@ fn run(number: u32) -> ToWorker {
 }
 
 fn joined(assignments: Vec<Assignment>) -> ToWorker {
-    let work = Work::Program { text: "rot90".to_owned(), ties: Ties::Cpython };
+    let work = Work::Program {
+        text: "rot90".to_owned(),
+        ties: Ties::Cpython,
+        steps: gridpool_protocol::limits::STEPS_DEFAULT,
+    };
     ToWorker::Dispatch(Box::new(Dispatch { work, assignments }))
 }
 

@@ -109,7 +109,7 @@ fn extreme(container: &Value, kind: &Kind, which: Ordering) -> Ends {
 pub(super) fn first_half(patch: &Value) -> Ends<i32> {
     match patch.elements().first() {
         Some(Value::Cell(color, _)) => Ok(i32::from(*color)),
-        Some(Value::Vector([row, _])) => Ok(i32::from(*row)),
+        Some(Value::Vector(place)) if *place != NO_VECTOR => Ok(i32::from(place[0])),
         Some(_) => Err(ItemErrorCode::BadType),
         None => Err(ItemErrorCode::EmptyArg),
     }

@@ -8,7 +8,7 @@ use gridpool_protocol::solver::value::{NO_VECTOR, NOTHING, Value, Vector};
 
 use super::containers::first_half;
 use super::numbers::floor_divided;
-use super::patches::shifted;
+use super::patches::{is_in_a_row, shifted};
 use super::support::{
     Ends, Frame, cells, columns, count, flag, grid, place_of, places, to_number, to_set, to_vector,
     vector,
@@ -77,6 +77,14 @@ fn square(piece: &Value) -> Ends {
 fn center(patch: &Value) -> Ends<[i64; 2]> {
     let frame = Frame::needed(patch)?;
     Ok([frame.top + height(patch)? / 2, frame.left + width(patch)? / 2])
+}
+
+/// The centre of `toindices`: a tuple of vectors stays one.
+fn center_of_places(patch: &Value) -> Ends<[i64; 2]> {
+    if is_in_a_row(patch) {
+        return center(patch);
+    }
+    center(&to_set(places(patch)?.into_iter().map(Value::Vector).collect())?)
 }
 
 fn center_of_mass(patch: &Value) -> Ends {
@@ -158,8 +166,7 @@ fn bordering(patch: &Value, within: &Value) -> Ends<bool> {
 }
 
 fn position(a: &Value, b: &Value) -> Ends {
-    let patch = |of: &Value| to_set(places(of)?.into_iter().map(Value::Vector).collect());
-    let ([row, col], [other, beside]) = (center(&patch(a)?)?, center(&patch(b)?)?);
+    let ([row, col], [other, beside]) = (center_of_places(a)?, center_of_places(b)?);
     let right = if col < beside { 1 } else { -1 };
     let down = if row < other { 1 } else { -1 };
     to_vector(if row == other {

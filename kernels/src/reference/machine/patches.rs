@@ -1,9 +1,9 @@
 //! Primitives that make patches and objects.
 
-use gridpool_protocol::limits::VALUE_WEIGHT_MAX;
+use gridpool_protocol::limits::{PERIODS_MAX, VALUE_WEIGHT_MAX};
 use gridpool_protocol::output::ItemErrorCode;
-use gridpool_protocol::solver::Opcode;
 use gridpool_protocol::solver::value::{Grid, Value};
+use gridpool_protocol::solver::{Kind, Opcode};
 
 use super::support::{
     Ends, Frame, cell_color, cells, columns, grid, halves, number, patch, place_of, places,
@@ -64,10 +64,14 @@ fn of_color(a: &Value, color: &Value) -> Ends {
     as_places(cells_of(grid, |cell| Value::Number(i32::from(cell)) == *color)?)
 }
 
-fn to_indices(patch: &Value) -> Ends {
-    let is_tuple_of_vectors = matches!(patch, Value::Tuple(_))
-        && patch.elements().iter().all(|element| matches!(element, Value::Vector(_)));
-    if is_tuple_of_vectors && !patch.elements().is_empty() {
+/// Whether it is a tuple of vectors.
+pub(super) fn is_in_a_row(patch: &Value) -> bool {
+    matches!(patch, Value::Tuple(_))
+        && patch.elements().iter().all(|element| matches!(element, Value::Vector(_)))
+}
+
+fn to_indices(patch: &Value, gives: &Kind) -> Ends {
+    if matches!(gives, Kind::Tuple(_)) {
         return Ok(patch.clone());
     }
     to_set(places(patch)?.into_iter().map(Value::Vector).collect())
@@ -156,7 +160,7 @@ fn occurrences(a: &Value, object: &Value) -> Ends {
     let width = i64::try_from(columns(grid)?).unwrap_or(i64::MAX);
     let height = i64::try_from(grid.height()).unwrap_or(i64::MAX);
     let normal = normalized(object)?;
-    let shape = Frame::of(object)?.map_or([0, 0], |frame| [frame.height(), frame.width()]);
+    let sides = [super::measures::height(object)?, super::measures::width(object)?];
     let object: Vec<_> = cells(&normal).collect::<Ends<_>>()?;
     let fits = |[row, col]: &[i64; 2]| {
         object.iter().all(|(color, place)| {
@@ -164,8 +168,8 @@ fn occurrences(a: &Value, object: &Value) -> Ends {
             grid.get(row + rows, col + cols).is_some_and(|cell| i16::from(cell) == *color)
         })
     };
-    let starts = (0..height - shape[0] + 1)
-        .flat_map(|row| (0..width - shape[1] + 1).map(move |col| [row, col]));
+    let starts = (0..height - sides[0] + 1)
+        .flat_map(|row| (0..width - sides[1] + 1).map(move |col| [row, col]));
     patch(starts.filter(fits))
 }
 
@@ -174,6 +178,9 @@ fn period(object: &Value, half: usize) -> Ends {
     let normal = normalized(object)?;
     let sides = Frame::of(&normal)?.map_or([0, 0], |frame| [frame.height(), frame.width()]);
     let all: std::collections::BTreeSet<_> = cells(&normal).collect::<Ends<_>>()?;
+    if usize::try_from(sides[half]).is_ok_and(|side| all.len().saturating_mul(side) > PERIODS_MAX) {
+        return Err(ItemErrorCode::Overflow);
+    }
     let fits = |period: &i64| {
         all.iter().all(|(color, place)| {
             let mut moved = *place;
@@ -187,12 +194,12 @@ fn period(object: &Value, half: usize) -> Ends {
 }
 
 /// The primitives of this family; `None` if the opcode is of another.
-pub(super) fn run(op: Opcode, a: &Value, b: &Value) -> Option<Ends> {
+pub(super) fn run(op: Opcode, a: &Value, b: &Value, gives: &Kind) -> Option<Ends> {
     Some(match op {
         Opcode::AsIndices => grid(a).and_then(|grid| as_places(cells_of(grid, |_| true)?)),
         Opcode::AsObject => grid(a).and_then(|grid| to_set(cells_of(grid, |_| true)?)),
         Opcode::OfColor => of_color(a, b),
-        Opcode::ToIndices => to_indices(a),
+        Opcode::ToIndices => to_indices(a, gives),
         Opcode::ToObject => to_object(a, b),
         Opcode::Recolor => recolored(a, b),
         Opcode::Shift => vector(b).and_then(|by| shifted(a, by)),

@@ -169,7 +169,7 @@ fn primitive(op: Opcode, [a, b, c, d]: [&Value; 4], gives: &Kind, ties: Ties) ->
     numbers::run(op, a, b, c)
         .or_else(|| containers::run(op, a, b, &containers::Known { gives, ties }))
         .or_else(|| measures::run(op, a, b, ties))
-        .or_else(|| patches::run(op, a, b))
+        .or_else(|| patches::run(op, a, b, gives))
         .or_else(|| objects::run(op, [a, b, c, d], ties))
         .or_else(|| grids::run(op, a, b, c))
         .or_else(|| paint::run(op, a, b, c, ties))

@@ -1,6 +1,6 @@
 //! Runs a solver over neighbouring items of a batch and assembles the parts of their results.
 
-use gridpool_protocol::limits::{COLOR_MAX, RESULT_BYTES_MAX, STEPS_DEFAULT};
+use gridpool_protocol::limits::{COLOR_MAX, RESULT_BYTES_MAX};
 use gridpool_protocol::output::{ItemErrorCode, NO_OP, OutputLayout};
 use gridpool_protocol::program::Kind;
 use gridpool_protocol::solver::value::{Grid, Value};
@@ -68,7 +68,7 @@ impl Runner {
                 None => Some((ItemErrorCode::BadCell, NO_OP, 0)),
                 Some(grid) => {
                     let length = self.cells.len();
-                    let ran = self.machine.run(solver.code(), grid, STEPS_DEFAULT);
+                    let ran = self.machine.run(solver.code(), grid, solver.code().step_limit());
                     let ran = ran.and_then(|finished| {
                         write(&finished.value, solver.code(), layout.kind(), &mut self.cells)
                     });

@@ -135,6 +135,10 @@ fn palette(title: &str, colors: &[u8], style: Style) -> StyledLine {
 }
 
 fn grid_block(title: &str, grid: &Grid, style: Style) -> Block {
+    if grid.is_empty() && grid.h() > 0 {
+        let rows = counted(grid.h() as u64, "row");
+        return vec![format!("{title}: a grid of {rows} without columns").into()];
+    }
     if grid.is_empty() {
         return vec![format!("{title}: an empty grid").into()];
     }

@@ -13,7 +13,7 @@ use gridpool_protocol::message::{
 };
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::principal::Principal;
-use gridpool_protocol::program::Ties;
+use gridpool_protocol::program::Program;
 use gridpool_protocol::status::RUN_TEXT_MAX;
 
 use super::{ClientArena, Connection};
@@ -94,8 +94,10 @@ impl Connection {
             return Err(NO_CHAOS.to_owned());
         }
         let known = match (work, payload.packing) {
-            (Work::Program { text, ties }, Packing::Grids { items, cells }) => {
-                self.check_program(text, *ties, items, cells)?
+            (Work::Program { text, ties, steps }, Packing::Grids { items, cells }) => {
+                let program = self.programs.compile(text, *ties, *steps);
+                let program = program.map_err(|error| error.to_string())?;
+                check_program(&program, items, cells)?
             }
             (Work::Model { name }, Packing::Tensors) => {
                 if chaos.is_some() {
@@ -124,25 +126,6 @@ impl Connection {
             cost: known.size.unwrap_or(Size::Model { bytes }).cost(),
             inline_bytes,
             bytes,
-        })
-    }
-
-    fn check_program(
-        &mut self,
-        text: &str,
-        ties: Ties,
-        items: u32,
-        cells: u32,
-    ) -> Result<Known, String> {
-        let program = self.programs.compile(text, ties).map_err(|error| error.to_string())?;
-        let batch = BatchLayout::new(items, program.grids_per_item(), cells);
-        let batch = batch.map_err(|error| error.to_string())?;
-        let output = OutputLayout::new(&program, batch).map_err(|error| error.to_string())?;
-        Ok(Known {
-            work: event::Work::Program { hash: program.shared_hash() },
-            items,
-            size: Some(Size::Program { cells, steps: program.length() }),
-            bytes: Some((batch.bytes() as u64, output.bytes() as u64)),
         })
     }
 
@@ -243,4 +226,17 @@ fn label(text: &str) -> Arc<str> {
         Some((end, _)) => format!("{}…", &text[..end]).into(),
         None => text.into(),
     }
+}
+
+/// What is known of a program over a batch of this size.
+fn check_program(program: &Program, items: u32, cells: u32) -> Result<Known, String> {
+    let batch = BatchLayout::new(items, program.grids_per_item(), cells);
+    let batch = batch.map_err(|error| error.to_string())?;
+    let output = OutputLayout::new(program, batch).map_err(|error| error.to_string())?;
+    Ok(Known {
+        work: event::Work::Program { hash: program.shared_hash() },
+        items,
+        size: Some(Size::Program { cells, steps: program.length() }),
+        bytes: Some((batch.bytes() as u64, output.bytes() as u64)),
+    })
 }

@@ -17,8 +17,8 @@ use gridpool_kernels::part::Part;
 use gridpool_kernels::reference::machine::Runner;
 use gridpool_kernels::solve::{NEEDS_MEMORY, NEEDS_ROOM, PTX, SOLVE, SOLVE_THREADS, SolveArgument};
 use gridpool_protocol::batch::PART_ALIGN;
-use gridpool_protocol::limits::{GRID_CELLS_MAX, RESULT_BYTES_MAX, STEPS_DEFAULT};
-use gridpool_protocol::program::Kind;
+use gridpool_protocol::limits::{GRID_CELLS_MAX, RESULT_BYTES_MAX};
+use gridpool_protocol::program::{Kind, Program};
 use gridpool_protocol::solver::Solver;
 
 use super::driver::{Driver, Event, FunctionHandle, Stream};
@@ -140,8 +140,7 @@ impl Solving {
         self.tables_staging.reserve(&mut gpu.allocator, tables.bytes)?;
         self.results.reserve(&mut gpu.allocator, RESULTS_BYTES)?;
         self.results_staging.reserve(&mut gpu.allocator, RESULTS_BYTES)?;
-        let gives_grid = dispatch.program.gives().kind == Kind::Grid;
-        let argument = self.argument(&input, &tables, gives_grid);
+        let argument = self.argument(&input, &tables, dispatch.program);
         let mut came = vec![Came::default(); items];
         let (mut bytes, mut copied) = (Vec::new(), [input.bytes as u64, 0]);
         let mut left: Vec<u32> = (0..).take(items).collect();
@@ -239,7 +238,8 @@ impl Solving {
         Ok(input)
     }
 
-    fn argument(&self, input: &Input, tables: &Tables, gives_grid: bool) -> SolveArgument {
+    fn argument(&self, input: &Input, tables: &Tables, program: &Program) -> SolveArgument {
+        let gives_grid = program.gives().kind == Kind::Grid;
         let at = |part: &Range<usize>| self.tables.at(part.start);
         SolveArgument {
             program: self.input.at(0),
@@ -258,7 +258,7 @@ impl Solving {
             arenas: DeviceAddress::NULL,
             items_count: 0,
             arena_words: 0,
-            steps_max: STEPS_DEFAULT,
+            steps_max: program.step_limit(),
             results_max: u32::try_from(RESULTS_BYTES).unwrap_or(u32::MAX),
             place_base: 0,
             unused: 0,

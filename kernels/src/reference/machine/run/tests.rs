@@ -74,6 +74,11 @@ fn an_item_ends_with_its_first_error() {
             "Overflow in interval in line 1",
         ),
         ("O = shift(ofcolor(I, ONE), ulcorner(ofcolor(I, NINE)))", "BadType in shift in line 1"),
+        ("O = color(initset(ulcorner(ofcolor(I, NINE))))", "BadType in color in line 1"),
+        (
+            "x = initset(ulcorner(ofcolor(I, NINE)))\nO = colorfilter(initset(x), ONE)",
+            "BadType in colorfilter in line 2",
+        ),
     ];
     for (text, want) in cases {
         assert_eq!(run(text), want, "{text}");
@@ -120,6 +125,27 @@ fn values_at_the_edges_are_those_of_python() {
         ("O = contained(UNITY, first(asobject(I)))", "False"),
         ("O = dedupe((3, 1, 3))", "(3, 1)"),
         ("O = pair(ONE | repeat(TWO), UNITY)", "((1, 1), (1, 1))"),
+        ("O = astuple(ONE, ulcorner(ofcolor(I, NINE)))", "(1, ())"),
+        ("O = occurrences(I, ((1, (5, 5)),))", "frozenset({(0, 1), (1, 1)})"),
+        ("O = occurrences(I, ((2, (5, 5)),))", "frozenset()"),
+        ("O = occurrences(I, ((2, (5, 5)), (2, (6, 5))))", "frozenset()"),
+        ("O = occurrences(I, ((0, (0, 0)), (0, (0, 0)), (0, (0, 0))))", "frozenset({(0, 0)})"),
+        ("O = hperiod(recolor(ONE, connect(ORIGIN, (0, 4095))))", "1"),
+        ("O = minimum(insert(ulcorner(ofcolor(I, NINE)), asindices(I)))", "()"),
+        ("O = position(((0, 1), (1, 2), (2, 0)), ((1, 1), (1, 1)))", "(1, 1)"),
+        ("O = position(((1, 1), (1, 1)), ((0, 1), (1, 2)))", "(-1, 0)"),
+        ("O = position(asobject(I), ((1, 1), (1, 1)))", "(1, 1)"),
+        (
+            "x = combine(((2, 1), (1, 2), (1, 2)), ((1, (0, 0)), (1, (0, 0)), (1, (0, 0))))\n\
+             O = toindices(remove((1, (0, 0)), x))",
+            "frozenset({(1, 2), (2, 1)})",
+        ),
+        ("O = initset(astuple(ONE, ulcorner(ofcolor(I, NINE))))", "frozenset({(1, ())})"),
+        ("O = color(initset(astuple(ONE, ulcorner(ofcolor(I, NINE)))))", "1"),
+        (
+            "O = argmin((astuple(ONE, ORIGIN), astuple(ONE, ulcorner(ofcolor(I, NINE)))), identity)",
+            "(1, ())",
+        ),
         ("O = astuple(index(I, (9, 9)), I)", "(None, ((0, 1, 0), (0, 1, 2), (0, 0, 2)))"),
     ];
     for (text, want) in cases {
@@ -153,6 +179,8 @@ fn values_that_weigh_too_much_are_an_overflow() {
     let cases = [
         ("O = product(asindices(I), asindices(I))", "Overflow in product in line 1"),
         ("O = repeat(I, multiply(TEN, TEN))", "Overflow in repeat in line 1"),
+        ("O = hperiod(recolor(ONE, connect(ORIGIN, (0, 4096))))", "Overflow in hperiod in line 1"),
+        ("O = vperiod(recolor(ONE, connect(ORIGIN, (4096, 0))))", "Overflow in vperiod in line 1"),
         ("O = prapply(connect, asindices(I), asindices(I))", "Overflow in prapply in line 1"),
         ("O = apply(lambda x: I, asindices(I))", "Overflow in apply in line 1"),
         (
