@@ -120,7 +120,7 @@ pub mod nested {
 
     struct Part<T>(PhantomData<T>);
 
-    impl<T: DeserializeOwned> Visitor<'_> for Part<T> {
+    impl<'de, T: DeserializeOwned> Visitor<'de> for Part<T> {
         type Value = T;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,6 +129,11 @@ pub mod nested {
 
         fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<T, E> {
             super::decode(bytes).map_err(E::custom)
+        }
+
+        /// From what makes values instead of reading them, as tests do.
+        fn visit_newtype_struct<D: Deserializer<'de>>(self, from: D) -> Result<T, D::Error> {
+            T::deserialize(from)
         }
     }
 }

@@ -140,8 +140,9 @@ impl<'de> Deserializer<'de> for &mut Maker {
         self.deserialize_str(visitor)
     }
 
+    /// Messages read bytes in place only to decode a part.
     fn deserialize_bytes<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.deserialize_byte_buf(visitor)
+        visitor.visit_newtype_struct(self)
     }
 
     fn deserialize_byte_buf<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
