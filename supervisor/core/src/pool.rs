@@ -24,6 +24,7 @@ pub(crate) mod kill;
 mod losses;
 mod meters;
 mod outstanding;
+mod per_role;
 mod process;
 mod queue;
 mod roles;
@@ -63,9 +64,10 @@ use devices::Devices;
 use handover::Replaced;
 use jobs::Jobs;
 use meters::Faults;
+use per_role::PerRole;
 use process::Process;
 use queue::{Entry, SuspectGroup};
-use roles::{Phase, Roles};
+use roles::{Phase, RoleState};
 use shard::ShardState;
 use slots::Slots;
 use verdicts::Verdicts;
@@ -81,7 +83,7 @@ pub(crate) struct Pool {
     end_asked: Option<Timestamp>,
     /// Another signal asked again later, so the pool ends at once.
     end_asked_again: bool,
-    roles: Roles,
+    roles: PerRole<RoleState>,
     devices: Devices,
     slots: Slots,
     jobs: Jobs,
@@ -112,14 +114,14 @@ pub(crate) struct Pool {
 impl Pool {
     /// A pool over `devices`, without processes yet.
     pub(crate) fn new(config: PoolConfig, policy: PolicyTable, devices: &[DeviceId]) -> Self {
-        let roles = Roles::new(Role::ALL.into_iter().map(|role| (role, config.of(role))));
+        let roles = PerRole::new(|role| RoleState::new(config.of(role)));
         Self {
             policy,
             draining_since: None,
             end_asked: None,
             end_asked_again: false,
-            devices: Devices::new(devices, roles.names()),
-            slots: Slots::new(roles.names(), devices, config.standbys),
+            devices: Devices::new(devices),
+            slots: Slots::new(devices, config.standbys),
             roles,
             jobs: Jobs::default(),
             verdicts: Verdicts::new(config.verdicts_kept, config.verdict_bytes_max),
@@ -200,10 +202,8 @@ impl Pool {
 
     /// Calls `what` for every role.
     fn for_each_role(&mut self, mut what: impl FnMut(&mut Self, Role)) {
-        let mut next = self.roles.after(None);
-        while let Some(role) = next {
+        for role in Role::ALL {
             what(self, role);
-            next = self.roles.after(next);
         }
     }
 

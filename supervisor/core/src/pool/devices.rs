@@ -1,13 +1,12 @@
 //! The devices of the pool: the generations of their processes, what the driver reports about them, which
 //! process each lost last, and the service of each role on them.
 
-use std::collections::BTreeMap;
-
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
 
 use super::incidents::Incidents;
+use super::per_role::PerRole;
 use super::service::Service;
 use crate::config::PoolConfig;
 use crate::event::Timestamp;
@@ -28,11 +27,11 @@ pub(super) struct Device {
     pub(super) incidents: Incidents,
     /// The device as a worker found it last.
     pub(super) info: Option<DeviceInfo>,
-    services: BTreeMap<Role, Service>,
+    services: PerRole<Service>,
 }
 
 impl Device {
-    fn new(id: DeviceId, roles: impl Iterator<Item = Role>) -> Self {
+    fn new(id: DeviceId) -> Self {
         Self {
             id,
             generation: 0,
@@ -41,7 +40,7 @@ impl Device {
             reported_loss: None,
             incidents: Incidents::default(),
             info: None,
-            services: roles.map(|role| (role, Service::new())).collect(),
+            services: PerRole::new(|_| Service::new()),
         }
     }
 
@@ -65,19 +64,19 @@ impl Device {
     }
 
     pub(super) fn service(&self, role: Role) -> &Service {
-        &self.services[&role]
+        &self.services[role]
     }
 
     pub(super) fn service_mut(&mut self, role: Role) -> &mut Service {
-        self.services.get_mut(&role).expect("a device has a service of each role")
+        &mut self.services[role]
     }
 
     pub(super) fn services(&self) -> impl Iterator<Item = (Role, &Service)> {
-        self.services.iter().map(|(&role, service)| (role, service))
+        self.services.iter()
     }
 
     pub(super) fn services_mut(&mut self) -> impl Iterator<Item = (Role, &mut Service)> {
-        self.services.iter_mut().map(|(&role, service)| (role, service))
+        self.services.iter_mut()
     }
 }
 
@@ -86,8 +85,8 @@ impl Device {
 pub(super) struct Devices(Vec<Device>);
 
 impl Devices {
-    pub(super) fn new(ids: &[DeviceId], roles: impl Iterator<Item = Role> + Clone) -> Self {
-        Self(ids.iter().map(|&id| Device::new(id, roles.clone())).collect())
+    pub(super) fn new(ids: &[DeviceId]) -> Self {
+        Self(ids.iter().map(|&id| Device::new(id)).collect())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Device> {

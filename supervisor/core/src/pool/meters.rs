@@ -194,7 +194,7 @@ impl Pool {
         &self,
         now: Timestamp,
     ) -> (Vec<RoleMetrics>, Vec<DeviceMetrics>, Vec<(FaultCode, u64)>) {
-        let roles = self.roles.names().map(|role| self.role_metrics(now, role)).collect();
+        let roles = Role::ALL.into_iter().map(|role| self.role_metrics(now, role)).collect();
         let of_device = self.devices.iter().flat_map(|device| {
             device.services().map(|(role, service)| DeviceMetrics {
                 device: device.id,

@@ -1,9 +1,8 @@
 //! What belongs to a role: how its workers take work, their queue, and the counters.
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, Index, IndexMut};
 
-use gridpool_protocol::ids::{JobId, Role};
+use gridpool_protocol::ids::JobId;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{Counters, QueueStatus};
@@ -51,7 +50,7 @@ pub(super) struct RoleState {
 }
 
 impl RoleState {
-    fn new(limits: RoleLimits) -> Self {
+    pub(super) fn new(limits: RoleLimits) -> Self {
         Self {
             limits,
             phase: Phase::Serving,
@@ -140,43 +139,5 @@ impl RoleState {
             bytes_high: self.bytes_high,
             oldest_us: None,
         }
-    }
-}
-
-/// All roles.
-#[derive(Debug)]
-pub(super) struct Roles(BTreeMap<Role, RoleState>);
-
-impl Roles {
-    pub(super) fn new(all: impl Iterator<Item = (Role, RoleLimits)>) -> Self {
-        Self(all.map(|(role, limits)| (role, RoleState::new(limits))).collect())
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Role, &RoleState)> {
-        self.0.iter().map(|(&role, state)| (role, state))
-    }
-
-    pub(super) fn names(&self) -> impl Iterator<Item = Role> + Clone {
-        self.0.keys().copied()
-    }
-
-    /// The role that comes after this one; the first after none.
-    pub(super) fn after(&self, role: Option<Role>) -> Option<Role> {
-        let from = role.map_or(Bound::Unbounded, Bound::Excluded);
-        self.0.range((from, Bound::Unbounded)).next().map(|(&next, _)| next)
-    }
-}
-
-impl Index<Role> for Roles {
-    type Output = RoleState;
-
-    fn index(&self, role: Role) -> &RoleState {
-        &self.0[&role]
-    }
-}
-
-impl IndexMut<Role> for Roles {
-    fn index_mut(&mut self, role: Role) -> &mut RoleState {
-        self.0.get_mut(&role).expect("the pool has every role")
     }
 }

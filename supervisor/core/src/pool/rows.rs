@@ -11,8 +11,9 @@ use gridpool_protocol::status::{
 
 use super::accounts::{Account, Sums};
 use super::outstanding::Sent;
+use super::per_role::PerRole;
 use super::process::{Process, Stage};
-use super::roles::{Phase, Roles};
+use super::roles::{Phase, RoleState};
 use super::service::ServiceState;
 use super::slots::{Slot, Slots};
 use super::{Pool, micros};
@@ -74,7 +75,7 @@ impl Pool {
             }
             live
         };
-        let busy = self.roles.names().filter(|&role| is_busy(&self.roles, &self.slots, role));
+        let busy = Role::ALL.into_iter().filter(|&role| is_busy(&self.roles, &self.slots, role));
         let places = self.devices.iter().flat_map(|d| busy.clone().map(move |role| (d.id, role)));
         let slots = places.flat_map(|(device, role)| rows(device, role));
         slots.map(|slot| (slot.process().map(|own| own.worker), self.row(slot))).collect()
@@ -211,6 +212,6 @@ fn sums_row(sums: Sums) -> PrincipalStatus {
 }
 
 /// Whether a role has work, or still a process.
-pub(super) fn is_busy(roles: &Roles, slots: &Slots, role: Role) -> bool {
+pub(super) fn is_busy(roles: &PerRole<RoleState>, slots: &Slots, role: Role) -> bool {
     roles[role].phase != Phase::Resting || slots.of_role(role).any(|(_, slot)| slot.has_process())
 }

@@ -259,14 +259,10 @@ pub(super) struct Slots(Vec<Slot>);
 
 impl Slots {
     /// Vacant slots: for each role and device one for the worker that serves and one for each standby.
-    pub(super) fn new(
-        roles: impl Iterator<Item = Role>,
-        devices: &[DeviceId],
-        standbys: u32,
-    ) -> Self {
+    pub(super) fn new(devices: &[DeviceId], standbys: u32) -> Self {
         let of_device = |role, device| (0..=standbys).map(move |_| Slot::new(device, role));
         let of_role = |role| devices.iter().flat_map(move |&device| of_device(role, device));
-        Self(roles.flat_map(of_role).collect())
+        Self(Role::ALL.into_iter().flat_map(of_role).collect())
     }
 
     pub(super) fn len(&self) -> usize {
