@@ -366,14 +366,17 @@ fn run_plan(client: &Client, work: &ProgramFlags, prepared: Prepared) -> Result<
 }
 
 fn write_results(
-    mut out: &mut dyn Write,
+    out: &mut dyn Write,
     work: &ProgramFlags,
     inputs: &Inputs,
     results: &Results,
     elapsed: Duration,
 ) -> io::Result<()> {
     if work.json {
-        return document::write(&mut out, inputs, results);
+        // Every cell is a write of its own: a buffer of a known type takes them without a virtual call.
+        let mut out = io::BufWriter::new(out);
+        document::write(&mut out, inputs, results)?;
+        return out.flush();
     }
     let colors = Colors::of(io::stdout().is_terminal());
     let style = Style { all: work.all, colors, columns: columns() };
