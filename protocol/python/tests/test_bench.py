@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from conftest import DATA
-from gridpool import bench
+from gridpool import _baselines, bench
 
 SMALL = "--repetitions 3 --calls 5 --array 2000,7,30 --ragged 200 --pairs 5,20".split()
 
@@ -37,3 +39,31 @@ def test_the_table_and_wrong_flags(pool, capsys):
     for wrong in (["--repetitions", "2"], ["--array", "1,2"], ["--pairs", "x"]):
         with pytest.raises(SystemExit):
             bench.main(wrong)
+
+
+class OnDevice(np.ndarray):
+    """An array of CuPy, as far as the benchmark uses it."""
+
+    def set(self, source):
+        self[...] = source
+
+    def get(self, out):
+        out[...] = self
+        return out
+
+
+def test_cupy_turns_as_the_others_do():
+    # NumPy stands in where there is no GPU.
+    cupy = SimpleNamespace(
+        asarray=lambda array: array.view(OnDevice),
+        asnumpy=np.array,
+        ascontiguousarray=lambda array: np.ascontiguousarray(array).view(OnDevice),
+        empty=lambda shape, dtype: np.empty(shape, dtype).view(OnDevice),
+        rot90=np.rot90,
+        cuda=SimpleNamespace(alloc_pinned_memory=bytearray),
+    )
+    for shape in ((3, 4), (5, 3, 4), (5, 3, 4)):
+        array = np.random.default_rng(len(shape)).integers(0, 10, shape, np.uint8)
+        want = np.rot90(array, -1, (-2, -1))
+        baseline = _baselines.Cupy(cupy)
+        assert (baseline.turned(array) == want).all() and (baseline.turned_pinned(array) == want).all()
