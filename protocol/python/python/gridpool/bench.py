@@ -101,46 +101,41 @@ class _Bench:
         if not self.options.json:
             print(_line(row), flush=True)
 
-    def rust(self, section: str, program: str, grids: Any, items: int, *, calls: int = 1) -> None:
-        """The Rust client over a batch in private memory."""
-        row = Row(section, "gridpool from Rust", items)
-        native = self.client._native
-        _native._time_calls(native, program, grids, 1)
-        for _ in range(self.options.repetitions):
-            row.seconds.append(statistics.median(_native._time_calls(native, program, grids, calls)))
-        self.add(row)
-
     # ---- sections ----
 
     def lone(self) -> None:
-        """One call of one grid: medians over many calls."""
+        """One call of one grid: medians over many calls. The rows take turns, so that the machine is alike for all."""
         section, calls = "one grid", self.options.calls
         grid = _grids(1, self.options.seed)[0]
         want = _turned(grid)
-        self.rust(section, "rot90", [grid], 1, calls=calls)
+        native, run = self.client._native, self.client.run
+        rust = Row(section, "gridpool from Rust", 1)
+        timed: list[tuple[Row, Callable[[], float]]] = [
+            (rust, lambda: statistics.median(_native._time_calls(native, "rot90", [grid], calls)))
+        ]
 
-        def median(call: Callable[[], Any], name: str, right: bool) -> None:
-            row = Row(section, name, 1, right=right)
-            for _ in range(self.options.repetitions):
-                row.seconds.append(_median_of(call, calls))
-            self.add(row)
+        def turns(name: str, call: Callable[[], Any], right: bool) -> None:
+            timed.append((Row(section, name, 1, right=right), partial(_median_of, call, calls)))
 
-        run = self.client.run
-        median(lambda: run("rot90", [grid]), "gridpool from Python", run("rot90", [grid]).to_dsl() == [want])
-        median(
-            lambda: run("rot90", [grid]).to_dsl(), "gridpool from Python, as tuples", run("rot90", [grid]).to_dsl() == [want]
-        )
+        right = run("rot90", [grid]).to_dsl() == [want]
+        turns("gridpool from Python", lambda: run("rot90", [grid]), right)
+        turns("gridpool from Python, as tuples", lambda: run("rot90", [grid]).to_dsl(), right)
         folder = self.dsl
         if folder:
-            median(lambda: turned(folder, [grid]), "arc-dsl, 1 process", turned(folder, [grid]) == [want])
-        else:
-            self.skip(section, "arc-dsl, 1 process", 1, _NO_DSL)
+            turns("arc-dsl, 1 process", lambda: turned(folder, [grid]), turned(folder, [grid]) == [want])
         if self.cupy is not None:
             import numpy as np
 
             cupy, array = self.cupy, np.array(grid, np.uint8)
-            median(lambda: cupy.turned(array), "CuPy, as the reports", _tuples(cupy.turned(array)) == want)
-        else:
+            turns("CuPy, as the reports", lambda: cupy.turned(array), _tuples(cupy.turned(array)) == want)
+        for _ in range(self.options.repetitions):
+            for row, time_once in timed:
+                row.seconds.append(time_once())
+        for row, _ in timed:
+            self.add(row)
+        if not folder:
+            self.skip(section, "arc-dsl, 1 process", 1, _NO_DSL)
+        if self.cupy is None:
             self.skip(section, "CuPy, as the reports", 1, self.no_cupy)
 
     def array(self) -> None:
@@ -155,7 +150,10 @@ class _Bench:
         def check(value: Any) -> bool:
             return bool(np.array_equal(value, want))
 
-        self.rust(section, "rot90", array, n)
+        rust = Row(section, "gridpool from Rust", n)
+        # The first call makes the shared memory.
+        rust.seconds = _native._time_calls(self.client._native, "rot90", array, self.options.repetitions + 1)[1:]
+        self.add(rust)
         self.row(section, "gridpool from Python", n, lambda: self.client.run("rot90", array).stack(), check=check)
         loaded = self.client.load(array)
         self.row(
