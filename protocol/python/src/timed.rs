@@ -1,15 +1,15 @@
 //! The Rust client's own times, beside those of Python: for `python -m gridpool.bench`.
 
-use gridpool_client::Job;
+use gridpool_client::{ClientError, Job};
 use gridpool_ipc::clock;
 use pyo3::prelude::*;
 
-use crate::client::{Answered, Client};
+use crate::client::Client;
 use crate::errors;
 use crate::input;
 use crate::process::detached;
 
-/// Seconds of each of some calls: from a batch in private memory to the answer.
+/// Seconds of each of some calls: from a batch in private memory until its answer is dropped, as in Python.
 #[pyfunction]
 #[pyo3(name = "_time_calls")]
 pub(crate) fn time_calls(
@@ -25,14 +25,17 @@ pub(crate) fn time_calls(
     let mut seconds = Vec::with_capacity(calls);
     for _ in 0..calls {
         let (program, batch) = (program.clone(), batch.clone());
-        let job = Job::program(program, batch).map_err(|error| errors::batch(py, &error))?;
-        let (elapsed, answer) = detached(py, || {
+        let (elapsed, ended) = detached(py, || {
             let started = clock::now();
-            let answer = client.run(job);
-            (started.elapsed(), answer)
+            let answer = Job::program(program, batch).map_err(ClientError::from);
+            let answer = answer.and_then(|job| client.run(job));
+            let ended = answer.and_then(|answer| {
+                // An answer that is not OK is no time.
+                answer.ok().map(drop).map_err(|error| ClientError::Unexpected(error.to_string()))
+            });
+            (started.elapsed(), ended)
         });
-        // An answer that is not OK is no time.
-        Answered::of(py, answer)?;
+        ended.map_err(|error| errors::client(py, &error))?;
         seconds.push(elapsed.as_secs_f64());
     }
     Ok(seconds)
