@@ -73,7 +73,7 @@ pub fn write(out: &mut impl Write, inputs: &Inputs, results: &Results) -> io::Re
 /// Writes R of every item, each on a line.
 ///
 /// # Errors
-/// As of [`write`].
+/// As of [`write()`].
 pub fn write_lines(out: &mut impl Write, items: usize, results: &Results) -> io::Result<()> {
     for item in 0..items {
         serde_json::to_writer(&mut *out, &Item { item, results })?;
