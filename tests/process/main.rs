@@ -21,6 +21,7 @@ mod command;
 mod diagnose;
 mod documents;
 mod examples;
+mod files;
 mod floods;
 mod forms;
 mod frames;

@@ -177,29 +177,41 @@ impl Client {
         Ok(made)
     }
 
-    fn program(&self, py: Python<'_>, text: &str, ties: &str) -> PyResult<Program> {
+    pub(crate) fn program(&self, py: Python<'_>, text: &str, ties: &str) -> PyResult<Program> {
         let ties = ties.parse::<Ties>().map_err(PyValueError::new_err)?;
         let program = self.programs.lock().compile(text, ties, STEPS_DEFAULT);
         let program = program.map_err(|error| errors::program(py, text, &error))?;
         Ok(Program::clone(&program))
     }
 
+    /// A job over grids.
+    fn job(
+        &self,
+        py: Python<'_>,
+        client: &gridpool_client::Client,
+        (program, ties): (&str, &str),
+        grids: &Bound<'_, PyAny>,
+        terms: Terms,
+    ) -> PyResult<Job<gridpool_client::Outputs>> {
+        let program = self.program(py, program, ties)?;
+        let pairs = program.grids_per_item() == 2;
+        let job = match input::source(py, client, grids, pairs)? {
+            Source::Batch(batch) => Job::program(program, batch),
+            Source::Loaded(loaded) => Job::over(program, &loaded),
+        };
+        terms.of(job.map_err(|error| errors::batch(py, &error))?)
+    }
+
     /// Sends a job over grids.
     fn send(
         &self,
         py: Python<'_>,
-        (program, ties): (&str, &str),
+        program: (&str, &str),
         grids: &Bound<'_, PyAny>,
         terms: Terms,
     ) -> PyResult<Handle<gridpool_client::Outputs>> {
         let client = self.connection(py)?;
-        let program = self.program(py, program, ties)?;
-        let pairs = program.grids_per_item() == 2;
-        let job = match input::source(py, &client, grids, pairs)? {
-            Source::Batch(batch) => Job::program(program, batch),
-            Source::Loaded(loaded) => Job::over(program, &loaded),
-        };
-        let job = terms.of(job.map_err(|error| errors::batch(py, &error))?)?;
+        let job = self.job(py, &client, program, grids, terms)?;
         detached(py, || client.send(job)).map_err(|error| errors::client(py, &error))
     }
 
@@ -291,6 +303,39 @@ impl Client {
         let canceller = Canceller { canceller: Owned::new(handle.canceller()) };
         completions.watch(handle, callback);
         Ok(canceller)
+    }
+
+    /// Sends a job for each batch, all in one message. Each job has its own callback.
+    #[pyo3(signature = (
+        completions, callbacks, program, batches, ties,
+        deadline=None, priority=None, at_most_once=false, refuse_if_busy=false
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
+    fn start_many(
+        &self,
+        py: Python<'_>,
+        completions: &Completions,
+        callbacks: Vec<Py<PyAny>>,
+        program: &str,
+        batches: Vec<Bound<'_, PyAny>>,
+        ties: &str,
+        deadline: Option<f64>,
+        priority: Option<&str>,
+        at_most_once: bool,
+        refuse_if_busy: bool,
+    ) -> PyResult<Vec<Canceller>> {
+        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy)?;
+        let client = self.connection(py)?;
+        let jobs = batches.iter().map(|grids| self.job(py, &client, (program, ties), grids, terms));
+        let jobs = jobs.collect::<PyResult<Vec<_>>>()?;
+        let sent = detached(py, || client.send_many(jobs));
+        let handles = sent.map_err(|error| errors::client(py, &error))?;
+        let watched = handles.into_iter().zip(callbacks).map(|(handle, callback)| {
+            let canceller = Canceller { canceller: Owned::new(handle.canceller()) };
+            completions.watch(handle, callback);
+            canceller
+        });
+        Ok(watched.collect())
     }
 
     /// Packs a batch into shared memory.

@@ -2,20 +2,17 @@
 //!
 //! Anything else (tasks, paths, frames of other libraries) is brought into that form by `gridpool._inputs.flatten`.
 
-use gridpool_client::{BatchLayout, GridBatch, LoadedBatch};
-use gridpool_protocol::limits::{GRID_CELLS_MAX, INLINE_BYTES_MAX, SIDE_MAX};
+use gridpool_client::{GridBatch, LoadedBatch};
+use gridpool_protocol::limits::{GRID_CELLS_MAX, SIDE_MAX};
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+use crate::arrays;
 use crate::client::Loaded;
 use crate::colors::Colors;
 use crate::errors::{self, bad_input};
-use crate::process::detached;
-
-/// Cells that are checked and copied at a time: they fit the first-level cache.
-const CELLS_AT_ONCE: usize = 16 * 1_024;
 
 /// A batch, wherever it is.
 pub(crate) enum Source {
@@ -38,78 +35,42 @@ pub(crate) fn source(
         }
         return Ok(Source::Loaded(loaded.batch.clone()));
     }
-    if !pairs
-        && let Some(array) = whole(grids)
-        && array.len() > INLINE_BYTES_MAX
-    {
-        return place(py, client, &array);
+    if !pairs && let Some(placed) = arrays::placed(py, client, grids)? {
+        return Ok(Source::Loaded(placed));
     }
+    batch(py, grids, pairs).map(Source::Batch)
+}
+
+/// The same in private memory.
+pub(crate) fn batch(py: Python<'_>, grids: &Bound<'_, PyAny>, pairs: bool) -> PyResult<GridBatch> {
     let mut reader = Reader::new(py, pairs);
     if reader.batch(grids)? {
-        return Ok(Source::Batch(reader.batch));
+        return Ok(reader.batch);
     }
     let flatten = py.import("gridpool._inputs")?.getattr("flatten")?;
     let flat = flatten.call1((grids, pairs))?;
     let mut reader = Reader::new(py, pairs);
     if reader.batch(&flat)? {
-        return Ok(Source::Batch(reader.batch));
+        return Ok(reader.batch);
     }
     let name = grids.get_type().name()?;
     Err(bad_input(py, &format!("{name} is no batch of grids"), None, None, None))
 }
 
-/// An array `[N, H, W]` of bytes in row-major order.
-fn whole<'py>(grids: &Bound<'py, PyAny>) -> Option<Bound<'py, PyArrayDyn<u8>>> {
-    let array = grids.cast::<PyArrayDyn<u8>>().ok()?;
-    (array.ndim() == 3 && array.is_c_contiguous()).then(|| array.clone())
-}
-
-/// Copies an array straight into shared memory.
-fn place(
+pub(crate) fn not_a_color(
     py: Python<'_>,
-    client: &gridpool_client::Client,
-    array: &Bound<'_, PyArrayDyn<u8>>,
-) -> PyResult<Source> {
-    let &[items, h, w] = array.shape() else {
-        return Err(bad_input(py, "an array of grids is [N, H, W]", None, None, None));
-    };
-    let shape = check_shape(py, 0, h, w)?;
-    let readonly = array.readonly();
-    let cells = readonly.as_slice().map_err(|error| PyTypeError::new_err(error.to_string()))?;
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let layout = BatchLayout::new(count(items), 1, count(cells.len()));
-    let layout = layout.map_err(|error| errors::batch(py, &error))?;
-    let mut wrong = None;
-    let built = detached(py, || {
-        client.build(layout, |writer| {
-            let room = writer.reserve(std::iter::repeat_n(shape, items))?;
-            let mut at = 0;
-            for chunk in cells.chunks(CELLS_AT_ONCE) {
-                if chunk.iter().fold(0, |most, &cell| most.max(cell)) > 9 {
-                    wrong = chunk.iter().position(|&cell| cell > 9).map(|place| at + place);
-                    break;
-                }
-                room.write(at, chunk);
-                at += chunk.len();
-            }
-            Ok(())
-        })
-    });
-    if let Some(at) = wrong {
-        let (grid, place) = (at / (h * w), at % (h * w));
-        return Err(not_a_color(py, cells[at].into(), grid, place / w, place % w));
-    }
-    built.map(Source::Loaded).map_err(|error| errors::client(py, &error))
-}
-
-fn not_a_color(py: Python<'_>, value: i128, grid: usize, row: usize, column: usize) -> PyErr {
+    value: i128,
+    grid: usize,
+    row: usize,
+    column: usize,
+) -> PyErr {
     let why =
         format!("grid {grid}, row {row}, column {column}: {value} is not a colour from 0 to 9");
     bad_input(py, &why, Some(grid), Some(row), Some(column))
 }
 
 /// Rows and columns as bytes, if a grid may have them.
-fn check_shape(py: Python<'_>, grid: usize, h: usize, w: usize) -> PyResult<[u8; 2]> {
+pub(crate) fn check_shape(py: Python<'_>, grid: usize, h: usize, w: usize) -> PyResult<[u8; 2]> {
     let why = if h == 0 || w == 0 {
         format!("grid {grid} is empty: it needs at least one row and one column")
     } else if h > SIDE_MAX || w > SIDE_MAX {
@@ -132,6 +93,35 @@ macro_rules! with_elements {
             return $take(&mut view.iter().map(|&cell| i128::from(cell)));
         })*
     };
+}
+
+/// The rows and columns of grids that have so many cells in all: an array `[N, 2]`, or pairs.
+pub(crate) fn sizes(
+    py: Python<'_>,
+    given: &Bound<'_, PyAny>,
+    cells: usize,
+) -> PyResult<Vec<[usize; 2]>> {
+    let sizes = match given.cast::<PyUntypedArray>() {
+        Ok(array) if matches!(array.shape(), [_, 2]) => flat(py, array.as_any())?,
+        Ok(_) | Err(_) => given.extract()?,
+    };
+    let want: usize = sizes.iter().map(|[h, w]| h.saturating_mul(*w)).sum();
+    if want == cells {
+        return Ok(sizes);
+    }
+    let why = format!("the sizes say {want} cells, there are {cells}");
+    Err(bad_input(py, &why, None, None, None))
+}
+
+/// An array `[N, 2]` of any integer type.
+fn flat(py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<Vec<[usize; 2]>> {
+    let take = |sides: &mut dyn Iterator<Item = i128>| {
+        let sides: Result<Vec<usize>, _> = sides.map(usize::try_from).collect();
+        let sides = sides.map_err(|_| bad_input(py, "a size is negative", None, None, None))?;
+        Ok(sides.as_chunks::<2>().0.to_vec())
+    };
+    with_elements!(array, take, u8 i64 i32 i8 i16 u16 u32 u64 bool);
+    array.call_method0("tolist")?.extract()
 }
 
 /// Reads a batch.
@@ -208,20 +198,12 @@ impl<'py> Reader<'py> {
         if self.pairs || tuple.len() != 2 {
             return Ok(None);
         }
-        let (cells, sizes) = (tuple.get_item(0)?, tuple.get_item(1)?);
+        let (cells, given) = (tuple.get_item(0)?, tuple.get_item(1)?);
         let Ok(array) = cells.cast::<PyUntypedArray>() else { return Ok(None) };
         if array.ndim() != 1 {
             return Ok(None);
         }
-        let sizes: Vec<[usize; 2]> = match sizes.cast::<PyUntypedArray>() {
-            Ok(sizes) => sizes.call_method0("tolist")?.extract()?,
-            Err(_) => sizes.extract()?,
-        };
-        let want: usize = sizes.iter().map(|[h, w]| h.saturating_mul(*w)).sum();
-        if want != array.len() {
-            let why = format!("the sizes say {want} cells, there are {}", array.len());
-            return Err(bad_input(self.py, &why, None, None, None));
-        }
+        let sizes = sizes(self.py, &given, array.len())?;
         self.cells_of(&cells, sizes.into_iter()).map(Some)
     }
 

@@ -4,6 +4,7 @@
 //! Owns what crosses the border: Python objects in, Python objects out, errors, the GIL, forks and the end of the
 //! interpreter. May not know how the pool works.
 
+mod arrays;
 mod client;
 mod colors;
 mod completions;
@@ -13,6 +14,7 @@ mod input;
 mod model;
 mod outputs;
 mod process;
+mod timed;
 
 use pyo3::prelude::*;
 
@@ -28,5 +30,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(client::describe, module)?)?;
     module.add_function(wrap_pyfunction!(process::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(process::before_exit, module)?)?;
+    module.add_function(wrap_pyfunction!(timed::time_calls, module)?)?;
     module.add("PROTOCOL_VERSION", gridpool_protocol::limits::PROTOCOL_VERSION)
 }

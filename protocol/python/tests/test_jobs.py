@@ -98,6 +98,19 @@ def test_futures(pool, grids):
     assert isinstance(pool.submit("rot90", [[[1]]], deadline=0).exception(), gridpool.Deadline)
 
 
+def test_many_jobs_in_one_message(pool, grids):
+    batches = [grids[at : at + 1 + at % 5] for at in range(50)]
+    futures = pool.submit_many("rot90", batches)
+    for batch, future in zip(batches, futures):
+        assert future.result().to_dsl() == [turned(grid) for grid in batch]
+    assert len({future.result().receipt.job for future in futures}) == len(batches)
+    assert pool.submit_many("rot90", []) == []
+    with pytest.raises(gridpool.BadInput):
+        pool.submit_many("rot90", [[[[1]]], [[[77]]]])
+    many = pool.submit_many("rot90", [[[[1]]]] * 3, deadline=0)
+    assert all(isinstance(future.exception(), gridpool.Deadline) for future in many)
+
+
 def test_a_future_is_cancelled_while_it_runs(pool, grids, slow):
     future = pool.submit(LONG, slow)
     assert future.cancel() and future.cancelled()

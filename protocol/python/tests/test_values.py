@@ -50,6 +50,33 @@ def test_an_array_gives_an_array_without_a_copy(pool, dtype, n):
     assert (turned == np.rot90(array, -1, (1, 2))).all() and (first == turned[0]).all()
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int32", "int64", "uint64"])
+def test_large_arrays_go_straight_to_shared_memory(pool, dtype):
+    # More than one thread copies, and the last part is shorter.
+    array = np.random.default_rng(3).integers(0, 10, (9_001, 31, 31)).astype(dtype)
+    assert (pool.run("rot90", array).stack() == np.rot90(array, -1, (1, 2))).all()
+    for place in [(0, 0, 0), (4_321, 30, 2), (9_000, 30, 30)]:
+        wrong = array.copy()
+        wrong[place] = 10
+        with pytest.raises(gridpool.BadInput) as caught:
+            pool.run("rot90", wrong)
+        assert (caught.value.grid, caught.value.row, caught.value.column) == place
+    sizes = np.array([(31, 31), (1, 31 * 31 // 31)] * 4_000 + [(31, 31)])[:7_001]
+    cells = array.ravel()[: sizes.prod(axis=1).sum()]
+    ends = np.cumsum(sizes.prod(axis=1))
+    for given in (sizes, sizes.astype(np.int32), sizes.tolist()):
+        results = pool.run("rot180", (cells, given))
+        for at in (0, 1, 7_000):
+            h, w = sizes[at]
+            grid = cells[ends[at] - h * w : ends[at]].reshape(h, w)
+            assert (results[at] == grid[::-1, ::-1]).all()
+    wrong = cells.copy()
+    wrong[ends[5] - 3] = 11
+    with pytest.raises(gridpool.BadInput) as caught:
+        pool.run("rot180", (wrong, sizes))
+    assert (caught.value.grid, caught.value.row, caught.value.column) == (5, 0, sizes[5][1] - 3)
+
+
 def test_one_grid_is_a_batch_of_one(pool):
     for grid in ([[1, 2], [3, 4]], ((1, 2), (3, 4)), np.array([[1, 2], [3, 4]])):
         assert pool.run("rot90", grid).to_lists() == [[[3, 1], [4, 2]]]

@@ -205,7 +205,7 @@ pub(super) struct ProgramFlags {
     #[arg(required_unless_present = "program_file")]
     pub(super) program: Option<String>,
     /// ARC task files, directories of them, JSON arrays or lines of grids or of pairs (`{"input": grid,
-    /// "output": grid}`), `.npy` files (N, H, W, uint8), or `-` for standard input.
+    /// "output": grid}`), `.npz`, `.npy` or `.arrow` files of integers, or `-` for standard input.
     #[arg(value_name = "INPUT")]
     pub(super) inputs: Vec<PathBuf>,
     /// Read the program from this file, one definition of it if written as FILE:NAME, or standard input if it is
@@ -234,6 +234,10 @@ pub(super) struct ProgramFlags {
     #[arg(long, value_name = "ITEMS", default_value_t = 512, env = "GRIDPOOL_BATCH")]
     #[arg(value_parser = whole::<u32>(1..=1_000_000))]
     pub(super) batch: u32,
+    /// Write the results to this file too: `.npz`, `.npy`, `.jsonl` (a line an item), `.arrow`, or `.json` (the
+    /// document of --json).
+    #[arg(long, value_name = "FILE")]
+    pub(super) output: Option<PathBuf>,
     /// Print one JSON document: results and receipts.
     #[arg(long)]
     pub(super) json: bool,

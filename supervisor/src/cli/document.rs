@@ -52,7 +52,7 @@ use super::results::Results;
 ///
 /// # Errors
 /// Those of `out`; [`io::ErrorKind::InvalidData`] if a result cannot be read.
-pub fn write(out: &mut dyn Write, inputs: &Inputs, results: &Results) -> io::Result<()> {
+pub fn write(out: &mut impl Write, inputs: &Inputs, results: &Results) -> io::Result<()> {
     let unit = inputs.unit();
     let entries = || {
         inputs.numbered().map(|(first, input)| {
@@ -68,6 +68,18 @@ pub fn write(out: &mut dyn Write, inputs: &Inputs, results: &Results) -> io::Res
         ResultsDocument { results: List(entries), receipts: List(|| results.receipts()) };
     serde_json::to_writer(&mut *out, &document)?;
     writeln!(out)
+}
+
+/// Writes R of every item, each on a line.
+///
+/// # Errors
+/// As of [`write()`].
+pub fn write_lines(out: &mut impl Write, items: usize, results: &Results) -> io::Result<()> {
+    for item in 0..items {
+        serde_json::to_writer(&mut *out, &Item { item, results })?;
+        out.write_all(b"\n")?;
+    }
+    Ok(())
 }
 
 /// A list whose elements are made while it is written.

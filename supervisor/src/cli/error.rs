@@ -9,6 +9,7 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::advice::Advised;
 use super::diagnose::limits::OPEN_FILES_REMEDY;
+use super::export::ExportError;
 use super::input::InputError;
 use super::onnx::ModelFileError;
 use super::output::OutputError;
@@ -61,6 +62,8 @@ pub(super) enum CommandError {
     Usage(String),
     #[error("standard output")]
     Output(#[source] io::Error),
+    #[error(transparent)]
+    Export(#[from] ExportError),
     #[error(transparent)]
     File(OutputError),
     #[error(transparent)]
@@ -125,6 +128,7 @@ impl CommandError {
             Self::TakeOver(TakeOverError::Orphan) => exit::USAGE,
             Self::TakeOver(_) => exit::UNAVAILABLE,
             Self::Input(error) => error.exit_code(),
+            Self::Export(error) => error.exit_code(),
             Self::File(error) => error.exit_code(),
             Self::Output(_) | Self::System { .. } => exit::INTERNAL,
         }

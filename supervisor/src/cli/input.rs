@@ -4,11 +4,13 @@
 //!
 //! The order of the items is part of the interface: jobs and results both follow [`Inputs::items`].
 
+mod arrow;
 mod error;
 pub(in crate::cli) mod format;
 mod json;
 mod names;
 mod npy;
+pub(in crate::cli) mod npz;
 mod source;
 #[cfg(test)]
 mod tests;

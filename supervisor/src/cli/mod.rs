@@ -14,6 +14,7 @@ mod connect;
 mod diagnose;
 pub mod document;
 mod error;
+mod export;
 mod faults;
 mod flags;
 mod given;
@@ -78,6 +79,7 @@ use crate::shell::{self, Shell};
 use arguments::{Arguments, Command, ProgramFlags};
 use connect::{connect, connect_for_job, socket_path};
 use error::{CommandError, system};
+use export::Export;
 use flags::{ChaosFlag, PoolFlags};
 use input::{Inputs, Stdin};
 use progress::Progress;
@@ -233,9 +235,9 @@ fn run(work: &ProgramFlags, flags: &PoolFlags, chaos: &ChaosFlag) -> Result<u8, 
     if work.explain {
         return check::explain(work);
     }
-    let (plan, inputs) = prepare(work, true)?;
+    let prepared = prepare(work, true)?;
     let settings = Settings::resolve(chaos.over(flags.overrides(None)), flags.config.as_deref())?;
-    in_own_pool(&settings, |client| run_plan(client, work, &plan, &inputs))
+    in_own_pool(&settings, |client| run_plan(client, work, prepared))
 }
 
 fn solve_tasks(flags: &solve::SolveFlags, pool: &PoolFlags) -> Result<u8, CommandError> {
@@ -270,8 +272,8 @@ fn submit(work: &ProgramFlags, socket: Option<PathBuf>, no_wait: bool) -> Result
     if work.explain {
         return check::explain(work);
     }
-    let (plan, inputs) = prepare(work, !no_wait)?;
-    run_plan(&connect_for_job(socket, no_wait)?, work, &plan, &inputs)
+    let prepared = prepare(work, !no_wait)?;
+    run_plan(&connect_for_job(socket, no_wait)?, work, prepared)
 }
 
 /// Prints this build, and the build and kernels of the worker's binary, if it can be found.
@@ -312,8 +314,15 @@ fn drained(ended: Option<Vec<(Verdict, u64)>>) -> Result<u8, CommandError> {
 
 // ---- steps of the commands ----
 
+/// A program and its inputs, and the file for the results.
+struct Prepared {
+    plan: JobPlan,
+    inputs: Inputs,
+    export: Option<Export>,
+}
+
 /// Reads program and inputs, so that their errors come before the pool is touched.
-fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<(JobPlan, Inputs), CommandError> {
+fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<Prepared, CommandError> {
     let (program, text, paths) = program::compiled(work)?;
     let (text, paths) = (&text, &paths);
     let mut stdin = io::stdin().lock();
@@ -321,27 +330,27 @@ fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<(JobPlan, Inputs),
     let inputs = input::read(paths, Stdin { is_terminal, reader: &mut stdin });
     let inputs = inputs.map_err(|error| misplaced::input(text, paths, error))?;
     let inputs = Inputs::new(inputs, &program)?;
+    let export = work.output.as_deref().map(|path| Export::open(path, &program)).transpose()?;
     let batch_items = usize::try_from(work.batch).unwrap_or(usize::MAX);
-    Ok((JobPlan { program, deadline: work.deadline, batch_items, wait_if_busy }, inputs))
+    let plan = JobPlan { program, deadline: work.deadline, batch_items, wait_if_busy };
+    Ok(Prepared { plan, inputs, export })
 }
 
-/// Runs the plan and prints its results.
-fn run_plan(
-    client: &Client,
-    work: &ProgramFlags,
-    plan: &JobPlan,
-    inputs: &Inputs,
-) -> Result<u8, CommandError> {
+/// Runs the plan, writes its results to the file, and prints them.
+fn run_plan(client: &Client, work: &ProgramFlags, prepared: Prepared) -> Result<u8, CommandError> {
+    let Prepared { plan, inputs, export } = prepared;
     let started = clock::now();
     let progress = Progress::new(inputs.item_count() as u64, work.quiet || work.json);
-    let (results, unfinished) = work::run(client, plan, inputs, &progress);
+    let (results, unfinished) = work::run(client, &plan, &inputs, &progress);
     progress.finish();
     let written = match &unfinished {
         // No job has a verdict: print the error alone and no empty document.
         Some(unfinished) if unfinished.is_bare() => Ok(exit::OK),
         Some(_) | None => {
             let elapsed = started.elapsed();
-            print(|out| write_results(out, work, inputs, &results, elapsed))
+            let exported = export.map_or(Ok(()), |export| export.write(&inputs, &results));
+            let printed = print(|out| write_results(out, work, &inputs, &results, elapsed));
+            exported.and(printed)
         }
     };
     // Missing results are a worse error than closed output.
@@ -365,7 +374,10 @@ fn write_results(
     elapsed: Duration,
 ) -> io::Result<()> {
     if work.json {
-        return document::write(out, inputs, results);
+        // Every cell is a write of its own: a buffer of a known type takes them without a virtual call.
+        let mut out = io::BufWriter::new(out);
+        document::write(&mut out, inputs, results)?;
+        return out.flush();
     }
     let colors = Colors::of(io::stdout().is_terminal());
     let style = Style { all: work.all, colors, columns: columns() };

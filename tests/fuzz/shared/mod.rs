@@ -20,8 +20,10 @@ pub(crate) mod client_message;
 pub(crate) mod config;
 pub(crate) mod from_worker;
 pub(crate) mod infer_request;
+pub(crate) mod input_arrow;
 pub(crate) mod input_json;
 pub(crate) mod input_npy;
+pub(crate) mod input_npz;
 pub(crate) mod json_line;
 pub(crate) mod lifeline;
 pub(crate) mod names;
@@ -41,8 +43,9 @@ mod message;
 macro_rules! with_targets {
     ($macro:ident) => {
         $macro! {
-            client_frame client_message config from_worker infer_request input_json input_npy json_line
-            lifeline names outputs program server_message solver_code solver_text tables tensors to_worker
+            client_frame client_message config from_worker infer_request input_arrow input_json input_npy
+            input_npz json_line lifeline names outputs program server_message solver_code solver_text tables
+            tensors to_worker
         }
     };
 }

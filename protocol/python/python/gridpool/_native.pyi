@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any, Callable, Optional, Union, final
 
@@ -12,6 +13,7 @@ __all__ = [
     "_after_fork_in_child",
     "_before_exit",
     "_describe",
+    "_time_calls",
 ]
 
 PROTOCOL_VERSION: int
@@ -19,6 +21,7 @@ PROTOCOL_VERSION: int
 def _after_fork_in_child() -> None: ...
 def _before_exit() -> None: ...
 def _describe(text: str, ties: str) -> tuple[str, str, bool, str, Optional[int]]: ...
+def _time_calls(client: Client, program: str, grids: object, calls: int) -> list[float]: ...
 
 @final
 class Loaded:
@@ -96,6 +99,18 @@ class Client:
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
     ) -> Canceller: ...
+    def start_many(
+        self,
+        completions: Completions,
+        callbacks: Sequence[Callable[[Any, Any], None]],
+        program: str,
+        batches: Sequence[Any],
+        ties: str,
+        deadline: Optional[float] = None,
+        priority: Optional[str] = None,
+        at_most_once: bool = False,
+        refuse_if_busy: bool = False,
+    ) -> list[Canceller]: ...
     def load(self, grids: object, pairs: bool) -> Loaded: ...
     def status(self) -> str: ...
     def models(self) -> str: ...

@@ -192,6 +192,33 @@ class Client:
         )
         return future
 
+    def submit_many(
+        self,
+        program: Text,
+        batches: Iterable[Any],
+        *,
+        deadline: Optional[float] = None,
+        priority: Optional[str] = None,
+        ties: Optional[str] = None,
+        at_most_once: bool = False,
+        refuse_if_busy: bool = False,
+    ) -> list[Future]:
+        """A job for each batch, all sent in one message: for many small jobs. Each has a future of its own.
+
+        If one batch is a `BadInput`, none is sent. Each job counts against the pool's limit of jobs of one client, 64 by
+        default.
+        """
+        text, tie = text_of(program, ties)
+        raw = [_raw(batch) for batch in batches]
+        futures = [Future() for _ in raw]
+        settle = [future._settle for future in futures]
+        cancellers = self._native.start_many(
+            self._completions(), settle, text, raw, tie, deadline, priority, at_most_once, refuse_if_busy
+        )
+        for future, canceller in zip(futures, cancellers):
+            future._canceller = canceller
+        return futures
+
     async def arun(
         self,
         program: Text,

@@ -197,17 +197,18 @@ class Results(Sequence[Any]):
             raise ValueError(f"{len(self.errors)} items have an error: see errors")
         grids = cast(Grids, self.to_numpy())
         shapes, n = grids.shapes, len(self)
-        if not (shapes == shapes[0]).all():
+        both = shapes.view("<u2")
+        if not (both == both[0]).all():
             raise ValueError("the grids have several shapes: use to_numpy()")
         h, w = int(shapes[0, 0]), int(shapes[0, 1])
         area = h * w
         if area == 0:
             return np.zeros((n, h, w), np.uint8)
-        starts = grids.offsets.astype(np.int64)
-        if (np.diff(starts) == area).all():
+        starts = grids.offsets
+        if (starts[1:] - starts[:-1] == area).all():
             first = int(starts[0])
             return grids.cells[first : first + n * area].reshape(n, h, w)
-        gathered: Bytes = grids.cells[starts[:, None] + np.arange(area)]
+        gathered: Bytes = grids.cells[starts.astype(np.int64)[:, None] + np.arange(area)]
         return gathered.reshape(n, h, w)
 
     def to_lists(self) -> list[Any]:

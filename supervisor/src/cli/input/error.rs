@@ -6,7 +6,7 @@ use gridpool_protocol::batch::GridError;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::COLOR_MAX;
 
-/// Largest file or standard input: room for a `.npy` of a million 30 x 30 grids.
+/// Largest file, standard input, or arrays of an `.npz`: room for a `.npy` of a million 30 x 30 grids.
 pub const INPUT_BYTES_MAX: u64 = 1 << 30;
 
 /// Why the INPUT arguments gave no grids.
@@ -23,7 +23,7 @@ pub enum InputError {
     /// No INPUT is named and nothing is piped in.
     #[error(
         "no input: name an ARC task file, a directory of them, a JSON array of grids or of pairs, JSON \
-         lines of them or a .npy file, or pipe one of them into standard input"
+         lines of them, or a .npz, .npy or .arrow file, or pipe one of them into standard input"
     )]
     Missing,
     /// The program takes pairs, and the input has grids.
@@ -177,6 +177,15 @@ impl fmt::Display for Side {
 /// The kind of an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
+    /// An Arrow table without one column of grids.
+    #[error(
+        "its columns are {columns}: give one column of grids, lists of lists of integers, or the columns \
+         `input` and `output`"
+    )]
+    ArrowColumns {
+        /// Names and types.
+        columns: String,
+    },
     /// A pair in place of a list of pairs.
     #[error("this is one pair, not a list of pairs: put it into [ ]")]
     BarePair,
@@ -190,7 +199,9 @@ pub enum Cause {
         found: String,
     },
     /// A `.npy` array has another element type.
-    #[error("its cells are {found}; gridpool reads uint8: convert the array with astype('uint8')")]
+    #[error(
+        "its cells are {found}; gridpool reads integers: convert the array with astype('uint8')"
+    )]
     Dtype {
         /// NumPy's name of the element type, if known.
         found: String,
@@ -202,7 +213,7 @@ pub enum Cause {
         key: &'static str,
     },
     /// An empty file.
-    #[error("it is empty: expected JSON or a .npy array")]
+    #[error("it is empty: expected JSON, a .npz, a .npy array or an Arrow file")]
     Empty,
     /// A file that is larger than [`INPUT_BYTES_MAX`].
     #[error("it has more than {INPUT_BYTES_MAX} bytes: split it into several files")]
@@ -237,6 +248,14 @@ pub enum Cause {
         /// What was looked for.
         hint: &'static str,
     },
+    /// Not an Arrow file, or a broken or compressed one.
+    #[error(
+        "not an Arrow file that gridpool reads: {reason}; write it without compression, with pyarrow.ipc.new_file"
+    )]
+    NotArrow {
+        /// The reader's error.
+        reason: String,
+    },
     /// Not JSON. Lines and columns start at 1, as in editors.
     #[error("line {line}, column {column}: not JSON: {reason}")]
     NotJson {
@@ -253,13 +272,19 @@ pub enum Cause {
         /// The error.
         reason: String,
     },
+    /// Not a zip, though its name says so.
+    #[error("not an .npz: it is no zip; write it with numpy.savez(FILE, cells=cells, sizes=sizes)")]
+    NotNpz,
+    /// A null where a grid or a row belongs.
+    #[error("null is no grid: leave it out")]
+    Null,
     /// A `.npy` array of Python objects.
     #[error(
         "its cells are Python objects, which NumPy uses for grids of several shapes: write JSON instead, \
          json.dump([grid.tolist() for grid in grids], file)"
     )]
     Objects,
-    /// An `.npz`.
+    /// An `.npz` of other arrays.
     #[error("{}", npz_words(.arrays))]
     Npz {
         /// The names of its arrays, at least one.
@@ -283,6 +308,14 @@ pub enum Cause {
     Read {
         /// The system's error.
         reason: String,
+    },
+    /// The array `sizes` of an `.npz`, beside `cells`.
+    #[error(
+        "array `sizes` {what}: it has the rows and columns of each grid, as in [[3, 3], [5, 2]]"
+    )]
+    Sizes {
+        /// What is wrong.
+        what: String,
     },
     /// The rows do not make a grid.
     #[error(transparent)]
@@ -336,7 +369,7 @@ fn npz_words(arrays: &[String]) -> String {
     };
     let shown = shown.join(", ");
     format!(
-        "this .npz holds {shown}{more}; a program takes one array: save it as an .npy with \
-         numpy.save('{first}.npy', numpy.load(FILE)['{first}'])"
+        "this .npz holds {shown}{more}; a program takes the arrays `cells` and `sizes`, or one array: save that \
+         alone, numpy.save('{first}.npy', numpy.load(FILE)['{first}'])"
     )
 }

@@ -2,11 +2,6 @@
 //!
 //! Owns the list of formats and what to type instead. May not read grids.
 
-use std::borrow::Cow;
-use std::io::Cursor;
-
-use zip::ZipArchive;
-
 use super::{Cause, Diagnostic};
 
 /// The byte order mark of UTF-8, which some editors write.
@@ -22,7 +17,6 @@ const PACKED: [(&[u8], &str, &str); 4] = [
     (b"\xfd7zXZ", "xz", "xzcat"),
     (b"BZh", "bzip2", "bzcat"),
 ];
-const NPY: &str = ".npy";
 
 /// Whether the bytes are a zip, such as an `.npz`.
 pub(in crate::cli) fn is_zip(bytes: &[u8]) -> bool {
@@ -38,21 +32,8 @@ pub(super) fn text(bytes: &[u8]) -> Result<&[u8], Box<Diagnostic>> {
     if is_wide || WIDE_MARKS.iter().any(|mark| bytes.starts_with(mark)) {
         return Err(Cause::Utf16.into());
     }
-    if is_zip(bytes) {
-        return Err(zip(bytes).into());
-    }
     match PACKED.iter().find(|(magic, ..)| bytes.starts_with(magic)) {
         Some(&(_, format, unpack)) => Err(Cause::Packed { format, unpack }.into()),
         None => Ok(bytes),
-    }
-}
-
-fn zip(bytes: &[u8]) -> Cause {
-    let Ok(zip) = ZipArchive::new(Cursor::new(bytes)) else { return Cause::Zip };
-    let array = |name: Cow<'_, str>| Some(name.strip_suffix(NPY)?.escape_debug().to_string());
-    let arrays: Option<Vec<_>> = zip.file_names().map(|name| name.ok().and_then(array)).collect();
-    match arrays {
-        Some(arrays) if !arrays.is_empty() => Cause::Npz { arrays },
-        Some(_) | None => Cause::Zip,
     }
 }

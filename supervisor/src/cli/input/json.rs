@@ -4,7 +4,7 @@
 //! byte for each cell, and builds no tree of values. May not open files.
 
 mod level;
-mod lines;
+pub(super) mod lines;
 
 use gridpool_protocol::batch::Grid;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess};

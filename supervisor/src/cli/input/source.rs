@@ -1,7 +1,6 @@
 //! From INPUT arguments to bytes: files, directories and standard input, in the order typed.
 //!
-//! Owns the choice of files and the limit of bytes. Of the content it knows only whether it is a `.npy` array
-//! or JSON.
+//! Owns the choice of files and the limit of bytes. Of the content it knows only the format, by its first bytes.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::json::{self, Contents};
 use super::names::{self, Name};
-use super::{Body, Cause, Diagnostic, INPUT_BYTES_MAX, Input, InputError, format, npy};
+use super::{Body, Cause, Diagnostic, INPUT_BYTES_MAX, Input, InputError, arrow, format, npy, npz};
 use crate::cli::npy::has_magic;
 
 /// Inputs before their names are final.
@@ -101,11 +100,18 @@ fn task_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
 }
 
 fn read_file(path: &Path, name: Name) -> Result<Unnamed, InputError> {
-    let claims_npy = path.extension().is_some_and(|extension| extension == "npy");
+    let claims = |format: &str| has_extension(path, format);
     let inputs = File::open(path).map_err(unreadable).and_then(take_bytes).and_then(|bytes| {
-        if claims_npy && !has_magic(&bytes) && !format::is_zip(&bytes) {
+        if claims("npy") && !has_magic(&bytes) && !format::is_zip(&bytes) {
             let reason = "it does not begin with \\x93NUMPY".to_owned();
             return Err(Cause::NotNpy { reason }.into());
+        }
+        if claims("npz") && !format::is_zip(&bytes) && !has_magic(&bytes) {
+            return Err(Cause::NotNpz.into());
+        }
+        if claims("arrow") && !arrow::has_magic(&bytes) {
+            let reason = "it does not begin with ARROW1".to_owned();
+            return Err(Cause::NotArrow { reason }.into());
         }
         decode(&bytes, path, name)
     });
@@ -125,9 +131,16 @@ fn take_bytes(reader: impl Read) -> Result<Vec<u8>, Box<Diagnostic>> {
 
 /// The inputs in the bytes of `file`: one with this name, or several tasks with their own names.
 fn decode(bytes: &[u8], file: &Path, name: Name) -> Result<Unnamed, Box<Diagnostic>> {
-    let contents = match has_magic(bytes) {
-        true => Contents::Grids(npy::grids(bytes)?),
-        false => json::read(format::text(bytes)?)?,
+    let contents = if has_magic(bytes) {
+        Contents::Grids(npy::grids(bytes)?)
+    } else if format::is_zip(bytes) {
+        npz::contents(bytes)?
+    } else if arrow::has_magic(bytes) {
+        arrow::contents(bytes)?
+    } else {
+        // One line alone may be a whole document, unless the name says otherwise.
+        let read = if has_extension(file, "jsonl") { json::lines::read } else { json::read };
+        read(format::text(bytes)?)?
     };
     Ok(match contents {
         Contents::Grids(grids) => vec![(name, Body::Grids(grids))],
@@ -138,6 +151,10 @@ fn decode(bytes: &[u8], file: &Path, name: Name) -> Result<Unnamed, Box<Diagnost
             tasks.into_iter().map(named).collect()
         }
     })
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|has| has == extension)
 }
 
 fn bad(file: String, diagnostic: Box<Diagnostic>) -> InputError {

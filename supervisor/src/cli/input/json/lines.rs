@@ -23,7 +23,7 @@ pub(super) fn are_there(bytes: &[u8]) -> bool {
 }
 
 /// Reads all lines.
-pub(super) fn read(bytes: &[u8]) -> Result<Contents, Box<Diagnostic>> {
+pub(in crate::cli::input) fn read(bytes: &[u8]) -> Result<Contents, Box<Diagnostic>> {
     let elements = filled(bytes).enumerate().map(|(index, (line, text))| {
         whole::<Element>(text, |trace, error| diagnostic(trace, index, line, error))
     });
