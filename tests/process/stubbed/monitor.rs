@@ -12,6 +12,7 @@ use super::{gpus, make};
 use crate::jobs::serves;
 use crate::pool::{Pool, Setup};
 use crate::processes::signal;
+use crate::wait::eventually_so;
 
 /// `nvmlEventTypeXidCriticalError` and `nvmlEventTypeGpuRecoveryAction`.
 const XID: u64 = 0x8;
@@ -178,6 +179,8 @@ fn the_death_of_a_worker_is_reported_with_its_cuda_code_and_the_drivers_report()
     tell(&pool, 0, XID, 43);
     tell(&pool, 0, XID, 43);
     pool.until_status("all to be told", |status| status.devices[0].xids == 3);
+    // The log is written after the status shows it.
+    eventually_so("it to be told", || pool.log().contains("fault=xid 43 "));
     let log = pool.log();
     let line = log.lines().find(|line| line.contains("fault=xid 43 ")).expect("it is told");
     assert!(line.contains("as expected") && line.ends_with(" after_death_of=gpu0#1"), "{line}");
