@@ -7,7 +7,7 @@
 //! 3. The successor sends `Serving` when it could accept connections. From then on the predecessor accepts nothing. It
 //!    gives back what has not begun, finishes what runs, sends its clients over, and ends. `Released` follows every job
 //!    that it has accepted: it has the successor accept connections, which wait meanwhile, and serve HTTP.
-//!    `HttpServing` ends HTTP of the predecessor.
+//!    `HttpServing` ends HTTP of the predecessor; before it, `Failed` says why that takes long.
 //!
 //! Before `Serving`, the end of the link leaves the predecessor as it was, and the successor ends. After it, the
 //! successor takes every job that the predecessor has not reported for ended.
@@ -119,7 +119,8 @@ pub enum FromSuccessor {
         /// The number of its process, which is not a child of the predecessor.
         pid: u32,
     },
-    /// It cannot serve, for this reason. This variant must keep its position in all versions.
+    /// It cannot serve, for this reason; after `Serving`, it cannot serve HTTP yet. This variant must keep its position
+    /// in all versions.
     Failed {
         /// One sentence.
         why: String,
