@@ -7,7 +7,7 @@
 //! 3. The successor sends `Serving` when it could accept connections. From then on the predecessor accepts nothing. It
 //!    gives back what has not begun, finishes what runs, sends its clients over, and ends. `Released` follows every job
 //!    that it has accepted: it has the successor accept connections, which wait meanwhile, and serve HTTP.
-//!    `HttpServing` ends HTTP of the predecessor.
+//!    `HttpServing` ends HTTP of the predecessor; before it, `Failed` says why that takes long.
 //!
 //! Before `Serving`, the end of the link leaves the predecessor as it was, and the successor ends. After it, the
 //! successor takes every job that the predecessor has not reported for ended.
@@ -56,7 +56,8 @@ pub struct PoolModels {
 }
 
 impl PoolModels {
-    /// The models of a successor with these settings: as they are now, but where the settings say something new.
+    /// The models of a successor with these settings: as they are now, but where the settings say something new. A
+    /// model of the same path keeps the file that was loaded.
     #[must_use]
     pub fn under(self, settings: &[ModelPlan]) -> Vec<ModelPlan> {
         let of =
@@ -64,6 +65,11 @@ impl PoolModels {
         let is_new = |name: &str| of(settings, name) != of(&self.settings, name);
         let changed = settings.iter().filter(|plan| is_new(&plan.name)).cloned();
         let mut models: Vec<_> = changed.collect();
+        for plan in &mut models {
+            let same = of(&self.now, &plan.name).filter(|now| now.path == plan.path);
+            let loaded = same.and_then(|now| now.options.sha256);
+            plan.options.sha256 = plan.options.sha256.take().or(loaded);
+        }
         models.extend(self.now.iter().filter(|plan| !is_new(&plan.name)).cloned());
         models
     }
@@ -119,7 +125,8 @@ pub enum FromSuccessor {
         /// The number of its process, which is not a child of the predecessor.
         pid: u32,
     },
-    /// It cannot serve, for this reason. This variant must keep its position in all versions.
+    /// It cannot serve, for this reason; after `Serving`, it cannot serve HTTP yet. This variant must keep its position
+    /// in all versions.
     Failed {
         /// One sentence.
         why: String,
@@ -169,6 +176,7 @@ mod tests {
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| plan(name, "/1"));
         let mut more = b.clone();
         more.options.contexts = 4;
+        more.options.sha256 = Some("of /1".to_owned());
         // `a` was unloaded, `b` was given contexts, `d` was loaded.
         let settings = vec![a.clone(), b.clone(), c.clone()];
         let models =
@@ -180,7 +188,11 @@ mod tests {
         assert_eq!(under(&[&a, &b, &c]), [more.clone(), c.clone(), d.clone()]);
         let (a2, b2, d2) = (plan("a", "/2"), plan("b", "/2"), plan("d", "/2"));
         assert_eq!(under(&[&a2, &b2]), [a2, b2, d.clone()], "`c` is in the settings no longer");
-        assert_eq!(under(&[&a, &b, &d2]), [d2, more]);
+        assert_eq!(under(&[&a, &b, &d2]), [d2, more.clone()]);
+        let mut tf32 = b.clone();
+        tf32.options.tf32 = true;
+        let [now, ..] = &under(&[&tf32])[..] else { panic!("`b` is there") };
+        assert!(now.options.tf32 && now.options.sha256 == more.options.sha256, "{now:?}");
     }
 
     #[test]

@@ -79,6 +79,20 @@ fn jobs_that_a_drained_pool_gives_back_are_run_by_the_next_pool() {
 }
 
 #[test]
+fn a_command_waits_for_a_pool_whose_folder_is_missing_too() {
+    let setup = cpu(1);
+    let run = setup.folder().join("run");
+    let submit = gridpool(["submit", PROGRAM, "--json", "--socket"]).arg(run.join("pool.sock"));
+    let submit = submit.arg(data("tasks/lines.json")).start();
+    let pool = setup.start();
+    // The command, which has begun long before, finds the pool behind it.
+    std::os::unix::fs::symlink(pool.folder(), run).expect("a link can be made");
+    let done = submit.finish();
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stderr.contains("run/pool.sock yet: waiting up to 10 s"), "{}", done.stderr);
+}
+
+#[test]
 fn a_job_that_no_pool_takes_over_is_cancelled() {
     let pool = cpu(1).limits("drain_timeout_ms = 100").start();
     pool.stop("cpu0");

@@ -55,7 +55,7 @@ fn changes_nothing(pool: &Pool, call: &Finished, words: &[&str]) {
 }
 
 /// A pool whose program can be replaced: a link to it, in the pool's folder.
-fn replaceable() -> (Setup, PathBuf) {
+pub(crate) fn replaceable() -> (Setup, PathBuf) {
     let setup = cpu(1);
     let program = setup.folder().join("gridpool");
     symlink(binaries::gridpool(), &program).expect("a link can be made");
@@ -63,19 +63,19 @@ fn replaceable() -> (Setup, PathBuf) {
 }
 
 /// Puts a script in a program's place, as a package does it.
-fn replace(program: &Path, script: &str) {
+pub(crate) fn replace(program: &Path, script: &str) {
     let new = program.with_extension("new");
     fs::write(&new, script).expect("a file can be written");
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).expect("a mode can be set");
     fs::rename(&new, program).expect("a file can be renamed");
 }
 
-fn hello(version: u32, pid: u32) -> FromSuccessor {
+pub(crate) fn hello(version: u32, pid: u32) -> FromSuccessor {
     FromSuccessor::Hello { version, build: "x".to_owned(), pid }
 }
 
 /// The script of a successor that says this and nothing more.
-fn says(messages: &[FromSuccessor]) -> String {
+pub(crate) fn says(messages: &[FromSuccessor]) -> String {
     let pack = |message| frame::pack(&codec::encode(message).expect("it fits a frame"), 0);
     let octal = |byte: u8| format!("\\{byte:03o}");
     let said: String = messages.iter().flat_map(pack).map(octal).collect();

@@ -97,6 +97,8 @@ pub(crate) struct Rates {
     pub(crate) late_reports: u64,
     /// Models that cannot be loaded.
     pub(crate) load_fails: u64,
+    /// Loads before which the file is overwritten.
+    pub(crate) overwritten_files: u64,
     /// Steps in which a worker loses a model, or has it again.
     pub(crate) model_losses: u64,
     /// Steps in which an operator asks to change the models.
@@ -175,6 +177,7 @@ impl Rates {
             helper_chaos: rate(rng, 200),
             stuck_helpers: rate(rng, 600),
             second_thoughts: rate(rng, 600),
+            overwritten_files: rate(rng, 200),
         }
     }
 }

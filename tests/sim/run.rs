@@ -234,7 +234,7 @@ impl Run {
         }
         self.has_its_models()?;
         for client in self.world.clients() {
-            let models = self.model.open_models();
+            let models = self.model.open_models(&self.world.sha256_now());
             let model = (!models.is_empty()).then(|| &*models[self.index(models.len())]);
             for model in model.map(Some).into_iter().chain([None]) {
                 let (job, event) = self.world.probe(self.now, client, model);

@@ -133,7 +133,7 @@ impl Swarm {
             exit_lag: rng.pick(&[0, 5, 20, 100, 400]),
             stop_lag: 30,
             memory_lag: rng.pick(&[0, 5, 50, 800]),
-            hash_lag: rng.pick(&[0, 10, 300]),
+            hash_lag: rng.pick(&[0, 10, 1_000]),
             heartbeat: rng.millis(90, 149),
             models: 0,
             plans: Vec::new(),

@@ -1,7 +1,7 @@
 //! The options of a model: contexts, memory, rows of a run, warm-up, providers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,8 @@ pub struct ModelOptions {
     pub queue_requests: usize,
     /// Most bytes of waiting inputs.
     pub queue_bytes: u64,
+    /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
+    pub sha256: Option<String>,
 }
 
 impl Default for ModelOptions {
@@ -93,6 +95,7 @@ impl Default for ModelOptions {
             tf32: false,
             queue_requests: QUEUE_REQUESTS_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
+            sha256: None,
         }
     }
 }
@@ -132,6 +135,14 @@ pub enum OptionsError {
          cpu_ops = [\"Shape\", …]"
     )]
     CpuProvider,
+    /// The hash has another form.
+    #[error(
+        "a sha256 of `{text}`: write the 64 lower-case hexadecimal digits that `sha256sum FILE` prints"
+    )]
+    Sha256 {
+        /// The text.
+        text: String,
+    },
     /// The plan is too long.
     #[error("{bytes} bytes of path, warm_up and cpu_ops: at most {MODEL_PLAN_BYTES_MAX}")]
     TooLong {
@@ -144,6 +155,24 @@ pub enum OptionsError {
         /// The provider.
         provider: Provider,
     },
+}
+
+/// The file of a model is not the one that the model was loaded from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} has changed since the model was loaded, or is another file than its option names (sha256 {then} then, {now} \
+     now): restore the file before a worker starts again, or type `gridpool model unload {name}` and load it again",
+    path.display()
+)]
+pub struct ChangedFile {
+    /// The model.
+    pub name: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// The SHA-256 that it must have.
+    pub then: String,
+    /// The SHA-256 that it has.
+    pub now: String,
 }
 
 impl ModelPlan {
@@ -175,10 +204,31 @@ impl ModelOptions {
         if self.queue_requests == 0 || self.queue_bytes == 0 {
             return Err(OptionsError::Queue);
         }
+        let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+        let is_hash = |text: &&String| text.len() == 64 && text.bytes().all(is_digit);
+        if let Some(text) = self.sha256.as_ref().filter(|text| !is_hash(text)) {
+            return Err(OptionsError::Sha256 { text: text.clone() });
+        }
         let mut seen = BTreeSet::new();
         match self.providers.iter().find(|&&provider| !seen.insert(provider)) {
             Some(&provider) => Err(OptionsError::Twice { provider }),
             None => Ok(()),
+        }
+    }
+
+    /// Checks that the file of the model `name` has the SHA-256 that it must have, if that is known.
+    ///
+    /// # Errors
+    /// [`ChangedFile`] if it has another.
+    pub fn check_file(&self, name: &str, path: &Path, sha256: &str) -> Result<(), ChangedFile> {
+        match &self.sha256 {
+            Some(then) if then != sha256 => Err(ChangedFile {
+                name: name.to_owned(),
+                path: path.to_owned(),
+                then: then.clone(),
+                now: sha256.to_owned(),
+            }),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -228,6 +278,8 @@ mod tests {
             ModelOptions { max_batch: Some(MODEL_BATCH_MAX + 1), ..default() },
             ModelOptions { queue_requests: 0, ..default() },
             ModelOptions { queue_bytes: 0, ..default() },
+            ModelOptions { sha256: Some("A".repeat(64)), ..default() },
+            ModelOptions { sha256: Some("a".repeat(63)), ..default() },
             ModelOptions { providers: vec![Provider::Cuda, Provider::Cuda], ..default() },
         ];
         for options in wrong {

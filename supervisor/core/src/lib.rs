@@ -250,10 +250,10 @@ impl Core {
         }
     }
 
-    fn on_worker(&mut self, now: Timestamp, worker: WorkerId, event: WorkerEvent) {
-        match &event {
+    fn on_worker(&mut self, now: Timestamp, worker: WorkerId, mut event: WorkerEvent) {
+        match &mut event {
             WorkerEvent::ModelsReported(models) => {
-                for note in self.models.on_reported(worker, models.clone()) {
+                for note in self.models.on_reported(worker, models) {
                     self.pool.act(Action::Note(note));
                 }
             }

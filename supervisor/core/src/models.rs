@@ -9,6 +9,7 @@
 //! only one worker is lost. A model that is being unloaded accepts no new requests, and stays loaded until
 //! its last request has a verdict.
 
+mod pins;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -153,22 +154,23 @@ impl Models {
         self.wanted.values().map(|wanted| wanted.plan.clone()).collect()
     }
 
-    /// A worker reports its models. Returns a note for each that is new or has changed; none if the worker
-    /// was told to end.
+    /// A worker reports its models. One that it loaded from another file than the first worker is UNAVAILABLE from
+    /// here on. Returns a note for each that is new or has changed; none if the worker was told to end.
     pub(crate) fn on_reported(
         &mut self,
         worker: WorkerId,
-        mut reported: Vec<ModelInfo>,
+        reported: &mut [ModelInfo],
     ) -> Vec<Note> {
-        reported.iter_mut().for_each(|model| shorten(&mut model.reason));
         self.needs_step = true;
         if let Some(editions) = self.started.remove(&worker) {
             let edition = |info: &ModelInfo| editions.get(&info.name).copied().unwrap_or_default();
             let has = reported.iter().map(|info| (info.name.clone(), edition(info))).collect();
             self.holders.insert(worker, Holder { has, ..Holder::default() });
         }
+        self.pin(worker, reported);
+        reported.iter_mut().for_each(|model| shorten(&mut model.reason));
         let Some(holder) = self.holders.get_mut(&worker) else { return Vec::new() };
-        let before = std::mem::replace(&mut holder.reported, reported);
+        let before = std::mem::replace(&mut holder.reported, reported.to_vec());
         let as_before = |model: &&ModelInfo| {
             before.iter().any(|other| (&other.name, other.state) == (&model.name, model.state))
         };

@@ -25,8 +25,8 @@ pub(super) fn connect_for_job(
     let path = socket_path(socket)?;
     let builder = Client::builder().socket(&path);
     match builder.clone().connect() {
-        // Where there is no folder, there was no pool.
-        Err(ClientError::NoPool { .. }) if !no_wait && path.parent().is_some_and(Path::is_dir) => {
+        // Also where there is no folder: a service manager removes it with the pool, and makes it again.
+        Err(ClientError::NoPool { .. }) if !no_wait => {
             let (socket, seconds) = (path.display(), POOL_TIMEOUT.as_secs());
             let text = format!(
                 "gridpool: no pool at {socket} yet: waiting up to {seconds} s; --no-wait fails at once"

@@ -109,21 +109,21 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
     match taken {
         Ok((served, opener, front)) => {
             let settings = served.reloader.running().clone();
-            let released = move |shell: &Shell| {
+            let released = move |shell: &Shell, failed: &dyn Fn(String)| {
                 opener.open();
                 if let Some(notifier) = notifier {
                     shell.report_to(notifier, &settings.limits);
                 }
-                let Some(front) = front else { return };
+                let Some(front) = front else { return true };
                 match serve_http(shell, &settings, front) {
-                    // Only the status shows that it serves, so poll it. Meanwhile HTTP of the predecessor goes on.
-                    Ok(()) => {
-                        while !shell.serves_http() {
-                            thread::park_timeout(LOOK_EVERY);
-                        }
+                    Ok(()) => until_http(shell, failed),
+                    Err(error) => {
+                        tracing::error!(%error, "the HTTP gateway");
+                        failed(format!("the gateway cannot be started: {error}"));
+                        return false;
                     }
-                    Err(error) => tracing::error!(%error, "the HTTP gateway"),
                 }
+                true
             };
             let serving = predecessor.serving(&served.shell, released);
             serving.map_err(system("a thread for the old pool"))?;
@@ -133,6 +133,19 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
             predecessor.fail(Chain(&error).to_string());
             Err(error)
         }
+    }
+}
+
+/// Waits until HTTP is served; meanwhile that of the predecessor goes on. It is told of a gateway that ends instead.
+fn until_http(shell: &Shell, failed: &dyn Fn(String)) {
+    let mut told = false;
+    // Only the status shows that it serves, so poll it.
+    while let Some(Err(ended)) = shell.serves_http() {
+        if ended > 0 && !told {
+            told = true;
+            failed("its gateway ended, and is started again; its words are in the log".to_owned());
+        }
+        thread::park_timeout(LOOK_EVERY);
     }
 }
 

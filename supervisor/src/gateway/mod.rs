@@ -328,6 +328,8 @@ async fn live(
 
 /// Writes signs of life until the supervisor closes its end of the link.
 async fn stay(gateway: &Server, link: &tokio::net::UnixStream) -> Result<(), GatewayError> {
+    // Before the system has said that it is writable, the first sign of life would be left out.
+    link.writable().await.map_err(system("the supervisor's socket"))?;
     loop {
         match link.try_write(b"\n") {
             Ok(_) => {}

@@ -47,6 +47,8 @@ pub struct Notifier {
     is_failing: bool,
     /// Another process reports from now on.
     is_over: bool,
+    /// Which one, until the service manager has been told.
+    successor: Option<u32>,
 }
 
 /// The state that the service manager knows, or must hear of.
@@ -122,13 +124,24 @@ impl Notifier {
             told: Told::default(),
             is_failing: false,
             is_over: false,
+            successor: None,
         })
     }
 
-    /// Tells the service manager that another process is the service now, and nothing more.
+    /// Tells the service manager that another process is the service now, and nothing more. If that fails,
+    /// [`Notifier::tell`] tries again.
     pub(super) fn hand_over(&mut self, pid: u32) {
-        self.send(&format!("MAINPID={pid}"));
+        self.successor = Some(pid);
         self.is_over = true;
+        self.tell_successor();
+    }
+
+    fn tell_successor(&mut self) {
+        if let Some(pid) = self.successor
+            && self.send(&format!("MAINPID={pid}"))
+        {
+            self.successor = None;
+        }
     }
 
     /// Sets the limits of the pool that it reports.
@@ -156,6 +169,7 @@ impl Notifier {
     pub(super) fn tell(&mut self, now: Timestamp, core: &Core) {
         // Never later than a ping may be due, should the pool become ready before the next look.
         self.look_at = now.after(self.ping_every.map_or(LOOK_EVERY, |every| every.min(LOOK_EVERY)));
+        self.tell_successor();
         let next = self.told.next(core);
         if self.is_over || next == self.told {
             return;
@@ -338,6 +352,14 @@ mod tests {
         assert_eq!(message, "STATUS=starting: 0 of 1 devices ready");
         notifier.tell(notifier.due(), &core);
         assert!(hear(&manager, SILENCE).is_err(), "nothing has changed");
+        drop(manager);
+        std::fs::remove_file(&path).unwrap();
+        notifier.hand_over(7);
+        let manager = UnixDatagram::bind(&path).unwrap();
+        notifier.tell(notifier.due(), &core);
+        assert_eq!(hear(&manager, TIMEOUT).unwrap(), "MAINPID=7");
+        notifier.tell(notifier.due(), &core);
+        assert!(hear(&manager, SILENCE).is_err(), "once, and nothing else");
     }
 
     #[test]

@@ -195,15 +195,16 @@ impl Predecessor {
     }
 
     /// This pool can accept connections. `released` is called, on a thread of its own, once the predecessor accepts
-    /// none, and everything is heard that it had accepted; it returns when HTTP is served. Goes on hearing of the
-    /// predecessor's jobs, to its end.
+    /// none, and everything is heard that it had accepted. It tells its second argument why HTTP is not served yet, and
+    /// returns once it is served, or with `false` if it never will be. Goes on hearing of the predecessor's jobs, to
+    /// its end.
     ///
     /// # Errors
     /// The system's, if there is no thread or descriptor for that. The predecessor learns it, and goes on.
     pub fn serving(
         self,
         shell: &Shell,
-        released: impl FnOnce(&Shell) + Send + 'static,
+        released: impl FnOnce(&Shell, &dyn Fn(String)) -> bool + Send + 'static,
     ) -> io::Result<()> {
         let link = self.reader.socket().try_clone()?;
         let started = self.start_following(shell, released);
@@ -218,15 +219,15 @@ impl Predecessor {
     fn start_following(
         self,
         shell: &Shell,
-        released: impl FnOnce(&Shell) + Send + 'static,
+        released: impl FnOnce(&Shell, &dyn Fn(String)) -> bool + Send + 'static,
     ) -> io::Result<()> {
         let link = self.reader.socket().try_clone()?;
         // Told when the predecessor says so, or ends before it could.
         let (until_released, is_released) = crossbeam_channel::bounded(1);
         let (for_take_over, for_jobs) = (shell.clone(), shell.clone());
         let take_over = move || {
-            if is_released.recv().is_ok() {
-                released(&for_take_over);
+            let failed = |why| say(&link, &FromSuccessor::Failed { why });
+            if is_released.recv().is_ok() && released(&for_take_over, &failed) {
                 for_take_over.shared.gateway.get().into_iter().for_each(Gateway::own);
                 say(&link, &FromSuccessor::HttpServing);
             }
@@ -387,12 +388,13 @@ impl Sockets {
 }
 
 impl Shell {
-    /// Whether a gateway serves HTTP; `true` if none is to.
+    /// Whether a gateway serves HTTP; `None` if none is to. The error: how many have ended instead.
     #[must_use]
-    pub fn serves_http(&self) -> bool {
+    pub fn serves_http(&self) -> Option<Result<(), u32>> {
         let shared: &Arc<Shared> = &self.shared;
-        shared.gateway.get().is_none()
-            || shared.lock().pool.helper(gridpool_core::event::Helper::Gateway).is_up
+        shared.gateway.get()?;
+        let gateway = shared.lock().pool.helper(gridpool_core::event::Helper::Gateway);
+        Some(if gateway.is_up { Ok(()) } else { Err(gateway.restarts) })
     }
 }
 

@@ -177,9 +177,31 @@ impl Shared {
         let within = *self.drain_timeout.lock();
         // Until then, or until its end, HTTP is served here.
         let until = clock::now() + within;
-        let served = read(&mut link, until);
-        if let Err(why) = &served {
-            tracing::warn!(why, "HTTP: the successor does not say that it serves it");
+        loop {
+            match read(&mut link, until) {
+                Ok(FromSuccessor::HttpServing) => break,
+                // It may yet serve.
+                Ok(FromSuccessor::Failed { why }) => {
+                    let most_s = clock::until(until).as_secs();
+                    tracing::error!(
+                        why,
+                        most_s,
+                        "HTTP: the successor cannot serve it; it is served here meanwhile"
+                    );
+                }
+                Ok(
+                    other @ (FromSuccessor::Hello { .. }
+                    | FromSuccessor::Ready
+                    | FromSuccessor::Serving),
+                ) => {
+                    tracing::warn!(?other, "HTTP: the successor says something out of order");
+                    break;
+                }
+                Err(why) => {
+                    tracing::warn!(why, "HTTP: the successor does not say that it serves it");
+                    break;
+                }
+            }
         }
         gateway.leave();
         let within = clock::until(until);

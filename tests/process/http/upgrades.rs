@@ -1,16 +1,20 @@
 //! HTTP while another supervisor and another gateway take the place of those that run.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use gridpool_protocol::handover::FromSuccessor;
+use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::receipt::Verdict;
 use nix::sys::signal::Signal;
 
 use super::{Web, as_request, gateway_pid, get, post, post_aside, served, small, until_ready};
 use crate::jobs::{answer, small_job, submit};
 use crate::pool::{Pool, cpu};
-use crate::processes::{all_gone, go_on, signal, stop};
+use crate::processes::{Process, all_gone, children, go_on, lives, signal, stop};
+use crate::upgrade::{hello, replace, replaceable, says};
 use crate::wait::{eventually, eventually_so, within};
 
 const INFER: &str = "/v2/models/rot90/infer";
@@ -56,15 +60,20 @@ fn a_request_on_an_open_connection_is_answered_by_the_old_gateway_and_the_next_b
 #[test]
 fn a_gateway_that_ends_is_not_started_again_beside_that_of_the_new_pool() {
     let pool = served(cpu(1));
-    let old = gateway_pid(&pool);
+    let (old, predecessor) = (gateway_pid(&pool), pool.supervisor.pid());
     let held = pool.stop("cpu0");
+    let before = children(predecessor);
+    assert!(before.contains(&old), "{before:?} has no {old}");
     let job = submit(&pool.client(), small_job(1));
     pool.until_busy("cpu0");
     upgrade(&pool);
     // Until the new one serves, the old pool's goes on.
     let status = || pool.client().status().expect("a status").http;
     let new = eventually("the new gateway", || {
-        status().map(|http| http.pid).filter(|&pid| pid != 0).ok_or("it is not started")
+        status()
+            .map(|http| http.pid)
+            .filter(|&pid| pid != 0 && pid != old)
+            .ok_or("it is not started")
     });
     stop(new);
     signal(old, Signal::SIGKILL);
@@ -72,9 +81,32 @@ fn a_gateway_that_ends_is_not_started_again_beside_that_of_the_new_pool() {
     let is_up = || status().is_some_and(|http| http.up);
     let told = || pool.log().contains("the gateway cannot be started") || is_up();
     eventually_so("the old pool to leave it at that", told);
+    all_gone(&[old]);
+    let now = children(predecessor);
+    assert!(now.contains(&held), "the old pool has ended, so it could start nothing: {now:?}");
+    assert!(now.iter().all(|pid| before.contains(pid)), "{now:?} after {before:?}");
     [new, held].into_iter().for_each(go_on);
     assert_eq!(answer(job).verdict(), Verdict::Ok);
     until_ready(&pool);
+}
+
+#[test]
+fn a_successor_that_cannot_serve_http_says_so_at_once_and_the_old_gateway_goes_on() {
+    let (setup, program) = replaceable();
+    let pool = served(setup);
+    let old = gateway_pid(&pool);
+    let detached = Process::new(Command::new("sleep").arg("1000").spawn().expect("it starts"));
+    let failed = FromSuccessor::Failed { why: "no thread is left".to_owned() };
+    let hello = hello(PROTOCOL_VERSION, detached.pid());
+    let said = says(&[hello, FromSuccessor::Ready, FromSuccessor::Serving, failed]);
+    replace(&program, &said.replace("exec sleep 1000", "exec 3<&0; cat <&3 >/dev/null &"));
+    upgrade(&pool);
+    eventually("the old pool to tell", || {
+        let log = pool.log();
+        let line = log.lines().find(|line| line.contains("the successor cannot serve it"));
+        line.filter(|line| line.contains("no thread is left")).map(drop).ok_or_else(|| log.clone())
+    });
+    assert!(lives(old), "HTTP is served by it");
 }
 
 #[test]

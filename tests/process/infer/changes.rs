@@ -344,3 +344,32 @@ fn an_upgrade_that_would_lose_a_model_is_refused_and_the_pool_goes_on() {
     client.unload_model("three_outputs").expect("it is there");
     assert!(pool.cli(&["upgrade"]).run().output().contains("serves in place of"));
 }
+
+#[test]
+fn a_file_that_is_overwritten_is_served_by_no_worker_until_the_model_is_loaded_again() {
+    let Some(pool) = pool(&["mlp"]) else { return };
+    let (path, client) = (pool.folder().join("m.onnx"), pool.client());
+    fs::copy(model("three_outputs"), &path).expect("it can be copied");
+    let load = || client.load_model(ModelPlan { path: path.clone(), ..plan("three_outputs") });
+    load().expect("it loads");
+    fs::copy(model("two_inputs"), &path).expect("it can be overwritten");
+    let why = "has changed since the model was loaded";
+    pool.cli(&["upgrade"]).run().complains(1, &["`three_outputs` serves in the pool", why]);
+    is_right(&answer(ask(&client, rows(3, 5).1)), &rows(3, 5).0);
+    client.kill(named(&holder(&pool).name), 9).expect("it is there");
+    let said = eventually("the next worker to refuse it", || {
+        let rows = pool.observer().models().map_err(|error| error.to_string())?;
+        let row = rows.into_iter().find(|row| row.model.name == "three_outputs");
+        row.filter(|row| row.model.state == ModelState::Unavailable)
+            .map(|row| row.model.reason)
+            .ok_or_else(|| pool.log())
+    });
+    assert!(said.contains(why) && said.contains("gridpool model unload three_outputs"), "{said}");
+    let asked = client.submit(rows(3, 5).1).map(|handle| answer(handle).verdict());
+    assert_ne!(asked.ok(), Some(Verdict::Ok), "no worker has the file that was loaded");
+    client.unload_model("three_outputs").expect("it is there");
+    load().expect("the new file loads");
+    let rows = pool.observer().models().expect("the pool says which");
+    let row = rows.iter().find(|row| row.model.name == "three_outputs").expect("it is loaded");
+    assert_eq!(row.model.inputs.len(), 2, "it is the new file");
+}

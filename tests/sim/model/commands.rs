@@ -9,11 +9,20 @@ use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
 
-use super::models::{Change, Models, ROLE, are_alike};
+use super::models::{Change, Models, ROLE, Wanted, are_alike};
 use super::notes::Logged;
 use super::slots::{State, Why};
 use super::{Broken, Model, holds};
 use crate::swarm::plan;
+
+/// What a worker should have of a model: edition, contexts, hash of the file.
+type Goal<'a> = (u64, u32, Option<&'a str>);
+
+impl Wanted {
+    fn goal(&self) -> Goal<'_> {
+        (self.edition, self.contexts, self.file.as_deref())
+    }
+}
 
 /// A worker's report of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,18 +81,25 @@ impl Models {
         }
     }
 
+    /// Whether no worker has the file that was loaded, nor would find it.
+    pub(super) fn has_lost_its_file(&self, name: &str, wanted: &Wanted, now: &str) -> bool {
+        let Some(file) = &wanted.file else { return false };
+        let is_ready = |holder: &Holder| holder.says.get(name).is_some_and(|says| says.is_ready);
+        (!self.holders.is_empty() || file != now) && !self.holders.values().any(is_ready)
+    }
+
     /// The models that workers should have, with edition and contexts; with the change, while no worker has
     /// failed to make it.
-    fn goal(&self) -> BTreeMap<&str, (u64, u32)> {
+    fn goal(&self) -> BTreeMap<&str, Goal<'_>> {
         let wanted = self.wanted.iter();
         let mut goal: BTreeMap<_, _> =
-            wanted.map(|(name, model)| (name.as_str(), (model.edition, model.contexts))).collect();
+            wanted.map(|(name, model)| (name.as_str(), model.goal())).collect();
         match self.change.as_ref().filter(|change| !change.failed) {
-            Some(Change { command: ModelCommand::Load(plan), edition, .. }) => {
-                goal.insert(&plan.name, (*edition, plan.options.contexts));
+            Some(Change { command: ModelCommand::Load(plan), edition, file, .. }) => {
+                goal.insert(&plan.name, (*edition, plan.options.contexts, file.as_deref()));
             }
             Some(Change { command: ModelCommand::Contexts { name, contexts }, .. }) => {
-                goal.entry(name).and_modify(|(_, own)| *own = *contexts);
+                goal.entry(name).and_modify(|(_, own, _)| *own = *contexts);
             }
             Some(Change { command: ModelCommand::Unload { .. }, .. }) | None => {}
         }
@@ -103,17 +119,19 @@ impl Models {
     fn next(&self, holder: &Holder) -> Option<(ModelCommand, u64)> {
         let goal = self.goal();
         let is_extra = |(name, edition): &(&String, &u64)| {
-            goal.get(name.as_str()).is_none_or(|(own, _)| own != *edition)
+            goal.get(name.as_str()).is_none_or(|(own, ..)| own != *edition)
         };
         if let Some((name, &edition)) = holder.has.iter().find(is_extra) {
             return Some((ModelCommand::Unload { name: name.clone() }, edition));
         }
-        let differs = |(&name, &(edition, contexts)): (&&str, &(u64, u32))| {
+        let differs = |(&name, &(edition, contexts, file)): (&&str, &Goal<'_>)| {
             if holder.refused.contains(&(edition, contexts)) {
                 return None;
             }
             if !holder.has.contains_key(name) {
-                let load = ModelCommand::Load(plan(name, contexts));
+                let mut plan = plan(name, contexts);
+                plan.options.sha256 = file.map(str::to_owned);
+                let load = ModelCommand::Load(plan);
                 return (!self.is_tried(edition)).then_some((load, edition));
             }
             let says = holder.says.get(name).filter(|says| says.is_ready)?;
@@ -177,7 +195,9 @@ impl Model {
     }
 
     pub(super) fn models_reported(&mut self, now: Timestamp, worker: WorkerId, told: &[ModelInfo]) {
-        let is_ready = |info: &&ModelInfo| info.state == ModelState::Ready;
+        let others = self.of_other_files(worker, told);
+        let is_ready =
+            |info: &&ModelInfo| info.state == ModelState::Ready && !others.contains(&info.name);
         let says = told.iter().map(|info| {
             let says = Says { is_ready: is_ready(&info), contexts: info.contexts };
             (info.name.clone(), says)
@@ -199,6 +219,37 @@ impl Model {
         }
         let ready = told.iter().filter(is_ready).map(|info| info.name.as_str().into()).collect();
         self.models_offered(now, worker, &ready);
+    }
+
+    /// The first worker that loads a model decides which file it is. Returns the models of `told` that come from
+    /// another file: they are not used.
+    fn of_other_files(&mut self, worker: WorkerId, told: &[ModelInfo]) -> BTreeSet<String> {
+        let models = &mut self.models;
+        let mut others = BTreeSet::new();
+        let holder = models.holders.get(&worker);
+        let command = holder.and_then(|holder| holder.command.as_ref());
+        for info in told.iter().filter(|info| info.state == ModelState::Ready) {
+            let edition = match (models.started.get(&worker), holder) {
+                (Some(editions), _) => editions.get(&info.name),
+                (None, Some(holder)) => holder.has.get(&info.name).or_else(|| {
+                    command.filter(|own| own.what.name() == info.name).map(|own| &own.edition)
+                }),
+                (None, None) => None,
+            };
+            let wanted = models.wanted.get_mut(&info.name);
+            let wanted = wanted.map(|wanted| (wanted.edition, &mut wanted.file));
+            let change = models.change.as_mut();
+            let change = change.filter(|change| matches!(change.command, ModelCommand::Load(_)));
+            let change = change.map(|change| (change.edition, &mut change.file));
+            let mut files = wanted.into_iter().chain(change);
+            let file = files.find(|(own, _)| Some(own) == edition);
+            let Some((_, file)) = file else { continue };
+            if *file.get_or_insert_with(|| info.sha256.clone()) != info.sha256 {
+                self.coverage.hit("models: two workers have loaded two files");
+                others.insert(info.name.clone());
+            }
+        }
+        others
     }
 
     pub(super) fn command_ended(
@@ -304,9 +355,12 @@ impl Model {
         if worker.role != ROLE {
             return holds(rule, plans.is_empty(), || format!("{worker}: {plans:?}"));
         }
-        let own = plans.iter().map(|plan| (plan.name.clone(), plan.options.contexts));
+        let own = plans
+            .iter()
+            .map(|plan| (plan.name.clone(), plan.options.contexts, plan.options.sha256.clone()));
         let wanted = self.models.at_starts.iter();
-        let due = wanted.clone().map(|(name, model)| (name.clone(), model.contexts));
+        let due =
+            wanted.clone().map(|(name, model)| (name.clone(), model.contexts, model.file.clone()));
         holds(rule, own.eq(due), || format!("{worker}: {plans:?}, {:?}", self.models.at_starts))?;
         let editions = wanted.map(|(name, model)| (name.clone(), model.edition)).collect();
         let is_kept = |at| matches!(self.slot(at).state, State::Starting { .. });

@@ -23,6 +23,8 @@ pub(super) struct Wanted {
     pub(super) edition: u64,
     /// It is unloaded when no job uses it.
     pub(super) closes: bool,
+    /// The hash of its file, once a worker has loaded it.
+    pub(super) file: Option<String>,
 }
 
 /// The change that an operator asks for.
@@ -33,6 +35,8 @@ pub(super) struct Change {
     pub(super) edition: u64,
     /// A worker could not make it.
     pub(super) failed: bool,
+    /// The hash of the new model's file, once a worker has loaded it.
+    pub(super) file: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +57,7 @@ impl Models {
         for plan in plans {
             models.editions += 1;
             let (contexts, edition) = (plan.options.contexts, models.editions);
-            let wanted = Wanted { contexts, edition, closes: false };
+            let wanted = Wanted { contexts, edition, closes: false, file: None };
             models.wanted.insert(plan.name.clone(), wanted);
         }
         models
@@ -111,7 +115,8 @@ impl Model {
         }
         models.editions += 1;
         let (from, edition) = ((client, request), models.editions);
-        models.change = Some(Change { from, command: command.clone(), edition, failed: false });
+        let command = command.clone();
+        models.change = Some(Change { from, command, edition, failed: false, file: None });
         models.holders.values_mut().for_each(Holder::forgive);
         self.role_wakes();
     }
@@ -201,7 +206,8 @@ impl Model {
             }
             ModelCommand::Load(plan) => {
                 let (contexts, edition) = (plan.options.contexts, change.edition);
-                let model = Wanted { contexts, edition, closes: false };
+                let file = change.file.clone();
+                let model = Wanted { contexts, edition, closes: false, file };
                 wanted.insert(plan.name.clone(), model);
             }
             ModelCommand::Unload { .. } => {}
@@ -220,10 +226,15 @@ impl Model {
         holds(rule, due == Some(is_done), || format!("{client} {request}: {is_done}, due {due:?}"))
     }
 
-    /// Models that accept requests.
-    pub(crate) fn open_models(&self) -> Vec<String> {
+    /// Models that accept requests and can have a worker, if this is the hash of all files.
+    pub(crate) fn open_models(&mut self, now: &str) -> Vec<String> {
         let open = self.models.wanted.iter().filter(|(_, wanted)| !wanted.closes);
-        open.map(|(name, _)| name.clone()).collect()
+        let (lost, open): (Vec<_>, Vec<_>) =
+            open.partition(|(name, wanted)| self.models.has_lost_its_file(name, wanted, now));
+        if !lost.is_empty() {
+            self.coverage.hit("phase 2: no worker has the file that was loaded");
+        }
+        open.into_iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// Whether every active worker has the wanted models, or has failed to load them.

@@ -103,6 +103,8 @@ pub(crate) struct World {
     next_key: u128,
     /// The number of the latest operator request.
     next_request: u64,
+    /// What all files of models contain.
+    content: u64,
     /// The faults have stopped.
     is_calm: bool,
     /// The latest submissions, for repeated keys.
@@ -126,6 +128,7 @@ impl World {
             next_job: 0,
             next_key: 0,
             next_request: 0,
+            content: 0,
             is_calm: false,
             submitted: Vec::new(),
         };

@@ -16,6 +16,15 @@ use crate::swarm::plan;
 pub(super) struct Loaded {
     contexts: u32,
     is_ready: bool,
+    /// The content of its file, at the time of the load.
+    content: u64,
+    /// It was to have another content, and never gets READY.
+    is_other: bool,
+}
+
+/// The hash of a content. Contents are small numbers.
+fn sha256(content: u64) -> String {
+    format!("{content:064x}")
 }
 
 impl World {
@@ -49,7 +58,10 @@ impl World {
         }
         for plan in plans {
             let is_ready = !self.rng.chance(self.swarm.rates.load_fails);
-            let loaded = Loaded { contexts: plan.options.contexts, is_ready };
+            let content = self.content_now();
+            let is_other = is_other(plan, content);
+            let is_ready = is_ready && !is_other;
+            let loaded = Loaded { contexts: plan.options.contexts, is_ready, content, is_other };
             let process = self.processes.get_mut(&worker).expect("it has just started");
             process.models.insert(plan.name.clone(), loaded);
         }
@@ -58,6 +70,17 @@ impl World {
             false => self.within(now, ready_at),
         };
         self.reports_at(at, worker);
+    }
+
+    /// The content of the file of all models, which someone overwrites at times.
+    fn content_now(&mut self) -> u64 {
+        self.content += u64::from(self.rng.chance(self.swarm.rates.overwritten_files));
+        self.content
+    }
+
+    /// The hash of the file of all models.
+    pub(crate) fn sha256_now(&self) -> String {
+        sha256(self.content)
     }
 
     /// A worker reports its models as they are now: at that time, or after its last report. Its channel
@@ -89,7 +112,11 @@ impl World {
             self.end(at, worker, status);
             return;
         }
-        let fails = self.rng.chance(self.swarm.rates.load_fails);
+        let mut fails = self.rng.chance(self.swarm.rates.load_fails);
+        let content = self.content_now();
+        if let ModelCommand::Load(plan) = command {
+            fails |= is_other(plan, content);
+        }
         let result = if fails { Err("it does not fit".to_owned()) } else { Ok(()) };
         let models = &mut self.processes.get_mut(&worker).expect("it was just found").models;
         match command {
@@ -101,7 +128,12 @@ impl World {
                 models.entry(name.clone()).and_modify(|loaded| loaded.contexts = *contexts);
             }
             ModelCommand::Load(plan) => {
-                let loaded = Loaded { contexts: plan.options.contexts, is_ready: true };
+                let loaded = Loaded {
+                    contexts: plan.options.contexts,
+                    is_ready: true,
+                    content,
+                    is_other: false,
+                };
                 models.insert(plan.name.clone(), loaded);
             }
         }
@@ -124,7 +156,10 @@ impl World {
         let worker = self.rng.pick(&workers);
         let is_ready = self.rng.chance(400);
         let process = self.processes.get_mut(&worker).expect("it was just listed");
-        process.models.values_mut().for_each(|loaded| loaded.is_ready = is_ready);
+        process
+            .models
+            .values_mut()
+            .for_each(|loaded| loaded.is_ready = is_ready && !loaded.is_other);
         let at = self.soon(now, 20);
         self.reports_at(at, worker);
     }
@@ -155,10 +190,14 @@ impl World {
             if process.models.is_empty() {
                 continue;
             }
-            process.models.values_mut().for_each(|loaded| loaded.is_ready = true);
+            process.models.values_mut().for_each(|loaded| loaded.is_ready = !loaded.is_other);
             self.reports_at(at, worker);
         }
     }
+}
+
+fn is_other(plan: &ModelPlan, content: u64) -> bool {
+    plan.options.sha256.as_ref().is_some_and(|then| *then != sha256(content))
 }
 
 fn info(name: &str, loaded: Loaded) -> ModelInfo {
@@ -166,7 +205,7 @@ fn info(name: &str, loaded: Loaded) -> ModelInfo {
     if loaded.is_ready {
         let state = ModelState::Ready;
         let info = ModelInfo::unavailable(name, String::new());
-        return ModelInfo { contexts, state, ..info };
+        return ModelInfo { contexts, state, sha256: sha256(loaded.content), ..info };
     }
     ModelInfo { contexts, ..ModelInfo::unavailable(name, "it does not fit".to_owned()) }
 }

@@ -202,7 +202,9 @@ impl Engine {
         }
         let file = ModelFile::read(path).map_err(without_file)?;
         let sha256 = file.sha256.clone();
-        let started = self.start(&file, options, &self.blank(name, &sha256, options));
+        let checked = options.check_file(name, path, &sha256).map_err(LoadError::from);
+        let started =
+            checked.and_then(|()| self.start(&file, options, &self.blank(name, &sha256, options)));
         drop(file);
         let model = started.map_err(|error| NotLoaded { error: Box::new(error), sha256 })?;
         let mut models = self.models.lock();

@@ -78,8 +78,8 @@ impl World {
     }
 
     fn report(&mut self, worker: WorkerId) {
-        let says = self.workers[&worker].values().cloned().collect();
-        self.models.on_reported(worker, says);
+        let mut says: Vec<_> = self.workers[&worker].values().cloned().collect();
+        self.models.on_reported(worker, &mut says);
     }
 
     fn step(&mut self) {
@@ -298,7 +298,7 @@ fn a_worker_that_is_ending_gets_no_command_and_its_reports_have_no_effect() {
     world.awaits = true;
     world.begin(load("b"));
     assert!(world.commands.is_empty());
-    assert_eq!(world.models.on_reported(worker(0, 2), Vec::new()), []);
+    assert_eq!(world.models.on_reported(worker(0, 2), &mut []), []);
     assert_eq!(world.models.on_command_ended(worker(0, 2), 99, Ok(())), Ok(None));
     world.awaits = false;
     world.start(worker(0, 4));
@@ -333,6 +333,37 @@ fn one_change_runs_at_a_time_and_an_answer_to_an_unknown_command_is_an_error() {
     long.options.cpu_ops.insert("x".repeat(10_000));
     let why = world.models.begin(CLIENT, 8, ModelCommand::Load(long)).unwrap_err();
     assert!(why.contains("at most 8192"), "{why}");
+}
+
+#[test]
+fn every_worker_has_the_file_that_the_first_one_loaded() {
+    let mut models = Models::new(&[plan("a")]);
+    let report = |models: &mut Models, worker, sha256: &str| {
+        let mut info = ModelInfo::unavailable("a", String::new());
+        (info.state, info.sha256) = (ModelState::Ready, sha256.to_owned());
+        let mut says = [info];
+        models.on_reported(worker, &mut says);
+        let [info] = says;
+        (info.state, info.reason)
+    };
+    let now = |models: &Models| models.plans().unwrap()[0].options.sha256.clone();
+    // Both started before either had loaded it.
+    for worker in [worker(0, 2), worker(1, 2)] {
+        models.start(worker);
+    }
+    assert_eq!(
+        (report(&mut models, worker(0, 2), "1").0, now(&models)),
+        (ModelState::Ready, Some("1".to_owned()))
+    );
+    let (state, reason) = report(&mut models, worker(1, 2), "2");
+    assert_eq!(state, ModelState::Unavailable);
+    assert!(reason.starts_with("/m/a.onnx has changed since the model was loaded"), "{reason}");
+    assert!(
+        reason.contains("sha256 1 then, 2 now") && reason.contains("model unload a"),
+        "{reason}"
+    );
+    [worker(0, 2), worker(1, 2)].into_iter().for_each(|worker| models.on_ended(worker));
+    assert_eq!(models.start(worker(0, 4))[0].options.sha256, Some("1".to_owned()));
 }
 
 #[test]

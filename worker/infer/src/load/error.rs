@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use gridpool_protocol::tensor::model::ModelNameError;
-use gridpool_protocol::tensor::options::{OptionsError, Provider};
+use gridpool_protocol::tensor::options::{ChangedFile, OptionsError, Provider};
 
 use crate::context::RunError;
 use crate::error::RuntimeFault;
@@ -42,6 +42,9 @@ pub enum LoadError {
     /// There is a memory limit, and the memory of its contexts is unknown.
     #[error("the device memory of its contexts is unknown, so device_bytes cannot be enforced")]
     BudgetUnknown,
+    /// Its file is not the one that was loaded first.
+    #[error(transparent)]
+    Changed(#[from] ChangedFile),
     /// A model of this name is loaded.
     #[error("a model `{name}` is loaded already")]
     Exists {

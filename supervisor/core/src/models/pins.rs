@@ -1,0 +1,29 @@
+//! Which file each model is: the one that its first worker loaded.
+
+use super::*;
+
+impl Models {
+    /// Pins each model to the file that its first worker loaded, whatever happens to the path later.
+    pub(super) fn pin(&mut self, worker: WorkerId, reported: &mut [ModelInfo]) {
+        let Some(holder) = self.holders.get(&worker) else { return };
+        for info in reported.iter_mut().filter(|info| info.state == ModelState::Ready) {
+            let pending = holder.pending.as_ref().filter(|own| own.command.name() == info.name);
+            let loading = pending.map(|pending| pending.edition);
+            let edition = holder.has.get(&info.name).copied().or(loading);
+            let wanted = self.wanted.get_mut(&info.name);
+            let wanted = wanted.map(|wanted| (wanted.edition, &mut wanted.plan));
+            let change = self.change.as_mut().and_then(|change| match &mut change.command {
+                ModelCommand::Load(plan) => Some((change.edition, plan)),
+                ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } => None,
+            });
+            let mut plans = wanted.into_iter().chain(change);
+            let Some((_, plan)) = plans.find(|(own, _)| Some(*own) == edition) else { continue };
+            if let Err(changed) = plan.options.check_file(&plan.name, &plan.path, &info.sha256) {
+                info.state = ModelState::Unavailable;
+                info.reason = changed.to_string();
+            } else if !info.sha256.is_empty() {
+                plan.options.sha256 = Some(info.sha256.clone());
+            }
+        }
+    }
+}
