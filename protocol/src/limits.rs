@@ -58,7 +58,6 @@ pub const MACHINE_COLOR_MIN: i32 = -2;
 pub const MACHINE_COLOR_MAX: i32 = 13;
 /// Most pairs of places that `manhattan` and what is made of it compare.
 pub const DISTANCES_MAX: usize = 1 << 24;
-
 /// Most cells of an object times the side along which `hperiod` or `vperiod` moves it; more is Overflow.
 pub const PERIODS_MAX: usize = 1 << 24;
 /// Most bytes of a solver's result that is no grid; a longer one is an error of the item.

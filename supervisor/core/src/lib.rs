@@ -55,9 +55,9 @@ pub struct Core {
     helpers: Helpers,
     elsewhere: Elsewhere,
     command_timeout: Duration,
-    /// The deadline that the shell was given last.
-    /// As of the latest [`Core::poll_deadline`].
+    /// The deadline that the shell was given last, by [`Core::poll_deadline`].
     wakes_at: Option<Timestamp>,
+    /// Something has happened since, so that it may be another.
     has_changed: bool,
 }
 
