@@ -57,13 +57,27 @@ const USUAL_BYTES: usize = 512;
 /// # Errors
 /// [`EncodeError`] if it is larger than a frame may be.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, EncodeError> {
-    let mut bytes = Vec::with_capacity(USUAL_BYTES);
-    bincode::serde::encode_into_std_write(message, &mut bytes, CONFIG)
-        .map_err(|error| EncodeError::Unsupported(Box::new(error)))?;
-    if bytes.len() > FRAME_BYTES_MAX {
-        return Err(EncodeError::TooLong { bytes: bytes.len() });
+    let mut bytes = Vec::new();
+    append(message, &mut bytes).map(|_| bytes)
+}
+
+/// Encodes one message behind what `bytes` holds already, and returns its length.
+///
+/// # Errors
+/// As for [`encode`]. `bytes` is then as it was.
+pub fn append<T: Serialize>(message: &T, bytes: &mut Vec<u8>) -> Result<usize, EncodeError> {
+    let start = bytes.len();
+    bytes.reserve(USUAL_BYTES);
+    let encoded = bincode::serde::encode_into_std_write(message, bytes, CONFIG)
+        .map_err(|error| EncodeError::Unsupported(Box::new(error)))
+        .and_then(|length| match length {
+            ..=FRAME_BYTES_MAX => Ok(length),
+            bytes => Err(EncodeError::TooLong { bytes }),
+        });
+    if encoded.is_err() {
+        bytes.truncate(start);
     }
-    Ok(bytes)
+    encoded
 }
 
 /// Decodes one message, which must use all of `bytes`.

@@ -99,9 +99,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Encodes one message as a frame.
 pub(super) fn encode(message: &ClientMessage) -> Result<Vec<u8>, ClientError> {
-    let body = codec::encode(message);
-    let body = body.map_err(|error| ClientError::Connection(io::Error::other(error)))?;
-    Ok(frame::pack(&body, 0))
+    frame::of(message, 0).map_err(|error| ClientError::Connection(io::Error::other(error)))
 }
 
 /// Sends a frame. Blocks while the socket is full.
@@ -160,8 +158,8 @@ mod tests {
             drop(listener.accept().unwrap());
             let mut reader = FrameReader::new(listener.accept().unwrap().0);
             reader.read(Some(HANDSHAKE_TIMEOUT)).unwrap();
-            let welcome = codec::encode(&ServerMessage::Welcome { version: PROTOCOL_VERSION });
-            frame::send_all(reader.socket(), &frame::pack(&welcome.unwrap(), 0), &[]).unwrap();
+            let welcome = frame::of(&ServerMessage::Welcome { version: PROTOCOL_VERSION }, 0);
+            frame::send_all(reader.socket(), &welcome.unwrap(), &[]).unwrap();
         });
         let opened = open_within(&path, HANDSHAKE_TIMEOUT);
         std::fs::remove_file(&path).unwrap();

@@ -50,7 +50,7 @@ impl Server {
     }
 
     fn say(&self, message: &ServerMessage) {
-        let frame = frame::pack(&codec::encode(message).unwrap(), 0);
+        let frame = frame::of(message, 0).unwrap();
         frame::send_all(self.reader.socket(), &frame, &[]).unwrap();
     }
 
@@ -74,7 +74,7 @@ impl Server {
         self.made += 1;
         let arena = ArenaId(self.made);
         let message = ServerMessage::ArenaCreated { request, arena, bytes: made.bytes() };
-        let frame = frame::pack(&codec::encode(&message).unwrap(), 1);
+        let frame = frame::of(&message, 1).unwrap();
         frame::send_all(self.reader.socket(), &frame, &[made.as_fd()]).unwrap();
         self.arenas.insert(arena, made.map().unwrap());
     }

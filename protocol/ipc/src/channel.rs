@@ -253,7 +253,7 @@ impl Replies {
     /// # Errors
     /// [`ChannelError`]. After `Disconnected` or `Io` the lifeline is unusable.
     pub fn send(&self, message: &FromWorker) -> Result<(), ChannelError> {
-        self.send_raw(&codec::encode(message).map_err(ChannelError::Encode)?)
+        self.send_frames(&frame::of(message, 0).map_err(ChannelError::Encode)?)
     }
 
     /// Sends messages together: the supervisor is woken once. Those before one that cannot be encoded are sent.
@@ -263,13 +263,11 @@ impl Replies {
     pub fn send_all(&self, messages: &[FromWorker]) -> Result<(), ChannelError> {
         let (mut frames, mut sent) = (Vec::new(), Ok(()));
         for message in messages {
-            match codec::encode(message) {
-                Ok(body) => frames.extend(frame::pack(&body, 0)),
-                Err(error) => sent = Err(ChannelError::Encode(error)),
+            if let Err(error) = frame::append(message, 0, &mut frames) {
+                sent = Err(ChannelError::Encode(error));
             }
         }
-        let lifeline = self.0.lock();
-        frame::send_all(&lifeline, &frames, &[]).map_err(ChannelError::from).and(sent)
+        self.send_frames(&frames).and(sent)
     }
 
     /// Sends a frame with any bytes in it, for `gridpool chaos corrupt`.
@@ -277,9 +275,11 @@ impl Replies {
     /// # Errors
     /// As for [`Replies::send`].
     pub fn send_raw(&self, bytes: &[u8]) -> Result<(), ChannelError> {
-        let frame = frame::pack(bytes, 0);
-        let lifeline = self.0.lock();
-        frame::send_all(&lifeline, &frame, &[]).map_err(ChannelError::from)
+        self.send_frames(&frame::pack(bytes, 0))
+    }
+
+    fn send_frames(&self, frames: &[u8]) -> Result<(), ChannelError> {
+        frame::send_all(&self.0.lock(), frames, &[]).map_err(ChannelError::from)
     }
 }
 

@@ -14,11 +14,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use gridpool_protocol::codec::{self, EncodeError};
 use gridpool_protocol::limits::{FRAME_BYTES_MAX, FRAME_FDS_MAX, FRAME_TIMEOUT};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, UnixAddr, recvmsg, sendmsg};
 use nix::sys::time::TimeSpec;
+use serde::Serialize;
 
 use crate::clock;
 use crate::spin::{Ask, SpinWait};
@@ -88,21 +90,61 @@ pub struct Frame {
     pub fds: Vec<OwnedFd>,
 }
 
-/// Packs a header and a body into one buffer.
+/// The frame of a message that goes with so many descriptors.
+///
+/// # Errors
+/// [`EncodeError`] if the message cannot be encoded.
 ///
 /// # Panics
-/// If the body is longer than a frame may be: [`gridpool_protocol::codec::encode`] bounds it.
+/// As for [`append`].
+pub fn of(message: &impl Serialize, fds: usize) -> Result<Vec<u8>, EncodeError> {
+    let mut bytes = Vec::new();
+    append(message, fds, &mut bytes).map(|()| bytes)
+}
+
+/// Appends the frame of a message that goes with so many descriptors.
+///
+/// # Errors
+/// [`EncodeError`] if the message cannot be encoded. `bytes` is then as it was.
+///
+/// # Panics
+/// If there are more descriptors than a frame may have.
+pub fn append(
+    message: &impl Serialize,
+    fds: usize,
+    bytes: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let start = bytes.len();
+    bytes.extend(header(0, fds));
+    match codec::append(message, bytes) {
+        Ok(length) => {
+            bytes[start..][..HEADER_BYTES].copy_from_slice(&header(length, fds));
+            Ok(())
+        }
+        Err(error) => {
+            bytes.truncate(start);
+            Err(error)
+        }
+    }
+}
+
+/// A frame with any bytes in it.
+///
+/// # Panics
+/// If there are more bytes than a frame may have.
 #[must_use]
 pub fn pack(body: &[u8], fds: usize) -> Vec<u8> {
-    assert!(body.len() <= FRAME_BYTES_MAX && fds <= FRAME_FDS_MAX, "a frame over its limits");
-    let fds = u8::try_from(fds).expect("FRAME_FDS_MAX fits a byte");
-    let length = u32::try_from(body.len()).expect("FRAME_BYTES_MAX fits u32");
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
-    bytes.extend(MAGIC);
-    bytes.extend([fds, 0, 0, 0]);
-    bytes.extend(length.to_le_bytes());
+    let mut bytes = header(body.len(), fds).to_vec();
     bytes.extend(body);
     bytes
+}
+
+fn header(length: usize, fds: usize) -> [u8; HEADER_BYTES] {
+    assert!(length <= FRAME_BYTES_MAX && fds <= FRAME_FDS_MAX, "a frame over its limits");
+    let fds = u8::try_from(fds).expect("FRAME_FDS_MAX fits a byte");
+    let length = u32::try_from(length).expect("FRAME_BYTES_MAX fits u32");
+    let ([m0, m1, m2, m3], [l0, l1, l2, l3]) = (MAGIC, length.to_le_bytes());
+    [m0, m1, m2, m3, fds, 0, 0, 0, l0, l1, l2, l3]
 }
 
 /// Sends as many bytes as the socket takes without blocking, perhaps 0. Descriptors go with the first byte.

@@ -38,6 +38,9 @@ pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 /// Descriptors that an arena takes while it is made. Then it is one.
 const DESCRIPTORS_FOR_ARENA: usize = 2;
 
+/// The list of jobs that came together is kept for the next ones if it has room for at most so many.
+const CHECKED_KEPT_MAX: usize = 8;
+
 /// Starts the thread of a connection.
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
     let id = ClientId(shared.next_id());
@@ -331,7 +334,8 @@ impl Connection {
         }
         let shared = Arc::clone(&self.shared);
         let mut core = shared.lock();
-        for (mut checked, submission) in std::mem::take(&mut self.checked) {
+        let mut all = std::mem::take(&mut self.checked);
+        for (mut checked, submission) in all.drain(..) {
             let (client, work) = (self.id, checked.work.clone());
             let arenas = std::mem::take(&mut checked.arenas);
             let held = Arc::new(HeldJob { client, submission, work, arenas });
@@ -353,6 +357,9 @@ impl Connection {
         let told = core.take_told();
         drop(core);
         told.send();
+        if all.capacity() <= CHECKED_KEPT_MAX {
+            self.checked = all;
+        }
     }
 
     /// The content of a job that looks like one on the denylist.
@@ -381,8 +388,8 @@ impl Connection {
                 let id = ArenaId(self.shared.next_id());
                 let bytes = arena.bytes();
                 let message = ServerMessage::ArenaCreated { request, arena: id, bytes };
-                let body = codec::encode(&message).expect("a short message fits a frame");
-                self.outbox.send(frame::pack(&body, 1), Some(Arc::clone(&arena)));
+                let frame = frame::of(&message, 1).expect("a short message fits a frame");
+                self.outbox.send(frame, Some(Arc::clone(&arena)));
                 self.shared.lock().use_arena(id);
                 self.arenas.insert(id, arena);
             }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use gridpool_ipc::channel::{ChannelError, Sender};
 use gridpool_ipc::frame;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::codec;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId};
 use gridpool_protocol::message::{OnLifeline, SharedArena, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
@@ -132,8 +131,7 @@ impl Link {
         message: &OnLifeline,
         fd: Option<BorrowedFd<'_>>,
     ) -> Result<bool, LinkError> {
-        let body = codec::encode(message).map_err(LinkError::stuck)?;
-        let bytes = frame::pack(&body, fd.iter().len());
+        let bytes = frame::of(message, fd.iter().len()).map_err(LinkError::stuck)?;
         match frame::send_some(&self.lifeline, &bytes, fd.as_slice()) {
             Ok(0) => Ok(false),
             Ok(sent) if sent == bytes.len() => Ok(true),

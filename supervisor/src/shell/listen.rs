@@ -13,7 +13,6 @@ use gridpool_ipc::account::Account;
 use gridpool_ipc::frame;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::codec;
 use gridpool_protocol::handover::Passed;
 use gridpool_protocol::message::{NOT_SHARED, ServerMessage};
 use nix::errno::Errno;
@@ -329,6 +328,6 @@ fn pause(listener: &UnixListener) {
 
 /// Tells a client why its connection is refused, and ends it.
 fn turn_away(socket: &UnixStream, reason: String) -> io::Result<()> {
-    let body = codec::encode(&ServerMessage::Closing { reason }).map_err(io::Error::other)?;
-    frame::send_some(socket, &frame::pack(&body, 0), &[]).map(drop)
+    let frame = frame::of(&ServerMessage::Closing { reason }, 0).map_err(io::Error::other)?;
+    frame::send_some(socket, &frame, &[]).map(drop)
 }

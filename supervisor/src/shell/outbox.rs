@@ -14,7 +14,6 @@ use std::time::Instant;
 
 use gridpool_ipc::mutex::Mutex;
 use gridpool_ipc::{clock, frame};
-use gridpool_protocol::codec;
 use gridpool_protocol::ids::ClientId;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -33,6 +32,9 @@ const HELD_BYTES_MAX: usize = 32 << 10;
 
 /// The same for a successor: all remembered verdicts, and what happens until it has read them.
 const LINK_BYTES_MAX: usize = 256 << 20;
+
+/// A buffer of at most this size is kept for the messages that come next.
+const KEPT_BYTES_MAX: usize = 4 << 10;
 
 /// The writing side of one connection.
 #[derive(Clone, Debug)]
@@ -109,32 +111,27 @@ impl Outbox {
 
     /// Sends a message, as [`Self::send`] does.
     pub(super) fn tell(&self, message: &impl Serialize) {
-        match codec::encode(message) {
-            Ok(body) => self.send(frame::pack(&body, 0), None),
-            Err(error) => {
-                tracing::error!(client = %self.shared.client, %error, "a message cannot be encoded");
-                self.close();
-            }
-        }
+        let mut state = self.shared.state.lock();
+        self.hold_in(&mut state, message);
+        self.send_held_of(&mut state);
     }
 
     /// Holds a message until [`Self::send_held`]. Returns whether it is the first, so that someone must call that.
     pub(super) fn hold(&self, message: &impl Serialize) -> bool {
-        let body = match codec::encode(message) {
-            Ok(body) => body,
-            Err(error) => {
-                tracing::error!(client = %self.shared.client, %error, "a message cannot be encoded");
-                self.close();
-                return false;
-            }
-        };
         let mut state = self.shared.state.lock();
         let is_first = state.held.is_empty();
-        state.held.extend(frame::pack(&body, 0));
+        self.hold_in(&mut state, message);
         if state.held.len() > HELD_BYTES_MAX {
             self.send_held_of(&mut state);
         }
         is_first
+    }
+
+    fn hold_in(&self, state: &mut State, message: &impl Serialize) {
+        if let Err(error) = frame::append(message, 0, &mut state.held) {
+            tracing::error!(client = %self.shared.client, %error, "a message cannot be encoded");
+            self.shared.close(state);
+        }
     }
 
     /// Sends what is held. Threads may do that in any order: messages stay in theirs.
@@ -143,9 +140,17 @@ impl Outbox {
     }
 
     fn send_held_of(&self, state: &mut State) {
-        if !state.held.is_empty() {
-            let bytes = std::mem::take(&mut state.held);
-            self.send_message(state, Message { bytes, sent: 0, arena: None });
+        if state.held.is_empty() {
+            return;
+        }
+        let bytes = std::mem::take(&mut state.held);
+        if let Some(Message { mut bytes, .. }) =
+            self.send_message(state, Message { bytes, sent: 0, arena: None })
+        {
+            if bytes.capacity() <= KEPT_BYTES_MAX {
+                bytes.clear();
+                state.held = bytes;
+            }
         }
     }
 
@@ -156,18 +161,20 @@ impl Outbox {
         self.send_message(&mut state, Message { bytes, sent: 0, arena });
     }
 
-    fn send_message(&self, state: &mut State, mut message: Message) {
+    /// Gives the message back once it is sent.
+    fn send_message(&self, state: &mut State, mut message: Message) -> Option<Message> {
         let client = self.shared.client;
         if state.closed || state.is_last {
-            return;
+            return None;
         }
         if state.waiting.is_empty() {
             match message.send_some(&self.shared.socket) {
-                Ok(true) => return,
+                Ok(true) => return Some(message),
                 Ok(false) => {}
                 Err(error) => {
                     tracing::debug!(%client, %error, "client cannot be written to");
-                    return self.shared.close(state);
+                    self.shared.close(state);
+                    return None;
                 }
             }
         }
@@ -177,7 +184,8 @@ impl Outbox {
         if state.bytes > self.shared.bytes_max {
             tracing::debug!(%client, "a client does not read its replies: connection closed");
             state.is_unread = true;
-            return self.shared.close(state);
+            self.shared.close(state);
+            return None;
         }
         if !state.has_thread {
             state.has_thread = true;
@@ -189,6 +197,7 @@ impl Outbox {
                 self.shared.close(state);
             }
         }
+        None
     }
 
     /// Waits until the client has read most of its messages. Returns `false` if the connection has ended.

@@ -327,9 +327,9 @@ unsafe fn detach() -> Result<(), Errno> {
 
 /// Says something. If nobody listens, that is found out by reading.
 fn say(link: &UnixStream, message: &FromSuccessor) {
-    let sent = codec::encode(message)
+    let sent = frame::of(message, 0)
         .map_err(io::Error::other)
-        .and_then(|body| frame::send_all(link, &frame::pack(&body, 0), &[]));
+        .and_then(|frame| frame::send_all(link, &frame, &[]));
     if let Err(error) = sent {
         tracing::debug!(%error, "the pool before this one does not listen");
     }

@@ -343,9 +343,10 @@ impl Successor<'_> {
     }
 
     fn send(&self, message: &FromPredecessor, fds: &[OwnedFd]) -> Result<(), UpgradeError> {
-        let body = codec::encode(message).map_err(|error| self.failed(error.to_string()))?;
+        let frame =
+            frame::of(message, fds.len()).map_err(|error| self.failed(error.to_string()))?;
         let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-        let sent = frame::send_all(self.reader.socket(), &frame::pack(&body, fds.len()), &fds);
+        let sent = frame::send_all(self.reader.socket(), &frame, &fds);
         sent.map_err(|error| self.failed(error.to_string()))
     }
 

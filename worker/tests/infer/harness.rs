@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use gridpool_ipc::channel::{ChannelError, ReplyReader, Sender};
 use gridpool_ipc::{clock, frame};
-use gridpool_protocol::codec;
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceKind, JobId};
 use gridpool_protocol::message::{
     Assignment, AttemptAnswer, AttemptError, Destination, Dispatch, FromWorker, Inline, Input,
@@ -168,8 +167,8 @@ impl TestWorker {
     pub(crate) fn cancel(&self, jobs: &[u64]) {
         for &job in jobs {
             let message = OnLifeline::Cancel { attempt: attempt(job) };
-            let body = codec::encode(&message).expect("it fits a frame");
-            let written = (&self.lifeline).write_all(&frame::pack(&body, 0));
+            let frame = frame::of(&message, 0).expect("it fits a frame");
+            let written = (&self.lifeline).write_all(&frame);
             written.expect("the worker reads");
         }
     }

@@ -255,6 +255,10 @@ impl Job {
             let oldest = self.attempts.iter().position(useless).unwrap_or(0);
             self.attempts.remove(oldest);
         }
+        if self.attempts.is_empty() {
+            // Most jobs have one attempt a shard.
+            self.attempts.reserve_exact(self.shards.len().min(ATTEMPTS_SHOWN_MAX));
+        }
         self.attempts.push(attempt);
     }
 

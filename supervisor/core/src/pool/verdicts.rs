@@ -16,7 +16,6 @@ use crate::Core;
 pub(super) struct Verdicts {
     /// Encoded, because that takes a third of the memory and of the allocations, and its size is known.
     receipts: BTreeMap<Name, Remembered>,
-    keys: BTreeMap<JobId, Name>,
     order: VecDeque<(Name, JobId)>,
     /// Of all receipts.
     bytes: usize,
@@ -29,7 +28,7 @@ impl Core {
     #[must_use]
     pub fn encoded_receipt(&self, job: JobId) -> Option<&[u8]> {
         let verdicts = &self.pool.verdicts;
-        let name = verdicts.keys.get(&job)?;
+        let name = verdicts.name_of(job)?;
         Some(&verdicts.receipts.get(name)?.receipt)
     }
 }
@@ -44,7 +43,6 @@ impl Verdicts {
     pub(super) fn new(kept: usize, bytes_max: usize) -> Self {
         Self {
             receipts: BTreeMap::new(),
-            keys: BTreeMap::new(),
             order: VecDeque::new(),
             bytes: 0,
             kept,
@@ -70,7 +68,13 @@ impl Verdicts {
 
     /// The verdict of a job by its number.
     pub(super) fn find_job(&self, job: JobId) -> Option<Receipt> {
-        Some(self.get(self.keys.get(&job)?)?.1)
+        Some(self.get(self.name_of(job)?)?.1)
+    }
+
+    /// The name of a job. A client is told of its verdict at once, so the latest are looked at first.
+    fn name_of(&self, job: JobId) -> Option<&Name> {
+        let found = self.order.iter().rev().find(|&&(_, other)| other == job)?;
+        Some(&found.0)
     }
 
     pub(super) fn remember(&mut self, name: Name, job: JobId, fingerprint: u64, receipt: &Receipt) {
@@ -111,16 +115,12 @@ impl Verdicts {
         let remembered = Remembered { fingerprint, receipt: bytes.into() };
         match self.receipts.insert(name.clone(), remembered) {
             Some(before) => self.bytes -= before.receipt.len(),
-            None => {
-                self.order.push_back((name.clone(), job));
-                self.keys.insert(job, name);
-            }
+            None => self.order.push_back((name, job)),
         }
         while self.order.len() > self.kept || self.bytes > self.bytes_max {
-            let (oldest, job) = self.order.pop_front().expect("what is over a limit is not empty");
+            let (oldest, _) = self.order.pop_front().expect("what is over a limit is not empty");
             let removed = self.receipts.remove(&oldest).expect("each key in order has a receipt");
             self.bytes -= removed.receipt.len();
-            self.keys.remove(&job);
         }
     }
 }

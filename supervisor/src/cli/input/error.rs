@@ -343,6 +343,12 @@ pub enum Cause {
     /// Text that is not UTF-8.
     #[error("it is UTF-16, and JSON is UTF-8: convert it with `iconv -f UTF-16 -t UTF-8`")]
     Utf16,
+    /// A zip that cannot be opened.
+    #[error("the archive is damaged or cut off ({reason}): write or copy it again")]
+    BrokenZip {
+        /// What the reader of zips says.
+        reason: String,
+    },
     /// A zip without arrays.
     #[error("it is a zip archive: unpack it and name the files in it")]
     Zip,

@@ -20,7 +20,7 @@ pub(in crate::cli) const SUFFIX: &str = ".npy";
 
 /// The content of a zip.
 pub(super) fn contents(bytes: &[u8]) -> Result<Contents, Box<Diagnostic>> {
-    let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(|_| Cause::Zip)?;
+    let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(broken)?;
     let names: Option<Vec<String>> =
         zip.file_names().map(|name| Some(name.ok()?.strip_suffix(SUFFIX)?.to_owned())).collect();
     let names = names.filter(|names| !names.is_empty()).ok_or(Cause::Zip)?;
@@ -39,13 +39,16 @@ pub(super) fn contents(bytes: &[u8]) -> Result<Contents, Box<Diagnostic>> {
     npy::grids(&array(&mut zip, only, &mut left)?).map(Contents::Grids)
 }
 
+fn broken(error: ZipError) -> Cause {
+    Cause::BrokenZip { reason: error.to_string() }
+}
+
 /// The bytes of an array. All arrays together have at most so many bytes more.
 fn array(
     zip: &mut ZipArchive<Cursor<&[u8]>>,
     name: &str,
     left: &mut u64,
 ) -> Result<Vec<u8>, Box<Diagnostic>> {
-    let broken = |error: ZipError| Cause::Read { reason: error.to_string() };
     let file = zip.by_name(&format!("{name}{SUFFIX}")).map_err(broken)?;
     let mut bytes = Vec::new();
     let read = file.take(*left + 1).read_to_end(&mut bytes);

@@ -94,6 +94,18 @@ fn int64(shape: &str, values: &[i64]) -> Vec<u8> {
 }
 
 #[test]
+fn an_npz_that_is_cut_off_is_called_that() {
+    let whole = npz(&[
+        ("cells.npy", int64("(4,)", &[1, 2, 3, 4])),
+        ("sizes.npy", int64("(1, 2)", &[2, 2])),
+    ]);
+    for length in [4, whole.len() / 2, whole.len() - 1] {
+        let refusal = refusal(&whole[..length]);
+        assert!(refusal.contains("the archive is damaged or cut off ("), "{length}: {refusal}");
+    }
+}
+
+#[test]
 fn arrays_of_every_integer_type_are_read_if_their_values_are_colours() {
     let want = Body::Grids(vec![grid(&[[1, 2], [3, 9]])]);
     let values = [1_i64, 2, 3, 9];
