@@ -1,6 +1,7 @@
 //! Verdicts remembered by key, the latest few thousand, so that a resubmission is not run again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::{JobName as Name, JobNews};
@@ -11,11 +12,14 @@ use gridpool_protocol::receipt::Receipt;
 
 use crate::Core;
 
+#[expect(clippy::disallowed_types, reason = "nothing goes through it in its order")]
+type Receipts = std::collections::HashMap<Name, Remembered, BuildHasherDefault<DefaultHasher>>;
+
 /// A memory of verdicts, bounded in their number and their bytes; the oldest goes first.
 #[derive(Debug)]
 pub(super) struct Verdicts {
     /// Encoded, because that takes a third of the memory and of the allocations, and its size is known.
-    receipts: BTreeMap<Name, Remembered>,
+    receipts: Receipts,
     order: VecDeque<(Name, JobId)>,
     /// Of all receipts.
     bytes: usize,
@@ -42,7 +46,7 @@ struct Remembered {
 impl Verdicts {
     pub(super) fn new(kept: usize, bytes_max: usize) -> Self {
         Self {
-            receipts: BTreeMap::new(),
+            receipts: Receipts::default(),
             order: VecDeque::new(),
             bytes: 0,
             kept,
