@@ -79,6 +79,7 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
         arenas: BTreeMap::new(),
         programs: Programs::default(),
         checked: Vec::new(),
+        label: "".into(),
         who: Who { account, pid, client: id },
         peer: Peer::Client,
         seat,
@@ -97,6 +98,8 @@ struct Connection {
     programs: Programs,
     /// Valid submissions that the core does not know yet.
     checked: Vec<(Checked, Submission)>,
+    /// That of the latest job.
+    label: Arc<str>,
     who: Who,
     /// What it may do: known after the handshake.
     peer: Peer,

@@ -180,7 +180,7 @@ impl Pool {
         let limits: RoleLimits = state.limits;
         let joins = self.jobs[lead.job].joins(&limits);
         let mut dispatch = Dispatch::new(now);
-        let mut attempts = Vec::new();
+        let mut attempts = Vec::with_capacity(1);
         let beside = self.slots[index].takes_beside(now, &self.config, limits.concurrency);
         let mut inline_bytes = beside.map_or(0, Dispatch::inline_bytes);
         let attempts_max = match limits.concurrency {

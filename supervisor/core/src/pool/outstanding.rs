@@ -83,7 +83,8 @@ impl Sent {
 
 impl Dispatch {
     pub(super) fn new(now: Timestamp) -> Self {
-        let sent = Vec::new();
+        // Most have one.
+        let sent = Vec::with_capacity(1);
         Self { sent, cost: 0, cost_max: 0, since: now, may_lead: true, has_suspects: false }
     }
 

@@ -45,13 +45,7 @@ struct Remembered {
 
 impl Verdicts {
     pub(super) fn new(kept: usize, bytes_max: usize) -> Self {
-        Self {
-            receipts: Receipts::default(),
-            order: VecDeque::new(),
-            bytes: 0,
-            kept,
-            bytes_max,
-        }
+        Self { receipts: Receipts::default(), order: VecDeque::new(), bytes: 0, kept, bytes_max }
     }
 
     /// Sets the limits. What is over them goes with the next verdict.

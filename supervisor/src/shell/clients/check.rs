@@ -1,5 +1,6 @@
 //! Everything about a submission that can be wrong without looking into shared memory.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -121,12 +122,24 @@ impl Connection {
             work: known.work,
             arenas,
             principal,
-            label: label(work.text()),
+            label: self.label(work.text()),
             items: known.items,
             cost: known.size.unwrap_or(Size::Model { bytes }).cost(),
             inline_bytes,
             bytes,
         })
+    }
+
+    /// As much of a program or of a model's name as logs show. Jobs that follow each other often have the same.
+    fn label(&mut self, text: &str) -> Arc<str> {
+        let label = match text.char_indices().nth(RUN_TEXT_MAX) {
+            Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+            None => Cow::Borrowed(text),
+        };
+        if *self.label != *label {
+            self.label = label.into();
+        }
+        Arc::clone(&self.label)
     }
 
     /// Claims the input and the place of the result, where at most `inline_max` bytes each travel
@@ -218,14 +231,6 @@ fn fingerprint(known: &Known, payload: &Payload, terms: &Terms) -> u64 {
         Destination::Arena(slice) => slice.bytes.hash(&mut hasher),
     }
     hasher.finish()
-}
-
-/// As much of a program or of a model's name as logs show.
-fn label(text: &str) -> Arc<str> {
-    match text.char_indices().nth(RUN_TEXT_MAX) {
-        Some((end, _)) => format!("{}…", &text[..end]).into(),
-        None => text.into(),
-    }
 }
 
 /// What is known of a program over a batch of this size.
