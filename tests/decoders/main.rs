@@ -1,5 +1,6 @@
 //! Runs every decoder of bytes from another process or a user over the fuzzer's seeds, over inputs that once
-//! failed, and over mutations of the seeds. `tests/fuzz` tests further; see `shared/mod.rs` there.
+//! failed, and over mutations of the seeds, `GRIDPOOL_CASES` of each target. `tests/fuzz` tests further; see
+//! `shared/mod.rs` there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ mod shared;
 
 use shared::{TARGETS, target};
 
-/// Mutations of each target's seeds.
+/// Mutations of each target's seeds, unless `GRIDPOOL_CASES` says otherwise.
 const CASES: u32 = 2_000;
 /// Most bytes of a mutated input.
 const BYTES_MAX: usize = 16 * 1024;
@@ -131,7 +132,9 @@ fn every_target_is_one_of_the_fuzzers() {
 fn mutate(name: &str) {
     let target = target(name);
     let corpus = (target.seeds)();
-    let config = ProptestConfig { cases: CASES, failure_persistence: None, ..Default::default() };
+    let cases = std::env::var("GRIDPOOL_CASES").ok();
+    let cases = cases.map_or(CASES, |cases| cases.parse().expect("GRIDPOOL_CASES is a number"));
+    let config = ProptestConfig { cases, failure_persistence: None, ..Default::default() };
     let changes = prop::collection::vec(change(), 1..6);
     let cases = (any::<usize>(), changes);
     let mut runner = proptest::test_runner::TestRunner::new(config);
