@@ -139,6 +139,11 @@ impl Solver {
         &self.code
     }
 
+    /// The program of the machine alone.
+    pub(crate) fn into_code(self) -> Code {
+        self.code
+    }
+
     /// The same solver with another limit of steps, from 1 to [`STEPS_MAX`](crate::limits::STEPS_MAX).
     pub(crate) fn with_step_limit(mut self, steps: u32) -> Self {
         self.code.step_limit = steps;

@@ -17,9 +17,10 @@ use super::memory::Allocator;
 use super::solve::Solving;
 use super::{chaos, pipeline};
 use crate::chunk::ChunkLimits;
-use crate::device::{Device, DispatchReport, GridDispatch};
+use crate::device::{AttemptRefusal, Device, DispatchReport, GridDispatch};
 use crate::fault::Fault;
 use crate::gauges::Gauges;
+use crate::search::SearchAttempt;
 use crate::tally::{Tally, Totals};
 
 /// Keeps the device memory of a dispatch small at any size. Each lane holds its chunk, three stages
@@ -138,6 +139,13 @@ impl Device for CudaDevice {
             return Ok(done.into_report(gpu.allocator.take_count()));
         }
         pipeline::run(gpu, lanes, dispatch, *chunk_limits, &mut done)?;
+        Ok(done.into_report(gpu.allocator.take_count()))
+    }
+
+    fn search(&mut self, attempts: &[SearchAttempt<'_>]) -> Result<DispatchReport, Fault> {
+        let Self { gpu, .. } = self;
+        let mut done = Totals::of_searches(attempts.len());
+        done.attempts.fill(Err(AttemptRefusal::Cancelled));
         Ok(done.into_report(gpu.allocator.take_count()))
     }
 
