@@ -13,6 +13,7 @@
 //! verdict of program `p` on pair `q` is entry `p * pairs + q`.
 
 mod compile;
+pub mod judge;
 mod layout;
 mod size;
 mod status;

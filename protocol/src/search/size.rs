@@ -57,6 +57,11 @@ pub enum SearchError {
         /// Programs times pairs.
         evaluations: u64,
     },
+    /// Its batch is one of single grids.
+    #[error(
+        "a search takes pairs, each an input and the expected output; this batch has single grids"
+    )]
+    Grids,
     /// A text does not compile.
     #[error(transparent)]
     Program(ProgramError),

@@ -27,8 +27,6 @@ pub struct SearchAttempt<'a> {
 pub(crate) struct SearchInput {
     /// Rows and columns of each grid, two a pair.
     pub(crate) shapes: Vec<[u8; 2]>,
-    /// The start of each grid's cells, and the end of the last.
-    pub(crate) offsets: Vec<u32>,
     pub(crate) cells: Vec<u8>,
     programs: ProgramOffsets,
     code: Vec<u8>,
@@ -94,8 +92,8 @@ impl<'a> SearchAttempt<'a> {
         let of_programs = programs.all();
         let mut code = vec![0; of_programs.len()];
         self.input.read(self.layout.code().start + of_programs.start, &mut code);
-        let (shapes, offsets) = (tables.shapes().to_vec(), tables.offsets().to_vec());
-        Ok(SearchInput { shapes, offsets, cells, programs, code })
+        let shapes = tables.shapes().to_vec();
+        Ok(SearchInput { shapes, cells, programs, code })
     }
 
     /// Writes the statuses and scores of some of its programs to their places. Scores are left out if none are wanted.
