@@ -120,7 +120,9 @@ pub enum Size {
 }
 
 /// Bytes of a program of the machine for each of its instructions.
-const BYTES_PER_STEP: u32 = 8;
+const BYTES_PER_INSTRUCTION: u32 = 8;
+/// What an instruction of the machine costs beside a step of a chain: it runs in loops, and over values of any shape.
+const INSTRUCTION_COST: u64 = 16;
 
 impl Size {
     /// What a job costs beside its cells or bytes: about what a launch takes in cells.
@@ -134,7 +136,8 @@ impl Size {
             Self::Model { bytes } => bytes,
             Self::Program { cells, steps } => u64::from(cells).saturating_mul(steps as u64),
             Self::Search { cells, program_bytes } => {
-                u64::from(cells) * u64::from(program_bytes / BYTES_PER_STEP)
+                let instructions = u64::from(program_bytes / BYTES_PER_INSTRUCTION);
+                (u64::from(cells) * instructions).saturating_mul(INSTRUCTION_COST)
             }
         };
         own.saturating_add(Self::COST_PER_JOB)
@@ -430,7 +433,7 @@ mod tests {
     fn a_job_costs_its_cells_in_each_step_or_its_bytes_and_a_launch() {
         assert_eq!(Size::Program { cells: 900, steps: 3 }.cost(), 2_700 + 4_096);
         assert_eq!(Size::Model { bytes: 900 }.cost(), 900 + 4_096);
-        assert_eq!(Size::Search { cells: 900, program_bytes: 80 }.cost(), 9_000 + 4_096);
+        assert_eq!(Size::Search { cells: 900, program_bytes: 80 }.cost(), 144_000 + 4_096);
         assert_eq!(Size::Model { bytes: u64::MAX }.cost(), u64::MAX);
     }
 }
