@@ -1,5 +1,5 @@
-//! The kernels of solvers and searches: their PTX, entry points and arguments. The worker loads the module at the first
-//! solver or search; see `kernels/cuda/solve.cu`.
+//! The kernels of solvers and searches: their PTX, entry points and arguments. The worker loads the module at the
+//! first solver or search; see `kernels/cuda/solve.cu`.
 
 use gridpool_protocol::solver::Opcode;
 

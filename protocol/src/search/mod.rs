@@ -1,16 +1,16 @@
 //! A search: many programs over the same pairs, of which only verdicts come back.
 //!
 //! The input of a search job is a packed [batch](crate::batch) of pairs, then the programs of the
-//! [machine](crate::solver::Code) with their offsets. Its items are the programs, so shards, attempts and receipts are
-//! of programs.
+//! [machine](crate::solver::Code) with their offsets. Its items are the programs, so shards, attempts and receipts
+//! are of programs.
 //!
 //! ```text
 //! input   [ the batch of pairs ] [ offsets: programs + 1 u32, little-endian ] [ programs: their bytes ]
 //! result  [ statuses: a byte for each program and pair ] [ scores: a u16 for each, if wanted ]
 //! ```
 //!
-//! Each part starts at a multiple of 16 bytes, each program at a multiple of [`PROGRAM_ALIGN`], with zeros between. The
-//! verdict of program `p` on pair `q` is entry `p * pairs + q`.
+//! Each part starts at a multiple of 16 bytes, each program at a multiple of [`PROGRAM_ALIGN`], with zeros between.
+//! The verdict of program `p` on pair `q` is entry `p * pairs + q`.
 
 mod compile;
 pub mod judge;

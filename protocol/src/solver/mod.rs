@@ -28,6 +28,7 @@ mod pipe;
 mod prune;
 mod python;
 mod reason;
+mod registers;
 mod syntax;
 mod table;
 #[cfg(test)]

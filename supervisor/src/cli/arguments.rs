@@ -82,8 +82,8 @@ pub(super) enum Command {
         #[command(flatten)]
         pool: PoolFlags,
     },
-    /// Run many programs over the pairs of tasks, and say which solve what. With --socket in the pool that runs there,
-    /// else in one of its own.
+    /// Run many programs over the pairs of tasks, and say which solve what. With --socket in the pool that runs
+    /// there, else in one of its own.
     Search {
         #[command(flatten)]
         search: search::SearchFlags,

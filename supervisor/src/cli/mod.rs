@@ -202,7 +202,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Serve(flags) => serve::serve(&flags),
         Command::Config(command) => config::run(&command, &unread()),
         Command::Check(flags) => check::run(&flags),
-        Command::Search { search, pool, socket } => search_tasks(&search, &pool, socket.socket),
+        Command::Search { search, pool, socket } => search::command(&search, &pool, socket.socket),
         Command::Solve { solve, pool } => solve_tasks(&solve, &pool),
         Command::Completions { shell } => completions::print(shell),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, no_wait),
@@ -249,29 +249,6 @@ fn solve_tasks(flags: &solve::SolveFlags, pool: &PoolFlags) -> Result<u8, Comman
     let tasks = solve::prepare(flags, &inputs)?;
     let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
     in_own_pool(&settings, |client| solve::run(client, flags, &tasks))
-}
-
-fn search_tasks(
-    flags: &search::SearchFlags,
-    pool: &PoolFlags,
-    socket: Option<PathBuf>,
-) -> Result<u8, CommandError> {
-    let mut stdin = io::stdin().lock();
-    // Programs on standard input leave no place for tasks there.
-    if flags.reads_stdin() && flags.tasks.iter().any(|path| path.as_os_str() == "-") {
-        let twice = "`-` stands for the programs and for the tasks, but standard input can be read only once";
-        return Err(CommandError::Usage(twice.to_owned()));
-    }
-    let is_terminal = stdin.is_terminal();
-    let inputs = input::read(&flags.tasks, Stdin { is_terminal, reader: &mut stdin })?;
-    drop(stdin);
-    let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
-    let worker = || Ok(devices::worker_binary(settings.worker_bin.as_deref())?);
-    let prepared = search::prepare(flags, &inputs, worker)?;
-    match socket {
-        Some(socket) => search::run(&connect(Some(socket))?, flags, prepared),
-        None => in_own_pool(&settings, |client| search::run(client, flags, prepared)),
-    }
 }
 
 /// Starts a pool, does some work in it, and stops it.

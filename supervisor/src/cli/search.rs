@@ -10,7 +10,8 @@ mod tasks;
 mod tests;
 mod verify;
 
-use std::path::PathBuf;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -22,9 +23,13 @@ use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::STEPS_MAX;
 use gridpool_protocol::program::Ties;
 
+use super::connect::connect;
 use super::error::CommandError;
-use super::flags::{parse_seconds, whole};
-use super::input::Input;
+use super::flags::{PoolFlags, parse_seconds, whole};
+use super::in_own_pool;
+use super::input::{self, Input, Stdin};
+use crate::config::Settings;
+use crate::devices;
 use bitmap::Bitmap;
 use interrupt::Interrupt;
 use programs::Programs;
@@ -42,7 +47,7 @@ pub(super) struct SearchFlags {
     programs: PathBuf,
     /// ARC task files or directories of them; repeat for more.
     #[arg(long, value_name = "PATH", required = true)]
-    pub(super) tasks: Vec<PathBuf>,
+    tasks: Vec<PathBuf>,
     /// Which pairs of a task count: train, or all that have an output.
     #[arg(long, value_enum, default_value_t)]
     pairs: tasks::Which,
@@ -65,8 +70,8 @@ pub(super) struct SearchFlags {
     /// first.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     bitmap: Option<PathBuf>,
-    /// Recompute this share of the verdicts, from 0 to 1, by the reference on this machine's processor. One that differs
-    /// ends the search.
+    /// Recompute this share of the verdicts, from 0 to 1, by the reference on this machine's processor. One that
+    /// differs ends the search.
     #[arg(long, value_name = "FRACTION", default_value = "0", value_parser = verify::parse_fraction)]
     verify: f64,
     /// How to choose between equally common colours: cpython (as the reference does) or lowest.
@@ -84,23 +89,41 @@ pub(super) struct SearchFlags {
 }
 
 /// A search whose inputs have been read.
-pub(super) struct Prepared {
+struct Prepared {
     tasks: Tasks,
     programs: Programs,
     check: Option<Check>,
     interrupt: Interrupt,
 }
 
-impl SearchFlags {
-    /// Whether the programs come on standard input, which then holds no task.
-    pub(super) fn reads_stdin(&self) -> bool {
-        self.programs == std::path::Path::new("-")
+/// Searches in the pool at a socket or, without one, in a pool of its own.
+pub(super) fn command(
+    flags: &SearchFlags,
+    pool: &PoolFlags,
+    socket: Option<PathBuf>,
+) -> Result<u8, CommandError> {
+    let is_stdin = |path: &Path| path == Path::new("-");
+    if is_stdin(&flags.programs) && flags.tasks.iter().any(|path| is_stdin(path)) {
+        let twice = "`-` stands for the programs and for the tasks, but standard input can be read only once";
+        return Err(CommandError::Usage(twice.to_owned()));
+    }
+    let inputs = {
+        let mut stdin = io::stdin().lock();
+        let is_terminal = stdin.is_terminal();
+        input::read(&flags.tasks, Stdin { is_terminal, reader: &mut stdin })?
+    };
+    let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
+    let worker = || Ok(devices::worker_binary(settings.worker_bin.as_deref())?);
+    let prepared = prepare(flags, &inputs, worker)?;
+    match socket {
+        Some(socket) => run(&connect(Some(socket))?, flags, prepared),
+        None => in_own_pool(&settings, |client| run(client, flags, prepared)),
     }
 }
 
-/// Opens the programs and gathers the pairs, so that their errors come before a pool is touched. `worker` names the binary
-/// with the reference.
-pub(super) fn prepare(
+/// Opens the programs and gathers the pairs, so that their errors come before a pool is touched. `worker` names the
+/// binary with the reference.
+fn prepare(
     flags: &SearchFlags,
     inputs: &[Input],
     worker: impl FnOnce() -> Result<PathBuf, CommandError>,
@@ -116,11 +139,7 @@ pub(super) fn prepare(
 }
 
 /// Searches in a pool and prints what came of it.
-pub(super) fn run(
-    client: &Client,
-    flags: &SearchFlags,
-    prepared: Prepared,
-) -> Result<u8, CommandError> {
+fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, CommandError> {
     let Prepared { tasks, programs, check, interrupt } = prepared;
     let mut search = Search::new(tasks.batch().clone());
     (search.score, search.steps, search.ties) = (flags.score, flags.steps, flags.ties);

@@ -1,5 +1,5 @@
-//! Searches that a client has packed wrongly: bytes that are no program, offsets that contradict each other, numbers over
-//! the limits.
+//! Searches that a client has packed wrongly: bytes that are no program, offsets that contradict each other, numbers
+//! over the limits.
 
 use gridpool_protocol::batch::GridBatch;
 use gridpool_protocol::ids::JobKey;

@@ -209,8 +209,8 @@ pub trait Device {
     fn run(&mut self, dispatch: &GridDispatch<'_>) -> Result<DispatchReport, Fault>;
 
     /// Runs attempts of searches, one after the other. It looks whether one was
-    /// [cancelled](SearchAttempt::is_cancelled) between two chunks, and refuses the rest of it. For every attempt that is
-    /// not refused, it writes the verdicts of the attempt's programs, and no others.
+    /// [cancelled](SearchAttempt::is_cancelled) between two chunks, and refuses the rest of it. For every attempt
+    /// that is not refused, it writes the verdicts of the attempt's programs, and no others.
     ///
     /// # Errors
     /// A [`Fault`]; the results of all attempts are then garbage.

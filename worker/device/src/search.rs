@@ -96,7 +96,8 @@ impl<'a> SearchAttempt<'a> {
         Ok(SearchInput { shapes, cells, programs, code })
     }
 
-    /// Writes the statuses and scores of some of its programs to their places. Scores are left out if none are wanted.
+    /// Writes the statuses and scores of some of its programs to their places. Scores are left out if none are
+    /// wanted.
     pub(crate) fn write(&self, programs: &Range<usize>, statuses: &[u8], scores: &[[u8; 2]]) {
         let places = self.layout.statuses(programs);
         assert_eq!(places.len(), statuses.len(), "a status for each program and pair");

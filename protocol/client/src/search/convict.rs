@@ -1,7 +1,8 @@
 //! From a job to the outcomes of its programs, also if the job was not finished.
 //!
-//! The pool convicts jobs. If a job of several programs killed its workers or took too long, what was done of it counts,
-//! and the rest is submitted again in parts, until the program that is to blame is alone. The others get their verdicts.
+//! The pool convicts jobs. If a job of several programs killed its workers or took too long, what was done of it
+//! counts, and the rest is submitted again in parts, until the program that is to blame is alone. The others get
+//! their verdicts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use super::stop::SearchStopper;
 use super::stream::SearchSummary;
 use crate::{Answer, Client, ClientError, Handle, Job};
 
-/// Parts of a job that killed its workers. Each round costs two workers, so there are few rounds; less than the jobs that
-/// a pool allows one client.
+/// Parts of a job that killed its workers. Each round costs two workers, so there are few rounds; less than the jobs
+/// that a pool allows one client.
 const PARTS_MAX: usize = 32;
 
 /// A job that was sent, and which of the programs its own are.

@@ -4,8 +4,8 @@
 //! programs ─► reader ─► compilers (all cores) ─► jobs (one thread) ─► pool ─► SearchStream::next
 //! ```
 //!
-//! Every arrow is bounded, so a slow pool, or a caller that takes no results, stops the reader. Results come in the order
-//! of the programs, while programs are still read.
+//! Every arrow is bounded, so a slow pool, or a caller that takes no results, stops the reader. Results come in the
+//! order of the programs, while programs are still read.
 
 mod convict;
 mod job;
@@ -29,8 +29,8 @@ pub use stop::SearchStopper;
 pub use stream::{SearchStream, SearchSummary};
 pub use verdict::{Check, Checker, Verdicts};
 
-/// The deadline of each job of a search, unless [`Search::deadline`] says otherwise. A job is made to take less than a
-/// second.
+/// The deadline of each job of a search, unless [`Search::deadline`] says otherwise. A job is made to take less than
+/// a second.
 pub const SEARCH_DEADLINE_DEFAULT: Duration = Duration::from_secs(600);
 /// Steps that a program of a search may run on a pair, unless [`Search::steps`] says otherwise.
 pub const SEARCH_STEPS_DEFAULT: u32 = STEPS_DEFAULT;
@@ -42,7 +42,8 @@ pub const SEARCH_JOBS_DEFAULT: usize = 8;
 pub struct Candidate {
     /// The caller's name for it, which comes back with its result.
     pub id: String,
-    /// The text of a solver, a chain or a template; or why the caller refuses it, so that it has a result in its place.
+    /// The text of a solver, a chain or a template; or why the caller refuses it, so that it has a result in its
+    /// place.
     pub text: Result<String, String>,
 }
 

@@ -84,8 +84,8 @@ struct State {
 }
 
 impl Pipeline {
-    /// Starts the threads. They end with the programs, or after [`Pipeline::stop`]; a reader whose iterator blocks ends
-    /// when that gives the next program.
+    /// Starts the threads. They end with the programs, or after [`Pipeline::stop`]; a reader whose iterator blocks
+    /// ends when that gives the next program.
     pub(super) fn start(
         programs: impl Iterator<Item = Candidate> + Send + 'static,
         terms: Terms,

@@ -94,8 +94,8 @@ struct Batch {
     sent: Option<Sent>,
 }
 
-/// The results of a search, in the order of the programs ([`Client::search`](crate::Client::search)). After an error it
-/// ends. Dropping it cancels what runs.
+/// The results of a search, in the order of the programs ([`Client::search`](crate::Client::search)). After an error
+/// it ends. Dropping it cancels what runs.
 #[derive(Debug)]
 #[must_use = "dropping it cancels the search"]
 pub struct SearchStream {

@@ -20,8 +20,8 @@ struct Shared {
 }
 
 impl Interrupt {
-    /// From now on a thread of its own gets the signal. Call this before any other thread starts, since threads inherit
-    /// the blocked signals.
+    /// From now on a thread of its own gets the signal. Call this before any other thread starts, since threads
+    /// inherit the blocked signals.
     pub(super) fn new() -> Result<Self, CommandError> {
         let signals = SigSet::from_iter([Signal::SIGINT]);
         let blocked = signals.thread_block().map_err(std::io::Error::from);

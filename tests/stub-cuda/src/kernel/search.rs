@@ -1,5 +1,7 @@
-//! The kernel of searches: every evaluation by the reference. One over a large grid is left for a larger arena, as the
-//! real kernel leaves those whose values do not fit.
+//! The kernel of searches: every evaluation by the reference. One over a large grid is left for a larger arena, as
+//! the real kernel leaves those whose values do not fit.
+
+use std::collections::BTreeMap;
 
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
@@ -23,19 +25,27 @@ pub(super) fn run(search: &SearchArgument, memory: &Memory) -> Result<Option<usi
         let cells = search.cells.plus(word(search.offsets, grid)?);
         Ok((shape, memory.read(number(cells), area(shape))?))
     };
-    let mut machine = Machine::default();
+    let (mut machine, mut codes, mut known) =
+        (Machine::default(), BTreeMap::new(), BTreeMap::new());
     for at in 0..search.evaluations_count as usize {
         let listed = search.evaluations != DeviceAddress::NULL;
         let evaluation = if listed { word(search.evaluations, at)? } else { at };
         let pairs = search.pairs_count as usize;
         let (at, pair) = (evaluation / pairs, evaluation % pairs);
-        let code = program(search.programs.plus(word(search.program_offsets, at)?), memory)?;
-        let (input, output) = (grid(2 * pair)?, grid(2 * pair + 1)?);
-        let (status, score) = if WORDS_PER_CELL * input.1.len() > search.arena_words as usize {
+        if !codes.contains_key(&at) {
+            let start = word(search.program_offsets, at)?;
+            codes.insert(at, program(search.programs.plus(start), memory)?);
+        }
+        if !known.contains_key(&pair) {
+            let (input, output) = (grid(2 * pair)?, grid(2 * pair + 1)?);
+            let both = SearchPairs::new(&[input.0, output.0], &[input.1, output.1].concat());
+            known.insert(pair, (area(input.0), both));
+        }
+        let (cells, pair) = &known[&pair];
+        let (status, score) = if WORDS_PER_CELL * cells > search.arena_words as usize {
             (NEEDS_MEMORY, CellScore::default())
         } else {
-            let pair = SearchPairs::new(&[input.0, output.0], &[input.1, output.1].concat());
-            let (status, score) = judge(&mut machine, &code, &pair, 0);
+            let (status, score) = judge(&mut machine, &codes[&at], pair, 0);
             (status.byte(), score)
         };
         memory.write(number(search.statuses.plus(evaluation)), &[status])?;

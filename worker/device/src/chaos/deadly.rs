@@ -1,5 +1,5 @@
-//! A program that kills its worker, to test the code that looks for one. With `GRIDPOOL_TEST_DEADLY=4f2a` a grid worker
-//! aborts when a search has a program whose hash begins so.
+//! A program that kills its worker, to test the code that looks for one. With `GRIDPOOL_TEST_DEADLY=4f2a` a grid
+//! worker aborts when a search has a program whose hash begins so.
 //!
 //! This is a test hook only: no program that was verified can kill the reference, and no test may wait for one that
 //! kills a GPU. The worker reads it once, after the self-test, and warns that it is set.

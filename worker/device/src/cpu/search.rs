@@ -85,7 +85,8 @@ fn run_one(
     })
 }
 
-/// Runs neighbouring programs over all pairs and writes their verdicts; `None` if the attempt was cancelled meanwhile.
+/// Runs neighbouring programs over all pairs and writes their verdicts; `None` if the attempt was cancelled
+/// meanwhile.
 fn run_span(
     machine: &mut Machine,
     attempt: &SearchAttempt<'_>,
