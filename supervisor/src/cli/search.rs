@@ -60,7 +60,7 @@ pub(super) struct SearchFlags {
     /// the expected shape, and how many cells are equal.
     #[arg(long, value_name = "SCORE", default_value = "exact")]
     score: Score,
-    /// Print the best K programs of each task at the end, instead of every program that solves a pair.
+    /// Print the best K programs of each task at the end, and no line for each program.
     #[arg(long, value_name = "K", value_parser = whole::<u32>(1..=10_000))]
     top: Option<u32>,
     /// Print a JSON line for each program and task, and one with all counts at the end.

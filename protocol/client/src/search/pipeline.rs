@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
@@ -47,7 +47,7 @@ pub(super) struct Made {
 pub(super) enum Taken {
     /// The next programs, at least one.
     Programs(Vec<Compiled>),
-    /// None within the time.
+    /// The time has come.
     Nothing,
     /// There are no more. The error: a thread has panicked.
     End(Result<(), &'static str>),
@@ -204,13 +204,16 @@ impl Pipeline {
         }
     }
 
-    /// Takes the next programs, in order. Waits for them, at most for `span` if there is one.
-    pub(super) fn take(&self, span: Option<Duration>) -> Taken {
-        let until = span.map(|span| clock::now() + span);
+    /// Takes the next programs, in order. Waits for them; nothing is taken from `until` on.
+    pub(super) fn take(&self, until: Option<Instant>) -> Taken {
         let mut state = self.state.lock();
         loop {
             if let Some(why) = state.panicked {
                 return Taken::End(Err(why));
+            }
+            let left = until.map(clock::until);
+            if left.is_some_and(|left| left.is_zero()) {
+                return Taken::Nothing;
             }
             let next = state.taken;
             if let Some(programs) = state.compiled.remove(&next) {
@@ -222,9 +225,8 @@ impl Pipeline {
             if state.stopped || state.read == Some(state.taken) {
                 return Taken::End(Ok(()));
             }
-            state = match until.map(clock::until) {
+            state = match left {
                 None => wait(&self.compiled, state),
-                Some(left) if left.is_zero() => return Taken::Nothing,
                 Some(left) => {
                     let waited = self.compiled.wait_timeout(state, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0

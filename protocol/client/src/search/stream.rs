@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use gridpool_ipc::clock;
 use gridpool_protocol::receipt::{AttemptOutcome, KernelUse, Receipt};
 use gridpool_protocol::search::{Score, SearchReport};
 
@@ -287,10 +288,15 @@ struct Submitter {
 
 impl Submitter {
     fn run(mut self) {
+        // When a job that is not full goes all the same: only what waits for more is in a hurry.
+        let mut due = None;
         loop {
-            // Only what waits for more is in a hurry.
-            let span = (!self.planner.is_empty()).then_some(FLUSH_AFTER);
-            let goes_on = match self.pipeline.take(span) {
+            if self.planner.is_empty() {
+                due = None;
+            } else {
+                due.get_or_insert_with(|| clock::now() + FLUSH_AFTER);
+            }
+            let goes_on = match self.pipeline.take(due) {
                 Taken::Programs(programs) => {
                     programs.into_iter().all(|of| match self.planner.push(of, &self.pace) {
                         Some(planned) => self.send(planned),

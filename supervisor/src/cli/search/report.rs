@@ -66,11 +66,11 @@ impl Report {
         result: &SearchResult,
     ) -> Result<(), CommandError> {
         let lines = match (&result.outcome, self.json) {
+            (SearchOutcome::Done(_), _) if self.best_only => vec![],
             (SearchOutcome::Done(verdicts), true) => {
                 let line = |task: &Task| document(&result.id, task, verdicts).to_string();
                 tasks.list().iter().map(line).collect()
             }
-            (SearchOutcome::Done(_), false) if self.best_only => vec![],
             (SearchOutcome::Done(verdicts), false) => solved(&result.id, tasks, verdicts),
             (SearchOutcome::Refused(why), true) => {
                 vec![json!({ "id": result.id, "error": why }).to_string()]
@@ -265,6 +265,10 @@ fn sentences(
         grouped(executed),
         grouped(rate)
     ));
+    let kernels: f64 = summary.kernels.iter().map(|kernel| kernel.device_us).sum();
+    if kernels > 0.0 {
+        text.push_str(&format!("; {:.2} s on devices", kernels / 1e6));
+    }
     let statuses = tally.statuses();
     if !statuses.is_empty() {
         let words: Vec<_> =
