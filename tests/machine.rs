@@ -6,6 +6,9 @@
 #![expect(clippy::print_stdout, reason = "it says what it compared, or why it did not")]
 #![expect(clippy::unwrap_used, reason = "its helpers are part of the tests")]
 
+#[path = "machine/search.rs"]
+mod search;
+
 use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -1,5 +1,5 @@
-//! The kernel of solvers: its PTX, its entry point and its argument. The worker loads the module at the first solver;
-//! see `kernels/cuda/solve.cu`.
+//! The kernels of solvers and searches: their PTX, entry points and arguments. The worker loads the module at the
+//! first solver or search; see `kernels/cuda/solve.cu`.
 
 use gridpool_protocol::solver::Opcode;
 
@@ -10,6 +10,9 @@ pub static PTX: &str = include_str!("../ptx/solve.ptx");
 
 /// The entry point, as receipts name it.
 pub const SOLVE: &str = "gp_solve";
+
+/// The entry point of searches, as receipts name it.
+pub const SEARCH: &str = "gp_search";
 
 /// Threads per block: one warp, so that the compiler knows that all of it goes one way.
 pub const SOLVE_THREADS: u32 = 32;
@@ -49,6 +52,29 @@ pub struct SolveArgument {
 // The kernel asserts the size of its own.
 const _: () = assert!(size_of::<SolveArgument>() == 136);
 
+/// `Search` of `kernels/cuda/machine/search.cuh`, which explains each field.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[expect(missing_docs, reason = "explained where the kernel reads it")]
+pub struct SearchArgument {
+    pub programs: DeviceAddress,
+    pub program_offsets: DeviceAddress,
+    pub shapes: DeviceAddress,
+    pub offsets: DeviceAddress,
+    pub cells: DeviceAddress,
+    pub evaluations: DeviceAddress,
+    pub statuses: DeviceAddress,
+    pub scores: DeviceAddress,
+    pub arenas: DeviceAddress,
+    pub evaluations_count: u32,
+    pub pairs_count: u32,
+    pub arena_words: u32,
+    pub unused: u32,
+}
+
+// The kernel asserts the size of its own.
+const _: () = assert!(size_of::<SearchArgument>() == 88);
+
 /// The header `solver_ops.cuh`, with which `kernels/build_ptx.py` compiles the kernel.
 #[must_use]
 pub fn opcodes() -> String {
@@ -69,6 +95,7 @@ mod tests {
     };
     use gridpool_protocol::output::ItemErrorCode;
     use gridpool_protocol::program::hex;
+    use gridpool_protocol::search::{CellScore, PairStatus};
     use sha2::{Digest, Sha256};
 
     use super::*;
@@ -81,6 +108,7 @@ mod tests {
             "run kernels/build_ptx.py"
         );
         assert!(PTX.contains(&format!(".visible .entry {SOLVE}(")));
+        assert!(PTX.contains(&format!(".visible .entry {SEARCH}(")));
     }
 
     #[test]
@@ -118,5 +146,13 @@ mod tests {
             include_str!("../cuda/machine/results.cuh").contains("RESULT_BYTES_MAX = 64 * 1024;")
         );
         assert!(solve.contains("static_assert(sizeof(Solve) == 136"));
+        let search = include_str!("../cuda/machine/search.cuh");
+        assert!(search.contains("static_assert(sizeof(Search) == 88"));
+        let (missing, equal, differs) =
+            (ItemErrorCode::MissingOutput as u8, PairStatus::EQUAL, PairStatus::DIFFERS);
+        let statuses = format!("MISSING_OUTPUT = {missing}, EQUAL = {equal}, DIFFERS = {differs};");
+        assert!(search.contains(&statuses));
+        assert_eq!(CellScore::SHAPE, 1 << 15);
+        assert!(search.contains("SCORE_SHAPE = 1 << 15;"));
     }
 }

@@ -86,6 +86,8 @@ pub enum PoolRows {
         /// Workers to kill for a row.
         kills: u32,
     },
+    /// Searches, from texts to verdicts.
+    Search,
 }
 
 /// One line from a measuring process.
@@ -119,6 +121,8 @@ pub enum Section {
     Scheduling,
     /// Kernels alone, over data in device memory.
     Resident,
+    /// Searches: programs evaluated on pairs, of which only verdicts come back.
+    Search,
 }
 
 named! {

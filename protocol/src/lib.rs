@@ -51,6 +51,7 @@ pub mod principal;
 pub mod program;
 pub mod receipt;
 pub mod sandbox;
+pub mod search;
 pub mod shared;
 pub mod solver;
 pub mod status;

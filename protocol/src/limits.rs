@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 24;
+pub const PROTOCOL_VERSION: u32 = 25;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -66,6 +66,17 @@ pub const RESULT_BYTES_MAX: usize = 64 * 1_024;
 pub const STEPS_DEFAULT: u32 = 1_000_000;
 /// The largest number of instructions that a job may let an item run.
 pub const STEPS_MAX: u32 = 100_000_000;
+
+/// Most programs of one search job.
+pub const SEARCH_PROGRAMS_MAX: u32 = 1 << 16;
+/// Most bytes of the programs of one search job, padding included.
+pub const SEARCH_PROGRAM_BYTES_MAX: u32 = 64 << 20;
+/// Most pairs of one search job.
+pub const SEARCH_PAIRS_MAX: u32 = 1 << 16;
+/// Most programs that one template stands for.
+pub const TEMPLATE_TEXTS_MAX: u64 = 1 << 32;
+/// Most evaluations of one search job: programs times pairs.
+pub const SEARCH_EVALUATIONS_MAX: u64 = 1 << 26;
 
 /// Deepest nesting of arguments in a program.
 pub const PROGRAM_DEPTH_MAX: usize = 8;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{DeviceId, DeviceKind};
 use crate::limits::{REPORT_BYTES_MAX, REPORT_US_MAX};
 use crate::named::named;
+use crate::search::SearchReport;
 use crate::tensor::model::InferReport;
 
 named! {
@@ -112,6 +113,8 @@ pub struct RunReport {
     pub allocations: u32,
     /// How a model's request ran; `None` for a program.
     pub infer: Option<InferReport>,
+    /// What a search did; `None` for other work.
+    pub search: Option<SearchReport>,
 }
 
 /// An impossible number in a report.
@@ -207,6 +210,8 @@ pub struct Attempt {
     pub allocations: u32,
     /// See [`RunReport::infer`].
     pub infer: Option<InferReport>,
+    /// See [`RunReport::search`].
+    pub search: Option<SearchReport>,
 }
 
 impl Attempt {
@@ -244,6 +249,7 @@ impl Attempt {
             service_us: report.service_us,
             allocations: report.allocations,
             infer: report.infer,
+            search: report.search,
         }
     }
 }
@@ -299,6 +305,7 @@ mod tests {
             service_us: 5,
             allocations: 0,
             infer: None,
+            search: None,
         }
     }
 

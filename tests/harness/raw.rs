@@ -335,7 +335,7 @@ fn submission(
 pub fn counts(submission: &mut Submission) -> (&mut u32, &mut u32) {
     match &mut submission.payload.packing {
         Packing::Grids { items, cells } => (items, cells),
-        Packing::Tensors => panic!("a submission over tensors"),
+        Packing::Search(_) | Packing::Tensors => panic!("a submission over something else"),
     }
 }
 
@@ -346,7 +346,7 @@ pub fn counts(submission: &mut Submission) -> (&mut u32, &mut u32) {
 pub fn text(submission: &mut Submission) -> &mut String {
     match &mut submission.work {
         Work::Program { text, .. } => text,
-        Work::Model { name } => panic!("a submission to the model {name}"),
+        Work::Model { .. } | Work::Search { .. } => panic!("a submission of something else"),
     }
 }
 

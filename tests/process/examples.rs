@@ -39,6 +39,17 @@ fn a_model_is_asked() {
 }
 
 #[test]
+fn functions_are_composed_and_some_tasks_are_solved() {
+    let tasks = crate::jobs::data("tasks").display().to_string();
+    let said = run(env!("CARGO_BIN_EXE_example-search"), &cpu(2).start(), &[&tasks, "2", "1500"]);
+    assert!(
+        said.contains("quarter_turn: program 0 solves its training pairs and its test"),
+        "{said}"
+    );
+    assert!(said.contains(" of 8 tasks solved; "), "{said}");
+}
+
+#[test]
 fn the_status_is_watched() {
     let said = run(env!("CARGO_BIN_EXE_example-status"), &cpu(1).start(), &["2"]);
     assert_eq!(said.matches("cpu0#1 Ready, 0 jobs\n").count(), 2, "{said}");

@@ -44,6 +44,7 @@ mod recovery;
 mod run;
 mod sandbox;
 mod scarcity;
+mod search;
 mod settings;
 mod sharing;
 mod solvers;

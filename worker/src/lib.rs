@@ -11,6 +11,7 @@ mod chaos;
 mod checkup;
 pub mod growth;
 mod idle_step;
+pub mod judge;
 pub mod link;
 pub mod monitor;
 pub mod probe;

@@ -23,6 +23,7 @@ use gridpool_protocol::log::{FILTER_VARIABLE, LogFormat};
 #[cfg(feature = "infer")]
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_worker::growth::GrowthMax;
+use gridpool_worker::judge;
 use gridpool_worker::link::Identity;
 use gridpool_worker::sandbox::{Confinement, ConfinementArguments};
 #[cfg(feature = "infer")]
@@ -91,6 +92,12 @@ enum Role {
         #[arg(long)]
         plan: String,
         /// The process id of `gridpool diagnose`.
+        #[arg(long)]
+        supervisor_pid: u32,
+    },
+    /// Recompute verdicts of `gridpool search` by the reference, as standard input asks.
+    Judge {
+        /// The process id of `gridpool search`.
         #[arg(long)]
         supervisor_pid: u32,
     },
@@ -198,6 +205,10 @@ fn main() -> ExitCode {
         Role::Diagnose { plan, supervisor_pid } => {
             let work = || gridpool_diagnose::run(&plan, &mut std::io::stdout());
             work_for(supervisor_pid, work, gridpool_diagnose::DiagnoseError::exit_code)
+        }
+        Role::Judge { supervisor_pid } => {
+            let work = || judge::serve(std::io::stdin().lock(), &mut std::io::stdout());
+            work_for(supervisor_pid, work, judge::exit_code)
         }
         Role::Limits { uuid, repetitions, quick, supervisor_pid } => {
             let work = || {

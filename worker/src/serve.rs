@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use gridpool_device::chaos::FaultInjector;
 use gridpool_device::chaos::corrupt::Corruption;
+use gridpool_device::chaos::deadly::Deadly;
 use gridpool_device::device::Device;
 use gridpool_device::fault::Fault;
 use gridpool_device::self_test::self_test;
@@ -23,9 +24,9 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::{ArenaId, AttemptId};
 use gridpool_protocol::message::{Assignment, AttemptError, Dispatch, FromWorker, ToWorker, Work};
-use gridpool_protocol::program::{Program, Programs, Ties};
+use gridpool_protocol::program::Programs;
 
-use crate::attempts::{Hold, run_together};
+use crate::attempts::{Hold, Task, run_together};
 use crate::chaos;
 use crate::checkup::Checkup;
 use crate::link::{self, Identity, Link};
@@ -89,6 +90,7 @@ impl Worker {
         gauges.get_or_init(|| device.gauges());
         self_test(&mut device)?;
         device.corrupt(Corruption::of_this_process());
+        device.dies_of(Deadly::of_this_process());
         self.link.mark_ready();
         self.link.send(&FromWorker::Ready { device: device.info().clone() });
         Ok(device)
@@ -109,13 +111,12 @@ impl Worker {
             let is_idle = request.is_none();
             match request {
                 Some(ToWorker::Dispatch(dispatch)) => {
-                    let Dispatch { work: Work::Program { text, ties, steps }, assignments } =
-                        *dispatch
-                    else {
+                    let Dispatch { work, assignments } = *dispatch;
+                    if let Work::Model { .. } = work {
                         tracing::error!("a model was sent to a worker that runs programs");
                         return exit::PROTOCOL;
-                    };
-                    let ran = self.run(device, (&text, ties, steps), assignments, arrived);
+                    }
+                    let ran = self.run(device, &work, assignments, arrived);
                     if let Err((fault, attempt)) = ran {
                         return self.link.report_fault(&fault, attempt);
                     }
@@ -148,7 +149,7 @@ impl Worker {
     fn run(
         &mut self,
         device: &mut FaultInjector,
-        (text, ties, steps): (&str, Ties, u32),
+        work: &Work,
         assignments: Vec<Assignment>,
         arrived: Instant,
     ) -> Result<(), (Fault, Option<AttemptId>)> {
@@ -161,17 +162,17 @@ impl Worker {
         device.arm(chaos);
         // If several attempts ran together, it is unknown which one met the fault.
         let suspect = if let [only] = attempts.as_slice() { Some(*only) } else { None };
-        let results = match self.programs.compile(text, ties, steps) {
-            Ok(program) => {
+        let results = match self.task(work) {
+            Ok(task) => {
                 let fatal = |fault| (fault, suspect);
                 let mut holds = Vec::with_capacity(assignments.len());
                 for assignment in assignments {
-                    holds.push(self.hold(device, &program, assignment).map_err(fatal)?);
+                    holds.push(self.hold(device, &task, assignment).map_err(fatal)?);
                 }
-                run_together(device, &program, holds, arrived).map_err(fatal)?
+                run_together(device, &task, holds, arrived).map_err(fatal)?
             }
             Err(error) => {
-                let refused = AttemptError::Refused(error.to_string());
+                let refused = AttemptError::Refused(error);
                 attempts.iter().map(|_| Err(refused.clone())).collect()
             }
         };
@@ -192,15 +193,27 @@ impl Worker {
         Ok(())
     }
 
+    /// What attempts of that work run; the error is a sentence.
+    fn task(&mut self, work: &Work) -> Result<Task, String> {
+        match work {
+            Work::Program { text, ties, steps } => {
+                let program = self.programs.compile(text, *ties, *steps);
+                program.map(Task::Program).map_err(|error| error.to_string())
+            }
+            Work::Search { score } => Ok(Task::Search(*score)),
+            Work::Model { name } => Err(format!("this worker runs no models: {name}")),
+        }
+    }
+
     /// Holds the memory of an attempt. The outer error is a fault that ends the worker.
     fn hold(
         &mut self,
         device: &mut dyn Device,
-        program: &Program,
+        task: &Task,
         assignment: Assignment,
     ) -> Result<Result<Hold, AttemptError>, Fault> {
         let stop = self.link.cancels.begin(assignment.attempt);
-        let held = Hold::new(program, assignment, stop, |slice| self.adopt(device, slice.arena));
+        let held = Hold::new(task, assignment, stop, |slice| self.adopt(device, slice.arena));
         match held {
             Ok(hold) => Ok(Ok(hold)),
             Err(AttemptFailure::Attempt(error)) => Ok(Err(error)),

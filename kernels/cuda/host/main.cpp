@@ -2,12 +2,16 @@
 //
 // A case: u32 program bytes, u32 steps, u32 arena words, u32 whether a grid is wanted, h, w as u32; the program,
 // padded to 8, and the cells. An outcome: u32 code, instruction, steps, h, w, length; the bytes. All little-endian.
+//
+// A search, whose first number is 2^32 - 1: u32 programs, arena words, pairs, program bytes, cells; the offsets of the
+// programs, padded to 8; the programs; shapes; offsets of grids; cells. Its outcome: a byte and a u16 for each evaluation.
 
 #include "lanes.h"
 
-#include "machine/solve.cuh"
+#include "machine/search.cuh"
 
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace host {
@@ -106,12 +110,70 @@ static void body(void *argument) {
     solve_items(*job.solve, job.arena, 0, 1);
 }
 
+static void search_body(void *argument) {
+    const auto &job = *static_cast<std::pair<const Search *, u32 *> *>(argument);
+    judge_all(*job.first, job.second, 0, 1);
+}
+
+// Judges all programs on all pairs, as the host does: with a larger arena again what did not fit.
+static bool run_search(const u32 head[6], std::vector<u64> &arena) {
+    const u32 programs = head[1], pairs = head[3], count = programs * pairs;
+    std::vector<u64> offsets((programs + 2) / 2), code(head[4] / 8);
+    std::vector<u8> shapes(4 * pairs), cells(head[5] + 1), statuses(count);
+    std::vector<u32> grids(2 * pairs + 1), left(count);
+    std::vector<u16> scores(count);
+    if (!read_all(offsets.data(), offsets.size() * 8) || !read_all(code.data(), head[4]) ||
+        !read_all(shapes.data(), shapes.size()) || !read_all(grids.data(), grids.size() * 4) ||
+        !read_all(cells.data(), head[5])) {
+        return false;
+    }
+    for (u32 at = 0; at < count; at += 1) {
+        left[at] = at;
+    }
+    Search search = {};
+    search.programs = reinterpret_cast<const u8 *>(code.data());
+    search.program_offsets = reinterpret_cast<const u32 *>(offsets.data());
+    search.shapes = shapes.data();
+    search.offsets = grids.data();
+    search.cells = cells.data();
+    search.statuses = statuses.data();
+    search.scores = scores.data();
+    search.pairs_count = pairs;
+    for (u64 words = head[2]; !left.empty(); words *= 16) {
+        if (arena.size() < words / 2) {
+            arena.assign(words / 2, 0xa5a5a5a5a5a5a5a5u);
+        }
+        search.evaluations = left.data();
+        search.evaluations_count = u32(left.size());
+        search.arena_words = u32(words);
+        std::pair<const Search *, u32 *> job = {&search, reinterpret_cast<u32 *>(arena.data())};
+        host::run_warp(search_body, &job);
+        std::vector<u32> larger;
+        for (u32 at : left) {
+            if (statuses[at] == NEEDS_MEMORY && words <= 1u << 27) {
+                larger.push_back(at);
+            }
+        }
+        left = larger;
+    }
+    fwrite(statuses.data(), 1, count, stdout);
+    fwrite(scores.data(), 2, count, stdout);
+    fflush(stdout);
+    return true;
+}
+
 int main() {
     u32 head[6];
     std::vector<u64> program;
     std::vector<u8> cells, results(RESULT_BYTES_MAX + 1);
     std::vector<u64> arena;
     while (read_all(head, sizeof head)) {
+        if (head[0] == ~0u) {
+            if (!run_search(head, arena)) {
+                return 1;
+            }
+            continue;
+        }
         program.assign((head[0] + 7) / 8, 0);
         cells.assign(head[4] * head[5] + 1, 0);
         if (!read_all(program.data(), program.size() * 8) || !read_all(cells.data(), head[4] * head[5])) {

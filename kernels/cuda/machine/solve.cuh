@@ -48,14 +48,23 @@ struct Solve {
 
 static_assert(sizeof(Solve) == 136, "SolveArgument of kernels/src/solve.rs has this size");
 
-// Copies an item's grid into register 0. BAD_CELL if a cell is no colour.
-__device__ inline void load_grid(Machine &m, const Solve &solve, u32 item) {
-    const u32 h = solve.shapes[2 * item], w = solve.shapes[2 * item + 1];
+// Writes the constants of a program into their registers.
+__device__ inline void load_constants(Machine &m, const Program &program) {
+#pragma unroll 1
+    for (u32 constant = lane(); constant < program.constant_count; constant += LANES) {
+        const u32 word = program.constants[constant];
+        const u32 kind = program.register_kinds[constant + 1];
+        m.registers()[constant + 1] =
+            m.tag(kind) == VECTOR ? Word(of_vector(i32(i16(word & 0xffff)), i32(i16(word >> 16)))) : of_number(i32(word));
+    }
+}
+
+// Copies a grid of h rows and w columns into register 0. BAD_CELL if a cell is no colour.
+__device__ inline void load_grid(Machine &m, u32 h, u32 w, const u8 *from) {
     const u32 grid = m.open_grid(h, w);
     if (m.error) {
         return;
     }
-    const u8 *const from = solve.cells + (solve.offsets[item] - solve.offsets[0]);
     u8 *const to = reinterpret_cast<u8 *>(m.cells(grid));
     bool bad = false;
 #pragma unroll 1
@@ -141,15 +150,9 @@ __device__ inline void solve_items(const Solve &solve, u32 *arena, u32 warp, u32
         m.top = 2 * program.register_count;
         m.error = FINE;
         m.frame = 0;
-#pragma unroll 1
-        for (u32 constant = lane(); constant < program.constant_count; constant += LANES) {
-            const u32 word = program.constants[constant];
-            const u32 kind = program.register_kinds[constant + 1];
-            m.registers()[constant + 1] =
-                m.tag(kind) == VECTOR ? Word(of_vector(i32(i16(word & 0xffff)), i32(i16(word >> 16))))
-                                      : of_number(i32(word));
-        }
-        load_grid(m, solve, item);
+        load_constants(m, program);
+        const u8 *const cells = solve.cells + (solve.offsets[item] - solve.offsets[0]);
+        load_grid(m, solve.shapes[2 * item], solve.shapes[2 * item + 1], cells);
         Outcome outcome = {m.error, NO_INSTRUCTION, 0, {0, 0}};
         if (m.error == FINE) {
             outcome = run(m, program, solve.steps_max);

@@ -24,6 +24,7 @@ pub mod patch;
 pub mod picture;
 pub mod recolor;
 pub mod scale;
+pub mod search;
 pub mod select;
 pub mod symmetry;
 pub mod ties;
@@ -84,6 +85,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("picture/buffer", include_str!("picture/buffer.rs")),
     ("recolor", include_str!("recolor.rs")),
     ("scale", include_str!("scale.rs")),
+    ("search", include_str!("search.rs")),
     ("select", include_str!("select.rs")),
     ("symmetry", include_str!("symmetry.rs")),
     ("ties", include_str!("ties.rs")),

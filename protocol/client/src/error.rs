@@ -9,6 +9,7 @@ use gridpool_ipc::frame::FrameError;
 use gridpool_protocol::batch::BatchError;
 use gridpool_protocol::message::{Refusal, ServerMessage};
 use gridpool_protocol::output::MalformedOutput;
+use gridpool_protocol::search::SearchError;
 use gridpool_protocol::tensor::TensorError;
 
 /// Why a call of the client failed.
@@ -99,6 +100,9 @@ pub enum ClientError {
     /// The pool refused the request.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// The search cannot run.
+    #[error(transparent)]
+    Search(#[from] SearchError),
     /// The pool did not answer in time, although it is connected.
     #[error("the pool does not answer: it may be stopped or overloaded; its log says more")]
     Silent,
@@ -132,6 +136,17 @@ pub enum ClientError {
         theirs: u32,
         /// The client's.
         ours: u32,
+    },
+    /// A verdict of a search is wrong: a device computes wrongly, or the pool is of another build.
+    #[error(
+        "a verdict of program {program} of a job is wrong: {why}; do not trust the results of this search, and check \
+         the devices with `gridpool diagnose`"
+    )]
+    WrongVerdict {
+        /// The program's position in its job.
+        program: usize,
+        /// What differs.
+        why: String,
     },
 }
 

@@ -105,6 +105,7 @@ mod program;
 #[cfg(feature = "async")]
 mod reading;
 mod runnable;
+mod search;
 mod source;
 mod state;
 mod tensors;
@@ -147,6 +148,9 @@ pub use gridpool_protocol::program::{Kind, Program, ProgramError, Ties, Type};
 pub use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, ItemRange, KernelUse, Receipt, Verdict,
 };
+pub use gridpool_protocol::search::{
+    CellScore, PairStatus, Score, SearchError, SearchReport, Template,
+};
 pub use gridpool_protocol::tensor::model::{InferReport, ModelInfo, ModelState, ProviderNodes};
 pub use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 pub use gridpool_protocol::tensor::{DataType, Element, Tensor, TensorError, TensorSpec};
@@ -155,6 +159,10 @@ pub use handle::{Canceller, Handle};
 pub use job::Job;
 pub use loaded::LoadedBatch;
 pub use model::OUTPUT_BYTES_DEFAULT;
+pub use search::{
+    Candidate, Check, Checker, SEARCH_DEADLINE_DEFAULT, SEARCH_JOBS_DEFAULT, SEARCH_STEPS_DEFAULT,
+    Search, SearchOutcome, SearchResult, SearchStopper, SearchStream, SearchSummary, Verdicts,
+};
 pub use tensors::{ModelInput, ReadError, TensorOutputs, Values};
 
 use connection::Connection;

@@ -19,6 +19,7 @@ use crate::errors;
 use crate::input::{self, Source};
 use crate::outputs::Outputs;
 use crate::process::{Owned, detached};
+use crate::search::{self, Search};
 
 /// How long a waiting thread is away from Python at a time: Ctrl-C takes as long.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -348,6 +349,25 @@ impl Client {
             }
         };
         Ok(Loaded { batch: Owned::new(batch), grids_per_item: if pairs { 2 } else { 1 } })
+    }
+
+    /// Starts a search over pairs.
+    #[pyo3(signature = (pairs, score, steps, ties, deadline=None, threads=None))]
+    #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
+    fn search(
+        &self,
+        py: Python<'_>,
+        pairs: &Bound<'_, PyAny>,
+        score: &str,
+        steps: u32,
+        ties: &str,
+        deadline: Option<f64>,
+        threads: Option<usize>,
+    ) -> PyResult<Search> {
+        let client = self.connection(py)?;
+        let pairs = input::batch(py, pairs, true)?;
+        let deadline = deadline.map(seconds).transpose()?;
+        Search::start(py, &client, pairs, &search::Terms { score, steps, ties, deadline, threads })
     }
 
     /// The state of the pool, as JSON.

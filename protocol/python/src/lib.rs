@@ -14,6 +14,7 @@ mod input;
 mod model;
 mod outputs;
 mod process;
+mod search;
 mod timed;
 
 use pyo3::prelude::*;
@@ -27,6 +28,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<completions::Canceller>()?;
     module.add_class::<outputs::Outputs>()?;
     module.add_class::<outputs::View>()?;
+    module.add_class::<search::Search>()?;
     module.add_function(wrap_pyfunction!(client::describe, module)?)?;
     module.add_function(wrap_pyfunction!(process::after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(process::before_exit, module)?)?;

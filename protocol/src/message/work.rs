@@ -13,6 +13,7 @@ use crate::ids::{ArenaId, JobKey, Role};
 use crate::limits::{DEADLINE_MAX, INFER_INLINE_BYTES_MAX, INLINE_BYTES_MAX};
 use crate::principal::Principal;
 use crate::program::Ties;
+use crate::search::{Score, SearchSize};
 
 /// What a job runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,11 @@ pub enum Work {
         /// Steps that an item of a solver may run.
         steps: u32,
     },
+    /// Programs of the machine over pairs: their verdicts.
+    Search {
+        /// What a verdict says of each pair.
+        score: Score,
+    },
 }
 
 impl Work {
@@ -39,16 +45,17 @@ impl Work {
     pub fn role(&self) -> Role {
         match self {
             Self::Model { .. } => Role::Infer,
-            Self::Program { .. } => Role::Grid,
+            Self::Program { .. } | Self::Search { .. } => Role::Grid,
         }
     }
 
-    /// The program's text, or the model's name.
+    /// The program's text, or the model's name; of a search only that it is one.
     #[must_use]
     pub fn text(&self) -> &str {
         match self {
             Self::Model { name } => name,
             Self::Program { text, .. } => text,
+            Self::Search { .. } => "search",
         }
     }
 
@@ -57,7 +64,7 @@ impl Work {
     pub fn inline_bytes_max(&self) -> usize {
         match self {
             Self::Model { .. } => INFER_INLINE_BYTES_MAX,
-            Self::Program { .. } => INLINE_BYTES_MAX,
+            Self::Program { .. } | Self::Search { .. } => INLINE_BYTES_MAX,
         }
     }
 }
@@ -72,6 +79,8 @@ pub enum Packing {
         /// Cells of all grids together.
         cells: u32,
     },
+    /// As a [search](crate::search). An item is a program.
+    Search(SearchSize),
     /// As [tensors](crate::tensor). The outputs are packed in the same way, and may be shorter than their
     /// destination.
     Tensors,

@@ -208,7 +208,13 @@ impl Code {
     /// SHA-256 of its bytes, 64 hexadecimal digits.
     #[must_use]
     pub fn hash(&self) -> String {
-        hex(&Sha256::digest(self.to_bytes()))
+        hex(&Self::digest(&self.to_bytes()))
+    }
+
+    /// The hash of a program's bytes as a number.
+    #[must_use]
+    pub fn digest(bytes: &[u8]) -> [u8; 32] {
+        Sha256::digest(bytes).into()
     }
 
     /// Tag, and the places of the kinds that it is made of.

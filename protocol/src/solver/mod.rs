@@ -28,6 +28,7 @@ mod pipe;
 mod prune;
 mod python;
 mod reason;
+mod registers;
 mod syntax;
 mod table;
 #[cfg(test)]
@@ -137,6 +138,11 @@ impl Solver {
     #[must_use]
     pub fn code(&self) -> &Code {
         &self.code
+    }
+
+    /// The program of the machine alone.
+    pub(crate) fn into_code(self) -> Code {
+        self.code
     }
 
     /// The same solver with another limit of steps, from 1 to [`STEPS_MAX`](crate::limits::STEPS_MAX).

@@ -1,10 +1,9 @@
 //! Which bytes are a program of the machine. A device runs nothing else.
 
-use std::collections::BTreeSet;
-
 use super::code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
 use super::kind::Kind;
 use super::opcode::{Opcode, Primitive};
+use super::registers::Registers;
 use crate::limits::{
     KIND_DEPTH_MAX, SOLVER_INSTRUCTIONS_MAX, SOLVER_KINDS_MAX, SOLVER_NESTING_MAX,
     SOLVER_REGISTERS_MAX, STEPS_MAX,
@@ -92,6 +91,27 @@ impl Code {
         Ok(code)
     }
 
+    /// Reads and verifies a program with fewer than `align` zeros behind it, up to a multiple of `align` bytes.
+    ///
+    /// # Errors
+    /// As for [`Code::from_bytes`], and if something else is behind it.
+    pub fn from_padded(bytes: &[u8], align: usize) -> Result<Self, Malformed> {
+        let count = |at: usize| {
+            let bytes = bytes.get(at..at + 2)?.first_chunk::<2>().copied()?;
+            Some(usize::from(u16::from_le_bytes(bytes)))
+        };
+        let length = || {
+            let of_each = INSTRUCTION_BYTES * count(2)? + 4 * count(4)? + 4 * count(8)?;
+            Some(HEADER_BYTES + of_each + count(6)?)
+        };
+        let (code, padding) =
+            length().and_then(|length| bytes.split_at_checked(length)).unwrap_or((bytes, &[]));
+        if padding.len() >= align || padding.iter().any(|byte| *byte != 0) {
+            return malformed("something is behind it");
+        }
+        Self::from_bytes(code)
+    }
+
     /// Checks the instructions.
     ///
     /// # Errors
@@ -103,8 +123,10 @@ impl Code {
         if self.instructions.last().is_none_or(|last| last.op != Opcode::Return) {
             return malformed("it does not end with return");
         }
-        let known: BTreeSet<u8> = (0..=u8::MAX).take(1 + self.constants.len()).collect();
-        let fixed = u8::try_from(known.len()).unwrap_or(u8::MAX);
+        let fixed = u8::try_from(1 + self.constants.len()).unwrap_or(u8::MAX);
+        let mut known = Registers::default();
+        let held = (0..=u8::MAX).take(1 + self.constants.len());
+        held.for_each(|register| known.insert(register));
         let mut checker = Checker { code: self, fixed, known: vec![known], open: Vec::new() };
         for (at, instruction) in self.instructions.iter().enumerate() {
             checker.check(at, instruction).map_err(|what| Malformed { at: Some(at), what })?;
@@ -156,7 +178,7 @@ struct Checker<'c> {
     /// Registers that are never written: the input and the constants.
     fixed: u8,
     /// The registers that have been written, for each open block.
-    known: Vec<BTreeSet<u8>>,
+    known: Vec<Registers>,
     open: Vec<Open>,
 }
 
@@ -169,7 +191,7 @@ impl Checker<'_> {
 
     /// A register that may be read.
     fn read(&self, register: u8) -> Checked {
-        let is_known = self.known.last().is_some_and(|known| known.contains(&register));
+        let is_known = self.known.last().is_some_and(|known| known.contains(register));
         if is_known { Ok(()) } else { Err("it reads a register that has not been written") }
     }
 
@@ -206,7 +228,7 @@ impl Checker<'_> {
         if open.end <= open.begin || open.end >= self.code.instructions().len() {
             return Err("its end lies outside of the program");
         }
-        let known = self.known.last().cloned().unwrap_or_default();
+        let known = self.known.last().copied().unwrap_or_default();
         self.known.push(known);
         self.open.push(open);
         Ok(())
@@ -314,9 +336,9 @@ impl Checker<'_> {
                 let arm = self.known.pop().unwrap_or_default();
                 self.write(to, &kind)?;
                 if let Some(known) = self.known.last_mut()
-                    && !arm.contains(&to)
+                    && !arm.contains(to)
                 {
-                    known.remove(&to);
+                    known.remove(to);
                 }
                 self.known.push(arm);
                 Ok(())
@@ -383,10 +405,10 @@ impl Checker<'_> {
         // The destination is written at the end; what it was before is lost at once. So is what any turn writes: the
         // next turn, and what follows, would read what a turn freed.
         let body = self.code.instructions().get(at..=usize::from(immediate));
-        let lost: Vec<u8> = body.into_iter().flatten().flat_map(written).collect();
+        let lost = body.into_iter().flatten().flat_map(written);
+        let lost: Registers = lost.filter(|register| *register >= self.fixed).chain([to]).collect();
         for known in &mut self.known {
-            known.retain(|register| *register < self.fixed || !lost.contains(register));
-            known.remove(&to);
+            known.remove_all(lost);
         }
         self.enter(Open { begin: at, op, end: usize::from(immediate), to })?;
         self.note(c, &first)?;

@@ -13,6 +13,7 @@ pub use gridpool_protocol::message::Release;
 use gridpool_protocol::message::{AttemptError, ModelCommand, Priority};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{DeviceInfo, RunReport};
+use gridpool_protocol::search::Score;
 use gridpool_protocol::tensor::model::ModelInfo;
 
 use crate::config::PoolConfig;
@@ -56,6 +57,11 @@ pub enum Work {
         /// The model, which the worker must have.
         name: Arc<str>,
     },
+    /// Programs over pairs, whose items are the programs. It runs in a dispatch of its own.
+    Search {
+        /// What a verdict says of each pair.
+        score: Score,
+    },
 }
 
 impl Work {
@@ -63,7 +69,7 @@ impl Work {
     #[must_use]
     pub fn role(&self) -> Role {
         match self {
-            Self::Program { .. } => Role::Grid,
+            Self::Program { .. } | Self::Search { .. } => Role::Grid,
             Self::Model { .. } => Role::Infer,
         }
     }
@@ -72,7 +78,7 @@ impl Work {
     #[must_use]
     pub fn model(&self) -> Option<&Arc<str>> {
         match self {
-            Self::Program { .. } => None,
+            Self::Program { .. } | Self::Search { .. } => None,
             Self::Model { name } => Some(name),
         }
     }
@@ -84,6 +90,7 @@ impl fmt::Display for Work {
         match self {
             Self::Program { hash } => f.write_str(hash),
             Self::Model { name } => write!(f, "model:{name}"),
+            Self::Search { score } => write!(f, "search:{score}"),
         }
     }
 }
@@ -103,7 +110,19 @@ pub enum Size {
         /// Steps of the program.
         steps: usize,
     },
+    /// Programs over pairs.
+    Search {
+        /// Cells of all pairs.
+        cells: u32,
+        /// Bytes of all programs.
+        program_bytes: u32,
+    },
 }
+
+/// Bytes of a program of the machine for each of its instructions.
+const BYTES_PER_INSTRUCTION: u32 = 8;
+/// What an instruction of the machine costs beside a step of a chain: it runs in loops, and over values of any shape.
+const INSTRUCTION_COST: u64 = 16;
 
 impl Size {
     /// What a job costs beside its cells or bytes: about what a launch takes in cells.
@@ -116,6 +135,10 @@ impl Size {
         let own = match self {
             Self::Model { bytes } => bytes,
             Self::Program { cells, steps } => u64::from(cells).saturating_mul(steps as u64),
+            Self::Search { cells, program_bytes } => {
+                let instructions = u64::from(program_bytes / BYTES_PER_INSTRUCTION);
+                (u64::from(cells) * instructions).saturating_mul(INSTRUCTION_COST)
+            }
         };
         own.saturating_add(Self::COST_PER_JOB)
     }
@@ -136,7 +159,7 @@ pub struct JobRequest {
     pub fingerprint: u64,
     /// Its program or model in words, for logs.
     pub label: Arc<str>,
-    /// Items: grids of a batch, 1 for a run of a model.
+    /// Items: grids of a batch, programs of a search, 1 for a run of a model.
     pub items: u32,
     /// Its cost against the client's fair share: the [cost](Size::cost) of its size.
     pub cost: u64,
@@ -410,6 +433,7 @@ mod tests {
     fn a_job_costs_its_cells_in_each_step_or_its_bytes_and_a_launch() {
         assert_eq!(Size::Program { cells: 900, steps: 3 }.cost(), 2_700 + 4_096);
         assert_eq!(Size::Model { bytes: 900 }.cost(), 900 + 4_096);
+        assert_eq!(Size::Search { cells: 900, program_bytes: 80 }.cost(), 144_000 + 4_096);
         assert_eq!(Size::Model { bytes: u64::MAX }.cost(), u64::MAX);
     }
 }

@@ -17,7 +17,7 @@ use nix::sys::signal::Signal;
 use super::flags::{
     ChaosFlag, ModelsFlags, PoolFlags, ServeFlags, SocketFlag, parse_seconds, parse_signal, whole,
 };
-use super::{bench, chaos, check, config, diagnose, infer, model, ops, solve, token, top};
+use super::{bench, chaos, check, config, diagnose, infer, model, ops, search, solve, token, top};
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
@@ -81,6 +81,16 @@ pub(super) enum Command {
         solve: solve::SolveFlags,
         #[command(flatten)]
         pool: PoolFlags,
+    },
+    /// Run many programs over the pairs of tasks, and say which solve what. With --socket in the pool that runs
+    /// there, else in one of its own.
+    Search {
+        #[command(flatten)]
+        search: search::SearchFlags,
+        #[command(flatten)]
+        pool: PoolFlags,
+        #[command(flatten)]
+        socket: SocketFlag,
     },
     /// Start a pool, run a program over inputs, print the results, stop the pool.
     #[command(after_help = ops::help())]

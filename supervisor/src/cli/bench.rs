@@ -135,6 +135,10 @@ impl Bench<'_> {
         if let Some(kills) = self.flags.recovery {
             return self.recovery(&all[..all.len().min(1)], kills);
         }
+        if self.flags.search {
+            let threads = (self.machine.cores / all.len().max(1)).max(1);
+            return self.pool(all, threads, PoolRows::Search);
+        }
         if let (Some(device), false) = (all.first(), models.is_empty()) {
             return models.iter().try_for_each(|model| self.model(device, model));
         }

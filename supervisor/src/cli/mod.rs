@@ -39,6 +39,7 @@ mod reference;
 mod reload;
 pub mod results;
 mod scratch;
+mod search;
 mod serve;
 pub mod show;
 mod solve;
@@ -201,6 +202,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Serve(flags) => serve::serve(&flags),
         Command::Config(command) => config::run(&command, &unread()),
         Command::Check(flags) => check::run(&flags),
+        Command::Search { search, pool, socket } => search::command(&search, &pool, socket.socket),
         Command::Solve { solve, pool } => solve_tasks(&solve, &pool),
         Command::Completions { shell } => completions::print(shell),
         Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, no_wait),

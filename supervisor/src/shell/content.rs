@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 use gridpool_protocol::ids::{ContentHash, JobId};
 use gridpool_protocol::message::{Input, Packing, Slice};
+use gridpool_protocol::search::SearchSize;
 use nix::errno::Errno;
 use nix::sys::uio::pread;
 use sha2::{Digest, Sha256};
@@ -48,10 +49,14 @@ pub(super) fn hash(held: &HeldJob) -> io::Result<ContentHash> {
     hash.update((work.len() as u64).to_le_bytes());
     hash.update(work.as_bytes());
     let payload = &held.submission.payload;
-    if let Packing::Grids { items, cells } = payload.packing {
-        hash.update(items.to_le_bytes());
-        hash.update(cells.to_le_bytes());
-    }
+    let numbers = match payload.packing {
+        Packing::Grids { items, cells } => vec![items, cells],
+        Packing::Search(SearchSize { programs, program_bytes, pairs, cells }) => {
+            vec![programs, program_bytes, pairs, cells]
+        }
+        Packing::Tensors => vec![],
+    };
+    numbers.iter().for_each(|number| hash.update(number.to_le_bytes()));
     match &payload.input {
         Input::Inline(bytes) => hash.update(&bytes.0),
         Input::Arena(slice) => {

@@ -29,6 +29,7 @@ pub(crate) mod lifeline;
 pub(crate) mod names;
 pub(crate) mod outputs;
 pub(crate) mod program;
+pub(crate) mod search;
 pub(crate) mod server_message;
 pub(crate) mod solver_code;
 pub(crate) mod solver_text;
@@ -44,7 +45,7 @@ macro_rules! with_targets {
     ($macro:ident) => {
         $macro! {
             client_frame client_message config from_worker infer_request input_arrow input_json input_npy
-            input_npz json_line lifeline names outputs program server_message solver_code solver_text tables
+            input_npz json_line lifeline names outputs program search server_message solver_code solver_text tables
             tensors to_worker
         }
     };

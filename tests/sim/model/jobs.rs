@@ -1,7 +1,7 @@
 //! A job from its acceptance to its end: its shards and their attempts.
 
 use gridpool_core::config::PoolConfig;
-use gridpool_core::event::{JobRequest, Timestamp};
+use gridpool_core::event::{JobRequest, Timestamp, Work};
 use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, Role, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{AttemptOutcome, ItemRange, RunReport, Verdict};
@@ -151,7 +151,8 @@ impl Job {
     /// there if a worker died of it alone.
     pub(super) fn may_join(&self, is_concurrent: bool) -> bool {
         let killed_alone = is_concurrent && self.evidence > 0;
-        self.shards_due == 1 && self.request.idempotent && !killed_alone
+        let is_search = matches!(self.request.work, Work::Search { .. });
+        self.shards_due == 1 && self.request.idempotent && !killed_alone && !is_search
     }
 
     /// Whether its worker died of it or of a job beside it, or was killed for a dispatch behind it.

@@ -11,12 +11,16 @@ use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey};
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::principal::Principal;
+use gridpool_protocol::search::Score;
 
 use super::{Delivery, Fate, World};
 use crate::swarm::Swarm;
 
 /// Submissions that may be repeated.
 const REMEMBERED: usize = 12;
+
+/// Of a thousand jobs for programs, those that are searches.
+const SEARCHES: u64 = 80;
 
 /// The contents for a program and a number of items: first those that kill workers, then those that do not,
 /// then one for after the faults.
@@ -323,6 +327,7 @@ impl World {
         let answer_inline = self.rng.chance(self.swarm.inline);
         let work = match self.some_model() {
             Some(name) => Work::Model { name },
+            None if self.rng.chance(SEARCHES) => Work::Search { score: Score::Exact },
             None => program(self.rng.below(self.swarm.programs)),
         };
         JobRequest {

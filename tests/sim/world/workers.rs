@@ -196,5 +196,6 @@ pub(super) fn report() -> RunReport {
         service_us: 1,
         allocations: 0,
         infer: None,
+        search: None,
     }
 }

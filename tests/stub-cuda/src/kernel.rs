@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "a launch passes addresses of values")]
 
 mod chain;
+mod search;
 mod solve;
 mod tuple;
 
@@ -20,7 +21,7 @@ use gridpool_kernels::chaos::ChaosKernel;
 use gridpool_kernels::module::{KERNELS, TILE_VALUES};
 use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference::Evaluator;
-use gridpool_kernels::solve::{SOLVE, SolveArgument};
+use gridpool_kernels::solve::{SEARCH, SOLVE, SearchArgument, SolveArgument};
 use gridpool_protocol::batch::BatchLayout;
 use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::output::{OutputLayout, PALETTE_BYTES};
@@ -42,6 +43,8 @@ const LATER: Status = [0xff; 2];
 pub(crate) enum Launch {
     /// One of gridpool's.
     Step(&'static str, Box<StepArgument>),
+    /// That of searches.
+    Search(Box<SearchArgument>),
     /// That of solvers.
     Solve(Box<SolveArgument>),
     /// The kernel that measures a round trip.
@@ -66,6 +69,10 @@ impl Launch {
         if name == SOLVE {
             // SAFETY: it takes one `Solve`.
             return Ok(Self::Solve(Box::new(unsafe { argument(arguments, 0) })));
+        }
+        if name == SEARCH {
+            // SAFETY: it takes one `Search`.
+            return Ok(Self::Search(Box::new(unsafe { argument(arguments, 0) })));
         }
         let chaos = |fault| ChaosKernel::of(fault).is_some_and(|kernel| kernel.name == name);
         if chaos(DeviceFault::Endless) {
@@ -104,6 +111,7 @@ unsafe fn argument<T: Copy>(arguments: *mut *mut c_void, at: usize) -> T {
 pub(crate) fn run(launch: &Launch, memory: &Memory) -> Result<Option<usize>, Illegal> {
     let (name, step) = match launch {
         Launch::Step(name, step) => (*name, step),
+        Launch::Search(argument) => return search::run(argument, memory),
         Launch::Solve(argument) => return solve::run(argument, memory),
         &Launch::Echo { from, to, bytes } => {
             let bytes = memory.read(number(from), bytes as usize)?;
@@ -138,6 +146,7 @@ pub(crate) fn misplace(
         Launch::Echo { .. }
         | Launch::Endless
         | Launch::Fault(_)
+        | Launch::Search(..)
         | Launch::Solve(..)
         | Launch::Step(..) => Ok(()),
     }

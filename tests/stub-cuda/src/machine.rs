@@ -297,7 +297,7 @@ impl Machine {
 
     fn launch(&mut self, launch: &Launch, defect: Defect) -> Result<(), u32> {
         match launch {
-            Launch::Echo { .. } | Launch::Solve(..) | Launch::Step(..) => {}
+            Launch::Echo { .. } | Launch::Search(..) | Launch::Solve(..) | Launch::Step(..) => {}
             Launch::Endless => hang(),
             Launch::Fault(code) => return Err(*code),
         }

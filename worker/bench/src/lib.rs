@@ -6,6 +6,7 @@
 //!   before anything is timed. `library` measures it.
 //! - `load` keeps jobs in flight in a pool, `evidence` adds up their receipts, `pool` makes rows of them.
 //! - `recovery` kills the workers of a pool and measures how soon the next right answer comes.
+//! - `search` measures searches, from texts to verdicts.
 //! - `repeat` warms up and repeats; `memory` limits the memory of a row.
 //! - `models` sends requests to a model, through the engine in this process and through a pool.
 //! - `resident` times the kernels alone. `limits` measures the limits of the hardware, in a process of its own
@@ -28,6 +29,7 @@ pub mod random;
 mod recovery;
 mod repeat;
 mod resident;
+mod search;
 pub mod workload;
 
 use std::env;
@@ -44,6 +46,7 @@ use serde::Serialize;
 use failure::Failure;
 use pool::Pool;
 use recovery::Recovery;
+use search::Searches;
 use workload::{Source, TasksError};
 
 /// The grids that all rows are measured on.
@@ -151,6 +154,10 @@ pub fn run(plan: &str, out: &mut dyn Write) -> Result<(), BenchError> {
             let (devices, kind, standbys, kills) = (*devices, *kind, *standbys, *kills);
             let source = &source;
             Recovery { source, socket, devices, kind, standbys, kills }.measure(&mut report)
+        }
+        Subject::Pool { socket, devices, kind: _, rows: PoolRows::Search } => {
+            let searches = Searches { plan: &plan, source: &source, socket, devices: *devices };
+            searches.measure(&mut report)
         }
         Subject::Pool { socket, devices, kind, rows } => {
             let pool =

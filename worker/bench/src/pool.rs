@@ -78,6 +78,7 @@ impl Pool<'_> {
             PoolRows::Large => self.rates(report, |batch| batch >= LARGE_ITEMS),
             PoolRows::Native => self.rates_in(Section::Native, report, &[native_batch(self.plan)]),
             PoolRows::Recovery { .. } => unreachable!("`recovery` measures it"),
+            PoolRows::Search => unreachable!("`search` measures it"),
         }
     }
 
@@ -295,7 +296,8 @@ impl Shape<'_> {
             | Section::ModelLatency
             | Section::Models
             | Section::Recovery
-            | Section::Resident => ("pool", Unit::ItemsPerSecond),
+            | Section::Resident
+            | Section::Search => ("pool", Unit::ItemsPerSecond),
         };
         Row {
             jobs: Some(self.jobs),

@@ -2,9 +2,10 @@
 //!
 //! [`FaultInjector`] wraps the worker's device. The device causes its own faults ([`Device::inject`]);
 //! `process` causes those of a process. Jobs that ask for no fault cost two more branches per dispatch.
-//! `corrupt` is a hook for tests.
+//! `corrupt` and `deadly` are hooks for tests.
 
 pub mod corrupt;
+pub mod deadly;
 pub(crate) mod process;
 
 use std::sync::Arc;
@@ -12,12 +13,15 @@ use std::sync::Arc;
 use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_protocol::chaos::{ChaosFault, DeviceFault, ReplyFault};
 use gridpool_protocol::receipt::DeviceInfo;
+use gridpool_protocol::search::PairStatus;
 use gridpool_protocol::shared::SharedSlice;
 
 use crate::device::{Device, DispatchReport, GridAttempt, GridDispatch};
 use crate::fault::Fault;
 use crate::gauges::Gauges;
+use crate::search::SearchAttempt;
 use corrupt::Corruption;
+use deadly::Deadly;
 
 /// The parts of a result in which a flipped bit gives another valid value, in order of preference.
 const PLAIN_PARTS: [Part; 4] = [Part::Cells, Part::Numbers, Part::Palettes, Part::LabelsLow];
@@ -31,14 +35,16 @@ pub struct FaultInjector {
     is_wrong: bool,
     /// Some results are wrong: see [`corrupt`].
     corruption: Option<Corruption>,
+    /// A program of a search kills it: see [`deadly`].
+    deadly: Option<Deadly>,
 }
 
 impl std::fmt::Debug for FaultInjector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { device, armed, is_wrong, corruption } = self;
+        let Self { device, armed, is_wrong, corruption, deadly } = self;
         let mut fields = f.debug_struct("FaultInjector");
         fields.field("device", device.info()).field("armed", armed).field("is_wrong", is_wrong);
-        fields.field("corruption", corruption).finish()
+        fields.field("corruption", corruption).field("deadly", deadly).finish()
     }
 }
 
@@ -46,12 +52,17 @@ impl FaultInjector {
     /// Wraps `device`, with no fault armed.
     #[must_use]
     pub fn new(device: Box<dyn Device>) -> Self {
-        Self { device, armed: None, is_wrong: false, corruption: None }
+        Self { device, armed: None, is_wrong: false, corruption: None, deadly: None }
     }
 
     /// Some results are wrong from now on.
     pub fn corrupt(&mut self, corruption: Option<Corruption>) {
         self.corruption = corruption;
+    }
+
+    /// A program of searches kills the process from now on.
+    pub fn dies_of(&mut self, deadly: Option<Deadly>) {
+        self.deadly = deadly;
     }
 
     /// The next dispatch meets this fault.
@@ -95,6 +106,24 @@ impl Device for FaultInjector {
         Ok(work)
     }
 
+    fn search(&mut self, attempts: &[SearchAttempt<'_>]) -> Result<DispatchReport, Fault> {
+        let armed = self.armed.take();
+        if let Some(ChaosFault::Device(fault)) = armed {
+            self.device.inject(fault)?;
+        }
+        if let Some(deadly) = &self.deadly {
+            attempts.iter().for_each(|attempt| deadly.strike(attempt));
+        }
+        let work = self.device.search(attempts)?;
+        if self.is_wrong {
+            attempts.iter().for_each(turn_a_verdict);
+        }
+        if let Some(ChaosFault::Host(fault)) = armed {
+            process::inject(fault);
+        }
+        Ok(work)
+    }
+
     fn adopt(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault> {
         self.device.adopt(arena)
     }
@@ -106,6 +135,15 @@ impl Device for FaultInjector {
     fn inject(&mut self, fault: DeviceFault) -> Result<(), Fault> {
         self.device.inject(fault)
     }
+}
+
+/// Turns the first verdict among an attempt's own programs into another.
+fn turn_a_verdict(attempt: &SearchAttempt<'_>) {
+    let (output, place) = attempt.first_status();
+    let mut byte = [0];
+    output.read(place, &mut byte);
+    let other = if byte[0] == PairStatus::EQUAL { PairStatus::DIFFERS } else { PairStatus::EQUAL };
+    output.write(place, &[other]);
 }
 
 /// Flips a bit of the first value among an attempt's own items. A colour becomes another colour.

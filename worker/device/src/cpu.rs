@@ -3,6 +3,8 @@
 //! It never replaces a GPU. In its reports a kernel is a reference function, and a launch is one call of it
 //! over a chunk of the batch. Kernel time is the sum over threads.
 
+mod search;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,6 +25,7 @@ use crate::chunk::{ChunkLimits, Feed, Piece, Span};
 use crate::device::{AttemptRefusal, Device, DispatchReport, GridAttempt, GridDispatch};
 use crate::fault::Fault;
 use crate::gauges::Gauges;
+use crate::search::SearchAttempt;
 use crate::tally::{Tally, Totals};
 
 /// The step before the first op, as reports name it.
@@ -141,6 +144,10 @@ impl Device for CpuDevice {
             of_threads.into_iter().try_fold(none, |all, done| Ok(all.merged(done?)))?
         };
         Ok(done.into_report(0))
+    }
+
+    fn search(&mut self, attempts: &[SearchAttempt<'_>]) -> Result<DispatchReport, Fault> {
+        search::run(self, attempts)
     }
 
     fn adopt(&mut self, _arena: SharedSlice<'_>) -> Result<(), Fault> {

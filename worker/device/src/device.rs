@@ -9,10 +9,12 @@ use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::{DeviceInfo, KernelUse};
+use gridpool_protocol::search::{SearchError, SearchReport};
 use gridpool_protocol::shared::SharedSlice;
 
 use crate::fault::Fault;
 use crate::gauges::Gauges;
+use crate::search::SearchAttempt;
 
 /// Attempts that run together: one program over the items of all of them.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +123,10 @@ pub enum AttemptRefusal {
     /// It was cancelled before it was done.
     #[error("cancelled")]
     Cancelled,
-    /// The place for the result has another length than the result.
+    /// The programs of a search.
+    #[error(transparent)]
+    Search(SearchError),
+    /// A place has another length than what lies there.
     #[error("the result takes {want} bytes; its place has {got}")]
     Output {
         /// Bytes of the place.
@@ -161,6 +166,7 @@ impl DispatchReport {
             item_errors: sum.item_errors + attempt.item_errors,
             h2d_bytes: sum.h2d_bytes + attempt.h2d_bytes,
             d2h_bytes: sum.d2h_bytes + attempt.d2h_bytes,
+            search: attempt.search.map(|own| own.plus(sum.search.unwrap_or_default())),
         })
     }
 }
@@ -174,6 +180,8 @@ pub struct AttemptReport {
     pub h2d_bytes: u64,
     /// Bytes copied back.
     pub d2h_bytes: u64,
+    /// What a search did; `None` for other work.
+    pub search: Option<SearchReport>,
 }
 
 /// A device that runs programs over batches.
@@ -199,6 +207,14 @@ pub trait Device {
     /// # Errors
     /// A [`Fault`]; the results of all attempts are then garbage.
     fn run(&mut self, dispatch: &GridDispatch<'_>) -> Result<DispatchReport, Fault>;
+
+    /// Runs attempts of searches, one after the other. It looks whether one was
+    /// [cancelled](SearchAttempt::is_cancelled) between two chunks, and refuses the rest of it. For every attempt
+    /// that is not refused, it writes the verdicts of the attempt's programs, and no others.
+    ///
+    /// # Errors
+    /// A [`Fault`]; the results of all attempts are then garbage.
+    fn search(&mut self, attempts: &[SearchAttempt<'_>]) -> Result<DispatchReport, Fault>;
 
     /// Registers an arena before its first use, so that copies from and to it are fast.
     ///

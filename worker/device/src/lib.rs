@@ -16,6 +16,7 @@ pub mod device;
 pub mod fault;
 pub mod gauges;
 pub mod nvml;
+pub mod search;
 pub mod self_test;
 mod tally;
 

@@ -125,6 +125,7 @@ mod tests {
     use super::*;
     use crate::cpu::CpuDevice;
     use crate::gauges::Gauges;
+    use crate::search::SearchAttempt;
 
     /// Gives right results and reports no launches.
     struct Silent(CpuDevice);
@@ -144,6 +145,10 @@ mod tests {
 
         fn run(&mut self, dispatch: &GridDispatch<'_>) -> Result<DispatchReport, Fault> {
             Ok(DispatchReport { kernels: Vec::new(), ..self.0.run(dispatch)? })
+        }
+
+        fn search(&mut self, attempts: &[SearchAttempt<'_>]) -> Result<DispatchReport, Fault> {
+            Ok(DispatchReport { kernels: Vec::new(), ..self.0.search(attempts)? })
         }
 
         fn adopt(&mut self, arena: SharedSlice<'_>) -> Result<(), Fault> {

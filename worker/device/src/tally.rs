@@ -1,6 +1,7 @@
 //! Adds up launches by kernel, in order of first launch, with counts and times.
 
 use gridpool_protocol::receipt::KernelUse;
+use gridpool_protocol::search::SearchReport;
 
 use crate::device::{AttemptRefusal, AttemptReport, DispatchReport, GridDispatch};
 
@@ -51,11 +52,21 @@ impl Totals {
         Self { tally: Tally::default(), attempts }
     }
 
+    pub(crate) fn of_searches(attempts: usize) -> Self {
+        let none =
+            AttemptReport { search: Some(SearchReport::default()), ..AttemptReport::default() };
+        let attempts = vec![Ok(none); attempts];
+        Self { tally: Tally::default(), attempts }
+    }
+
     /// Joins the results of two threads of the same dispatch.
     pub(crate) fn merged(mut self, other: Self) -> Self {
         for (attempt, of_other) in self.attempts.iter_mut().zip(other.attempts) {
             match (&mut *attempt, of_other) {
-                (Ok(sum), Ok(more)) => sum.item_errors += more.item_errors,
+                (Ok(sum), Ok(more)) => {
+                    sum.item_errors += more.item_errors;
+                    sum.search = sum.search.zip(more.search).map(|(one, two)| one.plus(two));
+                }
                 (Ok(_), Err(refusal)) => *attempt = Err(refusal),
                 (Err(_), Ok(_) | Err(_)) => {}
             }

@@ -40,7 +40,8 @@ fn inline(bytes: Vec<u8>) -> Assignment {
 
 #[test]
 fn each_attempt_has_its_own_answer_and_a_wrong_one_fails_alone() {
-    let program = program();
+    let program = Arc::new(program());
+    let task = Task::Program(Arc::clone(&program));
     let (layout, bytes) = batch();
     let map = Arc::new(Arena::create(65_536).unwrap().map().unwrap());
     map.all().write(64, &bytes);
@@ -63,12 +64,12 @@ fn each_attempt_has_its_own_answer_and_a_wrong_one_fails_alone() {
         inline(bytes),
     ];
     let hold = |assignment| {
-        Hold::new(&program, assignment, Arc::default(), |_| Ok::<_, AttemptError>(Arc::clone(&map)))
+        Hold::new(&task, assignment, Arc::default(), |_| Ok::<_, AttemptError>(Arc::clone(&map)))
     };
     let mut holds: Vec<_> = assignments.into_iter().map(hold).collect();
     holds.push(Err(AttemptError::Device("the arena could not be registered".to_owned())));
     let mut device = CpuDevice::open(0, 1).unwrap();
-    let answers = run_together(&mut device, &program, holds, clock::now()).unwrap();
+    let answers = run_together(&mut device, &task, holds, clock::now()).unwrap();
     let why = |answer: &Result<AttemptAnswer, AttemptError>| match answer {
         Ok(AttemptAnswer { report, output }) => {
             format!("{} of {} {}", report.items, report.joined_items, output.is_some())
@@ -94,7 +95,8 @@ fn each_attempt_has_its_own_answer_and_a_wrong_one_fails_alone() {
 #[test]
 fn an_empty_dispatch_does_not_reach_the_device() {
     let mut device = CpuDevice::open(0, 1).unwrap();
+    let task = Task::Program(Arc::new(program()));
     let gone = Err(AttemptError::Refused("gone".to_owned()));
-    let answers = run_together(&mut device, &program(), vec![gone], clock::now()).unwrap();
+    let answers = run_together(&mut device, &task, vec![gone], clock::now()).unwrap();
     assert_eq!(answers, [Err(AttemptError::Refused("gone".to_owned()))]);
 }

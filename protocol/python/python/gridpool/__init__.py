@@ -39,6 +39,7 @@ from ._program import Program, compile
 from ._receipt import Attempt, Device, KernelUse, Receipt
 from ._reports import Coordinator, batch_apply, batch_mapply, batch_o_g
 from ._results import Grids, InferResult, Labels, Pictures, Results
+from ._search import STATUSES, Search, SearchResult
 
 _os.register_at_fork(after_in_child=_native._after_fork_in_child)
 _atexit.register(_native._before_exit)
@@ -76,6 +77,9 @@ __all__ = [
     "Receipt",
     "Refused",
     "Results",
+    "STATUSES",
+    "Search",
+    "SearchResult",
     "Silent",
     "StartError",
     "Task",

@@ -20,16 +20,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Optional, Union, cast
 
-from . import _native
+from . import _native, _search
 from ._binary import binary
 from ._errors import Error, NoPool, StartError
 from ._inputs import Task
 from ._program import TIES, Program, text_of
 from ._receipt import Receipt
 from ._results import InferResult, Results
+from ._search import Candidate, Search
 
 Text = Union[str, Program]
 
+#: Steps that a program of a search may run on a pair.
+STEPS = 1_000_000
 #: Jobs that `map` has under way at a time.
 WINDOW = 8
 #: Cells from which sending a job may take so long that `arun` does it on a thread.
@@ -299,6 +302,28 @@ class Client:
         finally:
             for future in under_way:
                 future.cancel()
+
+    def search(
+        self,
+        programs: Iterable[Candidate],
+        tasks: Any,
+        *,
+        pairs: str = "train",
+        steps: int = STEPS,
+        score: str = "exact",
+        ties: Optional[str] = None,
+        deadline: Optional[float] = None,
+        threads: Optional[int] = None,
+    ) -> Search:
+        """Runs many programs over the pairs of tasks: an iterator of their verdicts, in order, while programs are still
+        read. Programs that mean the same run once; texts that do not compile have an error in their place.
+
+        `programs` are texts of solvers, chains or templates (`replace(I, ?a:color, ?b:color)`), `(name, text)`, or
+        objects with id and program. `tasks` is what `gridpool.tasks` takes. `pairs` is "train", or "all" that have an
+        output. A program may run `steps` on a pair. With `score="cells"` results also say how near they are.
+        """
+        tie = TIES if ties is None else ties
+        return _search.start(self._native, programs, tasks, pairs, steps, score, tie, deadline, threads)
 
     def load(self, grids: Any, *, pairs: Optional[bool] = None) -> Loaded:
         """Packs a batch into shared memory once, for any number of programs.

@@ -118,10 +118,11 @@ impl Job {
         let may = self.shards.len() == 1
             && !self.runs_alone(limits.concurrency)
             && self.request.idempotent
+            && !matches!(self.request.work, Work::Search { .. })
             && self.request.cost <= limits.join_cost_max
             && self.request.inline_bytes <= JOIN_INLINE_BYTES_MAX as u64;
         let program = match (limits.concurrency, &self.request.work) {
-            (Concurrency::Concurrent { .. }, _) => None,
+            (Concurrency::Concurrent { .. }, _) | (_, Work::Search { .. }) => None,
             (
                 Concurrency::Exclusive { .. },
                 Work::Program { hash: name } | Work::Model { name },

@@ -389,5 +389,6 @@ fn report() -> RunReport {
         service_us: 1,
         allocations: 0,
         infer: None,
+        search: None,
     }
 }

@@ -71,6 +71,11 @@ pub(in crate::cli) struct BenchFlags {
     #[arg(long, value_name = "KILLS", num_args = 0..=1, default_missing_value = "20")]
     #[arg(value_parser = whole::<u32>(1..=100_000))]
     pub(super) recovery: Option<u32>,
+    /// Measure only searches: texts compiled in a second on all cores, evaluations in a second with verdicts alone
+    /// (a random ten-thousandth is recomputed by the reference first), and the time from some thousand texts to
+    /// their verdicts.
+    #[arg(long, conflicts_with = "recovery")]
+    pub(super) search: bool,
     /// Set a field of `[[model]]` for all measured models, such as max_batch=16 or cpu_ops=["Shape"];
     /// repeat for more fields. It overrides the config file.
     #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "recovery")]

@@ -91,6 +91,7 @@ fn heading(row: &Row) -> String {
         Section::Recovery => format!("RECOVERY in us, {devices}, {}", row.runner),
         Section::Scheduling => format!("SCHEDULING, {devices}, {}", row.runner),
         Section::Resident => format!("RESIDENT, {}", row.runner),
+        Section::Search => format!("SEARCH, {devices}, {}", row.runner),
     }
 }
 
@@ -180,6 +181,7 @@ fn measured(row: &Row) -> Vec<Cell> {
             cells
         }
         Section::Scheduling => three(row.value, ["ns/item", "least", "most"], 9, row.unit),
+        Section::Search => three(row.value, ["median", "least", "most"], 14, row.unit),
         Section::Resident => {
             let mut cells = three(row.value, ["items/s", "least", "most"], 9, row.unit);
             cells.extend([native, moved]);

@@ -15,6 +15,7 @@ use gridpool_protocol::message::{
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::program::Program;
+use gridpool_protocol::search::{Score, SearchLayout, SearchSize};
 use gridpool_protocol::status::RUN_TEXT_MAX;
 
 use super::{ClientArena, Connection};
@@ -106,6 +107,13 @@ impl Connection {
                 }
                 let work = event::Work::Model { name: name.as_str().into() };
                 Known { work, items: 1, size: None, bytes: None }
+            }
+            (Work::Search { score }, Packing::Search(size)) => check_search(*score, size)?,
+            (Work::Search { .. }, Packing::Grids { .. } | Packing::Tensors) => {
+                return Err("a search runs over programs and pairs".to_owned());
+            }
+            (Work::Program { .. } | Work::Model { .. }, Packing::Search(_)) => {
+                return Err("only a search runs over programs and pairs".to_owned());
             }
             (Work::Program { .. }, Packing::Tensors) => {
                 return Err("a program runs over grids, not over tensors".to_owned());
@@ -243,5 +251,17 @@ fn check_program(program: &Program, items: u32, cells: u32) -> Result<Known, Str
         items,
         size: Some(Size::Program { cells, steps: program.length() }),
         bytes: Some((batch.bytes() as u64, output.bytes() as u64)),
+    })
+}
+
+/// What is known of a search of this size. Its programs are in the input; the worker verifies them.
+fn check_search(score: Score, size: SearchSize) -> Result<Known, String> {
+    let layout = SearchLayout::new(size, score).map_err(|error| error.to_string())?;
+    let SearchSize { programs, program_bytes, cells, .. } = size;
+    Ok(Known {
+        work: event::Work::Search { score },
+        items: programs,
+        size: Some(Size::Search { cells, program_bytes }),
+        bytes: Some((layout.input_bytes() as u64, layout.output_bytes() as u64)),
     })
 }

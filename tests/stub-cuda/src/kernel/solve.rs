@@ -13,14 +13,14 @@ use super::number;
 use crate::memory::{Illegal, Memory};
 
 /// Words of an arena for each cell of an item's grid: items of more than 409 cells need more than the first arena.
-const WORDS_PER_CELL: usize = 20;
+pub(super) const WORDS_PER_CELL: usize = 20;
 
 /// Runs a launch. Returns the address of the first byte of a result.
 pub(super) fn run(solve: &SolveArgument, memory: &Memory) -> Result<Option<usize>, Illegal> {
     if solve.items_count == 0 {
         return Ok(None);
     }
-    let code = program(solve, memory)?;
+    let code = program(solve.program, memory)?;
     let (mut machine, mut content) = (Machine::default(), None);
     let word = |address: DeviceAddress, at: usize| -> Result<usize, Illegal> {
         let bytes = memory.read(number(address.plus(4 * at)), 4)?;
@@ -109,12 +109,12 @@ impl Ended {
     }
 }
 
-/// The program of a launch. Its header says how long it is.
-fn program(solve: &SolveArgument, memory: &Memory) -> Result<Code, Illegal> {
-    let head = memory.read(number(solve.program), HEADER_BYTES)?;
+/// The program at an address. Its header says how long it is.
+pub(super) fn program(at: DeviceAddress, memory: &Memory) -> Result<Code, Illegal> {
+    let head = memory.read(number(at), HEADER_BYTES)?;
     let count = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
     let [instructions, constants, registers, kinds] = [2, 4, 6, 8].map(count);
     let length = INSTRUCTION_BYTES * instructions + 4 * (constants + kinds) + registers;
-    let bytes = memory.read(number(solve.program), HEADER_BYTES + length)?;
+    let bytes = memory.read(number(at), HEADER_BYTES + length)?;
     Ok(Code::from_bytes(&bytes).expect("the worker has verified the program"))
 }

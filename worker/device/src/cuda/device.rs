@@ -20,6 +20,7 @@ use crate::chunk::ChunkLimits;
 use crate::device::{Device, DispatchReport, GridDispatch};
 use crate::fault::Fault;
 use crate::gauges::Gauges;
+use crate::search::SearchAttempt;
 use crate::tally::{Tally, Totals};
 
 /// Keeps the device memory of a dispatch small at any size. Each lane holds its chunk, three stages
@@ -37,7 +38,7 @@ pub struct CudaDevice {
     pub(super) gpu: Gpu,
     pub(super) lanes: Vec<Lane>,
     pub(super) chunk_limits: ChunkLimits,
-    /// From the first solver on.
+    /// From the first solver or search on.
     solving: Option<Solving>,
 }
 
@@ -86,6 +87,14 @@ impl CudaDevice {
         Self { chunk_limits, ..self }
     }
 
+    /// The kernels of solvers and searches, loaded at the first use.
+    fn loaded<'a>(solving: &'a mut Option<Solving>, gpu: &Gpu) -> Result<&'a mut Solving, Fault> {
+        match solving {
+            Some(loaded) => Ok(loaded),
+            None => Ok(solving.insert(Solving::load(&gpu.driver)?)),
+        }
+    }
+
     /// Launches every kernel over no values: a driver loads a kernel at its first launch, and a
     /// failure to do so should end a worker before it serves.
     fn load_kernels(&mut self) -> Result<(), Fault> {
@@ -130,14 +139,18 @@ impl Device for CudaDevice {
         let mut done = Totals::of(dispatch);
         let Self { gpu, lanes, chunk_limits, solving, .. } = self;
         if let Some(solver) = dispatch.program.solver() {
-            let solving = match solving {
-                Some(loaded) => loaded,
-                None => solving.insert(Solving::load(&gpu.driver)?),
-            };
+            let solving = Self::loaded(solving, gpu)?;
             solving.run(gpu, dispatch, solver, *chunk_limits, &mut done)?;
             return Ok(done.into_report(gpu.allocator.take_count()));
         }
         pipeline::run(gpu, lanes, dispatch, *chunk_limits, &mut done)?;
+        Ok(done.into_report(gpu.allocator.take_count()))
+    }
+
+    fn search(&mut self, attempts: &[SearchAttempt<'_>]) -> Result<DispatchReport, Fault> {
+        let mut done = Totals::of_searches(attempts.len());
+        let Self { gpu, solving, .. } = self;
+        Self::loaded(solving, gpu)?.search(gpu, attempts, &mut done)?;
         Ok(done.into_report(gpu.allocator.take_count()))
     }
 

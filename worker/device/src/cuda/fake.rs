@@ -15,6 +15,7 @@ use crate::fault::Fault;
 mod chaos;
 mod codes;
 mod results;
+mod search;
 mod tests;
 
 /// Launches compute nothing.

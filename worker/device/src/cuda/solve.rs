@@ -1,12 +1,14 @@
 //! Runs solvers: `kernels/cuda/solve.cu` over one chunk after the other.
 //!
-//! The module is loaded at the first solver. A warp has a small arena, which is enough for nearly all items and lies in
-//! the caches. An item that needs more is run again with a larger arena and fewer warps; what needs more than the
-//! largest is run by the reference on the processor. So only the machine's own limits end an item, on every device.
-//! An item whose result does not fit behind the others is run again when those have been copied out.
+//! The module is loaded at the first solver or search; `search` runs those. A warp has a small arena, which is
+//! enough for nearly all items and lies in the caches. An item that needs more is run again with a larger arena and
+//! fewer warps; what needs more than the largest is run by the reference on the processor. So only the machine's own
+//! limits end an item, on every device. An item whose result does not fit behind the others is run again when those
+//! have been copied out.
 
 #![expect(unsafe_code, reason = "starts copies and kernels over its own buffers")]
 
+mod search;
 mod tables;
 
 use std::ffi::c_void;
@@ -27,7 +29,9 @@ use super::memory::{DeviceBuffer, PinnedBuffer};
 use crate::chunk::{ChunkLimits, Feed, Piece, Span};
 use crate::device::{GridAttempt, GridDispatch};
 use crate::fault::Fault;
+use crate::search::SearchAttempt;
 use crate::tally::Totals;
+use search::Searching;
 use tables::{Came, Input, Tables, deliver, word};
 
 /// Keeps a chunk's tables and results small, and the time until a cancelled job ends short.
@@ -71,10 +75,11 @@ pub(super) struct Solving {
     arenas: DeviceBuffer,
     /// For what needs more than the largest arena.
     runner: Runner,
+    searching: Searching,
 }
 
 impl Solving {
-    /// Loads the kernel.
+    /// Loads the kernels.
     pub(super) fn load(driver: &Driver) -> Result<Self, Fault> {
         let module = driver.load_module(PTX)?;
         Ok(Self {
@@ -89,7 +94,18 @@ impl Solving {
             results_staging: PinnedBuffer::default(),
             arenas: DeviceBuffer::default(),
             runner: Runner::default(),
+            searching: Searching::load(driver, module)?,
         })
+    }
+
+    /// Runs searches.
+    pub(super) fn search(
+        &mut self,
+        gpu: &mut Gpu,
+        attempts: &[SearchAttempt<'_>],
+        done: &mut Totals,
+    ) -> Result<(), Fault> {
+        self.searching.run(gpu, &mut self.arenas, attempts, done)
     }
 
     /// Runs a solver over all items of a dispatch.
@@ -265,8 +281,8 @@ impl Solving {
         }
     }
 
-    /// Runs items with the arenas of a tier and waits until their tables and results have come. Returns the bytes that
-    /// were copied in and out.
+    /// Runs items with the arenas of a tier and waits until their tables and results have come. Returns the bytes
+    /// that were copied in and out.
     fn launch(
         &mut self,
         gpu: &mut Gpu,

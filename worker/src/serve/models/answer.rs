@@ -84,6 +84,7 @@ fn report(answer: Answer, arrived: Instant) -> Result<AttemptAnswer, AttemptErro
         service_us: u64::try_from(service).unwrap_or(u64::MAX),
         allocations: 0,
         infer: Some(report),
+        search: None,
     };
     Ok(AttemptAnswer { report, output })
 }

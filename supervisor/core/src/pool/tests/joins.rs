@@ -37,6 +37,21 @@ fn a_busy_worker_gets_a_second_dispatch_and_no_third() {
 }
 
 #[test]
+fn searches_have_dispatches_of_their_own() {
+    let search = || Work::Search { score: gridpool_protocol::search::Score::Exact };
+    let mut rig = rig(1);
+    rig.submit_as(1, 1, |request| request.work = program("first"));
+    for key in 2..=4 {
+        rig.submit_as(1, key, |request| request.work = search());
+    }
+    // Programs of one hash would join; these have the same work, and do not.
+    for want in [vec![vec![1], vec![2]], vec![vec![2], vec![3]], vec![vec![3], vec![4]]] {
+        assert_eq!(rig.dispatches(0), want);
+        rig.answer(0);
+    }
+}
+
+#[test]
 fn a_second_dispatch_goes_to_the_least_loaded_worker_and_only_if_none_is_idle() {
     let mut rig = rig(2);
     rig.submit_as(1, 1, |request| request.cost = 50);

@@ -1,0 +1,153 @@
+// The kernel that judges many programs on many pairs: whether each result is the expected grid, and how near it is.
+//
+// One warp makes one evaluation, a program on a pair, after the other; a block is one warp. Only a byte comes back, and
+// two more if a score is wanted. An evaluation whose values do not fit the warp's arena has the code NEEDS_MEMORY: the
+// host runs it again with a larger one. Mirrors kernels/src/reference/search.rs.
+
+#pragma once
+
+#include "machine/solve.cuh"
+
+// As in protocol/src/output.rs and protocol/src/search/status.rs.
+constexpr u32 MISSING_OUTPUT = 2, EQUAL = 0, DIFFERS = 200;
+constexpr u32 SCORE_SHAPE = 1 << 15;
+
+// The argument of the kernel; mirrored by SearchArgument of kernels/src/solve.rs.
+struct Search {
+    // The bytes of all programs, each at a multiple of 8, and where each starts.
+    const u8 *programs;
+    const u32 *program_offsets;
+    // Rows and columns of each grid, two a pair, where its cells start, and all cells.
+    const u8 *shapes;
+    const u32 *offsets;
+    const u8 *cells;
+    // The evaluations to make, each a program times the pairs plus a pair; null for all.
+    const u32 *evaluations;
+    // The status of each evaluation, and its score; null if none is wanted.
+    u8 *statuses;
+    u16 *scores;
+    // The arenas of all warps.
+    u32 *arenas;
+    // Evaluations of this launch; 0 for a launch that only loads the kernel.
+    u32 evaluations_count;
+    u32 pairs_count;
+    u32 arena_words;
+    u32 unused;
+};
+
+static_assert(sizeof(Search) == 88, "SearchArgument of kernels/src/solve.rs has this size");
+
+// How an evaluation ended.
+struct Judged {
+    u32 status, score;
+};
+
+// The expected grid.
+struct Expected {
+    u32 h, w;
+    const u8 *cells;
+};
+
+// Whether a value of this kind can be a row: numbers or flags, or a vector.
+__device__ inline bool is_row(const Machine &m, u32 kind) {
+    const u32 tag = m.tag(kind);
+    return tag == VECTOR || tag == TUPLE && m.tag(m.first(kind)) <= NUMBER;
+}
+
+// Compares a grid. A colour that no expected grid has is not equal to any.
+__device__ __noinline__ Judged compare_grid(const Machine &m, Word grid, Expected expected) {
+    const u32 h = m.height(grid), w = m.width(grid);
+    const u32 both_h = min(h, expected.h), both_w = min(w, expected.w);
+    const signed char *const cells = m.cells(grid);
+    const Divider by_width(both_w);
+    i32 equal = 0;
+#pragma unroll 1
+    for (u32 at = lane(); at < both_h * both_w; at += LANES) {
+        const u32 row = by_width.divide(at), col = at - row * both_w;
+        equal += i32(cells[row * w + col]) == i32(expected.cells[row * expected.w + col]);
+    }
+    const u32 count = u32(sum_of_warp(equal));
+    const bool is_shape = h == expected.h && w == expected.w;
+    const bool is_equal = is_shape && count == h * w;
+    return {is_equal ? EQUAL : DIFFERS, count | (is_shape ? SCORE_SHAPE : 0)};
+}
+
+// Compares rows of numbers with the expected grid, as Python compares tuples. What is no rows of numbers differs.
+__device__ __noinline__ Judged compare_rows(const Machine &m, Value value, Expected expected) {
+    const u32 tag = m.tag(value.kind);
+    const bool is_pair = tag == PAIR;
+    const u32 kinds[2] = {m.first(value.kind), is_pair ? m.second(value.kind) : m.first(value.kind)};
+    if (!is_pair && tag != TUPLE || !is_row(m, kinds[0]) || !is_row(m, kinds[1])) {
+        return {DIFFERS, 0};
+    }
+    const u32 h = is_pair ? 2 : m.count(value.word);
+    bool is_shape = h == expected.h;
+    i32 equal = 0;
+#pragma unroll 1
+    for (u32 row = 0; row < min(h, expected.h); row += 1) {
+        const Word of = is_pair ? m.half(value.word, row) : m.element(value.word, row);
+        const bool is_vector = m.tag(kinds[is_pair ? row : 0]) == VECTOR;
+        const u32 w = is_vector ? (u32(of) == NO_VECTOR ? 0 : 2) : m.count(of);
+        is_shape = is_shape && w == expected.w;
+#pragma unroll 1
+        for (u32 col = lane(); col < min(w, expected.w); col += LANES) {
+            const i32 number = !is_vector ? number_of(m.element(of, col)) : col == 0 ? row_of(u32(of)) : col_of(u32(of));
+            equal += number == i32(expected.cells[row * expected.w + col]);
+        }
+    }
+    const u32 count = u32(sum_of_warp(equal));
+    const bool is_equal = is_shape && count == expected.h * expected.w;
+    return {is_equal ? EQUAL : DIFFERS, count | (is_shape ? SCORE_SHAPE : 0)};
+}
+
+// Runs a program on a pair and compares what it gives.
+__device__ inline Judged judge(Machine &m, const Search &search, const u8 *bytes, u32 pair) {
+    const u32 input = 2 * pair, output = input + 1;
+    const Expected expected = {search.shapes[2 * output], search.shapes[2 * output + 1],
+                               search.cells + search.offsets[output]};
+    if (expected.h * expected.w == 0) {
+        return {MISSING_OUTPUT, 0};
+    }
+    const Program program(bytes);
+    m.ties = program.ties;
+    m.kinds = program.kinds;
+    m.register_kinds = program.register_kinds;
+    m.cap = search.arena_words & ~1u;
+    m.top = 2 * program.register_count;
+    m.error = m.top > m.cap ? u32(NEEDS_MEMORY) : u32(FINE);
+    m.frame = 0;
+    if (m.error == FINE) {
+        load_constants(m, program);
+        load_grid(m, search.shapes[2 * input], search.shapes[2 * input + 1], search.cells + search.offsets[input]);
+    }
+    if (m.error) {
+        return {m.error, 0};
+    }
+    const u32 limit = reinterpret_cast<const u32 *>(bytes)[3];
+    const Outcome outcome = run(m, program, limit);
+    if (outcome.code != FINE) {
+        return {outcome.code, 0};
+    }
+    return m.tag(outcome.result.kind) == GRID ? compare_grid(m, outcome.result.word, expected)
+                                              : compare_rows(m, outcome.result, expected);
+}
+
+// `arena` has search.arena_words words.
+__device__ inline void judge_all(const Search &search, u32 *arena, u32 warp, u32 warps) {
+    Machine m = {};
+    m.mem = arena;
+#pragma unroll 1
+    for (u32 at = warp; at < search.evaluations_count; at += warps) {
+        const u32 evaluation = search.evaluations ? search.evaluations[at] : at;
+        const u32 program = evaluation / search.pairs_count;
+        const u32 pair = evaluation - program * search.pairs_count;
+        const Judged judged = judge(m, search, search.programs + search.program_offsets[program], pair);
+        if (lane() == 0) {
+            search.statuses[evaluation] = u8(judged.status);
+            if (search.scores) {
+                search.scores[evaluation] = u16(judged.score);
+            }
+        }
+        __syncwarp();
+    }
+}

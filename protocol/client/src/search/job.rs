@@ -1,0 +1,153 @@
+//! Jobs that run programs over pairs.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use gridpool_protocol::limits::INLINE_BYTES_MAX;
+use gridpool_protocol::message::{Packing, Work};
+use gridpool_protocol::output::Bytes;
+use gridpool_protocol::receipt::ItemRange;
+use gridpool_protocol::search::{PackedPrograms, Score, SearchError, SearchLayout, SearchSize};
+use gridpool_protocol::shared::SharedSlice;
+
+use super::verdict::Verdicts;
+use crate::connection::Connection;
+use crate::runnable::{Produces, Runnable};
+use crate::{BatchLayout, ClientError, GridBatch, Job};
+
+/// The pairs of a search, packed once.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    pub(super) layout: BatchLayout,
+    packed: Vec<u8>,
+    pub(super) score: Score,
+}
+
+impl Pairs {
+    pub(super) fn new(batch: &GridBatch, score: Score) -> Result<Self, SearchError> {
+        if batch.grids_per_item() != 2 {
+            return Err(SearchError::Grids);
+        }
+        let layout = batch.layout()?;
+        let mut packed = vec![0; layout.bytes()];
+        batch.write_to(layout, &SharedSlice::private(&mut packed));
+        // A job of one program must fit.
+        let one = SearchSize { programs: 1, ..PackedPrograms::default().size(layout) };
+        SearchLayout::new(one, score)?;
+        Ok(Self { layout, packed, score })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.layout.items()
+    }
+}
+
+/// Programs and the pairs that they run over.
+#[derive(Debug)]
+pub(super) struct OverPairs {
+    pairs: Arc<Pairs>,
+    programs: PackedPrograms,
+    layout: SearchLayout,
+}
+
+impl OverPairs {
+    pub(super) fn new(pairs: &Arc<Pairs>, programs: PackedPrograms) -> Result<Self, SearchError> {
+        let layout = SearchLayout::new(programs.size(pairs.layout), pairs.score)?;
+        Ok(Self { pairs: Arc::clone(pairs), programs, layout })
+    }
+
+    /// A job of some of its programs.
+    pub(super) fn part(&self, programs: &[usize]) -> Result<Self, SearchError> {
+        let mut packed = PackedPrograms::default();
+        for at in programs {
+            packed.push(self.programs.program(*at))?;
+        }
+        Self::new(&self.pairs, packed)
+    }
+
+    pub(super) fn programs(&self) -> &PackedPrograms {
+        &self.programs
+    }
+
+    pub(super) fn pairs(&self) -> &Pairs {
+        &self.pairs
+    }
+}
+
+/// The verdicts of a job.
+#[derive(Debug)]
+pub(super) struct SearchOutputs {
+    layout: SearchLayout,
+    bytes: Bytes,
+    /// The programs that have verdicts.
+    done: Vec<Range<usize>>,
+}
+
+impl SearchOutputs {
+    /// The verdicts of a program: `None` if it has none. The error: bytes that are no verdict.
+    pub(super) fn program(&self, at: usize) -> Option<Result<Verdicts, ClientError>> {
+        if !self.done.iter().any(|done| done.contains(&at)) {
+            return None;
+        }
+        let mut statuses = vec![0; self.layout.batch().items()];
+        self.bytes.read(self.layout.statuses(&(at..at + 1)).start, &mut statuses);
+        let places = self.layout.scores(&(at..at + 1));
+        let scores = (self.layout.score() == Score::Cells).then(|| {
+            let mut bytes = vec![0; places.len()];
+            self.bytes.read(places.start, &mut bytes);
+            bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect()
+        });
+        Some(Verdicts::new(statuses, scores).ok_or(ClientError::WrongVerdict {
+            program: at,
+            why: "the pool gave bytes that are no verdict".to_owned(),
+        }))
+    }
+}
+
+impl Runnable for OverPairs {
+    fn work(&self) -> Work {
+        Work::Search { score: self.pairs.score }
+    }
+
+    fn packing(&self) -> Packing {
+        Packing::Search(self.programs.size(self.pairs.layout))
+    }
+
+    fn inline_bytes_max(&self) -> usize {
+        INLINE_BYTES_MAX
+    }
+
+    fn input_bytes(&self) -> usize {
+        self.layout.input_bytes()
+    }
+
+    fn output_bytes(&self, _connection: &Connection) -> Result<Option<u64>, ClientError> {
+        Ok(Some(self.layout.output_bytes() as u64))
+    }
+
+    fn write_to(&self, memory: &SharedSlice<'_>) {
+        memory.write(0, &self.pairs.packed);
+        self.programs.write_to(self.layout, memory);
+    }
+}
+
+impl Produces<SearchOutputs> for OverPairs {
+    fn outputs(&self, bytes: Bytes) -> Result<SearchOutputs, ClientError> {
+        Ok(SearchOutputs { layout: self.layout, bytes, done: vec![0..self.layout.programs()] })
+    }
+
+    fn partial(
+        &self,
+        bytes: Bytes,
+        done: Vec<ItemRange>,
+    ) -> Result<Option<SearchOutputs>, ClientError> {
+        let done = done.into_iter().map(|range| range.start as usize..range.end as usize);
+        Ok(Some(SearchOutputs { layout: self.layout, bytes, done: done.collect() }))
+    }
+}
+
+impl Job<SearchOutputs> {
+    pub(super) fn search(work: &Arc<OverPairs>) -> Self {
+        Self::new(Arc::<OverPairs>::clone(work))
+    }
+}

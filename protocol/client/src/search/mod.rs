@@ -1,0 +1,152 @@
+//! Searches: a stream of programs in, a stream of verdicts out.
+//!
+//! ```text
+//! programs ─► reader ─► compilers (all cores) ─► jobs (one thread) ─► pool ─► SearchStream::next
+//! ```
+//!
+//! Every arrow is bounded, so a slow pool, or a caller that takes no results, stops the reader. Results come in the
+//! order of the programs, while programs are still read.
+
+mod convict;
+mod job;
+mod pipeline;
+mod plan;
+mod stop;
+mod stream;
+mod verdict;
+
+use std::thread;
+use std::time::Duration;
+
+use gridpool_protocol::batch::GridBatch;
+use gridpool_protocol::limits::STEPS_DEFAULT;
+use gridpool_protocol::program::Ties;
+use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::search::Score;
+
+use super::{Client, ClientError};
+pub use stop::SearchStopper;
+pub use stream::{SearchStream, SearchSummary};
+pub use verdict::{Check, Checker, Verdicts};
+
+/// The deadline of each job of a search, unless [`Search::deadline`] says otherwise. A job is made to take less than
+/// a second.
+pub const SEARCH_DEADLINE_DEFAULT: Duration = Duration::from_secs(600);
+/// Steps that a program of a search may run on a pair, unless [`Search::steps`] says otherwise.
+pub const SEARCH_STEPS_DEFAULT: u32 = STEPS_DEFAULT;
+/// Jobs of one search under way, unless [`Search::jobs`] says otherwise.
+pub const SEARCH_JOBS_DEFAULT: usize = 8;
+
+/// A program of a search.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The caller's name for it, which comes back with its result.
+    pub id: String,
+    /// The text of a solver, a chain or a template; or why the caller refuses it, so that it has a result in its
+    /// place.
+    pub text: Result<String, String>,
+}
+
+impl Candidate {
+    /// A program with its name.
+    #[must_use]
+    pub fn new(id: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { id: id.into(), text: Ok(text.into()) }
+    }
+}
+
+/// What to search for, and how.
+#[derive(Debug)]
+pub struct Search {
+    /// Input grids and the grids that are expected.
+    pub pairs: GridBatch,
+    /// What a verdict says of each pair.
+    pub score: Score,
+    /// The most that a program may run on a pair: instructions, each turn of a loop anew.
+    pub steps: u32,
+    /// How ties of colours are broken.
+    pub ties: Ties,
+    /// The deadline of each job.
+    pub deadline: Duration,
+    /// Threads that compile.
+    pub threads: usize,
+    /// Jobs under way.
+    pub jobs: usize,
+    /// Most programs of one job.
+    pub job_programs_max: usize,
+    /// Compares a share of the verdicts with those of another machine.
+    pub check: Option<Check>,
+}
+
+impl Search {
+    /// A search over these pairs, with the defaults.
+    #[must_use]
+    pub fn new(pairs: GridBatch) -> Self {
+        Self {
+            pairs,
+            score: Score::default(),
+            steps: SEARCH_STEPS_DEFAULT,
+            ties: Ties::default(),
+            deadline: SEARCH_DEADLINE_DEFAULT,
+            threads: thread::available_parallelism().map_or(1, usize::from),
+            jobs: SEARCH_JOBS_DEFAULT,
+            job_programs_max: plan::JOB_PROGRAMS_MAX,
+            check: None,
+        }
+    }
+}
+
+/// The result of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchResult {
+    /// The caller's name for it; of a template with the choice, `id[a=1]`.
+    pub id: String,
+    /// What came of it.
+    pub outcome: SearchOutcome,
+}
+
+/// What came of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SearchOutcome {
+    /// It did not compile, or never gives a grid: it was not run. A sentence says why.
+    Refused(String),
+    /// It has no verdict: it killed its workers, or its job was not finished.
+    Failed {
+        /// How its job ended.
+        verdict: Verdict,
+        /// Why, in a sentence.
+        reason: String,
+    },
+    /// It was run on every pair, or a program with the same hash was.
+    Done(Verdicts),
+}
+
+impl Client {
+    /// Runs programs over pairs and streams their verdicts, in order. `programs` is read on a thread of its own, no
+    /// further ahead than a limit; texts are compiled on [`Search::threads`] threads; programs of one hash run once.
+    ///
+    /// ```no_run
+    /// # use gridpool_client::{Candidate, Client, GridBatch, Search, SearchOutcome};
+    /// # fn find(client: &Client, pairs: GridBatch) -> Result<(), Box<dyn std::error::Error>> {
+    /// let texts = ["rot90", "O = replace(I, ?a:color, ?b:color)"];
+    /// let programs = texts.iter().enumerate().map(|(at, text)| Candidate::new(at.to_string(), *text));
+    /// for result in client.search(Search::new(pairs), programs.collect::<Vec<_>>())? {
+    ///     let result = result?;
+    ///     if let SearchOutcome::Done(verdicts) = &result.outcome && verdicts.solves_all() {
+    ///         println!("{}", result.id);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClientError::Search`] if there are no pairs, or too many; [`ClientError::System`] without threads.
+    pub fn search<I>(&self, search: Search, programs: I) -> Result<SearchStream, ClientError>
+    where
+        I: IntoIterator<Item = Candidate>,
+        I::IntoIter: Send + 'static,
+    {
+        SearchStream::start(self.clone(), search, programs.into_iter())
+    }
+}

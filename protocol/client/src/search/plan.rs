@@ -1,0 +1,181 @@
+//! From programs to jobs: equal ones run once, and the others are cut into jobs of a bounded size.
+//!
+//! Owns what is known of earlier programs. It knows no verdicts.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use gridpool_protocol::search::PackedPrograms;
+
+use super::pipeline::{Compiled, Made};
+
+/// Most programs of one job.
+pub(super) const JOB_PROGRAMS_MAX: usize = 1 << 14;
+/// Most bytes of the programs of one job; one program is always allowed.
+const JOB_BYTES_MAX: usize = 16 << 20;
+/// Most evaluations, programs times pairs, of one job; one program is always allowed.
+const JOB_EVALUATIONS_MAX: usize = 4 << 20;
+/// Evaluations of the first jobs, before it is known how fast the devices are.
+const JOB_EVALUATIONS_FIRST: usize = 1 << 12;
+/// The time that a job should take: short enough that results flow, long enough that its start does not count.
+const JOB_TIME: Duration = Duration::from_millis(400);
+/// Bytes of the verdicts that are kept for duplicates.
+const KNOWN_BYTES_MAX: usize = 256 << 20;
+/// Most programs that are known for duplicates.
+const KNOWN_PROGRAMS_MAX: u64 = 1 << 20;
+
+/// The number of a program among those that ran.
+pub(super) type Slot = u64;
+
+/// A program of a job, in the order in which the programs came.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) id: String,
+    pub(super) place: Place,
+}
+
+#[derive(Debug)]
+pub(super) enum Place {
+    /// It is this program of the job.
+    Runs(usize),
+    /// It equals an earlier one, of this job or of another.
+    Same(Slot),
+    Refused(String),
+}
+
+/// Programs that go to the pool together, with those between them that do not.
+#[derive(Debug, Default)]
+pub(super) struct Planned {
+    pub(super) entries: Vec<Entry>,
+    pub(super) programs: PackedPrograms,
+    /// The slot of its first program.
+    pub(super) first_slot: Slot,
+}
+
+/// The size of the next jobs, learnt from how long the last ones took.
+#[derive(Debug)]
+pub(super) struct Pace(AtomicUsize);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(AtomicUsize::new(JOB_EVALUATIONS_FIRST))
+    }
+}
+
+impl Pace {
+    fn evaluations(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a job of this size took this long.
+    pub(super) fn note(&self, evaluations: usize, took: Duration) {
+        let now = self.evaluations();
+        let next = if took < JOB_TIME / 2 && evaluations >= now / 2 {
+            (now * 2).min(JOB_EVALUATIONS_MAX)
+        } else if took > JOB_TIME * 2 && evaluations <= now {
+            (evaluations / 2).max(1)
+        } else {
+            now
+        };
+        self.0.store(next, Ordering::Relaxed);
+    }
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Planner {
+    pairs: usize,
+    programs_max: usize,
+    /// Earlier programs by their hash, and in their order.
+    known: BTreeMap<[u8; 32], Slot>,
+    order: VecDeque<[u8; 32]>,
+    known_max: u64,
+    next_slot: Slot,
+    planned: Planned,
+}
+
+impl Planner {
+    pub(super) fn new(pairs: usize, verdict_bytes: usize, programs_max: usize) -> Self {
+        Self {
+            pairs,
+            programs_max: programs_max.clamp(1, JOB_PROGRAMS_MAX),
+            known: BTreeMap::new(),
+            order: VecDeque::new(),
+            known_max: known_max(verdict_bytes),
+            next_slot: 0,
+            planned: Planned::default(),
+        }
+    }
+
+    /// Adds a program. Returns the job before it, if that is full.
+    pub(super) fn push(&mut self, compiled: Compiled, pace: &Pace) -> Option<Planned> {
+        let Compiled { id, made } = compiled;
+        let made = match made {
+            Err(why) => return self.note(id, Place::Refused(why), None),
+            Ok(made) => made,
+        };
+        if let Some(slot) = self.known.get(&made.digest) {
+            let slot = *slot;
+            return self.note(id, Place::Same(slot), None);
+        }
+        let full = self.is_full(&made, pace).then(|| self.flush()).flatten();
+        let at = self.planned.programs.len();
+        // `is_full` keeps it far below every limit of a job.
+        match self.planned.programs.push(&made.bytes) {
+            Ok(()) => self.remember(made.digest),
+            Err(error) => return self.note(id, Place::Refused(error.to_string()), full),
+        }
+        self.note(id, Place::Runs(at), full)
+    }
+
+    /// Adds an entry. What only repeats and refuses is bounded like programs.
+    fn note(&mut self, id: String, place: Place, full: Option<Planned>) -> Option<Planned> {
+        self.planned.entries.push(Entry { id, place });
+        full.or_else(|| (self.planned.entries.len() >= ENTRIES_MAX).then(|| self.flush()).flatten())
+    }
+
+    fn is_full(&self, made: &Made, pace: &Pace) -> bool {
+        let programs = self.planned.programs.len();
+        programs > 0
+            && (programs >= self.programs_max
+                || (programs + 1) * self.pairs > pace.evaluations()
+                || self.planned.programs.bytes() + made.bytes.len() > JOB_BYTES_MAX)
+    }
+
+    fn remember(&mut self, digest: [u8; 32]) {
+        self.known.insert(digest, self.next_slot);
+        self.order.push_back(digest);
+        self.next_slot += 1;
+        if self.order.len() as u64 > self.known_max
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// Whether nothing waits for more.
+    pub(super) fn is_empty(&self) -> bool {
+        self.planned.entries.is_empty()
+    }
+
+    /// What was added since the last job, if anything was.
+    pub(super) fn flush(&mut self) -> Option<Planned> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut planned = std::mem::take(&mut self.planned);
+        planned.first_slot = self.next_slot - planned.programs.len() as u64;
+        Some(planned)
+    }
+}
+
+/// Most entries of one job, duplicates and refusals included.
+const ENTRIES_MAX: usize = 1 << 16;
+
+/// Programs whose verdicts are kept for duplicates. Planner and stream forget in the same order, so a slot that the
+/// planner knows has its verdicts still.
+pub(super) fn known_max(verdict_bytes: usize) -> u64 {
+    let most = KNOWN_BYTES_MAX / verdict_bytes.max(1);
+    (most as u64).clamp(1, KNOWN_PROGRAMS_MAX)
+}

@@ -1,0 +1,193 @@
+"""Searches: many programs over the pairs of tasks, of which only verdicts come back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Optional, Union, cast
+
+from . import _native
+from ._inputs import tasks as tasks_of
+from ._program import Program
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: A program of a search: its text, or its name and its text.
+Candidate = Union[str, Program, tuple[str, Union[str, Program]], Mapping[str, Any]]
+
+#: Programs that are read between two looks at the results.
+_FED_AT_ONCE = 256
+
+#: The status of a pair that a program solves; the others are in `STATUSES`.
+EQUAL = 0
+#: The statuses of pairs by their numbers.
+STATUSES = {
+    0: "equal",
+    1: "BadCell",
+    2: "MissingOutput",
+    3: "Overflow",
+    4: "EmptyArg",
+    5: "BadCrop",
+    6: "BadIndex",
+    7: "BadShape",
+    8: "BadType",
+    9: "BadNumber",
+    10: "StepLimit",
+    200: "differs",
+    201: "no_program",
+}
+_SHAPE = 1 << 15
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What came of a program. Arrays have an element for each pair, in the order of `Search.pairs`."""
+
+    #: Its name: that which was given, or its number. Of a template with the choice, `3[a=1]`.
+    id: str
+    #: Why it was not run, or has no verdict; `None` if it has.
+    error: Optional[str]
+    _statuses: Optional[bytes]
+    _scores: Optional[bytes]
+    _tasks: Mapping[str, slice]
+
+    @property
+    def statuses(self) -> NDArray[np.uint8]:
+        """How it ended on each pair: numbers of `STATUSES`. Empty if it has no verdict."""
+        import numpy as np
+
+        return np.frombuffer(self._statuses or b"", np.uint8)
+
+    @property
+    def equal(self) -> NDArray[np.bool_]:
+        """Whether its result on each pair is the expected grid."""
+        return cast("NDArray[np.bool_]", self.statuses == EQUAL)
+
+    @property
+    def equal_cells(self) -> Optional[NDArray[np.uint16]]:
+        """How many cells of each pair are equal; `None` unless the score is "cells"."""
+        return None if self._scores is None else self._numbers & (_SHAPE - 1)
+
+    @property
+    def equal_shape(self) -> Optional[NDArray[np.bool_]]:
+        """Whether each result has the expected shape; `None` unless the score is "cells"."""
+        return None if self._scores is None else cast("NDArray[np.bool_]", self._numbers >= _SHAPE)
+
+    @property
+    def solved(self) -> list[str]:
+        """The tasks of which it solves all pairs."""
+        if self._statuses is None:
+            return []
+        statuses = self._statuses
+        return [name for name, pairs in self._tasks.items() if not any(statuses[pairs])]
+
+    @property
+    def _numbers(self) -> NDArray[np.uint16]:
+        import numpy as np
+
+        return np.frombuffer(self._scores or b"", "<u2")
+
+
+class Search(Iterator[SearchResult]):
+    """An iterator of the results of a search, in the order of the programs. `Client.search` makes it.
+
+    Closing it, or leaving its `with` block, ends the search.
+    """
+
+    def __init__(
+        self, native: _native.Search, programs: Iterable[Candidate], tasks: dict[str, slice]
+    ) -> None:
+        self._native = native
+        self._programs = enumerate(programs)
+        self._waiting: list[tuple[str, str]] = []
+        self._ready: Iterator[Any] = iter(())
+        self._is_read = False
+        #: The pairs of each task, a slice of the arrays of results.
+        self.tasks = tasks
+
+    def __iter__(self) -> Search:
+        return self
+
+    def __next__(self) -> SearchResult:
+        while True:
+            for row in self._ready:
+                return SearchResult(*row, self.tasks)
+            is_full = self._feed()
+            rows = self._native.take(is_full or self._is_read)
+            if rows is None:
+                raise StopIteration
+            self._ready = iter(rows)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What was done so far: programs requested, refused, deduplicated, evaluations, launches."""
+        return cast("dict[str, Any]", json.loads(self._native.summary()))
+
+    def close(self) -> None:
+        """Ends the search."""
+        self._native.stop()
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _feed(self) -> bool:
+        """Reads some programs and passes them on. Returns whether the search has no room for more."""
+        if not self._is_read and not self._waiting:
+            self._waiting = [_named(at, program) for at, program in islice(self._programs, _FED_AT_ONCE)]
+            if not self._waiting:
+                self._is_read = True
+                self._native.end()
+        fed = self._native.feed(self._waiting) if self._waiting else 0
+        self._waiting = self._waiting[fed:]
+        return bool(self._waiting)
+
+
+def _named(at: int, program: Candidate) -> tuple[str, str]:
+    """The name and the text of a program."""
+    name: Any = at
+    text: Any = program
+    if isinstance(program, Mapping):
+        name, text = program.get("id", at), program.get("program")
+    elif isinstance(program, tuple):
+        name, text = program
+    text = text.text if isinstance(text, Program) else text
+    if not isinstance(text, str):
+        raise TypeError(f"program {at} is a {type(text).__name__}: give its text, or (name, text)")
+    return str(name), text
+
+
+def start(
+    client: _native.Client,
+    programs: Iterable[Candidate],
+    tasks: Any,
+    pairs: str,
+    steps: int,
+    score: str,
+    ties: str,
+    deadline: Optional[float],
+    threads: Optional[int],
+) -> Search:
+    """Starts a search; `Client.search` explains the arguments."""
+    if pairs not in ("train", "all"):
+        raise ValueError(f'pairs is {pairs!r}: write "train" or "all"')
+    if isinstance(programs, str):
+        raise TypeError("programs is one text: give a list of them, or another iterable")
+    all_pairs: list[tuple[Any, Any]] = []
+    found: dict[str, slice] = {}
+    for number, task in enumerate(tasks_of(tasks)):
+        start_at = len(all_pairs)
+        counted = task.train if pairs == "train" else task.pairs
+        all_pairs.extend((pair.input, pair.output) for pair in counted if pair.output is not None)
+        if len(all_pairs) > start_at:
+            found[task.name or str(number)] = slice(start_at, len(all_pairs))
+    if not all_pairs:
+        raise ValueError("no task has a pair with an expected output")
+    native = client.search(all_pairs, score, steps, ties, deadline, threads)
+    return Search(native, programs, found)

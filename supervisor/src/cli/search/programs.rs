@@ -1,0 +1,178 @@
+//! The programs of a search: JSON lines that are read as they are needed, or the definitions of a file.
+//!
+//! A bad line has a result in its place, which says what is wrong with it; the others still run.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::vec;
+
+use gridpool_client::Candidate;
+use gridpool_protocol::solver::Source;
+use serde_json::Value;
+
+use crate::cli::error::CommandError;
+use crate::cli::program::read;
+
+/// Longest line, bytes: a program of the greatest length, each of its bytes escaped.
+const LINE_BYTES_MAX: usize = 128 * 1_024;
+
+/// What a line looks like.
+const LINE: &str = r#"write {"id": "any name", "program": "rot90 | hmirror"}"#;
+
+/// The lines that were no programs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct BadLines(Arc<AtomicU64>);
+
+impl BadLines {
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// See the module's text.
+pub(super) struct Programs {
+    from: Origin,
+    bad: BadLines,
+}
+
+enum Origin {
+    Definitions(vec::IntoIter<Candidate>),
+    Lines { reader: BufReader<Box<dyn Read + Send>>, name: String, line: u64 },
+    Nothing,
+}
+
+impl Programs {
+    /// Opens a file; `-` is standard input.
+    pub(super) fn open(path: &Path) -> Result<Self, CommandError> {
+        let bad = BadLines::default();
+        if path.extension().is_some_and(|extension| extension == "py") {
+            return Ok(Self { from: definitions(path)?, bad });
+        }
+        let (reader, name): (Box<dyn Read + Send>, _) = match path == Path::new("-") {
+            true => (Box::new(io::stdin()), "standard input".to_owned()),
+            false => {
+                let name = path.display().to_string();
+                let file = File::open(path)
+                    .map_err(|error| CommandError::Usage(format!("{name}: {error}")))?;
+                (Box::new(file), name)
+            }
+        };
+        Ok(Self::of(reader, name, bad))
+    }
+
+    pub(super) fn of(reader: Box<dyn Read + Send>, name: String, bad: BadLines) -> Self {
+        Self { from: Origin::Lines { reader: BufReader::new(reader), name, line: 0 }, bad }
+    }
+
+    /// The lines that were no programs so far.
+    pub(super) fn bad_lines(&self) -> BadLines {
+        self.bad.clone()
+    }
+}
+
+/// Each definition of a file is a program.
+fn definitions(path: &Path) -> Result<Origin, CommandError> {
+    let text = read(path)?;
+    let source = Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
+    let named = source.definitions().filter_map(|(name, _)| Some((name, source.extract(name)?.0)));
+    let all: Vec<_> = named.map(|(name, text)| Candidate::new(name, text)).collect();
+    if all.is_empty() {
+        let path = path.display();
+        return Err(CommandError::Usage(format!(
+            "{path} has no definitions: write `def NAME(I):` for each program"
+        )));
+    }
+    Ok(Origin::Definitions(all.into_iter()))
+}
+
+impl Iterator for Programs {
+    type Item = Candidate;
+
+    fn next(&mut self) -> Option<Candidate> {
+        loop {
+            let (reader, name, line) = match &mut self.from {
+                Origin::Definitions(all) => return all.next(),
+                Origin::Nothing => return None,
+                Origin::Lines { reader, name, line } => (reader, name, line),
+            };
+            *line += 1;
+            let (bytes, ended) = match next_line(reader) {
+                Ok(read) => read,
+                Err(error) => (Err(error.to_string()), true),
+            };
+            let (name, line) = (name.clone(), *line);
+            if ended {
+                self.from = Origin::Nothing;
+            }
+            let read = match &bytes {
+                Ok(bytes) if bytes.trim_ascii().is_empty() && ended => return None,
+                Ok(bytes) if bytes.trim_ascii().is_empty() => continue,
+                Ok(bytes) => candidate(bytes, line),
+                Err(why) => Err(why.clone()),
+            };
+            return Some(read.unwrap_or_else(|why| {
+                self.bad.0.fetch_add(1, Ordering::Relaxed);
+                let text = Err(format!("{name}, line {line}: {why}"));
+                Candidate { id: line.to_string(), text }
+            }));
+        }
+    }
+}
+
+/// The next line without its end, and whether it is the last. The inner error: it is too long, and was skipped.
+fn next_line(reader: &mut impl BufRead) -> io::Result<(Result<Vec<u8>, String>, bool)> {
+    let mut bytes = Vec::new();
+    let limit = LINE_BYTES_MAX as u64 + 1;
+    reader.take(limit).read_until(b'\n', &mut bytes)?;
+    if bytes.last() == Some(&b'\n') {
+        bytes.pop();
+        return Ok((Ok(bytes), false));
+    }
+    if bytes.len() <= LINE_BYTES_MAX {
+        return Ok((Ok(bytes), true));
+    }
+    let why = format!("it has more than {LINE_BYTES_MAX} bytes; {LINE}");
+    Ok((Err(why), skip_line(reader)?))
+}
+
+/// Skips the rest of a line. Returns whether the input ends there.
+fn skip_line(reader: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let buffer = reader.fill_buf()?;
+        let (found, length) = match buffer.iter().position(|byte| *byte == b'\n') {
+            Some(at) => (true, at + 1),
+            None => (false, buffer.len()),
+        };
+        reader.consume(length);
+        if found || length == 0 {
+            return Ok(!found);
+        }
+    }
+}
+
+/// The program of a line; the error is a sentence.
+fn candidate(line: &[u8], number: u64) -> Result<Candidate, String> {
+    let value: Value = serde_json::from_slice(line.trim_ascii())
+        .map_err(|error| format!("it is not JSON ({error}); {LINE}"))?;
+    let Value::Object(fields) = value else {
+        return Err(format!("it is no JSON object; {LINE}"));
+    };
+    if let Some(other) = fields.keys().find(|key| !matches!(key.as_str(), "id" | "program")) {
+        return Err(format!("it has an unknown field `{other}`; {LINE}"));
+    }
+    let text = match fields.get("program") {
+        Some(Value::String(text)) => text.clone(),
+        Some(_) => return Err(format!("its program is no text; {LINE}")),
+        None => return Err(format!("it has no field `program`; {LINE}")),
+    };
+    let id = match fields.get("id") {
+        None => number.to_string(),
+        Some(Value::String(id)) => id.clone(),
+        Some(Value::Number(id)) => id.to_string(),
+        Some(_) => return Err(format!("its id is neither a text nor a number; {LINE}")),
+    };
+    Ok(Candidate::new(id, text))
+}

@@ -1,0 +1,98 @@
+//! What a search has found so far: counts of each status, and the best programs of each task.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use gridpool_client::{PairStatus, SearchOutcome, SearchResult, Verdicts};
+
+use super::tasks::Tasks;
+
+/// Programs that are kept for the table at the end, unless --top says otherwise.
+const BEST_KEPT: usize = 1;
+
+/// How well a program does on a task; better is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    pub(super) equal_pairs: usize,
+    pub(super) equal_shapes: usize,
+    pub(super) equal_cells: usize,
+}
+
+/// A program on a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) id: String,
+    pub(super) rank: Rank,
+}
+
+/// What is known of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OfTask {
+    /// Programs that solve all its pairs, duplicates included.
+    pub(super) solved_by: u64,
+    /// The best programs, the best first, of equals the first.
+    pub(super) best: Vec<Found>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Tally {
+    kept: usize,
+    pub(super) tasks: Vec<OfTask>,
+    /// How often each status came, by its byte.
+    statuses: BTreeMap<u8, u64>,
+}
+
+impl Tally {
+    pub(super) fn new(tasks: &Tasks, top: Option<u32>) -> Self {
+        let kept = top.map_or(BEST_KEPT, |top| top as usize);
+        Self { kept, tasks: vec![OfTask::default(); tasks.list().len()], statuses: BTreeMap::new() }
+    }
+
+    /// Adds a result.
+    pub(super) fn add(&mut self, tasks: &Tasks, result: &SearchResult) {
+        let SearchOutcome::Done(verdicts) = &result.outcome else { return };
+        for byte in verdicts.bytes() {
+            *self.statuses.entry(*byte).or_default() += 1;
+        }
+        for (at, task) in tasks.list().iter().enumerate() {
+            let rank = rank(verdicts, &task.pairs);
+            let of = &mut self.tasks[at];
+            of.solved_by += u64::from(rank.equal_pairs == task.pairs.len());
+            let is_worth =
+                of.best.len() < self.kept || of.best.last().is_some_and(|last| rank > last.rank);
+            if rank > Rank::default() && is_worth {
+                let place = of.best.partition_point(|known| known.rank >= rank);
+                of.best.insert(place, Found { id: result.id.clone(), rank });
+                of.best.truncate(self.kept);
+            }
+        }
+    }
+
+    /// How often each status came, the most frequent first.
+    pub(super) fn statuses(&self) -> Vec<(&'static str, u64)> {
+        let name = |byte: &u8| PairStatus::from_byte(*byte).map(PairStatus::name);
+        let named = self.statuses.iter().filter_map(|(byte, count)| Some((name(byte)?, *count)));
+        let mut named: Vec<_> = named.collect();
+        named.sort_by_key(|(_, count)| Reverse(*count));
+        named
+    }
+
+    /// Tasks that a program solves on all pairs.
+    pub(super) fn solved(&self) -> usize {
+        self.tasks.iter().filter(|of| of.solved_by > 0).count()
+    }
+}
+
+/// How well a program does on the pairs of a task.
+pub(super) fn rank(verdicts: &Verdicts, pairs: &Range<usize>) -> Rank {
+    let of_task = &verdicts.bytes()[pairs.clone()];
+    let equal_pairs = of_task.iter().filter(|byte| **byte == PairStatus::EQUAL).count();
+    let mut rank = Rank { equal_pairs, ..Rank::default() };
+    for score in verdicts.scores().into_iter().flatten().skip(pairs.start).take(pairs.len()) {
+        rank.equal_shapes += usize::from(score.equal_shape);
+        rank.equal_cells += usize::from(score.equal_cells);
+    }
+    rank
+}

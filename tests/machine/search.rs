@@ -1,0 +1,228 @@
+//! The kernel of searches against the reference: statuses and scores of populations of programs on the same pairs.
+
+use std::io::{Read, Write};
+
+use gridpool_kernels::reference::search::{SearchPairs, judge};
+use gridpool_protocol::search::{CellScore, PackedPrograms, PairStatus};
+
+use super::*;
+
+/// Programs of one launch.
+const PROGRAMS: usize = 16;
+/// Pairs of one launch.
+const PAIRS: usize = 5;
+
+/// Texts whose results are grids, rows of numbers, flags, and values that are neither.
+const TEXTS: &[&str] = &[
+    "O = I",
+    "O = rot90(I)",
+    "O = vconcat(I, hmirror(I))",
+    "O = replace(I, ZERO, NEG_TWO)",
+    "O = apply(identity, I)",
+    "O = apply(identity, rot90(I))",
+    "O = ((1, 2), (3, 4))",
+    "O = ((T, F), (F, T))",
+    "O = apply(lambda x: (x, x), rot90(I))",
+    "O = (palette(I), ulcorner(ofcolor(I, NINE)))",
+    "O = astuple((1, 2, 3), (4, 5))",
+    "x = ulcorner(ofcolor(I, NINE))\nO = (x, (1, 2))",
+    "O = (ulcorner(ofcolor(I, ONE)), lrcorner(ofcolor(I, ONE)))",
+    "O = shape(I)",
+    "O = size(I)",
+    "O = objects(I, T, F, T)",
+    "O = subgrid(ofcolor(I, SEVEN), I)",
+    "O = power(rot90, multiply(width(I), TEN))(I)",
+    "O = trim(I)",
+    "O = upscale(I, FOUR)",
+    "O = (rot90(I), I)",
+    "O = remove((0, 0), ((0, 0), (0, 0)))",
+];
+
+/// Pairs for some programs: most outputs are what one of them gives, some are missing, some odd.
+struct Pairs {
+    shapes: Vec<[u8; 2]>,
+    cells: Vec<u8>,
+}
+
+impl Pairs {
+    fn random(random: &mut Random, machine: &mut Machine, codes: &[Code], given: &[Grid]) -> Self {
+        let mut this = Self { shapes: Vec::new(), cells: Vec::new() };
+        for _ in 0..PAIRS {
+            let input = match random.below(2) {
+                0 if !given.is_empty() => given[random.below(given.len())].clone(),
+                _ => random.grid(),
+            };
+            let code = &codes[random.below(codes.len())];
+            let ran = machine.run(code, Value::Grid(input.clone().into()), MUTANT_STEPS);
+            let output = match ran.map(|finished| finished.value) {
+                Ok(Value::Grid(grid)) if random.below(4) > 0 => grid.as_ref().clone(),
+                _ => random.grid(),
+            };
+            this.push(&input, if random.below(12) == 0 { Some(12) } else { None });
+            if random.below(10) == 0 || output.cells().is_empty() {
+                this.shapes.push([0, 0]);
+            } else {
+                this.push(&output, None);
+            }
+        }
+        this
+    }
+
+    /// Adds a grid; its first cell may be another than it has.
+    fn push(&mut self, grid: &Grid, first: Option<u8>) {
+        let side = |side: usize| u8::try_from(side).unwrap();
+        let start = self.cells.len();
+        self.shapes.push([side(grid.height()), side(grid.width())]);
+        self.cells.extend(grid.cells().iter().map(|cell| cell.cast_unsigned()));
+        if let Some(first) = first {
+            self.cells[start] = first;
+        }
+    }
+}
+
+impl Kernel {
+    /// The status and the score of each program on each pair.
+    fn search(&mut self, codes: &[Code], pairs: &Pairs, arena_words: u32) -> Vec<(u8, u16)> {
+        let mut packed = PackedPrograms::default();
+        codes.iter().for_each(|code| packed.push(&code.to_bytes()).unwrap());
+        let number = |number: usize| u32::try_from(number).unwrap();
+        let count = pairs.shapes.len() / 2;
+        let head = [
+            u32::MAX,
+            number(codes.len()),
+            arena_words,
+            number(count),
+            number(packed.bytes()),
+            number(pairs.cells.len()),
+        ];
+        let mut offsets = vec![0];
+        let mut code = Vec::new();
+        for at in 0..codes.len() {
+            code.extend_from_slice(packed.program(at));
+            offsets.push(number(code.len()));
+        }
+        offsets.resize(offsets.len().next_multiple_of(2), 0);
+        let mut grids = vec![0];
+        for [h, w] in &pairs.shapes {
+            grids.push(grids[grids.len() - 1] + u32::from(*h) * u32::from(*w));
+        }
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let sent: [Vec<u8>; 6] = [
+            words(&head),
+            words(&offsets),
+            code,
+            pairs.shapes.as_flattened().to_vec(),
+            words(&grids),
+            pairs.cells.clone(),
+        ];
+        self.to.write_all(&sent.concat()).unwrap();
+        self.to.flush().unwrap();
+        let mut statuses = vec![0; codes.len() * count];
+        let mut scores = vec![0; 2 * statuses.len()];
+        self.from.read_exact(&mut statuses).unwrap();
+        self.from.read_exact(&mut scores).unwrap();
+        let scores = scores.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
+        statuses.into_iter().zip(scores).collect()
+    }
+}
+
+/// The first evaluation whose verdict is another than the reference's.
+fn first_difference(
+    kernel: &mut Kernel,
+    machine: &mut Machine,
+    codes: &[Code],
+    pairs: &Pairs,
+) -> Option<String> {
+    let known = SearchPairs::new(&pairs.shapes, &pairs.cells);
+    for words in ARENA_WORDS {
+        let got = kernel.search(codes, pairs, words);
+        for (at, (status, score)) in got.into_iter().enumerate() {
+            let (program, pair) = (at / known.len(), at % known.len());
+            let (want, near) = judge(machine, &codes[program], &known, pair);
+            if (status, score) != (want.byte(), near.number()) {
+                let got = (PairStatus::from_byte(status), CellScore::from_number(score));
+                let gives = codes[program].gives();
+                return Some(format!(
+                    "with {words} words: program {program}, which gives {gives}, on pair {pair}: \
+                     {got:?}, and the reference says {want:?} {near:?}"
+                ));
+            }
+        }
+    }
+    None
+}
+
+#[test]
+fn the_search_kernel_gives_the_references_verdicts_for_results_of_all_kinds() {
+    let Some(mut kernel) = Kernel::start() else { return println!("there is no g++") };
+    let (mut machine, mut random) = (Machine::default(), Random(7));
+    let code = |text: &&str| Solver::compile(text, Ties::Cpython).unwrap().code().clone();
+    let codes: Vec<_> = TEXTS.iter().map(code).collect();
+    let outputs = [
+        vec![vec![1, 2], vec![3, 4]],
+        vec![vec![1, 0], vec![0, 1]],
+        vec![vec![1, 2, 3], vec![4, 5]],
+        vec![vec![0, 0]],
+    ];
+    let grid = |rows: &Vec<Vec<i8>>| {
+        let width = rows[0].len();
+        Grid::new(
+            rows.len(),
+            width,
+            rows.iter().flat_map(|row| row[..width.min(row.len())].to_vec()).collect(),
+        )
+    };
+    let mut count = 0;
+    for round in 0..60 {
+        let mut pairs = Pairs::random(&mut random, &mut machine, &codes, &[]);
+        if let Some(output) = outputs.get(round).and_then(grid) {
+            pairs = Pairs { shapes: Vec::new(), cells: Vec::new() };
+            pairs.push(&random.grid(), None);
+            pairs.push(&output, None);
+        }
+        count += codes.len() * pairs.shapes.len() / 2;
+        let found = first_difference(&mut kernel, &mut machine, &codes, &pairs);
+        assert_eq!(found, None, "round {round}");
+    }
+    println!("{count} evaluations");
+}
+
+#[test]
+fn the_search_kernel_gives_the_references_verdicts_for_populations_of_mutants() {
+    let Some(mut kernel) = Kernel::start() else { return println!("there is no g++") };
+    let Some(solvers) = solvers() else { return };
+    let (mut machine, mut random) = (Machine::default(), Random(3));
+    let (mut evaluations, mut statuses) = (0, std::collections::BTreeMap::new());
+    while evaluations < mutants() {
+        let (_, code, grids) = &solvers[random.below(solvers.len())];
+        let mut codes = vec![limited(code)];
+        for _ in 0..1_000 {
+            codes.extend(random.mutant(&codes[0]));
+            let (_, other, _) = &solvers[random.below(solvers.len())];
+            codes.push(limited(other));
+            if codes.len() >= PROGRAMS {
+                break;
+            }
+        }
+        let pairs = Pairs::random(&mut random, &mut machine, &codes, grids);
+        let found = first_difference(&mut kernel, &mut machine, &codes, &pairs);
+        assert_eq!(found, None);
+        evaluations += codes.len() * PAIRS;
+        let known = SearchPairs::new(&pairs.shapes, &pairs.cells);
+        for code in &codes {
+            for pair in 0..PAIRS {
+                let (status, _) = judge(&mut machine, code, &known, pair);
+                *statuses.entry(status.name()).or_insert(0) += 1;
+            }
+        }
+    }
+    println!("{evaluations} evaluations: {statuses:?}");
+    assert!(statuses.contains_key("equal") && statuses.contains_key("StepLimit"));
+}
+
+/// The same program with fewer steps.
+fn limited(code: &Code) -> Code {
+    let mut bytes = code.to_bytes();
+    bytes[12..16].copy_from_slice(&MUTANT_STEPS.to_le_bytes());
+    Code::from_bytes(&bytes).unwrap()
+}

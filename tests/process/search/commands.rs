@@ -1,0 +1,126 @@
+//! `gridpool search`: what it prints, and how it ends.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::binaries;
+use crate::command::gridpool;
+use crate::jobs::data;
+use crate::pool::cpu;
+
+/// Programs of the example tasks.
+const LINES: &str = r#"{"id": "turn", "program": "rot90"}
+{"id": "five", "program": "O = replace(I, ONE, FIVE)"}
+{"id": "same", "program": "x = rot90(I)\nO = x"}
+{"id": "odd", "program": "O = rot91(I)"}
+not json
+{"id": "t", "program": "replace(?a:color, 5)"}
+"#;
+
+fn tasks() -> String {
+    data("tasks").display().to_string()
+}
+
+#[test]
+fn it_says_which_programs_solve_what_and_what_is_wrong_with_the_others() {
+    let tasks = tasks();
+    let search = ["search", "--programs", "-", "--tasks", &tasks, "--devices", "cpu:2"];
+    let ended = gridpool(search).args(&["--verify", "0.3"]).stdin(LINES).run();
+    // A line was no program.
+    assert_eq!(ended.code, Some(65), "{}", ended.stderr);
+    for want in ["turn  quarter_turn  2 of 2 pairs", "five  one_becomes_five  2 of 2 pairs"] {
+        assert!(ended.stdout.lines().any(|line| line == want), "{want}: {}", ended.stdout);
+    }
+    for want in
+        ["15 programs, 2 refused, 2 equal to earlier ones", "verdicts equal the reference's"]
+    {
+        assert!(ended.stdout.contains(want), "{want}: {}", ended.stdout);
+    }
+    assert!(ended.stderr.contains("standard input, line 5: it is not JSON"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("odd is refused: line 1, column 5"), "{}", ended.stderr);
+    let best = gridpool(search).args(&["--top", "2", "--score", "cells"]).stdin(LINES).run();
+    assert!(best.stdout.contains("equal cells"), "{}", best.stdout);
+}
+
+#[test]
+fn json_lines_are_one_for_each_program_and_task_and_one_with_the_counts() {
+    let (pool, tasks) = (cpu(1).start(), tasks());
+    let ended = pool
+        .cli(&["search", "--programs", "-", "--tasks", &tasks, "--json", "--score", "cells"])
+        .stdin(LINES)
+        .run();
+    let lines: Vec<Value> =
+        ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (summary, lines) = lines.split_last().unwrap();
+    let of = |id: &str| lines.iter().filter(|line| line["id"] == id).collect::<Vec<_>>();
+    let turn = of("turn").into_iter().find(|line| line["task"] == "quarter_turn").unwrap();
+    assert_eq!((&turn["equal"], &turn["pairs"]), (&2.into(), &["equal", "equal"].into()));
+    assert_eq!(turn["equal_shape"], Value::from(vec![true, true]));
+    assert!(of("odd")[0]["error"].as_str().unwrap().contains("rot91"));
+    assert_eq!(of("turn").len(), of("five").len());
+    let summary = &summary["summary"];
+    for (key, want) in [("requested", 15), ("refused", 2), ("deduplicated", 2), ("failed", 0)] {
+        assert_eq!(summary[key], want, "{summary}");
+    }
+    let pairs = 18;
+    assert_eq!(summary["executed"], 11 * pairs, "{summary}");
+    assert_eq!(summary["devices"], Value::from(vec!["cpu0"]));
+}
+
+#[test]
+fn results_are_printed_while_programs_are_still_read_and_ctrl_c_prints_what_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = Command::new(binaries::gridpool())
+        .args(["search", "--programs", "-", "--tasks", &tasks(), "--devices", "cpu:1"])
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    writeln!(stdin, r#"{{"id": "turn", "program": "rot90"}}"#).unwrap();
+    stdin.flush().unwrap();
+    assert!(lines.next().unwrap().unwrap().starts_with("turn  "));
+    // Standard input is still open.
+    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    assert!(rest.iter().any(|line| line.starts_with("stopped early; 1 program")), "{rest:?}");
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    drop(stdin);
+}
+
+#[test]
+fn what_cannot_be_searched_is_refused_before_a_pool_starts() {
+    let tasks = tasks();
+    let grids = data("grids.json").display().to_string();
+    let search = |programs: &str, tasks: &str| {
+        gridpool(["search", "--programs", programs, "--tasks", tasks, "--devices", "cpu:1"]).run()
+    };
+    search("/no/such/file.jsonl", &tasks).complains(2, &["/no/such/file.jsonl"]);
+    search("-", "-").complains(2, &["standard input can be read only once"]);
+    search("-", &grids).complains(2, &["plain grids", "ARC task files"]);
+    let solvers = data("solvers.py").display().to_string();
+    let ended = search(&solvers, &tasks);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("5 programs"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_bitmap_is_a_numpy_file_of_a_row_for_each_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bits.npy").display().to_string();
+    let tasks = data("tasks/quarter_turn.json").display().to_string();
+    let ended = gridpool(["search", "--programs", "-", "--tasks", &tasks, "--bitmap", &path])
+        .args(&["--devices", "cpu:1"])
+        .stdin(LINES)
+        .run();
+    assert_eq!(ended.code, Some(65), "{}", ended.stderr);
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(String::from_utf8_lossy(&bytes[..128]).contains("'shape': (15, 1)"));
+    assert_eq!(bytes[128..][..5], [0b11, 0, 0b11, 0, 0]);
+}

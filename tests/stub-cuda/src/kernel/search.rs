@@ -1,0 +1,58 @@
+//! The kernel of searches: every evaluation by the reference. One over a large grid is left for a larger arena, as
+//! the real kernel leaves those whose values do not fit.
+
+use std::collections::BTreeMap;
+
+use gridpool_kernels::argument::DeviceAddress;
+use gridpool_kernels::reference::machine::Machine;
+use gridpool_kernels::reference::search::{SearchPairs, judge};
+use gridpool_kernels::solve::{NEEDS_MEMORY, SearchArgument};
+use gridpool_protocol::search::CellScore;
+
+use super::solve::{WORDS_PER_CELL, program};
+use super::{area, number};
+use crate::memory::{Illegal, Memory};
+
+/// Runs a launch. Returns the address of the first status.
+pub(super) fn run(search: &SearchArgument, memory: &Memory) -> Result<Option<usize>, Illegal> {
+    let word = |address: DeviceAddress, at: usize| -> Result<usize, Illegal> {
+        let bytes = memory.read(number(address.plus(4 * at)), 4)?;
+        Ok(u32::from_le_bytes(bytes.try_into().unwrap_or_default()) as usize)
+    };
+    let grid = |grid: usize| -> Result<([u8; 2], Vec<u8>), Illegal> {
+        let shape = memory.read(number(search.shapes.plus(2 * grid)), 2)?;
+        let shape = [shape[0], shape[1]];
+        let cells = search.cells.plus(word(search.offsets, grid)?);
+        Ok((shape, memory.read(number(cells), area(shape))?))
+    };
+    let (mut machine, mut codes, mut known) =
+        (Machine::default(), BTreeMap::new(), BTreeMap::new());
+    for at in 0..search.evaluations_count as usize {
+        let listed = search.evaluations != DeviceAddress::NULL;
+        let evaluation = if listed { word(search.evaluations, at)? } else { at };
+        let pairs = search.pairs_count as usize;
+        let (at, pair) = (evaluation / pairs, evaluation % pairs);
+        if !codes.contains_key(&at) {
+            let start = word(search.program_offsets, at)?;
+            codes.insert(at, program(search.programs.plus(start), memory)?);
+        }
+        if !known.contains_key(&pair) {
+            let (input, output) = (grid(2 * pair)?, grid(2 * pair + 1)?);
+            let both = SearchPairs::new(&[input.0, output.0], &[input.1, output.1].concat());
+            known.insert(pair, (area(input.0), both));
+        }
+        let (cells, pair) = &known[&pair];
+        let (status, score) = if WORDS_PER_CELL * cells > search.arena_words as usize {
+            (NEEDS_MEMORY, CellScore::default())
+        } else {
+            let (status, score) = judge(&mut machine, &codes[&at], pair, 0);
+            (status.byte(), score)
+        };
+        memory.write(number(search.statuses.plus(evaluation)), &[status])?;
+        if search.scores != DeviceAddress::NULL {
+            let bytes = score.number().to_le_bytes();
+            memory.write(number(search.scores.plus(2 * evaluation)), &bytes)?;
+        }
+    }
+    Ok((search.evaluations_count > 0).then(|| number(search.statuses)))
+}

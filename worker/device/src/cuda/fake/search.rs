@@ -1,0 +1,130 @@
+//! Searches on the CUDA device over the fake driver: the same verdicts as the CPU device's, whatever the chunks.
+
+use std::sync::atomic::AtomicBool;
+
+use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::program::Ties;
+use gridpool_protocol::search::{
+    PackedPrograms, PairStatus, Score, SearchLayout, SearchReport, compile,
+};
+use gridpool_protocol::shared::SharedSlice;
+
+use super::*;
+use crate::cpu::CpuDevice;
+use crate::device::{AttemptRefusal, AttemptReport, Device, DispatchReport};
+use crate::search::SearchAttempt;
+
+/// Pairs of small and of large grids; the last has no output.
+fn pairs() -> GridBatch {
+    let grid = |side: usize| {
+        let cell = |at: usize| u8::try_from(at * at % 7).unwrap();
+        Grid::new(side, side, (0..side * side).map(cell).collect()).unwrap()
+    };
+    let grids = [3, 30, 64].map(grid);
+    let mut batch = GridBatch::of_items(2);
+    for grid in &grids {
+        batch.push_pair(grid, Some(grid)).unwrap();
+    }
+    batch.push_pair(&grids[0], None).unwrap();
+    batch
+}
+
+/// Programs with one among them whose bytes are none.
+fn programs() -> PackedPrograms {
+    let texts = [
+        "identity",
+        "rot180 | rot180",
+        "rot90",
+        "O = replace(I, 0, 0)",
+        "O = power(rot90, width(I))(I)",
+    ];
+    let mut packed = PackedPrograms::default();
+    for (at, text) in texts.iter().cycle().take(40).enumerate() {
+        let steps = if at % 3 == 0 { 5 } else { 1_000 };
+        let mut bytes = compile(text, Ties::Cpython, steps).unwrap().to_bytes();
+        bytes[0] = if at % 11 == 7 { 9 } else { bytes[0] };
+        packed.push(&bytes).unwrap();
+    }
+    packed
+}
+
+/// What a device makes of two attempts, and what it reports.
+fn searched(
+    device: &mut dyn Device,
+    score: Score,
+    stop: Option<&AtomicBool>,
+) -> (Vec<u8>, DispatchReport) {
+    let (batch, packed) = (pairs(), programs());
+    let layout = batch.layout().unwrap();
+    let layout = SearchLayout::new(packed.size(layout), score).unwrap();
+    let (mut input, mut output) =
+        (vec![0; layout.input_bytes()], vec![0xee; layout.output_bytes()]);
+    let (from, to) = (SharedSlice::private(&mut input), SharedSlice::private(&mut output));
+    batch.write_to(layout.batch(), &from);
+    packed.write_to(layout, &from);
+    let part = |programs| {
+        let attempt = SearchAttempt::new(layout, programs, from, to).unwrap();
+        stop.iter().fold(attempt, |attempt, stop| attempt.with_stop(stop))
+    };
+    let report = device.search(&[part(0..13), part(13..39)]).unwrap();
+    (output, report)
+}
+
+fn search_of(report: &DispatchReport, at: usize) -> SearchReport {
+    report.attempts[at].as_ref().unwrap().search.unwrap()
+}
+
+#[test]
+fn both_devices_give_the_same_bytes_and_write_no_others() {
+    for score in Score::ALL {
+        let mut cpu = CpuDevice::open(0, 2).unwrap();
+        let (want, reference) = searched(&mut cpu, score, None);
+        let mut device = open_computing();
+        let (got, report) = searched(&mut device, score, None);
+        assert_eq!(got, want, "{score}");
+        // The last program belongs to no attempt.
+        let last = 39 * 4;
+        assert_eq!(got[last..last + 4], [0xee; 4]);
+        assert!(got[..last].iter().all(|byte| PairStatus::from_byte(*byte).is_some()));
+        for at in 0..2 {
+            assert_eq!(search_of(&report, at), search_of(&reference, at));
+            let AttemptReport { item_errors, h2d_bytes, d2h_bytes, .. } =
+                report.attempts[at].clone().unwrap();
+            assert_eq!(item_errors, [1, 2][at]);
+            assert!(h2d_bytes > 10_000 && d2h_bytes > 40, "{h2d_bytes} {d2h_bytes}");
+        }
+        assert!(search_of(&report, 0).capped > 0);
+        // Large grids need larger arenas: three launches an attempt.
+        assert_eq!((report.kernels[0].name.as_str(), report.kernels[0].launches), ("gp_search", 6));
+        // The second time the buffers are there.
+        assert_eq!(searched(&mut device, score, None).1.allocations, 0);
+    }
+}
+
+#[test]
+fn a_cancelled_search_is_refused_and_the_device_goes_on() {
+    let mut device = open_computing();
+    let (_, report) = searched(&mut device, Score::Exact, Some(&AtomicBool::new(true)));
+    assert_eq!(report.attempts, [const { Err(AttemptRefusal::Cancelled) }; 2]);
+    let (_, report) = searched(&mut device, Score::Exact, None);
+    assert!(report.attempts.iter().all(Result::is_ok));
+}
+
+#[test]
+fn bytes_that_are_no_verdict_are_a_fault() {
+    let mut device = open_computing();
+    searched(&mut device, Score::Exact, None);
+    for byte in [77, 202, 255] {
+        set_script(&format!("call=cuMemcpyDtoHAsync garbage={byte}"));
+        let (batch, packed) = (pairs(), programs());
+        let layout = SearchLayout::new(packed.size(batch.layout().unwrap()), Score::Exact).unwrap();
+        let (mut input, mut output) =
+            (vec![0; layout.input_bytes()], vec![0; layout.output_bytes()]);
+        let (from, to) = (SharedSlice::private(&mut input), SharedSlice::private(&mut output));
+        batch.write_to(layout.batch(), &from);
+        packed.write_to(layout, &from);
+        let attempt = SearchAttempt::new(layout, 0..3, from, to).unwrap();
+        let error = device.search(&[attempt]).unwrap_err();
+        assert!(matches!(error, Fault::WrongResult { .. }), "{error}");
+    }
+}

@@ -1,0 +1,428 @@
+//! Runs searches: `gp_search` over one chunk of programs after the other, on all pairs.
+//!
+//! The pairs are copied once an attempt. The next chunk is as large as the last ones say: long enough that its start
+//! does not count, short enough that a cancelled attempt ends soon. An evaluation that needs more than an arena is
+//! made again with a larger one, and at last by the reference on the processor, as a solver's item is.
+
+use std::ffi::c_void;
+use std::ops::Range;
+use std::time::Duration;
+
+use gridpool_kernels::argument::DeviceAddress;
+use gridpool_kernels::reference::machine::Machine;
+use gridpool_kernels::reference::search::{SearchPairs, judge};
+use gridpool_kernels::solve::{NEEDS_MEMORY, SEARCH, SOLVE_THREADS, SearchArgument};
+use gridpool_protocol::batch::PART_ALIGN;
+use gridpool_protocol::output::ItemErrorCode;
+use gridpool_protocol::search::{CellScore, PROGRAM_ALIGN, PairStatus, Score, SearchReport};
+use gridpool_protocol::solver::Code;
+use rayon::prelude::*;
+
+use super::{TIERS, Tier};
+use crate::cuda::driver::{Driver, Event, FunctionHandle, ModuleHandle, Stream};
+use crate::cuda::gpu::Gpu;
+use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
+use crate::device::{AttemptRefusal, AttemptReport};
+use crate::fault::Fault;
+use crate::search::{SearchAttempt, SearchInput};
+use crate::tally::Totals;
+
+/// Evaluations of the first chunk.
+const EVALUATIONS_FIRST: usize = 1 << 16;
+/// Most evaluations of a chunk; one program is always allowed.
+const EVALUATIONS_MAX: usize = 4 << 20;
+/// Most bytes of the programs of a chunk; one program is always allowed.
+const CODE_BYTES_MAX: usize = 32 << 20;
+/// How long a chunk should run.
+const CHUNK_TIME: Duration = Duration::from_millis(40);
+
+/// The kernel of searches and its buffers, which are kept from chunk to chunk.
+#[derive(Debug)]
+pub(super) struct Searching {
+    function: FunctionHandle,
+    stream: Stream,
+    around: [Event; 2],
+    pairs: DeviceBuffer,
+    pairs_staging: PinnedBuffer,
+    programs: DeviceBuffer,
+    programs_staging: PinnedBuffer,
+    results: DeviceBuffer,
+    results_staging: PinnedBuffer,
+    list: DeviceBuffer,
+    list_staging: PinnedBuffer,
+    /// Threads that verify programs.
+    threads: rayon::ThreadPool,
+    /// For what needs more than the largest arena.
+    machine: Machine,
+    /// Evaluations of the next chunk.
+    evaluations: usize,
+}
+
+/// Parts that lie behind each other in a buffer.
+#[derive(Debug, Default)]
+struct Parts(usize);
+
+impl Parts {
+    fn add(&mut self, bytes: usize) -> Range<usize> {
+        let start = self.0;
+        self.0 = (start + bytes).next_multiple_of(PART_ALIGN);
+        start..start + bytes
+    }
+}
+
+/// The pairs of an attempt on the device.
+#[derive(Debug)]
+struct OnDevice {
+    shapes: Range<usize>,
+    offsets: Range<usize>,
+    cells: Range<usize>,
+}
+
+/// A chunk of programs that were verified.
+struct Chunk<'a> {
+    attempt: &'a SearchAttempt<'a>,
+    input: &'a SearchInput,
+    pairs: &'a SearchPairs,
+    /// In the attempt.
+    span: Range<usize>,
+    /// Those of them that are programs of the machine.
+    valid: Vec<(usize, Code)>,
+}
+
+impl Searching {
+    /// Takes the kernel from the module.
+    pub(super) fn load(driver: &Driver, module: ModuleHandle) -> Result<Self, Fault> {
+        let builder = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("verify {n}"));
+        let threads = builder.build().map_err(|error| {
+            let threads = std::thread::available_parallelism().map_or(1, usize::from);
+            Fault::Threads { threads, reason: error.to_string() }
+        })?;
+        Ok(Self {
+            function: driver.function(module, SEARCH)?,
+            stream: driver.stream()?,
+            around: [driver.event()?, driver.event()?],
+            pairs: DeviceBuffer::default(),
+            pairs_staging: PinnedBuffer::default(),
+            programs: DeviceBuffer::default(),
+            programs_staging: PinnedBuffer::default(),
+            results: DeviceBuffer::default(),
+            results_staging: PinnedBuffer::default(),
+            list: DeviceBuffer::default(),
+            list_staging: PinnedBuffer::default(),
+            threads,
+            machine: Machine::default(),
+            evaluations: EVALUATIONS_FIRST,
+        })
+    }
+
+    /// Runs attempts one after the other.
+    pub(super) fn run(
+        &mut self,
+        gpu: &mut Gpu,
+        arenas: &mut DeviceBuffer,
+        attempts: &[SearchAttempt<'_>],
+        done: &mut Totals,
+    ) -> Result<(), Fault> {
+        for (at, attempt) in attempts.iter().enumerate() {
+            let ran = match attempt.read() {
+                Ok(input) => self.run_one(gpu, arenas, (attempt, &input), done)?,
+                Err(refusal) => Err(refusal),
+            };
+            done.attempts[at] = ran;
+        }
+        Ok(())
+    }
+
+    /// Runs one attempt. The inner error: it was cancelled.
+    fn run_one(
+        &mut self,
+        gpu: &mut Gpu,
+        arenas: &mut DeviceBuffer,
+        (attempt, input): (&SearchAttempt<'_>, &SearchInput),
+        done: &mut Totals,
+    ) -> Result<Result<AttemptReport, AttemptRefusal>, Fault> {
+        let pairs = SearchPairs::new(&input.shapes, &input.cells);
+        let (on_device, bytes) = self.upload_pairs(gpu, input)?;
+        let none = AttemptReport { h2d_bytes: bytes as u64, ..AttemptReport::default() };
+        let mut sum = AttemptReport { search: Some(SearchReport::default()), ..none };
+        let mut next = 0;
+        while next < attempt.programs().len() {
+            if attempt.is_cancelled() {
+                return Ok(Err(AttemptRefusal::Cancelled));
+            }
+            let span = self.span(attempt, input, &pairs, next);
+            next = span.end;
+            let valid = self.verified(input, &span);
+            let chunk = Chunk { attempt, input, pairs: &pairs, span, valid };
+            if !self.run_chunk(gpu, arenas, &on_device, &chunk, &mut sum, done)? {
+                return Ok(Err(AttemptRefusal::Cancelled));
+            }
+        }
+        Ok(Ok(sum))
+    }
+
+    /// The programs of the next chunk, from `start` on.
+    fn span(
+        &self,
+        attempt: &SearchAttempt<'_>,
+        input: &SearchInput,
+        pairs: &SearchPairs,
+        start: usize,
+    ) -> Range<usize> {
+        let most = (self.evaluations / pairs.len()).max(1);
+        let (mut end, mut bytes) = (start, 0);
+        while end < attempt.programs().len() && end - start < most {
+            bytes += input.program(end).len();
+            if bytes > CODE_BYTES_MAX && end > start {
+                break;
+            }
+            end += 1;
+        }
+        start..end
+    }
+
+    /// The programs that are such.
+    fn verified(&self, input: &SearchInput, span: &Range<usize>) -> Vec<(usize, Code)> {
+        let verify = |at: usize| {
+            let code = Code::from_padded(input.program(at), PROGRAM_ALIGN).ok()?;
+            Some((at, code))
+        };
+        self.threads.install(|| span.clone().into_par_iter().filter_map(verify).collect())
+    }
+
+    /// Copies the pairs to the device.
+    fn upload_pairs(
+        &mut self,
+        gpu: &mut Gpu,
+        input: &SearchInput,
+    ) -> Result<(OnDevice, usize), Fault> {
+        let mut parts = Parts::default();
+        let on_device = OnDevice {
+            shapes: parts.add(2 * input.shapes.len()),
+            offsets: parts.add(4 * (input.shapes.len() + 1)),
+            cells: parts.add(input.cells.len()),
+        };
+        self.pairs.reserve(&mut gpu.allocator, parts.0)?;
+        self.pairs_staging.reserve(&mut gpu.allocator, parts.0)?;
+        let staging = self.pairs_staging.bytes();
+        staging[on_device.shapes.clone()].copy_from_slice(input.shapes.as_flattened());
+        staging[on_device.cells.clone()].copy_from_slice(&input.cells);
+        let areas = input.shapes.iter().map(|[h, w]| u32::from(*h) * u32::from(*w));
+        let ends = areas.scan(0_u32, |end, area| {
+            *end += area;
+            Some(*end)
+        });
+        let words = staging[on_device.offsets.clone()].chunks_exact_mut(4);
+        words.zip([0].into_iter().chain(ends)).for_each(|(to, end)| {
+            to.copy_from_slice(&end.to_le_bytes());
+        });
+        let (to, from) = (self.pairs.at(0), self.pairs_staging.at(0));
+        // SAFETY: both buffers have these bytes, and the stream is waited for before they change.
+        unsafe { gpu.driver.copy_to_device(to, from, parts.0, self.stream)? };
+        Ok((on_device, parts.0))
+    }
+
+    /// Runs a chunk and writes its verdicts. Returns whether it did: between two launches it may find the attempt
+    /// cancelled.
+    fn run_chunk(
+        &mut self,
+        gpu: &mut Gpu,
+        arenas: &mut DeviceBuffer,
+        on_device: &OnDevice,
+        chunk: &Chunk<'_>,
+        sum: &mut AttemptReport,
+        done: &mut Totals,
+    ) -> Result<bool, Fault> {
+        let pairs = chunk.pairs.len();
+        let count = chunk.valid.len() * pairs;
+        let scored = chunk.attempt.layout().score() == Score::Cells;
+        let (offsets, code, bytes) = self.stage_programs(gpu, chunk)?;
+        let mut parts = Parts::default();
+        let (statuses, scores) = (parts.add(count), parts.add(if scored { 2 * count } else { 0 }));
+        self.results.reserve(&mut gpu.allocator, parts.0)?;
+        self.results_staging.reserve(&mut gpu.allocator, parts.0)?;
+        let (to, from) = (self.programs.at(0), self.programs_staging.at(0));
+        // SAFETY: both buffers have these bytes, and the stream is waited for before they change.
+        unsafe { gpu.driver.copy_to_device(to, from, bytes, self.stream)? };
+        sum.h2d_bytes += bytes as u64;
+        let argument = SearchArgument {
+            programs: self.programs.at(code),
+            program_offsets: self.programs.at(offsets),
+            shapes: self.pairs.at(on_device.shapes.start),
+            offsets: self.pairs.at(on_device.offsets.start),
+            cells: self.pairs.at(on_device.cells.start),
+            evaluations: DeviceAddress::NULL,
+            statuses: self.results.at(statuses.start),
+            scores: if scored { self.results.at(scores.start) } else { DeviceAddress::NULL },
+            arenas: DeviceAddress::NULL,
+            evaluations_count: 0,
+            pairs_count: number(pairs),
+            arena_words: 0,
+            unused: 0,
+        };
+        let mut left: Option<Vec<u32>> = None;
+        let mut took = 0.0;
+        for tier in TIERS {
+            let evaluations = left.as_ref().map_or(count, Vec::len);
+            if evaluations == 0 {
+                break;
+            }
+            if left.is_some() && chunk.attempt.is_cancelled() {
+                return Ok(false);
+            }
+            let us =
+                self.launch(gpu, arenas, &argument, (tier, left.as_deref(), count), parts.0)?;
+            done.tally.add(SEARCH, us);
+            took += us;
+            sum.h2d_bytes += left.as_ref().map_or(0, |left| 4 * left.len()) as u64;
+            sum.d2h_bytes += parts.0 as u64;
+            let came = &self.results_staging.bytes()[statuses.clone()];
+            let needs = |at: &u32| came[*at as usize] == NEEDS_MEMORY;
+            left = Some(match left {
+                Some(before) => before.into_iter().filter(needs).collect(),
+                None => (0..number(count)).filter(needs).collect(),
+            });
+        }
+        self.note(count, took);
+        for at in left.into_iter().flatten() {
+            let at = at as usize;
+            let (_, code) = &chunk.valid[at / pairs];
+            let (status, score) = judge(&mut self.machine, code, chunk.pairs, at % pairs);
+            let results = self.results_staging.bytes();
+            results[statuses.start + at] = status.byte();
+            if scored {
+                results[scores.start + 2 * at..][..2]
+                    .copy_from_slice(&score.number().to_le_bytes());
+            }
+            sum.search = sum.search.map(|search| {
+                search.plus(SearchReport { on_processor: 1, ..SearchReport::default() })
+            });
+        }
+        let results = &*self.results_staging.bytes();
+        deliver(chunk, &results[statuses], results[scores].as_chunks().0, sum)?;
+        Ok(true)
+    }
+
+    /// Puts offsets and programs behind each other. Returns where both start, and the bytes of all.
+    fn stage_programs(
+        &mut self,
+        gpu: &mut Gpu,
+        chunk: &Chunk<'_>,
+    ) -> Result<(usize, usize, usize), Fault> {
+        let programs = || chunk.valid.iter().map(|(at, _)| chunk.input.program(*at));
+        let mut parts = Parts::default();
+        let offsets = parts.add(4 * (chunk.valid.len() + 1));
+        let code = parts.add(programs().map(<[u8]>::len).sum());
+        self.programs.reserve(&mut gpu.allocator, parts.0)?;
+        self.programs_staging.reserve(&mut gpu.allocator, parts.0)?;
+        let staging = self.programs_staging.bytes();
+        let mut end = 0;
+        for (at, program) in programs().enumerate() {
+            staging[offsets.start + 4 * at..][..4].copy_from_slice(&number(end).to_le_bytes());
+            staging[code.start + end..][..program.len()].copy_from_slice(program);
+            end += program.len();
+        }
+        staging[offsets.end - 4..offsets.end].copy_from_slice(&number(end).to_le_bytes());
+        Ok((offsets.start, code.start, parts.0))
+    }
+
+    /// Makes evaluations with the arenas of a tier, all `count` or those listed, and waits until their results, so
+    /// many bytes, have come. Returns the device time, microseconds.
+    fn launch(
+        &mut self,
+        gpu: &mut Gpu,
+        arenas: &mut DeviceBuffer,
+        argument: &SearchArgument,
+        (tier, listed, count): (Tier, Option<&[u32]>, usize),
+        bytes: usize,
+    ) -> Result<f64, Fault> {
+        let count = number(listed.map_or(count, <[u32]>::len));
+        let blocks = count.min(tier.blocks_max);
+        arenas.reserve(&mut gpu.allocator, blocks as usize * 4 * tier.words as usize)?;
+        let mut argument = SearchArgument {
+            evaluations_count: count,
+            arena_words: tier.words,
+            arenas: arenas.at(0),
+            ..*argument
+        };
+        if let Some(listed) = listed {
+            self.list.reserve(&mut gpu.allocator, 4 * listed.len())?;
+            self.list_staging.reserve(&mut gpu.allocator, 4 * listed.len())?;
+            let words = self.list_staging.bytes().chunks_exact_mut(4);
+            words.zip(listed).for_each(|(to, at)| to.copy_from_slice(&at.to_le_bytes()));
+            argument.evaluations = self.list.at(0);
+            let (to, from) = (self.list.at(0), self.list_staging.at(0));
+            // SAFETY: both buffers have these bytes; the stream is waited for below.
+            unsafe { gpu.driver.copy_to_device(to, from, 4 * listed.len(), self.stream)? };
+        }
+        let driver = gpu.driver;
+        let mut arguments = [(&raw mut argument).cast::<c_void>()];
+        driver.record(self.around[0], self.stream)?;
+        // SAFETY: all buffers are as long as the numbers of the argument say; the programs were verified; the stream
+        // is waited for below.
+        unsafe {
+            driver.launch(self.function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
+        }
+        driver.record(self.around[1], self.stream)?;
+        let (to, from) = (self.results_staging.at(0), self.results.at(0));
+        // SAFETY: both buffers have these bytes; the stream is waited for at once.
+        unsafe { driver.copy_to_host(to, from, bytes, self.stream)? };
+        driver.synchronize(self.stream)?;
+        driver.elapsed_us(self.around[0], self.around[1])
+    }
+
+    /// Learns how large the next chunk may be.
+    fn note(&mut self, evaluations: usize, us: f64) {
+        let most = CHUNK_TIME.as_secs_f64() * 1e6;
+        self.evaluations = if us > most {
+            (evaluations / 2).max(1)
+        } else if us < most / 4.0 && evaluations >= self.evaluations / 2 {
+            (self.evaluations * 2).min(EVALUATIONS_MAX)
+        } else {
+            self.evaluations
+        };
+    }
+}
+
+/// Writes the verdicts of a chunk, those of what is no program too. Bytes from the device are checked before.
+fn deliver(
+    chunk: &Chunk<'_>,
+    statuses: &[u8],
+    scores: &[[u8; 2]],
+    sum: &mut AttemptReport,
+) -> Result<(), Fault> {
+    let is_score = |bytes: &[u8; 2]| CellScore::from_number(u16::from_le_bytes(*bytes)).is_some();
+    let wrong = statuses.iter().find(|byte| PairStatus::from_byte(**byte).is_none());
+    if wrong.is_some() || !scores.iter().all(is_score) {
+        let detail = format!("a verdict of {wrong:?}, or a score of more cells than a grid has");
+        return Err(Fault::WrongResult { detail });
+    }
+    let capped = ItemErrorCode::StepLimit as u8;
+    let capped = statuses.iter().filter(|byte| **byte == capped).count() as u64;
+    let executed = statuses.len() as u64;
+    let more = SearchReport { executed, capped, ..SearchReport::default() };
+    sum.search = sum.search.map(|search| search.plus(more));
+    let first = chunk.attempt.programs().start;
+    let span = first + chunk.span.start..first + chunk.span.end;
+    if chunk.valid.len() == chunk.span.len() {
+        chunk.attempt.write(&span, statuses, scores);
+        return Ok(());
+    }
+    let pairs = chunk.pairs.len();
+    sum.item_errors += number(chunk.span.len() - chunk.valid.len());
+    for program in chunk.span.clone() {
+        let at = chunk.valid.binary_search_by_key(&program, |(at, _)| *at);
+        let rows = at.map(|at| at * pairs..(at + 1) * pairs);
+        let own = rows
+            .clone()
+            .map_or(vec![PairStatus::NO_PROGRAM; pairs], |rows| statuses[rows].to_vec());
+        let near =
+            rows.ok().and_then(|rows| scores.get(rows)).map_or(vec![[0; 2]; pairs], <[_]>::to_vec);
+        chunk.attempt.write(&(first + program..first + program + 1), &own, &near);
+    }
+    Ok(())
+}
+
+fn number(count: usize) -> u32 {
+    u32::try_from(count).expect("a chunk counts in 32 bits")
+}

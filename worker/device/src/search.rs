@@ -1,0 +1,131 @@
+//! Attempts of searches: programs over the pairs of a batch, and the place of their verdicts.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gridpool_protocol::search::{ProgramOffsets, SearchError, SearchLayout};
+use gridpool_protocol::shared::SharedSlice;
+
+use crate::device::AttemptRefusal;
+
+/// One attempt: neighbouring programs of a search and the place of the whole search's result.
+///
+/// Lengths have been checked. The client may change programs and pairs meanwhile: a device copies what it uses, once,
+/// and checks the copy.
+#[derive(Clone, Debug)]
+pub struct SearchAttempt<'a> {
+    layout: SearchLayout,
+    programs: Range<usize>,
+    input: SharedSlice<'a>,
+    output: SharedSlice<'a>,
+    /// Set by another thread once nobody wants the result.
+    stop: Option<&'a AtomicBool>,
+}
+
+/// The parts of an attempt's input, private and checked.
+#[derive(Debug)]
+pub(crate) struct SearchInput {
+    /// Rows and columns of each grid, two a pair.
+    pub(crate) shapes: Vec<[u8; 2]>,
+    pub(crate) cells: Vec<u8>,
+    programs: ProgramOffsets,
+    code: Vec<u8>,
+}
+
+impl<'a> SearchAttempt<'a> {
+    /// The attempt of some programs of a search that lies in `input`. `output` is the place for the whole search's
+    /// result.
+    ///
+    /// # Errors
+    /// [`AttemptRefusal`] if the search has no such programs, or a place has another length than the layout.
+    pub fn new(
+        layout: SearchLayout,
+        programs: Range<usize>,
+        input: SharedSlice<'a>,
+        output: SharedSlice<'a>,
+    ) -> Result<Self, AttemptRefusal> {
+        if programs.is_empty() || programs.end > layout.programs() {
+            let Range { start, end } = programs;
+            return Err(AttemptRefusal::Part { start, end, items: layout.programs() });
+        }
+        for (got, want) in
+            [(input.bytes(), layout.input_bytes()), (output.bytes(), layout.output_bytes())]
+        {
+            if got != want {
+                return Err(AttemptRefusal::Output { got, want });
+            }
+        }
+        Ok(Self { layout, programs, input, output, stop: None })
+    }
+
+    /// The same attempt, to be stopped once `stop` is set.
+    #[must_use]
+    pub fn with_stop(self, stop: &'a AtomicBool) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
+    /// Whether nobody wants its result any more.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// Where the parts of the whole search lie.
+    #[must_use]
+    pub fn layout(&self) -> SearchLayout {
+        self.layout
+    }
+
+    /// The programs of this attempt.
+    #[must_use]
+    pub fn programs(&self) -> Range<usize> {
+        self.programs.clone()
+    }
+
+    /// Copies the input out of shared memory and checks the copy.
+    pub(crate) fn read(&self) -> Result<SearchInput, AttemptRefusal> {
+        let batch = self.layout.batch();
+        let tables = gridpool_protocol::batch::Tables::read(batch, &self.input)?;
+        let mut cells = vec![0; batch.cell_count()];
+        self.input.read(batch.cells().start, &mut cells);
+        let programs = ProgramOffsets::read(self.layout, &self.programs, &self.input)?;
+        let of_programs = programs.all();
+        let mut code = vec![0; of_programs.len()];
+        self.input.read(self.layout.code().start + of_programs.start, &mut code);
+        let shapes = tables.shapes().to_vec();
+        Ok(SearchInput { shapes, cells, programs, code })
+    }
+
+    /// Writes the statuses and scores of some of its programs to their places. Scores are left out if none are
+    /// wanted.
+    pub(crate) fn write(&self, programs: &Range<usize>, statuses: &[u8], scores: &[[u8; 2]]) {
+        let places = self.layout.statuses(programs);
+        assert_eq!(places.len(), statuses.len(), "a status for each program and pair");
+        self.output.write(places.start, statuses);
+        let places = self.layout.scores(programs);
+        if !places.is_empty() {
+            assert_eq!(places.len(), 2 * scores.len(), "a score for each program and pair");
+            self.output.write(places.start, scores.as_flattened());
+        }
+    }
+
+    /// The place of the first of its statuses.
+    pub(crate) fn first_status(&self) -> (SharedSlice<'a>, usize) {
+        (self.output, self.layout.statuses(&self.programs).start)
+    }
+}
+
+impl SearchInput {
+    /// The bytes of the `at`th program of the attempt, padding included.
+    pub(crate) fn program(&self, at: usize) -> &[u8] {
+        let start = self.programs.all().start;
+        let Range { start: from, end } = self.programs.of(at);
+        &self.code[from - start..end - start]
+    }
+}
+
+impl From<SearchError> for AttemptRefusal {
+    fn from(error: SearchError) -> Self {
+        Self::Search(error)
+    }
+}
