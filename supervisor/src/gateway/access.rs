@@ -20,7 +20,9 @@ use super::Server;
 use super::body::BodyBudget;
 use super::door::Door;
 use super::failure::Failure;
-use super::limits::{CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, REFUSAL_TIMEOUT};
+use super::limits::{
+    CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, CONNECTIONS_UNNAMED_MAX, REFUSAL_TIMEOUT,
+};
 use super::reason::Reason;
 use super::seats::{Kind, Seat};
 use super::tokens::Scope;
@@ -63,7 +65,7 @@ pub(super) async fn admit(
     let seat = request.extensions().get::<Arc<Seat>>().expect("every connection has one");
     let seat = Arc::clone(seat);
     seat.works();
-    seat.is_of(None);
+    seat.is_unnamed();
     let door = gateway.door.current();
     let allowed = allowed_origin(&door, request.headers());
     let is_preflight = request.method() == Method::OPTIONS && allowed.is_some();
@@ -100,7 +102,7 @@ pub(super) async fn admit(
 async fn refuse(failure: Failure, request: Request, seat: &Seat) -> Response {
     let (parts, body) = request.into_parts();
     let reading = BodyBudget::discard(seat, &parts.headers, body);
-    let read = match seat.kind {
+    let read = match seat.kind() {
         Kind::Ordinary => reading.await,
         Kind::Reserved(_) => {
             let late = |_| Err(Failure::bad("the body was not read"));
@@ -112,8 +114,9 @@ async fn refuse(failure: Failure, request: Request, seat: &Seat) -> Response {
 
 /// Whether the connection has a seat for this request.
 fn check_seat(seat: &Seat, path: &str) -> Result<(), Failure> {
-    match seat.kind {
+    match seat.kind() {
         Kind::Reserved(reason) if !RESERVED_PATHS.contains(&path) => {
+            seat.refuses();
             Err(Failure::unavailable(why_reserved(reason)))
         }
         Kind::Reserved(_) | Kind::Ordinary => Ok(()),
@@ -124,6 +127,11 @@ fn check_seat(seat: &Seat, path: &str) -> Result<(), Failure> {
 pub(super) fn why_reserved(reason: Reason) -> String {
     if reason == Reason::ConnectionsOwn {
         return format!("BUSY: {CONNECTIONS_EACH_MAX} connections of yours are open already");
+    }
+    if reason == Reason::ConnectionsUnnamed {
+        return format!(
+            "BUSY: {CONNECTIONS_UNNAMED_MAX} connections of your address that have sent no token are open already"
+        );
     }
     format!("BUSY: {CONNECTIONS_MAX} connections are open already")
 }
@@ -286,7 +294,7 @@ fn check_token(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Prin
         return Err(unauthorized(", error=\"invalid_token\"", why));
     };
     let principal = Principal::Token(known.name.clone());
-    seat.is_of(Some(principal.clone()));
+    seat.is_of(&principal);
     if known.may(scopes) {
         return Ok(principal);
     }

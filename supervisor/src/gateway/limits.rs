@@ -7,6 +7,9 @@ use std::time::Duration;
 pub(super) const CONNECTIONS_MAX: usize = 512;
 /// Those of one principal.
 pub(super) const CONNECTIONS_EACH_MAX: usize = 384;
+/// If tokens are asked for: those of one address that have not sent a token yet. The rest is for tokens, whatever an
+/// address does that all of them come from.
+pub(super) const CONNECTIONS_UNNAMED_MAX: usize = 256;
 /// Connections over the limit. The gateway answers for health and metrics there, anything else with 503, and
 /// closes them. It closes any more without an answer.
 pub(super) const RESERVED_MAX: usize = 64;
@@ -120,6 +123,11 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             "open connections".to_owned(),
             format!("{CONNECTIONS_MAX}, and {RESERVED_MAX} for health and metrics"),
             CONNECTIONS_EACH_MAX.to_string(),
+        ],
+        [
+            "those that have not sent a token, if tokens are asked for".to_owned(),
+            String::new(),
+            format!("{CONNECTIONS_UNNAMED_MAX} of an address"),
         ],
         [
             "inference requests in progress".to_owned(),
