@@ -64,7 +64,7 @@ impl Shell {
     }
 
     /// Waits until the pool before this one has ended: a service manager kills what is left when this process ends. It
-    /// has drained for longer, so it need not have more time. An end at once waits for nothing.
+    /// has drained for longer, so it need not have more time, and is killed then. An end at once waits for nothing.
     fn wait_for_predecessor<'a>(&'a self, core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         let is_early = |core: &Core| core.has_predecessor && core.pool.drained_by().is_some();
         if is_early(&core) {
@@ -73,7 +73,15 @@ impl Shell {
         let drained_in = core.pool.drained_by().map(|by| by.since(self.shared.timestamp()));
         let within = drained_in.unwrap_or_default() + FLUSH_TIMEOUT;
         let waited = self.shared.ended.wait_timeout_while(core, within, |core| is_early(core));
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let (core, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match self.shared.former_pool.get() {
+            Some(former) if is_early(&core) => {
+                drop(core);
+                former.end("this pool has drained");
+                self.shared.lock()
+            }
+            Some(_) | None => core,
+        }
     }
 
     /// Stops the gateway. It may first answer the requests that are open; the core ends that in time.

@@ -80,7 +80,7 @@ use gridpool_core::policy::PolicyTable;
 use groups::Groups;
 use listen::Door;
 use monitor::Monitor;
-use predecessor::FormerGateway;
+use predecessor::{FormerGateway, FormerPool};
 use seats::Seats;
 use timer::Timer;
 use users::Users;
@@ -147,6 +147,8 @@ struct Shared {
     gateway: OnceLock<Gateway>,
     /// That of the pool before this one, if it had one.
     former_gateway: OnceLock<FormerGateway>,
+    /// That pool, whether it has ended or not.
+    former_pool: OnceLock<FormerPool>,
     /// The pool's socket, if it has one.
     door: OnceLock<Arc<Door>>,
     /// How a successor is started, if one may be.
@@ -220,6 +222,7 @@ impl Shell {
             monitor: OnceLock::new(),
             gateway: OnceLock::new(),
             former_gateway: OnceLock::new(),
+            former_pool: OnceLock::new(),
             door: OnceLock::new(),
             origin: OnceLock::new(),
             is_upgrading: AtomicBool::new(false),
