@@ -5,8 +5,8 @@
 //! largest is run by the reference on the processor. So only the machine's own limits end an item, on every device.
 //! An item whose result does not fit behind the others is run again when those have been copied out.
 //!
-//! A launch may run for minutes. Once nobody wants any of its results, a word on the device says so, at which the kernel
-//! looks every so many steps.
+//! A launch may run for minutes. Once nobody wants any of its results, a word on the device says so, at which the
+//! kernel looks every so many steps.
 
 #![expect(unsafe_code, reason = "starts copies and kernels over its own buffers")]
 
