@@ -63,6 +63,7 @@ use gridpool_core::policy::PolicyTable;
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
 use file::Named;
 pub(crate) use file::open;
+pub(crate) use http::UNIX;
 pub use http::{HttpAddress, HttpOptions};
 #[cfg(test)]
 pub(crate) use limits::INFER_WINDOW_MAX;

@@ -105,14 +105,18 @@ fn what_is_given_and_is_no_socket_of_the_pool_is_named() {
         assert_eq!(setup.serve().exit().code(), Some(78), "{}", setup.log());
         assert!(setup.log().contains(words), "{}", setup.log());
     }
-    let setup = cpu(1);
-    // The folder has a socket of the pool's name, but another was passed.
-    let _own = UnixListener::bind(setup.socket()).expect("a socket can be bound");
-    let setup = setup.passed(elsewhere, "1");
-    assert_eq!(setup.serve().exit().code(), Some(78), "{}", setup.log());
-    let words =
-        format!("the service manager listens at {}, and the pool's socket is", other.display());
-    assert!(setup.log().contains(&words), "{}", setup.log());
+    // The folder has a socket of the pool's name, but another was passed; or it has none.
+    for has_own in [true, false] {
+        let setup = cpu(1);
+        let bind = || UnixListener::bind(setup.socket()).expect("a socket can be bound");
+        let _own = has_own.then(bind);
+        let given = elsewhere.try_clone().expect("a descriptor can be copied");
+        let setup = setup.clone().passed(given, "1");
+        assert_eq!(setup.serve().exit().code(), Some(78), "{}", setup.log());
+        let words =
+            format!("the service manager listens at {}, and the pool's socket is", other.display());
+        assert!(setup.log().contains(&words), "{}", setup.log());
+    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Solvers on the command line: what they give on CPU workers, what `check` and `solve` say, and how mistakes are told.
 
+use gridpool_protocol::status::WorkerState;
 use serde_json::{Value, json};
 
 use crate::command::gridpool;
-use crate::jobs::data;
+use crate::jobs::{data, serves};
+use crate::pool::cpu;
 
 /// The file with solvers, as the command line names one of them.
 fn named(name: &str) -> String {
@@ -257,4 +259,25 @@ fn explain_prints_the_program_and_runs_nothing() {
     assert!(solver.stdout.contains("at most 1000000 steps"), "{}", solver.stdout);
     let chain = gridpool(["run", "--explain", "rot90 | palette"]).run();
     assert!(chain.stdout.contains("a grid -> a grid"), "{}{}", chain.stdout, chain.stderr);
+}
+
+/// A solver that runs as many instructions as a job may ask for: minutes.
+const ENDLESS: &str = "m = multiply(multiply(TEN, TEN), multiply(TEN, TEN))\n\
+                       f = lambda x: power(increment, m)(x)\n\
+                       x1 = power(f, m)(ZERO)\n\
+                       O = canvas(x1, UNITY)\n";
+
+#[test]
+fn a_solver_that_is_late_or_given_up_is_stopped_and_costs_no_worker() {
+    let pool = cpu(1).start();
+    let (_kept, file) = file(ENDLESS);
+    let call = || pool.cli(&["submit", "--program", &file, "--steps", "100000000"]);
+    let late = call().args(&["--deadline", "0.3"]).arg(data("grids.json")).run();
+    assert!(late.stdout.contains("1 DEADLINE"), "{late:?}");
+    let mut given_up = call().arg(data("grids.json")).start();
+    pool.until_busy("cpu0");
+    given_up.process.kill();
+    pool.until("cpu0", "READY", |slot| slot.state == WorkerState::Ready);
+    serves(&pool.client());
+    assert_eq!(pool.slot("cpu0").generation, 1, "the worker was killed");
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use gridpool_client::Client;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Verdict};
 use gridpool_protocol::status::WorkerState;
@@ -11,6 +12,7 @@ use crate::binaries;
 use crate::command::{Finished, gridpool};
 use crate::jobs::{PROGRAM, answer, data, is_right, job, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, named, stub_worker};
+use crate::wait::eventually;
 
 /// A pool of one stub worker that has this fault.
 fn stubs(fault: &str) -> Setup {
@@ -229,4 +231,24 @@ fn a_package_that_is_upgraded_under_a_running_pool_changes_nothing() {
     serves(&pool.client());
     let name = fs::read_to_string(format!("/proc/{}/comm", pool.pid("cpu0")));
     assert_eq!(name.expect("it lives").trim_end(), "gridpool-worker");
+}
+
+#[test]
+fn a_pool_with_a_relative_socket_does_not_need_the_folder_that_it_was_started_in() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let inner = folder.path().join("inner");
+    fs::create_dir(&inner).expect("a folder can be made");
+    let worker = binaries::worker().to_str().expect("a readable path");
+    let serve = ["serve", "--devices", "cpu:1", "--socket", "../p.sock", "--worker-bin", worker];
+    let serving = gridpool(serve).current_dir(&inner).start();
+    let socket = folder.path().join("p.sock");
+    let client = eventually("a pool", || Client::connect(&socket));
+    fs::remove_dir(&inner).expect("it is empty");
+    serves(&client);
+    client.kill(named("cpu0"), 9).expect("the pool takes the order");
+    serves(&client);
+    let status = client.status().expect("a status");
+    assert_eq!(status.quarantines, []);
+    assert_eq!(status.workers[0].generation, 2, "{status:?}");
+    drop(serving);
 }

@@ -188,22 +188,51 @@ fn what_runs_is_finished_by_the_old_pool_and_what_waits_runs_in_the_new_one() {
     assert_eq!(answer(other).verdict(), Verdict::Ok);
     let status = pool.client().status().expect("a status");
     assert_eq!((status.supervisor.pid, status.supervisor.draining), (successor, false));
-    // Another upgrade waits for the old pool.
-    let next = pool.cli(&["upgrade"]).start();
-    let started = || pool.log().matches("a successor is started").count() == 2;
-    eventually_so("the next upgrade to begin", started);
-    let again = pool.cli(&["upgrade"]).run();
-    again.complains(1, &["an upgrade is in progress already"]);
-    // The next pool knows already which models there are.
-    let change = pool.client().unload_model("any").expect_err("it is too late");
-    assert!(change.to_string().contains("the pool is being upgraded: try again"), "{change}");
+    // There is no other upgrade before the old pool has ended.
+    let old = format!("the pool before this one (pid {})", pool.supervisor.pid());
+    pool.cli(&["upgrade"]).run().complains(1, &[&old, "type `gridpool upgrade` again"]);
     go_on(held);
     for job in [running, once, own] {
         assert_eq!(answer(job).verdict(), Verdict::Ok);
     }
-    assert!(next.finish().output().contains(&format!("(pid {successor}), ")));
+    all_gone(&[pool.supervisor.pid()]);
+    let next = upgraded(&pool);
     serves(&client);
     all_gone(&[successor]);
+    assert!(lives(next));
+}
+
+#[test]
+fn while_a_successor_comes_up_there_is_no_other_upgrade_and_no_change_of_models() {
+    let (setup, program) = replaceable();
+    let pool = setup.start();
+    let detached = Process::new(Command::new("sleep").arg("1000").spawn().expect("it starts"));
+    let said = says(&[hello(PROTOCOL_VERSION, detached.pid()), FromSuccessor::Ready]);
+    replace(&program, &said.replace("exec sleep 1000", "exec 3<&0; cat <&3 >/dev/null &"));
+    let first = pool.cli(&["upgrade"]).start();
+    eventually_so("the upgrade to begin", || pool.log().contains("a successor is started"));
+    pool.cli(&["upgrade"]).run().complains(1, &["an upgrade is in progress already"]);
+    eventually("the change to be refused", || {
+        let change = pool.client().unload_model("any").expect_err("there is none").to_string();
+        let is_so = change.contains("the pool is being upgraded: try again");
+        if is_so { Ok(()) } else { Err(change) }
+    });
+    first.finish().complains(1, &["it did not take over"]);
+}
+
+#[test]
+fn an_old_pool_that_hangs_is_killed_and_its_jobs_run_in_the_new_one() {
+    let pool = cpu(1).limits("drain_timeout_s = 1").start();
+    let old = [children(pool.supervisor.pid()), vec![pool.supervisor.pid()]].concat();
+    let (job, held, successor) = replaced(&pool);
+    pool.signal(Signal::SIGSTOP);
+    go_on(held);
+    serves(&pool.client());
+    all_gone(&old);
+    assert!(pool.log().contains("the pool before this one does not end"), "{}", pool.log());
+    assert_eq!(answer(job).verdict(), Verdict::Ok);
+    let next = upgraded(&pool);
+    assert_ne!(next, successor);
 }
 
 /// A pool that has a job to finish, which its worker does not: the job, the worker, and the pool that takes its place.

@@ -2,9 +2,10 @@
 //!
 //! Reads only tags and lengths, so the check of a large model is fast. The workers check the graph itself.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+
+use gridpool_ipc::regular;
 
 /// The mark of an ORT file after its first four bytes; ONNX Runtime reads such files too.
 const ORT: &[u8] = b"ORTM";
@@ -36,7 +37,7 @@ pub(super) fn check(path: &Path) -> Result<(), ModelFileError> {
     if path.is_dir() {
         return Err(ModelFileError::Folder(owned()));
     }
-    let outline = File::open(path).and_then(|file| outline(BufReader::new(file)));
+    let outline = regular::open(path).and_then(|file| outline(BufReader::new(file)));
     match outline {
         Ok(Outline::Model) => Ok(()),
         Ok(Outline::Other(what)) => Err(ModelFileError::Other { path: owned(), what }),

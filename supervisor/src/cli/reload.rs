@@ -1,13 +1,14 @@
 //! SIGHUP: reads the settings of `serve` again, and changes what a running pool can change.
 
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
+use std::{env, io};
 
 use gridpool_protocol::chain::Chain;
 
-use super::error::CommandError;
+use super::error::{CommandError, system};
 use super::flags::ServeFlags;
 use crate::config::{
-    ConfigError, HttpOptions, Overrides, Settings, UserOptions, list_limits, quotas_of,
+    ConfigError, HttpOptions, Overrides, Settings, UNIX, UserOptions, list_limits, quotas_of,
 };
 use crate::shell::Shell;
 
@@ -20,10 +21,18 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Reads the settings for the first time.
+    /// Reads the settings for the first time. The paths of sockets and of the config are absolute from then on: the
+    /// current folder may be removed while the pool runs.
     pub(super) fn new(flags: &ServeFlags) -> Result<Self, CommandError> {
-        let file = flags.config().map(PathBuf::from);
-        Ok(Self { overrides: flags.overrides(), file, running: flags.settings()? })
+        let absolute = |path: &Path| absolute(path).map_err(system("the current folder"));
+        let file = flags.config().map(absolute).transpose()?;
+        let mut overrides = flags.overrides();
+        overrides.socket = overrides.socket.as_deref().map(absolute).transpose()?;
+        if let Some(path) = overrides.http.as_deref().and_then(|http| http.strip_prefix(UNIX)) {
+            overrides.http = Some(format!("{UNIX}{}", absolute(Path::new(path))?.display()));
+        }
+        let running = Settings::resolve(overrides.clone(), file.as_deref())?;
+        Ok(Self { overrides, file, running })
     }
 
     /// The settings that the pool runs with.
@@ -96,6 +105,26 @@ impl Reloader {
     }
 }
 
+/// A path from the root. Only `..` at the start is resolved: behind a name it may lead out of a link.
+fn absolute(path: &Path) -> io::Result<PathBuf> {
+    // An empty one is refused where it is read.
+    if path.is_absolute() || path.as_os_str().is_empty() {
+        return Ok(path.to_owned());
+    }
+    let mut folder = env::current_dir()?;
+    let mut rest = path.components();
+    loop {
+        let left = rest.as_path();
+        match rest.next() {
+            Some(Component::CurDir) => {}
+            Some(Component::ParentDir) => drop(folder.pop()),
+            Some(Component::Normal(_) | Component::Prefix(_) | Component::RootDir) | None => {
+                return Ok(folder.join(left));
+            }
+        }
+    }
+}
+
 /// The names of the settings that differ.
 fn differences(one: &Settings, other: &Settings) -> Vec<String> {
     let limits = list_limits(&one.limits).into_iter().zip(list_limits(&other.limits));
@@ -126,4 +155,25 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
     ];
     let others = others.into_iter().filter(|(_, is_same)| !is_same);
     others.map(|(name, _)| name.to_owned()).chain(limits).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_absolute_and_keeps_what_may_be_a_link() {
+        let here = env::current_dir().unwrap();
+        let above = here.parent().unwrap();
+        for (path, want) in [
+            ("/a/../b", PathBuf::from("/a/../b")),
+            ("a/../b", here.join("a/../b")),
+            ("./p.sock", here.join("p.sock")),
+            ("../p.sock", above.join("p.sock")),
+            (".././x/p.sock", above.join("x/p.sock")),
+            ("", PathBuf::new()),
+        ] {
+            assert_eq!(absolute(Path::new(path)).unwrap().as_os_str(), want.as_os_str());
+        }
+    }
 }

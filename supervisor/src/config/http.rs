@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::check_socket;
 
 /// What the address of a Unix socket begins with.
-const UNIX: &str = "unix:";
+pub(crate) const UNIX: &str = "unix:";
 /// Most names and origins that a pool allows.
 const NAMES_MAX: usize = 64;
 /// Longest name of a host, as DNS has it.

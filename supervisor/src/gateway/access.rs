@@ -20,7 +20,9 @@ use super::Server;
 use super::body::BodyBudget;
 use super::door::Door;
 use super::failure::Failure;
-use super::limits::{CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, REFUSAL_TIMEOUT};
+use super::limits::{
+    CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, CONNECTIONS_UNNAMED_MAX, HEAD_BYTES_MAX, REFUSAL_TIMEOUT,
+};
 use super::reason::Reason;
 use super::seats::{Kind, Seat};
 use super::tokens::Scope;
@@ -63,7 +65,7 @@ pub(super) async fn admit(
     let seat = request.extensions().get::<Arc<Seat>>().expect("every connection has one");
     let seat = Arc::clone(seat);
     seat.works();
-    seat.is_of(None);
+    seat.is_unnamed();
     let door = gateway.door.current();
     let allowed = allowed_origin(&door, request.headers());
     let is_preflight = request.method() == Method::OPTIONS && allowed.is_some();
@@ -100,7 +102,7 @@ pub(super) async fn admit(
 async fn refuse(failure: Failure, request: Request, seat: &Seat) -> Response {
     let (parts, body) = request.into_parts();
     let reading = BodyBudget::discard(seat, &parts.headers, body);
-    let read = match seat.kind {
+    let read = match seat.kind() {
         Kind::Ordinary => reading.await,
         Kind::Reserved(_) => {
             let late = |_| Err(Failure::bad("the body was not read"));
@@ -112,8 +114,9 @@ async fn refuse(failure: Failure, request: Request, seat: &Seat) -> Response {
 
 /// Whether the connection has a seat for this request.
 fn check_seat(seat: &Seat, path: &str) -> Result<(), Failure> {
-    match seat.kind {
+    match seat.kind() {
         Kind::Reserved(reason) if !RESERVED_PATHS.contains(&path) => {
+            seat.refuses();
             Err(Failure::unavailable(why_reserved(reason)))
         }
         Kind::Reserved(_) | Kind::Ordinary => Ok(()),
@@ -125,11 +128,17 @@ pub(super) fn why_reserved(reason: Reason) -> String {
     if reason == Reason::ConnectionsOwn {
         return format!("BUSY: {CONNECTIONS_EACH_MAX} connections of yours are open already");
     }
+    if reason == Reason::ConnectionsUnnamed {
+        return format!(
+            "BUSY: {CONNECTIONS_UNNAMED_MAX} connections of your address that have sent no token are open already"
+        );
+    }
     format!("BUSY: {CONNECTIONS_MAX} connections are open already")
 }
 
 /// The principal of a request that may go on.
 fn check(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Principal, Failure> {
+    check_head(request)?;
     check_host(door, &seat.peer, request)?;
     check_page(door, request.headers())?;
     check_content_type(request.headers())?;
@@ -138,6 +147,22 @@ fn check(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Principal,
         return Ok(seat.peer.principal());
     }
     check_token(door, seat, request)
+}
+
+/// Checks the length of the head. The HTTP library reads at most some more, and ends the connection then.
+fn check_head(request: &Request<Body>) -> Result<(), Failure> {
+    // As it is written: `METHOD TARGET HTTP/1.1`, lines of `name: value`, and an empty one.
+    let line = |bytes: usize| bytes + 4;
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let first = line(request.method().as_str().len() + target + "HTTP/1.1".len());
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| line(name.as_str().len() + value.len()));
+    let bytes = first + headers.sum::<usize>() + 2;
+    if bytes <= HEAD_BYTES_MAX {
+        return Ok(());
+    }
+    let why = format!("the head has {bytes} bytes; at most {HEAD_BYTES_MAX} are read");
+    Err(Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why))
 }
 
 // ---- web pages ----
@@ -286,7 +311,7 @@ fn check_token(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Prin
         return Err(unauthorized(", error=\"invalid_token\"", why));
     };
     let principal = Principal::Token(known.name.clone());
-    seat.is_of(Some(principal.clone()));
+    seat.is_of(&principal);
     if known.may(scopes) {
         return Ok(principal);
     }

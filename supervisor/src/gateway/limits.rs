@@ -7,6 +7,9 @@ use std::time::Duration;
 pub(super) const CONNECTIONS_MAX: usize = 512;
 /// Those of one principal.
 pub(super) const CONNECTIONS_EACH_MAX: usize = 384;
+/// If tokens are asked for: those of one address that have not sent a token yet. The rest is for tokens, whatever an
+/// address does that all of them come from.
+pub(super) const CONNECTIONS_UNNAMED_MAX: usize = 256;
 /// Connections over the limit. The gateway answers for health and metrics there, anything else with 503, and
 /// closes them. It closes any more without an answer.
 pub(super) const RESERVED_MAX: usize = 64;
@@ -40,6 +43,9 @@ pub(super) const SMALL_BYTES_MAX: usize = 4 << 20;
 pub(super) const HELD_PER_BYTE: usize = 3;
 /// Longest head of a request: its first line and all headers.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
+/// What the HTTP library reads of a head before it ends the connection without a sentence: enough for one that is to
+/// be told that it is too long.
+pub(super) const HEAD_BUFFER_BYTES: usize = 2 * HEAD_BYTES_MAX;
 /// Longest `id` of a request.
 pub(super) const ID_BYTES_MAX: usize = 1_024;
 /// Most items of one inference request over grids.
@@ -122,6 +128,11 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             CONNECTIONS_EACH_MAX.to_string(),
         ],
         [
+            "those that have not sent a token, if tokens are asked for".to_owned(),
+            String::new(),
+            format!("{CONNECTIONS_UNNAMED_MAX} of an address"),
+        ],
+        [
             "inference requests in progress".to_owned(),
             REQUESTS_MAX.to_string(),
             REQUESTS_EACH_MAX.to_string(),
@@ -136,7 +147,7 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             ),
             mib(BODIES_EACH_MAX),
         ],
-        one("head of a request", format!("about {}", kib(HEAD_BYTES_MAX))),
+        one("head of a request", kib(HEAD_BYTES_MAX)),
         one("body of a request", mib(BODY_BYTES_MAX)),
         one("body of an answer", mib(REPLY_BYTES_MAX)),
         one("grids of a request", ITEMS_MAX.to_string()),

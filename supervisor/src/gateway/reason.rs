@@ -9,6 +9,7 @@ reasons! {
         BodiesOwn = "bodies_own",
         ConnectionsFull = "connections_full",
         ConnectionsOwn = "connections_own",
+        ConnectionsUnnamed = "connections_unnamed",
         ContentType = "content_type",
         Evicted = "evicted",
         Handshake = "handshake",

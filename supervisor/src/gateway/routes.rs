@@ -159,7 +159,7 @@ async fn ready(
     Extension(seat): Extension<Arc<Seat>>,
 ) -> Result<StatusCode, Failure> {
     let saturated = |why: String| Failure::unavailable(format!("saturated: {why}"));
-    if let Kind::Reserved(reason) = seat.kind {
+    if let Kind::Reserved(reason) = seat.kind() {
         return Err(saturated(access::why_reserved(reason)));
     }
     if let Some(why) = gateway.why_saturated(Some(&principal)) {

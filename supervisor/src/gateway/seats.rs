@@ -1,6 +1,9 @@
 //! Who sits on which of the gateway's connections. If all ordinary seats are taken, a client that has not sent a
 //! whole head, or is slow in sending a body, gives up its seat. Otherwise the newcomer gets a reserved one, where
 //! only health and metrics are served. So whatever many clients do, an operator and a load balancer get an answer.
+//!
+//! A connection is charged to its address until a head names a token. From then on it is charged to the token, and
+//! gets an ordinary seat if the token has room, whatever other connections of the address do.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +18,8 @@ use tokio::task::AbortHandle;
 
 use super::access::Peer;
 use super::limits::{
-    ANSWER_TIMEOUT, CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, EVICTABLE_AFTER, EVICTABLE_BEHIND,
-    RESERVED_MAX,
+    ANSWER_TIMEOUT, CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, CONNECTIONS_UNNAMED_MAX,
+    EVICTABLE_AFTER, EVICTABLE_BEHIND, RESERVED_MAX,
 };
 use super::reason::Reason;
 use crate::refusals::Refusals;
@@ -65,6 +68,19 @@ enum Phase {
     Working,
     /// An answer is written.
     Answering(Instant),
+    /// The client is told that there is no seat for its request. It may go at once.
+    Refused,
+}
+
+/// Which connection gives up its seat.
+#[derive(Clone, Copy, Debug)]
+struct Eviction<'a> {
+    /// Whether it is one of the reserved seats.
+    reserved: bool,
+    /// Whose it is; `None` for anybody's.
+    whose: Option<&'a Principal>,
+    /// Whether only connections without a token are meant, and those that have just come too.
+    only_unnamed: bool,
 }
 
 /// A seat, given back when dropped.
@@ -72,7 +88,6 @@ enum Phase {
 pub(super) struct Seat {
     seats: Arc<Seats>,
     number: u64,
-    pub(super) kind: Kind,
     pub(super) peer: Peer,
     /// Who has sent the latest request, if its token says so.
     principal: Mutex<Option<Principal>>,
@@ -87,30 +102,29 @@ impl Seats {
         Arc::new(Self { refusals, table: Mutex::default(), emptied: Notify::new() })
     }
 
-    /// Seats a new connection; `None` if it cannot even be told why it is not served.
-    pub(super) fn take(self: &Arc<Self>, peer: Peer) -> Option<Seat> {
+    /// Seats a new connection; `None` if it cannot even be told why it is not served. `asks_tokens`: an address is no
+    /// client, and its connections without a token have a limit of their own.
+    pub(super) fn take(self: &Arc<Self>, peer: Peer, asks_tokens: bool) -> Option<Seat> {
         let principal = peer.principal();
         let mut table = self.table.lock();
-        let ordinary = |own: Option<&Principal>| {
-            let is_such = |one: &&Occupant| {
-                one.kind == Kind::Ordinary && own.is_none_or(|own| one.principal == *own)
-            };
-            table.taken.values().filter(is_such).count()
+        let (most, own) = match asks_tokens {
+            true => (CONNECTIONS_UNNAMED_MAX, Reason::ConnectionsUnnamed),
+            false => (CONNECTIONS_EACH_MAX, Reason::ConnectionsOwn),
         };
-        let full = if ordinary(Some(&principal)) >= CONNECTIONS_EACH_MAX {
-            Some((Reason::ConnectionsOwn, Some(&principal)))
-        } else if ordinary(None) >= CONNECTIONS_MAX {
+        let full = if table.ordinary(Some(&principal)) >= most {
+            Some((own, Some(&principal)))
+        } else if table.ordinary(None) >= CONNECTIONS_MAX {
             Some((Reason::ConnectionsFull, None))
         } else {
             None
         };
+        let of = |reserved, whose| Eviction { reserved, whose, only_unnamed: false };
         let kind = match full {
             None => Kind::Ordinary,
-            Some((_, whose)) if self.evict(&mut table, false, whose) => Kind::Ordinary,
+            Some((_, whose)) if self.evict(&mut table, of(false, whose)) => Kind::Ordinary,
             Some((reason, _)) => {
                 self.refusals.note(reason, &principal);
-                let reserved = table.taken.values().filter(|one| one.kind != Kind::Ordinary);
-                if reserved.count() >= RESERVED_MAX && !self.evict(&mut table, true, None) {
+                if table.reserved() >= RESERVED_MAX && !self.evict(&mut table, of(true, None)) {
                     return None;
                 }
                 Kind::Reserved(reason)
@@ -122,38 +136,80 @@ impl Seats {
         table.taken.insert(number, Occupant { kind, principal, phase, task: None });
         let (seats, principal) = (Arc::clone(self), Mutex::default());
         let (has_served, is_answering) = Default::default();
-        Some(Seat { seats, number, kind, peer, principal, has_served, is_answering })
+        Some(Seat { seats, number, peer, principal, has_served, is_answering })
+    }
+
+    /// Charges a connection whose request is worked on to a token. It has an ordinary seat afterwards if the token has
+    /// room, or else a reserved one.
+    fn charge(&self, number: u64, principal: &Principal) {
+        let mut table = self.table.lock();
+        let Some(occupant) = table.taken.get(&number) else { return };
+        let is_ordinary = occupant.kind == Kind::Ordinary;
+        if is_ordinary && occupant.principal == *principal {
+            return;
+        }
+        let of = |whose, only_unnamed| Eviction { reserved: false, whose, only_unnamed };
+        let has_own = table.ordinary(Some(principal)) < CONNECTIONS_EACH_MAX
+            || self.evict(&mut table, of(Some(principal), false));
+        let has_one = is_ordinary
+            || table.ordinary(None) < CONNECTIONS_MAX
+            || self.evict(&mut table, of(None, true))
+            || self.evict(&mut table, of(None, false));
+        let kind = match (has_own, has_one) {
+            (true, true) => Kind::Ordinary,
+            (true, false) => Kind::Reserved(Reason::ConnectionsFull),
+            (false, _) => Kind::Reserved(Reason::ConnectionsOwn),
+        };
+        if let Kind::Reserved(reason) = kind {
+            self.refusals.note(reason, principal);
+            let another = Eviction { reserved: true, whose: None, only_unnamed: false };
+            if is_ordinary && table.reserved() >= RESERVED_MAX && !self.evict(&mut table, another) {
+                table.remove(number);
+                return;
+            }
+        }
+        if let Some(occupant) = table.taken.get_mut(&number) {
+            occupant.kind = kind;
+            occupant.principal = principal.clone();
+        }
     }
 
     /// Takes the seat from a connection without a whole head, or with a slow body: of the principal with the most
-    /// such connections, the one that is so for longest. One that has just come keeps its seat.
-    fn evict(&self, table: &mut Table, reserved: bool, whose: Option<&Principal>) -> bool {
+    /// such connections, the one that is so for longest. One that has just come keeps its seat. A connection whose
+    /// request is refused for want of a seat goes first.
+    fn evict(&self, table: &mut Table, which: Eviction<'_>) -> bool {
         let now = clock::now();
         let mut waiting: BTreeMap<&Principal, (usize, Instant, u64)> = BTreeMap::new();
+        let mut refused = None;
         for (&number, one) in &table.taken {
+            let is_meant = (one.kind != Kind::Ordinary) == which.reserved
+                && which.whose.is_none_or(|whose| one.principal == *whose)
+                && !(which.only_unnamed && matches!(one.principal, Principal::Token(_)));
+            if !is_meant {
+                continue;
+            }
             let (since, kept) = match one.phase {
                 Phase::Waiting(since) => (since, EVICTABLE_AFTER),
                 Phase::Sending(since) => (since, EVICTABLE_BEHIND),
+                Phase::Refused => {
+                    refused = refused.or(Some(number));
+                    continue;
+                }
                 Phase::Working | Phase::Answering(_) => continue,
             };
-            let is_reserved = one.kind != Kind::Ordinary;
-            let is_meant = whose.is_none_or(|whose| one.principal == *whose);
             // A reserved seat is needed only for a moment.
-            let is_new = !reserved && now.saturating_duration_since(since) < kept;
-            if is_reserved == reserved && is_meant && !is_new {
+            let may_be_new = which.reserved || which.only_unnamed;
+            if may_be_new || now.saturating_duration_since(since) >= kept {
                 let group = waiting.entry(&one.principal).or_insert((0, since, number));
                 let first = if since < group.1 { (since, number) } else { (group.1, group.2) };
                 *group = (group.0 + 1, first.0, first.1);
             }
         }
-        let Some(&(_, _, number)) = waiting.values().max_by_key(|&&(count, ..)| count) else {
-            return false;
-        };
-        let Some(gone) = table.taken.remove(&number) else { return false };
-        if let Some(task) = gone.task {
-            task.abort();
+        let most = waiting.values().max_by_key(|&&(count, ..)| count);
+        let Some(number) = refused.or(most.map(|&(.., number)| number)) else { return false };
+        if let Some(gone) = table.remove(number) {
+            self.refusals.note(Reason::Evicted, &gone);
         }
-        self.refusals.note(Reason::Evicted, &gone.principal);
         true
     }
 
@@ -176,8 +232,30 @@ impl Seats {
     /// How many connections are open: ordinary and reserved ones.
     pub(super) fn counts(&self) -> [usize; 2] {
         let table = self.table.lock();
-        let ordinary = table.taken.values().filter(|one| one.kind == Kind::Ordinary).count();
-        [ordinary, table.taken.len() - ordinary]
+        [table.ordinary(None), table.reserved()]
+    }
+}
+
+impl Table {
+    /// The ordinary seats that are taken, by anybody or by one.
+    fn ordinary(&self, of: Option<&Principal>) -> usize {
+        let is_such = |one: &&Occupant| {
+            one.kind == Kind::Ordinary && of.is_none_or(|own| one.principal == *own)
+        };
+        self.taken.values().filter(is_such).count()
+    }
+
+    fn reserved(&self) -> usize {
+        self.taken.len() - self.ordinary(None)
+    }
+
+    /// Ends a connection. Returns whom it was charged to.
+    fn remove(&mut self, number: u64) -> Option<Principal> {
+        let gone = self.taken.remove(&number)?;
+        if let Some(task) = gone.task {
+            task.abort();
+        }
+        Some(gone.principal)
     }
 }
 
@@ -186,14 +264,33 @@ impl Seat {
         self.number
     }
 
+    /// For which requests it is.
+    pub(super) fn kind(&self) -> Kind {
+        let table = self.seats.table.lock();
+        // Without an occupant it has ended, and serves nothing more.
+        let gone = Kind::Reserved(Reason::Evicted);
+        table.taken.get(&self.number).map_or(gone, |occupant| occupant.kind)
+    }
+
     /// A whole head has come.
     pub(super) fn works(&self) {
         self.enter(Phase::Working);
     }
 
-    /// Whose the request of that head is, if its token says so.
-    pub(super) fn is_of(&self, principal: Option<Principal>) {
-        *self.principal.lock() = principal;
+    /// The request of that head has no token, as far as is known.
+    pub(super) fn is_unnamed(&self) {
+        *self.principal.lock() = None;
+    }
+
+    /// A token has sent the request of that head. The connection is charged to it from now on.
+    pub(super) fn is_of(&self, principal: &Principal) {
+        self.seats.charge(self.number, principal);
+        *self.principal.lock() = Some(principal.clone());
+    }
+
+    /// There is no seat for the request.
+    pub(super) fn refuses(&self) {
+        self.enter(Phase::Refused);
     }
 
     /// The answer is there, and is written from now on.
@@ -222,7 +319,9 @@ impl Seat {
     }
 
     fn enter(&self, phase: Phase) {
-        if let Some(occupant) = self.seats.table.lock().taken.get_mut(&self.number) {
+        if let Some(occupant) = self.seats.table.lock().taken.get_mut(&self.number)
+            && !matches!(occupant.phase, Phase::Refused)
+        {
             occupant.phase = phase;
         }
     }
@@ -232,9 +331,8 @@ impl Seat {
         let phase = self.seats.table.lock().taken.get(&self.number).map(|occupant| occupant.phase);
         match phase {
             Some(Phase::Answering(since)) => since + ANSWER_TIMEOUT,
-            Some(Phase::Sending(_) | Phase::Waiting(_) | Phase::Working) | None => {
-                now + ANSWER_TIMEOUT
-            }
+            Some(Phase::Refused | Phase::Sending(_) | Phase::Waiting(_) | Phase::Working)
+            | None => now + ANSWER_TIMEOUT,
         }
     }
 
@@ -259,3 +357,6 @@ impl Drop for Seat {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,12 +27,13 @@ use tokio::time::{sleep, timeout};
 use super::Server;
 use super::access::Peer;
 use super::limits::{
-    ACCEPT_PAUSE, HEAD_BYTES_MAX, HEAD_TIMEOUT, LINGER, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
+    ACCEPT_PAUSE, HEAD_BUFFER_BYTES, HEAD_TIMEOUT, LINGER, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
     WRITE_TIMEOUT_MS,
 };
 use super::pace::Paced;
 use super::reason::Reason;
 use super::seats::{Kind, Seat};
+use crate::refusals::Seldom;
 
 /// The listening socket that the supervisor opened.
 #[derive(Debug)]
@@ -93,6 +94,7 @@ impl Entrance {
 
 /// Accepts connections until the task is aborted.
 pub(super) async fn accept(listener: AsyncListener, entrance: Entrance) {
+    let warned = Seldom::default();
     loop {
         let accepted = match &listener {
             AsyncListener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
@@ -105,7 +107,10 @@ pub(super) async fn accept(listener: AsyncListener, entrance: Entrance) {
             }),
         };
         if let Err(error) = accepted {
-            tracing::warn!(%error, "cannot accept a connection");
+            // If the socket is dead, the supervisor opens another.
+            if warned.is_due() {
+                tracing::warn!(%error, "cannot accept a connection");
+            }
             sleep(ACCEPT_PAUSE).await;
         }
     }
@@ -128,7 +133,8 @@ impl Entrance {
             }
         };
         let unwanted = why_unwanted(&peer, &self.gateway);
-        let Some(seat) = self.gateway.seats.take(peer) else { return };
+        let asks_tokens = self.gateway.door.current().tokens.is_some();
+        let Some(seat) = self.gateway.seats.take(peer, asks_tokens) else { return };
         let (number, seat) = (seat.number(), Arc::new(seat));
         let task = match unwanted {
             None => {
@@ -180,12 +186,12 @@ async fn greet(stream: impl Stream, gateway: Arc<Server>, visit: Visit, watcher:
 
 async fn serve(stream: impl Stream, visit: Visit, watcher: Watcher) {
     let seat = Arc::clone(&visit.seat);
-    let (head_timeout, stays) = match seat.kind {
+    let (head_timeout, stays) = match seat.kind() {
         Kind::Ordinary => (HEAD_TIMEOUT, true),
         Kind::Reserved(_) => (RESERVED_HEAD_TIMEOUT, false),
     };
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BYTES_MAX);
+    http.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BUFFER_BYTES);
     let connection = http.keep_alive(stays).serve_connection(TokioIo::new(stream), visit);
     if let Err(error) = watcher.watch(connection).await {
         if error.is_timeout() && !seat.has_served() {
@@ -210,10 +216,12 @@ impl Service<Request<Incoming>> for Visit {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(Arc::clone(&self.seat));
         let (answer, gateway) = (self.router.call(request), Arc::clone(&self.gateway));
+        let seat = Arc::clone(&self.seat);
         Box::pin(async move {
             let mut answer = answer.await?;
-            if gateway.door.current().is_leaving {
-                // The next request finds the gateway that takes the place of this one.
+            let is_leaving = gateway.door.current().is_leaving;
+            if is_leaving || matches!(seat.kind(), Kind::Reserved(_)) {
+                // The next request finds the gateway that takes the place of this one, or a seat if there is one.
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(answer)

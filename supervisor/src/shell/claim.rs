@@ -285,6 +285,9 @@ fn open_lock(name: &Path, create: bool) -> io::Result<File> {
 fn lock(folder: &Folder, socket: &Path) -> Result<(Lock, OwnFile), ListenError> {
     let (_, name) = names_of(socket);
     let (shown, name) = (folder.path.join(&name), folder.entry(&name));
+    let me = geteuid().as_raw();
+    let is_foreign =
+        || fs::symlink_metadata(&name).is_ok_and(|meta| meta.is_symlink() || meta.uid() != me);
     loop {
         let file = open_lock(&name, true).map_err(|source| {
             match source.raw_os_error().map(Errno::from_raw) {
@@ -292,16 +295,22 @@ fn lock(folder: &Folder, socket: &Path) -> Result<(Lock, OwnFile), ListenError> 
                 Some(Errno::EISDIR | Errno::ELOOP | Errno::ENXIO) => {
                     ListenError::NotLock(shown.clone())
                 }
+                Some(Errno::EACCES) if is_foreign() => ListenError::NotLock(shown.clone()),
                 Some(_) | None => failed(&shown, "the lock file cannot be opened")(source),
             }
         })?;
+        let meta = file.metadata().map_err(failed(&shown, "the lock file cannot be looked at"))?;
+        // Another user who holds it says nothing of a pool.
+        if meta.uid() != me {
+            return Err(ListenError::NotLock(shown));
+        }
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => ListenError::Taken(socket.to_owned()),
             TryLockError::Error(error) => failed(&shown, "the lock file cannot be locked")(error),
         })?;
         let meta = file.metadata().map_err(failed(&shown, "the lock file cannot be looked at"))?;
         // A lock file is empty. With `--socket Cargo` this is a user's Cargo.lock: it must stay.
-        if !meta.is_file() || meta.len() > 0 || meta.uid() != geteuid().as_raw() {
+        if !meta.is_file() || meta.len() > 0 {
             return Err(ListenError::NotLock(shown));
         }
         let own = OwnFile { name: name.clone(), id: id(&meta), is_kept: false };
@@ -368,14 +377,20 @@ pub(super) fn claim(path: &Path) -> Result<Claim, ListenError> {
 
 /// The same for a socket that the service manager has opened.
 pub(super) fn claim_given(path: &Path, given: Given) -> Result<Claim, ListenError> {
+    let seen = |path: &Path| fs::symlink_metadata(path).ok().map(|meta| id(&meta));
+    let elsewhere = || {
+        let (given, wanted) = (given.path.clone(), path.to_owned());
+        ListenError::from(GivenError::Elsewhere { given, wanted })
+    };
+    // First: without that socket there may be no folder either.
+    let theirs = seen(&given.path).filter(|theirs| seen(path) == Some(*theirs));
+    let theirs = theirs.ok_or_else(elsewhere)?;
     claim_with(path, |path, name| {
         let own = OwnFile::new(name).map_err(failed(path, "the socket cannot be looked at"));
         let mut socket = own?;
         socket.is_kept = true;
-        let is_same = |meta: Metadata| id(&meta) == socket.id;
-        if !fs::symlink_metadata(&given.path).is_ok_and(is_same) {
-            let wanted = path.to_owned();
-            return Err(GivenError::Elsewhere { given: given.path, wanted }.into());
+        if socket.id != theirs {
+            return Err(elsewhere());
         }
         Ok((given.listener, socket))
     })

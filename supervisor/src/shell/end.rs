@@ -6,8 +6,8 @@ use std::time::Duration;
 use gridpool_core::event::{Event, Helper, HelperEvent};
 use gridpool_ipc::clock;
 
+use super::Shell;
 use super::core::Core;
-use super::{Shell, process};
 
 /// How long a pool that has ended waits for clients to read their last verdicts, and for death reports.
 pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -59,12 +59,12 @@ impl Shell {
         core.is_over = true;
         self.shared.timer.wake();
         drop(core);
-        process::remove_bootstrap_files(self.shared.socket.parent());
+        self.shared.socket_folder.remove_bootstrap_files();
         ended
     }
 
     /// Waits until the pool before this one has ended: a service manager kills what is left when this process ends. It
-    /// has drained for longer, so it need not have more time. An end at once waits for nothing.
+    /// has drained for longer, so it need not have more time, and is killed then. An end at once waits for nothing.
     fn wait_for_predecessor<'a>(&'a self, core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         let is_early = |core: &Core| core.has_predecessor && core.pool.drained_by().is_some();
         if is_early(&core) {
@@ -73,7 +73,15 @@ impl Shell {
         let drained_in = core.pool.drained_by().map(|by| by.since(self.shared.timestamp()));
         let within = drained_in.unwrap_or_default() + FLUSH_TIMEOUT;
         let waited = self.shared.ended.wait_timeout_while(core, within, |core| is_early(core));
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        let (core, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match self.shared.former_pool.get() {
+            Some(former) if is_early(&core) => {
+                drop(core);
+                former.end("this pool has drained");
+                self.shared.lock()
+            }
+            Some(_) | None => core,
+        }
     }
 
     /// Stops the gateway. It may first answer the requests that are open; the core ends that in time.

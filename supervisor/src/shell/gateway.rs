@@ -6,6 +6,7 @@
 mod admission;
 mod error;
 mod files;
+mod listening;
 mod name;
 
 use std::io;
@@ -161,6 +162,7 @@ impl Gateway {
         let listener = Arc::new(Mutex::new(Some(listener)));
         let name = Arc::new(Mutex::new(Name::new(name)));
         let serving = Serving {
+            address: address.clone(),
             listener: Arc::clone(&listener),
             name: Arc::clone(&name),
             warned: Seldom::default(),
@@ -283,9 +285,10 @@ fn copy(listener: &Mutex<Option<OwnedFd>>) -> io::Result<OwnedFd> {
 
 /// How processes of the gateway are started.
 struct Serving {
+    address: HttpAddress,
     listener: Arc<Mutex<Option<OwnedFd>>>,
     name: Arc<Mutex<Name>>,
-    /// That the name cannot be had again.
+    /// That the socket cannot be had again.
     warned: Seldom,
     program: Pinned,
     socket: PathBuf,
@@ -297,6 +300,8 @@ impl Program for Serving {
     type Output = UnixStream;
 
     fn spawn(&mut self) -> io::Result<Spawned<UnixStream>> {
+        // The gateway before may have ended with it.
+        self.look_for_socket();
         let (ours, theirs) = UnixStream::pair()?;
         let listener = copy(&self.listener)?;
         let mut command = self.program.command();
@@ -341,26 +346,24 @@ impl Program for Serving {
 }
 
 impl Serving {
-    /// Serves a new socket if the name of the Unix socket was lost.
+    /// Serves a new socket if the old one was shut down, or the name of the Unix socket was lost.
     fn look_for_socket(&self) {
         // A process that clears its folder away at its end must not find it made again.
         let _folders = lock_folders();
         let group = self.admission.lock().options.group.clone();
         let (mut name, mut serves) = (self.name.lock(), self.listener.lock());
-        if serves.is_none() {
-            return;
-        }
-        match name.restore(group.as_deref()) {
+        let Some(listener) = serves.as_ref() else { return };
+        match listening::restored(listener, (&self.address, &mut name), group.as_deref()) {
             Ok(None) => {}
-            Ok(Some(listener)) => {
-                *serves = Some(listener.into());
+            Ok(Some((listener, lost))) => {
+                *serves = Some(listener);
                 drop((name, serves));
-                tracing::warn!("HTTP: the socket was removed, and is served again");
+                tracing::warn!("HTTP: the socket was {}, and is served again", lost.what());
                 self.admission.lock().replace_gateway();
             }
-            Err(error) if self.warned.is_due() => {
-                let error = Chain(&error);
-                tracing::error!(%error, "HTTP: the socket was removed, and cannot be served again yet");
+            Err((lost, error)) if self.warned.is_due() => {
+                let (error, lost) = (Chain(&error), lost.what());
+                tracing::error!(%error, "HTTP: the socket was {lost}, and cannot be served again yet");
             }
             Err(_) => {}
         }

@@ -80,8 +80,10 @@ use gridpool_core::policy::PolicyTable;
 use groups::Groups;
 use listen::Door;
 use monitor::Monitor;
-use predecessor::FormerGateway;
+use predecessor::{FormerGateway, FormerPool};
+use process::SocketFolder;
 use seats::Seats;
+use status::Viewer;
 use timer::Timer;
 use users::Users;
 
@@ -147,6 +149,8 @@ struct Shared {
     gateway: OnceLock<Gateway>,
     /// That of the pool before this one, if it had one.
     former_gateway: OnceLock<FormerGateway>,
+    /// That pool, whether it has ended or not.
+    former_pool: OnceLock<FormerPool>,
     /// The pool's socket, if it has one.
     door: OnceLock<Arc<Door>>,
     /// How a successor is started, if one may be.
@@ -160,6 +164,7 @@ struct Shared {
     /// The workers' control groups, in a service to which systemd delegates its own.
     groups: Option<Groups>,
     socket: PathBuf,
+    socket_folder: SocketFolder,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
     spin: Duration,
@@ -220,6 +225,7 @@ impl Shell {
             monitor: OnceLock::new(),
             gateway: OnceLock::new(),
             former_gateway: OnceLock::new(),
+            former_pool: OnceLock::new(),
             door: OnceLock::new(),
             origin: OnceLock::new(),
             is_upgrading: AtomicBool::new(false),
@@ -227,6 +233,7 @@ impl Shell {
             drain_timeout: Mutex::new(drain_timeout),
             confinement,
             groups: Groups::of_this_process(worker_bytes_min),
+            socket_folder: SocketFolder::of(&socket),
             socket,
             ids: AtomicU64::new(1),
             spin,
@@ -332,7 +339,7 @@ impl Shell {
     /// The status of the pool now.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.shared.status()
+        self.shared.status(&Viewer::All)
     }
 }
 

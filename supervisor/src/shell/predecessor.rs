@@ -2,6 +2,7 @@
 //! holds the other end of its standard input.
 
 mod error;
+mod former;
 
 use std::fs::File;
 use std::io;
@@ -17,6 +18,7 @@ use crossbeam_channel::Sender;
 use gridpool_core::config::MODELS_MAX;
 use gridpool_core::event::{Event, Predecessor as Said};
 use gridpool_ipc::account::Account;
+use gridpool_ipc::clock;
 use gridpool_ipc::frame::{self, Frame, FrameReader};
 use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
@@ -32,19 +34,24 @@ use nix::unistd::{ForkResult, dup2_stdin, fork, getppid};
 use super::claim::{Claim, FileId, Inherited, SocketName};
 use super::gateway::{Front, Gateway};
 use super::given;
-use super::pidfd::PidFd;
 use super::{Shared, Shell};
 use crate::config::{HttpAddress, HttpOptions};
 
 pub use error::TakeOverError;
+pub(super) use former::{FormerGateway, FormerPool};
 
 /// How long the predecessor may take for its next message, until it has sent everything.
 const NEXT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long it may then take to accept no more connections. It ends this process before that, if it can do anything.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long it may take to end, beyond the time that its jobs have.
+pub(super) const END_GRACE: Duration = Duration::from_secs(10);
 
 /// The link to the pool whose place this one takes.
 #[derive(Debug)]
 pub struct Predecessor {
     reader: FrameReader,
+    process: FormerPool,
     /// What it has said of itself.
     pool: Welcome,
 }
@@ -77,12 +84,13 @@ impl Predecessor {
         if peer != (Account::mine(), parent) {
             return Err(TakeOverError::Orphan);
         }
+        let process = FormerPool::open(parent).map_err(TakeOverError::Link)?;
         let nothing = File::open("/dev/null").map_err(TakeOverError::Link)?;
         dup2_stdin(nothing).map_err(|errno| TakeOverError::Link(errno.into()))?;
         // SAFETY: the caller has no other thread.
         unsafe { detach() }.map_err(|errno| TakeOverError::Link(errno.into()))?;
         let reader = FrameReader::with_descriptors(link);
-        let mut own = Self { reader, pool: Welcome::default() };
+        let mut own = Self { reader, process, pool: Welcome::default() };
         own.say(&FromSuccessor::Hello {
             version: PROTOCOL_VERSION,
             build: build::text().to_owned(),
@@ -169,6 +177,8 @@ impl Predecessor {
     ) -> Result<TakenOver, TakeOverError> {
         let shared = &shell.shared;
         shared.budget.inherit(self.pool.arena_bytes_max);
+        let former = self.process.try_clone().map_err(TakeOverError::Link)?;
+        shared.former_pool.get_or_init(|| former);
         shared.lock().has_predecessor = true;
         self.say(&FromSuccessor::Ready);
         let mut sockets = Sockets::default();
@@ -238,14 +248,23 @@ impl Predecessor {
         Ok(())
     }
 
-    /// Hears of the predecessor's jobs until it ends.
+    /// Hears of the predecessor's jobs until it ends. One that does not end in time is killed.
     fn follow(mut self, shared: &Shared, until_released: &Sender<()>) {
         // Full if it has been told, disconnected if it has gone on.
         let release = || until_released.try_send(()).unwrap_or_default();
+        let mut until = Some((clock::now() + RELEASE_TIMEOUT, "it still accepts connections"));
         let why = loop {
-            let message = match self.reader.read(None) {
+            let left = until.map(|(until, _)| clock::until(until));
+            let message = match self.reader.read(left) {
                 Ok(Some(frame)) => codec::decode(&frame.body),
-                Ok(None) => continue,
+                Ok(None) => {
+                    if let Some((_, why)) =
+                        until.take_if(|(until, _)| clock::until(*until).is_zero())
+                    {
+                        self.process.end(why);
+                    }
+                    continue;
+                }
                 Err(error) => break Chain(&error).to_string(),
             };
             match message {
@@ -254,6 +273,8 @@ impl Predecessor {
                     let gateway = gateway.and_then(FormerGateway::open);
                     gateway.map(|gateway| shared.former_gateway.get_or_init(|| gateway));
                     release();
+                    let within = *shared.drain_timeout.lock() + END_GRACE;
+                    until = Some((clock::now() + within, "its jobs had their time"));
                 }
                 Ok(other) => break format!("it sent {other:?} out of order"),
                 Err(error) => break Chain(&error).to_string(),
@@ -286,27 +307,6 @@ impl Predecessor {
 
     fn say(&self, message: &FromSuccessor) {
         say(self.reader.socket(), message);
-    }
-}
-
-/// The gateway of the pool before this one. It finishes its requests, and may still ask this pool.
-#[derive(Debug)]
-pub(super) struct FormerGateway {
-    pid: u32,
-    process: PidFd,
-}
-
-impl FormerGateway {
-    /// `None` if it has ended.
-    fn open(pid: u32) -> Option<Self> {
-        let process = PidFd::open(pid)
-            .inspect_err(|error| tracing::debug!(%error, "the gateway of the pool before"));
-        process.ok().map(|process| Self { pid, process })
-    }
-
-    /// Whether it is the process of this number. Once it has ended, none is.
-    pub(super) fn is(&self, pid: u32) -> bool {
-        self.pid == pid && matches!(self.process.wait(Some(Duration::ZERO)), Ok(false))
     }
 }
 
@@ -395,25 +395,5 @@ impl Shell {
         shared.gateway.get()?;
         let gateway = shared.lock().pool.helper(gridpool_core::event::Helper::Gateway);
         Some(if gateway.is_up { Ok(()) } else { Err(gateway.restarts) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::*;
-
-    #[test]
-    fn a_process_is_the_former_gateway_only_until_it_has_ended() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let gateway = FormerGateway::open(child.id()).unwrap();
-        assert!(gateway.is(child.id()));
-        assert!(!gateway.is(std::process::id()));
-        child.kill().unwrap();
-        gateway.process.wait(None).unwrap();
-        assert!(!gateway.is(child.id()), "another process may have its number soon");
-        child.wait().unwrap();
-        assert!(FormerGateway::open(child.id()).is_none());
     }
 }

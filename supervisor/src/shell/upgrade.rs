@@ -33,6 +33,7 @@ use super::core::Core;
 use super::gateway::Gateway;
 use super::outbox::Outbox;
 use super::pidfd::PidFd;
+use super::predecessor::END_GRACE;
 use super::{Shared, Shell};
 
 pub use error::UpgradeError;
@@ -40,6 +41,8 @@ pub use origin::Origin;
 
 /// How long a successor may take until it could accept connections, once it has everything.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an upgrade waits for the end of the pool before this one, if that is about to end.
+const PREDECESSOR_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a successor that has closed its link may take to end by itself.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a process may take to end that is killed, or has made the one that goes on.
@@ -138,6 +141,7 @@ impl Shared {
         if self.is_upgrading.swap(true, Ordering::AcqRel) {
             return Err(UpgradeError::InProgress);
         }
+        self.wait_for_predecessor()?;
         if self.lock().pool.is_draining() {
             return Err(UpgradeError::Ending);
         }
@@ -151,6 +155,20 @@ impl Shared {
         let (link, child) = spawned.map_err(failed)?;
         let reader = FrameReader::new(link);
         Ok(Successor { shared: self, program, child, process: None, reader })
+    }
+
+    /// Waits until the pool before this one has ended: a successor hears only of what runs here.
+    fn wait_for_predecessor(&self) -> Result<(), UpgradeError> {
+        let is_early = |core: &mut Core| core.has_predecessor && !core.pool.is_draining();
+        let waited = self.ended.wait_timeout_while(self.lock(), PREDECESSOR_TIMEOUT, is_early);
+        let (mut core, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match self.former_pool.get() {
+            Some(former) if is_early(&mut core) => {
+                let within_s = (*self.drain_timeout.lock() + END_GRACE).as_secs();
+                Err(UpgradeError::Predecessor { pid: former.pid, within_s })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The successor can accept connections: this pool finishes what runs, and ends. `told` is called when nothing more
@@ -274,7 +292,6 @@ impl Successor<'_> {
             models: PoolModels { settings, now, ready },
         }))?;
         self.hears(&FromSuccessor::Ready, until, &late)?;
-        self.wait_for_predecessor(until)?;
         self.pass_sockets()?;
         let link = self.reader.socket().try_clone().map_err(|e| self.failed(e.to_string()))?;
         // From here on everything goes through the outbox, in order.
@@ -308,21 +325,6 @@ impl Successor<'_> {
         self.child.wait()?;
         tracing::info!(program = %self.program.display(), pid, "upgrade: a successor is started");
         Ok(())
-    }
-
-    /// Waits until the pool before this one has ended: the successor hears only of what runs here.
-    fn wait_for_predecessor(&self, until: Instant) -> Result<(), UpgradeError> {
-        let (ended, core) = (&self.shared.ended, self.shared.lock());
-        let is_early = |core: &mut Core| core.has_predecessor && !core.pool.is_draining();
-        let waited = ended.wait_timeout_while(core, clock::until(until), is_early);
-        let (core, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match core.has_predecessor && !core.pool.is_draining() {
-            false => Ok(()),
-            true => {
-                let why = "the pool before this one still finishes its jobs: try again later";
-                Err(self.failed(why.to_owned()))
-            }
-        }
     }
 
     /// Sends the descriptors of the pool's socket and of HTTP's.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Web, as_request, get, http, post, request, served, small, until_ready};
+use super::access::{token, tokens};
+use super::{Web, as_request, get, http, post, request, served, small, until_ready, with_http};
 use crate::pool::{Pool, cpu};
 use crate::processes::go_on;
 use crate::wait::{eventually, eventually_so};
@@ -203,4 +204,46 @@ fn a_flood_of_refusals_is_counted_and_costs_few_lines_of_log() {
     let log = pool.log();
     assert!(log.len() - before < 4_096, "{log}");
     assert!(log.contains("HTTP clients are refused") && log.contains("reason=\"host\""), "{log}");
+}
+
+#[test]
+fn a_token_that_floods_locks_out_no_other_token_of_its_address() {
+    let setup = with_http(cpu(1));
+    let [(bad, line), (good, other)] =
+        ["bad", "good"].map(|name| token(&[name, "--scope", "infer"]));
+    let file = tokens(&setup, &[&line, &other]).display().to_string();
+    let pool = setup.args(&["--http-tokens", &file]).start();
+    until_ready(&pool);
+    let body = as_request(&small()).to_string();
+    let asks = |pool: &Pool| {
+        let mut web = Web::open(pool);
+        web.stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+        let answer = web.ask("POST", INFER, &bearer(&good), body.as_bytes());
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(Web::open(pool).ask("GET", "/v2/health/ready", "", b"").status, 200);
+    };
+    // Bodies in good time, more of them than a token may have.
+    let head = format!(
+        "POST {INFER} HTTP/1.1\r\nHost: localhost\r\n{}Content-Length: 9999999\r\n\r\n",
+        bearer(&bad)
+    );
+    let mut busy: Vec<_> =
+        (0..CONNECTIONS_EACH_MAX + 40).map(|_| holding(&pool, head.as_bytes())).collect();
+    for _ in 0..10 {
+        busy.iter_mut().for_each(|stream| drop(stream.write_all(&[b' '; 8 << 10])));
+        (0..5).for_each(|_| asks(&pool));
+    }
+    // Beside them as many connections as there may be that send nothing.
+    for _ in 0..10 {
+        let idle: Vec<_> = (0..300).map(|_| holding(&pool, b"")).collect();
+        busy.iter_mut().for_each(|stream| drop(stream.write_all(&[b' '; 8 << 10])));
+        let mut web = Web::open(&pool);
+        let answer = web.ask("POST", INFER, &bearer(&good), body.as_bytes());
+        assert_eq!(answer.status, 200, "{answer:?}");
+        drop(idle);
+    }
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
 }

@@ -1,9 +1,13 @@
 //! The gateway's process: its start, its replacement, its end with the pool.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use gridpool_protocol::status::WorkerState;
+use nix::errno::Errno;
+use nix::libc;
 use nix::sys::signal::Signal;
+use nix::sys::socket::{Shutdown, shutdown};
 
 use super::{as_request, gateway_pid, get, http, post, post_aside, served, small, until_ready};
 use crate::command::gridpool;
@@ -63,6 +67,50 @@ fn a_gateway_that_dies_or_hangs_is_replaced_and_the_pool_loses_nothing() {
     serves(&pool.client());
     assert_eq!(pool.slot("cpu0").generation, 1);
     pool.until_status("its connections to be gone", |status| status.supervisor.clients <= 7);
+}
+
+/// A descriptor of another process.
+fn descriptor_of(pid: u32, number: i32) -> OwnedFd {
+    let pid = libc::c_ulong::from(pid);
+    let (own, other) = (0_usize, libc::c_long::from(number));
+    #[expect(unsafe_code, reason = "a system call")]
+    // SAFETY: the call takes plain numbers.
+    let process = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, own) };
+    let process = fd(process);
+    #[expect(unsafe_code, reason = "a system call")]
+    // SAFETY: the call takes plain numbers, and the descriptor is open.
+    let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), other, own) };
+    fd(taken)
+}
+
+fn fd(number: libc::c_long) -> OwnedFd {
+    let number = Errno::result(number).expect("the system gives a descriptor");
+    let number = i32::try_from(number).expect("descriptors fit i32");
+    #[expect(unsafe_code, reason = "taking over a descriptor")]
+    // SAFETY: the system has just made it for us.
+    unsafe {
+        OwnedFd::from_raw_fd(number)
+    }
+}
+
+#[test]
+fn a_listening_socket_that_was_shut_down_is_replaced() {
+    let pool = served(cpu(1));
+    let (first, address) = (gateway_pid(&pool), http(&pool).address);
+    // As a gateway that was taken over could do it. It ends the socket for all who hold it.
+    shutdown(descriptor_of(first, 0).as_raw_fd(), Shutdown::Both).expect("it listens");
+    eventually_so("HTTP to be served again", || TcpStream::connect(&address).is_ok());
+    until_ready(&pool);
+    assert_ne!(gateway_pid(&pool), first);
+    assert_eq!(http(&pool).address, address);
+    assert!(pool.log().contains("HTTP: the socket was shut down, and is served again"));
+    // Nor is the next gateway given a dead one.
+    let second = gateway_pid(&pool);
+    stop(second);
+    shutdown(descriptor_of(second, 0).as_raw_fd(), Shutdown::Both).expect("it listens");
+    signal(second, Signal::SIGKILL);
+    eventually_so("HTTP to be served again", || TcpStream::connect(&address).is_ok());
+    until_ready(&pool);
 }
 
 #[test]

@@ -6,6 +6,8 @@ use gridpool_client::ClientError;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::status::{WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use super::*;
 use crate::processes::{go_on, stop};
@@ -93,6 +95,12 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash() {
     let options = ModelOptions { contexts: 0, ..ModelOptions::default() };
     let why = refused(client.load_model(ModelPlan { options, ..plan("mlp") }));
     assert!(why.contains("0 contexts: write 1 to 64"), "{why}");
+    // Nobody writes into it, so opening it would last for ever, and every order after it.
+    let pipe = pool.folder().join("pipe");
+    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe can be made");
+    let (asks, pipe) = (client.clone(), ModelPlan { path: pipe, ..plan("mlp") });
+    let why = refused(within("the pipe to be refused", move || asks.load_model(pipe)));
+    assert!(why.contains("it is no regular file"), "{why}");
     assert!(refused(client.unload_model("mlp")).contains("there is three_outputs"));
     assert!(refused(client.set_contexts("mlp", 2)).contains("there is three_outputs"));
     assert!(refused(client.set_contexts("three_outputs", 65)).contains("write 1 to 64"));
@@ -113,6 +121,11 @@ fn the_exit_code_of_a_load_tells_a_user_error_from_a_failure() {
     load(&[&good, "--set", "contexts=0"]).complains(2, &["0 contexts: write 1 to 64"]);
     load(&["m=/no/m.onnx"]).complains(65, &["there is no file /no/m.onnx: name the model's ONNX"]);
     load(&["m=/"]).complains(65, &["/ is a folder: name the model's ONNX file in it"]);
+    let pipe = folder.path().join("pipe");
+    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe can be made");
+    for path in ["/dev/zero", &pipe.display().to_string()] {
+        load(&[&format!("m={path}")]).complains(65, &[path, "it is no regular file"]);
+    }
     let other = format!("{} is not an ONNX model: it is another kind of file", json.display());
     load(&[&format!("m={}", json.display())]).complains(65, &[&other]);
 

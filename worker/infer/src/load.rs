@@ -3,11 +3,11 @@
 mod error;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use gridpool_ipc::regular;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::program::hex;
 use gridpool_protocol::tensor::model::ProviderNodes;
@@ -45,7 +45,7 @@ pub(super) struct ModelFile {
 impl ModelFile {
     pub(super) fn read(path: &Path) -> Result<Self, LoadError> {
         let fails = |source| LoadError::File { path: path.to_owned(), source };
-        let file = File::open(path).map_err(fails)?;
+        let file = regular::open(path).map_err(fails)?;
         let bytes = file.metadata().map_err(fails)?.len();
         let mut content = Vec::new();
         let mut limited = file.take(MODEL_FILE_BYTES_MAX + 1);

@@ -41,7 +41,22 @@ impl Machine {
     ///
     /// # Errors
     /// [`Failed`]: the first error in the order of the program.
+    ///
+    /// # Panics
+    /// Never: nobody cancels it.
     pub fn run(&mut self, code: &Code, grid: Value, limit: u32) -> Result<Finished, Failed> {
+        self.run_unless(code, grid, limit, || false).expect("nobody cancels it")
+    }
+
+    /// The same; `None` if it was cancelled. It asks `is_cancelled` before each instruction, so a cancel waits for one
+    /// instruction, whatever the program's loops do.
+    pub(super) fn run_unless(
+        &mut self,
+        code: &Code,
+        grid: Value,
+        limit: u32,
+        is_cancelled: impl Fn() -> bool,
+    ) -> Option<Result<Finished, Failed>> {
         self.registers.clear();
         self.registers.push(grid);
         self.registers.extend(code.constants().iter().map(|constant| match *constant {
@@ -57,17 +72,23 @@ impl Machine {
         loop {
             let failed = |code| Failed { code, instruction: at };
             let Some(instruction) = instructions.get(at) else {
-                return Err(failed(ItemErrorCode::BadType));
+                return Some(Err(failed(ItemErrorCode::BadType)));
             };
             if self.steps == limit {
-                return Err(failed(ItemErrorCode::StepLimit));
+                return Some(Err(failed(ItemErrorCode::StepLimit)));
+            }
+            if is_cancelled() {
+                return None;
             }
             self.steps += 1;
             if instruction.op == Opcode::Return {
                 let value = self.register(instruction.from[0]).clone();
-                return Ok(Finished { value, steps: self.steps });
+                return Some(Ok(Finished { value, steps: self.steps }));
             }
-            at = self.step(code, at, instruction).map_err(failed)?;
+            match self.step(code, at, instruction) {
+                Ok(next) => at = next,
+                Err(code) => return Some(Err(failed(code))),
+            }
         }
     }
 

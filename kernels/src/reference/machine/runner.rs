@@ -34,8 +34,8 @@ impl Runner {
         fill(&mut self.input);
     }
 
-    /// Runs the solver over all items. Returns whether it did: before each item it asks `is_cancelled`. `span` was
-    /// loaded from the batch that `layout` is for.
+    /// Runs the solver over all items. Returns whether it did: before each instruction it asks `is_cancelled`. `span`
+    /// was loaded from the batch that `layout` is for.
     ///
     /// # Panics
     /// If `span` is not of that batch.
@@ -53,9 +53,6 @@ impl Runner {
         self.cells.clear();
         let (start, mut at) = (span.cell_range(layout).start, 0);
         for item in 0..self.shapes.len() {
-            if is_cancelled() {
-                return false;
-            }
             let [height, width] = self.shapes[item].map(usize::from);
             let cells = at..at + height * width;
             at = cells.end;
@@ -68,9 +65,13 @@ impl Runner {
                 None => Some((ItemErrorCode::BadCell, NO_OP, 0)),
                 Some(grid) => {
                     let length = self.cells.len();
-                    let ran = self.machine.run(solver.code(), grid, solver.code().step_limit());
+                    let (code, limit) = (solver.code(), solver.code().step_limit());
+                    let Some(ran) = self.machine.run_unless(code, grid, limit, &is_cancelled)
+                    else {
+                        return false;
+                    };
                     let ran = ran.and_then(|finished| {
-                        write(&finished.value, solver.code(), layout.kind(), &mut self.cells)
+                        write(&finished.value, code, layout.kind(), &mut self.cells)
                     });
                     match ran {
                         Ok(written) => {

@@ -177,3 +177,31 @@ fn what_another_pool_has_put_in_its_place_is_left_alone() {
     drop(second);
     assert!(folder.path().join("moved").exists() && !lock_at(&socket).exists());
 }
+
+#[test]
+fn a_lock_that_another_user_holds_is_not_taken_for_that_of_a_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s");
+    let theirs = File::create(lock_at(&socket)).unwrap();
+    theirs.lock().unwrap();
+    assert!(matches!(claim(&socket), Err(ListenError::Taken(_))));
+    // Only root can make a file another user's.
+    if geteuid().is_root() {
+        std::os::unix::fs::chown(lock_at(&socket), Some(1), None).unwrap();
+        assert!(matches!(claim(&socket), Err(ListenError::NotLock(_))));
+    }
+}
+
+#[test]
+fn a_socket_that_is_given_and_lies_elsewhere_is_named_whatever_is_at_the_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("given.sock");
+    for wanted in ["none.sock", "no/folder.sock", "file"] {
+        let listener = UnixListener::bind(&path).unwrap();
+        let given = Given { listener, path: path.clone() };
+        fs::write(folder.path().join("file"), "").unwrap();
+        let said = claim_given(&folder.path().join(wanted), given).unwrap_err();
+        assert!(matches!(said, ListenError::Given(GivenError::Elsewhere { .. })), "{said}");
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -36,15 +36,16 @@ impl Name {
         }
     }
 
-    /// A new socket if the name was lost.
+    /// A new socket if the name was lost, or is given up because its socket `is_dead`.
     pub(super) fn restore(
         &mut self,
+        is_dead: bool,
         group: Option<&str>,
     ) -> Result<Option<UnixListener>, HttpError> {
         if let Self::Held(name) = self
-            && !name.is_there()
+            && (is_dead || !name.is_there())
         {
-            // This unlocks it.
+            // This unlocks it, and removes it if it is ours still.
             *self = Self::Lost(name.path.clone());
         }
         let Self::Lost(path) = self else { return Ok(None) };

@@ -20,6 +20,17 @@ pub enum UpgradeError {
     /// There is one already.
     #[error("an upgrade is in progress already: wait for its end, which the log tells")]
     InProgress,
+    /// The pool that this one has replaced has not ended.
+    #[error(
+        "the pool before this one (pid {pid}) still finishes its jobs; it ends within {within_s} s of its upgrade, and \
+         is killed if it does not: type `gridpool upgrade` again then"
+    )]
+    Predecessor {
+        /// Its process.
+        pid: u32,
+        /// How long it may take.
+        within_s: u64,
+    },
     /// The pool has no socket of its own.
     #[error(
         "this pool serves one command alone: only `gridpool serve` starts one that can be upgraded"

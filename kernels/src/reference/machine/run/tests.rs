@@ -213,3 +213,15 @@ fn a_sort_loses_nothing_whatever_its_keys_are() {
         assert_eq!(run(&text), "True", "{text}");
     }
 }
+
+#[test]
+fn a_program_that_would_run_for_long_ends_at_the_instruction_after_its_cancel() {
+    let endless = "f = lambda x: power(increment, TEN)(x)\n\
+                   O = power(power(f, TEN), multiply(TEN, multiply(TEN, TEN)))(ZERO)";
+    let solver = Solver::compile(endless, Ties::Cpython).unwrap();
+    let asked = std::cell::Cell::new(0);
+    let is_cancelled = || asked.replace(asked.get() + 1) == 5_000;
+    let mut machine = Machine::default();
+    assert_eq!(machine.run_unless(solver.code(), sample(), STEPS_DEFAULT, is_cancelled), None);
+    assert_eq!((asked.get(), machine.steps), (5_001, 5_000));
+}

@@ -1,0 +1,100 @@
+//! Whether HTTP's socket still listens, and another socket in its place. Every process that holds a socket can shut it
+//! down for all of them, and the gateway reads what strangers send. A filter of system calls cannot forbid it:
+//! connections are shut down too, and `connect` to no address does the same.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::HttpError;
+use super::name::Name;
+use crate::config::HttpAddress;
+
+/// Why a new socket listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// Its name was removed.
+    Name,
+    /// It was shut down.
+    Socket,
+}
+
+impl Lost {
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Name => "removed",
+            Self::Socket => "shut down",
+        }
+    }
+}
+
+/// A new socket if `listener` is of no use any more, and why. The error says also why it is not.
+pub(super) fn restored(
+    listener: &OwnedFd,
+    (address, name): (&HttpAddress, &mut Name),
+    group: Option<&str>,
+) -> Result<Option<(OwnedFd, Lost)>, (Lost, HttpError)> {
+    let is_dead = is_shut_down(listener).unwrap_or_else(|error| {
+        tracing::debug!(%error, "HTTP: the socket cannot be looked at");
+        false
+    });
+    let lost = if is_dead { Lost::Socket } else { Lost::Name };
+    let failed = |error| (lost, error);
+    match address {
+        HttpAddress::Tcp(at) if is_dead => {
+            let refused = |source| HttpError::Address { address: address.clone(), source };
+            let listener = TcpListener::bind(at).map_err(|error| failed(refused(error)))?;
+            Ok(Some((listener.into(), lost)))
+        }
+        HttpAddress::Tcp(_) => Ok(None),
+        HttpAddress::Unix(_) => {
+            let listener = name.restore(is_dead, group).map_err(failed)?;
+            Ok(listener.map(|listener| (listener.into(), lost)))
+        }
+    }
+}
+
+/// One that listens is never hung up.
+fn is_shut_down(listener: &OwnedFd) -> io::Result<bool> {
+    // It has no name in nix, which then gives no flags at all.
+    let read_end = PollFlags::from_bits_retain(libc::POLLRDHUP);
+    let mut fds = [PollFd::new(listener.as_fd(), read_end)];
+    poll(&mut fds, PollTimeout::ZERO)?;
+    let ends = PollFlags::POLLHUP | PollFlags::POLLERR;
+    Ok(fds[0].revents().is_none_or(|events| events.intersects(ends)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixListener;
+
+    use nix::sys::socket::{Shutdown, shutdown};
+
+    use super::*;
+
+    #[test]
+    fn a_socket_is_dead_once_it_was_shut_down_and_not_because_somebody_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let unix = UnixListener::bind(folder.path().join("s")).unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = tcp.local_addr().unwrap();
+        let _waits = std::net::TcpStream::connect(at).unwrap();
+        for (listener, address) in [
+            (OwnedFd::from(tcp), HttpAddress::Tcp(at)),
+            (unix.into(), HttpAddress::Unix(folder.path().join("s"))),
+        ] {
+            let restored = || restored(&listener, (&address, &mut Name::None), None);
+            assert!(!is_shut_down(&listener).unwrap());
+            assert!(restored().unwrap().is_none());
+            shutdown(listener.as_raw_fd(), Shutdown::Read).unwrap();
+            assert!(is_shut_down(&listener).unwrap());
+            let again = restored().unwrap();
+            let is_tcp = matches!(address, HttpAddress::Tcp(_));
+            assert_eq!(again.map(|(_, lost)| lost), is_tcp.then_some(Lost::Socket));
+        }
+    }
+}
