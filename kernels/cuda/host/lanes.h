@@ -96,6 +96,10 @@ inline T __shfl_up_sync(unsigned, T value, int by) {
     const int lane = host::warp.lane;
     return T(host::exchange(TAG_SHUFFLE, uint64_t(value)).value[lane >= by ? lane - by : lane]);
 }
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+#define __CUDA_ARCH__ 600
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(unsigned bits) { return __builtin_ffs(int(bits)); }
 inline int __clz(unsigned bits) { return bits == 0 ? 32 : __builtin_clz(bits); }

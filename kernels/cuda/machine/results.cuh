@@ -82,9 +82,13 @@ __device__ __noinline__ void write_value(const Machine &m, Value value, Bytes &b
                     bytes.byte(bytes.count, m.height(value.word));
                     bytes.byte(bytes.count + 1, m.width(value.word));
                 }
+                if (m.block_class(value.word) == OF_PLANES) {
+                    write_planes(planes_at(m, u32(value.word)), bytes.to + bytes.count + 2);
+                } else {
 #pragma unroll 1
-                for (u32 at = lane(); at < area; at += LANES) {
-                    bytes.byte(bytes.count + 2 + at, u32(m.cells(value.word)[at]));
+                    for (u32 at = lane(); at < area; at += LANES) {
+                        bytes.byte(bytes.count + 2 + at, u32(m.cells(value.word)[at]));
+                    }
                 }
             }
             bytes.count += 2 + area;

@@ -2,15 +2,16 @@
 
 #pragma once
 
-#include "machine/turns.cuh"
+#include "machine/quick_ops.cuh"
 
 // The parts of a program's bytes: docs/src/design/machine.md. A header, then instructions, constants, kinds, and the
 // kind of each register.
 struct Program {
     const u64 *instructions;
     const u32 *constants;
-    const u8 *kinds, *register_kinds;
-    u32 ties, instruction_count, constant_count, register_count;
+    const u32 *kinds;
+    const u8 *register_kinds;
+    u32 ties, instruction_count, constant_count, register_count, kind_count;
 
     __device__ explicit Program(const u8 *bytes) {
         const u32 *const head = reinterpret_cast<const u32 *>(bytes);
@@ -18,20 +19,78 @@ struct Program {
         instruction_count = head[0] >> 16;
         constant_count = head[1] & 0xffff;
         register_count = head[1] >> 16;
-        const u32 kind_count = head[2] & 0xffff;
+        kind_count = head[2] & 0xffff;
         instructions = reinterpret_cast<const u64 *>(bytes + 16);
         constants = reinterpret_cast<const u32 *>(instructions + instruction_count);
-        kinds = reinterpret_cast<const u8 *>(constants + constant_count);
-        register_kinds = kinds + 4 * kind_count;
+        kinds = constants + constant_count;
+        register_kinds = reinterpret_cast<const u8 *>(kinds + kind_count);
     }
 };
 
+// Puts a program into an arena of `cap` words, behind its registers. Returns where values may start; NEEDS_MEMORY if it
+// does not fit.
+__device__ __noinline__ u32 load_program(Machine &m, const Program &program, u32 cap) {
+    m.cap = cap & ~3u;
+    m.top = 0;
+    m.error = FINE;
+    m.frame = 0;
+    m.ties = program.ties;
+    m.take(2 * program.register_count);
+    m.code = m.take(4 * program.instruction_count);
+    m.kinds = m.take(program.kind_count);
+    m.register_kinds = 4 * m.take((program.register_count + 3) / 4);
+    if (m.error) {
+        return 0;
+    }
+#pragma unroll 1
+    for (u32 at = lane(); at < program.kind_count; at += LANES) {
+        m.mem[m.kinds + at] = program.kinds[at];
+    }
+#pragma unroll 1
+    for (u32 at = lane(); at < program.register_count; at += LANES) {
+        reinterpret_cast<u8 *>(&m.mem[0])[m.register_kinds + at] = program.register_kinds[at];
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (u32 at = lane(); at < program.instruction_count; at += LANES) {
+        const u64 bits = program.instructions[at];
+        const u32 op = u32(bits) & 0xff, to = u32(bits) >> 8 & 0xff;
+        u32 kinds[3], tags[3], of_elements[3];
+#pragma unroll
+        for (u32 operand = 0; operand < 3; operand += 1) {
+            kinds[operand] = m.kind_in(u32(bits >> (16 + 8 * operand)) & 0xff);
+            tags[operand] = m.tag(kinds[operand]);
+            of_elements[operand] = tags[operand] >= PAIR ? m.tag(m.first(kinds[operand])) : u32(NEVER);
+        }
+        const u32 kind = m.kind_in(to), element = m.first(kinds[0]);
+        const u32 deep = tags[0] >= SET && of_elements[0] >= PAIR ? m.tag(m.first(element)) : u32(NEVER);
+        const u32 form = form_of(op, tags, of_elements, deep, m.tag(kind));
+        put_quad(m, m.code + 4 * at, u32(bits), u32(bits >> 32), kind | kinds[0] << 8 | kinds[1] << 16,
+                 m.tag(kind) | tags[0] << 4 | tags[1] << 8 | deep << 12 | form << 16);
+    }
+    __syncwarp();
+    return m.top;
+}
+
+// The constants of a program, in their registers.
+__device__ inline void load_constants(const Machine &m, const Program &program) {
+#pragma unroll 1
+    for (u32 at = lane(); at < program.constant_count; at += LANES) {
+        const u32 word = program.constants[at];
+        m.registers()[at + 1] = m.tag(m.kind_in(at + 1)) == VECTOR
+                                    ? Word(of_vector(i32(i16(word & 0xffff)), i32(i16(word >> 16))))
+                                    : of_number(i32(word));
+    }
+}
+
 // The value in a register.
-__device__ inline Value value_in(const Machine &m, u32 at) { return {m.registers()[at], m.register_kinds[at]}; }
+__device__ inline Value value_in(const Machine &m, u32 at) { return {m.registers()[at], m.kind_in(at)}; }
+
+__device__ inline Instruction instruction_at(const Machine &m, u32 at) { return Instruction(quad(m, m.code + 4 * at)); }
 
 // A tuple of registers, behind the elements of `before` if there are any.
 __device__ __noinline__ Word tuple_of(Machine &m, const Instruction &instruction, bool has_before) {
-    const u32 of_class = m.class_for(m.first(m.register_kinds[instruction.to]));
+    const u32 of_class = m.class_for(m.first(instruction.kind_to));
     const Word before = m.registers()[instruction.to];
     const u32 count = has_before ? m.count(before) : 0;
     const u32 list = m.open(of_class, count + instruction.immediate);
@@ -65,26 +124,130 @@ __device__ __noinline__ Word set_of(Machine &m, Value tuple) {
     return close_set(m, list, m.first(tuple.kind), of_class, count);
 }
 
-// The value that an instruction computes.
-__device__ inline Word computed_value(Machine &m, const Instruction &of) {
-    const Value a = value_in(m, of.a), b = value_in(m, of.b);
-    const Word c = m.registers()[of.c];
-    const u32 op = of.op, kind = m.register_kinds[of.to];
+// The operands that an op's functions want as lists and cells: 1 for a, 2 for b, 4 for c.
+__device__ inline u32 old_operands(u32 op) {
     switch (op) {
-    case OP_TUPLE:
-    case OP_PUSH:
+    case OP_PAIR:
+    case OP_EQUALITY:
+    case OP_SIZE:
+    case OP_FIRST:
+    case OP_LAST:
+    case OP_INITSET:
+    case OP_REPEAT:
+    case OP_CONTAINED:
+    case OP_OTHER:
+    case OP_MERGE:
+    case OP_COLORFILTER:
+    case OP_SIZEFILTER:
+        return 0;
+    case OP_INSERT:
+    case OP_REMOVE:
+    case OP_RECOLOR:
+        return 2;
+    case OP_TOSET:
+    case OP_CONVERT:
+    case OP_TOTUPLE:
+    case OP_DEDUPE:
+    case OP_MAXIMUM:
+    case OP_MINIMUM:
+    case OP_MOSTCOMMON:
+    case OP_LEASTCOMMON:
+    case OP_MOSTCOLOR:
+    case OP_LEASTCOLOR:
+    case OP_COLORCOUNT:
+    case OP_PALETTE:
+    case OP_NUMCOLORS:
+    case OP_COLOR:
+    case OP_REPLACE:
+    case OP_SWITCH:
+    case OP_HEIGHT:
+    case OP_WIDTH:
+    case OP_SHAPE:
+    case OP_PORTRAIT:
+    case OP_SQUARE:
+    case OP_VLINE:
+    case OP_HLINE:
+    case OP_UPPERMOST:
+    case OP_LOWERMOST:
+    case OP_LEFTMOST:
+    case OP_RIGHTMOST:
+    case OP_ULCORNER:
+    case OP_URCORNER:
+    case OP_LLCORNER:
+    case OP_LRCORNER:
+    case OP_CENTER:
+    case OP_CENTEROFMASS:
+    case OP_INDEX:
+    case OP_BORDERING:
+    case OP_ASINDICES:
+    case OP_ASOBJECT:
+    case OP_OFCOLOR:
+    case OP_TOINDICES:
+    case OP_SHIFT:
+    case OP_NORMALIZE:
+    case OP_OBJECTS:
+    case OP_PARTITION:
+    case OP_FGPARTITION:
+    case OP_FRONTIERS:
+    case OP_HPERIOD:
+    case OP_VPERIOD:
+    case OP_CORNERS:
+    case OP_BACKDROP:
+    case OP_DELTA:
+    case OP_BOXOF:
+    case OP_INBOX:
+    case OP_OUTBOX:
+    case OP_ROT90:
+    case OP_ROT180:
+    case OP_ROT270:
+    case OP_HMIRROR:
+    case OP_VMIRROR:
+    case OP_DMIRROR:
+    case OP_CMIRROR:
+    case OP_CROP:
+    case OP_TRIM:
+    case OP_TOPHALF:
+    case OP_BOTTOMHALF:
+    case OP_LEFTHALF:
+    case OP_RIGHTHALF:
+    case OP_HSPLIT:
+    case OP_VSPLIT:
+    case OP_COMPRESS:
+    case OP_UPSCALE:
+    case OP_HUPSCALE:
+    case OP_VUPSCALE:
+    case OP_DOWNSCALE:
+        return 1;
+    case OP_FILL:
+    case OP_UNDERFILL:
+        return 5;
+    default:
+        return 3;
+    }
+}
+
+// The value that an instruction computes, by the functions for lists and cells.
+__device__ inline Word old_value(Machine &m, const Instruction &of) {
+    const u32 op = of.op, kind = of.kind_to;
+    if (op == OP_TUPLE || op == OP_PUSH) {
         return tuple_of(m, of, op == OP_PUSH);
+    }
+    Value a = value_in(m, of.a), b = value_in(m, of.b);
+    Word c = m.registers()[of.c];
+    const u32 asked = old_operands(op);
+    a.word = asked & 1 ? as_old(m, a.word, a.kind) : a.word;
+    b.word = asked & 2 && !m.error ? as_old(m, b.word, b.kind) : b.word;
+    c = asked & 4 && !m.error ? as_old(m, c, m.kind_in(of.c)) : c;
+    if (m.error) {
+        return 0;
+    }
+    switch (op) {
     case OP_PAIR:
         return pair_of(m, a, b, kind);
     case OP_TOSET:
         return set_of(m, a);
     case OP_CONVERT:
         return converted(m, a, kind);
-    case OP_SELECT:
-        return is_true(a.word) ? b.word : c;
-    case OP_ELSE:
-    case OP_ENDIF:
-        return a.word;
     case OP_ADD:
     case OP_SUBTRACT:
     case OP_MULTIPLY:
@@ -162,6 +325,16 @@ __device__ inline Word computed_value(Machine &m, const Instruction &of) {
                                : grid_op(m, op, a, b, c);
 }
 
+// The value that an instruction computes by those functions, in boards and planes again if it fits.
+__device__ __noinline__ Word computed_value(Machine &m, const Instruction &of) {
+    const Word value = old_value(m, of);
+    if (m.error || of.tag_to != GRID && of.tag_to != SET) {
+        return value;
+    }
+    const u32 element = of.tag_to == SET ? m.tag(m.first(of.kind_to)) : u32(NEVER);
+    return of.tag_to == GRID ? as_planes(m, value) : element == VECTOR || element == CELL ? as_board(m, value) : value;
+}
+
 // How an item ended.
 struct Outcome {
     // An Ending, the instruction that met it, and the steps that were run.
@@ -169,44 +342,61 @@ struct Outcome {
     Value result;
 };
 
-// Runs a program over the grid in register 0.
-__device__ inline Outcome run(Machine &m, const Program &program, u32 limit) {
+// Runs a program, which load_program has put into the arena, over the grid in register 0.
+__device__ inline Outcome run(Machine &machine, u32 limit) {
+    // A copy that may lie in registers: no function gets its address.
+    Machine m = machine;
+    const auto apart = [&](auto function) {
+        machine.top = m.top;
+        machine.cap = m.cap;
+        machine.error = m.error;
+        machine.frame = m.frame;
+        const auto result = function();
+        m.top = machine.top;
+        m.cap = machine.cap;
+        m.error = machine.error;
+        m.frame = machine.frame;
+        return result;
+    };
     Outcome outcome = {FINE, 0, 0, {0, 0}};
     u32 at = 0;
 #pragma unroll 1
     while (true) {
         // All lanes have done with the instruction before.
         __syncwarp();
-        const Instruction instruction(program.instructions[at]);
+        const Instruction of = instruction_at(m, at);
         if (outcome.steps == limit) {
             m.fail(STEP_LIMIT);
             break;
         }
         outcome.steps += 1;
-        const u32 op = instruction.op;
-        if (op == OP_RETURN) {
-            outcome.result = value_in(m, instruction.a);
-            break;
-        }
-        if (op == OP_IF) {
-            at = is_true(m.registers()[instruction.a]) ? at + 1 : instruction.immediate + 1;
-            continue;
-        }
+        const u32 op = of.op;
+        const Word a = m.registers()[of.a], b = m.registers()[of.b], c = m.registers()[of.c];
         u32 next = at + 1;
-        if (op >= OP_MAP && op <= OP_ITERATE) {
-            const Instruction end(program.instructions[instruction.immediate]);
-            next = begin_loop(m, instruction, at, end.a);
+        Word word = 0;
+        if (of.form != 0 ? quick_op(m, of, a, b, c, word) : head_op(m, of, a, b, word)) {
+            m.registers()[of.to] = word;
+        } else if (op == OP_RETURN) {
+            outcome.result = {a, of.kind_a};
+            break;
+        } else if (op == OP_IF) {
+            next = is_true(a) ? next : of.immediate + 1;
+        } else if (op >= OP_MAP && op <= OP_ITERATE) {
+            const Instruction end = instruction_at(m, of.immediate);
+            next = apart([&] { return begin_loop(machine, of, at, end.a); });
         } else if (op == OP_NEXT) {
-            const Instruction begin(program.instructions[instruction.immediate]);
-            next = next_turn(m, begin, instruction.immediate, instruction.a);
+            const Instruction begin = instruction_at(m, of.immediate);
+            next = apart([&] { return next_turn(machine, begin, of.immediate, of.a); });
+        } else if (op == OP_SELECT) {
+            m.registers()[of.to] = is_true(a) ? b : c;
+        } else if (op == OP_ELSE || op == OP_ENDIF) {
+            m.registers()[of.to] = a;
+            next = op == OP_ELSE ? of.immediate + 1 : next;
         } else if (op == OP_FAIL) {
-            m.fail(instruction.immediate);
+            m.fail(of.immediate);
         } else {
-            const Word word = computed_value(m, instruction);
-            if (m.error == FINE) {
-                m.registers()[instruction.to] = word;
-                next = op == OP_ELSE ? instruction.immediate + 1 : next;
-            }
+            word = apart([&] { return computed_value(machine, of); });
+            m.registers()[of.to] = word;
         }
         if (m.error) {
             break;

@@ -51,13 +51,24 @@ static_assert(sizeof(Solve) == 136, "SolveArgument of kernels/src/solve.rs has t
 // Copies an item's grid into register 0. BAD_CELL if a cell is no colour.
 __device__ inline void load_grid(Machine &m, const Solve &solve, u32 item) {
     const u32 h = solve.shapes[2 * item], w = solve.shapes[2 * item + 1];
+    const u32 start = solve.offsets[item] - solve.offsets[0];
+    bool bad = false;
+    if (h <= BOARD_SIDE && w <= BOARD_SIDE) {
+        const Planes planes = read_planes(reinterpret_cast<const u32 *>(solve.cells), start, h, w, ITEM_COLOR_MAX, bad);
+        if (any_lane(bad)) {
+            m.fail(BAD_CELL);
+        }
+        const Word grid = new_planes(m, planes);
+        m.registers()[0] = grid;
+        __syncwarp();
+        return;
+    }
     const u32 grid = m.open_grid(h, w);
     if (m.error) {
         return;
     }
-    const u8 *const from = solve.cells + (solve.offsets[item] - solve.offsets[0]);
+    const u8 *const from = solve.cells + start;
     u8 *const to = reinterpret_cast<u8 *>(m.cells(grid));
-    bool bad = false;
 #pragma unroll 1
     for (u32 at = lane(); at < h * w; at += LANES) {
         const u8 cell = from[at];
@@ -79,9 +90,16 @@ __device__ inline void store(Machine &m, const Solve &solve, u32 item, Outcome &
     if (is_grid) {
         bytes.count = m.count(result.word);
         bool bad = false;
+        if (m.block_class(result.word) == OF_PLANES) {
+            // Codes below 2 and above 11.
+            const Planes grid = planes_at(m, u32(result.word));
+            const u32 low = ~grid.bits[3] & ~grid.bits[2] & ~grid.bits[1], high = grid.bits[3] & grid.bits[2];
+            bad = ((low | high) & grid.valid()) != 0;
+        } else {
 #pragma unroll 1
-        for (u32 at = lane(); at < bytes.count; at += LANES) {
-            bad |= u32(i32(m.cells(result.word)[at])) > u32(ITEM_COLOR_MAX);
+            for (u32 at = lane(); at < bytes.count; at += LANES) {
+                bad |= u32(i32(m.cells(result.word)[at])) > u32(ITEM_COLOR_MAX);
+            }
         }
         outcome.code = any_lane(bad) ? u32(OVERFLOW) : outcome.code;
     } else {
@@ -103,9 +121,13 @@ __device__ inline void store(Machine &m, const Solve &solve, u32 item, Outcome &
         return;
     }
     if (is_grid) {
+        if (m.block_class(result.word) == OF_PLANES) {
+            write_planes(planes_at(m, u32(result.word)), solve.results + start);
+        } else {
 #pragma unroll 1
-        for (u32 at = lane(); at < bytes.count; at += LANES) {
-            solve.results[start + at] = u8(m.cells(result.word)[at]);
+            for (u32 at = lane(); at < bytes.count; at += LANES) {
+                solve.results[start + at] = u8(m.cells(result.word)[at]);
+            }
         }
         if (lane() == 0) {
             solve.out_shapes[2 * item] = u8(m.height(result.word));
@@ -131,28 +153,21 @@ __device__ inline void solve_items(const Solve &solve, u32 *arena, u32 warp, u32
     const Program program(solve.program);
     Machine m = {};
     m.mem = arena;
-    m.ties = program.ties;
-    m.kinds = program.kinds;
-    m.register_kinds = program.register_kinds;
+    const u32 start = load_program(m, program, solve.arena_words), unfit = m.error;
 #pragma unroll 1
     for (u32 at = warp; at < solve.items_count; at += warps) {
         const u32 item = solve.items ? solve.items[at] : at;
-        m.cap = solve.arena_words & ~1u;
-        m.top = 2 * program.register_count;
-        m.error = FINE;
+        m.cap = solve.arena_words & ~3u;
+        m.top = start;
+        m.error = unfit;
         m.frame = 0;
-#pragma unroll 1
-        for (u32 constant = lane(); constant < program.constant_count; constant += LANES) {
-            const u32 word = program.constants[constant];
-            const u32 kind = program.register_kinds[constant + 1];
-            m.registers()[constant + 1] =
-                m.tag(kind) == VECTOR ? Word(of_vector(i32(i16(word & 0xffff)), i32(i16(word >> 16))))
-                                      : of_number(i32(word));
+        if (!m.error) {
+            load_constants(m, program);
+            load_grid(m, solve, item);
         }
-        load_grid(m, solve, item);
         Outcome outcome = {m.error, NO_INSTRUCTION, 0, {0, 0}};
         if (m.error == FINE) {
-            outcome = run(m, program, solve.steps_max);
+            outcome = run(m, solve.steps_max);
             if (outcome.code == FINE) {
                 store(m, solve, item, outcome);
             }

@@ -10,10 +10,16 @@
 
 struct Instruction {
     u32 op, to, a, b, c, d, immediate;
+    // The kinds of to, a and b, and the tags of these kinds.
+    u32 kind_to, kind_a, kind_b, tag_to, tag_a, tag_b;
+    // The tag of the elements of a's elements, and what quick_ops.cuh says of operands.
+    u32 deep_tag, form;
 
-    __device__ explicit Instruction(u64 bits)
-        : op(bits & 0xff), to(bits >> 8 & 0xff), a(bits >> 16 & 0xff), b(bits >> 24 & 0xff), c(bits >> 32 & 0xff),
-          d(bits >> 40 & 0xff), immediate(u32(bits >> 48)) {}
+    __device__ explicit Instruction(const uint4 &words)
+        : op(words.x & 0xff), to(words.x >> 8 & 0xff), a(words.x >> 16 & 0xff), b(words.x >> 24), c(words.y & 0xff),
+          d(words.y >> 8 & 0xff), immediate(words.y >> 16), kind_to(words.z & 0xff), kind_a(words.z >> 8 & 0xff),
+          kind_b(words.z >> 16 & 0xff), tag_to(words.w & 15), tag_a(words.w >> 4 & 15), tag_b(words.w >> 8 & 15),
+          deep_tag(words.w >> 12 & 15), form(words.w >> 16) {}
 };
 
 // A loop that is running.
@@ -30,6 +36,8 @@ struct Turn {
     u32 floor;
     // The frame of the loop around.
     u32 around;
+    // Of a board that is gone through: the row, and what is left of it.
+    u32 row, bits;
 };
 
 constexpr u32 TURN_WORDS = sizeof(Turn) / 4;
@@ -119,7 +127,7 @@ __device__ __noinline__ Word ordered(Machine &m, Value a, Word keys, u32 kind) {
             merge_sort(order, m.mem + second, count, before);
         }
     }
-    const u32 of_class = m.block_class(a.word), list = m.open(of_class, count);
+    const u32 of_class = m.class_for(m.first(a.kind)), list = m.open(of_class, count);
     if (m.error) {
         return 0;
     }
@@ -133,8 +141,8 @@ __device__ __noinline__ Word ordered(Machine &m, Value a, Word keys, u32 kind) {
 // The result of a loop whose turns are over. Frees its frame where what is left can be moved.
 __device__ __noinline__ Word loop_result(Machine &m, const Instruction &begin, Turn &turn, u32 start) {
     const Word *const registers = m.registers();
-    const Value a = {registers[begin.a], m.register_kinds[begin.a]};
-    const u32 gives = m.register_kinds[begin.to];
+    const Value a = {registers[begin.a], begin.kind_a};
+    const u32 gives = begin.kind_to;
     switch (begin.op) {
     case OP_MAP:
     case OP_FILTER:
@@ -152,7 +160,7 @@ __device__ __noinline__ Word loop_result(Machine &m, const Instruction &begin, T
         const u32 keys = turn.list;
         m.mem[keys] = turn.of_class << 24 | turn.count;
         __syncwarp();
-        const Word list = ordered(m, a, keys, m.register_kinds[turn.outer]);
+        const Word list = ordered(m, a, keys, m.kind_in(turn.outer));
         return m.error ? 0 : keep_only(m, start, list);
     }
     case OP_ITERATE:
@@ -177,14 +185,34 @@ __device__ __noinline__ Word loop_result(Machine &m, const Instruction &begin, T
     }
 }
 
+// The next element of a board. The first turn has row 0 and no bits.
+__device__ inline Word next_of_board(const Machine &m, u32 block, Turn &turn) {
+    const Board board = board_head(quad(m, block));
+    if (turn.at == 0) {
+        turn.bits = m.mem[block + BOARD_HEAD];
+    }
+#pragma unroll 1
+    while (turn.bits == 0) {
+        turn.row += 1;
+        turn.bits = m.mem[block + BOARD_HEAD + turn.row];
+    }
+    const u32 col = __ffs(turn.bits) - 1;
+    turn.bits &= turn.bits - 1;
+    return board_word(m, block, board, turn.row, col);
+}
+
 // Puts the elements of the next turn into their registers.
 __device__ __noinline__ void next_elements(Machine &m, const Instruction &begin, Turn &turn) {
     Word *const registers = m.registers();
     if (begin.op != OP_ITERATE) {
         const Word a = registers[begin.a];
         const u32 at = begin.op == OP_PAIRS ? turn.inner : turn.at;
-        // Only `valmax` and `valmin` over no numbers have no element.
-        turn.element = at < m.count(a) ? m.element(a, at) : of_number(0);
+        if (m.block_class(a) == OF_BOARD && begin.op != OP_PAIRS) {
+            turn.element = next_of_board(m, u32(a), turn);
+        } else {
+            // Only `valmax` and `valmin` over no numbers have no element.
+            turn.element = at < m.count(a) ? m.element(a, at) : of_number(0);
+        }
         if (begin.op == OP_ZIP || begin.op == OP_PAIRS) {
             registers[begin.d] = m.element(registers[begin.b], begin.op == OP_PAIRS ? turn.outer : turn.at);
         }
@@ -222,7 +250,7 @@ __device__ __noinline__ u32 begin_loop(Machine &m, const Instruction &begin, u32
             const u64 turns = u64(length) * other;
             turn.turns = turns < ~0u ? u32(turns) : ~0u;
         } else if (begin.op == OP_VALMAX || begin.op == OP_VALMIN) {
-            const u32 of = m.tag(m.first(m.register_kinds[begin.a]));
+            const u32 of = m.tag(m.first(begin.kind_a));
             turn.turns = length == 0 && (of == FLAG || of == NUMBER) ? 1 : length;
         }
     }
@@ -231,9 +259,9 @@ __device__ __noinline__ u32 begin_loop(Machine &m, const Instruction &begin, u32
     }
     const u32 start = m.take(TURN_WORDS);
     if (begin.op == OP_FILTER) {
-        turn.of_class = m.block_class(a);
+        turn.of_class = m.class_for(m.first(begin.kind_a));
     } else {
-        turn.of_class = m.class_for(m.register_kinds[value]);
+        turn.of_class = m.class_for(m.kind_in(value));
     }
     const bool collects = begin.op != OP_ITERATE && begin.op != OP_EXTRACT && !is_key_loop(begin.op);
     turn.list = collects && !m.error ? m.open(turn.of_class, min(turn.turns, WEIGHT_MAX)) : 0;
@@ -276,7 +304,7 @@ __device__ __noinline__ void keep_best(Machine &m, u32 op, Turn &turn, Word key,
     if (m.is_block(kind)) {
         // Behind the frame. What was kept is over.
         __syncwarp();
-        turn.key = keep_only(m, start + even(TURN_WORDS), key);
+        turn.key = keep_only(m, start + whole(TURN_WORDS), key);
         turn.floor = m.top;
     }
 }
@@ -286,7 +314,7 @@ __device__ __noinline__ u32 next_turn(Machine &m, const Instruction &begin, u32 
     const u32 start = m.frame;
     Turn turn = *reinterpret_cast<const Turn *>(m.mem + start);
     Word word = m.registers()[value];
-    const u32 kind = m.register_kinds[value];
+    const u32 kind = m.kind_in(value);
     const bool is_block = m.is_block(kind);
     // All lanes have read the frame before it is written.
     __syncwarp();
@@ -325,7 +353,7 @@ __device__ __noinline__ u32 next_turn(Machine &m, const Instruction &begin, u32 
     case OP_ITERATE:
         turn.element = word;
         if (is_block) {
-            turn.element = keep_only(m, start + even(TURN_WORDS), word);
+            turn.element = keep_only(m, start + whole(TURN_WORDS), word);
             turn.floor = m.top;
         }
         break;
