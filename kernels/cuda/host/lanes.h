@@ -10,6 +10,7 @@
 
 #define __device__
 #define __noinline__ __attribute__((noinline))
+#define __forceinline__ inline
 #define __builtin_assume(x)
 #define __isShared(x) true
 

@@ -21,24 +21,24 @@ constexpr u32 PLAIN_PLACES = 0, MANY_COLORS = 0x1ffff;
 constexpr i32 BOARD_FAR = 32000;
 
 // The lowest `count` bits, at most 32.
-__device__ inline u32 low_bits(u32 count) { return count == 0 ? 0 : ~0u >> (32 - count); }
+__device__ __forceinline__ u32 low_bits(u32 count) { return count == 0 ? 0 : ~0u >> (32 - count); }
 
 // Bits moved towards the high ones, or by a negative distance towards the low ones.
-__device__ inline u32 moved_bits(u32 bits, i32 by) {
+__device__ __forceinline__ u32 moved_bits(u32 bits, i32 by) {
     const u32 distance = u32(by < 0 ? -by : by);
     const u32 made = by < 0 ? bits >> (distance & 31) : bits << (distance & 31);
     return distance < 32 ? made : 0;
 }
 
 // The word of the lane `by` before this one; 0 where there is none.
-__device__ inline u32 lane_before(u32 word, i32 by) {
+__device__ __forceinline__ u32 lane_before(u32 word, i32 by) {
     const i32 from = i32(lane()) - by;
     const u32 other = __shfl_sync(ALL_LANES, word, from & 31);
     return u32(from) < LANES ? other : 0;
 }
 
 // Sums and unions of all lanes, inlined: boards ask for them at each turn.
-__device__ inline u32 all_bits(u32 bits) {
+__device__ __forceinline__ u32 all_bits(u32 bits) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_or_sync(ALL_LANES, bits);
 #else
@@ -50,7 +50,7 @@ __device__ inline u32 all_bits(u32 bits) {
 #endif
 }
 
-__device__ inline u32 total(u32 number) {
+__device__ __forceinline__ u32 total(u32 number) {
 #if __CUDA_ARCH__ >= 800
     return __reduce_add_sync(ALL_LANES, number);
 #else
@@ -62,8 +62,8 @@ __device__ inline u32 total(u32 number) {
 #endif
 }
 
-__device__ inline uint4 quad(const Machine &m, u32 at) { return *reinterpret_cast<const uint4 *>(&m.mem[at]); }
-__device__ inline void put_quad(const Machine &m, u32 at, u32 x, u32 y, u32 z, u32 w) {
+__device__ __forceinline__ uint4 quad(const Machine &m, u32 at) { return *reinterpret_cast<const uint4 *>(&m.mem[at]); }
+__device__ __forceinline__ void put_quad(const Machine &m, u32 at, u32 x, u32 y, u32 z, u32 w) {
     uint4 made;
     made.x = x;
     made.y = y;
@@ -73,20 +73,20 @@ __device__ inline void put_quad(const Machine &m, u32 at, u32 x, u32 y, u32 z, u
 }
 
 // A colour as the planes have it: four bits.
-__device__ inline u32 code_of(i32 color) { return u32(color - COLOR_MIN); }
-__device__ inline bool is_code(i32 color) { return color >= COLOR_MIN && color <= COLOR_MAX; }
-__device__ inline u32 key_of(i32 color) { return u32(color + 32769); }
-__device__ inline i32 color_of_key(u32 key) { return i32(key) - 32769; }
+__device__ __forceinline__ u32 code_of(i32 color) { return u32(color - COLOR_MIN); }
+__device__ __forceinline__ bool is_code(i32 color) { return color >= COLOR_MIN && color <= COLOR_MAX; }
+__device__ __forceinline__ u32 key_of(i32 color) { return u32(color + 32769); }
+__device__ __forceinline__ i32 color_of_key(u32 key) { return i32(key) - 32769; }
 
 // A grid that fits: this lane's row.
 struct Planes {
     u32 bits[PLANES];
     u32 h, w;
 
-    __device__ u32 valid() const { return lane() < h ? low_bits(w) : 0; }
+    __device__ __forceinline__ u32 valid() const { return lane() < h ? low_bits(w) : 0; }
 
     // The cells of this row that have a colour; none of another lane's, nor outside of the grid.
-    __device__ u32 having(u32 code) const {
+    __device__ __forceinline__ u32 having(u32 code) const {
         u32 same = valid();
 #pragma unroll
         for (u32 plane = 0; plane < PLANES; plane += 1) {
@@ -95,7 +95,7 @@ struct Planes {
         return same;
     }
 
-    __device__ void put(u32 places, u32 code) {
+    __device__ __forceinline__ void put(u32 places, u32 code) {
 #pragma unroll
         for (u32 plane = 0; plane < PLANES; plane += 1) {
             bits[plane] = (bits[plane] & ~places) | (places & (0 - (code >> plane & 1)));
@@ -103,7 +103,7 @@ struct Planes {
     }
 
     // The colour of a cell of this row.
-    __device__ u32 code(u32 col) const {
+    __device__ __forceinline__ u32 code(u32 col) const {
         u32 code = 0;
 #pragma unroll
         for (u32 plane = 0; plane < PLANES; plane += 1) {
@@ -113,7 +113,7 @@ struct Planes {
     }
 };
 
-__device__ inline Planes planes_at(const Machine &m, u32 block) {
+__device__ __forceinline__ Planes planes_at(const Machine &m, u32 block) {
     Planes grid = {{0, 0, 0, 0}, m.height(block), m.width(block)};
     if (lane() < grid.h) {
         const uint4 row = quad(m, block + 4 + 4 * lane());
@@ -126,7 +126,7 @@ __device__ inline Planes planes_at(const Machine &m, u32 block) {
 }
 
 // Bits outside of the grid are dropped. Look at `error` behind it.
-__device__ inline Word new_planes(Machine &m, const Planes &grid) {
+__device__ __forceinline__ Word new_planes(Machine &m, const Planes &grid) {
     const u32 h = grid.h, w = h == 0 ? 0 : grid.w;
     const u32 block = m.take(4 + 4 * h);
     if (m.error) {
@@ -145,7 +145,7 @@ __device__ inline Word new_planes(Machine &m, const Planes &grid) {
 }
 
 // The colour of a cell of a grid in either form, for one lane.
-__device__ inline i32 cell_at(const Machine &m, u32 grid, u32 row, u32 col) {
+__device__ __forceinline__ i32 cell_at(const Machine &m, u32 grid, u32 row, u32 col) {
     if (m.block_class(grid) == OF_PLANES) {
         const uint4 of = quad(m, grid + 4 + 4 * row);
         return i32((of.x >> col & 1) | (of.y >> col & 1) << 1 | (of.z >> col & 1) << 2 | (of.w >> col & 1) << 3)
@@ -159,32 +159,32 @@ struct Board {
     i32 top, left;
     u32 h, w, count, key, row;
 
-    __device__ i32 bottom() const { return top + i32(h) - 1; }
-    __device__ i32 right() const { return left + i32(w) - 1; }
+    __device__ __forceinline__ i32 bottom() const { return top + i32(h) - 1; }
+    __device__ __forceinline__ i32 right() const { return left + i32(w) - 1; }
     // This lane's row in a window that begins at (first_row, first_col). What lies outside is lost.
-    __device__ u32 placed(i32 first_row, i32 first_col) const {
+    __device__ __forceinline__ u32 placed(i32 first_row, i32 first_col) const {
         return moved_bits(lane_before(row, top - first_row), left - first_col);
     }
 };
 
-__device__ inline Board board_head(const uint4 &head) {
+__device__ __forceinline__ Board board_head(const uint4 &head) {
     return {row_of(head.y), col_of(head.y), (head.z >> 17 & 31) + 1, (head.z >> 22 & 31) + 1, head.x & 0xffffff,
             head.z & 0x1ffff, 0};
 }
 
-__device__ inline Board board_at(const Machine &m, u32 block) {
+__device__ __forceinline__ Board board_at(const Machine &m, u32 block) {
     Board board = board_head(quad(m, block));
     board.row = lane() < board.h ? m.mem[block + BOARD_HEAD + lane()] : 0;
     return board;
 }
 
 // This lane's row of a plane of a board of many colours.
-__device__ inline u32 board_plane(const Machine &m, u32 block, u32 h, u32 plane) {
+__device__ __forceinline__ u32 board_plane(const Machine &m, u32 block, u32 h, u32 plane) {
     return lane() < h ? m.mem[block + BOARD_HEAD + h * (1 + plane) + lane()] : 0;
 }
 
 // The 17 low bits that a cell of a board has: of this row and column of the board.
-__device__ inline u32 cell_key(const Machine &m, u32 block, const Board &board, u32 row, u32 col) {
+__device__ __forceinline__ u32 cell_key(const Machine &m, u32 block, const Board &board, u32 row, u32 col) {
     if (board.key != MANY_COLORS) {
         return board.key;
     }
@@ -197,7 +197,7 @@ __device__ inline u32 cell_key(const Machine &m, u32 block, const Board &board, 
     return key_of(i32(code) + COLOR_MIN);
 }
 
-__device__ inline Word board_word(const Machine &m, u32 block, const Board &board, u32 row, u32 col) {
+__device__ __forceinline__ Word board_word(const Machine &m, u32 block, const Board &board, u32 row, u32 col) {
     const u32 vector = of_vector(board.top + i32(row), board.left + i32(col));
     return board.key == PLAIN_PLACES ? Word(vector) : Word(vector) << 17 | cell_key(m, block, board, row, col);
 }
@@ -241,7 +241,7 @@ struct Cursor {
     }
 
     // An element that is there.
-    __device__ Word take(const Machine &m) {
+    __device__ __forceinline__ Word take(const Machine &m) {
         if (of_class != OF_BOARD) {
             next += 1;
             return m.element(block, next - 1);
@@ -259,7 +259,7 @@ struct Cursor {
 
 // The set of the places whose bits are set in a window that begins at (top, left), with a key that is not MANY_COLORS.
 // None of them may be far. Look at `error` behind it.
-__device__ inline Word new_board(Machine &m, u32 bits, i32 top, i32 left, u32 key) {
+__device__ __forceinline__ Word new_board(Machine &m, u32 bits, i32 top, i32 left, u32 key) {
     const u32 rows = __ballot_sync(ALL_LANES, bits != 0);
     const u32 cols = all_bits(bits), count = total(__popc(bits));
     if (rows == 0) {
@@ -290,7 +290,7 @@ __device__ inline Word new_board(Machine &m, u32 bits, i32 top, i32 left, u32 ke
 }
 
 // As above, of cells whose colours are in planes of the same window.
-__device__ inline Word new_colored_board(Machine &m, u32 bits, i32 top, i32 left, const u32 *planes) {
+__device__ __forceinline__ Word new_colored_board(Machine &m, u32 bits, i32 top, i32 left, const u32 *planes) {
     const u32 rows = __ballot_sync(ALL_LANES, bits != 0);
     u32 code = 0;
     bool many = false;

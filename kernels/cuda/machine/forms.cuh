@@ -174,6 +174,12 @@ __device__ __noinline__ Word as_board(Machine &m, Word patch) {
                 : new_board(m, bits[0], first_row, first_col, colors_low);
 }
 
+// A grid, or a set of a kind that may be one of vectors or cells, as planes or board if it fits.
+__device__ inline Word as_new(Machine &m, Word value, u32 kind) {
+    const u32 tag = m.tag(kind), element = tag == SET ? m.tag(m.first(kind)) : u32(NEVER);
+    return tag == GRID ? as_planes(m, value) : element == VECTOR || element == CELL ? as_board(m, value) : value;
+}
+
 // A value in the form that ops without boards and planes know; what it is made of stays as it is.
 __device__ __noinline__ Word as_old(Machine &m, Word value, u32 kind) {
     const u32 tag = m.tag(kind);

@@ -158,13 +158,13 @@ struct Machine {
     }
 
     // The first error counts. The lanes agree.
-    __device__ Word fail(u32 code) {
+    __device__ __forceinline__ Word fail(u32 code) {
         error = error == FINE ? code : error;
         return 0;
     }
 
     // Where so many free words start. Look at `error` before you write.
-    __device__ u32 take(u32 words) {
+    __device__ __forceinline__ u32 take(u32 words) {
         const u32 start = top;
         const u32 next = start + whole(words);
         if (next > cap || next < start) {
@@ -176,7 +176,7 @@ struct Machine {
     }
 
     // Memory at the end of the arena, until `give_back`.
-    __device__ u32 borrow(u32 words) {
+    __device__ __forceinline__ u32 borrow(u32 words) {
         const u32 size = whole(words);
         if (size > cap - top) {
             fail(NEEDS_MEMORY);

@@ -12,7 +12,7 @@ struct Counted {
     bool ties;
 };
 
-__device__ inline u32 having(u32 members, const u32 *planes, u32 code) {
+__device__ __forceinline__ u32 having(u32 members, const u32 *planes, u32 code) {
 #pragma unroll
     for (u32 plane = 0; plane < PLANES; plane += 1) {
         members &= ~(planes[plane] ^ (0 - (code >> plane & 1)));
@@ -21,7 +21,7 @@ __device__ inline u32 having(u32 members, const u32 *planes, u32 code) {
 }
 
 // There is a member.
-__device__ inline Counted counted(u32 members, const u32 *planes, bool rarest) {
+__device__ __forceinline__ Counted counted(u32 members, const u32 *planes, bool rarest) {
     u32 best = 0, code = 0;
     bool ties = false;
 #pragma unroll 1
@@ -42,7 +42,7 @@ __device__ inline Counted counted(u32 members, const u32 *planes, bool rarest) {
 }
 
 // The colours of members, a bit each.
-__device__ inline u32 colors_of(u32 members, const u32 *planes) {
+__device__ __forceinline__ u32 colors_of(u32 members, const u32 *planes) {
     u32 colors = 0;
 #pragma unroll 1
     for (u32 code = 0; code < 1u << PLANES; code += 1) {
@@ -52,7 +52,7 @@ __device__ inline u32 colors_of(u32 members, const u32 *planes) {
 }
 
 // Rows for columns.
-__device__ inline u32 transposed(u32 bits) {
+__device__ __forceinline__ u32 transposed(u32 bits) {
     u32 mask = 0x0000ffff;
 #pragma unroll
     for (u32 by = 16; by > 0; by /= 2) {
@@ -64,7 +64,7 @@ __device__ inline u32 transposed(u32 bits) {
 }
 
 // A symmetry of h x w bits: rows for columns, then the rows, then the columns from the other side.
-__device__ inline u32 turned_bits(u32 bits, u32 h, u32 w, bool transposes, bool rows, bool cols) {
+__device__ __forceinline__ u32 turned_bits(u32 bits, u32 h, u32 w, bool transposes, bool rows, bool cols) {
     if (transposes) {
         bits = transposed(bits);
     }
@@ -77,7 +77,7 @@ __device__ inline u32 turned_bits(u32 bits, u32 h, u32 w, bool transposes, bool 
 }
 
 // Each bit `times` times. None of the result is beyond 32.
-__device__ inline u32 stretched(u32 bits, u32 w, u32 times) {
+__device__ __forceinline__ u32 stretched(u32 bits, u32 w, u32 times) {
     const u32 one = low_bits(times);
     u32 made = 0;
 #pragma unroll 1
@@ -88,7 +88,7 @@ __device__ inline u32 stretched(u32 bits, u32 w, u32 times) {
 }
 
 // Every bit number 0, step, 2 step, ….
-__device__ inline u32 thinned(u32 bits, u32 w, u32 step) {
+__device__ __forceinline__ u32 thinned(u32 bits, u32 w, u32 step) {
     u32 made = 0, to = 0;
 #pragma unroll 1
     for (u32 col = 0; col < w; col += step) {
@@ -99,10 +99,10 @@ __device__ inline u32 thinned(u32 bits, u32 w, u32 step) {
 }
 
 // All members of the runs that have a bit of `from`, towards the high bits. A carry runs to the end of a run.
-__device__ inline u32 run_up(u32 members, u32 from) { return ((members ^ (members + from)) | from) & members; }
+__device__ __forceinline__ u32 run_up(u32 members, u32 from) { return ((members ^ (members + from)) | from) & members; }
 
 // All members that are connected with `from`.
-__device__ inline u32 flooded(u32 members, u32 from, bool diagonal) {
+__device__ __forceinline__ u32 flooded(u32 members, u32 from, bool diagonal) {
     const u32 turned = __brev(members);
 #pragma unroll 1
     while (true) {
@@ -117,7 +117,7 @@ __device__ inline u32 flooded(u32 members, u32 from, bool diagonal) {
 }
 
 // A list of blocks, of which `count` words lie at `scratch`: each lane has added up the weight of its own.
-__device__ inline Word new_block_list(Machine &m, u32 scratch, u32 count, u32 weight) {
+__device__ __forceinline__ Word new_block_list(Machine &m, u32 scratch, u32 count, u32 weight) {
     const u32 list = m.take(HEAD_WORDS + count);
     if (m.error) {
         return 0;
@@ -139,7 +139,7 @@ __device__ inline Word new_block_list(Machine &m, u32 scratch, u32 count, u32 we
 }
 
 // The components of a grid, each from its first cell on. `members` are the cells that may belong to one.
-__device__ inline Word quick_objects(Machine &m, const Planes &grid, u32 members, bool univalued, bool diagonal) {
+__device__ __forceinline__ Word quick_objects(Machine &m, const Planes &grid, u32 members, bool univalued, bool diagonal) {
     // No grid has more components than cells, nor more than the arena has room for.
     const u32 most = min(total(__popc(members)), (m.cap - m.top) / 8), scratch = m.borrow(most);
     u32 objects = 0, weight = 0;
@@ -179,7 +179,7 @@ __device__ inline Word quick_objects(Machine &m, const Planes &grid, u32 members
 }
 
 // One object for each of these colours, a bit each.
-__device__ inline Word quick_partition(Machine &m, const Planes &grid, u32 colors) {
+__device__ __forceinline__ Word quick_partition(Machine &m, const Planes &grid, u32 colors) {
     const u32 count = __popc(colors), scratch = m.borrow(2 * LANES);
     if (m.error) {
         return 0;
@@ -221,7 +221,7 @@ __device__ inline Word quick_partition(Machine &m, const Planes &grid, u32 color
 
 // The elements of a list of blocks for which `keeps(block)` holds, in order. Each lane asks for its own.
 template <class Keeps>
-__device__ inline Word quick_kept(Machine &m, u32 from, Keeps keeps) {
+__device__ __forceinline__ Word quick_kept(Machine &m, u32 from, Keeps keeps) {
     const u32 count = m.count(from), list = m.take(HEAD_WORDS + count);
     if (m.error) {
         return 0;
@@ -250,7 +250,7 @@ __device__ inline Word quick_kept(Machine &m, u32 from, Keeps keeps) {
 
 // All elements of a list of blocks in one: false if one is no board, they do not fit one, or two are at one place in
 // different colours.
-__device__ inline bool quick_merged(Machine &m, u32 from, bool cells, Word &result) {
+__device__ __forceinline__ bool quick_merged(Machine &m, u32 from, bool cells, Word &result) {
     const u32 count = m.count(from);
     u32 top = ~0u, left = ~0u, bottom = 0, right = 0, keys_low = ~0u, keys_high = 0, elements = 0;
     bool fits = true;
@@ -325,7 +325,7 @@ __device__ inline bool quick_merged(Machine &m, u32 from, bool cells, Word &resu
 }
 
 // A board elsewhere.
-__device__ inline Word board_put_at(Machine &m, u32 block, i32 top, i32 left) {
+__device__ __forceinline__ Word board_put_at(Machine &m, u32 block, i32 top, i32 left) {
     const u32 words = m.mem[block + 3], made = m.take(words);
     if (m.error) {
         return 0;
@@ -339,7 +339,7 @@ __device__ inline Word board_put_at(Machine &m, u32 block, i32 top, i32 left) {
 }
 
 // Whether two blocks of one class, boards or planes, are equal.
-__device__ inline bool same_words(const Machine &m, u32 one, u32 two) {
+__device__ __forceinline__ bool same_words(const Machine &m, u32 one, u32 two) {
     const u32 head = m.mem[one];
     const u32 words = head >> 24 == OF_BOARD ? m.mem[one + 3] : 4 + 4 * m.height(one);
     bool differs = head != m.mem[two] || m.mem[one + 1] != m.mem[two + 1] || m.mem[one + 2] != m.mem[two + 2];

@@ -16,10 +16,10 @@ struct Operands {
     u32 grid_at, patch_at, second_at;
 };
 
-__device__ inline bool is_near(i32 place) { return place >= -BOARD_FAR && place <= BOARD_FAR; }
+__device__ __forceinline__ bool is_near(i32 place) { return place >= -BOARD_FAR && place <= BOARD_FAR; }
 
 // The commonest colour of a grid, as a code; ~0 if the other functions must find it.
-__device__ inline u32 background_of(const Machine &m, const Planes &grid) {
+__device__ __forceinline__ u32 background_of(const Machine &m, const Planes &grid) {
     if (grid.h == 0 || grid.w == 0) {
         return ~0u;
     }
@@ -28,7 +28,7 @@ __device__ inline u32 background_of(const Machine &m, const Planes &grid) {
 }
 
 // Paints a board's cells where `where` has bits. False if a colour is no grid's.
-__device__ inline bool paint_board(const Machine &m, Planes &grid, const Board &object, u32 block, u32 where) {
+__device__ __forceinline__ bool paint_board(const Machine &m, Planes &grid, const Board &object, u32 block, u32 where) {
     where &= object.placed(0, 0);
     if (object.key != MANY_COLORS) {
         const i32 color = color_of_key(object.key);
@@ -45,7 +45,7 @@ __device__ inline bool paint_board(const Machine &m, Planes &grid, const Board &
 }
 
 // The grid's cells of rows top..top + h and columns left..left + w.
-__device__ inline Planes cut_planes(const Planes &grid, u32 top, u32 left, u32 h, u32 w) {
+__device__ __forceinline__ Planes cut_planes(const Planes &grid, u32 top, u32 left, u32 h, u32 w) {
     Planes made = {{0, 0, 0, 0}, h, w};
 #pragma unroll
     for (u32 plane = 0; plane < PLANES; plane += 1) {
@@ -55,13 +55,13 @@ __device__ inline Planes cut_planes(const Planes &grid, u32 top, u32 left, u32 h
 }
 
 // Places around one.
-__device__ inline u32 around_bits(u32 op) {
+__device__ __forceinline__ u32 around_bits(u32 op) {
     const u32 straight = lane() == 1 ? 5 : lane() < 3 ? 2 : 0, diagonal = lane() == 0 || lane() == 2 ? 5 : 0;
     return op == OP_DNEIGHBORS ? straight : op == OP_INEIGHBORS ? diagonal : straight | diagonal;
 }
 
 // Whether a place of one lies beside one of the other, and none lies in both.
-__device__ inline bool are_beside(const Board &one, const Board &two) {
+__device__ __forceinline__ bool are_beside(const Board &one, const Board &two) {
     const u32 beside = two.placed(one.top, one.left - 1) | two.placed(one.top, one.left + 1)
                        | two.placed(one.top - 1, one.left) | two.placed(one.top + 1, one.left);
     const bool touches = any_lane((beside & one.row) != 0);
@@ -69,18 +69,18 @@ __device__ inline bool are_beside(const Board &one, const Board &two) {
 }
 
 // Whether a row, or a column, has places of both.
-__device__ inline bool share_lines(const Board &one, const Board &two, bool columns) {
+__device__ __forceinline__ bool share_lines(const Board &one, const Board &two, bool columns) {
     const u32 lines = columns ? all_bits(one.row) : __ballot_sync(ALL_LANES, one.row != 0);
     const u32 others = columns ? all_bits(two.row) : __ballot_sync(ALL_LANES, two.row != 0);
     return (lines & moved_bits(others, columns ? two.left - one.left : two.top - one.top)) != 0;
 }
 
-__device__ inline i32 middle_row(const Board &board) { return board.top + i32(board.h) / 2; }
-__device__ inline i32 middle_col(const Board &board) { return board.left + i32(board.w) / 2; }
+__device__ __forceinline__ i32 middle_row(const Board &board) { return board.top + i32(board.h) / 2; }
+__device__ __forceinline__ i32 middle_col(const Board &board) { return board.left + i32(board.w) / 2; }
 
 // Ops that look at heads of boards and grids alone, and so may differ from lane to lane. False for others, and where the
 // other functions must say what comes out.
-__device__ inline bool head_op(const Machine &m, const Instruction &of, Word a, Word b, Word &result) {
+__device__ __forceinline__ bool head_op(const Machine &m, const Instruction &of, Word a, Word b, Word &result) {
     const u32 tag = of.tag_a;
     if (tag < GRID) {
         return false;
@@ -278,7 +278,7 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
 }
 
 // Loads a grid; false if it has no planes.
-__device__ inline bool load_planes(Machine &m, u32 block, Planes &grid) {
+__device__ __forceinline__ bool load_planes(Machine &m, u32 block, Planes &grid) {
     if (m.block_class(block) != OF_PLANES) {
         return false;
     }
@@ -287,7 +287,7 @@ __device__ inline bool load_planes(Machine &m, u32 block, Planes &grid) {
 }
 
 // Loads a patch; false if it has no board.
-__device__ inline bool load_board(Machine &m, u32 block, Board &board) {
+__device__ __forceinline__ bool load_board(Machine &m, u32 block, Board &board) {
     const uint4 head = quad(m, block);
     board = board_head(head);
     const bool is = head.x >> 24 == OF_BOARD;
@@ -300,7 +300,7 @@ __device__ inline bool load_board(Machine &m, u32 block, Board &board) {
 }
 
 // The value of an instruction that has a form. False, with nothing taken, if the other functions must compute it.
-__device__ inline bool quick_op(Machine &m, const Instruction &of, Word a, Word b, Word c, Word &result) {
+__device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word a, Word b, Word c, Word &result) {
     const u32 form = of.form, op = of.op;
     Operands on = {{{0, 0, 0, 0}, 0, 0}, {{0, 0, 0, 0}, 0, 0}, {}, {}, 0, 0, 0};
     const auto chosen = [&](u32 field) {

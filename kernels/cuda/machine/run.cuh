@@ -86,8 +86,6 @@ __device__ inline void load_constants(const Machine &m, const Program &program) 
 // The value in a register.
 __device__ inline Value value_in(const Machine &m, u32 at) { return {m.registers()[at], m.kind_in(at)}; }
 
-__device__ inline Instruction instruction_at(const Machine &m, u32 at) { return Instruction(quad(m, m.code + 4 * at)); }
-
 // A tuple of registers, behind the elements of `before` if there are any.
 __device__ __noinline__ Word tuple_of(Machine &m, const Instruction &instruction, bool has_before) {
     const u32 of_class = m.class_for(m.first(instruction.kind_to));
@@ -326,13 +324,10 @@ __device__ inline Word old_value(Machine &m, const Instruction &of) {
 }
 
 // The value that an instruction computes by those functions, in boards and planes again if it fits.
-__device__ __noinline__ Word computed_value(Machine &m, const Instruction &of) {
+__device__ __noinline__ Word computed_value(Machine &m, u32 at) {
+    const Instruction of = instruction_at(m, at);
     const Word value = old_value(m, of);
-    if (m.error || of.tag_to != GRID && of.tag_to != SET) {
-        return value;
-    }
-    const u32 element = of.tag_to == SET ? m.tag(m.first(of.kind_to)) : u32(NEVER);
-    return of.tag_to == GRID ? as_planes(m, value) : element == VECTOR || element == CELL ? as_board(m, value) : value;
+    return m.error ? 0 : as_new(m, value, of.kind_to);
 }
 
 // How an item ended.
@@ -342,22 +337,123 @@ struct Outcome {
     Value result;
 };
 
+// What changes while an item runs.
+__device__ inline void hand_over(const Machine &from, Machine &to) {
+    to.top = from.top;
+    to.cap = from.cap;
+    to.error = from.error;
+    to.frame = from.frame;
+}
+
+// Numbers and words that all lanes have alike, so that the compiler knows it too.
+__device__ __forceinline__ u32 alike(u32 number) { return from_first(number); }
+__device__ __forceinline__ Word alike(Word word) { return __shfl_sync(ALL_LANES, word, 0); }
+
+// Takes back what `hand_over` gave.
+__device__ __forceinline__ void take_back(const Machine &from, Machine &to) {
+    to.top = alike(from.top);
+    to.cap = alike(from.cap);
+    to.error = alike(from.error);
+    to.frame = alike(from.frame);
+}
+
+// Ends a turn of a loop, whose first instruction is number `begins`. Returns the place of the next instruction. `value`
+// is the register of the body's value.
+__device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begins, u32 value) {
+    const Instruction begin = instruction_at(m, begins);
+    const u32 op = begin.op, start = m.frame;
+    Turn &turn = turn_at(m, start);
+    const uint4 first = quad(m, start), second = quad(m, start + 4);
+    const u32 at = first.x + 1, turns = first.y, list = first.z, count = first.w, floor = second.y, of_class = second.w;
+    Word word = m.registers()[value];
+    const u32 kind = m.kind_in(value);
+    const bool is_block = m.is_block(kind);
+    u32 left = floor;
+    __syncwarp();
+    if (op == OP_EXTRACT || op == OP_FILTER) {
+        if (is_true(word)) {
+            const Word element = turn.element;
+            if (op == OP_EXTRACT) {
+                m.top = start;
+                m.frame = second.z;
+                m.registers()[begin.to] = element;
+                return begin.immediate + 1;
+            }
+            m.put(list, of_class, count, element);
+            turn.count = count + 1;
+        }
+    } else if (is_key_loop(op)) {
+        bool better = turn.has_best == 0;
+        if (!better) {
+            const bool greatest = op == OP_ARGMAX || op == OP_VALMAX;
+            const Word kept = turn.key;
+            if (m.tag(kind) <= NUMBER && u32(word) != 0 && u32(kept) != 0) {
+                better = greatest ? u32(word) > u32(kept) : u32(word) < u32(kept);
+            } else {
+                hand_over(m, machine);
+                better = alike(u32(is_better(machine, kind, word, kept, greatest)));
+                take_back(machine, m);
+            }
+        }
+        if (better && m.error == FINE) {
+            const Word element = turn.element;
+            if (is_block) {
+                // Behind the frame. What was kept is over.
+                hand_over(m, machine);
+                word = alike(keep_value(machine, start + whole(TURN_WORDS), word));
+                take_back(machine, m);
+                left = m.top;
+            }
+            __syncwarp();
+            turn.has_best = 1;
+            turn.best = element;
+            turn.key = word;
+        }
+    } else {
+        if (op != OP_ORDER && op != OP_ITERATE) {
+            const u32 weight = second.x + (is_block ? m.weight(word) : 1);
+            if (weight > WEIGHT_MAX) {
+                m.fail(OVERFLOW);
+            }
+            turn.weight = weight;
+        }
+        if (is_block && m.error == FINE) {
+            hand_over(m, machine);
+            word = alike(keep_value(machine, op == OP_ITERATE ? start + whole(TURN_WORDS) : floor, word));
+            take_back(machine, m);
+            left = m.top;
+        }
+        if (op == OP_ITERATE) {
+            turn.element = word;
+        } else if (m.error == FINE) {
+            m.put(list, of_class, count, word);
+            turn.count = count + 1;
+        }
+    }
+    if (m.error) {
+        return begins;
+    }
+    m.top = left;
+    turn.floor = left;
+    turn.at = at;
+    __syncwarp();
+    if (at < turns) {
+        next_elements(m, begin, start, at);
+        return begins + 1;
+    }
+    hand_over(m, machine);
+    const Word result = alike(loop_result(machine, begins, value, start));
+    take_back(machine, m);
+    m.registers()[begin.to] = result;
+    return begin.immediate + 1;
+}
+
 // Runs a program, which load_program has put into the arena, over the grid in register 0.
-__device__ inline Outcome run(Machine &machine, u32 limit) {
+__device__ __forceinline__ Outcome run(Machine &machine, u32 limit) {
     // A copy that may lie in registers: no function gets its address.
     Machine m = machine;
-    const auto apart = [&](auto function) {
-        machine.top = m.top;
-        machine.cap = m.cap;
-        machine.error = m.error;
-        machine.frame = m.frame;
-        const auto result = function();
-        m.top = machine.top;
-        m.cap = machine.cap;
-        m.error = machine.error;
-        m.frame = machine.frame;
-        return result;
-    };
+    m.error = FINE;
+    take_back(machine, m);
     Outcome outcome = {FINE, 0, 0, {0, 0}};
     u32 at = 0;
 #pragma unroll 1
@@ -381,12 +477,20 @@ __device__ inline Outcome run(Machine &machine, u32 limit) {
             break;
         } else if (op == OP_IF) {
             next = is_true(a) ? next : of.immediate + 1;
-        } else if (op >= OP_MAP && op <= OP_ITERATE) {
-            const Instruction end = instruction_at(m, of.immediate);
-            next = apart([&] { return begin_loop(machine, of, at, end.a); });
         } else if (op == OP_NEXT) {
-            const Instruction begin = instruction_at(m, of.immediate);
-            next = apart([&] { return next_turn(machine, begin, of.immediate, of.a); });
+            next = next_turn(m, machine, of.immediate, of.a);
+        } else if (op >= OP_MAP && op <= OP_ITERATE) {
+            const u32 value = instruction_at(m, of.immediate).a;
+            Word result = 0;
+            hand_over(m, machine);
+            const bool begun = alike(u32(begin_loop(machine, at, value, result))) != 0;
+            take_back(machine, m);
+            if (begun) {
+                next_elements(m, of, m.frame, 0);
+            } else {
+                m.registers()[of.to] = alike(result);
+                next = of.immediate + 1;
+            }
         } else if (op == OP_SELECT) {
             m.registers()[of.to] = is_true(a) ? b : c;
         } else if (op == OP_ELSE || op == OP_ENDIF) {
@@ -395,7 +499,9 @@ __device__ inline Outcome run(Machine &machine, u32 limit) {
         } else if (op == OP_FAIL) {
             m.fail(of.immediate);
         } else {
-            word = apart([&] { return computed_value(machine, of); });
+            hand_over(m, machine);
+            word = alike(computed_value(machine, at));
+            take_back(machine, m);
             m.registers()[of.to] = word;
         }
         if (m.error) {
