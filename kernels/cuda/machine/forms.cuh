@@ -6,7 +6,7 @@
 
 // Reads this lane's row of a grid whose cells, a byte each, start at byte `start` of `words`. Sets `bad` if a cell's
 // colour is above `color_max` or negative.
-__device__ inline Planes read_planes(const u32 *words, u32 start, u32 h, u32 w, i32 color_max, bool &bad) {
+__device__ __forceinline__ Planes read_planes(const u32 *words, u32 start, u32 h, u32 w, i32 color_max, bool &bad) {
     Planes grid = {{0, 0, 0, 0}, h, w};
     if (lane() < h && w > 0) {
         const u32 first = start + lane() * w, shift = 8 * (first & 3), last = (first + w - 1) / 4;
@@ -33,7 +33,7 @@ __device__ inline Planes read_planes(const u32 *words, u32 start, u32 h, u32 w, 
 
 // Writes this lane's row, a byte a cell, if the grid starts at `to`.
 template <class Byte>
-__device__ inline void write_planes(const Planes &grid, Byte *to) {
+__device__ __forceinline__ void write_planes(const Planes &grid, Byte *to) {
     if (lane() < grid.h) {
         Byte *const row = to + lane() * grid.w;
 #pragma unroll 1

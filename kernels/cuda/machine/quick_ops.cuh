@@ -334,7 +334,6 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
     // What becomes a board.
     u32 bits = 0, key = PLAIN_PLACES;
     i32 top = 0, left = 0;
-    u32 planes[PLANES] = {0, 0, 0, 0};
     u32 made = LEFT;
     switch (op) {
     case OP_MOSTCOLOR:
@@ -552,22 +551,26 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
             made = BOARD_MADE;
             break;
         }
-        const Board &one = patch.count > 0 ? patch : second, &two = second.count > 0 ? second : patch;
-        key = one.key;
-        top = min(one.top, two.top);
-        left = min(one.left, two.left);
-        if (max(one.bottom(), two.bottom()) - top >= i32(BOARD_SIDE)
-            || max(one.right(), two.right()) - left >= i32(BOARD_SIDE)) {
-            break;
+        key = patch.count > 0 ? patch.key : second.key;
+        if (patch.count > 0 && second.count > 0) {
+            top = min(patch.top, second.top);
+            left = min(patch.left, second.left);
+            if (max(patch.bottom(), second.bottom()) - top >= i32(BOARD_SIDE)
+                || max(patch.right(), second.right()) - left >= i32(BOARD_SIDE)) {
+                break;
+            }
+        } else {
+            top = patch.count > 0 ? patch.top : second.top;
+            left = patch.count > 0 ? patch.left : second.left;
         }
-        const u32 first = one.placed(top, left), other = two.placed(top, left);
+        const u32 first = patch.placed(top, left), other = second.placed(top, left);
         bits = first | other;
         made = BOARD_MADE;
         if (!alike) {
-            const i32 color = color_of_key(one.key), beside = color_of_key(two.key);
+            const i32 color = color_of_key(patch.key), beside = color_of_key(second.key);
 #pragma unroll
             for (u32 plane = 0; plane < PLANES; plane += 1) {
-                planes[plane] = (first & (0 - (code_of(color) >> plane & 1))) | (other & (0 - (code_of(beside) >> plane & 1)));
+                grid.bits[plane] = (first & (0 - (code_of(color) >> plane & 1))) | (other & (0 - (code_of(beside) >> plane & 1)));
             }
             made = any_lane((first & other) != 0) || !is_code(color) || !is_code(beside) ? LEFT : COLORED_MADE;
         }
@@ -852,7 +855,7 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
     } else if (made == BOARD_MADE) {
         result = new_board(m, bits, top, left, key);
     } else if (made == COLORED_MADE) {
-        result = new_colored_board(m, bits, top, left, op == OP_COMBINE ? planes : grid.bits);
+        result = new_colored_board(m, bits, top, left, grid.bits);
     }
     return true;
 }

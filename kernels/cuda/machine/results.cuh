@@ -61,8 +61,9 @@ struct Written {
     u32 kind, block, next;
 };
 
-// Appends a value.
-__device__ __noinline__ void write_value(const Machine &m, Value value, Bytes &bytes) {
+// Writes a value to `to`, or nowhere. Returns its bytes.
+__device__ __noinline__ u32 written_value(const Machine &m, Value value, u8 *to) {
+    Bytes bytes = {to, 0};
     Written open[DEPTH_MAX];
     u32 depth = 0;
     const bool first = lane() == 0;
@@ -122,7 +123,7 @@ __device__ __noinline__ void write_value(const Machine &m, Value value, Bytes &b
 #pragma unroll 1
         while (true) {
             if (depth == 0) {
-                return;
+                return bytes.count;
             }
             Written &top = open[depth - 1];
             const bool is_pair = m.tag(top.kind) == PAIR;

@@ -337,24 +337,43 @@ struct Outcome {
     Value result;
 };
 
-// What changes while an item runs.
-__device__ inline void hand_over(const Machine &from, Machine &to) {
+// The machine lies twice: in registers, and in memory for the functions that are called, which get its address.
+
+// Numbers and words that all lanes have alike, so that the compiler knows it too.
+__device__ __forceinline__ u32 alike(u32 number) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_or_sync(ALL_LANES, number);
+#else
+    return __shfl_sync(ALL_LANES, number, 0);
+#endif
+}
+__device__ __forceinline__ Word alike(Word word) { return Word(alike(u32(word >> 32))) << 32 | alike(u32(word)); }
+
+// Before a call: what changes while an item runs.
+__device__ __forceinline__ void hand_over(const Machine &from, Machine &to) {
     to.top = from.top;
     to.cap = from.cap;
     to.error = from.error;
     to.frame = from.frame;
 }
 
-// Numbers and words that all lanes have alike, so that the compiler knows it too.
-__device__ __forceinline__ u32 alike(u32 number) { return from_first(number); }
-__device__ __forceinline__ Word alike(Word word) { return __shfl_sync(ALL_LANES, word, 0); }
-
-// Takes back what `hand_over` gave.
+// After a call.
 __device__ __forceinline__ void take_back(const Machine &from, Machine &to) {
     to.top = alike(from.top);
     to.cap = alike(from.cap);
     to.error = alike(from.error);
     to.frame = alike(from.frame);
+}
+
+// A copy that may lie in registers, as no function gets its address.
+__device__ __forceinline__ Machine in_registers(const Machine &machine) {
+    Machine m = machine;
+    take_back(machine, m);
+    m.ties = alike(machine.ties);
+    m.code = alike(machine.code);
+    m.kinds = alike(machine.kinds);
+    m.register_kinds = alike(machine.register_kinds);
+    return m;
 }
 
 // Ends a turn of a loop, whose first instruction is number `begins`. Returns the place of the next instruction. `value`
@@ -449,11 +468,7 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begin
 }
 
 // Runs a program, which load_program has put into the arena, over the grid in register 0.
-__device__ __forceinline__ Outcome run(Machine &machine, u32 limit) {
-    // A copy that may lie in registers: no function gets its address.
-    Machine m = machine;
-    m.error = FINE;
-    take_back(machine, m);
+__device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) {
     Outcome outcome = {FINE, 0, 0, {0, 0}};
     u32 at = 0;
 #pragma unroll 1

@@ -49,7 +49,7 @@ struct Solve {
 static_assert(sizeof(Solve) == 136, "SolveArgument of kernels/src/solve.rs has this size");
 
 // Copies an item's grid into register 0. BAD_CELL if a cell is no colour.
-__device__ inline void load_grid(Machine &m, const Solve &solve, u32 item) {
+__device__ __forceinline__ void load_grid(Machine &m, Machine &machine, const Solve &solve, u32 item) {
     const u32 h = solve.shapes[2 * item], w = solve.shapes[2 * item + 1];
     const u32 start = solve.offsets[item] - solve.offsets[0];
     bool bad = false;
@@ -63,7 +63,9 @@ __device__ inline void load_grid(Machine &m, const Solve &solve, u32 item) {
         __syncwarp();
         return;
     }
-    const u32 grid = m.open_grid(h, w);
+    hand_over(m, machine);
+    const u32 grid = alike(machine.open_grid(h, w));
+    take_back(machine, m);
     if (m.error) {
         return;
     }
@@ -83,12 +85,12 @@ __device__ inline void load_grid(Machine &m, const Solve &solve, u32 item) {
 }
 
 // Writes a result behind the others. The status of an item whose result is a grid with other colours is OVERFLOW.
-__device__ inline void store(Machine &m, const Solve &solve, u32 item, Outcome &outcome) {
-    Bytes bytes = {nullptr, 0};
+__device__ __forceinline__ void store(const Machine &m, const Machine &machine, const Solve &solve, u32 item, Outcome &outcome) {
+    u32 length = 0;
     const Value result = outcome.result;
     const bool is_grid = solve.out_shapes != nullptr;
     if (is_grid) {
-        bytes.count = m.count(result.word);
+        length = m.count(result.word);
         bool bad = false;
         if (m.block_class(result.word) == OF_PLANES) {
             // Codes below 2 and above 11.
@@ -97,26 +99,26 @@ __device__ inline void store(Machine &m, const Solve &solve, u32 item, Outcome &
             bad = ((low | high) & grid.valid()) != 0;
         } else {
 #pragma unroll 1
-            for (u32 at = lane(); at < bytes.count; at += LANES) {
+            for (u32 at = lane(); at < length; at += LANES) {
                 bad |= u32(i32(m.cells(result.word)[at])) > u32(ITEM_COLOR_MAX);
             }
         }
         outcome.code = any_lane(bad) ? u32(OVERFLOW) : outcome.code;
     } else {
-        write_value(m, result, bytes);
-        outcome.code = bytes.count > RESULT_BYTES_MAX ? u32(OVERFLOW) : outcome.code;
+        length = alike(written_value(machine, result, nullptr));
+        outcome.code = length > RESULT_BYTES_MAX ? u32(OVERFLOW) : outcome.code;
     }
     if (outcome.code != FINE) {
         return;
     }
     u32 start = 0;
-    if (lane() == 0 && bytes.count > 0) {
-        start = atomicAdd(solve.used, bytes.count);
+    if (lane() == 0 && length > 0) {
+        start = atomicAdd(solve.used, length);
     }
-    start = from_first(start);
+    start = alike(start);
     // Items that do not fit let the counter pass the end, but not 2^32: a chunk has less than 2^16 results of at most
     // 2^16 bytes.
-    if (start > solve.results_max || bytes.count > solve.results_max - start) {
+    if (start > solve.results_max || length > solve.results_max - start) {
         outcome.code = NEEDS_ROOM;
         return;
     }
@@ -125,7 +127,7 @@ __device__ inline void store(Machine &m, const Solve &solve, u32 item, Outcome &
             write_planes(planes_at(m, u32(result.word)), solve.results + start);
         } else {
 #pragma unroll 1
-            for (u32 at = lane(); at < bytes.count; at += LANES) {
+            for (u32 at = lane(); at < length; at += LANES) {
                 solve.results[start + at] = u8(m.cells(result.word)[at]);
             }
         }
@@ -134,26 +136,25 @@ __device__ inline void store(Machine &m, const Solve &solve, u32 item, Outcome &
             solve.out_shapes[2 * item + 1] = u8(m.width(result.word));
         }
     } else {
-        const u32 length = bytes.count;
-        bytes = {solve.results + start, 0};
-        write_value(m, result, bytes);
-        bytes.count = length;
+        written_value(machine, result, solve.results + start);
     }
     if (lane() == 0) {
         solve.places[item] = solve.place_base + start;
-        solve.lengths[item] = bytes.count;
+        solve.lengths[item] = length;
     }
 }
 
 // `arena` has solve.arena_words words.
-__device__ inline void solve_items(const Solve &solve, u32 *arena, u32 warp, u32 warps) {
+__device__ __forceinline__ void solve_items(const Solve &solve, u32 *arena, u32 warp, u32 warps) {
     if (solve.items_count == 0) {
         return;
     }
     const Program program(solve.program);
-    Machine m = {};
-    m.mem = arena;
-    const u32 start = load_program(m, program, solve.arena_words), unfit = m.error;
+    Machine machine = {};
+    machine.mem = arena;
+    const u32 start = alike(load_program(machine, program, solve.arena_words));
+    Machine m = in_registers(machine);
+    const u32 unfit = m.error;
 #pragma unroll 1
     for (u32 at = warp; at < solve.items_count; at += warps) {
         const u32 item = solve.items ? solve.items[at] : at;
@@ -163,13 +164,13 @@ __device__ inline void solve_items(const Solve &solve, u32 *arena, u32 warp, u32
         m.frame = 0;
         if (!m.error) {
             load_constants(m, program);
-            load_grid(m, solve, item);
+            load_grid(m, machine, solve, item);
         }
         Outcome outcome = {m.error, NO_INSTRUCTION, 0, {0, 0}};
         if (m.error == FINE) {
-            outcome = run(m, solve.steps_max);
+            outcome = run(m, machine, solve.steps_max);
             if (outcome.code == FINE) {
-                store(m, solve, item, outcome);
+                store(m, machine, solve, item, outcome);
             }
         }
         if (lane() == 0) {
