@@ -73,7 +73,8 @@ inline T min(T a, T b) { return a < b ? a : b; }
 enum { TAG_SYNC = 1, TAG_BALLOT, TAG_SHUFFLE };
 
 inline void __syncwarp() { host::exchange(TAG_SYNC, 0); }
-inline void __syncthreads() { abort(); }
+// The block is one warp.
+inline void __syncthreads() { host::exchange(TAG_SYNC, 0); }
 inline unsigned __ballot_sync(unsigned, bool is) {
     const host::Posted &posted = host::exchange(TAG_BALLOT, is);
     unsigned bits = 0;

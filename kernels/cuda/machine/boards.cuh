@@ -37,6 +37,10 @@ __device__ __forceinline__ u32 lane_before(u32 word, i32 by) {
     return u32(from) < LANES ? other : 0;
 }
 
+// The block is one warp. Behind its barrier the compiler knows that all lanes go one way, as it does not behind a call or
+// where many ways meet: otherwise each collective is compiled for lanes that have come apart, too.
+__device__ __forceinline__ void together() { __syncthreads(); }
+
 // Sums and unions of all lanes, inlined: boards ask for them at each turn.
 __device__ __forceinline__ u32 all_bits(u32 bits) {
 #if __CUDA_ARCH__ >= 800
@@ -49,6 +53,20 @@ __device__ __forceinline__ u32 all_bits(u32 bits) {
     return bits;
 #endif
 }
+
+__device__ __forceinline__ u32 least(u32 number) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_min_sync(ALL_LANES, number);
+#else
+#pragma unroll
+    for (u32 distance = LANES / 2; distance > 0; distance /= 2) {
+        number = min(number, __shfl_xor_sync(ALL_LANES, number, distance));
+    }
+    return number;
+#endif
+}
+
+__device__ __forceinline__ u32 most(u32 number) { return ~least(~number); }
 
 __device__ __forceinline__ u32 total(u32 number) {
 #if __CUDA_ARCH__ >= 800
@@ -82,8 +100,10 @@ __device__ __forceinline__ i32 color_of_key(u32 key) { return i32(key) - 32769; 
 struct Planes {
     u32 bits[PLANES];
     u32 h, w;
+    // The cells of this row as it was loaded.
+    u32 inside;
 
-    __device__ __forceinline__ u32 valid() const { return lane() < h ? low_bits(w) : 0; }
+    __device__ __forceinline__ u32 valid() const { return inside; }
 
     // The cells of this row that have a colour; none of another lane's, nor outside of the grid.
     __device__ __forceinline__ u32 having(u32 code) const {
@@ -114,8 +134,9 @@ struct Planes {
 };
 
 __device__ __forceinline__ Planes planes_at(const Machine &m, u32 block) {
-    Planes grid = {{0, 0, 0, 0}, m.height(block), m.width(block)};
+    Planes grid = {{0, 0, 0, 0}, m.height(block), m.width(block), 0};
     if (lane() < grid.h) {
+        grid.inside = low_bits(grid.w);
         const uint4 row = quad(m, block + 4 + 4 * lane());
         grid.bits[0] = row.x;
         grid.bits[1] = row.y;
@@ -129,14 +150,11 @@ __device__ __forceinline__ Planes planes_at(const Machine &m, u32 block) {
 __device__ __forceinline__ Word new_planes(Machine &m, const Planes &grid) {
     const u32 h = grid.h, w = h == 0 ? 0 : grid.w;
     const u32 block = m.take(4 + 4 * h);
-    if (m.error) {
-        return 0;
-    }
-    if (lane() == 0) {
+    if (m.error == FINE && lane() == 0) {
         put_quad(m, block, OF_PLANES << 24 | h * w, h | w << 8, 0, 0);
     }
     const u32 valid = low_bits(w);
-    if (lane() < h) {
+    if (m.error == FINE && lane() < h) {
         put_quad(m, block + 4 + 4 * lane(), grid.bits[0] & valid, grid.bits[1] & valid, grid.bits[2] & valid,
                  grid.bits[3] & valid);
     }
@@ -262,27 +280,18 @@ struct Cursor {
 __device__ __forceinline__ Word new_board(Machine &m, u32 bits, i32 top, i32 left, u32 key) {
     const u32 rows = __ballot_sync(ALL_LANES, bits != 0);
     const u32 cols = all_bits(bits), count = total(__popc(bits));
-    if (rows == 0) {
-        const u32 block = m.take(4);
-        if (m.error == FINE) {
-            m.mem[block] = (key == PLAIN_PLACES ? OF_WORDS : OF_DOUBLES) << 24;
-            m.mem[block + 1] = 1;
-            __syncwarp();
-        }
-        return block;
-    }
-    const u32 above = __ffs(rows) - 1, before = __ffs(cols) - 1;
+    // Without a bit, an empty list.
+    const u32 above = rows == 0 ? 0 : __ffs(rows) - 1, before = cols == 0 ? 0 : __ffs(cols) - 1;
     const u32 h = 32 - __clz(rows) - above, w = 32 - __clz(cols) - before;
     const u32 row = lane_before(bits, -i32(above)) >> before;
     const u32 words = whole(BOARD_HEAD + h), block = m.take(words);
-    if (m.error) {
-        return 0;
+    if (m.error == FINE && lane() == 0) {
+        const u32 empty = key == PLAIN_PLACES ? OF_WORDS : OF_DOUBLES;
+        put_quad(m, block, (rows == 0 ? empty : OF_BOARD) << 24 | count,
+                 rows == 0 ? 1 : of_vector(top + i32(above), left + i32(before)), key | (h - 1) << 17 | (w - 1) << 22,
+                 words);
     }
-    if (lane() == 0) {
-        put_quad(m, block, OF_BOARD << 24 | count, of_vector(top + i32(above), left + i32(before)),
-                 key | (h - 1) << 17 | (w - 1) << 22, words);
-    }
-    if (lane() < h) {
+    if (m.error == FINE && lane() < h) {
         m.mem[block + BOARD_HEAD + lane()] = row;
     }
     __syncwarp();
@@ -291,7 +300,6 @@ __device__ __forceinline__ Word new_board(Machine &m, u32 bits, i32 top, i32 lef
 
 // As above, of cells whose colours are in planes of the same window.
 __device__ __forceinline__ Word new_colored_board(Machine &m, u32 bits, i32 top, i32 left, const u32 *planes) {
-    const u32 rows = __ballot_sync(ALL_LANES, bits != 0);
     u32 code = 0;
     bool many = false;
 #pragma unroll
@@ -300,31 +308,25 @@ __device__ __forceinline__ Word new_colored_board(Machine &m, u32 bits, i32 top,
         many |= has && lacks;
         code |= u32(has) << plane;
     }
-    if (rows == 0 || !many) {
-        return new_board(m, bits, top, left, key_of(i32(code) + COLOR_MIN));
-    }
-    const u32 cols = all_bits(bits), count = total(__popc(bits));
-    const u32 above = __ffs(rows) - 1, before = __ffs(cols) - 1;
-    const u32 h = 32 - __clz(rows) - above, w = 32 - __clz(cols) - before;
-    const u32 words = whole(BOARD_HEAD + (1 + PLANES) * h), block = m.take(words);
-    if (m.error) {
-        return 0;
-    }
-    if (lane() == 0) {
-        put_quad(m, block, OF_BOARD << 24 | count, of_vector(top + i32(above), left + i32(before)),
-                 MANY_COLORS | (h - 1) << 17 | (w - 1) << 22, words);
-    }
-    const u32 row = lane_before(bits, -i32(above)) >> before;
-    if (lane() < h) {
-        m.mem[block + BOARD_HEAD + lane()] = row;
-    }
+    const Word block = new_board(m, bits, top, left, many ? MANY_COLORS : key_of(i32(code) + COLOR_MIN));
+    if (many && m.error == FINE) {
+        // The planes behind the rows.
+        const Board board = board_at(m, u32(block));
+        const u32 words = whole(BOARD_HEAD + (1 + PLANES) * board.h);
+        m.take(words - whole(BOARD_HEAD + board.h));
+        if (m.error == FINE) {
+            if (lane() == 0) {
+                m.mem[u32(block) + 3] = words;
+            }
 #pragma unroll
-    for (u32 plane = 0; plane < PLANES; plane += 1) {
-        const u32 of = lane_before(planes[plane] & bits, -i32(above)) >> before;
-        if (lane() < h) {
-            m.mem[block + BOARD_HEAD + h * (1 + plane) + lane()] = of;
+            for (u32 plane = 0; plane < PLANES; plane += 1) {
+                const u32 of = moved_bits(lane_before(planes[plane] & bits, top - board.top), left - board.left);
+                if (lane() < board.h) {
+                    m.mem[u32(block) + BOARD_HEAD + board.h * (1 + plane) + lane()] = of;
+                }
+            }
         }
+        __syncwarp();
     }
-    __syncwarp();
     return block;
 }

@@ -7,7 +7,7 @@
 // Reads this lane's row of a grid whose cells, a byte each, start at byte `start` of `words`. Sets `bad` if a cell's
 // colour is above `color_max` or negative.
 __device__ __forceinline__ Planes read_planes(const u32 *words, u32 start, u32 h, u32 w, i32 color_max, bool &bad) {
-    Planes grid = {{0, 0, 0, 0}, h, w};
+    Planes grid = {{0, 0, 0, 0}, h, w, 0};
     if (lane() < h && w > 0) {
         const u32 first = start + lane() * w, shift = 8 * (first & 3), last = (first + w - 1) / 4;
         u32 at = first / 4, low = words[at];

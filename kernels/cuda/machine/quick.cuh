@@ -271,12 +271,11 @@ __device__ __forceinline__ bool quick_merged(Machine &m, u32 from, bool cells, W
         keys_high = max(keys_high, key);
         elements = capped(elements + (head.x & 0xffffff), WEIGHT_MAX);
     }
-    // Two numbers of 16 bits are put together: the greatest as their complement.
-    const u32 firsts = least_of_warp(top), cols = least_of_warp(left);
-    bottom = most_of_warp(bottom);
-    right = most_of_warp(right);
-    keys_low = least_of_warp(keys_low);
-    keys_high = most_of_warp(keys_high);
+    const u32 firsts = least(top), cols = least(left);
+    bottom = most(bottom);
+    right = most(right);
+    keys_low = least(keys_low);
+    keys_high = most(keys_high);
     elements = total(elements);
     if (any_lane(!fits) || elements >= WEIGHT_MAX || elements > 0 && (bottom - firsts >= 32 || right - cols >= 32)) {
         return false;

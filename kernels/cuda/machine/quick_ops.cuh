@@ -46,7 +46,7 @@ __device__ __forceinline__ bool paint_board(const Machine &m, Planes &grid, cons
 
 // The grid's cells of rows top..top + h and columns left..left + w.
 __device__ __forceinline__ Planes cut_planes(const Planes &grid, u32 top, u32 left, u32 h, u32 w) {
-    Planes made = {{0, 0, 0, 0}, h, w};
+    Planes made = {{0, 0, 0, 0}, h, w, 0};
 #pragma unroll
     for (u32 plane = 0; plane < PLANES; plane += 1) {
         made.bits[plane] = moved_bits(lane_before(grid.bits[plane], -i32(top)), -i32(left));
@@ -302,7 +302,7 @@ __device__ __forceinline__ bool load_board(Machine &m, u32 block, Board &board) 
 // The value of an instruction that has a form. False, with nothing taken, if the other functions must compute it.
 __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word a, Word b, Word c, Word &result) {
     const u32 form = of.form, op = of.op;
-    Operands on = {{{0, 0, 0, 0}, 0, 0}, {{0, 0, 0, 0}, 0, 0}, {}, {}, 0, 0, 0};
+    Operands on = {{{0, 0, 0, 0}, 0, 0, 0}, {{0, 0, 0, 0}, 0, 0, 0}, {}, {}, 0, 0, 0};
     const auto chosen = [&](u32 field) {
         const u32 which = form >> 2 * field & 3;
         return u32(which == 1 ? a : which == 2 ? b : c);
@@ -372,14 +372,11 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
             made = WORD_MADE;
             if (op == OP_PALETTE) {
                 const u32 list = m.take(HEAD_WORDS + count);
-                if (m.error) {
-                    return true;
-                }
-                if (lane() == 0) {
+                if (m.error == FINE && lane() == 0) {
                     m.mem[list] = OF_WORDS << 24 | count;
                     m.mem[list + 1] = 1 + count;
                 }
-                if (colors >> lane() & 1) {
+                if (m.error == FINE && (colors >> lane() & 1)) {
                     m.mem[list + HEAD_WORDS + __popc(colors & ((1u << lane()) - 1))] =
                         u32(of_number(i32(lane()) + COLOR_MIN));
                 }
@@ -846,6 +843,7 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
     default:
         break;
     }
+    together();
     if (made == LEFT) {
         m.top = m.error ? m.top : before;
         return m.error != FINE;

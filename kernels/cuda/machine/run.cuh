@@ -359,6 +359,7 @@ __device__ __forceinline__ void hand_over(const Machine &from, Machine &to) {
 
 // After a call.
 __device__ __forceinline__ void take_back(const Machine &from, Machine &to) {
+    together();
     to.top = alike(from.top);
     to.cap = alike(from.cap);
     to.error = alike(from.error);
@@ -410,8 +411,9 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begin
                 better = greatest ? u32(word) > u32(kept) : u32(word) < u32(kept);
             } else {
                 hand_over(m, machine);
-                better = alike(u32(is_better(machine, kind, word, kept, greatest)));
+                const u32 is = is_better(machine, kind, word, kept, greatest);
                 take_back(machine, m);
+                better = alike(is) != 0;
             }
         }
         if (better && m.error == FINE) {
@@ -419,8 +421,9 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begin
             if (is_block) {
                 // Behind the frame. What was kept is over.
                 hand_over(m, machine);
-                word = alike(keep_value(machine, start + whole(TURN_WORDS), word));
+                word = keep_value(machine, start + whole(TURN_WORDS), word);
                 take_back(machine, m);
+                word = alike(word);
                 left = m.top;
             }
             __syncwarp();
@@ -438,8 +441,9 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begin
         }
         if (is_block && m.error == FINE) {
             hand_over(m, machine);
-            word = alike(keep_value(machine, op == OP_ITERATE ? start + whole(TURN_WORDS) : floor, word));
+            word = keep_value(machine, op == OP_ITERATE ? start + whole(TURN_WORDS) : floor, word);
             take_back(machine, m);
+            word = alike(word);
             left = m.top;
         }
         if (op == OP_ITERATE) {
@@ -461,7 +465,7 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begin
         return begins + 1;
     }
     hand_over(m, machine);
-    const Word result = alike(loop_result(machine, begins, value, start));
+    const Word result = loop_result(machine, begins, value, start);
     take_back(machine, m);
     m.registers()[begin.to] = result;
     return begin.immediate + 1;
@@ -474,7 +478,7 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) 
 #pragma unroll 1
     while (true) {
         // All lanes have done with the instruction before.
-        __syncwarp();
+        together();
         const Instruction of = instruction_at(m, at);
         if (outcome.steps == limit) {
             m.fail(STEP_LIMIT);
@@ -498,12 +502,12 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) 
             const u32 value = instruction_at(m, of.immediate).a;
             Word result = 0;
             hand_over(m, machine);
-            const bool begun = alike(u32(begin_loop(machine, at, value, result))) != 0;
+            const u32 begun = begin_loop(machine, at, value, result);
             take_back(machine, m);
-            if (begun) {
+            if (alike(begun) != 0) {
                 next_elements(m, of, m.frame, 0);
             } else {
-                m.registers()[of.to] = alike(result);
+                m.registers()[of.to] = result;
                 next = of.immediate + 1;
             }
         } else if (op == OP_SELECT) {
@@ -515,7 +519,7 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) 
             m.fail(of.immediate);
         } else {
             hand_over(m, machine);
-            word = alike(computed_value(machine, at));
+            word = computed_value(machine, at);
             take_back(machine, m);
             m.registers()[of.to] = word;
         }

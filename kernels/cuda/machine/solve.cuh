@@ -64,7 +64,7 @@ __device__ __forceinline__ void load_grid(Machine &m, Machine &machine, const So
         return;
     }
     hand_over(m, machine);
-    const u32 grid = alike(machine.open_grid(h, w));
+    const u32 grid = machine.open_grid(h, w);
     take_back(machine, m);
     if (m.error) {
         return;
@@ -105,7 +105,9 @@ __device__ __forceinline__ void store(const Machine &m, const Machine &machine, 
         }
         outcome.code = any_lane(bad) ? u32(OVERFLOW) : outcome.code;
     } else {
-        length = alike(written_value(machine, result, nullptr));
+        length = written_value(machine, result, nullptr);
+        together();
+        length = alike(length);
         outcome.code = length > RESULT_BYTES_MAX ? u32(OVERFLOW) : outcome.code;
     }
     if (outcome.code != FINE) {
@@ -137,6 +139,7 @@ __device__ __forceinline__ void store(const Machine &m, const Machine &machine, 
         }
     } else {
         written_value(machine, result, solve.results + start);
+        together();
     }
     if (lane() == 0) {
         solve.places[item] = solve.place_base + start;
@@ -152,9 +155,9 @@ __device__ __forceinline__ void solve_items(const Solve &solve, u32 *arena, u32 
     const Program program(solve.program);
     Machine machine = {};
     machine.mem = arena;
-    const u32 start = alike(load_program(machine, program, solve.arena_words));
+    const u32 loaded = load_program(machine, program, solve.arena_words);
     Machine m = in_registers(machine);
-    const u32 unfit = m.error;
+    const u32 start = alike(loaded), unfit = m.error;
 #pragma unroll 1
     for (u32 at = warp; at < solve.items_count; at += warps) {
         const u32 item = solve.items ? solve.items[at] : at;
