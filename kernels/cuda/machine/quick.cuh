@@ -323,6 +323,29 @@ __device__ __forceinline__ bool quick_merged(Machine &m, u32 from, bool cells, W
     return true;
 }
 
+// Whether two boards are equal. Each lane may compare two of its own.
+__device__ __forceinline__ bool are_same(const Machine &m, u32 one, u32 two) {
+    const uint4 head = quad(m, one), other = quad(m, two);
+    bool same = head.x == other.x && head.y == other.y && head.z == other.z;
+    const u32 h = (head.z >> 17 & 31) + 1, rows = (head.z & MANY_COLORS) == MANY_COLORS ? h * (1 + PLANES) : h;
+#pragma unroll 1
+    for (u32 at = 0; same && at < rows; at += 1) {
+        same = m.mem[one + BOARD_HEAD + at] == m.mem[two + BOARD_HEAD + at];
+    }
+    return same;
+}
+
+// Whether all elements of a list are boards.
+__device__ __forceinline__ bool are_boards(const Machine &m, u32 list) {
+    const u32 count = m.count(list);
+    bool are = true;
+#pragma unroll 1
+    for (u32 at = lane(); at < count; at += LANES) {
+        are &= m.block_class(m.words(list)[at]) == OF_BOARD;
+    }
+    return !any_lane(!are);
+}
+
 // A board elsewhere.
 __device__ __forceinline__ Word board_put_at(Machine &m, u32 block, i32 top, i32 left) {
     const u32 words = m.mem[block + 3], made = m.take(words);
@@ -337,17 +360,17 @@ __device__ __forceinline__ Word board_put_at(Machine &m, u32 block, i32 top, i32
     return made;
 }
 
-// Whether two blocks of one class, boards or planes, are equal.
-__device__ __forceinline__ bool same_words(const Machine &m, u32 one, u32 two) {
-    const u32 head = m.mem[one];
-    const u32 words = head >> 24 == OF_BOARD ? m.mem[one + 3] : 4 + 4 * m.height(one);
-    bool differs = head != m.mem[two] || m.mem[one + 1] != m.mem[two + 1] || m.mem[one + 2] != m.mem[two + 2];
-    const bool is_board = head >> 24 == OF_BOARD;
-    const u32 key = m.mem[one + 2] & MANY_COLORS, h = (m.mem[one + 2] >> 17 & 31) + 1;
-    const u32 used = is_board ? BOARD_HEAD + h * (key == MANY_COLORS ? 1 + PLANES : 1) : words;
+// Whether two blocks, both boards or both planes, are equal.
+__device__ __forceinline__ bool same_blocks(const Machine &m, u32 one, u32 two) {
+    const uint4 head = quad(m, one), other = quad(m, two);
+    bool differs = head.x != other.x || head.y != other.y || head.z != other.z;
+    const u32 h = (head.z >> 17 & 31) + 1, rows = (head.z & MANY_COLORS) == MANY_COLORS ? h * (1 + PLANES) : h;
+    const u32 words = head.x >> 24 == OF_BOARD ? rows : 4 * (head.y & 0xff);
+    if (!differs) {
 #pragma unroll 1
-    for (u32 at = 4 + lane(); !differs && at < used; at += LANES) {
-        differs = m.mem[one + at] != m.mem[two + at];
+        for (u32 at = lane(); at < words; at += LANES) {
+            differs |= m.mem[one + 4 + at] != m.mem[two + 4 + at];
+        }
     }
     return !any_lane(differs);
 }

@@ -210,6 +210,7 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
     case OP_HFRONTIER:
     case OP_VFRONTIER:
     case OP_MERGE:
+    case OP_INITSET:
         operands = 1;
         break;
     case OP_COLORCOUNT:
@@ -243,6 +244,9 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
     case OP_DIFFERENCE:
     case OP_COLORFILTER:
     case OP_SIZEFILTER:
+    case OP_INSERT:
+    case OP_REMOVE:
+    case OP_EQUALITY:
         operands = 2;
         break;
     case OP_FILL:
@@ -267,14 +271,18 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
             patches += 1;
         } else if (tags[at] == TUPLE || tags[at] == SET) {
             // Sets of patches are what these take.
-            const bool takes = op == OP_MERGE || op == OP_COLORFILTER || op == OP_SIZEFILTER;
-            const bool of_patches = element_tags[at] == SET && (deep_tag == VECTOR || deep_tag == CELL);
-            if (!takes || tags[at] != SET || !of_patches || at > 0) {
+            const bool takes = at == 0 ? op == OP_MERGE || op == OP_COLORFILTER || op == OP_SIZEFILTER
+                                       : op == OP_REMOVE && patches > 0;
+            const bool both = op == OP_INTERSECTION || op == OP_DIFFERENCE;
+            const bool of_patches = element_tags[at] == SET && (deep_tag == VECTOR || deep_tag == CELL || at > 0);
+            if (!takes && !both || tags[at] != SET || !of_patches) {
                 return 0;
             }
         }
     }
-    return op == OP_TOINDICES && tag_to != SET ? 0 : form;
+    // Values that are no blocks are compared elsewhere.
+    const bool plain = op == OP_EQUALITY && grids + patches < 2;
+    return plain || op == OP_TOINDICES && tag_to != SET ? 0 : form;
 }
 
 // Loads a grid; false if it has no planes.
@@ -532,9 +540,67 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
         }
         break;
     }
+    case OP_EQUALITY: {
+        const u32 one = u32(a), two = u32(b);
+        const u32 of_class = m.block_class(one), other = m.block_class(two);
+        if (of_class >= OF_PLANES && of_class == other) {
+            result = of_flag(same_blocks(m, one, two));
+            made = WORD_MADE;
+        }
+        break;
+    }
+    case OP_INITSET: {
+        const u32 place = of.tag_a == CELL ? vector_of_cell(a) : u32(a);
+        top = row_of(place);
+        left = col_of(place);
+        key = of.tag_a == CELL ? u32(a) & 0x1ffff : PLAIN_PLACES;
+        bits = u32(lane() == 0);
+        made = (of.tag_a == CELL || of.tag_a == VECTOR) && is_near(top) && is_near(left) ? BOARD_MADE : LEFT;
+        break;
+    }
+    case OP_INSERT: {
+        const u32 place = u32(a);
+        if (of.tag_a == VECTOR && patch.count > 0 && is_near(row_of(place)) && is_near(col_of(place))) {
+            top = min(patch.top, row_of(place));
+            left = min(patch.left, col_of(place));
+            const u32 row = u32(row_of(place) - top), col = u32(col_of(place) - left);
+            bits = patch.placed(top, left) | (0 - u32(lane() == row) & 1u << (col & 31));
+            made = max(patch.bottom() - top, i32(row)) < i32(BOARD_SIDE) && max(patch.right() - left, i32(col)) < i32(BOARD_SIDE)
+                       ? BOARD_MADE
+                       : LEFT;
+        }
+        break;
+    }
+    case OP_REMOVE:
+        if (of.tag_a == VECTOR) {
+            const u32 row = u32(row_of(u32(a)) - patch.top), col = u32(col_of(u32(a)) - patch.left);
+            top = patch.top;
+            left = patch.left;
+            bits = patch.row & ~(0 - u32(lane() == row && col < BOARD_SIDE) & 1u << (col & 31));
+            made = form >> 4 & 3 ? BOARD_MADE : LEFT;
+        } else if ((form >> 4 & 3) == 1 && patch.count > 0 && are_boards(m, u32(b))) {
+            result = quick_kept(m, u32(b), [&](u32 block) { return !are_same(m, block, on.patch_at); });
+            made = WORD_MADE;
+        }
+        break;
     case OP_COMBINE:
     case OP_INTERSECTION:
     case OP_DIFFERENCE: {
+        if ((form >> 4 & 3) == 0) {
+            if (are_boards(m, u32(a)) && are_boards(m, u32(b))) {
+                const u32 others = m.count(b);
+                result = quick_kept(m, u32(a), [&](u32 block) {
+                    bool has = false;
+#pragma unroll 1
+                    for (u32 at = 0; at < others && !has; at += 1) {
+                        has = are_same(m, block, m.words(b)[at]);
+                    }
+                    return has == (op == OP_INTERSECTION);
+                });
+                made = WORD_MADE;
+            }
+            break;
+        }
         const bool alike = patch.key == second.key || patch.count == 0 || second.count == 0;
         if (patch.key == MANY_COLORS || second.key == MANY_COLORS) {
             break;

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "machine/quick_ops.cuh"
+#include "machine/lanes.cuh"
 
 // The parts of a program's bytes: docs/src/design/machine.md. A header, then instructions, constants, kinds, and the
 // kind of each register.
@@ -377,6 +377,34 @@ __device__ __forceinline__ Machine in_registers(const Machine &machine) {
     return m;
 }
 
+// Moves a body's value down to the floor, with all that it is made of, and frees the rest.
+__device__ __forceinline__ Word kept_value(Machine &m, Machine &machine, u32 floor, Word value) {
+    const u32 block = u32(value), of_class = m.block_class(block);
+    if (block < floor) {
+        m.top = floor;
+    } else if (of_class <= OF_DOUBLES || of_class >= OF_PLANES) {
+        const u32 words = block_words(m, block);
+        m.top = floor + words;
+        if (block > floor) {
+#pragma unroll 1
+            for (u32 base = 0; base < words; base += LANES) {
+                const u32 at = base + lane(), word = at < words ? m.mem[block + at] : 0;
+                __syncwarp();
+                if (at < words) {
+                    m.mem[floor + at] = word;
+                }
+            }
+        }
+        __syncwarp();
+        value = floor;
+    } else {
+        hand_over(m, machine);
+        value = keep_only(machine, floor, value);
+        take_back(machine, m);
+    }
+    return value;
+}
+
 // Ends a turn of a loop, whose first instruction is number `begins`. Returns the place of the next instruction. `value`
 // is the register of the body's value.
 __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begins, u32 value) {
@@ -420,10 +448,7 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begin
             const Word element = turn.element;
             if (is_block) {
                 // Behind the frame. What was kept is over.
-                hand_over(m, machine);
-                word = keep_value(machine, start + whole(TURN_WORDS), word);
-                take_back(machine, m);
-                word = alike(word);
+                word = kept_value(m, machine, start + whole(TURN_WORDS), word);
                 left = m.top;
             }
             __syncwarp();
@@ -440,10 +465,7 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begin
             turn.weight = weight;
         }
         if (is_block && m.error == FINE) {
-            hand_over(m, machine);
-            word = keep_value(machine, op == OP_ITERATE ? start + whole(TURN_WORDS) : floor, word);
-            take_back(machine, m);
-            word = alike(word);
+            word = kept_value(m, machine, op == OP_ITERATE ? start + whole(TURN_WORDS) : floor, word);
             left = m.top;
         }
         if (op == OP_ITERATE) {
@@ -489,7 +511,7 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) 
         const Word a = m.registers()[of.a], b = m.registers()[of.b], c = m.registers()[of.c];
         u32 next = at + 1;
         Word word = 0;
-        if (of.form != 0 ? quick_op(m, of, a, b, c, word) : head_op(m, of, a, b, word)) {
+        if (of.form != 0 ? quick_op(m, of, a, b, c, word) : lane_op(m, of, a, b, c, word)) {
             m.registers()[of.to] = word;
         } else if (op == OP_RETURN) {
             outcome.result = {a, of.kind_a};
@@ -510,8 +532,6 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) 
                 m.registers()[of.to] = result;
                 next = of.immediate + 1;
             }
-        } else if (op == OP_SELECT) {
-            m.registers()[of.to] = is_true(a) ? b : c;
         } else if (op == OP_ELSE || op == OP_ENDIF) {
             m.registers()[of.to] = a;
             next = op == OP_ELSE ? of.immediate + 1 : next;

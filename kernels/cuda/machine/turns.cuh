@@ -288,12 +288,6 @@ __device__ __noinline__ bool begin_loop(Machine &m, u32 at, u32 value, Word &res
     return true;
 }
 
-// Moves a body's value down to the floor, with all that it is made of, and frees the rest.
-__device__ __noinline__ Word keep_value(Machine &m, u32 floor, Word value) {
-    __syncwarp();
-    return keep_only(m, floor, value);
-}
-
 // Whether a key is better than the one that is kept: 1 if it is, 0 if not; BAD_TYPE if they cannot be compared.
 __device__ __noinline__ bool is_better(Machine &m, u32 kind, Word key, Word kept, bool greatest) {
     if (m.tag(kind) <= NUMBER && (number_of(key) == NOTHING || number_of(kept) == NOTHING)) {

@@ -1,0 +1,13 @@
+// The module that a worker loads at its first solver. kernels/build_ptx.py makes kernels/ptx/solve.ptx from it.
+
+#define GP_SHARED_ARENA
+#include "machine/solve.cuh"
+
+constexpr u32 SOLVE_THREADS = LANES;
+
+// As many blocks as a multiprocessor takes.
+constexpr u32 SOLVE_BLOCKS = 32;
+
+extern "C" __global__ void __launch_bounds__(SOLVE_THREADS, SOLVE_BLOCKS) gp_solve(const Solve solve) {
+    solve_items(solve, solve.arenas + u64(blockIdx.x) * solve.arena_words, blockIdx.x, gridDim.x);
+}
