@@ -170,6 +170,8 @@ __device__ __forceinline__ bool head_op(const Machine &m, const Instruction &of,
 // Bits of Instruction::form: two for each of the grids and patches that are loaded first, 1 for register a, 2 for b, 3
 // for c; then QUICK, by which a quick op is told apart from the others.
 constexpr u32 QUICK = 0x100;
+// Of a loop: its body can run an element a lane.
+constexpr u32 IN_LANES = 0x200;
 
 // The form of an instruction: 0 if no quick op has it.
 __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_tags, u32 deep_tag, u32 tag_to) {
@@ -214,7 +216,6 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
         operands = 1;
         break;
     case OP_COLORCOUNT:
-    case OP_INDEX:
     case OP_HMATCHING:
     case OP_VMATCHING:
     case OP_ADJACENT:
@@ -395,15 +396,6 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
             const Counted best = counted(members, grid.bits, op == OP_LEASTCOLOR);
             result = of_number(i32(best.code) + COLOR_MIN);
             made = best.ties && m.ties == TIES_CPYTHON ? LEFT : WORD_MADE;
-        }
-        break;
-    }
-    case OP_INDEX: {
-        const u32 row = u32(row_of(u32(b))), col = u32(col_of(u32(b)));
-        if (u32(b) != NO_VECTOR && grid.h > 0) {
-            const u32 code = row < grid.h && col < grid.w ? code_of(cell_at(m, on.grid_at, row, col)) : 0;
-            result = of_number(row < grid.h && col < grid.w ? i32(code) + COLOR_MIN : NOTHING);
-            made = WORD_MADE;
         }
         break;
     }

@@ -2,86 +2,7 @@
 
 #pragma once
 
-#include "machine/lanes.cuh"
-
-// The parts of a program's bytes: docs/src/design/machine.md. A header, then instructions, constants, kinds, and the
-// kind of each register.
-struct Program {
-    const u64 *instructions;
-    const u32 *constants;
-    const u32 *kinds;
-    const u8 *register_kinds;
-    u32 ties, instruction_count, constant_count, register_count, kind_count;
-
-    __device__ explicit Program(const u8 *bytes) {
-        const u32 *const head = reinterpret_cast<const u32 *>(bytes);
-        ties = head[0] >> 8 & 0xff;
-        instruction_count = head[0] >> 16;
-        constant_count = head[1] & 0xffff;
-        register_count = head[1] >> 16;
-        kind_count = head[2] & 0xffff;
-        instructions = reinterpret_cast<const u64 *>(bytes + 16);
-        constants = reinterpret_cast<const u32 *>(instructions + instruction_count);
-        kinds = constants + constant_count;
-        register_kinds = reinterpret_cast<const u8 *>(kinds + kind_count);
-    }
-};
-
-// Puts a program into an arena of `cap` words, behind its registers. Returns where values may start; NEEDS_MEMORY if it
-// does not fit.
-__device__ __noinline__ u32 load_program(Machine &m, const Program &program, u32 cap) {
-    m.cap = cap & ~3u;
-    m.top = 0;
-    m.error = FINE;
-    m.frame = 0;
-    m.ties = program.ties;
-    m.take(2 * program.register_count);
-    m.code = m.take(4 * program.instruction_count);
-    m.kinds = m.take(program.kind_count);
-    m.register_kinds = 4 * m.take((program.register_count + 3) / 4);
-    if (m.error) {
-        return 0;
-    }
-#pragma unroll 1
-    for (u32 at = lane(); at < program.kind_count; at += LANES) {
-        m.mem[m.kinds + at] = program.kinds[at];
-    }
-#pragma unroll 1
-    for (u32 at = lane(); at < program.register_count; at += LANES) {
-        reinterpret_cast<u8 *>(&m.mem[0])[m.register_kinds + at] = program.register_kinds[at];
-    }
-    __syncwarp();
-#pragma unroll 1
-    for (u32 at = lane(); at < program.instruction_count; at += LANES) {
-        const u64 bits = program.instructions[at];
-        const u32 op = u32(bits) & 0xff, to = u32(bits) >> 8 & 0xff;
-        u32 kinds[3], tags[3], of_elements[3];
-#pragma unroll
-        for (u32 operand = 0; operand < 3; operand += 1) {
-            kinds[operand] = m.kind_in(u32(bits >> (16 + 8 * operand)) & 0xff);
-            tags[operand] = m.tag(kinds[operand]);
-            of_elements[operand] = tags[operand] >= PAIR ? m.tag(m.first(kinds[operand])) : u32(NEVER);
-        }
-        const u32 kind = m.kind_in(to), element = m.first(kinds[0]);
-        const u32 deep = tags[0] >= SET && of_elements[0] >= PAIR ? m.tag(m.first(element)) : u32(NEVER);
-        const u32 form = form_of(op, tags, of_elements, deep, m.tag(kind));
-        put_quad(m, m.code + 4 * at, u32(bits), u32(bits >> 32), kind | kinds[0] << 8 | kinds[1] << 16,
-                 m.tag(kind) | tags[0] << 4 | tags[1] << 8 | deep << 12 | form << 16);
-    }
-    __syncwarp();
-    return m.top;
-}
-
-// The constants of a program, in their registers.
-__device__ inline void load_constants(const Machine &m, const Program &program) {
-#pragma unroll 1
-    for (u32 at = lane(); at < program.constant_count; at += LANES) {
-        const u32 word = program.constants[at];
-        m.registers()[at + 1] = m.tag(m.kind_in(at + 1)) == VECTOR
-                                    ? Word(of_vector(i32(i16(word & 0xffff)), i32(i16(word >> 16))))
-                                    : of_number(i32(word));
-    }
-}
+#include "machine/loops.cuh"
 
 // The value in a register.
 __device__ inline Value value_in(const Machine &m, u32 at) { return {m.registers()[at], m.kind_in(at)}; }
@@ -337,162 +258,6 @@ struct Outcome {
     Value result;
 };
 
-// The machine lies twice: in registers, and in memory for the functions that are called, which get its address.
-
-// Numbers and words that all lanes have alike, so that the compiler knows it too.
-__device__ __forceinline__ u32 alike(u32 number) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_or_sync(ALL_LANES, number);
-#else
-    return __shfl_sync(ALL_LANES, number, 0);
-#endif
-}
-__device__ __forceinline__ Word alike(Word word) { return Word(alike(u32(word >> 32))) << 32 | alike(u32(word)); }
-
-// Before a call: what changes while an item runs.
-__device__ __forceinline__ void hand_over(const Machine &from, Machine &to) {
-    to.top = from.top;
-    to.cap = from.cap;
-    to.error = from.error;
-    to.frame = from.frame;
-}
-
-// After a call.
-__device__ __forceinline__ void take_back(const Machine &from, Machine &to) {
-    together();
-    to.top = alike(from.top);
-    to.cap = alike(from.cap);
-    to.error = alike(from.error);
-    to.frame = alike(from.frame);
-}
-
-// A copy that may lie in registers, as no function gets its address.
-__device__ __forceinline__ Machine in_registers(const Machine &machine) {
-    Machine m = machine;
-    take_back(machine, m);
-    m.ties = alike(machine.ties);
-    m.code = alike(machine.code);
-    m.kinds = alike(machine.kinds);
-    m.register_kinds = alike(machine.register_kinds);
-    return m;
-}
-
-// Moves a body's value down to the floor, with all that it is made of, and frees the rest.
-__device__ __forceinline__ Word kept_value(Machine &m, Machine &machine, u32 floor, Word value) {
-    const u32 block = u32(value), of_class = m.block_class(block);
-    if (block < floor) {
-        m.top = floor;
-    } else if (of_class <= OF_DOUBLES || of_class >= OF_PLANES) {
-        const u32 words = block_words(m, block);
-        m.top = floor + words;
-        if (block > floor) {
-#pragma unroll 1
-            for (u32 base = 0; base < words; base += LANES) {
-                const u32 at = base + lane(), word = at < words ? m.mem[block + at] : 0;
-                __syncwarp();
-                if (at < words) {
-                    m.mem[floor + at] = word;
-                }
-            }
-        }
-        __syncwarp();
-        value = floor;
-    } else {
-        hand_over(m, machine);
-        value = keep_only(machine, floor, value);
-        take_back(machine, m);
-    }
-    return value;
-}
-
-// Ends a turn of a loop, whose first instruction is number `begins`. Returns the place of the next instruction. `value`
-// is the register of the body's value.
-__device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begins, u32 value) {
-    const Instruction begin = instruction_at(m, begins);
-    const u32 op = begin.op, start = m.frame;
-    Turn &turn = turn_at(m, start);
-    const uint4 first = quad(m, start), second = quad(m, start + 4);
-    const u32 at = first.x + 1, turns = first.y, list = first.z, count = first.w, floor = second.y, of_class = second.w;
-    Word word = m.registers()[value];
-    const u32 kind = m.kind_in(value);
-    const bool is_block = m.is_block(kind);
-    u32 left = floor;
-    __syncwarp();
-    if (op == OP_EXTRACT || op == OP_FILTER) {
-        if (is_true(word)) {
-            const Word element = turn.element;
-            if (op == OP_EXTRACT) {
-                m.top = start;
-                m.frame = second.z;
-                m.registers()[begin.to] = element;
-                return begin.immediate + 1;
-            }
-            m.put(list, of_class, count, element);
-            turn.count = count + 1;
-        }
-    } else if (is_key_loop(op)) {
-        bool better = turn.has_best == 0;
-        if (!better) {
-            const bool greatest = op == OP_ARGMAX || op == OP_VALMAX;
-            const Word kept = turn.key;
-            if (m.tag(kind) <= NUMBER && u32(word) != 0 && u32(kept) != 0) {
-                better = greatest ? u32(word) > u32(kept) : u32(word) < u32(kept);
-            } else {
-                hand_over(m, machine);
-                const u32 is = is_better(machine, kind, word, kept, greatest);
-                take_back(machine, m);
-                better = alike(is) != 0;
-            }
-        }
-        if (better && m.error == FINE) {
-            const Word element = turn.element;
-            if (is_block) {
-                // Behind the frame. What was kept is over.
-                word = kept_value(m, machine, start + whole(TURN_WORDS), word);
-                left = m.top;
-            }
-            __syncwarp();
-            turn.has_best = 1;
-            turn.best = element;
-            turn.key = word;
-        }
-    } else {
-        if (op != OP_ORDER && op != OP_ITERATE) {
-            const u32 weight = second.x + (is_block ? m.weight(word) : 1);
-            if (weight > WEIGHT_MAX) {
-                m.fail(OVERFLOW);
-            }
-            turn.weight = weight;
-        }
-        if (is_block && m.error == FINE) {
-            word = kept_value(m, machine, op == OP_ITERATE ? start + whole(TURN_WORDS) : floor, word);
-            left = m.top;
-        }
-        if (op == OP_ITERATE) {
-            turn.element = word;
-        } else if (m.error == FINE) {
-            m.put(list, of_class, count, word);
-            turn.count = count + 1;
-        }
-    }
-    if (m.error) {
-        return begins;
-    }
-    m.top = left;
-    turn.floor = left;
-    turn.at = at;
-    __syncwarp();
-    if (at < turns) {
-        next_elements(m, begin, start, at);
-        return begins + 1;
-    }
-    hand_over(m, machine);
-    const Word result = loop_result(machine, begins, value, start);
-    take_back(machine, m);
-    m.registers()[begin.to] = result;
-    return begin.immediate + 1;
-}
-
 // Runs a program, which load_program has put into the arena, over the grid in register 0.
 __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) {
     Outcome outcome = {FINE, 0, 0, {0, 0}};
@@ -511,7 +276,7 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) 
         const Word a = m.registers()[of.a], b = m.registers()[of.b], c = m.registers()[of.c];
         u32 next = at + 1;
         Word word = 0;
-        if (of.form != 0 ? quick_op(m, of, a, b, c, word) : lane_op(m, of, a, b, c, word)) {
+        if (of.form & QUICK ? quick_op(m, of, a, b, c, word) : lane_op(m, of, a, b, c, word)) {
             m.registers()[of.to] = word;
         } else if (op == OP_RETURN) {
             outcome.result = {a, of.kind_a};
@@ -527,7 +292,11 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) 
             const u32 begun = begin_loop(machine, at, value, result);
             take_back(machine, m);
             if (alike(begun) != 0) {
-                next_elements(m, of, m.frame, 0);
+                if (of.form & IN_LANES && run_in_lanes(m, machine, at, value, limit - outcome.steps, outcome.steps)) {
+                    next = of.immediate + 1;
+                } else {
+                    next_elements(m, of, m.frame, 0);
+                }
             } else {
                 m.registers()[of.to] = result;
                 next = of.immediate + 1;
