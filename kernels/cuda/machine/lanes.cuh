@@ -156,6 +156,10 @@ __device__ __forceinline__ bool lane_op(const Machine &m, const Instruction &of,
     case OP_EITHER:
         result = is_true(a) ? a : b;
         return true;
+    case OP_TOTUPLE:
+        // The elements of a set stand in canonical order.
+        result = a;
+        return m.block_class(a) != OF_BOARD;
     case OP_FIRST:
     case OP_LAST:
         return end_op(m, of.tag_a, a, op == OP_LAST, result);

@@ -346,6 +346,61 @@ __device__ __forceinline__ bool are_boards(const Machine &m, u32 list) {
     return !any_lane(!are);
 }
 
+// Rows of numbers as planes. False if a row or a number does not fit.
+__device__ __forceinline__ bool rows_as_planes(const Machine &m, u32 rows, Planes &grid) {
+    grid.h = m.count(rows);
+    grid.w = 0;
+    bool fits = grid.h <= BOARD_SIDE;
+    if (fits && grid.h > 0) {
+        grid.w = m.count(m.words(rows)[0]);
+        fits = grid.w <= BOARD_SIDE;
+        const u32 row = m.words(rows)[min(lane(), grid.h - 1)];
+        fits = fits && !any_lane(m.mem[row] != (OF_WORDS << 24 | grid.w));
+        bool bad = false;
+#pragma unroll 1
+        for (u32 col = 0; col < grid.w && fits; col += 1) {
+            const u32 code = code_of(number_of(m.words(row)[col]));
+            bad |= code > 15;
+#pragma unroll
+            for (u32 plane = 0; plane < PLANES; plane += 1) {
+                grid.bits[plane] |= (code >> plane & 1) << col;
+            }
+        }
+        fits = fits && !any_lane(bad);
+    }
+    return fits;
+}
+
+// A grid as a tuple of rows of numbers.
+__device__ __forceinline__ Word planes_as_rows(Machine &m, const Planes &grid) {
+    const u32 each = whole(HEAD_WORDS + grid.w), list = m.take(HEAD_WORDS + grid.h), rows = m.take(each * grid.h);
+    if (m.error == FINE && lane() < grid.h) {
+        const u32 row = rows + each * lane();
+        m.mem[list + HEAD_WORDS + lane()] = row;
+        m.mem[row] = OF_WORDS << 24 | grid.w;
+        m.mem[row + 1] = 1 + grid.w;
+#pragma unroll 1
+        for (u32 col = 0; col < grid.w; col += 1) {
+            m.mem[row + HEAD_WORDS + col] = u32(of_number(i32(grid.code(col)) + COLOR_MIN));
+        }
+    }
+    if (m.error == FINE && lane() == 0) {
+        m.mem[list] = OF_BLOCKS << 24 | grid.h;
+        m.mem[list + 1] = 1 + grid.h * (1 + grid.w);
+    }
+    __syncwarp();
+    return list;
+}
+
+// The bits of the numbers of a list, from the least on. False if they do not fit.
+__device__ __forceinline__ bool numbers_as_bits(const Machine &m, u32 list, u32 &first, u32 &bits) {
+    const u32 count = m.count(list), mine = lane() < count ? m.words(list)[lane()] : ~0u;
+    first = least(mine);
+    const bool fits = count > 0 && count <= LANES && !any_lane(lane() < count && mine - first >= BOARD_SIDE);
+    bits = all_bits(lane() < count ? 1u << (mine - first & 31) : 0);
+    return fits && m.block_class(list) == OF_WORDS;
+}
+
 // A board elsewhere.
 __device__ __forceinline__ Word board_put_at(Machine &m, u32 block, i32 top, i32 left) {
     const u32 words = m.mem[block + 3], made = m.take(words);

@@ -213,6 +213,7 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
     case OP_VFRONTIER:
     case OP_MERGE:
     case OP_INITSET:
+    case OP_CONVERT:
         operands = 1;
         break;
     case OP_COLORCOUNT:
@@ -248,6 +249,7 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
     case OP_INSERT:
     case OP_REMOVE:
     case OP_EQUALITY:
+    case OP_PRODUCT:
         operands = 2;
         break;
     case OP_FILL:
@@ -255,6 +257,7 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
     case OP_REPLACE:
     case OP_SWITCH:
     case OP_CROP:
+    case OP_INTERVAL:
         operands = 3;
         break;
     default:
@@ -274,6 +277,9 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
             // Sets of patches are what these take.
             const bool takes = at == 0 ? op == OP_MERGE || op == OP_COLORFILTER || op == OP_SIZEFILTER
                                        : op == OP_REMOVE && patches > 0;
+            if (op == OP_CONVERT || op == OP_PRODUCT) {
+                continue;
+            }
             const bool both = op == OP_INTERSECTION || op == OP_DIFFERENCE;
             const bool of_patches = element_tags[at] == SET && (deep_tag == VECTOR || deep_tag == CELL || at > 0);
             if (!takes && !both || tags[at] != SET || !of_patches) {
@@ -283,7 +289,8 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
     }
     // Values that are no blocks are compared elsewhere.
     const bool plain = op == OP_EQUALITY && grids + patches < 2;
-    return plain || op == OP_TOINDICES && tag_to != SET ? 0 : form;
+    const bool strange = op == OP_CONVERT && !(tags[0] == GRID && tag_to == TUPLE) && !(tags[0] == TUPLE && tag_to == GRID);
+    return plain || strange || op == OP_TOINDICES && tag_to != SET ? 0 : form;
 }
 
 // Loads a grid; false if it has no planes.
@@ -537,6 +544,46 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
         const u32 of_class = m.block_class(one), other = m.block_class(two);
         if (of_class >= OF_PLANES && of_class == other) {
             result = of_flag(same_blocks(m, one, two));
+            made = WORD_MADE;
+        }
+        break;
+    }
+    case OP_CONVERT: {
+        const u32 row = of.tag_to == TUPLE ? m.first(of.kind_to) : u32(0), number = m.first(row);
+        if (of.tag_to == TUPLE && m.tag(row) == TUPLE && m.tag(number) == NUMBER) {
+            result = planes_as_rows(m, grid);
+            made = WORD_MADE;
+        } else if (of.tag_to == GRID && m.tag(m.first(of.kind_a)) == TUPLE && of.deep_tag <= NUMBER) {
+            made = rows_as_planes(m, u32(a), grid) ? GRID_MADE : LEFT;
+        }
+        break;
+    }
+    case OP_PRODUCT: {
+        u32 first_row = 0, first_col = 0, rows = 0, cols = 0;
+        const u32 tag = m.tag(m.first(of.kind_a)), beside = m.tag(m.first(of.kind_b));
+        if (tag == NUMBER && beside == NUMBER && numbers_as_bits(m, u32(a), first_row, rows)
+            && numbers_as_bits(m, u32(b), first_col, cols)) {
+            top = number_of(first_row);
+            left = number_of(first_col);
+            bits = 0 - (rows >> lane() & 1) & cols;
+            made = is_near(top) && is_near(left) ? BOARD_MADE : LEFT;
+        }
+        break;
+    }
+    case OP_INTERVAL: {
+        const i32 start = number_of(a), stop = number_of(b), step = number_of(c);
+        if (is_near(start) && is_near(stop) && step > 0 && is_near(step)) {
+            const u32 count = stop > start ? u32(stop - start + step - 1) / u32(step) : 0, list = m.take(HEAD_WORDS + count);
+            if (m.error == FINE) {
+#pragma unroll 1
+                for (u32 at = lane(); at < count; at += LANES) {
+                    m.mem[list + HEAD_WORDS + at] = u32(of_number(start + i32(at) * step));
+                }
+                m.mem[list] = OF_WORDS << 24 | count;
+                m.mem[list + 1] = 1 + count;
+            }
+            __syncwarp();
+            result = list;
             made = WORD_MADE;
         }
         break;
@@ -864,13 +911,33 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
     case OP_HUPSCALE:
     case OP_VUPSCALE: {
         const i32 factor = number_of(b);
-        if (!(form & 3) || factor < 1 || factor > i32(BOARD_SIDE)) {
+        if (factor < 1 || factor > i32(BOARD_SIDE)) {
             break;
+        }
+        const bool of_grid = form & 3;
+        if (!of_grid) {
+            grid.h = patch.h;
+            grid.w = patch.w;
+#pragma unroll 1
+            for (u32 plane = 0; plane < PLANES && patch.key == MANY_COLORS; plane += 1) {
+                const u32 next = board_plane(m, on.patch_at, patch.h, plane);
+                grid.bits[0] = grid.bits[1];
+                grid.bits[1] = grid.bits[2];
+                grid.bits[2] = grid.bits[3];
+                grid.bits[3] = next;
+            }
         }
         const u32 right = op == OP_VUPSCALE ? 1 : u32(factor), down = op == OP_HUPSCALE ? 1 : u32(factor);
         const u32 h = grid.h * down, w = grid.w * right;
-        if (h > BOARD_SIDE || w > BOARD_SIDE) {
+        if (h > BOARD_SIDE || w > BOARD_SIDE || !of_grid && patch.count == 0) {
             break;
+        }
+        if (!of_grid) {
+            bits = stretched(__shfl_sync(ALL_LANES, patch.row, lane() / down & 31), grid.w, right);
+            bits = lane() < h ? bits : 0;
+            top = patch.top;
+            left = patch.left;
+            key = patch.key;
         }
 #pragma unroll
         for (u32 plane = 0; plane < PLANES; plane += 1) {
@@ -879,7 +946,7 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
         }
         grid.h = h;
         grid.w = w;
-        made = GRID_MADE;
+        made = of_grid ? GRID_MADE : key == MANY_COLORS ? COLORED_MADE : BOARD_MADE;
         break;
     }
     case OP_DOWNSCALE: {
