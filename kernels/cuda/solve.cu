@@ -1,5 +1,6 @@
 // The module that a worker loads at its first solver. kernels/build_ptx.py makes kernels/ptx/solve.ptx from it.
 
+#define GP_ONE_WARP
 #define GP_SHARED_ARENA
 #include "machine/solve.cuh"
 

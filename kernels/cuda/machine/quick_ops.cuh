@@ -302,26 +302,31 @@ __device__ __forceinline__ bool load_planes(Machine &m, u32 block, Planes &grid)
     return true;
 }
 
-// Loads a patch; false if it has no board.
+// Loads a patch; false if it has no board. Of one without elements only count, row and key are right: the key says
+// whether it is one of cells.
 __device__ __forceinline__ bool load_board(Machine &m, u32 block, Board &board) {
     const uint4 head = quad(m, block);
     board = board_head(head);
-    const bool is = head.x >> 24 == OF_BOARD;
-    board.row = is && lane() < board.h ? m.mem[block + BOARD_HEAD + lane()] : 0;
-    if (!is) {
-        // Of cells of any colour, or of places.
-        board = {0, 0, 1, 1, 0, head.x >> 24 == OF_DOUBLES ? key_of(0) : PLAIN_PLACES, 0};
-    }
-    return is || (head.x & 0xffffff) == 0;
+    const u32 of_class = head.x >> 24;
+    board.row = of_class == OF_BOARD && lane() < board.h ? m.mem[block + BOARD_HEAD + lane()] : 0;
+    board.key = of_class == OF_BOARD ? board.key : of_class == OF_DOUBLES ? key_of(0) : PLAIN_PLACES;
+    return of_class == OF_BOARD || board.count == 0;
 }
 
 // The value of an instruction that has a form. False, with nothing taken, if the other functions must compute it.
-__device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word a, Word b, Word c, Word &result) {
+__device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word &result) {
     const u32 form = of.form, op = of.op;
+    // Registers are read where they are asked for.
+    struct Lazy {
+        const Machine &m;
+        u32 at;
+        __device__ __forceinline__ operator Word() const { return m.registers()[at]; }
+    };
+    const Lazy a = {m, of.a}, b = {m, of.b}, c = {m, of.c};
     Operands on = {{{0, 0, 0, 0}, 0, 0, 0}, {{0, 0, 0, 0}, 0, 0, 0}, {}, {}, 0, 0, 0};
     const auto chosen = [&](u32 field) {
         const u32 which = form >> 2 * field & 3;
-        return u32(which == 1 ? a : which == 2 ? b : c);
+        return u32(m.registers()[(of.a << 8 | of.b << 16 | of.c << 24) >> 8 * which & 0xff]);
     };
     if (form & 3) {
         on.grid_at = chosen(0);
@@ -463,9 +468,9 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
         break;
     }
     case OP_SHIFT:
-        if (patch.count > 0 && u32(b) != NO_VECTOR) {
-            top = patch.top + row_of(u32(b));
-            left = patch.left + col_of(u32(b));
+        if (patch.count > 0 && u32(Word(b)) != NO_VECTOR) {
+            top = patch.top + row_of(u32(Word(b)));
+            left = patch.left + col_of(u32(Word(b)));
             if (is_near(top) && is_near(left)) {
                 result = board_put_at(m, on.patch_at, top, left);
                 made = WORD_MADE;
@@ -510,22 +515,22 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
     case OP_DNEIGHBORS:
     case OP_INEIGHBORS:
     case OP_NEIGHBORS:
-        top = row_of(u32(a)) - 1;
-        left = col_of(u32(a)) - 1;
+        top = row_of(u32(Word(a))) - 1;
+        left = col_of(u32(Word(a))) - 1;
         bits = around_bits(op);
         made = is_near(top) && is_near(left) ? BOARD_MADE : LEFT;
         break;
     case OP_HFRONTIER:
     case OP_VFRONTIER: {
         const bool flat = op == OP_HFRONTIER;
-        top = flat ? row_of(u32(a)) : 0;
-        left = flat ? 0 : col_of(u32(a));
+        top = flat ? row_of(u32(Word(a))) : 0;
+        left = flat ? 0 : col_of(u32(Word(a)));
         bits = flat ? (lane() == 0 ? low_bits(FRONTIER) : 0) : lane() < FRONTIER ? 1 : 0;
         made = is_near(top) && is_near(left) ? BOARD_MADE : LEFT;
         break;
     }
     case OP_CONNECT: {
-        const i32 row = row_of(u32(a)), col = col_of(u32(a)), down = row_of(u32(b)) - row, right = col_of(u32(b)) - col;
+        const i32 row = row_of(u32(Word(a))), col = col_of(u32(Word(a))), down = row_of(u32(Word(b))) - row, right = col_of(u32(Word(b))) - col;
         const i32 high = down < 0 ? -down : down, wide = right < 0 ? -right : right, length = max(high, wide);
         top = min(row, row + down);
         left = min(col, col + right);
@@ -540,7 +545,7 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
         break;
     }
     case OP_EQUALITY: {
-        const u32 one = u32(a), two = u32(b);
+        const u32 one = u32(Word(a)), two = u32(Word(b));
         const u32 of_class = m.block_class(one), other = m.block_class(two);
         if (of_class >= OF_PLANES && of_class == other) {
             result = of_flag(same_blocks(m, one, two));
@@ -554,15 +559,15 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
             result = planes_as_rows(m, grid);
             made = WORD_MADE;
         } else if (of.tag_to == GRID && m.tag(m.first(of.kind_a)) == TUPLE && of.deep_tag <= NUMBER) {
-            made = rows_as_planes(m, u32(a), grid) ? GRID_MADE : LEFT;
+            made = rows_as_planes(m, u32(Word(a)), grid) ? GRID_MADE : LEFT;
         }
         break;
     }
     case OP_PRODUCT: {
         u32 first_row = 0, first_col = 0, rows = 0, cols = 0;
         const u32 tag = m.tag(m.first(of.kind_a)), beside = m.tag(m.first(of.kind_b));
-        if (tag == NUMBER && beside == NUMBER && numbers_as_bits(m, u32(a), first_row, rows)
-            && numbers_as_bits(m, u32(b), first_col, cols)) {
+        if (tag == NUMBER && beside == NUMBER && numbers_as_bits(m, u32(Word(a)), first_row, rows)
+            && numbers_as_bits(m, u32(Word(b)), first_col, cols)) {
             top = number_of(first_row);
             left = number_of(first_col);
             bits = 0 - (rows >> lane() & 1) & cols;
@@ -589,16 +594,16 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
         break;
     }
     case OP_INITSET: {
-        const u32 place = of.tag_a == CELL ? vector_of_cell(a) : u32(a);
+        const u32 place = of.tag_a == CELL ? vector_of_cell(a) : u32(Word(a));
         top = row_of(place);
         left = col_of(place);
-        key = of.tag_a == CELL ? u32(a) & 0x1ffff : PLAIN_PLACES;
+        key = of.tag_a == CELL ? u32(Word(a)) & 0x1ffff : PLAIN_PLACES;
         bits = u32(lane() == 0);
         made = (of.tag_a == CELL || of.tag_a == VECTOR) && is_near(top) && is_near(left) ? BOARD_MADE : LEFT;
         break;
     }
     case OP_INSERT: {
-        const u32 place = u32(a);
+        const u32 place = u32(Word(a));
         if (of.tag_a == VECTOR && patch.count > 0 && is_near(row_of(place)) && is_near(col_of(place))) {
             top = min(patch.top, row_of(place));
             left = min(patch.left, col_of(place));
@@ -612,13 +617,13 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
     }
     case OP_REMOVE:
         if (of.tag_a == VECTOR) {
-            const u32 row = u32(row_of(u32(a)) - patch.top), col = u32(col_of(u32(a)) - patch.left);
+            const u32 row = u32(row_of(u32(Word(a))) - patch.top), col = u32(col_of(u32(Word(a))) - patch.left);
             top = patch.top;
             left = patch.left;
             bits = patch.row & ~(0 - u32(lane() == row && col < BOARD_SIDE) & 1u << (col & 31));
             made = form >> 4 & 3 ? BOARD_MADE : LEFT;
-        } else if ((form >> 4 & 3) == 1 && patch.count > 0 && are_boards(m, u32(b))) {
-            result = quick_kept(m, u32(b), [&](u32 block) { return !are_same(m, block, on.patch_at); });
+        } else if ((form >> 4 & 3) == 1 && patch.count > 0 && are_boards(m, u32(Word(b)))) {
+            result = quick_kept(m, u32(Word(b)), [&](u32 block) { return !are_same(m, block, on.patch_at); });
             made = WORD_MADE;
         }
         break;
@@ -626,9 +631,9 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
     case OP_INTERSECTION:
     case OP_DIFFERENCE: {
         if ((form >> 4 & 3) == 0) {
-            if (are_boards(m, u32(a)) && are_boards(m, u32(b))) {
+            if (are_boards(m, u32(Word(a))) && are_boards(m, u32(Word(b)))) {
                 const u32 others = m.count(b);
-                result = quick_kept(m, u32(a), [&](u32 block) {
+                result = quick_kept(m, u32(Word(a)), [&](u32 block) {
                     bool has = false;
 #pragma unroll 1
                     for (u32 at = 0; at < others && !has; at += 1) {
@@ -679,7 +684,7 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
         break;
     }
     case OP_MERGE:
-        made = quick_merged(m, u32(a), of.deep_tag == CELL, result) ? WORD_MADE : LEFT;
+        made = quick_merged(m, u32(Word(a)), of.deep_tag == CELL, result) ? WORD_MADE : LEFT;
         break;
     case OP_COLORFILTER: {
         const u32 count = m.count(a);
@@ -691,7 +696,7 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
         }
         if (!any_lane(fails)) {
             const i32 color = number_of(b);
-            result = quick_kept(m, u32(a), [&](u32 block) {
+            result = quick_kept(m, u32(Word(a)), [&](u32 block) {
                 const u32 with = m.mem[block + 2] & MANY_COLORS;
                 return (with == PLAIN_PLACES ? row_of(m.mem[block + 1]) : color_of_key(with)) == color;
             });
@@ -700,7 +705,7 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
         break;
     }
     case OP_SIZEFILTER:
-        result = quick_kept(m, u32(a), [&](u32 block) { return of_number(i32(m.count(block))) == b; });
+        result = quick_kept(m, u32(Word(a)), [&](u32 block) { return of_number(i32(m.count(block))) == b; });
         made = WORD_MADE;
         break;
     case OP_OBJECTS: {
@@ -746,9 +751,9 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
     case OP_MOVE: {
         const u32 background = background_of(m, grid);
         Board moved = patch;
-        moved.top += row_of(u32(c));
-        moved.left += col_of(u32(c));
-        if (grid.h > 0 && background != ~0u && u32(c) != NO_VECTOR && is_near(moved.top) && is_near(moved.left)) {
+        moved.top += row_of(u32(Word(c)));
+        moved.left += col_of(u32(Word(c)));
+        if (grid.h > 0 && background != ~0u && u32(Word(c)) != NO_VECTOR && is_near(moved.top) && is_near(moved.left)) {
             grid.put(patch.placed(0, 0) & grid.valid(), background);
             made = paint_board(m, grid, moved, on.patch_at, grid.valid()) ? GRID_MADE : LEFT;
         }
@@ -814,11 +819,11 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
     case OP_SUBGRID: {
         u32 first = 0, side = 0, h = grid.h, w = grid.w;
         if (op == OP_CROP || op == OP_SUBGRID) {
-            if (op == OP_CROP ? u32(b) == NO_VECTOR || u32(c) == NO_VECTOR : patch.count == 0) {
+            if (op == OP_CROP ? u32(Word(b)) == NO_VECTOR || u32(Word(c)) == NO_VECTOR : patch.count == 0) {
                 break;
             }
-            const i32 row = op == OP_CROP ? row_of(u32(b)) : patch.top, col = op == OP_CROP ? col_of(u32(b)) : patch.left;
-            const i32 high = op == OP_CROP ? row_of(u32(c)) : i32(patch.h), wide = op == OP_CROP ? col_of(u32(c)) : i32(patch.w);
+            const i32 row = op == OP_CROP ? row_of(u32(Word(b))) : patch.top, col = op == OP_CROP ? col_of(u32(Word(b))) : patch.left;
+            const i32 high = op == OP_CROP ? row_of(u32(Word(c))) : i32(patch.h), wide = op == OP_CROP ? col_of(u32(Word(c))) : i32(patch.w);
             first = sliced(grid.h, row, high, h);
             side = sliced(grid.w, col, wide, w);
         } else if (op == OP_TRIM) {
@@ -898,7 +903,7 @@ __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word
         break;
     }
     case OP_CANVAS: {
-        const i32 color = number_of(a), h = max(row_of(u32(b)), 0), w = max(col_of(u32(b)), 0);
+        const i32 color = number_of(a), h = max(row_of(u32(Word(b))), 0), w = max(col_of(u32(Word(b))), 0);
         if (is_code(color) && h <= i32(BOARD_SIDE) && w <= i32(BOARD_SIDE)) {
             grid.h = u32(h);
             grid.w = u32(w);

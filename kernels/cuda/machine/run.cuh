@@ -273,10 +273,11 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) 
         }
         outcome.steps += 1;
         const u32 op = of.op;
-        const Word a = m.registers()[of.a], b = m.registers()[of.b], c = m.registers()[of.c];
+        const Word a = m.registers()[of.a];
         u32 next = at + 1;
         Word word = 0;
-        if (of.form & QUICK ? quick_op(m, of, a, b, c, word) : lane_op(m, of, a, b, c, word)) {
+        if (of.form & QUICK ? quick_op(m, of, word)
+                            : lane_op(m, of, a, m.registers()[of.b], m.registers()[of.c], word)) {
             m.registers()[of.to] = word;
         } else if (op == OP_RETURN) {
             outcome.result = {a, of.kind_a};
