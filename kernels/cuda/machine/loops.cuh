@@ -156,13 +156,14 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begin
     hand_over(m, machine);
     const Word result = loop_result(machine, begins, value, start);
     take_back(machine, m);
-    m.registers()[begin.to] = result;
-    return begin.immediate + 1;
+    const Instruction over = instruction_at(m, begins);
+    m.registers()[over.to] = result;
+    return over.immediate + 1;
 }
 
 // Runs a loop whose body has the form LANES, an element a lane; `room` says how many steps are left. False if its values do
 // not allow it: then nothing has changed, and the turns run one after the other.
-__device__ __forceinline__ bool run_in_lanes(Machine &m, Machine &machine, u32 at, u32 value, u32 room, u32 &steps) {
+__device__ __forceinline__ bool run_in_lanes(Machine &m, Machine &machine, u32 at, u32 room, u32 &steps) {
     const Instruction begin = instruction_at(m, at);
     const u32 op = begin.op, start = m.frame, body = begin.immediate - at - 1;
     Turn &turn = turn_at(m, start);
@@ -193,7 +194,8 @@ __device__ __forceinline__ bool run_in_lanes(Machine &m, Machine &machine, u32 a
     const auto put = [&](u32 slot, Word word) {
         reinterpret_cast<Word *>(&m.mem[scratch])[LANES * (slot - 1) + lane()] = word;
     };
-    const u32 value_slot = instruction_at(m, begin.immediate).d;
+    const Instruction end = instruction_at(m, begin.immediate);
+    const u32 value = end.a, value_slot = end.d;
     const bool greatest = op == OP_ARGMAX || op == OP_VALMAX;
     u32 count = 0, best = 0;
     Word kept = 0;
@@ -262,6 +264,6 @@ __device__ __forceinline__ bool run_in_lanes(Machine &m, Machine &machine, u32 a
         kept = loop_result(machine, at, value, start);
         take_back(machine, m);
     }
-    m.registers()[begin.to] = kept;
+    m.registers()[instruction_at(m, at).to] = kept;
     return true;
 }

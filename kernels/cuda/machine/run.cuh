@@ -292,15 +292,15 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) 
             hand_over(m, machine);
             const u32 begun = begin_loop(machine, at, value, result);
             take_back(machine, m);
-            if (alike(begun) != 0) {
-                if (of.form & IN_LANES && run_in_lanes(m, machine, at, value, limit - outcome.steps, outcome.steps)) {
-                    next = of.immediate + 1;
-                } else {
-                    next_elements(m, of, m.frame, 0);
-                }
-            } else {
-                m.registers()[of.to] = result;
-                next = of.immediate + 1;
+            // Read anew: what is kept over a call costs registers on all ways.
+            const Instruction begin = instruction_at(m, at);
+            next = begin.immediate + 1;
+            if (alike(begun) == 0) {
+                m.registers()[begin.to] = result;
+            } else if (!(begin.form & IN_LANES)
+                       || !run_in_lanes(m, machine, at, limit - outcome.steps, outcome.steps)) {
+                next_elements(m, instruction_at(m, at), m.frame, 0);
+                next = at + 1;
             }
         } else if (op == OP_ELSE || op == OP_ENDIF) {
             m.registers()[of.to] = a;
@@ -311,7 +311,8 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit) 
             hand_over(m, machine);
             word = computed_value(machine, at);
             take_back(machine, m);
-            m.registers()[of.to] = word;
+            m.registers()[instruction_at(m, at).to] = word;
+            next = at + 1;
         }
         if (m.error) {
             break;
