@@ -1,4 +1,5 @@
-// The module that a worker loads at its first solver. kernels/build_ptx.py makes kernels/ptx/solve.ptx from it.
+// The module that a worker loads at its first solver, on GPUs of compute capability 8.0 and up: the warps' arenas lie in
+// shared memory. kernels/build_ptx.py makes kernels/ptx/solve.ptx from it. What does not fit is run by solve_far.cu.
 
 #define GP_ONE_WARP
 #define GP_SHARED_ARENA
@@ -10,5 +11,5 @@ constexpr u32 SOLVE_THREADS = LANES;
 constexpr u32 SOLVE_BLOCKS = 32;
 
 extern "C" __global__ void __launch_bounds__(SOLVE_THREADS, SOLVE_BLOCKS) gp_solve(const Solve solve) {
-    solve_items(solve, solve.arenas + u64(blockIdx.x) * solve.arena_words, blockIdx.x, gridDim.x);
+    solve_items(solve, nullptr, blockIdx.x, gridDim.x);
 }

@@ -1,14 +1,21 @@
-//! The kernel of solvers: its PTX, its entry point and its argument. The worker loads the module at the first solver;
-//! see `kernels/cuda/solve.cu`.
+//! The kernel of solvers: its PTX, its entry point and its argument. The worker loads a module at the first solver that
+//! needs it; see `kernels/cuda/solve.cu` and `kernels/cuda/solve_far.cu`.
 
 use gridpool_protocol::solver::Opcode;
 
 use crate::argument::DeviceAddress;
 
-/// PTX 8.0 for compute capability 6.0 and up, made from `kernels/cuda/solve.cu` by `kernels/build_ptx.py`.
-pub static PTX: &str = include_str!("../ptx/solve.ptx");
+/// PTX 8.0 with arenas in shared memory, made from `kernels/cuda/solve.cu` by `kernels/build_ptx.py`.
+pub static NEAR_PTX: &str = include_str!("../ptx/solve.ptx");
+/// The least compute capability that [`NEAR_PTX`] loads on.
+pub const NEAR_CAPABILITY: (u32, u32) = (8, 0);
+/// Words of an arena in shared memory: `NEAR_WORDS` of `kernels/cuda/machine/memory.cuh`.
+pub const NEAR_WORDS: u32 = 1_536;
 
-/// The entry point, as receipts name it.
+/// PTX 8.0 with arenas in global memory, for compute capability 6.0 and up, made from `kernels/cuda/solve_far.cu`.
+pub static FAR_PTX: &str = include_str!("../ptx/solve_far.ptx");
+
+/// The entry point of both, as receipts name it.
 pub const SOLVE: &str = "gp_solve";
 
 /// Threads per block: one warp, so that the compiler knows that all of it goes one way.
@@ -76,11 +83,16 @@ mod tests {
     #[test]
     fn the_kernel_was_compiled_with_the_opcodes_of_the_machine() {
         let digest = hex(&Sha256::digest(opcodes()));
-        assert!(
-            PTX.starts_with(&format!("// solver_ops.cuh {digest}\n")),
-            "run kernels/build_ptx.py"
-        );
-        assert!(PTX.contains(&format!(".visible .entry {SOLVE}(")));
+        for ptx in [NEAR_PTX, FAR_PTX] {
+            assert!(
+                ptx.starts_with(&format!("// solver_ops.cuh {digest}\n")),
+                "run kernels/build_ptx.py"
+            );
+            assert!(ptx.contains(&format!(".visible .entry {SOLVE}(")));
+        }
+        let (major, minor) = NEAR_CAPABILITY;
+        assert!(NEAR_PTX.contains(&format!("\n.target sm_{major}{minor}\n")));
+        assert!(FAR_PTX.contains("\n.target sm_60\n"));
     }
 
     #[test]
@@ -109,6 +121,7 @@ mod tests {
         ] {
             assert!(memory.contains(&format!("    {name} = {},\n", code as u8)), "{name}");
         }
+        assert!(memory.contains(&format!("NEAR_WORDS = {NEAR_WORDS};")));
         assert!(memory.contains(&format!("NEEDS_MEMORY = {NEEDS_MEMORY},")));
         assert!(memory.contains(&format!("NEEDS_ROOM = {NEEDS_ROOM},")));
         let solve = include_str!("../cuda/machine/solve.cuh");

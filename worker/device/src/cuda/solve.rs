@@ -1,8 +1,9 @@
 //! Runs solvers: `kernels/cuda/solve.cu` over one chunk after the other.
 //!
-//! The module is loaded at the first solver. A warp has a small arena, which is enough for nearly all items and lies in
-//! the caches. An item that needs more is run again with a larger arena and fewer warps; what needs more than the
-//! largest is run by the reference on the processor. So only the machine's own limits end an item, on every device.
+//! The module is loaded at the first solver. A warp has a small arena in shared memory, which is enough for most items. An
+//! item that needs more is run again by the module of `kernels/cuda/solve_far.cu`, which is loaded then, with a larger
+//! arena in global memory and fewer warps; what needs more than the largest is run by the reference on the processor. So
+//! only the machine's own limits end an item, on every device. GPUs that cannot load the first module begin with the second.
 //! An item whose result does not fit behind the others is run again when those have been copied out.
 
 #![expect(unsafe_code, reason = "starts copies and kernels over its own buffers")]
@@ -15,7 +16,10 @@ use std::ops::Range;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::part::Part;
 use gridpool_kernels::reference::machine::Runner;
-use gridpool_kernels::solve::{NEEDS_MEMORY, NEEDS_ROOM, PTX, SOLVE, SOLVE_THREADS, SolveArgument};
+use gridpool_kernels::solve::{
+    FAR_PTX, NEAR_CAPABILITY, NEAR_PTX, NEAR_WORDS, NEEDS_MEMORY, NEEDS_ROOM, SOLVE, SOLVE_THREADS,
+    SolveArgument,
+};
 use gridpool_protocol::batch::PART_ALIGN;
 use gridpool_protocol::limits::{GRID_CELLS_MAX, RESULT_BYTES_MAX};
 use gridpool_protocol::program::{Kind, Program};
@@ -39,27 +43,41 @@ const RESULTS_BYTES: usize = 32 << 20;
 // Whatever the results before it took, one fits a buffer that is empty.
 const _: () = assert!(RESULTS_BYTES > RESULT_BYTES_MAX && RESULTS_BYTES > GRID_CELLS_MAX);
 
+/// Where the arenas of a launch lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In shared memory.
+    Near,
+    /// In global memory.
+    Far,
+}
+
 /// The arenas of a launch.
 #[derive(Clone, Copy, Debug)]
 struct Tier {
+    place: Place,
     /// Words of each warp's arena.
     words: u32,
     /// Most blocks, each a warp.
     blocks_max: u32,
 }
 
-/// From small arenas to large ones. The first has as many warps as the largest GPU runs at once.
-const TIERS: [Tier; 4] = [
-    Tier { words: 1 << 13, blocks_max: 1 << 12 },
-    Tier { words: 1 << 15, blocks_max: 1 << 10 },
-    Tier { words: 1 << 20, blocks_max: 1 << 6 },
-    Tier { words: 1 << 26, blocks_max: 1 << 1 },
+/// From small arenas to large ones. The first two have as many warps as the largest GPU runs at once.
+const TIERS: [Tier; 5] = [
+    Tier { place: Place::Near, words: NEAR_WORDS, blocks_max: 1 << 12 },
+    Tier { place: Place::Far, words: 1 << 13, blocks_max: 1 << 12 },
+    Tier { place: Place::Far, words: 1 << 15, blocks_max: 1 << 10 },
+    Tier { place: Place::Far, words: 1 << 20, blocks_max: 1 << 6 },
+    Tier { place: Place::Far, words: 1 << 26, blocks_max: 1 << 1 },
 ];
 
 /// The loaded kernel with a stream and buffers, which are kept from chunk to chunk.
 #[derive(Debug)]
 pub(super) struct Solving {
-    function: FunctionHandle,
+    /// The kernel with arenas in shared memory, if the GPU can load it.
+    near: Option<FunctionHandle>,
+    /// The kernel with arenas in global memory, once it is needed.
+    far: Option<FunctionHandle>,
     stream: Stream,
     around: [Event; 2],
     input: DeviceBuffer,
@@ -76,9 +94,11 @@ pub(super) struct Solving {
 impl Solving {
     /// Loads the kernel.
     pub(super) fn load(driver: &Driver) -> Result<Self, Fault> {
-        let module = driver.load_module(PTX)?;
+        let is_near = driver.capability(driver.only_device()?)? >= NEAR_CAPABILITY;
+        let kernel = |ptx| driver.function(driver.load_module(ptx)?, SOLVE);
         Ok(Self {
-            function: driver.function(module, SOLVE)?,
+            near: if is_near { Some(kernel(NEAR_PTX)?) } else { None },
+            far: if is_near { None } else { Some(kernel(FAR_PTX)?) },
             stream: driver.stream()?,
             around: [driver.event()?, driver.event()?],
             input: DeviceBuffer::default(),
@@ -145,6 +165,9 @@ impl Solving {
         let (mut bytes, mut copied) = (Vec::new(), [input.bytes as u64, 0]);
         let mut left: Vec<u32> = (0..).take(items).collect();
         for tier in TIERS {
+            if tier.place == Place::Near && self.near.is_none() {
+                continue;
+            }
             let mut larger = Vec::new();
             while !left.is_empty() {
                 let launched = self.launch(gpu, (&argument, &tables), tier, &left, done)?;
@@ -277,9 +300,15 @@ impl Solving {
     ) -> Result<[u64; 2], Fault> {
         let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
         let blocks = count.min(tier.blocks_max);
-        let arena_bytes = 4 * tier.words as usize;
-        self.arenas.reserve(&mut gpu.allocator, blocks as usize * arena_bytes)?;
-        let arenas = self.arenas.at(0);
+        let function = self.function(&gpu.driver, tier.place)?;
+        let arenas = match tier.place {
+            Place::Near => DeviceAddress::NULL,
+            Place::Far => {
+                let arena_bytes = 4 * tier.words as usize;
+                self.arenas.reserve(&mut gpu.allocator, blocks as usize * arena_bytes)?;
+                self.arenas.at(0)
+            }
+        };
         let mut argument =
             SolveArgument { items_count: count, arena_words: tier.words, arenas, ..*argument };
         let listed = 4 * items.len();
@@ -297,7 +326,7 @@ impl Solving {
         driver.record(self.around[0], self.stream)?;
         // SAFETY: all buffers are as long as `Tables`, `Input` and the tier say; the stream is waited for below.
         unsafe {
-            driver.launch(self.function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
+            driver.launch(function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
         }
         driver.record(self.around[1], self.stream)?;
         // SAFETY: as for the copy to the device.
@@ -316,6 +345,18 @@ impl Solving {
         };
         driver.synchronize(self.stream)?;
         Ok([(listed + 4) as u64, (tables.bytes + used) as u64])
+    }
+
+    /// The kernel whose arenas lie there, loaded if it is needed for the first time.
+    fn function(&mut self, driver: &Driver, place: Place) -> Result<FunctionHandle, Fault> {
+        let (known, ptx) = match place {
+            Place::Near => (&mut self.near, NEAR_PTX),
+            Place::Far => (&mut self.far, FAR_PTX),
+        };
+        match known {
+            Some(function) => Ok(*function),
+            None => Ok(*known.insert(driver.function(driver.load_module(ptx)?, SOLVE)?)),
+        }
     }
 
     /// What came out for an item.
