@@ -1,5 +1,5 @@
-// The module that a worker loads at its first solver, on GPUs of compute capability 8.0 and up: the warps' arenas lie in
-// shared memory. kernels/build_ptx.py makes kernels/ptx/solve.ptx from it. What does not fit is run by solve_far.cu.
+// The module that a worker loads at its first solver, on GPUs of compute capability 8.0 and up: the warps' arenas lie
+// in shared memory. kernels/build_ptx.py makes kernels/ptx/solve.ptx from it. What does not fit is run by solve_far.cu.
 
 #define GP_ONE_WARP
 #define GP_SHARED_ARENA

@@ -2,12 +2,12 @@
 //
 //   planes   class << 24 | cells, h | w << 8, 0, 0; then four words a row: bit p of each cell's colour, counted from
 //            COLOR_MIN, in word p
-//   board    class << 24 | elements, first row and column as a vector, key | h - 1 << 17 | w - 1 << 22, words of the block;
-//            then a word a row, from the first bit on; with MANY_COLORS four planes follow, each a word a row
+//   board    class << 24 | elements, first row and column as a vector, key | h - 1 << 17 | w - 1 << 22, words of the
+//            block; then a word a row, from the first bit on; with MANY_COLORS four planes follow, each a word a row
 //
-// A board is the set of places of its bits (key 0), or of cells: of one colour (key colour + 32,769, as in a cell), or of
-// several. Its first and last row and column have a bit, and MANY_COLORS has two colours at least: so equal boards have
-// equal words. Each board and all planes have another form, lists and cells; a value may have either form.
+// A board is the set of places of its bits (key 0), or of cells: of one colour (key colour + 32,769, as in a cell), or
+// of several. Its first and last row and column have a bit, and MANY_COLORS has two colours at least: so equal boards
+// have equal words. Each board and all planes have another form, lists and cells; a value may have either form.
 
 #pragma once
 
@@ -37,8 +37,8 @@ __device__ __forceinline__ u32 lane_before(u32 word, i32 by) {
     return u32(from) < LANES ? other : 0;
 }
 
-// The block is one warp. Behind its barrier the compiler knows that all lanes go one way, as it does not behind a call or
-// where many ways meet: otherwise each collective is compiled for lanes that have come apart, too.
+// The block is one warp. Behind its barrier the compiler knows that all lanes go one way, as it does not behind a call
+// or where many ways meet: otherwise each collective is compiled for lanes that have come apart, too.
 __device__ __forceinline__ void together() { __syncthreads(); }
 
 // Sums and unions of all lanes, inlined: boards ask for them at each turn.

@@ -4,8 +4,8 @@
 
 #include "machine/operands.cuh"
 
-// Ops that look at heads of boards and grids alone, and so may differ from lane to lane. False for others, and where the
-// other functions must say what comes out.
+// Ops that look at heads of boards and grids alone, and so may differ from lane to lane. False for others, and where
+// the other functions must say what comes out.
 __device__ __forceinline__ bool head_op(const Machine &m, const Instruction &of, Word a, Word b, Word &result) {
     const u32 tag = of.tag_a;
     if (tag < GRID) {
@@ -215,6 +215,7 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
     }
     // Values that are no blocks are compared elsewhere.
     const bool plain = op == OP_EQUALITY && grids + patches < 2;
-    const bool strange = op == OP_CONVERT && !(tags[0] == GRID && tag_to == TUPLE) && !(tags[0] == TUPLE && tag_to == GRID);
+    const bool turns = tags[0] == GRID && tag_to == TUPLE || tags[0] == TUPLE && tag_to == GRID;
+    const bool strange = op == OP_CONVERT && !turns;
     return plain || strange || op == OP_TOINDICES && tag_to != SET ? 0 : form;
 }

@@ -1,5 +1,5 @@
-// Ops on values that may differ from lane to lane: numbers, vectors, and what the heads of boards, grids and lists tell.
-// They have no collectives, so that a loop over such ops can run an element a lane.
+// Ops on values that may differ from lane to lane: numbers, vectors, and what the heads of boards, grids and lists
+// tell. They have no collectives, so that a loop over such ops can run an element a lane.
 
 #pragma once
 
@@ -20,7 +20,8 @@ __device__ inline bool is_lane_op(u32 op) {
     case OP_BORDERING:
         return true;
     default:
-        return op >= OP_ADD && op <= OP_TOJVEC || op >= OP_EQUALITY && op <= OP_EITHER || op >= OP_HEIGHT && op <= OP_LRCORNER;
+        return op >= OP_ADD && op <= OP_TOJVEC || op >= OP_EQUALITY && op <= OP_EITHER
+               || op >= OP_HEIGHT && op <= OP_LRCORNER;
     }
 }
 

@@ -161,8 +161,8 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begin
     return over.immediate + 1;
 }
 
-// Runs a loop whose body has the form LANES, an element a lane; `room` says how many steps are left. False if its values do
-// not allow it: then nothing has changed, and the turns run one after the other.
+// Runs a loop of the form IN_LANES, an element a lane; `room` says how many steps are left. False if its values do not
+// allow it: then nothing has changed, and the turns run one after the other.
 __device__ __forceinline__ bool run_in_lanes(Machine &m, Machine &machine, u32 at, u32 room, u32 &steps) {
     const Instruction begin = instruction_at(m, at);
     const u32 op = begin.op, start = m.frame, body = begin.immediate - at - 1;

@@ -3,8 +3,8 @@
 // docs/src/design/machine.md says what the machine means; kernels/src/reference/machine is the same in Rust.
 //
 // All memory is one array of words, the arena. It starts with the registers and the program; values follow in the order
-// in which they were made, and a loop frees what its body made. Every lane keeps its own copy of Machine; the copies are equal,
-// because all lanes take the same memory in the same order. A value is named by a Word:
+// in which they were made, and a loop frees what its body made. Every lane keeps its own copy of Machine; the copies
+// are equal, because all lanes take the same memory in the same order. A value is named by a Word:
 //
 //   number, flag    the number with its highest bit turned over, so that words order as numbers
 //   vector          row and column, each with its highest bit turned over: row << 16 | column
@@ -12,8 +12,9 @@
 //   place           as a cell; without a colour vector << 17
 //   all others      where its block starts in the arena, in words
 //
-// A block starts at a multiple of four words. Its first word is class << 24 | count, its second the weight of a container
-// or a pair, or h | w << 8 of a grid. A grid's count is its area. boards.cuh says what boards and planes look like.
+// A block starts at a multiple of four words. Its first word is class << 24 | count, its second the weight of a
+// container or a pair, or h | w << 8 of a grid. A grid's count is its area. boards.cuh says what boards and planes look
+// like.
 
 #pragma once
 
@@ -202,7 +203,9 @@ struct Machine {
     // Element `at` of a container.
     __device__ Word element(Word list, u32 at) const {
         const u32 of_class = block_class(list);
-        return of_class == OF_DOUBLES ? doubles(list)[at] : of_class == OF_BOARD ? board_element(list, at) : words(list)[at];
+        return of_class == OF_DOUBLES ? doubles(list)[at]
+               : of_class == OF_BOARD ? board_element(list, at)
+                                      : words(list)[at];
     }
 
     // Element `at` of a board, for one lane: slow.

@@ -30,9 +30,9 @@ struct Program {
 // A loop's body may have as many instructions to run an element a lane: slots have five bits.
 constexpr u32 LANES_BODY_MAX = 24;
 
-// Whether the body of the loop at `at` can run an element a lane. If so the loop gets the form LANES, and each instruction
-// of the body, which has no immediate, the slots of a, b and c: 1 and 2 are the elements, 3 and on what the body's
-// instructions made, 0 is a register. That of the body's value is in d of `next`. For one lane.
+// Whether the body of the loop at `at` can run an element a lane. If so the loop gets the form IN_LANES, and each
+// instruction of the body, which has no immediate, the slots of a, b and c: 1 and 2 are the elements, 3 and on what the
+// body's instructions made, 0 is a register. That of the body's value is in d of `next`. For one lane.
 __device__ __noinline__ void prepare_lanes(const Machine &m, u32 at) {
     const Instruction begin = instruction_at(m, at);
     const u32 body = begin.immediate - at - 1, value = instruction_at(m, begin.immediate).a;

@@ -139,7 +139,8 @@ __device__ __forceinline__ Word new_block_list(Machine &m, u32 scratch, u32 coun
 }
 
 // The components of a grid, each from its first cell on. `members` are the cells that may belong to one.
-__device__ __forceinline__ Word quick_objects(Machine &m, const Planes &grid, u32 members, bool univalued, bool diagonal) {
+__device__ __forceinline__ Word quick_objects(Machine &m, const Planes &grid, u32 members, bool univalued,
+                                              bool diagonal) {
     // No grid has more components than cells, nor more than the arena has room for.
     const u32 most = min(total(__popc(members)), (m.cap - m.top) / 8), scratch = m.borrow(most);
     u32 objects = 0, weight = 0;

@@ -78,7 +78,8 @@ __device__ __forceinline__ u32 quick_colors(Machine &m, const Instruction &of, Q
         made = patch.count > 0 && second.count > 0 ? WORD_MADE : LEFT;
         break;
     case OP_POSITION: {
-        const i32 row = middle_row(patch), col = middle_col(patch), other = middle_row(second), beside = middle_col(second);
+        const i32 row = middle_row(patch), col = middle_col(patch);
+        const i32 other = middle_row(second), beside = middle_col(second);
         const i32 right = col < beside ? 1 : -1, down = row < other ? 1 : -1;
         result = row == other ? of_vector(0, right) : col == beside ? of_vector(down, 0) : of_vector(down, right);
         made = patch.count > 0 && second.count > 0 ? WORD_MADE : LEFT;

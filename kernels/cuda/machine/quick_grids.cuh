@@ -99,10 +99,10 @@ __device__ __forceinline__ u32 quick_grids(Machine &m, const Instruction &of, Qu
             if (op == OP_CROP ? u32(Word(b)) == NO_VECTOR || u32(Word(c)) == NO_VECTOR : patch.count == 0) {
                 break;
             }
-            const i32 row = op == OP_CROP ? row_of(u32(Word(b))) : patch.top, col = op == OP_CROP ? col_of(u32(Word(b))) : patch.left;
-            const i32 high = op == OP_CROP ? row_of(u32(Word(c))) : i32(patch.h), wide = op == OP_CROP ? col_of(u32(Word(c))) : i32(patch.w);
-            first = sliced(grid.h, row, high, h);
-            side = sliced(grid.w, col, wide, w);
+            const bool crops = op == OP_CROP;
+            const u32 start = u32(Word(b)), sides = u32(Word(c));
+            first = sliced(grid.h, crops ? row_of(start) : patch.top, crops ? row_of(sides) : i32(patch.h), h);
+            side = sliced(grid.w, crops ? col_of(start) : patch.left, crops ? col_of(sides) : i32(patch.w), w);
         } else if (op == OP_TRIM) {
             first = min(h, 1u);
             side = min(w, 1u);

@@ -49,7 +49,8 @@ __device__ __forceinline__ u32 quick_lists(Machine &m, const Instruction &of, Qu
     case OP_INTERVAL: {
         const i32 start = number_of(a), stop = number_of(b), step = number_of(c);
         if (is_near(start) && is_near(stop) && step > 0 && is_near(step)) {
-            const u32 count = stop > start ? u32(stop - start + step - 1) / u32(step) : 0, list = m.take(HEAD_WORDS + count);
+            const u32 count = stop > start ? u32(stop - start + step - 1) / u32(step) : 0;
+            const u32 list = m.take(HEAD_WORDS + count);
             if (m.error == FINE) {
 #pragma unroll 1
                 for (u32 at = lane(); at < count; at += LANES) {
@@ -80,9 +81,8 @@ __device__ __forceinline__ u32 quick_lists(Machine &m, const Instruction &of, Qu
             left = min(patch.left, col_of(place));
             const u32 row = u32(row_of(place) - top), col = u32(col_of(place) - left);
             bits = patch.placed(top, left) | (0 - u32(lane() == row) & 1u << (col & 31));
-            made = max(patch.bottom() - top, i32(row)) < i32(BOARD_SIDE) && max(patch.right() - left, i32(col)) < i32(BOARD_SIDE)
-                       ? BOARD_MADE
-                       : LEFT;
+            const i32 bottom = max(patch.bottom() - top, i32(row)), right = max(patch.right() - left, i32(col));
+            made = bottom < i32(BOARD_SIDE) && right < i32(BOARD_SIDE) ? BOARD_MADE : LEFT;
         }
         break;
     }
@@ -148,7 +148,8 @@ __device__ __forceinline__ u32 quick_lists(Machine &m, const Instruction &of, Qu
             const i32 color = color_of_key(patch.key), beside = color_of_key(second.key);
 #pragma unroll
             for (u32 plane = 0; plane < PLANES; plane += 1) {
-                grid.bits[plane] = (first & (0 - (code_of(color) >> plane & 1))) | (other & (0 - (code_of(beside) >> plane & 1)));
+                const u32 one = 0 - (code_of(color) >> plane & 1), two = 0 - (code_of(beside) >> plane & 1);
+                grid.bits[plane] = first & one | other & two;
             }
             made = any_lane((first & other) != 0) || !is_code(color) || !is_code(beside) ? LEFT : COLORED_MADE;
         }

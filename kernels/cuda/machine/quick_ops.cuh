@@ -7,8 +7,8 @@
 // The value of an instruction that has a form. False, with nothing taken, if the other functions must compute it.
 __device__ __forceinline__ bool quick_op(Machine &m, const Instruction &of, Word &result) {
     const u32 form = of.form, op = of.op, before = m.top;
-    Quick q = {{m, of.a}, {m, of.b}, {m, of.c}, {{0, 0, 0, 0}, 0, 0, 0}, {{0, 0, 0, 0}, 0, 0, 0}, {}, {}, 0, 0, PLAIN_PLACES,
-               0, 0, 0};
+    const Planes none = {{0, 0, 0, 0}, 0, 0, 0};
+    Quick q = {{m, of.a}, {m, of.b}, {m, of.c}, none, none, {}, {}, 0, 0, PLAIN_PLACES, 0, 0, 0};
     const auto chosen = [&](u32 field) {
         const u32 which = form >> 2 * field & 3;
         return u32(m.registers()[(of.a << 8 | of.b << 16 | of.c << 24) >> 8 * which & 0xff]);

@@ -118,7 +118,8 @@ __device__ __forceinline__ u32 quick_patches(Machine &m, const Instruction &of, 
         break;
     }
     case OP_CONNECT: {
-        const i32 row = row_of(u32(Word(a))), col = col_of(u32(Word(a))), down = row_of(u32(Word(b))) - row, right = col_of(u32(Word(b))) - col;
+        const u32 from = u32(Word(a)), to = u32(Word(b));
+        const i32 row = row_of(from), col = col_of(from), down = row_of(to) - row, right = col_of(to) - col;
         const i32 high = down < 0 ? -down : down, wide = right < 0 ? -right : right, length = max(high, wide);
         top = min(row, row + down);
         left = min(col, col + right);

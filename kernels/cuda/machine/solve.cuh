@@ -85,7 +85,8 @@ __device__ __forceinline__ void load_grid(Machine &m, Machine &machine, const So
 }
 
 // Writes a result behind the others. The status of an item whose result is a grid with other colours is OVERFLOW.
-__device__ __forceinline__ void store(const Machine &m, const Machine &machine, const Solve &solve, u32 item, Outcome &outcome) {
+__device__ __forceinline__ void store(const Machine &m, const Machine &machine, const Solve &solve, u32 item,
+                                      Outcome &outcome) {
     u32 length = 0;
     const Value result = outcome.result;
     const bool is_grid = solve.out_shapes != nullptr;

@@ -144,8 +144,8 @@ __device__ __noinline__ Word ordered(Machine &m, Value a, Word keys, u32 kind) {
     return close_list(m, list, of_class, count);
 }
 
-// The result of a loop whose turns are over. Frees its frame where what is left can be moved. `value` is the register of
-// the body's value.
+// The result of a loop whose turns are over. Frees its frame where what is left can be moved. `value` is the register
+// of the body's value.
 __device__ __noinline__ Word loop_result(Machine &m, u32 at, u32 value, u32 start) {
     const Instruction begin = instruction_at(m, at);
     const Turn turn = turn_at(m, start);
@@ -236,8 +236,8 @@ __device__ __forceinline__ void next_elements(const Machine &m, const Instructio
     m.registers()[begin.c] = element;
 }
 
-// Begins the loop at `at`. Sets `m.frame`, unless there is no turn and `result` is the loop's. `value` is the register of
-// the body's value.
+// Begins the loop at `at`. Sets `m.frame`, unless there is no turn and `result` is the loop's. `value` is the register
+// of the body's value.
 __device__ __noinline__ bool begin_loop(Machine &m, u32 at, u32 value, Word &result) {
     const Instruction begin = instruction_at(m, at);
     const Word *const registers = m.registers();
