@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the modules of kernels/ptx from kernels/cuda with one fixed compiler: NVRTC 12.0.140.
 
-gridpool.ptx is what every worker loads, solve.ptx what it loads at its first solver, chaos.ptx what
-`gridpool chaos` needs. The headers opcodes.cuh and solver_ops.cuh are no files: they come from the tables of
+gridpool.ptx is what every worker loads, solve.ptx what it loads at its first solver, solve_far.ptx what it loads
+when values do not fit shared memory or the GPU is an old one, search.ptx and search_far.ptx the same for searches, chaos.ptx what `gridpool chaos` needs. The headers opcodes.cuh and solver_ops.cuh are no files: they come from the tables of
 ops in protocol/src/program/ops.rs and protocol/src/solver/table.rs. The first line of a module has the digest of
 its header, by which a test sees that an op was added and the kernels were not compiled again.
 
@@ -11,7 +11,7 @@ its header, by which a test sees that an op was added and the kernels were not c
     kernels/build_ptx.py --assemble   also assemble it and print registers and spills
 
 PTX of version 8.0 for compute_60 loads on every driver from CUDA 12.0 on and every GPU since
-Pascal. The compiler comes from its PyPI wheel into target/nvrtc; nothing is installed. Sources go
+Pascal; solve.ptx is for compute_80, Ampere, whose warps add up in one instruction. The compiler comes from its PyPI wheel into target/nvrtc; nothing is installed. Sources go
 to it by name, not by path, so the result is the same in every checkout.
 """
 
@@ -28,13 +28,13 @@ import zipfile
 KERNELS = pathlib.Path(__file__).resolve().parent
 CUDA = KERNELS / "cuda"
 PTX = KERNELS / "ptx"
-MODULES = ["gridpool", "chaos", "solve"]
+MODULES = {"gridpool": 60, "chaos": 60, "solve": 80, "solve_far": 60, "search": 80, "search_far": 60}
 CACHE = KERNELS.parent / "target" / "nvrtc"
 
 NVRTC_WHEEL = "nvidia-cuda-nvrtc-cu12==12.0.140"
 NVCC_WHEEL = "nvidia-cuda-nvcc-cu12==12.9.86"
-OPTIONS = ["--gpu-architecture=compute_60", "--std=c++17"]
-ASSEMBLE_FOR = ["sm_60", "sm_80", "sm_90"]
+OPTIONS = ["--std=c++17"]
+ASSEMBLE_FOR = [60, 80, 90]
 
 
 def fetched(wheel: str, inside: str) -> pathlib.Path:
@@ -69,10 +69,11 @@ class Nvrtc:
         self.call(f"nvrtcGet{what}", program, buffer)
         return buffer.value.decode()
 
-    def compile(self, source: pathlib.Path, headers: dict[str, str]) -> str:
+    def compile(self, source: pathlib.Path, capability: int, headers: dict[str, str]) -> str:
         def strings(texts):
             return (ctypes.c_char_p * len(texts))(*[text.encode() for text in texts])
 
+        options = [f"--gpu-architecture=compute_{capability}", *OPTIONS]
         program = ctypes.c_void_p()
         self.call(
             "nvrtcCreateProgram",
@@ -84,14 +85,15 @@ class Nvrtc:
             strings(headers),
         )
         try:
-            self.call("nvrtcCompileProgram", program, len(OPTIONS), strings(OPTIONS))
+            self.call("nvrtcCompileProgram", program, len(options), strings(options))
         except RuntimeError as error:
             raise SystemExit(f"{self.text(program, 'ProgramLog')}\n{error}") from error
         return self.text(program, "PTX")
 
 
 # The header of opcodes of each module that has one, and what the example must be told to print it.
-OPCODES = {"gridpool": ("opcodes.cuh", "chains"), "solve": ("solver_ops.cuh", "solvers")}
+SOLVERS = ("solver_ops.cuh", "solvers")
+OPCODES = {"gridpool": ("opcodes.cuh", "chains")} | dict.fromkeys(["solve", "solve_far", "search", "search_far"], SOLVERS)
 
 
 def opcodes(which: str) -> str:
@@ -104,13 +106,13 @@ def assemble() -> None:
     ptxas = fetched(NVCC_WHEEL, "nvidia/cuda_nvcc/bin/ptxas")
     ptxas.chmod(0o755)
     for target in ASSEMBLE_FOR:
-        for module in MODULES:
+        for module in [module for module, capability in MODULES.items() if capability <= target]:
             ptx = PTX / f"{module}.ptx"
-            command = [ptxas, "--verbose", f"--gpu-name={target}", ptx, "--output-file=/dev/null"]
+            command = [ptxas, "--verbose", f"--gpu-name=sm_{target}", ptx, "--output-file=/dev/null"]
             told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
             pattern = r"function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers"
             for kernel, spilled, registers in re.findall(pattern, told, re.DOTALL):
-                print(f"{target} {kernel}: {registers} registers, {spilled} bytes spilled")
+                print(f"sm_{target} {module} {kernel}: {registers} registers, {spilled} bytes spilled")
 
 
 def main() -> None:
@@ -123,8 +125,8 @@ def main() -> None:
     nvrtc, headers = Nvrtc(), {name: opcodes(which) for name, which in OPCODES.values()}
     sources = sorted(CUDA.glob("**/*.cuh"))
     headers |= {str(source.relative_to(CUDA)): source.read_text() for source in sources}
-    for module in MODULES:
-        made = nvrtc.compile(CUDA / f"{module}.cu", headers)
+    for module, capability in MODULES.items():
+        made = nvrtc.compile(CUDA / f"{module}.cu", capability, headers)
         if module in OPCODES:
             name, _ = OPCODES[module]
             digest = hashlib.sha256(headers[name].encode()).hexdigest()

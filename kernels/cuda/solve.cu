@@ -1,6 +1,9 @@
-// The module that a worker loads at its first solver or search. kernels/build_ptx.py makes kernels/ptx/solve.ptx from it.
+// The module that a worker loads at its first solver, on GPUs of compute capability 8.0 and up: the warps' arenas lie
+// in shared memory. kernels/build_ptx.py makes kernels/ptx/solve.ptx from it. What does not fit is run by solve_far.cu.
 
-#include "machine/search.cuh"
+#define GP_ONE_WARP
+#define GP_SHARED_ARENA
+#include "machine/solve.cuh"
 
 constexpr u32 SOLVE_THREADS = LANES;
 
@@ -8,9 +11,5 @@ constexpr u32 SOLVE_THREADS = LANES;
 constexpr u32 SOLVE_BLOCKS = 32;
 
 extern "C" __global__ void __launch_bounds__(SOLVE_THREADS, SOLVE_BLOCKS) gp_solve(const Solve solve) {
-    solve_items(solve, solve.arenas + u64(blockIdx.x) * solve.arena_words, blockIdx.x, gridDim.x);
-}
-
-extern "C" __global__ void __launch_bounds__(SOLVE_THREADS, SOLVE_BLOCKS) gp_search(const Search search) {
-    judge_all(search, search.arenas + u64(blockIdx.x) * search.arena_words, blockIdx.x, gridDim.x);
+    solve_items(solve, nullptr, blockIdx.x, gridDim.x);
 }

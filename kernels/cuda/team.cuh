@@ -29,7 +29,14 @@ __device__ inline T *known_as_shared(T *address) {
     return address;
 }
 
+#ifdef GP_ONE_WARP
+__device__ inline u32 lane() {
+    __builtin_assume(threadIdx.x < LANES);
+    return threadIdx.x;
+}
+#else
 __device__ inline u32 lane() { return threadIdx.x % LANES; }
+#endif
 
 __device__ inline u32 warp() { return threadIdx.x / LANES; }
 

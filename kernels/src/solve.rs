@@ -1,18 +1,44 @@
-//! The kernels of solvers and searches: their PTX, entry points and arguments. The worker loads the module at the
-//! first solver or search; see `kernels/cuda/solve.cu`.
+//! The kernels of solvers and searches: their PTX, entry points and arguments. The worker loads a module when it is
+//! needed for the first time; see `kernels/cuda/solve.cu` and `kernels/cuda/solve_far.cu`.
 
 use gridpool_protocol::solver::Opcode;
 
 use crate::argument::DeviceAddress;
 
-/// PTX 8.0 for compute capability 6.0 and up, made from `kernels/cuda/solve.cu` by `kernels/build_ptx.py`.
-pub static PTX: &str = include_str!("../ptx/solve.ptx");
-
-/// The entry point, as receipts name it.
+/// The entry point of solvers, as receipts name it.
 pub const SOLVE: &str = "gp_solve";
-
 /// The entry point of searches, as receipts name it.
 pub const SEARCH: &str = "gp_search";
+
+/// The two modules of a kernel, PTX 8.0, made by `kernels/build_ptx.py`.
+#[derive(Clone, Copy, Debug)]
+pub struct Modules {
+    /// The entry point of both.
+    pub entry: &'static str,
+    /// With arenas in shared memory, for compute capability [`NEAR_CAPABILITY`] and up.
+    pub near: &'static str,
+    /// With arenas in global memory, for compute capability 6.0 and up.
+    pub far: &'static str,
+}
+
+/// The kernel of solvers.
+pub static SOLVERS: Modules = Modules {
+    entry: SOLVE,
+    near: include_str!("../ptx/solve.ptx"),
+    far: include_str!("../ptx/solve_far.ptx"),
+};
+
+/// The kernel of searches.
+pub static SEARCHES: Modules = Modules {
+    entry: SEARCH,
+    near: include_str!("../ptx/search.ptx"),
+    far: include_str!("../ptx/search_far.ptx"),
+};
+
+/// The least compute capability that [`Modules::near`] loads on.
+pub const NEAR_CAPABILITY: (u32, u32) = (8, 0);
+/// Words of an arena in shared memory: `NEAR_WORDS` of `kernels/cuda/machine/memory.cuh`.
+pub const NEAR_WORDS: u32 = 1_536;
 
 /// Threads per block: one warp, so that the compiler knows that all of it goes one way.
 pub const SOLVE_THREADS: u32 = 32;
@@ -72,7 +98,7 @@ pub struct SearchArgument {
     pub evaluations_count: u32,
     pub pairs_count: u32,
     pub arena_words: u32,
-    pub unused: u32,
+    pub turn: u32,
 }
 
 // The kernel asserts the size of its own.
@@ -106,12 +132,18 @@ mod tests {
     #[test]
     fn the_kernel_was_compiled_with_the_opcodes_of_the_machine() {
         let digest = hex(&Sha256::digest(opcodes()));
-        assert!(
-            PTX.starts_with(&format!("// solver_ops.cuh {digest}\n")),
-            "run kernels/build_ptx.py"
-        );
-        assert!(PTX.contains(&format!(".visible .entry {SOLVE}(")));
-        assert!(PTX.contains(&format!(".visible .entry {SEARCH}(")));
+        for Modules { entry, near, far } in [SOLVERS, SEARCHES] {
+            for ptx in [near, far] {
+                assert!(
+                    ptx.starts_with(&format!("// solver_ops.cuh {digest}\n")),
+                    "run kernels/build_ptx.py"
+                );
+                assert!(ptx.contains(&format!(".visible .entry {entry}(")));
+            }
+            let (major, minor) = NEAR_CAPABILITY;
+            assert!(near.contains(&format!("\n.target sm_{major}{minor}\n")));
+            assert!(far.contains("\n.target sm_60\n"));
+        }
     }
 
     #[test]
@@ -140,6 +172,7 @@ mod tests {
         ] {
             assert!(memory.contains(&format!("    {name} = {},\n", code as u8)), "{name}");
         }
+        assert!(memory.contains(&format!("NEAR_WORDS = {NEAR_WORDS};")));
         assert!(memory.contains(&format!("NEEDS_MEMORY = {NEEDS_MEMORY},")));
         assert!(memory.contains(&format!("NEEDS_ROOM = {NEEDS_ROOM},")));
         let solve = include_str!("../cuda/machine/solve.cuh");

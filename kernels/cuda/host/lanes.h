@@ -10,6 +10,7 @@
 
 #define __device__
 #define __noinline__ __attribute__((noinline))
+#define __forceinline__ inline
 #define __builtin_assume(x)
 #define __isShared(x) true
 
@@ -72,7 +73,8 @@ inline T min(T a, T b) { return a < b ? a : b; }
 enum { TAG_SYNC = 1, TAG_BALLOT, TAG_SHUFFLE };
 
 inline void __syncwarp() { host::exchange(TAG_SYNC, 0); }
-inline void __syncthreads() { abort(); }
+// The block is one warp.
+inline void __syncthreads() { host::exchange(TAG_SYNC, 0); }
 inline unsigned __ballot_sync(unsigned, bool is) {
     const host::Posted &posted = host::exchange(TAG_BALLOT, is);
     unsigned bits = 0;
@@ -96,6 +98,10 @@ inline T __shfl_up_sync(unsigned, T value, int by) {
     const int lane = host::warp.lane;
     return T(host::exchange(TAG_SHUFFLE, uint64_t(value)).value[lane >= by ? lane - by : lane]);
 }
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+#define __CUDA_ARCH__ 600
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(unsigned bits) { return __builtin_ffs(int(bits)); }
 inline int __clz(unsigned bits) { return bits == 0 ? 32 : __builtin_clz(bits); }

@@ -130,6 +130,10 @@ __device__ inline Word kept(Machine &m, Value a, u32 kind, Keeps keeps) {
 // Appends the elements of a list to an opened one that has `count`.
 __device__ __noinline__ void append(const Machine &m, u32 list, u32 of_class, u32 count, Word from) {
     const u32 more = m.count(from);
+    if (m.block_class(from) == OF_BOARD) {
+        write_board(m, u32(from), list, of_class, count);
+        return;
+    }
 #pragma unroll 1
     for (u32 at = lane(); at < more; at += LANES) {
         m.put(list, of_class, count + at, m.element(from, at));
@@ -267,6 +271,9 @@ __device__ inline u32 no_first_half(const Machine &m, Word patch) {
     if (m.count(patch) == 0) {
         return EMPTY_ARG;
     }
+    if (m.block_class(patch) == OF_BOARD) {
+        return FINE;
+    }
     const bool of_words = m.block_class(patch) == OF_WORDS;
     const Word first = of_words ? Word(m.words(patch)[0]) << 17 : m.doubles(patch)[0];
     return !has_color(first) && vector_of_cell(first) == NO_VECTOR ? u32(BAD_TYPE) : u32(FINE);
@@ -274,6 +281,10 @@ __device__ inline u32 no_first_half(const Machine &m, Word patch) {
 
 // The colour of the first cell, or the row of the first place. Each lane may ask for its own; the patch has one.
 __device__ inline i32 first_half(const Machine &m, Word patch) {
+    if (m.block_class(patch) == OF_BOARD) {
+        const Word first = Cursor(m, u32(patch)).take(m);
+        return m.mem[u32(patch) + 2] & MANY_COLORS ? color_of(first) : row_of(u32(first));
+    }
     if (m.block_class(patch) == OF_WORDS) {
         return row_of(m.words(patch)[0]);
     }

@@ -42,10 +42,9 @@ __device__ __noinline__ Word row_tuple(Machine &m, Word grid, u32 row) {
     if (m.error) {
         return 0;
     }
-    const signed char *const cells = m.cells(grid) + row * w;
 #pragma unroll 1
     for (u32 at = lane(); at < w; at += LANES) {
-        m.words(list)[at] = u32(of_number(cells[at]));
+        m.words(list)[at] = u32(of_number(cell_at(m, u32(grid), row, at)));
     }
     return close_list(m, list, OF_WORDS, w);
 }

@@ -2,9 +2,9 @@
 //
 // docs/src/design/machine.md says what the machine means; kernels/src/reference/machine is the same in Rust.
 //
-// All memory is one array of words, the arena. It starts with the registers; values follow in the order in which
-// they were made, and a loop frees what its body made. Every lane keeps its own copy of Machine; the copies are equal,
-// because all lanes take the same memory in the same order. A value is named by a Word:
+// All memory is one array of words, the arena. It starts with the registers and the program; values follow in the order
+// in which they were made, and a loop frees what its body made. Every lane keeps its own copy of Machine; the copies
+// are equal, because all lanes take the same memory in the same order. A value is named by a Word:
 //
 //   number, flag    the number with its highest bit turned over, so that words order as numbers
 //   vector          row and column, each with its highest bit turned over: row << 16 | column
@@ -12,8 +12,9 @@
 //   place           as a cell; without a colour vector << 17
 //   all others      where its block starts in the arena, in words
 //
-// A block starts at an even word. Its first word is class << 24 | count, its second the weight of a container or a
-// pair, or h | w << 8 of a grid. A grid's count is its area.
+// A block starts at a multiple of four words. Its first word is class << 24 | count, its second the weight of a
+// container or a pair, or h | w << 8 of a grid. A grid's count is its area. boards.cuh says what boards and planes look
+// like.
 
 #pragma once
 
@@ -56,12 +57,14 @@ constexpr u32 OF_GRID = 0;
 constexpr u32 OF_WORDS = 1, OF_DOUBLES = 2, OF_BLOCKS = 3;
 // A pair; bits 0 and 1 say which halves are blocks.
 constexpr u32 OF_PAIR = 4;
+// A grid as bit planes, and a set of vectors or cells as a board: boards.cuh. Each is one of two forms of its value.
+constexpr u32 OF_PLANES = 8, OF_BOARD = 9;
 
 // The kind of words that are no blocks, where the program names none.
 constexpr u32 PLAIN = ~0u;
 
 constexpr u32 HEAD_WORDS = 2;
-constexpr u32 PAIR_WORDS = 6;
+constexpr u32 PAIR_WORDS = 8;
 
 constexpr u32 TURN = 0x80000000;
 constexpr i32 NOTHING = -2147483647 - 1;
@@ -105,10 +108,27 @@ struct Divider {
     __device__ u32 divide(u32 number) const { return by > 1 ? __umulhi(number, magic) : number; }
 };
 
-__device__ inline u32 even(u32 words) { return words + 1 & ~1u; }
+// Blocks take a multiple of four words.
+__device__ inline u32 whole(u32 words) { return words + 3 & ~3u; }
+
+#ifdef GP_SHARED_ARENA
+// The arena lies in shared memory: its addresses are short, and known to the compiler. 32 of them fit a multiprocessor.
+// As in kernels/src/solve.rs.
+constexpr u32 NEAR_WORDS = 1536;
+
+struct Memory {
+    __device__ operator u32 *() const {
+        __shared__ uint4 arena_of_block[NEAR_WORDS / 4];
+        return reinterpret_cast<u32 *>(arena_of_block);
+    }
+    __device__ void operator=(u32 *) {}
+};
+#else
+typedef u32 *Memory;
+#endif
 
 struct Machine {
-    u32 *mem;
+    Memory mem;
     // Words of the arena, and where free memory starts.
     u32 cap, top;
     // An Ending.
@@ -116,15 +136,16 @@ struct Machine {
     // The frame of the innermost loop.
     u32 frame;
     u32 ties;
-    // Four bytes each: tag and the kinds that it is made of.
-    const u8 *kinds;
-    const u8 *register_kinds;
+    // Where the instructions start, four words each, and the kinds, a word each: tag and the kinds that it is made of;
+    // and, in bytes, the kinds of registers.
+    u32 code, kinds, register_kinds;
 
-    __device__ Word *registers() const { return reinterpret_cast<Word *>(mem); }
+    __device__ Word *registers() const { return reinterpret_cast<Word *>(&mem[0]); }
 
-    __device__ u32 tag(u32 kind) const { return kinds[4 * kind]; }
-    __device__ u32 first(u32 kind) const { return kinds[4 * kind + 1]; }
-    __device__ u32 second(u32 kind) const { return kinds[4 * kind + 2]; }
+    __device__ u32 kind_in(u32 at) const { return reinterpret_cast<const u8 *>(&mem[0])[register_kinds + at]; }
+    __device__ u32 tag(u32 kind) const { return mem[kinds + kind] & 0xff; }
+    __device__ u32 first(u32 kind) const { return mem[kinds + kind] >> 8 & 0xff; }
+    __device__ u32 second(u32 kind) const { return mem[kinds + kind] >> 16 & 0xff; }
     __device__ bool is_set(u32 kind) const { return tag(kind) == SET; }
     __device__ bool is_block(u32 kind) const { return kind != PLAIN && tag(kind) >= GRID; }
 
@@ -143,15 +164,15 @@ struct Machine {
     }
 
     // The first error counts. The lanes agree.
-    __device__ Word fail(u32 code) {
+    __device__ __forceinline__ Word fail(u32 code) {
         error = error == FINE ? code : error;
         return 0;
     }
 
     // Where so many free words start. Look at `error` before you write.
-    __device__ u32 take(u32 words) {
+    __device__ __forceinline__ u32 take(u32 words) {
         const u32 start = top;
-        const u32 next = start + even(words);
+        const u32 next = start + whole(words);
         if (next > cap || next < start) {
             fail(NEEDS_MEMORY);
             return start;
@@ -161,8 +182,8 @@ struct Machine {
     }
 
     // Memory at the end of the arena, until `give_back`.
-    __device__ u32 borrow(u32 words) {
-        const u32 size = even(words);
+    __device__ __forceinline__ u32 borrow(u32 words) {
+        const u32 size = whole(words);
         if (size > cap - top) {
             fail(NEEDS_MEMORY);
             return top;
@@ -171,7 +192,7 @@ struct Machine {
         return cap;
     }
 
-    __device__ void give_back(u32 words) { cap += even(words); }
+    __device__ void give_back(u32 words) { cap += whole(words); }
 
     __device__ u32 count(Word block) const { return mem[u32(block)] & 0xffffff; }
     __device__ u32 block_class(Word block) const { return mem[u32(block)] >> 24; }
@@ -183,8 +204,14 @@ struct Machine {
 
     // Element `at` of a container.
     __device__ Word element(Word list, u32 at) const {
-        return block_class(list) == OF_DOUBLES ? doubles(list)[at] : words(list)[at];
+        const u32 of_class = block_class(list);
+        return of_class == OF_DOUBLES ? doubles(list)[at]
+               : of_class == OF_BOARD ? board_element(list, at)
+                                      : words(list)[at];
     }
+
+    // Element `at` of a board, for one lane: slow.
+    __device__ Word board_element(Word board, u32 at) const;
 
     __device__ void put(u32 list, u32 of_class, u32 at, Word value) const {
         if (of_class == OF_DOUBLES) {
@@ -197,8 +224,10 @@ struct Machine {
     __device__ Word half(Word pair, u32 which) const { return doubles(pair)[which]; }
 
     __device__ u32 weight(Word block) const {
-        const u32 head = mem[u32(block)];
-        return head >> 24 == OF_GRID ? max(head, 1u) : mem[u32(block) + 1];
+        const u32 head = mem[u32(block)], of_class = head >> 24, elements = head & 0xffffff;
+        return of_class == OF_GRID || of_class == OF_PLANES ? max(elements, 1u)
+               : of_class == OF_BOARD                       ? 1 + elements
+                                                            : mem[u32(block) + 1];
     }
 
     // A grid's rows, columns and cells.
@@ -235,16 +264,20 @@ struct Machine {
 };
 
 // Words of a block.
-__device__ inline u32 block_words(u32 head) {
-    const u32 count = head & 0xffffff;
+__device__ inline u32 block_words(const Machine &m, u32 block) {
+    const u32 head = m.mem[block], count = head & 0xffffff;
     switch (head >> 24) {
     case OF_GRID:
-        return even(HEAD_WORDS + (count + 3) / 4);
+        return whole(HEAD_WORDS + (count + 3) / 4);
     case OF_WORDS:
     case OF_BLOCKS:
-        return even(HEAD_WORDS + count);
+        return whole(HEAD_WORDS + count);
     case OF_DOUBLES:
-        return HEAD_WORDS + 2 * count;
+        return whole(HEAD_WORDS + 2 * count);
+    case OF_PLANES:
+        return 4 + 4 * m.height(block);
+    case OF_BOARD:
+        return m.mem[block + 3];
     default:
         return PAIR_WORDS;
     }
@@ -272,7 +305,7 @@ __device__ __noinline__ Word close_list(Machine &m, u32 list, u32 of_class, u32 
     const u32 head = of_class << 24 | count;
     m.mem[list] = head;
     m.mem[list + 1] = weight;
-    m.top = list + block_words(head);
+    m.top = list + whole(HEAD_WORDS + (of_class == OF_DOUBLES ? 2 * count : count));
     __syncwarp();
     return list;
 }

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "machine/sets.cuh"
+#include "machine/forms.cuh"
 #include "solver_ops.cuh"
 
 __device__ inline Word to_number(Machine &m, i64 number) {

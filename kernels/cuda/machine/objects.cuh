@@ -108,113 +108,6 @@ __device__ __noinline__ u32 label(const Grouping &of, u32 h, u32 w, u32 *parents
     return roots;
 }
 
-// A grid of at most 32 rows and columns: lane r has bit c of row r of each plane.
-constexpr u32 BOARD_SIDE = 32;
-
-struct Board {
-    // The bits of the colours, counted from COLOR_MIN, and the cells that may belong to an object.
-    u32 planes[4];
-    u32 members;
-};
-
-__device__ inline Board board_of(const Grouping &of, u32 h, u32 w) {
-    Board board = {{0, 0, 0, 0}, 0};
-    const u32 col = lane();
-#pragma unroll 1
-    for (u32 row = 0; row < h; row += 1) {
-        const u32 at = row * w + col;
-        const u32 color = col < w ? u32(of.cells[at] - COLOR_MIN) : 0;
-        const u32 members = __ballot_sync(ALL_LANES, col < w && of.has(at));
-        board.members = lane() == row ? members : board.members;
-#pragma unroll
-        for (u32 plane = 0; plane < 4; plane += 1) {
-            const u32 bits = __ballot_sync(ALL_LANES, color >> plane & 1);
-            board.planes[plane] = lane() == row ? bits : board.planes[plane];
-        }
-    }
-    return board;
-}
-
-// All members of the runs that have a bit of `from`, towards the high bits. A carry runs to the end of a run.
-__device__ inline u32 run_up(u32 members, u32 from) { return ((members ^ (members + from)) | from) & members; }
-
-// All members that are connected with `from`.
-__device__ __noinline__ u32 flooded(u32 members, u32 from, bool diagonal) {
-#pragma unroll 1
-    while (true) {
-        const u32 before = from;
-        from = run_up(members, from) | __brev(run_up(__brev(members), __brev(from)));
-        const u32 wide = diagonal ? from | from << 1 | from >> 1 : from;
-        const u32 above = __shfl_sync(ALL_LANES, wide, (lane() + 31) % 32);
-        const u32 below = __shfl_sync(ALL_LANES, wide, (lane() + 1) % 32);
-        from |= ((lane() > 0 ? above : 0) | (lane() < 31 ? below : 0)) & members;
-        if (!any_lane(from != before)) {
-            return from;
-        }
-    }
-}
-
-// The object of one component of a board.
-__device__ __noinline__ Word object_of(Machine &m, const Board &board, u32 bits) {
-    const u32 mine = __popc(bits), count = u32(sum_of_warp(i32(mine)));
-    u32 place = sum_before_in_warp(mine);
-    const u32 list = m.open(OF_DOUBLES, count);
-    if (m.error) {
-        return 0;
-    }
-#pragma unroll 1
-    for (; bits != 0; bits &= bits - 1) {
-        const u32 col = __ffs(bits) - 1;
-        u32 color = 0;
-#pragma unroll
-        for (u32 plane = 0; plane < 4; plane += 1) {
-            color |= (board.planes[plane] >> col & 1) << plane;
-        }
-        m.doubles(list)[place] = of_cell(i32(color) + COLOR_MIN, of_vector(i32(lane()), i32(col)));
-        place += 1;
-    }
-    return close_list(m, list, OF_DOUBLES, count);
-}
-
-// The components of a grid that fits a board, each from its first cell on.
-__device__ __noinline__ Word components_of_board(Machine &m, const Grouping &of, u32 h, u32 w) {
-    const Board board = board_of(of, h, w);
-    const u32 scratch = m.borrow(h * w);
-    u32 left = board.members, objects = 0;
-#pragma unroll 1
-    while (m.error == FINE) {
-        const u32 rows = __ballot_sync(ALL_LANES, left != 0);
-        if (rows == 0) {
-            break;
-        }
-        const u32 row = __ffs(rows) - 1;
-        const u32 first = __shfl_sync(ALL_LANES, left & ~left + 1, row);
-        u32 members = left;
-        if (of.univalued) {
-#pragma unroll
-            for (u32 plane = 0; plane < 4; plane += 1) {
-                const bool is = (__shfl_sync(ALL_LANES, board.planes[plane], row) & first) != 0;
-                members &= is ? board.planes[plane] : ~board.planes[plane];
-            }
-        }
-        const u32 object = flooded(members, lane() == row ? first : 0, of.diagonal);
-        left &= ~object;
-        const Word made = object_of(m, board, object);
-        if (m.error == FINE) {
-            m.mem[scratch + objects] = u32(made);
-            objects += 1;
-        }
-    }
-    const u32 list = m.error ? 0 : m.open(OF_BLOCKS, objects);
-    if (m.error) {
-        return 0;
-    }
-    copy_words(m.words(list), m.mem + scratch, objects);
-    m.give_back(h * w);
-    // First cells ascend, so the objects do.
-    return close_list(m, list, OF_BLOCKS, objects);
-}
-
 __device__ __noinline__ Word components(Machine &m, Word grid, bool univalued, bool diagonal, bool without_bg) {
     const i32 background = without_bg ? most_color(m, grid) : 0;
     if (m.error == FINE && m.height(grid) == 0) {
@@ -225,9 +118,6 @@ __device__ __noinline__ Word components(Machine &m, Word grid, bool univalued, b
     }
     const Grouping of = {m.cells(grid), univalued, diagonal, without_bg, background};
     const u32 h = m.height(grid), w = m.width(grid), area = h * w;
-    if (h <= BOARD_SIDE && w <= BOARD_SIDE) {
-        return components_of_board(m, of, h, w);
-    }
     const u32 scratch = m.borrow(2 * area);
     if (m.error) {
         return 0;

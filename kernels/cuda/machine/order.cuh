@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "machine/memory.cuh"
+#include "machine/boards.cuh"
 
 __device__ inline i32 sign_of(bool is_less, bool is_greater) { return i32(is_greater) - i32(is_less); }
 
@@ -12,7 +12,6 @@ __device__ inline i32 compare_words(Word one, Word two) { return sign_of(one < t
 __device__ __noinline__ i32 compare_grids(const Machine &m, Word one, Word two, bool pairs_first) {
     const u32 h = min(m.height(one), m.height(two));
     const u32 w = m.width(one), v = m.width(two);
-    const signed char *cells = m.cells(one), *others = m.cells(two);
     if (h > 0 && pairs_first && (w == 2) != (v == 2)) {
         return w == 2 ? -1 : 1;
     }
@@ -20,7 +19,7 @@ __device__ __noinline__ i32 compare_grids(const Machine &m, Word one, Word two, 
     for (u32 row = 0; row < h; row += 1) {
 #pragma unroll 1
         for (u32 col = 0; col < min(w, v); col += 1) {
-            const i32 a = cells[row * w + col], b = others[row * v + col];
+            const i32 a = cell_at(m, u32(one), row, col), b = cell_at(m, u32(two), row, col);
             if (a != b) {
                 return a < b ? -1 : 1;
             }
@@ -32,11 +31,28 @@ __device__ __noinline__ i32 compare_grids(const Machine &m, Word one, Word two, 
     return compare_words(m.height(one), m.height(two));
 }
 
+// Sets of vectors or cells, of which one is a board.
+__device__ __noinline__ i32 compare_boards(const Machine &m, Word one, Word two) {
+    const u32 length = m.count(one), other = m.count(two);
+    Cursor a(m, u32(one)), b(m, u32(two));
+#pragma unroll 1
+    for (u32 at = 0; at < min(length, other); at += 1) {
+        const Word first = a.take(m), second = b.take(m);
+        if (first != second) {
+            return compare_words(first, second);
+        }
+    }
+    return compare_words(length, other);
+}
+
 // Containers whose elements are no blocks.
 __device__ __noinline__ i32 compare_lists(const Machine &m, u32 tag, u32 of, Word one, Word two) {
     const u32 length = m.count(one), other = m.count(two);
     if (tag == TUPLE && of <= NUMBER && (length == 2) != (other == 2)) {
         return length == 2 ? -1 : 1;
+    }
+    if (m.block_class(one) == OF_BOARD || m.block_class(two) == OF_BOARD) {
+        return compare_boards(m, one, two);
     }
     const u32 shared = min(length, other);
     if (of == CELL || of == PLACE) {
@@ -145,6 +161,9 @@ __device__ inline u32 place_in(const Machine &m, Word list, u32 kind, Word value
 
 // Whether a sorted list has the value.
 __device__ __noinline__ bool set_has(const Machine &m, Word list, u32 kind, Word value) {
+    if (m.block_class(list) == OF_BOARD) {
+        return board_has(m, u32(list), value);
+    }
     const u32 at = place_in(m, list, kind, value);
     return at < m.count(list) && compare(m, kind, m.element(list, at), value) == 0;
 }

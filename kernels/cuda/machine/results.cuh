@@ -61,8 +61,9 @@ struct Written {
     u32 kind, block, next;
 };
 
-// Appends a value.
-__device__ __noinline__ void write_value(const Machine &m, Value value, Bytes &bytes) {
+// Writes a value to `to`, or nowhere. Returns its bytes.
+__device__ __noinline__ u32 written_value(const Machine &m, Value value, u8 *to) {
+    Bytes bytes = {to, 0};
     Written open[DEPTH_MAX];
     u32 depth = 0;
     const bool first = lane() == 0;
@@ -82,9 +83,13 @@ __device__ __noinline__ void write_value(const Machine &m, Value value, Bytes &b
                     bytes.byte(bytes.count, m.height(value.word));
                     bytes.byte(bytes.count + 1, m.width(value.word));
                 }
+                if (m.block_class(value.word) == OF_PLANES) {
+                    write_planes(planes_at(m, u32(value.word)), bytes.to + bytes.count + 2);
+                } else {
 #pragma unroll 1
-                for (u32 at = lane(); at < area; at += LANES) {
-                    bytes.byte(bytes.count + 2 + at, u32(m.cells(value.word)[at]));
+                    for (u32 at = lane(); at < area; at += LANES) {
+                        bytes.byte(bytes.count + 2 + at, u32(m.cells(value.word)[at]));
+                    }
                 }
             }
             bytes.count += 2 + area;
@@ -118,7 +123,7 @@ __device__ __noinline__ void write_value(const Machine &m, Value value, Bytes &b
 #pragma unroll 1
         while (true) {
             if (depth == 0) {
-                return;
+                return bytes.count;
             }
             Written &top = open[depth - 1];
             const bool is_pair = m.tag(top.kind) == PAIR;

@@ -2,36 +2,14 @@
 
 #pragma once
 
-#include "machine/turns.cuh"
-
-// The parts of a program's bytes: docs/src/design/machine.md. A header, then instructions, constants, kinds, and the
-// kind of each register.
-struct Program {
-    const u64 *instructions;
-    const u32 *constants;
-    const u8 *kinds, *register_kinds;
-    u32 ties, instruction_count, constant_count, register_count;
-
-    __device__ explicit Program(const u8 *bytes) {
-        const u32 *const head = reinterpret_cast<const u32 *>(bytes);
-        ties = head[0] >> 8 & 0xff;
-        instruction_count = head[0] >> 16;
-        constant_count = head[1] & 0xffff;
-        register_count = head[1] >> 16;
-        const u32 kind_count = head[2] & 0xffff;
-        instructions = reinterpret_cast<const u64 *>(bytes + 16);
-        constants = reinterpret_cast<const u32 *>(instructions + instruction_count);
-        kinds = reinterpret_cast<const u8 *>(constants + constant_count);
-        register_kinds = kinds + 4 * kind_count;
-    }
-};
+#include "machine/loops.cuh"
 
 // The value in a register.
-__device__ inline Value value_in(const Machine &m, u32 at) { return {m.registers()[at], m.register_kinds[at]}; }
+__device__ inline Value value_in(const Machine &m, u32 at) { return {m.registers()[at], m.kind_in(at)}; }
 
 // A tuple of registers, behind the elements of `before` if there are any.
 __device__ __noinline__ Word tuple_of(Machine &m, const Instruction &instruction, bool has_before) {
-    const u32 of_class = m.class_for(m.first(m.register_kinds[instruction.to]));
+    const u32 of_class = m.class_for(m.first(instruction.kind_to));
     const Word before = m.registers()[instruction.to];
     const u32 count = has_before ? m.count(before) : 0;
     const u32 list = m.open(of_class, count + instruction.immediate);
@@ -65,26 +43,130 @@ __device__ __noinline__ Word set_of(Machine &m, Value tuple) {
     return close_set(m, list, m.first(tuple.kind), of_class, count);
 }
 
-// The value that an instruction computes.
-__device__ inline Word computed_value(Machine &m, const Instruction &of) {
-    const Value a = value_in(m, of.a), b = value_in(m, of.b);
-    const Word c = m.registers()[of.c];
-    const u32 op = of.op, kind = m.register_kinds[of.to];
+// The operands that an op's functions want as lists and cells: 1 for a, 2 for b, 4 for c.
+__device__ inline u32 old_operands(u32 op) {
     switch (op) {
-    case OP_TUPLE:
-    case OP_PUSH:
+    case OP_PAIR:
+    case OP_EQUALITY:
+    case OP_SIZE:
+    case OP_FIRST:
+    case OP_LAST:
+    case OP_INITSET:
+    case OP_REPEAT:
+    case OP_CONTAINED:
+    case OP_OTHER:
+    case OP_MERGE:
+    case OP_COLORFILTER:
+    case OP_SIZEFILTER:
+        return 0;
+    case OP_INSERT:
+    case OP_REMOVE:
+    case OP_RECOLOR:
+        return 2;
+    case OP_TOSET:
+    case OP_CONVERT:
+    case OP_TOTUPLE:
+    case OP_DEDUPE:
+    case OP_MAXIMUM:
+    case OP_MINIMUM:
+    case OP_MOSTCOMMON:
+    case OP_LEASTCOMMON:
+    case OP_MOSTCOLOR:
+    case OP_LEASTCOLOR:
+    case OP_COLORCOUNT:
+    case OP_PALETTE:
+    case OP_NUMCOLORS:
+    case OP_COLOR:
+    case OP_REPLACE:
+    case OP_SWITCH:
+    case OP_HEIGHT:
+    case OP_WIDTH:
+    case OP_SHAPE:
+    case OP_PORTRAIT:
+    case OP_SQUARE:
+    case OP_VLINE:
+    case OP_HLINE:
+    case OP_UPPERMOST:
+    case OP_LOWERMOST:
+    case OP_LEFTMOST:
+    case OP_RIGHTMOST:
+    case OP_ULCORNER:
+    case OP_URCORNER:
+    case OP_LLCORNER:
+    case OP_LRCORNER:
+    case OP_CENTER:
+    case OP_CENTEROFMASS:
+    case OP_INDEX:
+    case OP_BORDERING:
+    case OP_ASINDICES:
+    case OP_ASOBJECT:
+    case OP_OFCOLOR:
+    case OP_TOINDICES:
+    case OP_SHIFT:
+    case OP_NORMALIZE:
+    case OP_OBJECTS:
+    case OP_PARTITION:
+    case OP_FGPARTITION:
+    case OP_FRONTIERS:
+    case OP_HPERIOD:
+    case OP_VPERIOD:
+    case OP_CORNERS:
+    case OP_BACKDROP:
+    case OP_DELTA:
+    case OP_BOXOF:
+    case OP_INBOX:
+    case OP_OUTBOX:
+    case OP_ROT90:
+    case OP_ROT180:
+    case OP_ROT270:
+    case OP_HMIRROR:
+    case OP_VMIRROR:
+    case OP_DMIRROR:
+    case OP_CMIRROR:
+    case OP_CROP:
+    case OP_TRIM:
+    case OP_TOPHALF:
+    case OP_BOTTOMHALF:
+    case OP_LEFTHALF:
+    case OP_RIGHTHALF:
+    case OP_HSPLIT:
+    case OP_VSPLIT:
+    case OP_COMPRESS:
+    case OP_UPSCALE:
+    case OP_HUPSCALE:
+    case OP_VUPSCALE:
+    case OP_DOWNSCALE:
+        return 1;
+    case OP_FILL:
+    case OP_UNDERFILL:
+        return 5;
+    default:
+        return 3;
+    }
+}
+
+// The value that an instruction computes, by the functions for lists and cells.
+__device__ inline Word old_value(Machine &m, const Instruction &of) {
+    const u32 op = of.op, kind = of.kind_to;
+    if (op == OP_TUPLE || op == OP_PUSH) {
         return tuple_of(m, of, op == OP_PUSH);
+    }
+    Value a = value_in(m, of.a), b = value_in(m, of.b);
+    Word c = m.registers()[of.c];
+    const u32 asked = old_operands(op);
+    a.word = asked & 1 ? as_old(m, a.word, a.kind) : a.word;
+    b.word = asked & 2 && !m.error ? as_old(m, b.word, b.kind) : b.word;
+    c = asked & 4 && !m.error ? as_old(m, c, m.kind_in(of.c)) : c;
+    if (m.error) {
+        return 0;
+    }
+    switch (op) {
     case OP_PAIR:
         return pair_of(m, a, b, kind);
     case OP_TOSET:
         return set_of(m, a);
     case OP_CONVERT:
         return converted(m, a, kind);
-    case OP_SELECT:
-        return is_true(a.word) ? b.word : c;
-    case OP_ELSE:
-    case OP_ENDIF:
-        return a.word;
     case OP_ADD:
     case OP_SUBTRACT:
     case OP_MULTIPLY:
@@ -162,6 +244,13 @@ __device__ inline Word computed_value(Machine &m, const Instruction &of) {
                                : grid_op(m, op, a, b, c);
 }
 
+// The value that an instruction computes by those functions, in boards and planes again if it fits.
+__device__ __noinline__ Word computed_value(Machine &m, u32 at) {
+    const Instruction of = instruction_at(m, at);
+    const Word value = old_value(m, of);
+    return m.error ? 0 : as_new(m, value, of.kind_to);
+}
+
 // How an item ended.
 struct Outcome {
     // An Ending, the instruction that met it, and the steps that were run.
@@ -173,12 +262,12 @@ struct Outcome {
 constexpr u32 LOOK_EVERY = 256;
 
 // Whether the host has set the word that stops the launch. All lanes go the way of the first.
-__device__ inline bool is_stopped(const u32 *stop) {
-    return stop && from_first(*static_cast<const volatile u32 *>(stop)) != 0;
+__device__ __forceinline__ bool is_stopped(const u32 *stop) {
+    return stop && alike(*static_cast<const volatile u32 *>(stop)) != 0;
 }
 
-// Runs a program over the grid in register 0.
-__device__ inline Outcome run(Machine &m, const Program &program, u32 limit, const u32 *stop = nullptr) {
+// Runs a program, which load_program has put into the arena, over the grid in register 0.
+__device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit, const u32 *stop = nullptr) {
     Outcome outcome = {FINE, 0, 0, {0, 0}};
     u32 at = 0;
     // Steps after which to look at the limit and at `stop`.
@@ -186,8 +275,7 @@ __device__ inline Outcome run(Machine &m, const Program &program, u32 limit, con
 #pragma unroll 1
     while (true) {
         // All lanes have done with the instruction before.
-        __syncwarp();
-        const Instruction instruction(program.instructions[at]);
+        together();
         if (outcome.steps >= look_at) {
             if (outcome.steps == limit || is_stopped(stop)) {
                 m.fail(outcome.steps == limit ? u32(STEP_LIMIT) : u32(STOPPED));
@@ -195,31 +283,49 @@ __device__ inline Outcome run(Machine &m, const Program &program, u32 limit, con
             }
             look_at = min(limit, outcome.steps + LOOK_EVERY);
         }
+        const Instruction of = instruction_at(m, at);
         outcome.steps += 1;
-        const u32 op = instruction.op;
-        if (op == OP_RETURN) {
-            outcome.result = value_in(m, instruction.a);
-            break;
-        }
-        if (op == OP_IF) {
-            at = is_true(m.registers()[instruction.a]) ? at + 1 : instruction.immediate + 1;
-            continue;
-        }
+        const u32 op = of.op;
+        const Word a = m.registers()[of.a];
         u32 next = at + 1;
-        if (op >= OP_MAP && op <= OP_ITERATE) {
-            const Instruction end(program.instructions[instruction.immediate]);
-            next = begin_loop(m, instruction, at, end.a);
+        Word word = 0;
+        if (of.form & QUICK ? quick_op(m, of, word)
+                            : lane_op(m, of, a, m.registers()[of.b], m.registers()[of.c], word)) {
+            m.registers()[of.to] = word;
+        } else if (op == OP_RETURN) {
+            outcome.result = {a, of.kind_a};
+            break;
+        } else if (op == OP_IF) {
+            next = is_true(a) ? next : of.immediate + 1;
         } else if (op == OP_NEXT) {
-            const Instruction begin(program.instructions[instruction.immediate]);
-            next = next_turn(m, begin, instruction.immediate, instruction.a);
-        } else if (op == OP_FAIL) {
-            m.fail(instruction.immediate);
-        } else {
-            const Word word = computed_value(m, instruction);
-            if (m.error == FINE) {
-                m.registers()[instruction.to] = word;
-                next = op == OP_ELSE ? instruction.immediate + 1 : next;
+            next = next_turn(m, machine, of.immediate, of.a);
+        } else if (op >= OP_MAP && op <= OP_ITERATE) {
+            const u32 value = instruction_at(m, of.immediate).a;
+            Word result = 0;
+            hand_over(m, machine);
+            const u32 begun = begin_loop(machine, at, value, result);
+            take_back(machine, m);
+            // Read anew: what is kept over a call costs registers on all ways.
+            const Instruction begin = instruction_at(m, at);
+            next = begin.immediate + 1;
+            if (alike(begun) == 0) {
+                m.registers()[begin.to] = result;
+            } else if (!(begin.form & IN_LANES)
+                       || !run_in_lanes(m, machine, at, limit - outcome.steps, outcome.steps)) {
+                next_elements(m, instruction_at(m, at), m.frame, 0);
+                next = at + 1;
             }
+        } else if (op == OP_ELSE || op == OP_ENDIF) {
+            m.registers()[of.to] = a;
+            next = op == OP_ELSE ? of.immediate + 1 : next;
+        } else if (op == OP_FAIL) {
+            m.fail(of.immediate);
+        } else {
+            hand_over(m, machine);
+            word = computed_value(machine, at);
+            take_back(machine, m);
+            m.registers()[instruction_at(m, at).to] = word;
+            next = at + 1;
         }
         if (m.error) {
             break;

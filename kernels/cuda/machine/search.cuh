@@ -32,7 +32,8 @@ struct Search {
     u32 evaluations_count;
     u32 pairs_count;
     u32 arena_words;
-    u32 unused;
+    // Evaluations that a warp makes one after the other.
+    u32 turn;
 };
 
 static_assert(sizeof(Search) == 88, "SearchArgument of kernels/src/solve.rs has this size");
@@ -42,10 +43,11 @@ struct Judged {
     u32 status, score;
 };
 
-// The expected grid.
+// The expected grid, whose cells start at byte `start` of `cells`.
 struct Expected {
     u32 h, w;
     const u8 *cells;
+    u32 start;
 };
 
 // Whether a value of this kind can be a row: numbers or flags, or a vector.
@@ -54,22 +56,47 @@ __device__ inline bool is_row(const Machine &m, u32 kind) {
     return tag == VECTOR || tag == TUPLE && m.tag(m.first(kind)) <= NUMBER;
 }
 
+// What a comparison found: so many equal cells, and whether the sides are the same.
+__device__ __forceinline__ Judged judged_of(u32 equal, u32 cells, bool is_shape) {
+    return {is_shape && equal == cells ? EQUAL : DIFFERS, equal | (is_shape ? SCORE_SHAPE : 0)};
+}
+
 // Compares a grid. A colour that no expected grid has is not equal to any.
-__device__ __noinline__ Judged compare_grid(const Machine &m, Word grid, Expected expected) {
+__device__ __forceinline__ Judged compare_grid(const Machine &m, Word grid, Expected expected) {
     const u32 h = m.height(grid), w = m.width(grid);
     const u32 both_h = min(h, expected.h), both_w = min(w, expected.w);
-    const signed char *const cells = m.cells(grid);
-    const Divider by_width(both_w);
-    i32 equal = 0;
+    const u8 *const from = expected.cells + expected.start;
+    u32 equal = 0;
+    if (m.block_class(grid) == OF_PLANES && expected.h <= BOARD_SIDE && expected.w <= BOARD_SIDE) {
+        bool bad = false;
+        const u32 *const words = reinterpret_cast<const u32 *>(expected.cells);
+        const Planes wanted = read_planes(words, expected.start, expected.h, expected.w, ITEM_COLOR_MAX, bad);
+        const Planes got = planes_at(m, u32(grid));
+        u32 differs = 0;
+#pragma unroll
+        for (u32 plane = 0; plane < PLANES; plane += 1) {
+            differs |= got.bits[plane] ^ wanted.bits[plane];
+        }
+        const u32 cols = both_w == 0 ? 0 : ~0u >> (32 - both_w);
+        equal = lane() < both_h ? u32(__popc(~differs & cols)) : 0;
+    } else if (m.block_class(grid) == OF_PLANES) {
+        // The expected grid is the larger one.
+        const Planes got = planes_at(m, u32(grid));
 #pragma unroll 1
-    for (u32 at = lane(); at < both_h * both_w; at += LANES) {
-        const u32 row = by_width.divide(at), col = at - row * both_w;
-        equal += i32(cells[row * w + col]) == i32(expected.cells[row * expected.w + col]);
+        for (u32 col = 0; col < both_w && lane() < both_h; col += 1) {
+            equal += i32(got.code(col)) + COLOR_MIN == i32(from[lane() * expected.w + col]);
+        }
+    } else {
+        const signed char *const cells = m.cells(grid);
+        const Divider by_width(both_w);
+#pragma unroll 1
+        for (u32 at = lane(); at < both_h * both_w; at += LANES) {
+            const u32 row = by_width.divide(at), col = at - row * both_w;
+            equal += i32(cells[row * w + col]) == i32(from[row * expected.w + col]);
+        }
     }
-    const u32 count = u32(sum_of_warp(equal));
-    const bool is_shape = h == expected.h && w == expected.w;
-    const bool is_equal = is_shape && count == h * w;
-    return {is_equal ? EQUAL : DIFFERS, count | (is_shape ? SCORE_SHAPE : 0)};
+    const u32 count = u32(sum_of_warp(i32(equal)));
+    return judged_of(count, h * w, h == expected.h && w == expected.w);
 }
 
 // Compares rows of numbers with the expected grid, as Python compares tuples. What is no rows of numbers differs.
@@ -80,6 +107,7 @@ __device__ __noinline__ Judged compare_rows(const Machine &m, Value value, Expec
     if (!is_pair && tag != TUPLE || !is_row(m, kinds[0]) || !is_row(m, kinds[1])) {
         return {DIFFERS, 0};
     }
+    const u8 *const from = expected.cells + expected.start;
     const u32 h = is_pair ? 2 : m.count(value.word);
     bool is_shape = h == expected.h;
     i32 equal = 0;
@@ -92,39 +120,31 @@ __device__ __noinline__ Judged compare_rows(const Machine &m, Value value, Expec
 #pragma unroll 1
         for (u32 col = lane(); col < min(w, expected.w); col += LANES) {
             const i32 number = !is_vector ? number_of(m.element(of, col)) : col == 0 ? row_of(u32(of)) : col_of(u32(of));
-            equal += number == i32(expected.cells[row * expected.w + col]);
+            equal += number == i32(from[row * expected.w + col]);
         }
     }
-    const u32 count = u32(sum_of_warp(equal));
-    const bool is_equal = is_shape && count == expected.h * expected.w;
-    return {is_equal ? EQUAL : DIFFERS, count | (is_shape ? SCORE_SHAPE : 0)};
+    return judged_of(u32(sum_of_warp(equal)), expected.h * expected.w, is_shape);
 }
 
-// Runs a program on a pair and compares what it gives.
-__device__ inline Judged judge(Machine &m, const Search &search, const u8 *bytes, u32 pair) {
+// Runs the program that was loaded on a pair, and compares what it gives. Values start at `start`.
+__device__ __forceinline__ Judged judge(Machine &m, Machine &machine, const Search &search, const Program &program,
+                                        u32 limit, u32 start, u32 pair) {
     const u32 input = 2 * pair, output = input + 1;
-    const Expected expected = {search.shapes[2 * output], search.shapes[2 * output + 1],
-                               search.cells + search.offsets[output]};
+    const Expected expected = {search.shapes[2 * output], search.shapes[2 * output + 1], search.cells,
+                               search.offsets[output]};
     if (expected.h * expected.w == 0) {
         return {MISSING_OUTPUT, 0};
     }
-    const Program program(bytes);
-    m.ties = program.ties;
-    m.kinds = program.kinds;
-    m.register_kinds = program.register_kinds;
-    m.cap = search.arena_words & ~1u;
-    m.top = 2 * program.register_count;
-    m.error = m.top > m.cap ? u32(NEEDS_MEMORY) : u32(FINE);
+    m.cap = search.arena_words & ~3u;
+    m.top = start;
+    m.error = FINE;
     m.frame = 0;
-    if (m.error == FINE) {
-        load_constants(m, program);
-        load_grid(m, search.shapes[2 * input], search.shapes[2 * input + 1], search.cells + search.offsets[input]);
-    }
+    load_constants(m, program);
+    load_grid(m, machine, search.cells, search.offsets[input], search.shapes[2 * input], search.shapes[2 * input + 1]);
     if (m.error) {
         return {m.error, 0};
     }
-    const u32 limit = reinterpret_cast<const u32 *>(bytes)[3];
-    const Outcome outcome = run(m, program, limit);
+    const Outcome outcome = run(m, machine, limit);
     if (outcome.code != FINE) {
         return {outcome.code, 0};
     }
@@ -132,22 +152,45 @@ __device__ inline Judged judge(Machine &m, const Search &search, const u8 *bytes
                                               : compare_rows(m, outcome.result, expected);
 }
 
-// `arena` has search.arena_words words.
-__device__ inline void judge_all(const Search &search, u32 *arena, u32 warp, u32 warps) {
-    Machine m = {};
-    m.mem = arena;
+// `arena` has search.arena_words words. Evaluations follow each other pair by pair, and a warp makes `turn` of them at a
+// time, so that it loads most programs once.
+__device__ __forceinline__ void judge_all(const Search &search, u32 *arena, u32 warp, u32 warps) {
+    const u32 turn = search.turn;
 #pragma unroll 1
-    for (u32 at = warp; at < search.evaluations_count; at += warps) {
-        const u32 evaluation = search.evaluations ? search.evaluations[at] : at;
-        const u32 program = evaluation / search.pairs_count;
-        const u32 pair = evaluation - program * search.pairs_count;
-        const Judged judged = judge(m, search, search.programs + search.program_offsets[program], pair);
-        if (lane() == 0) {
-            search.statuses[evaluation] = u8(judged.status);
-            if (search.scores) {
-                search.scores[evaluation] = u16(judged.score);
+    for (u32 first = warp * turn; first < search.evaluations_count; first += warps * turn) {
+        const u32 end = min(first + turn, search.evaluations_count);
+        u32 at = first;
+#pragma unroll 1
+        while (at < end) {
+            const u32 number = (search.evaluations ? search.evaluations[at] : at) / search.pairs_count;
+            const u8 *const bytes = search.programs + search.program_offsets[number];
+            const Program program(bytes);
+            const u32 limit = reinterpret_cast<const u32 *>(bytes)[3];
+            Machine machine = {};
+            machine.mem = arena;
+            const u32 loaded = load_program(machine, program, search.arena_words);
+            Machine m = in_registers(machine);
+            const u32 start = alike(loaded), unfit = m.error;
+#pragma unroll 1
+            for (; at < end; at += 1) {
+                const u32 evaluation = search.evaluations ? search.evaluations[at] : at;
+                const u32 pair = evaluation - number * search.pairs_count;
+                // That of the next program is no pair of this one.
+                if (pair >= search.pairs_count) {
+                    break;
+                }
+                Judged judged = {unfit, 0};
+                if (!unfit) {
+                    judged = judge(m, machine, search, program, limit, start, pair);
+                }
+                if (lane() == 0) {
+                    search.statuses[evaluation] = u8(judged.status);
+                    if (search.scores) {
+                        search.scores[evaluation] = u16(judged.score);
+                    }
+                }
+                __syncwarp();
             }
         }
-        __syncwarp();
     }
 }

@@ -178,7 +178,7 @@ __device__ __noinline__ u32 evacuate(Machine &m, u32 block, u32 floor, u32 shift
     if (head >= MOVED) {
         return m.mem[block + 1];
     }
-    const u32 words = block_words(head);
+    const u32 words = block_words(m, block);
     const u32 to = m.take(words);
     if (m.error) {
         return block;
@@ -199,8 +199,8 @@ __device__ __noinline__ Word keep_only(Machine &m, u32 floor, Word value) {
         return value;
     }
     const u32 head = m.mem[block];
-    if (head >> 24 <= OF_DOUBLES || head >> 24 == OF_PAIR) {
-        const u32 words = block_words(head);
+    if (head >> 24 <= OF_DOUBLES || head >> 24 == OF_PAIR || head >> 24 >= OF_PLANES) {
+        const u32 words = block_words(m, block);
         copy_words(m.mem + floor, m.mem + block, words);
         m.top = floor + words;
         return floor;
@@ -218,7 +218,7 @@ __device__ __noinline__ Word keep_only(Machine &m, u32 floor, Word value) {
                 const u32 to = evacuate(m, was, floor, shift);
                 m.mem[scan + HEAD_WORDS + at] = to;
             }
-        } else if (of_class > OF_PAIR) {
+        } else if (of_class > OF_PAIR && of_class < OF_PLANES) {
 #pragma unroll 1
             for (u32 half = 0; half < 2 && !m.error; half += 1) {
                 if (of_class >> half & 1) {
@@ -228,7 +228,7 @@ __device__ __noinline__ Word keep_only(Machine &m, u32 floor, Word value) {
                 }
             }
         }
-        scan += block_words(head);
+        scan += block_words(m, scan);
     }
     if (m.error) {
         return 0;

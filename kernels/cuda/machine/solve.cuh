@@ -49,28 +49,30 @@ struct Solve {
 
 static_assert(sizeof(Solve) == 136, "SolveArgument of kernels/src/solve.rs has this size");
 
-// Writes the constants of a program into their registers.
-__device__ inline void load_constants(Machine &m, const Program &program) {
-#pragma unroll 1
-    for (u32 constant = lane(); constant < program.constant_count; constant += LANES) {
-        const u32 word = program.constants[constant];
-        const u32 kind = program.register_kinds[constant + 1];
-        m.registers()[constant + 1] =
-            m.tag(kind) == VECTOR ? Word(of_vector(i32(i16(word & 0xffff)), i32(i16(word >> 16)))) : of_number(i32(word));
+// Copies a grid of h rows and w columns, whose cells start at byte `start` of `from`, into register 0. BAD_CELL if a
+// cell is no colour. `from` is at a multiple of four.
+__device__ __forceinline__ void load_grid(Machine &m, Machine &machine, const u8 *from, u32 start, u32 h, u32 w) {
+    bool bad = false;
+    if (h <= BOARD_SIDE && w <= BOARD_SIDE) {
+        const Planes planes = read_planes(reinterpret_cast<const u32 *>(from), start, h, w, ITEM_COLOR_MAX, bad);
+        if (any_lane(bad)) {
+            m.fail(BAD_CELL);
+        }
+        const Word grid = new_planes(m, planes);
+        m.registers()[0] = grid;
+        __syncwarp();
+        return;
     }
-}
-
-// Copies a grid of h rows and w columns into register 0. BAD_CELL if a cell is no colour.
-__device__ inline void load_grid(Machine &m, u32 h, u32 w, const u8 *from) {
-    const u32 grid = m.open_grid(h, w);
+    hand_over(m, machine);
+    const u32 grid = machine.open_grid(h, w);
+    take_back(machine, m);
     if (m.error) {
         return;
     }
     u8 *const to = reinterpret_cast<u8 *>(m.cells(grid));
-    bool bad = false;
 #pragma unroll 1
     for (u32 at = lane(); at < h * w; at += LANES) {
-        const u8 cell = from[at];
+        const u8 cell = from[start + at];
         bad |= cell > ITEM_COLOR_MAX;
         to[at] = cell;
     }
@@ -82,83 +84,97 @@ __device__ inline void load_grid(Machine &m, u32 h, u32 w, const u8 *from) {
 }
 
 // Writes a result behind the others. The status of an item whose result is a grid with other colours is OVERFLOW.
-__device__ inline void store(Machine &m, const Solve &solve, u32 item, Outcome &outcome) {
-    Bytes bytes = {nullptr, 0};
+__device__ __forceinline__ void store(const Machine &m, const Machine &machine, const Solve &solve, u32 item,
+                                      Outcome &outcome) {
+    u32 length = 0;
     const Value result = outcome.result;
     const bool is_grid = solve.out_shapes != nullptr;
     if (is_grid) {
-        bytes.count = m.count(result.word);
+        length = m.count(result.word);
         bool bad = false;
+        if (m.block_class(result.word) == OF_PLANES) {
+            // Codes below 2 and above 11.
+            const Planes grid = planes_at(m, u32(result.word));
+            const u32 low = ~grid.bits[3] & ~grid.bits[2] & ~grid.bits[1], high = grid.bits[3] & grid.bits[2];
+            bad = ((low | high) & grid.valid()) != 0;
+        } else {
 #pragma unroll 1
-        for (u32 at = lane(); at < bytes.count; at += LANES) {
-            bad |= u32(i32(m.cells(result.word)[at])) > u32(ITEM_COLOR_MAX);
+            for (u32 at = lane(); at < length; at += LANES) {
+                bad |= u32(i32(m.cells(result.word)[at])) > u32(ITEM_COLOR_MAX);
+            }
         }
         outcome.code = any_lane(bad) ? u32(OVERFLOW) : outcome.code;
     } else {
-        write_value(m, result, bytes);
-        outcome.code = bytes.count > RESULT_BYTES_MAX ? u32(OVERFLOW) : outcome.code;
+        length = written_value(machine, result, nullptr);
+        together();
+        length = alike(length);
+        outcome.code = length > RESULT_BYTES_MAX ? u32(OVERFLOW) : outcome.code;
     }
     if (outcome.code != FINE) {
         return;
     }
     u32 start = 0;
-    if (lane() == 0 && bytes.count > 0) {
-        start = atomicAdd(solve.used, bytes.count);
+    if (lane() == 0 && length > 0) {
+        start = atomicAdd(solve.used, length);
     }
-    start = from_first(start);
+    start = alike(start);
     // Items that do not fit let the counter pass the end, but not 2^32: a chunk has less than 2^16 results of at most
     // 2^16 bytes.
-    if (start > solve.results_max || bytes.count > solve.results_max - start) {
+    if (start > solve.results_max || length > solve.results_max - start) {
         outcome.code = NEEDS_ROOM;
         return;
     }
     if (is_grid) {
+        if (m.block_class(result.word) == OF_PLANES) {
+            write_planes(planes_at(m, u32(result.word)), solve.results + start);
+        } else {
 #pragma unroll 1
-        for (u32 at = lane(); at < bytes.count; at += LANES) {
-            solve.results[start + at] = u8(m.cells(result.word)[at]);
+            for (u32 at = lane(); at < length; at += LANES) {
+                solve.results[start + at] = u8(m.cells(result.word)[at]);
+            }
         }
         if (lane() == 0) {
             solve.out_shapes[2 * item] = u8(m.height(result.word));
             solve.out_shapes[2 * item + 1] = u8(m.width(result.word));
         }
     } else {
-        const u32 length = bytes.count;
-        bytes = {solve.results + start, 0};
-        write_value(m, result, bytes);
-        bytes.count = length;
+        written_value(machine, result, solve.results + start);
+        together();
     }
     if (lane() == 0) {
         solve.places[item] = solve.place_base + start;
-        solve.lengths[item] = bytes.count;
+        solve.lengths[item] = length;
     }
 }
 
 // `arena` has solve.arena_words words.
-__device__ inline void solve_items(const Solve &solve, u32 *arena, u32 warp, u32 warps) {
+__device__ __forceinline__ void solve_items(const Solve &solve, u32 *arena, u32 warp, u32 warps) {
     if (solve.items_count == 0) {
         return;
     }
     const Program program(solve.program);
-    Machine m = {};
-    m.mem = arena;
-    m.ties = program.ties;
-    m.kinds = program.kinds;
-    m.register_kinds = program.register_kinds;
+    Machine machine = {};
+    machine.mem = arena;
+    const u32 loaded = load_program(machine, program, solve.arena_words);
+    Machine m = in_registers(machine);
+    const u32 start = alike(loaded), unfit = m.error;
 #pragma unroll 1
     for (u32 at = warp; at < solve.items_count; at += warps) {
         const u32 item = solve.items ? solve.items[at] : at;
-        m.cap = solve.arena_words & ~1u;
-        m.top = 2 * program.register_count;
-        m.error = FINE;
+        m.cap = solve.arena_words & ~3u;
+        m.top = start;
+        m.error = unfit;
         m.frame = 0;
-        load_constants(m, program);
-        const u8 *const cells = solve.cells + (solve.offsets[item] - solve.offsets[0]);
-        load_grid(m, solve.shapes[2 * item], solve.shapes[2 * item + 1], cells);
+        if (!m.error) {
+            load_constants(m, program);
+            load_grid(m, machine, solve.cells, solve.offsets[item] - solve.offsets[0], solve.shapes[2 * item],
+                      solve.shapes[2 * item + 1]);
+        }
         Outcome outcome = {m.error, NO_INSTRUCTION, 0, {0, 0}};
         if (m.error == FINE) {
-            outcome = run(m, program, solve.steps_max, solve.used + 1);
+            outcome = run(m, machine, solve.steps_max, solve.used + 1);
             if (outcome.code == FINE) {
-                store(m, solve, item, outcome);
+                store(m, machine, solve, item, outcome);
             }
         }
         if (lane() == 0) {

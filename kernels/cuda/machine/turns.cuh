@@ -10,29 +10,43 @@
 
 struct Instruction {
     u32 op, to, a, b, c, d, immediate;
+    // The kinds of to, a and b, and the tags of these kinds.
+    u32 kind_to, kind_a, kind_b, tag_to, tag_a, tag_b;
+    // The tag of the elements of a's elements, and what quick_ops.cuh says of operands.
+    u32 deep_tag, form;
 
-    __device__ explicit Instruction(u64 bits)
-        : op(bits & 0xff), to(bits >> 8 & 0xff), a(bits >> 16 & 0xff), b(bits >> 24 & 0xff), c(bits >> 32 & 0xff),
-          d(bits >> 40 & 0xff), immediate(u32(bits >> 48)) {}
+    __device__ __forceinline__ explicit Instruction(const uint4 &words)
+        : op(words.x & 0xff), to(words.x >> 8 & 0xff), a(words.x >> 16 & 0xff), b(words.x >> 24), c(words.y & 0xff),
+          d(words.y >> 8 & 0xff), immediate(words.y >> 16), kind_to(words.z & 0xff), kind_a(words.z >> 8 & 0xff),
+          kind_b(words.z >> 16 & 0xff), tag_to(words.w & 15), tag_a(words.w >> 4 & 15), tag_b(words.w >> 8 & 15),
+          deep_tag(words.w >> 12 & 15), form(words.w >> 16) {}
 };
 
-// A loop that is running.
+__device__ __forceinline__ Instruction instruction_at(const Machine &m, u32 at) {
+    return Instruction(quad(m, m.code + 4 * at));
+}
+
+// A loop that is running. All lanes read a field before one writes it.
 struct Turn {
-    // The element, and of what is collected the key if one is kept.
-    Word element, best, key;
     u32 at, turns;
-    // The turns of the inner elements of `pairs`.
-    u32 inner, outer;
-    u32 has_best;
-    // What is collected: its block, class and count, and its weight.
-    u32 list, of_class, count, weight;
+    // Where what is collected lies, and how much of it there is.
+    u32 list, count;
+    u32 weight;
     // Where the body's values start.
     u32 floor;
     // The frame of the loop around.
     u32 around;
+    u32 of_class;
+    // The element, and of what is collected the key if one is kept.
+    Word element, best, key;
+    u32 has_best;
+    // Of a board that is gone through: the row, and what is left of it. Of `pairs` the elements inside and outside.
+    u32 row, bits;
 };
 
 constexpr u32 TURN_WORDS = sizeof(Turn) / 4;
+
+__device__ inline Turn &turn_at(const Machine &m, u32 frame) { return *reinterpret_cast<Turn *>(&m.mem[frame]); }
 
 __device__ inline bool is_key_loop(u32 op) { return op >= OP_ARGMAX && op <= OP_VALMIN; }
 
@@ -119,7 +133,7 @@ __device__ __noinline__ Word ordered(Machine &m, Value a, Word keys, u32 kind) {
             merge_sort(order, m.mem + second, count, before);
         }
     }
-    const u32 of_class = m.block_class(a.word), list = m.open(of_class, count);
+    const u32 of_class = m.class_for(m.first(a.kind)), list = m.open(of_class, count);
     if (m.error) {
         return 0;
     }
@@ -130,11 +144,15 @@ __device__ __noinline__ Word ordered(Machine &m, Value a, Word keys, u32 kind) {
     return close_list(m, list, of_class, count);
 }
 
-// The result of a loop whose turns are over. Frees its frame where what is left can be moved.
-__device__ __noinline__ Word loop_result(Machine &m, const Instruction &begin, Turn &turn, u32 start) {
-    const Word *const registers = m.registers();
-    const Value a = {registers[begin.a], m.register_kinds[begin.a]};
-    const u32 gives = m.register_kinds[begin.to];
+// The result of a loop whose turns are over. Frees its frame where what is left can be moved. `value` is the register
+// of the body's value.
+__device__ __noinline__ Word loop_result(Machine &m, u32 at, u32 value, u32 start) {
+    const Instruction begin = instruction_at(m, at);
+    const Turn turn = turn_at(m, start);
+    const Value a = {m.registers()[begin.a], begin.kind_a};
+    const u32 gives = begin.kind_to;
+    __syncwarp();
+    m.frame = turn.around;
     switch (begin.op) {
     case OP_MAP:
     case OP_FILTER:
@@ -146,13 +164,13 @@ __device__ __noinline__ Word loop_result(Machine &m, const Instruction &begin, T
         if (turn.of_class == OF_BLOCKS && begin.op != OP_FILTER) {
             m.top = turn.floor;
         }
-        return list;
+        return m.error ? 0 : as_new(m, list, kind);
     }
     case OP_ORDER: {
         const u32 keys = turn.list;
         m.mem[keys] = turn.of_class << 24 | turn.count;
         __syncwarp();
-        const Word list = ordered(m, a, keys, m.register_kinds[turn.outer]);
+        const Word list = ordered(m, a, keys, m.kind_in(value));
         return m.error ? 0 : keep_only(m, start, list);
     }
     case OP_ITERATE:
@@ -177,30 +195,51 @@ __device__ __noinline__ Word loop_result(Machine &m, const Instruction &begin, T
     }
 }
 
-// Puts the elements of the next turn into their registers.
-__device__ __noinline__ void next_elements(Machine &m, const Instruction &begin, Turn &turn) {
-    Word *const registers = m.registers();
-    if (begin.op != OP_ITERATE) {
-        const Word a = registers[begin.a];
-        const u32 at = begin.op == OP_PAIRS ? turn.inner : turn.at;
-        // Only `valmax` and `valmin` over no numbers have no element.
-        turn.element = at < m.count(a) ? m.element(a, at) : of_number(0);
-        if (begin.op == OP_ZIP || begin.op == OP_PAIRS) {
-            registers[begin.d] = m.element(registers[begin.b], begin.op == OP_PAIRS ? turn.outer : turn.at);
-        }
+// Puts the elements of the next turn, number `at`, into their registers.
+__device__ __forceinline__ void next_elements(const Machine &m, const Instruction &begin, u32 start, u32 at) {
+    Turn &turn = turn_at(m, start);
+    if (begin.op == OP_ITERATE) {
+        m.registers()[begin.c] = turn.element;
+        return;
     }
-    registers[begin.c] = turn.element;
+    const Word a = m.registers()[begin.a];
+    const u32 head = m.mem[u32(a)], of_class = head >> 24, count = head & 0xffffff;
+    Word element;
+    if (begin.op == OP_PAIRS) {
+        u32 inner = turn.row, outer = turn.bits;
+        element = m.element(a, inner);
+        m.registers()[begin.d] = m.element(m.registers()[begin.b], outer);
+        inner += 1;
+        outer += inner == count;
+        __syncwarp();
+        turn.row = inner == count ? 0 : inner;
+        turn.bits = outer;
+    } else if (of_class == OF_BOARD) {
+        u32 row = turn.row, bits = turn.bits;
+#pragma unroll 1
+        while (bits == 0) {
+            bits = m.mem[u32(a) + BOARD_HEAD + row];
+            row += 1;
+        }
+        element = board_word(m, u32(a), board_head(quad(m, u32(a))), row - 1, __ffs(bits) - 1);
+        __syncwarp();
+        turn.row = row;
+        turn.bits = bits & (bits - 1);
+    } else {
+        // Only `valmax` and `valmin` over no numbers have no element.
+        element = at >= count ? of_number(0) : of_class == OF_DOUBLES ? m.doubles(a)[at] : Word(m.words(a)[at]);
+    }
+    if (begin.op == OP_ZIP) {
+        m.registers()[begin.d] = m.element(m.registers()[begin.b], at);
+    }
+    turn.element = element;
+    m.registers()[begin.c] = element;
 }
 
-// Ends a loop. Returns the place of the next instruction.
-__device__ inline u32 leave(Machine &m, const Instruction &begin, u32 around, Word result) {
-    m.frame = around;
-    m.registers()[begin.to] = result;
-    return begin.immediate + 1;
-}
-
-// Begins a loop. Returns the place of the next instruction. `value` is the register of the body's value.
-__device__ __noinline__ u32 begin_loop(Machine &m, const Instruction &begin, u32 at, u32 value) {
+// Begins the loop at `at`. Sets `m.frame`, unless there is no turn and `result` is the loop's. `value` is the register
+// of the body's value.
+__device__ __noinline__ bool begin_loop(Machine &m, u32 at, u32 value, Word &result) {
+    const Instruction begin = instruction_at(m, at);
     const Word *const registers = m.registers();
     const Word a = registers[begin.a];
     Turn turn = {};
@@ -222,134 +261,38 @@ __device__ __noinline__ u32 begin_loop(Machine &m, const Instruction &begin, u32
             const u64 turns = u64(length) * other;
             turn.turns = turns < ~0u ? u32(turns) : ~0u;
         } else if (begin.op == OP_VALMAX || begin.op == OP_VALMIN) {
-            const u32 of = m.tag(m.first(m.register_kinds[begin.a]));
+            const u32 of = m.tag(m.first(begin.kind_a));
             turn.turns = length == 0 && (of == FLAG || of == NUMBER) ? 1 : length;
         }
     }
     if (m.error) {
-        return 0;
+        return false;
     }
     const u32 start = m.take(TURN_WORDS);
-    if (begin.op == OP_FILTER) {
-        turn.of_class = m.block_class(a);
-    } else {
-        turn.of_class = m.class_for(m.register_kinds[value]);
-    }
+    turn.of_class = begin.op == OP_FILTER ? m.class_for(m.first(begin.kind_a)) : m.class_for(m.kind_in(value));
     const bool collects = begin.op != OP_ITERATE && begin.op != OP_EXTRACT && !is_key_loop(begin.op);
     turn.list = collects && !m.error ? m.open(turn.of_class, min(turn.turns, WEIGHT_MAX)) : 0;
     turn.weight = 1;
     turn.floor = m.top;
     turn.around = m.frame;
-    if (begin.op == OP_ORDER) {
-        turn.outer = value;
-    }
     if (m.error) {
-        return 0;
+        return false;
     }
-    if (turn.turns == 0) {
-        const Word result = loop_result(m, begin, turn, start);
-        return m.error ? 0 : leave(m, begin, turn.around, result);
-    }
-    next_elements(m, begin, turn);
-    *reinterpret_cast<Turn *>(m.mem + start) = turn;
-    m.frame = start;
-    return at + 1;
-}
-
-// Keeps the element and its key if the key is better.
-__device__ __noinline__ void keep_best(Machine &m, u32 op, Turn &turn, Word key, u32 kind, u32 start) {
-    if (turn.has_best) {
-        if (m.tag(kind) <= NUMBER && (number_of(key) == NOTHING || number_of(turn.key) == NOTHING)) {
-            m.fail(BAD_TYPE);
-            return;
-        }
-        const bool greatest = op == OP_ARGMAX || op == OP_VALMAX;
-        if (compare_keys(m, kind, key, turn.key) != (greatest ? 1 : -1)) {
-            m.top = turn.floor;
-            return;
-        }
-    }
-    turn.has_best = 1;
-    turn.best = turn.element;
-    turn.key = key;
-    m.top = turn.floor;
-    if (m.is_block(kind)) {
-        // Behind the frame. What was kept is over.
-        __syncwarp();
-        turn.key = keep_only(m, start + even(TURN_WORDS), key);
-        turn.floor = m.top;
-    }
-}
-
-// Ends a turn. Returns the place of the next instruction. `value` is the register of the body's value.
-__device__ __noinline__ u32 next_turn(Machine &m, const Instruction &begin, u32 at, u32 value) {
-    const u32 start = m.frame;
-    Turn turn = *reinterpret_cast<const Turn *>(m.mem + start);
-    Word word = m.registers()[value];
-    const u32 kind = m.register_kinds[value];
-    const bool is_block = m.is_block(kind);
-    // All lanes have read the frame before it is written.
+    turn_at(m, start) = turn;
     __syncwarp();
-    switch (begin.op) {
-    case OP_MAP:
-    case OP_ZIP:
-    case OP_PAIRS:
-    case OP_ORDER: {
-        if (begin.op != OP_ORDER) {
-            turn.weight += is_block ? m.weight(word) : 1;
-            if (turn.weight > WEIGHT_MAX) {
-                m.fail(OVERFLOW);
-                return 0;
-            }
-        }
-        if (is_block) {
-            word = keep_only(m, turn.floor, word);
-            turn.floor = m.top;
-        }
-        m.put(turn.list, turn.of_class, turn.count, word);
-        turn.count += 1;
-        break;
+    if (turn.turns == 0) {
+        result = loop_result(m, at, value, start);
+        return false;
     }
-    case OP_FILTER:
-        if (is_true(word)) {
-            m.put(turn.list, turn.of_class, turn.count, turn.element);
-            turn.count += 1;
-        }
-        break;
-    case OP_EXTRACT:
-        if (is_true(word)) {
-            m.top = start;
-            return leave(m, begin, turn.around, turn.element);
-        }
-        break;
-    case OP_ITERATE:
-        turn.element = word;
-        if (is_block) {
-            turn.element = keep_only(m, start + even(TURN_WORDS), word);
-            turn.floor = m.top;
-        }
-        break;
-    default:
-        keep_best(m, begin.op, turn, word, kind, start);
-        break;
+    m.frame = start;
+    return true;
+}
+
+// Whether a key is better than the one that is kept: 1 if it is, 0 if not; BAD_TYPE if they cannot be compared.
+__device__ __noinline__ bool is_better(Machine &m, u32 kind, Word key, Word kept, bool greatest) {
+    if (m.tag(kind) <= NUMBER && (number_of(key) == NOTHING || number_of(kept) == NOTHING)) {
+        m.fail(BAD_TYPE);
+        return false;
     }
-    if (m.error) {
-        return 0;
-    }
-    m.top = turn.floor;
-    turn.at += 1;
-    if (begin.op == OP_PAIRS) {
-        turn.inner += 1;
-        if (turn.inner == m.count(m.registers()[begin.a])) {
-            turn.inner = 0;
-            turn.outer += 1;
-        }
-    }
-    if (turn.at < turn.turns) {
-        next_elements(m, begin, turn);
-        *reinterpret_cast<Turn *>(m.mem + start) = turn;
-        return at + 1;
-    }
-    const Word result = loop_result(m, begin, turn, start);
-    return m.error ? 0 : leave(m, begin, turn.around, result);
+    return compare_keys(m, kind, key, kept) == (greatest ? 1 : -1);
 }

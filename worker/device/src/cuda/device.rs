@@ -91,7 +91,7 @@ impl CudaDevice {
     fn loaded<'a>(solving: &'a mut Option<Solving>, gpu: &Gpu) -> Result<&'a mut Solving, Fault> {
         match solving {
             Some(loaded) => Ok(loaded),
-            None => Ok(solving.insert(Solving::load(&gpu.driver)?)),
+            None => Ok(solving.insert(Solving::new(&gpu.driver)?)),
         }
     }
 

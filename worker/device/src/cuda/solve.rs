@@ -1,16 +1,17 @@
 //! Runs solvers: `kernels/cuda/solve.cu` over one chunk after the other.
 //!
-//! The module is loaded at the first solver or search; `search` runs those. A warp has a small arena, which is
-//! enough for nearly all items and lies in the caches. An item that needs more is run again with a larger arena and
-//! fewer warps; what needs more than the largest is run by the reference on the processor. So only the machine's own
-//! limits end an item, on every device. An item whose result does not fit behind the others is run again when those
-//! have been copied out.
+//! The modules are loaded at the first solver or search; `search` runs those. A warp has a small arena in shared memory,
+//! which is enough for most items. An item that needs more is run again by another module with a larger arena in global
+//! memory and fewer warps (`kernel`); what needs more than the largest is run by the reference on the processor. So
+//! only the machine's own limits end an item, on every device. An item whose result does not fit behind the others is
+//! run again when those have been copied out.
 //!
 //! A launch may run for minutes. Once nobody wants any of its results, a word on the device says so, at which the
 //! kernel looks every so many steps.
 
 #![expect(unsafe_code, reason = "starts copies and kernels over its own buffers")]
 
+mod kernel;
 mod search;
 mod tables;
 
@@ -22,14 +23,14 @@ use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::part::Part;
 use gridpool_kernels::reference::machine::Runner;
 use gridpool_kernels::solve::{
-    NEEDS_MEMORY, NEEDS_ROOM, PTX, SOLVE, SOLVE_THREADS, STOPPED, SolveArgument,
+    NEEDS_MEMORY, NEEDS_ROOM, SOLVE, SOLVE_THREADS, SOLVERS, STOPPED, SolveArgument,
 };
 use gridpool_protocol::batch::PART_ALIGN;
 use gridpool_protocol::limits::{GRID_CELLS_MAX, RESULT_BYTES_MAX};
 use gridpool_protocol::program::{Kind, Program};
 use gridpool_protocol::solver::Solver;
 
-use super::driver::{Driver, Event, FunctionHandle, Stream};
+use super::driver::{Driver, Event, Stream};
 use super::gpu::Gpu;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use crate::chunk::{ChunkLimits, Feed, Piece, Span};
@@ -37,6 +38,7 @@ use crate::device::{AttemptRefusal, GridAttempt, GridDispatch};
 use crate::fault::Fault;
 use crate::search::SearchAttempt;
 use crate::tally::Totals;
+use kernel::{Kernel, Launch, Tier};
 use search::Searching;
 use tables::{Came, Input, STOP_BYTES, Tables, deliver, word};
 
@@ -49,27 +51,10 @@ const RESULTS_BYTES: usize = 32 << 20;
 // Whatever the results before it took, one fits a buffer that is empty.
 const _: () = assert!(RESULTS_BYTES > RESULT_BYTES_MAX && RESULTS_BYTES > GRID_CELLS_MAX);
 
-/// The arenas of a launch.
-#[derive(Clone, Copy, Debug)]
-struct Tier {
-    /// Words of each warp's arena.
-    words: u32,
-    /// Most blocks, each a warp.
-    blocks_max: u32,
-}
-
-/// From small arenas to large ones. The first has as many warps as the largest GPU runs at once.
-const TIERS: [Tier; 4] = [
-    Tier { words: 1 << 13, blocks_max: 1 << 12 },
-    Tier { words: 1 << 15, blocks_max: 1 << 10 },
-    Tier { words: 1 << 20, blocks_max: 1 << 6 },
-    Tier { words: 1 << 26, blocks_max: 1 << 1 },
-];
-
-/// The loaded kernel with a stream and buffers, which are kept from chunk to chunk.
+/// The kernel with streams and buffers, which are kept from chunk to chunk.
 #[derive(Debug)]
 pub(super) struct Solving {
-    function: FunctionHandle,
+    kernel: Kernel,
     stream: Stream,
     /// For the word that stops a launch, while that runs.
     stop_stream: Stream,
@@ -88,11 +73,10 @@ pub(super) struct Solving {
 }
 
 impl Solving {
-    /// Loads the kernels.
-    pub(super) fn load(driver: &Driver) -> Result<Self, Fault> {
-        let module = driver.load_module(PTX)?;
+    /// Of the GPU of this driver.
+    pub(super) fn new(driver: &Driver) -> Result<Self, Fault> {
         Ok(Self {
-            function: driver.function(module, SOLVE)?,
+            kernel: Kernel::new(driver, SOLVERS)?,
             stream: driver.stream()?,
             stop_stream: driver.stream()?,
             stop_staging: PinnedBuffer::default(),
@@ -105,7 +89,7 @@ impl Solving {
             results_staging: PinnedBuffer::default(),
             arenas: DeviceBuffer::default(),
             runner: Runner::default(),
-            searching: Searching::load(driver, module)?,
+            searching: Searching::new(driver)?,
         })
     }
 
@@ -175,7 +159,7 @@ impl Solving {
         let mut came = vec![Came::default(); items];
         let (mut bytes, mut copied) = (Vec::new(), [input.bytes as u64, 0]);
         let mut left: Vec<u32> = (0..).take(items).collect();
-        for tier in TIERS {
+        for &tier in self.kernel.tiers() {
             let mut larger = Vec::new();
             while !left.is_empty() {
                 let launched =
@@ -320,10 +304,8 @@ impl Solving {
         (done, is_cancelled): (&mut Totals, &dyn Fn() -> bool),
     ) -> Result<[u64; 2], Fault> {
         let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
-        let blocks = count.min(tier.blocks_max);
-        let arena_bytes = 4 * tier.words as usize;
-        self.arenas.reserve(&mut gpu.allocator, blocks as usize * arena_bytes)?;
-        let arenas = self.arenas.at(0);
+        let Launch { function, blocks, arenas } =
+            self.kernel.launch(gpu, &mut self.arenas, tier, count)?;
         let mut argument =
             SolveArgument { items_count: count, arena_words: tier.words, arenas, ..*argument };
         let listed = 4 * items.len();
@@ -341,7 +323,7 @@ impl Solving {
         driver.record(self.around[0], self.stream)?;
         // SAFETY: all buffers are as long as `Tables`, `Input` and the tier say; the stream is waited for below.
         unsafe {
-            driver.launch(self.function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
+            driver.launch(function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
         }
         driver.record(self.around[1], self.stream)?;
         // SAFETY: as for the copy to the device.

@@ -11,15 +11,15 @@ use std::time::Duration;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge};
-use gridpool_kernels::solve::{NEEDS_MEMORY, SEARCH, SOLVE_THREADS, SearchArgument};
+use gridpool_kernels::solve::{NEEDS_MEMORY, SEARCH, SEARCHES, SOLVE_THREADS, SearchArgument};
 use gridpool_protocol::batch::PART_ALIGN;
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::search::{CellScore, PROGRAM_ALIGN, PairStatus, Score, SearchReport};
 use gridpool_protocol::solver::Code;
 use rayon::prelude::*;
 
-use super::{TIERS, Tier};
-use crate::cuda::driver::{Driver, Event, FunctionHandle, ModuleHandle, Stream};
+use super::kernel::{Kernel, Launch, Tier};
+use crate::cuda::driver::{Driver, Event, Stream};
 use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
 use crate::device::{AttemptRefusal, AttemptReport};
@@ -33,13 +33,16 @@ const EVALUATIONS_FIRST: usize = 1 << 16;
 const EVALUATIONS_MAX: usize = 4 << 20;
 /// Most bytes of the programs of a chunk; one program is always allowed.
 const CODE_BYTES_MAX: usize = 32 << 20;
+/// Turns that each warp has at least, so that none is left with much when the others are done. In a turn it makes evaluations
+/// of one program.
+const TURNS_MIN: u32 = 8;
 /// How long a chunk should run.
 const CHUNK_TIME: Duration = Duration::from_millis(40);
 
 /// The kernel of searches and its buffers, which are kept from chunk to chunk.
 #[derive(Debug)]
 pub(super) struct Searching {
-    function: FunctionHandle,
+    kernel: Kernel,
     stream: Stream,
     around: [Event; 2],
     pairs: DeviceBuffer,
@@ -90,15 +93,15 @@ struct Chunk<'a> {
 }
 
 impl Searching {
-    /// Takes the kernel from the module.
-    pub(super) fn load(driver: &Driver, module: ModuleHandle) -> Result<Self, Fault> {
+    /// Of the GPU of this driver.
+    pub(super) fn new(driver: &Driver) -> Result<Self, Fault> {
         let builder = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("verify {n}"));
         let threads = builder.build().map_err(|error| {
             let threads = std::thread::available_parallelism().map_or(1, usize::from);
             Fault::Threads { threads, reason: error.to_string() }
         })?;
         Ok(Self {
-            function: driver.function(module, SEARCH)?,
+            kernel: Kernel::new(driver, SEARCHES)?,
             stream: driver.stream()?,
             around: [driver.event()?, driver.event()?],
             pairs: DeviceBuffer::default(),
@@ -258,11 +261,11 @@ impl Searching {
             evaluations_count: 0,
             pairs_count: number(pairs),
             arena_words: 0,
-            unused: 0,
+            turn: 0,
         };
         let mut left: Option<Vec<u32>> = None;
         let mut took = 0.0;
-        for tier in TIERS {
+        for &tier in self.kernel.tiers() {
             let evaluations = left.as_ref().map_or(count, Vec::len);
             if evaluations == 0 {
                 break;
@@ -337,12 +340,12 @@ impl Searching {
         bytes: usize,
     ) -> Result<f64, Fault> {
         let count = number(listed.map_or(count, <[u32]>::len));
-        let blocks = count.min(tier.blocks_max);
-        arenas.reserve(&mut gpu.allocator, blocks as usize * 4 * tier.words as usize)?;
+        let Launch { function, blocks, arenas } = self.kernel.launch(gpu, arenas, tier, count)?;
         let mut argument = SearchArgument {
             evaluations_count: count,
             arena_words: tier.words,
-            arenas: arenas.at(0),
+            turn: (count / (TURNS_MIN * blocks)).clamp(1, argument.pairs_count),
+            arenas,
             ..*argument
         };
         if let Some(listed) = listed {
@@ -361,7 +364,7 @@ impl Searching {
         // SAFETY: all buffers are as long as the numbers of the argument say; the programs were verified; the stream
         // is waited for below.
         unsafe {
-            driver.launch(self.function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
+            driver.launch(function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
         }
         driver.record(self.around[1], self.stream)?;
         let (to, from) = (self.results_staging.at(0), self.results.at(0));
