@@ -1,19 +1,59 @@
 //! The kernel of solvers: its PTX, its entry point and its argument. The worker loads a module at the first solver that
 //! needs it; see `kernels/cuda/solve.cu` and `kernels/cuda/solve_far.cu`.
 
+use std::io::Read;
+
+use flate2::read::ZlibDecoder;
 use gridpool_protocol::solver::Opcode;
 
 use crate::argument::DeviceAddress;
 
-/// PTX 8.0 with arenas in shared memory, made from `kernels/cuda/solve.cu` by `kernels/build_ptx.py`.
-pub static NEAR_PTX: &str = include_str!("../ptx/solve.ptx");
-/// The least compute capability that [`NEAR_PTX`] loads on.
+/// A module as drivers take it, packed.
+#[derive(Clone, Copy, Debug)]
+pub struct Images {
+    ptx: &'static [u8],
+    cubin: &'static [u8],
+}
+
+/// The compute capability whose machine code a module has.
+pub const CUBIN_CAPABILITY: (u32, u32) = (9, 0);
+
+impl Images {
+    /// Its PTX, of version 8.0. Drivers compile it for seconds.
+    #[must_use]
+    pub fn ptx(&self) -> String {
+        String::from_utf8(unpacked(self.ptx)).expect("PTX is text")
+    }
+
+    /// Its machine code for GPUs of this compute capability, if it has some.
+    #[must_use]
+    pub fn cubin(&self, capability: (u32, u32)) -> Option<Vec<u8>> {
+        (capability == CUBIN_CAPABILITY).then(|| unpacked(self.cubin))
+    }
+}
+
+fn unpacked(packed: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = ZlibDecoder::new(packed).read_to_end(&mut bytes);
+    read.expect("kernels/build_ptx.py has packed it");
+    bytes
+}
+
+/// The kernel with arenas in shared memory, made from `kernels/cuda/solve.cu` by `kernels/build_ptx.py`.
+pub static NEAR: Images = Images {
+    ptx: include_bytes!("../ptx/solve.ptx.z"),
+    cubin: include_bytes!("../ptx/solve.sm_90.z"),
+};
+/// The least compute capability that [`NEAR`] loads on.
 pub const NEAR_CAPABILITY: (u32, u32) = (8, 0);
 /// Words of an arena in shared memory: `NEAR_WORDS` of `kernels/cuda/machine/memory.cuh`.
 pub const NEAR_WORDS: u32 = 1_536;
 
-/// PTX 8.0 with arenas in global memory, for compute capability 6.0 and up, made from `kernels/cuda/solve_far.cu`.
-pub static FAR_PTX: &str = include_str!("../ptx/solve_far.ptx");
+/// The kernel with arenas in global memory, for compute capability 6.0 and up, made from `kernels/cuda/solve_far.cu`.
+pub static FAR: Images = Images {
+    ptx: include_bytes!("../ptx/solve_far.ptx.z"),
+    cubin: include_bytes!("../ptx/solve_far.sm_90.z"),
+};
 
 /// The entry point of both, as receipts name it.
 pub const SOLVE: &str = "gp_solve";
@@ -83,7 +123,8 @@ mod tests {
     #[test]
     fn the_kernel_was_compiled_with_the_opcodes_of_the_machine() {
         let digest = hex(&Sha256::digest(opcodes()));
-        for ptx in [NEAR_PTX, FAR_PTX] {
+        let [near, far] = [NEAR, FAR].map(|images| images.ptx());
+        for ptx in [&near, &far] {
             assert!(
                 ptx.starts_with(&format!("// solver_ops.cuh {digest}\n")),
                 "run kernels/build_ptx.py"
@@ -91,8 +132,18 @@ mod tests {
             assert!(ptx.contains(&format!(".visible .entry {SOLVE}(")));
         }
         let (major, minor) = NEAR_CAPABILITY;
-        assert!(NEAR_PTX.contains(&format!("\n.target sm_{major}{minor}\n")));
-        assert!(FAR_PTX.contains("\n.target sm_60\n"));
+        assert!(near.contains(&format!("\n.target sm_{major}{minor}\n")));
+        assert!(far.contains("\n.target sm_60\n"));
+    }
+
+    #[test]
+    fn machine_code_is_there_for_one_kind_of_gpu() {
+        for images in [NEAR, FAR] {
+            let code = images.cubin(CUBIN_CAPABILITY).unwrap_or_default();
+            assert!(code.starts_with(b"\x7fELF"));
+            assert!(code.windows(SOLVE.len()).any(|name| name == SOLVE.as_bytes()));
+            assert_eq!(images.cubin((8, 0)), None);
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::part::Part;
 use gridpool_kernels::reference::machine::Runner;
 use gridpool_kernels::solve::{
-    FAR_PTX, NEAR_CAPABILITY, NEAR_PTX, NEAR_WORDS, NEEDS_MEMORY, NEEDS_ROOM, SOLVE, SOLVE_THREADS,
+    FAR, Images, NEAR, NEAR_CAPABILITY, NEAR_WORDS, NEEDS_MEMORY, NEEDS_ROOM, SOLVE, SOLVE_THREADS,
     SolveArgument,
 };
 use gridpool_protocol::batch::PART_ALIGN;
@@ -91,14 +91,32 @@ pub(super) struct Solving {
     runner: Runner,
 }
 
+/// `CUDA_ERROR_INVALID_IMAGE` and `CUDA_ERROR_NO_BINARY_FOR_GPU`: what drivers say of machine code that they do not take.
+const INVALID_IMAGE: u32 = 200;
+const NO_BINARY_FOR_GPU: u32 = 209;
+
+/// Loads a kernel: its machine code for this GPU if there is some that the driver takes, else its PTX.
+fn kernel(driver: &Driver, images: Images) -> Result<FunctionHandle, Fault> {
+    let code = images.cubin(driver.capability(driver.only_device()?)?);
+    let module = match code.map(|code| driver.load_image(&code)) {
+        Some(Ok(module)) => module,
+        Some(Err(fault @ Fault::Cuda { code: INVALID_IMAGE | NO_BINARY_FOR_GPU, .. })) => {
+            tracing::warn!(%fault, "the driver compiles the solvers' kernel");
+            driver.load_module(&images.ptx())?
+        }
+        Some(Err(fault)) => return Err(fault),
+        None => driver.load_module(&images.ptx())?,
+    };
+    driver.function(module, SOLVE)
+}
+
 impl Solving {
     /// Loads the kernel.
     pub(super) fn load(driver: &Driver) -> Result<Self, Fault> {
         let is_near = driver.capability(driver.only_device()?)? >= NEAR_CAPABILITY;
-        let kernel = |ptx| driver.function(driver.load_module(ptx)?, SOLVE);
         Ok(Self {
-            near: if is_near { Some(kernel(NEAR_PTX)?) } else { None },
-            far: if is_near { None } else { Some(kernel(FAR_PTX)?) },
+            near: if is_near { Some(kernel(driver, NEAR)?) } else { None },
+            far: if is_near { None } else { Some(kernel(driver, FAR)?) },
             stream: driver.stream()?,
             around: [driver.event()?, driver.event()?],
             input: DeviceBuffer::default(),
@@ -349,13 +367,13 @@ impl Solving {
 
     /// The kernel whose arenas lie there, loaded if it is needed for the first time.
     fn function(&mut self, driver: &Driver, place: Place) -> Result<FunctionHandle, Fault> {
-        let (known, ptx) = match place {
-            Place::Near => (&mut self.near, NEAR_PTX),
-            Place::Far => (&mut self.far, FAR_PTX),
+        let (known, images) = match place {
+            Place::Near => (&mut self.near, NEAR),
+            Place::Far => (&mut self.far, FAR),
         };
         match known {
             Some(function) => Ok(*function),
-            None => Ok(*known.insert(driver.function(driver.load_module(ptx)?, SOLVE)?)),
+            None => Ok(*known.insert(kernel(driver, images)?)),
         }
     }
 
