@@ -7,12 +7,15 @@ ops in protocol/src/program/ops.rs and protocol/src/solver/table.rs. The first l
 its header, by which a test sees that an op was added and the kernels were not compiled again.
 
     kernels/build_ptx.py              write the PTX
-    kernels/build_ptx.py --check      fail if the committed PTX is not what the sources give
+    kernels/build_ptx.py --check      fail if what is committed is not what the sources give
     kernels/build_ptx.py --assemble   also assemble it and print registers and spills
 
 PTX of version 8.0 for compute_60 loads on every driver from CUDA 12.0 on and every GPU since
 Pascal; solve.ptx is for compute_80, Ampere, whose warps add up in one instruction. The compiler comes from its PyPI wheel into target/nvrtc; nothing is installed. Sources go
 to it by name, not by path, so the result is the same in every checkout.
+
+The modules of solvers and searches are large. They are kept packed, as solve.ptx.z, and so is what ptxas, from another wheel, makes of
+them for sm_90, as solve.sm_90.z: a driver that compiles them itself takes seconds.
 """
 
 import argparse
@@ -23,7 +26,9 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
+import zlib
 
 KERNELS = pathlib.Path(__file__).resolve().parent
 CUDA = KERNELS / "cuda"
@@ -35,6 +40,9 @@ NVRTC_WHEEL = "nvidia-cuda-nvrtc-cu12==12.0.140"
 NVCC_WHEEL = "nvidia-cuda-nvcc-cu12==12.9.86"
 OPTIONS = ["--std=c++17"]
 ASSEMBLE_FOR = [60, 80, 90]
+# The modules that are kept packed, with machine code for this GPU.
+PACKED = ["solve", "solve_far", "search", "search_far"]
+CUBIN_FOR = 90
 
 
 def fetched(wheel: str, inside: str) -> pathlib.Path:
@@ -102,14 +110,21 @@ def opcodes(which: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=KERNELS).stdout
 
 
-def assemble() -> None:
+def assembled(ptx: str, target: int) -> tuple[bytes, str]:
+    """Machine code for sm_`target`, and what the assembler says of it."""
     ptxas = fetched(NVCC_WHEEL, "nvidia/cuda_nvcc/bin/ptxas")
     ptxas.chmod(0o755)
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "module.ptx").write_text(ptx)
+        command = [ptxas, "--verbose", f"--gpu-name=sm_{target}", "module.ptx", "--output-file=module.cubin"]
+        told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder).stderr
+        return (pathlib.Path(folder) / "module.cubin").read_bytes(), told
+
+
+def assemble(modules: dict[str, str]) -> None:
     for target in ASSEMBLE_FOR:
         for module in [module for module, capability in MODULES.items() if capability <= target]:
-            ptx = PTX / f"{module}.ptx"
-            command = [ptxas, "--verbose", f"--gpu-name=sm_{target}", ptx, "--output-file=/dev/null"]
-            told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+            _, told = assembled(modules[module], target)
             pattern = r"function '(\w+)'.*?(\d+) bytes spill stores.*?Used (\d+) registers"
             for kernel, spilled, registers in re.findall(pattern, told, re.DOTALL):
                 print(f"sm_{target} {module} {kernel}: {registers} registers, {spilled} bytes spilled")
@@ -125,23 +140,33 @@ def main() -> None:
     nvrtc, headers = Nvrtc(), {name: opcodes(which) for name, which in OPCODES.values()}
     sources = sorted(CUDA.glob("**/*.cuh"))
     headers |= {str(source.relative_to(CUDA)): source.read_text() for source in sources}
+    modules, files = {}, {}
     for module, capability in MODULES.items():
         made = nvrtc.compile(CUDA / f"{module}.cu", capability, headers)
         if module in OPCODES:
             name, _ = OPCODES[module]
             digest = hashlib.sha256(headers[name].encode()).hexdigest()
             made = f"// {name} {digest}\n{made}"
-        kept = PTX / f"{module}.ptx"
+        modules[module] = made
+        if module in PACKED:
+            files[f"{module}.ptx.z"] = made.encode()
+            files[f"{module}.sm_{CUBIN_FOR}.z"], _ = assembled(made, CUBIN_FOR)
+        else:
+            files[f"{module}.ptx"] = made.encode()
+    for name, content in files.items():
+        kept, is_packed = PTX / name, name.endswith(".z")
         if not arguments.check:
             PTX.mkdir(exist_ok=True)
-            kept.write_text(made)
-        elif not kept.exists() or kept.read_text() != made:
+            kept.write_bytes(zlib.compress(content, 9) if is_packed else content)
+            continue
+        was = kept.read_bytes() if kept.exists() else b""
+        if (zlib.decompress(was) if is_packed and was else was) != content:
             raise SystemExit(
-                f"kernels/ptx/{module}.ptx is not what kernels/cuda gives: "
+                f"kernels/ptx/{name} is not what kernels/cuda gives: "
                 "run kernels/build_ptx.py and commit the result"
             )
     if arguments.assemble:
-        assemble()
+        assemble(modules)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 //! The kernels of solvers and searches: their PTX, entry points and arguments. The worker loads a module when it is
 //! needed for the first time; see `kernels/cuda/solve.cu` and `kernels/cuda/solve_far.cu`.
 
+use std::io::Read;
+
+use flate2::read::ZlibDecoder;
 use gridpool_protocol::solver::Opcode;
 
 use crate::argument::DeviceAddress;
@@ -10,29 +13,72 @@ pub const SOLVE: &str = "gp_solve";
 /// The entry point of searches, as receipts name it.
 pub const SEARCH: &str = "gp_search";
 
-/// The two modules of a kernel, PTX 8.0, made by `kernels/build_ptx.py`.
+/// A module as drivers take it, packed.
+#[derive(Clone, Copy, Debug)]
+pub struct Images {
+    ptx: &'static [u8],
+    cubin: &'static [u8],
+}
+
+/// The compute capability whose machine code a module has.
+pub const CUBIN_CAPABILITY: (u32, u32) = (9, 0);
+
+impl Images {
+    /// Its PTX, of version 8.0. Drivers compile it for seconds.
+    #[must_use]
+    pub fn ptx(&self) -> String {
+        String::from_utf8(unpacked(self.ptx)).expect("PTX is text")
+    }
+
+    /// Its machine code for GPUs of this compute capability, if it has some.
+    #[must_use]
+    pub fn cubin(&self, capability: (u32, u32)) -> Option<Vec<u8>> {
+        (capability == CUBIN_CAPABILITY).then(|| unpacked(self.cubin))
+    }
+}
+
+fn unpacked(packed: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = ZlibDecoder::new(packed).read_to_end(&mut bytes);
+    read.expect("kernels/build_ptx.py has packed it");
+    bytes
+}
+
+/// The two modules of a kernel, made by `kernels/build_ptx.py`.
 #[derive(Clone, Copy, Debug)]
 pub struct Modules {
     /// The entry point of both.
     pub entry: &'static str,
     /// With arenas in shared memory, for compute capability [`NEAR_CAPABILITY`] and up.
-    pub near: &'static str,
+    pub near: Images,
     /// With arenas in global memory, for compute capability 6.0 and up.
-    pub far: &'static str,
+    pub far: Images,
 }
 
 /// The kernel of solvers.
 pub static SOLVERS: Modules = Modules {
     entry: SOLVE,
-    near: include_str!("../ptx/solve.ptx"),
-    far: include_str!("../ptx/solve_far.ptx"),
+    near: Images {
+        ptx: include_bytes!("../ptx/solve.ptx.z"),
+        cubin: include_bytes!("../ptx/solve.sm_90.z"),
+    },
+    far: Images {
+        ptx: include_bytes!("../ptx/solve_far.ptx.z"),
+        cubin: include_bytes!("../ptx/solve_far.sm_90.z"),
+    },
 };
 
 /// The kernel of searches.
 pub static SEARCHES: Modules = Modules {
     entry: SEARCH,
-    near: include_str!("../ptx/search.ptx"),
-    far: include_str!("../ptx/search_far.ptx"),
+    near: Images {
+        ptx: include_bytes!("../ptx/search.ptx.z"),
+        cubin: include_bytes!("../ptx/search.sm_90.z"),
+    },
+    far: Images {
+        ptx: include_bytes!("../ptx/search_far.ptx.z"),
+        cubin: include_bytes!("../ptx/search_far.sm_90.z"),
+    },
 };
 
 /// The least compute capability that [`Modules::near`] loads on.
@@ -133,7 +179,8 @@ mod tests {
     fn the_kernel_was_compiled_with_the_opcodes_of_the_machine() {
         let digest = hex(&Sha256::digest(opcodes()));
         for Modules { entry, near, far } in [SOLVERS, SEARCHES] {
-            for ptx in [near, far] {
+            let [near, far] = [near, far].map(|images| images.ptx());
+            for ptx in [&near, &far] {
                 assert!(
                     ptx.starts_with(&format!("// solver_ops.cuh {digest}\n")),
                     "run kernels/build_ptx.py"
@@ -143,6 +190,18 @@ mod tests {
             let (major, minor) = NEAR_CAPABILITY;
             assert!(near.contains(&format!("\n.target sm_{major}{minor}\n")));
             assert!(far.contains("\n.target sm_60\n"));
+        }
+    }
+
+    #[test]
+    fn machine_code_is_there_for_one_kind_of_gpu() {
+        for Modules { entry, near, far } in [SOLVERS, SEARCHES] {
+            for images in [near, far] {
+                let code = images.cubin(CUBIN_CAPABILITY).unwrap_or_default();
+                assert!(code.starts_with(b"\x7fELF"));
+                assert!(code.windows(entry.len()).any(|name| name == entry.as_bytes()));
+                assert_eq!(images.cubin((8, 0)), None);
+            }
         }
     }
 

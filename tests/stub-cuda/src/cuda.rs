@@ -10,6 +10,8 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gridpool_kernels::solve::{SEARCH, SOLVE};
+
 use crate::kernel::Launch;
 use crate::machine::{Job, Machine, Moment, Stream, uuid};
 use crate::memory::Origin;
@@ -240,7 +242,7 @@ exports! { SYMBOLS:
     };
     cuModuleLoadData(to: *mut Handle, image: *const c_void) |mut machine, _| {
         let machine = machine.in_context()?;
-        // SAFETY: the caller passes PTX, a text that ends with a zero.
+        // SAFETY: the caller passes PTX, a text that ends with a zero, or machine code, whose head has zeros.
         let image = unsafe { CStr::from_ptr(image.cast()) };
         machine.modules.push(entries(image.to_bytes())?);
         give(to, handle(machine.modules.len()))
@@ -278,6 +280,10 @@ pub(crate) fn give_text(to: *mut c_char, capacity: usize, text: &CStr) -> Result
 fn entries(image: &[u8]) -> Result<Arc<[String]>, u32> {
     type Read = Option<(Vec<u8>, Arc<[String]>)>;
     static LAST: Mutex<Read> = Mutex::new(None);
+    // Machine code: only solvers and searches have it.
+    if image.starts_with(b"\x7fELF") {
+        return Ok(Arc::from([SOLVE, SEARCH].map(str::to_owned)));
+    }
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, entries)) = last.as_ref().filter(|(known, _)| known == image) {
         return Ok(Arc::clone(entries));

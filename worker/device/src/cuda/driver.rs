@@ -148,9 +148,14 @@ impl Driver {
 
     /// Compiles PTX for the device and loads it.
     pub(super) fn load_module(&self, ptx: &str) -> Result<ModuleHandle, Fault> {
-        let image = [ptx.as_bytes(), b"\0"].concat();
+        self.load_image(&[ptx.as_bytes(), b"\0"].concat())
+    }
+
+    /// Loads machine code, or PTX that ends with a zero.
+    pub(super) fn load_image(&self, image: &[u8]) -> Result<ModuleHandle, Fault> {
         let mut module = ptr::null_mut();
-        // SAFETY: the image is text that ends with a zero, and the call copies what it keeps.
+        // SAFETY: the image is text that ends with a zero, or machine code, which says where it ends; the call copies what
+        // it keeps.
         let code = unsafe {
             (self.api.module_load_data)(&raw mut module, image.as_ptr().cast::<c_void>())
         };

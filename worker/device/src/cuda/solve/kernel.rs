@@ -1,9 +1,9 @@
 //! The kernel of solvers or of searches: which of its modules runs, with which arenas.
 
 use gridpool_kernels::argument::DeviceAddress;
-use gridpool_kernels::solve::{Modules, NEAR_CAPABILITY, NEAR_WORDS};
+use gridpool_kernels::solve::{Images, Modules, NEAR_CAPABILITY, NEAR_WORDS};
 
-use crate::cuda::driver::{Driver, FunctionHandle};
+use crate::cuda::driver::{Driver, FunctionHandle, ModuleHandle};
 use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::DeviceBuffer;
 use crate::fault::Fault;
@@ -48,8 +48,8 @@ pub(super) struct Launch {
 #[derive(Debug)]
 pub(super) struct Kernel {
     modules: Modules,
-    /// Whether the GPU can load the module with arenas in shared memory.
-    has_near: bool,
+    /// The compute capability of the GPU.
+    capability: (u32, u32),
     near: Option<FunctionHandle>,
     far: Option<FunctionHandle>,
 }
@@ -57,13 +57,13 @@ pub(super) struct Kernel {
 impl Kernel {
     /// Of the GPU of this driver.
     pub(super) fn new(driver: &Driver, modules: Modules) -> Result<Self, Fault> {
-        let has_near = driver.capability(driver.only_device()?)? >= NEAR_CAPABILITY;
-        Ok(Self { modules, has_near, near: None, far: None })
+        let capability = driver.capability(driver.only_device()?)?;
+        Ok(Self { modules, capability, near: None, far: None })
     }
 
     /// The arenas to begin with, and those for what did not fit.
     pub(super) fn tiers(&self) -> &'static [Tier] {
-        if self.has_near { &TIERS } else { &TIERS[1..] }
+        if self.capability >= NEAR_CAPABILITY { &TIERS } else { &TIERS[1..] }
     }
 
     /// Prepares a launch over so many items.
@@ -89,13 +89,32 @@ impl Kernel {
 
     fn function(&mut self, driver: &Driver, place: Place) -> Result<FunctionHandle, Fault> {
         let Modules { entry, near, far } = self.modules;
-        let (known, ptx) = match place {
+        let (known, images) = match place {
             Place::Near => (&mut self.near, near),
             Place::Far => (&mut self.far, far),
         };
         match known {
             Some(function) => Ok(*function),
-            None => Ok(*known.insert(driver.function(driver.load_module(ptx)?, entry)?)),
+            None => {
+                let module = load(driver, images, self.capability)?;
+                Ok(*known.insert(driver.function(module, entry)?))
+            }
         }
     }
+}
+
+/// `CUDA_ERROR_INVALID_IMAGE` and `CUDA_ERROR_NO_BINARY_FOR_GPU`: what drivers say of machine code that they do not take.
+const INVALID_IMAGE: u32 = 200;
+const NO_BINARY_FOR_GPU: u32 = 209;
+
+/// Loads machine code for this GPU if there is some that the driver takes, else PTX.
+fn load(driver: &Driver, images: Images, capability: (u32, u32)) -> Result<ModuleHandle, Fault> {
+    match images.cubin(capability).map(|code| driver.load_image(&code)) {
+        Some(Err(fault @ Fault::Cuda { code: INVALID_IMAGE | NO_BINARY_FOR_GPU, .. })) => {
+            tracing::warn!(%fault, "the driver compiles a kernel from PTX");
+        }
+        Some(loaded) => return loaded,
+        None => {}
+    }
+    driver.load_module(&images.ptx())
 }
