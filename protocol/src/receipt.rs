@@ -114,7 +114,7 @@ pub struct RunReport {
     /// How a model's request ran; `None` for a program.
     pub infer: Option<InferReport>,
     /// What a search did; `None` for other work.
-    pub search: Option<SearchReport>,
+    pub search: Option<Box<SearchReport>>,
 }
 
 /// An impossible number in a report.
@@ -249,7 +249,7 @@ impl Attempt {
             service_us: report.service_us,
             allocations: report.allocations,
             infer: report.infer,
-            search: report.search,
+            search: report.search.map(|search| *search),
         }
     }
 }

@@ -52,6 +52,21 @@ fn a_quick_bench_compares_and_proves_every_row() {
 }
 
 #[test]
+fn searches_are_measured_from_texts_to_verdicts() {
+    let document =
+        gridpool(["bench", "--quick", "--json", "--devices", "cpu:2", "--search"]).run().document();
+    let rows = document["rows"].as_array().expect("a list of rows");
+    let names: BTreeSet<_> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+    let want = ["evaluations, cells", "evaluations, exact", "text to verdict", "texts compiled"];
+    assert_eq!(names, want.into());
+    for row in rows {
+        assert!(row["fault"].is_null() && row["skipped"].is_null(), "{row}");
+        assert_eq!(row["section"], "search");
+        assert!(row["value"]["min"].as_f64() > Some(0.0), "{row}");
+    }
+}
+
+#[test]
 fn recovery_is_measured_also_with_more_kills_than_a_principal_may_cost() {
     let kills = gridpool_core::config::PoolConfig::DEFAULT.kills_max + 1;
     let call = gridpool(["bench", "--json", "--devices", "cpu:1", "--recovery"]);

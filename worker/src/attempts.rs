@@ -226,7 +226,14 @@ pub(crate) fn run_together(
             attempt.clone().map_err(|refusal| refused(&refusal))?;
         let hold = hold?;
         let items = u32::try_from(hold.items.len()).unwrap_or(u32::MAX);
-        let report = RunReport { items, item_errors, h2d_bytes, d2h_bytes, search, ..report };
+        let report = RunReport {
+            items,
+            item_errors,
+            h2d_bytes,
+            d2h_bytes,
+            search: search.map(Box::new),
+            ..report
+        };
         Ok(AttemptAnswer { report, output: hold.into_answer() })
     };
     Ok(holds.into_iter().zip(held).map(answer).collect())

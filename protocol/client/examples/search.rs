@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let client = Client::builder().connect()?;
     let mut stream = client.search(Search::new(pairs), programs)?;
     let mut solvers: Vec<Option<(String, bool)>> = vec![None; tasks.len()];
-    while let Some(result) = stream.next() {
+    for result in stream.by_ref() {
         let result = result?;
         let SearchOutcome::Done(verdicts) = result.outcome else { continue };
         for (task, solver) in tasks.iter().zip(&mut solvers) {

@@ -17,7 +17,9 @@ fn parts_follow_each_other_and_shards_have_places_of_their_own() {
         let layout = SearchLayout::new(size(), score).unwrap();
         assert!(layout.batch().bytes() <= layout.offsets().start);
         assert_eq!(layout.offsets().len(), 16);
-        assert!(layout.offsets().end <= layout.code().start && layout.code().start % 16 == 0);
+        assert!(
+            layout.offsets().end <= layout.code().start && layout.code().start.is_multiple_of(16)
+        );
         assert!(layout.code().end <= layout.input_bytes());
         assert_eq!(layout.statuses(&(0..3)), 0..6);
         assert_eq!(layout.statuses(&(1..2)), 2..4);

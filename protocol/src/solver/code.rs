@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::kind::Kind;
 use super::opcode::Opcode;
+use super::verify::Malformed;
 use crate::program::{Ties, hex};
 
 /// Bytes of one instruction.
@@ -209,6 +210,27 @@ impl Code {
     #[must_use]
     pub fn hash(&self) -> String {
         hex(&Self::digest(&self.to_bytes()))
+    }
+
+    /// Reads and verifies a program with fewer than `align` zeros behind it, up to a multiple of `align` bytes.
+    ///
+    /// # Errors
+    /// As for [`Code::from_bytes`], and if something else is behind it.
+    pub fn from_padded(bytes: &[u8], align: usize) -> Result<Self, Malformed> {
+        let count = |at: usize| {
+            let bytes = bytes.get(at..at + 2)?.first_chunk::<2>().copied()?;
+            Some(usize::from(u16::from_le_bytes(bytes)))
+        };
+        let length = || {
+            let of_each = INSTRUCTION_BYTES * count(2)? + 4 * count(4)? + 4 * count(8)?;
+            Some(HEADER_BYTES + of_each + count(6)?)
+        };
+        let (code, padding) =
+            length().and_then(|length| bytes.split_at_checked(length)).unwrap_or((bytes, &[]));
+        if padding.len() >= align || padding.iter().any(|byte| *byte != 0) {
+            return Err(Malformed { at: None, what: "something is behind it" });
+        }
+        Self::from_bytes(code)
     }
 
     /// The hash of a program's bytes as a number.

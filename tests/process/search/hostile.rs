@@ -17,16 +17,17 @@ use crate::raw::{Raw, inline, is_ok};
 /// A search of three programs, the second of which is changed; also where its offsets start.
 fn submission(key: u128, change: impl FnOnce(&mut Vec<u8>)) -> (Submission, SearchLayout) {
     let grids = random_grids(5, 2);
-    let pairs = GridBatch::from_pairs([(&grids[0], Some(&grids[0])), (&grids[1], None)]).unwrap();
-    let (layout, mut packed) = (pairs.layout().unwrap(), PackedPrograms::default());
-    let code = compile("identity", Ties::Cpython, 100).unwrap().to_bytes();
+    let pairs =
+        GridBatch::from_pairs([(&grids[0], Some(&grids[0])), (&grids[1], None)]).expect("pairs");
+    let (layout, mut packed) = (pairs.layout().expect("a layout"), PackedPrograms::default());
+    let code = compile("identity", Ties::Cpython, 100).expect("code").to_bytes();
     let mut second = code.clone();
     change(&mut second);
     for program in [&code, &second, &code] {
-        packed.push(program).unwrap();
+        packed.push(program).expect("room");
     }
     let size = packed.size(layout);
-    let layout = SearchLayout::new(size, Score::Exact).unwrap();
+    let layout = SearchLayout::new(size, Score::Exact).expect("a layout");
     let mut bytes = vec![0; layout.input_bytes()];
     let memory = SharedSlice::private(&mut bytes);
     pairs.write_to(layout.batch(), &memory);

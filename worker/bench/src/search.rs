@@ -35,6 +35,9 @@ const TOGETHER_QUICK: usize = 256;
 /// Steps that a program may run on a pair.
 const STEPS: u32 = 10_000;
 
+/// Measures one row.
+type Measure<'a> = fn(&Searches<'a>, Row) -> Result<Row, Failure>;
+
 /// The searches of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Searches<'a> {
@@ -44,10 +47,10 @@ pub(super) struct Searches<'a> {
     pub(super) devices: u32,
 }
 
-impl Searches<'_> {
+impl<'a> Searches<'a> {
     /// Measures all rows.
     pub(super) fn measure(&self, report: &mut Report<'_>) -> Result<(), BenchError> {
-        let rows: [(Row, fn(&Self, Row) -> Result<Row, Failure>); 4] = [
+        let rows: [(Row, Measure<'a>); 4] = [
             (self.row("texts compiled", "client", Unit::ItemsPerSecond), Self::compiled),
             (self.row("evaluations, exact", "pool", Unit::ItemsPerSecond), Self::exact),
             (self.row("evaluations, cells", "pool", Unit::ItemsPerSecond), Self::cells),

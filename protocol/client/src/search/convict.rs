@@ -95,7 +95,7 @@ fn take(
     programs: &[usize],
     outcomes: &mut [Option<SearchOutcome>],
 ) -> Result<(), ClientError> {
-    let Some(outputs) = answer.outputs().or(answer.partial()) else { return Ok(()) };
+    let Some(outputs) = answer.outputs().or_else(|| answer.partial()) else { return Ok(()) };
     for (at, program) in programs.iter().enumerate() {
         if let Some(verdicts) = outputs.program(at) {
             outcomes[*program] = Some(SearchOutcome::Done(verdicts?));

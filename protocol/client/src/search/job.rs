@@ -97,7 +97,7 @@ impl SearchOutputs {
             self.bytes.read(places.start, &mut bytes);
             bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect()
         });
-        Some(Verdicts::new(statuses, scores).ok_or(ClientError::WrongVerdict {
+        Some(Verdicts::new(statuses, scores).ok_or_else(|| ClientError::WrongVerdict {
             program: at,
             why: "the pool gave bytes that are no verdict".to_owned(),
         }))
@@ -133,7 +133,11 @@ impl Runnable for OverPairs {
 
 impl Produces<SearchOutputs> for OverPairs {
     fn outputs(&self, bytes: Bytes) -> Result<SearchOutputs, ClientError> {
-        Ok(SearchOutputs { layout: self.layout, bytes, done: vec![0..self.layout.programs()] })
+        Ok(SearchOutputs {
+            layout: self.layout,
+            bytes,
+            done: std::iter::once(0..self.layout.programs()).collect(),
+        })
     }
 
     fn partial(

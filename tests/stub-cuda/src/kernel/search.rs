@@ -2,6 +2,7 @@
 //! the real kernel leaves those whose values do not fit.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
@@ -32,20 +33,25 @@ pub(super) fn run(search: &SearchArgument, memory: &Memory) -> Result<Option<usi
         let evaluation = if listed { word(search.evaluations, at)? } else { at };
         let pairs = search.pairs_count as usize;
         let (at, pair) = (evaluation / pairs, evaluation % pairs);
-        if !codes.contains_key(&at) {
-            let start = word(search.program_offsets, at)?;
-            codes.insert(at, program(search.programs.plus(start), memory)?);
-        }
-        if !known.contains_key(&pair) {
-            let (input, output) = (grid(2 * pair)?, grid(2 * pair + 1)?);
-            let both = SearchPairs::new(&[input.0, output.0], &[input.1, output.1].concat());
-            known.insert(pair, (area(input.0), both));
-        }
-        let (cells, pair) = &known[&pair];
-        let (status, score) = if WORDS_PER_CELL * cells > search.arena_words as usize {
+        let code = match codes.entry(at) {
+            Entry::Occupied(code) => code.into_mut(),
+            Entry::Vacant(entry) => {
+                let start = word(search.program_offsets, at)?;
+                entry.insert(program(search.programs.plus(start), memory)?)
+            }
+        };
+        let (cells, pair) = match known.entry(pair) {
+            Entry::Occupied(pair) => pair.into_mut(),
+            Entry::Vacant(entry) => {
+                let (input, output) = (grid(2 * pair)?, grid(2 * pair + 1)?);
+                let both = SearchPairs::new(&[input.0, output.0], &[input.1, output.1].concat());
+                entry.insert((area(input.0), both))
+            }
+        };
+        let (status, score) = if WORDS_PER_CELL * *cells > search.arena_words as usize {
             (NEEDS_MEMORY, CellScore::default())
         } else {
-            let (status, score) = judge(&mut machine, &codes[&at], pair, 0);
+            let (status, score) = judge(&mut machine, code, pair, 0);
             (status.byte(), score)
         };
         memory.write(number(search.statuses.plus(evaluation)), &[status])?;

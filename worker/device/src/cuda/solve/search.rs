@@ -418,9 +418,11 @@ fn deliver(
         let rows = at.map(|at| at * pairs..(at + 1) * pairs);
         let own = rows
             .clone()
-            .map_or(vec![PairStatus::NO_PROGRAM; pairs], |rows| statuses[rows].to_vec());
-        let near =
-            rows.ok().and_then(|rows| scores.get(rows)).map_or(vec![[0; 2]; pairs], <[_]>::to_vec);
+            .map_or_else(|_| vec![PairStatus::NO_PROGRAM; pairs], |rows| statuses[rows].to_vec());
+        let near = rows
+            .ok()
+            .and_then(|rows| scores.get(rows))
+            .map_or_else(|| vec![[0; 2]; pairs], <[_]>::to_vec);
         chunk.attempt.write(&(first + program..first + program + 1), &own, &near);
     }
     Ok(())
