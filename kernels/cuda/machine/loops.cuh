@@ -72,17 +72,16 @@ __device__ __forceinline__ Word kept_value(Machine &m, Machine &machine, u32 flo
     return value;
 }
 
-// Ends a turn of a loop, whose first instruction is number `begins`. Returns the place of the next instruction. `value`
-// is the register of the body's value.
-__device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begins, u32 value) {
+// Ends a turn of a loop by its instruction `end`. Returns the place of the next instruction.
+__device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, const Instruction &end) {
+    const u32 begins = end.immediate, value = end.a, kind = end.kind_a;
     const Instruction begin = instruction_at(m, begins);
     const u32 op = begin.op, start = m.frame;
     Turn &turn = turn_at(m, start);
     const uint4 first = quad(m, start), second = quad(m, start + 4);
     const u32 at = first.x + 1, turns = first.y, list = first.z, count = first.w, floor = second.y, of_class = second.w;
     Word word = m.registers()[value];
-    const u32 kind = m.kind_in(value);
-    const bool is_block = m.is_block(kind);
+    const bool is_block = end.tag_a >= GRID;
     u32 left = floor;
     __syncwarp();
     if (op == OP_EXTRACT || op == OP_FILTER) {
@@ -102,7 +101,7 @@ __device__ __forceinline__ u32 next_turn(Machine &m, Machine &machine, u32 begin
         if (!better) {
             const bool greatest = op == OP_ARGMAX || op == OP_VALMAX;
             const Word kept = turn.key;
-            if (m.tag(kind) <= NUMBER && u32(word) != 0 && u32(kept) != 0) {
+            if (end.tag_a <= NUMBER && u32(word) != 0 && u32(kept) != 0) {
                 better = greatest ? u32(word) > u32(kept) : u32(word) < u32(kept);
             } else {
                 hand_over(m, machine);

@@ -22,10 +22,19 @@ __device__ __forceinline__ u32 having(u32 members, const u32 *planes, u32 code) 
 
 // There is a member.
 __device__ __forceinline__ Counted counted(u32 members, const u32 *planes, bool rarest) {
-    u32 best = 0, code = 0;
+    u32 best = 0, code = 0, pairs = 8;
     bool ties = false;
+    if (!rarest) {
+        // A colour of more than half of the cells has each bit that more than half of them have.
+        const u32 low = total(__popc(members & planes[0]) | __popc(members & planes[1]) << 16);
+        const u32 high = total(__popc(members & planes[2]) | __popc(members & planes[3]) << 16);
+        const u32 all = total(__popc(members));
+        code = u32((low & 0xffff) * 2 > all) | u32((low >> 16) * 2 > all) << 1 | u32((high & 0xffff) * 2 > all) << 2
+               | u32((high >> 16) * 2 > all) << 3;
+        pairs = total(__popc(having(members, planes, code))) * 2 > all ? 0 : pairs;
+    }
 #pragma unroll 1
-    for (u32 pair = 0; pair < 8; pair += 1) {
+    for (u32 pair = 0; pair < pairs; pair += 1) {
         // Two colours at a time: none has more than 1,024 cells.
         const u32 one = __popc(having(members, planes, 2 * pair)), two = __popc(having(members, planes, 2 * pair + 1));
         const u32 both = total(one | two << 16);

@@ -298,7 +298,7 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit, 
         } else if (op == OP_IF) {
             next = is_true(a) ? next : of.immediate + 1;
         } else if (op == OP_NEXT) {
-            next = next_turn(m, machine, of.immediate, of.a);
+            next = next_turn(m, machine, of);
         } else if (op >= OP_MAP && op <= OP_ITERATE) {
             const u32 value = instruction_at(m, of.immediate).a;
             Word result = 0;
