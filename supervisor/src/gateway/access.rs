@@ -21,7 +21,7 @@ use super::body::BodyBudget;
 use super::door::Door;
 use super::failure::Failure;
 use super::limits::{
-    CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, CONNECTIONS_UNNAMED_MAX, REFUSAL_TIMEOUT,
+    CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, CONNECTIONS_UNNAMED_MAX, HEAD_BYTES_MAX, REFUSAL_TIMEOUT,
 };
 use super::reason::Reason;
 use super::seats::{Kind, Seat};
@@ -138,6 +138,7 @@ pub(super) fn why_reserved(reason: Reason) -> String {
 
 /// The principal of a request that may go on.
 fn check(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Principal, Failure> {
+    check_head(request)?;
     check_host(door, &seat.peer, request)?;
     check_page(door, request.headers())?;
     check_content_type(request.headers())?;
@@ -146,6 +147,22 @@ fn check(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Principal,
         return Ok(seat.peer.principal());
     }
     check_token(door, seat, request)
+}
+
+/// Checks the length of the head. The HTTP library reads at most some more, and ends the connection then.
+fn check_head(request: &Request<Body>) -> Result<(), Failure> {
+    // As it is written: `METHOD TARGET HTTP/1.1`, lines of `name: value`, and an empty one.
+    let line = |bytes: usize| bytes + 4;
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let first = line(request.method().as_str().len() + target + "HTTP/1.1".len());
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| line(name.as_str().len() + value.len()));
+    let bytes = first + headers.sum::<usize>() + 2;
+    if bytes <= HEAD_BYTES_MAX {
+        return Ok(());
+    }
+    let why = format!("the head has {bytes} bytes; at most {HEAD_BYTES_MAX} are read");
+    Err(Failure::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why))
 }
 
 // ---- web pages ----

@@ -11,6 +11,7 @@
 //! | 415 | the body is compressed, or of a type that web pages may send without asking |
 //! | 421 | `Host` is not a name of this server |
 //! | 422 | POISON: the job killed its workers, and would do so again |
+//! | 431 | the head is too long |
 //! | 500 | FAILED, or a fault of gridpool |
 //! | 501 | loading and unloading, which are not served over HTTP |
 //! | 503, with Retry-After if that helps | BUSY, draining, DEVICE_LOST, CANCELLED, no pool, a gateway limit |

@@ -43,6 +43,9 @@ pub(super) const SMALL_BYTES_MAX: usize = 4 << 20;
 pub(super) const HELD_PER_BYTE: usize = 3;
 /// Longest head of a request: its first line and all headers.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
+/// What the HTTP library reads of a head before it ends the connection without a sentence: enough for one that is to
+/// be told that it is too long.
+pub(super) const HEAD_BUFFER_BYTES: usize = 2 * HEAD_BYTES_MAX;
 /// Longest `id` of a request.
 pub(super) const ID_BYTES_MAX: usize = 1_024;
 /// Most items of one inference request over grids.
@@ -144,7 +147,7 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             ),
             mib(BODIES_EACH_MAX),
         ],
-        one("head of a request", format!("about {}", kib(HEAD_BYTES_MAX))),
+        one("head of a request", kib(HEAD_BYTES_MAX)),
         one("body of a request", mib(BODY_BYTES_MAX)),
         one("body of an answer", mib(REPLY_BYTES_MAX)),
         one("grids of a request", ITEMS_MAX.to_string()),

@@ -229,7 +229,7 @@ fn wanted(
     Ok(WantedOutputs::Some(wanted))
 }
 
-/// The deadline, from microseconds. 0 means the pool's default.
+/// The deadline, from microseconds. 0 means the pool's default, as for Triton's clients.
 fn deadline(parameters: &Parameters) -> Result<Option<Duration>, Failure> {
     let deadline = number(parameters, "timeout")?.map(Duration::from_micros);
     if deadline.is_some_and(|deadline| deadline > DEADLINE_MAX) {
@@ -239,12 +239,16 @@ fn deadline(parameters: &Parameters) -> Result<Option<Duration>, Failure> {
     Ok(deadline.filter(|deadline| !deadline.is_zero()))
 }
 
-/// Triton's priorities: 0 is the default, 1 the highest, larger numbers come later.
+/// Triton's priorities: 0 is the default, 1 the highest. A pool has one more level.
 fn priority(parameters: &Parameters) -> Result<Priority, Failure> {
     Ok(match number(parameters, "priority")? {
         None | Some(0) => Priority::Normal,
         Some(1) => Priority::High,
-        Some(_) => Priority::Low,
+        Some(2) => Priority::Low,
+        Some(other) => {
+            let why = "it must be 1, which comes first, 2, which comes last, or 0, the default";
+            return Err(Failure::bad(format!("`priority` is {other}; {why}")));
+        }
     })
 }
 

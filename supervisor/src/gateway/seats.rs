@@ -205,8 +205,9 @@ impl Seats {
                 *group = (group.0 + 1, first.0, first.1);
             }
         }
-        let most = waiting.values().max_by_key(|&&(count, ..)| count);
-        let Some(number) = refused.or(most.map(|&(.., number)| number)) else { return false };
+        let most =
+            || waiting.values().max_by_key(|&&(count, ..)| count).map(|&(.., number)| number);
+        let Some(number) = refused.or_else(most) else { return false };
         if let Some(gone) = table.remove(number) {
             self.refusals.note(Reason::Evicted, &gone);
         }

@@ -27,7 +27,7 @@ use tokio::time::{sleep, timeout};
 use super::Server;
 use super::access::Peer;
 use super::limits::{
-    ACCEPT_PAUSE, HEAD_BYTES_MAX, HEAD_TIMEOUT, LINGER, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
+    ACCEPT_PAUSE, HEAD_BUFFER_BYTES, HEAD_TIMEOUT, LINGER, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
     WRITE_TIMEOUT_MS,
 };
 use super::pace::Paced;
@@ -191,7 +191,7 @@ async fn serve(stream: impl Stream, visit: Visit, watcher: Watcher) {
         Kind::Reserved(_) => (RESERVED_HEAD_TIMEOUT, false),
     };
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BYTES_MAX);
+    http.timer(TokioTimer::new()).header_read_timeout(head_timeout).max_buf_size(HEAD_BUFFER_BYTES);
     let connection = http.keep_alive(stays).serve_connection(TokioIo::new(stream), visit);
     if let Err(error) = watcher.watch(connection).await {
         if error.is_timeout() && !seat.has_served() {

@@ -203,3 +203,26 @@ fn ids_and_texts_of_any_kind_come_back_as_json() {
         answer.complains(404, "there is no model `\"\\\n`");
     }
 }
+
+#[test]
+fn a_head_of_64_kib_is_served_and_a_longer_one_is_told_so() {
+    let pool = served(cpu(1));
+    let gateway = gateway_pid(&pool);
+    let head = |bytes: usize| {
+        let rest = "GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\nx: \r\n\r\n";
+        let x = "x".repeat(bytes - rest.len());
+        format!("GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\nx: {x}\r\n\r\n")
+    };
+    let mut web = Web::open(&pool);
+    web.send(head(64 << 10).as_bytes());
+    assert_eq!(web.hear().status, 200);
+    web.send(head((64 << 10) + 1).as_bytes());
+    web.hear().complains(431, "the head has 65537 bytes; at most 65536 are read");
+    // The HTTP library ends what is much longer.
+    let mut web = Web::open(&pool);
+    // It may be closed before all of it is sent.
+    drop(web.stream.write_all(head(1 << 20).as_bytes()));
+    let said = web.closes();
+    assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 431"), "{said:?}");
+    is_unharmed(&pool, gateway);
+}
