@@ -8,7 +8,7 @@ use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::advice::Advised;
-use super::diagnose::limits::OPEN_FILES_REMEDY;
+use super::diagnose::limits::{FILE_BYTES_MIN, FILE_SIZE_REMEDY, OPEN_FILES_REMEDY};
 use super::export::ExportError;
 use super::input::InputError;
 use super::onnx::ModelFileError;
@@ -56,6 +56,12 @@ pub(super) enum CommandError {
         OPEN_FILES_REMEDY
     )]
     OpenFiles { limit: usize, needed: usize },
+    #[error(
+        "files of this process, and so its shared memory, may have {limit} bytes, and a pool needs {}: {}",
+        FILE_BYTES_MIN,
+        FILE_SIZE_REMEDY
+    )]
+    FileSize { limit: u64 },
     #[error("{0}; `gridpool chaos --random` injects the fault with another job")]
     Denylisted(Refusal),
     #[error("{0}")]
@@ -109,6 +115,7 @@ impl CommandError {
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )
             | Self::Displaced(_)
+            | Self::FileSize { .. }
             | Self::OpenFiles { .. } => exit::UNAVAILABLE,
             Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
             Self::Devices(DevicesError::Twice { .. })

@@ -78,6 +78,7 @@ use crate::logging;
 use crate::shell::{self, Shell};
 use arguments::{Arguments, Command, ProgramFlags};
 use connect::{connect, connect_for_job, socket_path};
+use diagnose::limits::{FILE_BYTES_MIN, file_bytes_max};
 use error::{CommandError, system};
 use export::Export;
 use flags::{ChaosFlag, PoolFlags};
@@ -394,6 +395,10 @@ fn start_pool(settings: &Settings, worker_bytes_min: u64) -> Result<Shell, Comma
     let limit = shell::descriptor_limit();
     if limit < needed {
         return Err(CommandError::OpenFiles { limit, needed });
+    }
+    let limit = file_bytes_max();
+    if limit < FILE_BYTES_MIN {
+        return Err(CommandError::FileSize { limit });
     }
     for rule in settings.policy.unlisted() {
         let (fault, response, says) = (&rule.fault, rule.response, &rule.meaning);

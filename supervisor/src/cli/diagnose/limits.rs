@@ -14,7 +14,7 @@ const THREADS_MIN: u64 = 32;
 /// Threads for a worker: its own, those of its driver or ONNX Runtime, and the supervisor's for it.
 const THREADS_PER_WORKER: u64 = 24;
 /// Bytes of the largest file of a pool; shared memory is a file.
-const FILE_BYTES_MIN: rlim_t = 16 << 20;
+pub(crate) const FILE_BYTES_MIN: rlim_t = 16 << 20;
 /// Least address space of a process of a pool on the CPU; for CUDA the need is unknown.
 const ADDRESSES_MIN: rlim_t = 4 << 30;
 /// No limit.
@@ -24,6 +24,10 @@ const OPEN_FILES: &str = "open files";
 /// What to do about a limit of open files that is too low.
 pub(crate) const OPEN_FILES_REMEDY: &str = "type `ulimit -Hn 4096 && ulimit -n 4096` in the shell that \
      starts the pool (this may need root), or write LimitNOFILE=65536 into its systemd unit";
+
+/// What to do about a limit of the size of files that is too low.
+pub(crate) const FILE_SIZE_REMEDY: &str =
+    "type `ulimit -f unlimited` in the shell that starts the pool";
 
 fn soft(resource: Resource) -> rlim_t {
     getrlimit(resource).map_or(UNLIMITED, |(soft, _)| soft)
@@ -94,9 +98,14 @@ fn threads_of_user() -> u64 {
     own.filter(|status| status.ruid == user).map(|status| status.threads).sum()
 }
 
+/// The largest file that this process may make.
+pub(crate) fn file_bytes_max() -> rlim_t {
+    soft(Resource::RLIMIT_FSIZE)
+}
+
 /// Checks that files, and so shared memory, may be large.
 pub(super) fn file_size() -> Check {
-    judge_file_size(soft(Resource::RLIMIT_FSIZE))
+    judge_file_size(file_bytes_max())
 }
 
 fn judge_file_size(limit: rlim_t) -> Check {
@@ -109,7 +118,7 @@ fn judge_file_size(limit: rlim_t) -> Check {
         bytes => fail(
             NAME,
             format!("files, and so shared memory, are limited to {bytes} bytes (ulimit -f)"),
-            "type `ulimit -f unlimited` in the shell that starts the pool",
+            FILE_SIZE_REMEDY,
         ),
     }
 }
