@@ -206,31 +206,30 @@ impl fmt::Display for Limit {
             Self::Kills { back_s } => {
                 return write!(
                     f,
-                    "this user's jobs have cost too many workers; others are accepted again in {back_s} s"
+                    "your jobs have cost too many workers; others are accepted again in {back_s} s"
                 );
             }
-            Self::PrincipalArenas => "this user's connections have their share of the shared memory",
-            Self::PrincipalBytes => "this user's jobs have their share of the queue's bytes",
-            Self::PrincipalJobs => "this user's jobs have their share of the queue",
+            Self::PrincipalArenas => "your connections have their share of the shared memory",
+            Self::PrincipalBytes => "your jobs have their share of the queue's bytes",
+            Self::PrincipalJobs => "your jobs have their share of the queue",
             Self::QuotaBytes { max } => {
                 return write!(
                     f,
-                    "this user's jobs may have {max} bytes, by its quota: try again when one of them has \
-                     its verdict, or submit smaller batches"
+                    "your jobs may have {max} bytes, by your quota: try again when one of them has its verdict, or \
+                     submit smaller batches"
                 );
             }
             Self::QuotaDeviceTime { again_ms } => {
                 let seconds = again_ms.div_ceil(1_000);
                 return write!(
                     f,
-                    "this user's quota of device seconds is used up: try again in {seconds} s"
+                    "your quota of device seconds is used up: try again in {seconds} s"
                 );
             }
             Self::QuotaJobs { max } => {
                 return write!(
                     f,
-                    "this user may have {max} jobs, by its quota: try again when one of them has its \
-                     verdict"
+                    "you may have {max} jobs, by your quota: try again when one of them has its verdict"
                 );
             }
             Self::QueueBytes => "the queue holds as many bytes as it may",

@@ -35,10 +35,7 @@ fn a_quota_refuses_with_its_name_and_changes_with_the_config() {
     let Err(ClientError::Refused(refusal)) = refused else { panic!("{refused:?}") };
     assert_eq!(refusal, Refusal::Busy(Limit::QuotaJobs { max: 2 }));
     let call = pool.cli(&["submit", PROGRAM, "--no-wait"]).arg(data("tasks/lines.json")).run();
-    call.complains(
-        1,
-        &["BUSY: this user may have 2 jobs, by its quota: try again when one of them"],
-    );
+    call.complains(1, &["BUSY: you may have 2 jobs, by your quota: try again when one of them"]);
     let row = own_row(&pool);
     assert_eq!((row.queued + row.running, row.done, row.refused), (2, 0, 2), "{row:?}");
     assert_eq!((row.connections, &*row.quota), (3, "jobs=2,bytes=1073741824"));

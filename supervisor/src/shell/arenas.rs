@@ -161,7 +161,7 @@ impl Budget {
         }
         if let Some(max) = limits.bytes_max.filter(|&max| bytes > max) {
             return Err(Refusal::Invalid(format!(
-                "an arena of {bytes} bytes; this user's may have {max}, by its quota: submit smaller batches"
+                "an arena of {bytes} bytes; yours may have {max}, by your quota: submit smaller batches"
             )));
         }
         if own + bytes > client_limit || count >= CLIENT_ARENAS_MAX {
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(create(Some(1)).unwrap_err(), Refusal::Busy(Limit::QuotaBytes { max: 131_072 }));
         let large = budget.create(196_608, (0, 0), (Some(1), limits)).unwrap_err();
         assert!(
-            matches!(large, Refusal::Invalid(why) if why.contains("may have 131072, by its quota"))
+            matches!(large, Refusal::Invalid(why) if why.contains("may have 131072, by your quota"))
         );
         let few = OwnerLimits { bytes_max: None, ..limits };
         assert_eq!(budget.create(1, (0, 0), (Some(1), few)).unwrap_err(), own);
