@@ -146,11 +146,10 @@ impl Outbox {
         let bytes = std::mem::take(&mut state.held);
         if let Some(Message { mut bytes, .. }) =
             self.send_message(state, Message { bytes, sent: 0, arena: None })
+            && bytes.capacity() <= KEPT_BYTES_MAX
         {
-            if bytes.capacity() <= KEPT_BYTES_MAX {
-                bytes.clear();
-                state.held = bytes;
-            }
+            bytes.clear();
+            state.held = bytes;
         }
     }
 
