@@ -166,7 +166,7 @@ pub struct RunStatus {
     /// The job that it got first: `job17`.
     pub job: String,
     /// The program or the model of that job, cut to [`RUN_TEXT_MAX`] characters; empty if the job already
-    /// has its verdict.
+    /// has its verdict, or is another user's and you are no operator.
     pub what: String,
     /// Jobs that it runs together, including that one.
     pub jobs: u32,

@@ -334,6 +334,8 @@ fn a_pool_whose_folder_is_moved_makes_it_again_and_ends_if_a_link_is_in_its_plac
     serves(&pool.client());
     let names = ["pool.sock", "pool.sock.lock"].map(|name| link.join(name).exists());
     assert_eq!(names, [false; 2], "it clears up where it made them");
+    let moved = fs::read_dir(pool.folder().join("gone")).expect("it is there");
+    assert_eq!(moved.count(), 0, "and in the folder that was moved");
 }
 
 #[test]

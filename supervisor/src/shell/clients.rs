@@ -221,11 +221,11 @@ impl Connection {
                 self.say(request, Reply::Policy(rules));
             }
             ClientMessage::Status { request } => {
-                let status = Box::new(self.shared.status());
+                let status = Box::new(self.shared.status(&self.peer.viewer(self.who.account)));
                 self.say(request, Reply::Status(status));
             }
             ClientMessage::Metrics { request } => {
-                let metrics = Box::new(self.shared.metrics());
+                let metrics = Box::new(self.shared.metrics(&self.peer.viewer(self.who.account)));
                 self.say(request, Reply::Metrics(metrics));
             }
             order @ (ClientMessage::Drain { .. }
@@ -336,9 +336,7 @@ impl Connection {
         let mut core = shared.lock();
         let mut all = std::mem::take(&mut self.checked);
         for (mut checked, submission) in all.drain(..) {
-            let (client, work) = (self.id, checked.work.clone());
-            let arenas = std::mem::take(&mut checked.arenas);
-            let held = Arc::new(HeldJob { client, submission, work, arenas });
+            let held = Arc::new(checked.hold(self.id, submission));
             let mut request = checked.request(JobId(shared.next_id()), &held.submission);
             if core.pool.asks_for_content(&request) {
                 // Hashing takes long: do it on the client's own thread, without the lock.
@@ -351,7 +349,7 @@ impl Connection {
                 request.job = JobId(shared.next_id());
             }
             core.hold(request.job, held);
-            let event = Event::Client(client, ClientEvent::Submitted(request));
+            let event = Event::Client(self.id, ClientEvent::Submitted(request));
             core.handle_quietly(&shared, shared.timestamp(), event);
         }
         let told = core.take_told();

@@ -9,6 +9,7 @@ use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, Worker
 use gridpool_protocol::message::{
     Assignment, Dispatch, EncodedDone, Inline, ServerMessage, Submission, ToWorker,
 };
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use nix::libc::SIGKILL;
 use serde::Serialize;
@@ -69,6 +70,8 @@ pub(super) const NO_WORKER: &str = "none";
 #[derive(Debug)]
 pub(super) struct HeldJob {
     pub(super) client: ClientId,
+    /// Whose it is.
+    pub(super) principal: Principal,
     pub(super) submission: Submission,
     /// Its work as the core knows it: the same for every spelling of a program.
     pub(super) work: event::Work,
@@ -271,9 +274,9 @@ impl Core {
         self.payloads.insert(job, held);
     }
 
-    /// The submission of a job that has no verdict yet.
-    pub(super) fn submission_of(&self, job: JobId) -> Option<&Submission> {
-        self.payloads.get(&job).map(|held| &held.submission)
+    /// A job that has no verdict yet.
+    pub(super) fn held(&self, job: JobId) -> Option<&HeldJob> {
+        self.payloads.get(&job).map(|held| &**held)
     }
 
     /// Drops a job, and the arenas that no other user has.

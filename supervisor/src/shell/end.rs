@@ -6,8 +6,8 @@ use std::time::Duration;
 use gridpool_core::event::{Event, Helper, HelperEvent};
 use gridpool_ipc::clock;
 
+use super::Shell;
 use super::core::Core;
-use super::{Shell, process};
 
 /// How long a pool that has ended waits for clients to read their last verdicts, and for death reports.
 pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ impl Shell {
         core.is_over = true;
         self.shared.timer.wake();
         drop(core);
-        process::remove_bootstrap_files(self.shared.socket.parent());
+        self.shared.socket_folder.remove_bootstrap_files();
         ended
     }
 

@@ -81,7 +81,9 @@ use groups::Groups;
 use listen::Door;
 use monitor::Monitor;
 use predecessor::{FormerGateway, FormerPool};
+use process::SocketFolder;
 use seats::Seats;
+use status::Viewer;
 use timer::Timer;
 use users::Users;
 
@@ -162,6 +164,7 @@ struct Shared {
     /// The workers' control groups, in a service to which systemd delegates its own.
     groups: Option<Groups>,
     socket: PathBuf,
+    socket_folder: SocketFolder,
     ids: AtomicU64,
     /// How long a thread may look for a message before it sleeps.
     spin: Duration,
@@ -230,6 +233,7 @@ impl Shell {
             drain_timeout: Mutex::new(drain_timeout),
             confinement,
             groups: Groups::of_this_process(worker_bytes_min),
+            socket_folder: SocketFolder::of(&socket),
             socket,
             ids: AtomicU64::new(1),
             spin,
@@ -335,7 +339,7 @@ impl Shell {
     /// The status of the pool now.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.shared.status()
+        self.shared.status(&Viewer::All)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 
 use gridpool_ipc::mutex::Mutex;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -133,14 +134,37 @@ fn lock(folder: &Path) -> io::Result<Flock<File>> {
     locked.map_err(|(_, errno)| errno.into())
 }
 
-/// Removes this process's folder of bootstrap sockets.
-pub(super) fn remove_bootstrap_files(parent: Option<&Path>) {
-    let Some(parent) = parent else { return };
-    let own = boot_folder(parent);
-    if is_ours(&own)
-        && let Err(error) = fs::remove_dir_all(&own)
-    {
-        tracing::debug!(%error, path = %own.display(), "the folder stays");
+/// The folder of the pool's socket, wherever it may be moved.
+#[derive(Debug)]
+pub(super) struct SocketFolder {
+    path: PathBuf,
+    opened: Option<File>,
+}
+
+impl SocketFolder {
+    pub(super) fn of(socket: &Path) -> Self {
+        let path = claim::folder_of(socket).to_owned();
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
+        let opened = File::options().read(true).custom_flags(flags.bits()).open(&path);
+        let failed = |error: &io::Error| {
+            tracing::debug!(%error, path = %path.display(), "the folder cannot be opened");
+        };
+        let opened = opened.inspect_err(failed).ok();
+        Self { path, opened }
+    }
+
+    /// Removes this process's folder of bootstrap sockets, also from a folder that was moved.
+    pub(super) fn remove_bootstrap_files(&self) {
+        let moved = self.opened.as_ref().map(|folder| {
+            boot_folder(&Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()))
+        });
+        for own in [Some(boot_folder(&self.path)), moved].into_iter().flatten() {
+            if is_ours(&own)
+                && let Err(error) = fs::remove_dir_all(&own)
+            {
+                tracing::debug!(%error, path = %own.display(), "the folder stays");
+            }
+        }
     }
 }
 

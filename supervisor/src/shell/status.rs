@@ -29,16 +29,34 @@ impl Shell {
     }
 }
 
+/// Who asks for the status, and whose programs and models it shows to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Viewer {
+    /// An operator, or the process itself.
+    All,
+    /// Anybody else sees what they run themselves.
+    Own(Principal),
+}
+
+impl Viewer {
+    fn sees(&self, principal: &Principal) -> bool {
+        match self {
+            Self::All => true,
+            Self::Own(own) => own == principal,
+        }
+    }
+}
+
 impl Shared {
     /// What was counted.
-    pub(super) fn metrics(&self) -> Metrics {
-        let status = self.status();
+    pub(super) fn metrics(&self, viewer: &Viewer) -> Metrics {
+        let status = self.status(viewer);
         let core = self.lock();
         let (roles, devices, faults) = core.pool.metrics(self.timestamp());
         Metrics { status, roles, devices, faults }
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self, viewer: &Viewer) -> Status {
         let cuda_mapped = cuda_is_mapped();
         let helpers = {
             let core = self.lock();
@@ -50,7 +68,7 @@ impl Shared {
         let core = self.lock();
         let now = self.timestamp();
         let complete = |(worker, mut row): (Option<WorkerId>, WorkerStatus)| {
-            row.run = worker.and_then(|worker| run_of(&core, worker, now));
+            row.run = worker.and_then(|worker| run_of(&core, worker, now, viewer));
             if let Some(link) = worker.and_then(|worker| core.workers.get(&worker)) {
                 row.pid = link.pid;
                 row.arena_bytes = link.arena_bytes();
@@ -146,11 +164,11 @@ fn quarantine(now: Timestamp, out: &Quarantine<'_>) -> QuarantineStatus {
     }
 }
 
-/// The job that a worker runs.
-fn run_of(core: &Core, worker: WorkerId, now: Timestamp) -> Option<RunStatus> {
+/// The job that a worker runs, as a viewer may see it.
+fn run_of(core: &Core, worker: WorkerId, now: Timestamp, viewer: &Viewer) -> Option<RunStatus> {
     let current_dispatch = core.pool.current_dispatch(worker)?;
-    let what =
-        core.submission_of(current_dispatch.job).map_or("", |submission| submission.work.text());
+    let held = core.held(current_dispatch.job).filter(|held| viewer.sees(&held.principal));
+    let what = held.map_or("", |held| held.submission.work.text());
     Some(RunStatus {
         job: current_dispatch.job.to_string(),
         what: what.chars().take(RUN_TEXT_MAX).collect(),

@@ -15,8 +15,9 @@ use nix::unistd::{Group, geteuid};
 use super::{audit, release};
 use crate::binaries;
 use crate::command::{Running, gridpool, gridpool_at};
-use crate::jobs::{answer, large_job, serves, submit};
+use crate::jobs::{answer, large_job, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, named};
+use crate::processes::go_on;
 use crate::raw::{Raw, inline};
 use crate::wait::{eventually, eventually_so};
 
@@ -113,6 +114,33 @@ fn users_whom_the_socket_admits_run_jobs_and_only_operators_give_orders() {
         let found = (of(ANNA, "order refused"), of(BEN, "order"));
         if found == (4, 1) { Ok(()) } else { Err(format!("{found:?}: {lines:#?}")) }
     });
+}
+
+#[test]
+fn what_another_user_runs_is_shown_to_operators_alone() {
+    if !is_root() {
+        return;
+    }
+    let ben = BEN.to_string();
+    let pool = open_to_all(cpu(1).args(&["--socket-mode", "0666", "--operators", &ben]));
+    let socket = pool.socket();
+    let held = pool.stop("cpu0");
+    let job = as_user(ANNA, None, || {
+        submit(&Client::connect(&socket).expect("the pool serves everybody"), small_job(1))
+    });
+    pool.until_busy("cpu0");
+    let seen = || {
+        let status = Client::connect(&socket).expect("it serves").status().expect("they may ask");
+        let run = status.workers[0].run.clone().expect("it runs a job");
+        assert_eq!(run.jobs, 1);
+        run.what
+    };
+    let own = as_user(ANNA, None, seen);
+    assert!(!own.is_empty());
+    assert_eq!([seen(), as_user(BEN, None, seen)], [own.clone(), own]);
+    assert_eq!(as_user(BEN + 1, None, seen), "");
+    go_on(held);
+    assert_eq!(answer(job).verdict(), Verdict::Ok);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use gridpool_core::event::{self, JobRequest, Size};
 use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
-use gridpool_protocol::ids::{ArenaId, JobId};
+use gridpool_protocol::ids::{ArenaId, ClientId, JobId};
 use gridpool_protocol::message::{
     Destination, Inline, Input, Packing, Payload, Slice, Submission, Terms, Work,
 };
@@ -16,7 +16,7 @@ use gridpool_protocol::principal::Principal;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::status::RUN_TEXT_MAX;
 
-use super::{ClientArena, Connection};
+use super::{ClientArena, Connection, HeldJob};
 
 /// Why a job that brings a fault is refused.
 const NO_CHAOS: &str = "this pool takes no faults on purpose; to have it take them, start it with \
@@ -27,8 +27,8 @@ type Arenas = BTreeMap<ArenaId, Arc<ClientArena>>;
 
 /// A submission that can run, as far as can be told without looking into shared memory.
 pub(super) struct Checked {
-    pub(super) work: event::Work,
-    pub(super) arenas: Arenas,
+    work: event::Work,
+    arenas: Arenas,
     principal: Principal,
     fingerprint: u64,
     label: Arc<str>,
@@ -39,6 +39,12 @@ pub(super) struct Checked {
 }
 
 impl Checked {
+    /// The job, to be kept until its verdict.
+    pub(super) fn hold(&mut self, client: ClientId, submission: Submission) -> HeldJob {
+        let (work, principal) = (self.work.clone(), self.principal.clone());
+        HeldJob { client, principal, submission, work, arenas: std::mem::take(&mut self.arenas) }
+    }
+
     /// What the core has to know of the submission.
     pub(super) fn request(&self, job: JobId, submission: &Submission) -> JobRequest {
         let &Submission { key, ref payload, terms, .. } = submission;

@@ -5,6 +5,7 @@ use gridpool_protocol::principal::Principal;
 
 use super::super::Shared;
 use super::super::audit::{Order, Who};
+use super::super::status::Viewer;
 
 /// What a connection may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,15 @@ impl Peer {
                 "only the user of this pool, root and those whom `gridpool serve --operators` names may {what}"
             )),
             Self::Gateway => Err(format!("the pool's gateway may not {what}")),
+        }
+    }
+
+    /// Whose programs the status shows to it.
+    pub(super) fn viewer(self, user: Account) -> Viewer {
+        match self {
+            Self::Operator => Viewer::All,
+            Self::Client => Viewer::Own(Principal::Uid(user.uid())),
+            Self::Gateway => Viewer::Own(Principal::Gateway),
         }
     }
 

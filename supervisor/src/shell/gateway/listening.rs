@@ -1,6 +1,6 @@
 //! Whether HTTP's socket still listens, and another socket in its place. Every process that holds a socket can shut it
-//! down for all of them, and the gateway reads what strangers send. A filter of system calls cannot forbid it: connections
-//! are shut down too, and `connect` to no address does the same.
+//! down for all of them, and the gateway reads what strangers send. A filter of system calls cannot forbid it:
+//! connections are shut down too, and `connect` to no address does the same.
 
 use std::io;
 use std::net::TcpListener;
