@@ -19,6 +19,9 @@ pub const NEEDS_MEMORY: u8 = 254;
 /// The code of an item whose result did not fit behind the others: `NEEDS_ROOM`.
 pub const NEEDS_ROOM: u8 = 255;
 
+/// The code of an item of a launch that was stopped: `STOPPED`. The host writes 1 behind `used` for that.
+pub const STOPPED: u8 = 253;
+
 /// `Solve` of `kernels/cuda/machine/solve.cuh`, which explains each field.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

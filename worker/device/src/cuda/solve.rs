@@ -4,18 +4,24 @@
 //! the caches. An item that needs more is run again with a larger arena and fewer warps; what needs more than the
 //! largest is run by the reference on the processor. So only the machine's own limits end an item, on every device.
 //! An item whose result does not fit behind the others is run again when those have been copied out.
+//!
+//! A launch may run for minutes. Once nobody wants any of its results, a word on the device says so, at which the
+//! kernel looks every so many steps.
 
 #![expect(unsafe_code, reason = "starts copies and kernels over its own buffers")]
 
 mod tables;
 
 use std::ffi::c_void;
+use std::hint;
 use std::ops::Range;
 
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::part::Part;
 use gridpool_kernels::reference::machine::Runner;
-use gridpool_kernels::solve::{NEEDS_MEMORY, NEEDS_ROOM, PTX, SOLVE, SOLVE_THREADS, SolveArgument};
+use gridpool_kernels::solve::{
+    NEEDS_MEMORY, NEEDS_ROOM, PTX, SOLVE, SOLVE_THREADS, STOPPED, SolveArgument,
+};
 use gridpool_protocol::batch::PART_ALIGN;
 use gridpool_protocol::limits::{GRID_CELLS_MAX, RESULT_BYTES_MAX};
 use gridpool_protocol::program::{Kind, Program};
@@ -25,10 +31,10 @@ use super::driver::{Driver, Event, FunctionHandle, Stream};
 use super::gpu::Gpu;
 use super::memory::{DeviceBuffer, PinnedBuffer};
 use crate::chunk::{ChunkLimits, Feed, Piece, Span};
-use crate::device::{GridAttempt, GridDispatch};
+use crate::device::{AttemptRefusal, GridAttempt, GridDispatch};
 use crate::fault::Fault;
 use crate::tally::Totals;
-use tables::{Came, Input, Tables, deliver, word};
+use tables::{Came, Input, STOP_BYTES, Tables, deliver, word};
 
 /// Keeps a chunk's tables and results small, and the time until a cancelled job ends short.
 const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: (1 << 16) - 1, cells_max: 16 << 20 };
@@ -61,6 +67,9 @@ const TIERS: [Tier; 4] = [
 pub(super) struct Solving {
     function: FunctionHandle,
     stream: Stream,
+    /// For the word that stops a launch, while that runs.
+    stop_stream: Stream,
+    stop_staging: PinnedBuffer,
     around: [Event; 2],
     input: DeviceBuffer,
     input_staging: PinnedBuffer,
@@ -80,6 +89,8 @@ impl Solving {
         Ok(Self {
             function: driver.function(module, SOLVE)?,
             stream: driver.stream()?,
+            stop_stream: driver.stream()?,
+            stop_staging: PinnedBuffer::default(),
             around: [driver.event()?, driver.event()?],
             input: DeviceBuffer::default(),
             input_staging: PinnedBuffer::default(),
@@ -140,6 +151,10 @@ impl Solving {
         self.tables_staging.reserve(&mut gpu.allocator, tables.bytes)?;
         self.results.reserve(&mut gpu.allocator, RESULTS_BYTES)?;
         self.results_staging.reserve(&mut gpu.allocator, RESULTS_BYTES)?;
+        self.stop_staging.reserve(&mut gpu.allocator, STOP_BYTES)?;
+        self.stop_staging.bytes()[..STOP_BYTES].copy_from_slice(&1_u32.to_le_bytes());
+        let wanted = || pieces.iter().map(|piece| &dispatch.attempts[piece.attempt]);
+        let is_cancelled = || wanted().all(GridAttempt::is_cancelled);
         let argument = self.argument(&input, &tables, dispatch.program);
         let mut came = vec![Came::default(); items];
         let (mut bytes, mut copied) = (Vec::new(), [input.bytes as u64, 0]);
@@ -147,7 +162,12 @@ impl Solving {
         for tier in TIERS {
             let mut larger = Vec::new();
             while !left.is_empty() {
-                let launched = self.launch(gpu, (&argument, &tables), tier, &left, done)?;
+                let launched =
+                    self.launch(gpu, (&argument, &tables), tier, &left, (done, &is_cancelled))?;
+                if is_cancelled() {
+                    refuse(done, pieces);
+                    return Ok(());
+                }
                 copied[0] += launched[0];
                 copied[1] += launched[1];
                 let mut again = Vec::new();
@@ -156,6 +176,10 @@ impl Solving {
                     match of.status[0] {
                         NEEDS_MEMORY => larger.push(*item),
                         NEEDS_ROOM => again.push(*item),
+                        STOPPED => {
+                            let detail = format!("item {item} was stopped, and is wanted");
+                            return Err(Fault::WrongResult { detail });
+                        }
                         _ => {
                             let place = self.place(of)?;
                             let start = bytes.len();
@@ -179,13 +203,17 @@ impl Solving {
                 on_processor.iter().filter(|item| piece.of_chunk.items.contains(&(**item as usize)))
             {
                 let index = *item as usize;
-                of_piece[index - piece.of_chunk.items.start] = self.by_reference(
-                    solver,
-                    attempt,
-                    piece,
-                    (shapes[index], offsets[index]),
-                    &mut bytes,
-                );
+                let of_item = (shapes[index], offsets[index]);
+                match self.by_reference(solver, attempt, piece, of_item, &mut bytes) {
+                    Some(of) => of_piece[index - piece.of_chunk.items.start] = of,
+                    None => {
+                        refuse(done, std::slice::from_ref(piece));
+                        break;
+                    }
+                }
+            }
+            if done.attempts[piece.attempt].is_err() {
+                continue;
             }
             let errors = deliver(attempt, &piece.of_batch, of_piece, &bytes)?;
             // Bytes that pieces share are divided by items; the last piece gets the remainder.
@@ -273,7 +301,7 @@ impl Solving {
         (argument, tables): (&SolveArgument, &Tables),
         tier: Tier,
         items: &[u32],
-        done: &mut Totals,
+        (done, is_cancelled): (&mut Totals, &dyn Fn() -> bool),
     ) -> Result<[u64; 2], Fault> {
         let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
         let blocks = count.min(tier.blocks_max);
@@ -302,7 +330,7 @@ impl Solving {
         driver.record(self.around[1], self.stream)?;
         // SAFETY: as for the copy to the device.
         unsafe { driver.copy_to_host(staged, on_device, tables.bytes, self.stream)? };
-        driver.synchronize(self.stream)?;
+        self.wait(&driver, tables, is_cancelled)?;
         done.tally.add(SOLVE, driver.elapsed_us(self.around[0], self.around[1])?);
         let used = word(&self.tables_staging.bytes()[tables.used.clone()]).min(RESULTS_BYTES);
         // SAFETY: both buffers have so many bytes; the stream is waited for at once.
@@ -316,6 +344,26 @@ impl Solving {
         };
         driver.synchronize(self.stream)?;
         Ok([(listed + 4) as u64, (tables.bytes + used) as u64])
+    }
+
+    /// Waits for a launch, and stops it once nobody wants any of its results.
+    fn wait(
+        &self,
+        driver: &Driver,
+        tables: &Tables,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), Fault> {
+        let mut is_stopped = false;
+        while !driver.is_done(self.stream)? {
+            if !is_stopped && is_cancelled() {
+                let (to, from) = (self.tables.at(tables.stop()), self.stop_staging.at(0));
+                // SAFETY: both have these bytes, and the stream is waited for below.
+                unsafe { driver.copy_to_device(to, from, STOP_BYTES, self.stop_stream)? };
+                is_stopped = true;
+            }
+            hint::spin_loop();
+        }
+        if is_stopped { driver.synchronize(self.stop_stream) } else { Ok(()) }
     }
 
     /// What came out for an item.
@@ -346,7 +394,7 @@ impl Solving {
         Ok(of.start..of.start + of.length)
     }
 
-    /// Runs an item on the processor.
+    /// Runs an item on the processor; `None` if its attempt is cancelled meanwhile.
     fn by_reference(
         &mut self,
         solver: &Solver,
@@ -354,24 +402,35 @@ impl Solving {
         piece: &Piece,
         (shape, offset): ([u8; 2], [u8; 4]),
         bytes: &mut Vec<u8>,
-    ) -> Came {
+    ) -> Option<Came> {
         let first = attempt.batch().cells().start + piece.of_batch.cells.start;
         let from = first + word(&offset) - piece.of_chunk.cells.start;
         self.runner.load(&[shape], |cells| attempt.input().read(from, cells));
         let layout = attempt.output_layout();
-        self.runner.run(solver, layout, &piece.of_batch, || false);
+        if !self.runner.run(solver, layout, &piece.of_batch, || attempt.is_cancelled()) {
+            return None;
+        }
         let two =
             |part: Part| self.runner.part(part).first_chunk::<2>().copied().unwrap_or_default();
         let instruction = self.runner.part(Part::Numbers).first_chunk::<4>().copied();
         let made = self.runner.part(Part::Cells);
         let start = bytes.len();
         bytes.extend_from_slice(made);
-        Came {
+        Some(Came {
             status: two(Part::Status),
             shape: two(Part::Shapes),
             instruction: instruction.unwrap_or_default(),
             start,
             length: made.len(),
+        })
+    }
+}
+
+/// Notes that the attempts of these pieces were cancelled.
+fn refuse(done: &mut Totals, pieces: &[Piece]) {
+    for piece in pieces {
+        if let all @ Ok(_) = &mut done.attempts[piece.attempt] {
+            *all = Err(AttemptRefusal::Cancelled);
         }
     }
 }

@@ -26,6 +26,7 @@ pub(super) struct Tables {
     pub(super) instructions: Range<usize>,
     pub(super) places: Range<usize>,
     pub(super) lengths: Range<usize>,
+    /// How much of the results is used, and behind it the word that stops the launch.
     pub(super) used: Range<usize>,
     pub(super) bytes: usize,
 }
@@ -41,7 +42,15 @@ pub(super) struct Came {
     pub(super) length: usize,
 }
 
+/// The word that stops a launch.
+pub(super) const STOP_BYTES: usize = 4;
+
 impl Tables {
+    /// Where the word lies that stops the launch.
+    pub(super) fn stop(&self) -> usize {
+        self.used.end - STOP_BYTES
+    }
+
     pub(super) fn new(items: usize) -> Self {
         let mut end = 0;
         let mut add = |bytes: usize| {
@@ -51,7 +60,7 @@ impl Tables {
         };
         Self {
             items: add(4 * items),
-            used: add(4),
+            used: add(4 + STOP_BYTES),
             status: add(2 * items),
             shapes: add(2 * items),
             instructions: add(4 * items),
