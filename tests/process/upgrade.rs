@@ -249,6 +249,18 @@ fn waits_for_the_old_one(pool: &Pool) {
 }
 
 #[test]
+fn a_drain_of_the_new_pool_leaves_no_old_one_that_hangs() {
+    let pool = cpu(1).limits("drain_timeout_s = 1\nkill_timeout_s = 2").start();
+    let old = [children(pool.supervisor.pid()), vec![pool.supervisor.pid()]].concat();
+    let (_job, _held, successor) = replaced(&pool);
+    pool.signal(Signal::SIGSTOP);
+    signal(successor, Signal::SIGTERM);
+    all_gone(&[successor]);
+    all_gone(&old);
+    assert!(pool.log().contains("and this pool has drained: it is killed"), "{}", pool.log());
+}
+
+#[test]
 fn a_signal_to_both_pools_loses_no_job_and_the_new_one_waits_for_the_old_one() {
     let pool = cpu(1).start();
     let (job, held, successor) = replaced(&pool);

@@ -2,6 +2,7 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use gridpool_protocol::status::WorkerState;
 use nix::errno::Errno;
@@ -111,6 +112,22 @@ fn a_listening_socket_that_was_shut_down_is_replaced() {
     signal(second, Signal::SIGKILL);
     eventually_so("HTTP to be served again", || TcpStream::connect(&address).is_ok());
     until_ready(&pool);
+}
+
+#[test]
+fn a_unix_socket_that_was_shut_down_is_replaced() {
+    let setup = cpu(1);
+    let path = setup.folder().join("http.sock");
+    let pool = setup.args(&["--http", &format!("unix:{}", path.display())]).start();
+    let first = gateway_pid(&pool);
+    shutdown(descriptor_of(first, 0).as_raw_fd(), Shutdown::Read).expect("it listens");
+    assert!(UnixStream::connect(&path).is_err(), "it is dead");
+    eventually_so("HTTP to be served again", || UnixStream::connect(&path).is_ok());
+    eventually_so("another gateway", || gateway_pid(&pool) != first);
+    assert!(pool.log().contains("HTTP: the socket was shut down, and is served again"));
+    pool.observer().drain().expect("the pool accepts the command");
+    pool.ends_well();
+    assert!(!path.exists(), "it is removed in the end");
 }
 
 #[test]
