@@ -1,9 +1,10 @@
 //! Runs solvers: `kernels/cuda/solve.cu` over one chunk after the other.
 //!
-//! The module is loaded at the first solver. A warp has a small arena in shared memory, which is enough for most items. An
-//! item that needs more is run again by the module of `kernels/cuda/solve_far.cu`, which is loaded then, with a larger
-//! arena in global memory and fewer warps; what needs more than the largest is run by the reference on the processor. So
-//! only the machine's own limits end an item, on every device. GPUs that cannot load the first module begin with the second.
+//! The module is loaded at the first solver. A warp has a small arena in shared memory, which is enough for most items.
+//! An item that needs more is run again by the module of `kernels/cuda/solve_far.cu`, which is loaded then, with a
+//! larger arena in global memory and fewer warps; what needs more than the largest is run by the reference on the
+//! processor. So only the machine's own limits end an item, on every device. GPUs that cannot load the first module
+//! begin with the second.
 //! An item whose result does not fit behind the others is run again when those have been copied out.
 
 #![expect(unsafe_code, reason = "starts copies and kernels over its own buffers")]
@@ -91,7 +92,8 @@ pub(super) struct Solving {
     runner: Runner,
 }
 
-/// `CUDA_ERROR_INVALID_IMAGE` and `CUDA_ERROR_NO_BINARY_FOR_GPU`: what drivers say of machine code that they do not take.
+/// `CUDA_ERROR_INVALID_IMAGE` and `CUDA_ERROR_NO_BINARY_FOR_GPU`: what drivers say of machine code that they do not
+/// take.
 const INVALID_IMAGE: u32 = 200;
 const NO_BINARY_FOR_GPU: u32 = 209;
 
