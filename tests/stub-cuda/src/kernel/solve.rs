@@ -12,7 +12,8 @@ use gridpool_protocol::solver::{Code, HEADER_BYTES, INSTRUCTION_BYTES};
 use super::number;
 use crate::memory::{Illegal, Memory};
 
-/// Words of an arena for each cell of an item's grid: items of more than 409 cells need more than the first arena.
+/// Words of an arena for each cell of an item's grid: items of more than 76 cells need more than the first arena, of
+/// more than 409 more than the second.
 pub(super) const WORDS_PER_CELL: usize = 20;
 
 /// Runs a launch. Returns the address of the first byte of a result.

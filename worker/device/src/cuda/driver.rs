@@ -154,8 +154,8 @@ impl Driver {
     /// Loads machine code, or PTX that ends with a zero.
     pub(super) fn load_image(&self, image: &[u8]) -> Result<ModuleHandle, Fault> {
         let mut module = ptr::null_mut();
-        // SAFETY: the image is text that ends with a zero, or machine code, which says where it ends; the call copies what
-        // it keeps.
+        // SAFETY: the image is text that ends with a zero, or machine code, which says where it ends; the call
+        // copies what it keeps.
         let code = unsafe {
             (self.api.module_load_data)(&raw mut module, image.as_ptr().cast::<c_void>())
         };
