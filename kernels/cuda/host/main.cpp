@@ -1,12 +1,13 @@
 // Runs the machine's kernel on the processor: reads cases, writes outcomes. tests/machine.rs builds and feeds it.
 //
-// A case: u32 program bytes, u32 steps, u32 arena words, u32 whether a grid is wanted, h, w as u32; the program,
-// padded to 8, and the cells. An outcome: u32 code, instruction, steps, h, w, length; the bytes. All little-endian.
+// A case: u32 program bytes, u32 steps, u32 arena words, u32 whether a grid is wanted (1) and the launch is stopped
+// after a while (2), h, w as u32; the program, padded to 8, and the cells. An outcome: u32 code, instruction, steps, h, w, length; the bytes. All little-endian.
 
 #include "lanes.h"
 
 #include "machine/solve.cuh"
 
+#include <csignal>
 #include <unistd.h>
 #include <vector>
 
@@ -106,7 +107,16 @@ static void body(void *argument) {
     solve_items(*job.solve, job.arena, 0, 1);
 }
 
+// How much of the results is used, and the word that stops the launch.
+static volatile u32 used[2];
+
+static void stop(int) { used[1] = 1; }
+
+// How long a launch runs that is to be stopped, microseconds.
+constexpr u32 UNDER_WAY_US = 50000;
+
 int main() {
+    signal(SIGALRM, stop);
     u32 head[6];
     std::vector<u64> program;
     std::vector<u8> cells, results(RESULT_BYTES_MAX + 1);
@@ -121,7 +131,8 @@ int main() {
         u8 out_shape[2] = {};
         const u32 offsets[2] = {0, head[4] * head[5]};
         u16 status = 0;
-        u32 instruction = 0, place = 0, length = 0, used = 0, steps = 0;
+        u32 instruction = 0, place = 0, length = 0, steps = 0;
+        used[0] = used[1] = 0;
         Solve solve = {};
         solve.program = reinterpret_cast<const u8 *>(program.data());
         solve.shapes = shape;
@@ -129,15 +140,18 @@ int main() {
         solve.cells = cells.data();
         solve.status = &status;
         solve.instructions = &instruction;
-        solve.out_shapes = head[3] ? out_shape : nullptr;
+        solve.out_shapes = head[3] & 1 ? out_shape : nullptr;
         solve.places = &place;
         solve.lengths = &length;
         solve.results = results.data();
-        solve.used = &used;
+        solve.used = const_cast<u32 *>(used);
         solve.steps = &steps;
         solve.items_count = 1;
         solve.steps_max = head[1];
         solve.results_max = RESULT_BYTES_MAX;
+        if (head[3] & 2) {
+            ualarm(UNDER_WAY_US, 0);
+        }
         // As the host does: a larger arena for what does not fit.
         for (u64 words = head[2]; ; words *= 16) {
             if (arena.size() < words / 2) {

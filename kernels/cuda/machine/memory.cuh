@@ -39,6 +39,8 @@ enum Ending : u32 {
     BAD_TYPE = 8,
     BAD_NUMBER = 9,
     STEP_LIMIT = 10,
+    // Nobody wants the results of the launch any more.
+    STOPPED = 253,
     // The arena is too small: the host runs the item again with a larger one.
     NEEDS_MEMORY = 254,
     // The result does not fit behind the others: the host runs the item again.

@@ -169,18 +169,31 @@ struct Outcome {
     Value result;
 };
 
+// Steps between two looks whether the launch is to stop.
+constexpr u32 LOOK_EVERY = 256;
+
+// Whether the host has set the word that stops the launch. All lanes go the way of the first.
+__device__ inline bool is_stopped(const u32 *stop) {
+    return stop && from_first(*static_cast<const volatile u32 *>(stop)) != 0;
+}
+
 // Runs a program over the grid in register 0.
-__device__ inline Outcome run(Machine &m, const Program &program, u32 limit) {
+__device__ inline Outcome run(Machine &m, const Program &program, u32 limit, const u32 *stop = nullptr) {
     Outcome outcome = {FINE, 0, 0, {0, 0}};
     u32 at = 0;
+    // Steps after which to look at the limit and at `stop`.
+    u32 look_at = 0;
 #pragma unroll 1
     while (true) {
         // All lanes have done with the instruction before.
         __syncwarp();
         const Instruction instruction(program.instructions[at]);
-        if (outcome.steps == limit) {
-            m.fail(STEP_LIMIT);
-            break;
+        if (outcome.steps >= look_at) {
+            if (outcome.steps == limit || is_stopped(stop)) {
+                m.fail(outcome.steps == limit ? u32(STEP_LIMIT) : u32(STOPPED));
+                break;
+            }
+            look_at = min(limit, outcome.steps + LOOK_EVERY);
         }
         outcome.steps += 1;
         const u32 op = instruction.op;

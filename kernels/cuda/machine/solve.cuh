@@ -28,7 +28,8 @@ struct Solve {
     u32 *instructions;
     // Rows and columns of each result that is a grid; else null.
     u8 *out_shapes;
-    // Where each result starts in `results` and its length, and how much of it is used.
+    // Where each result starts in `results` and its length, and how much of it is used; behind that a word that the
+    // host sets to stop the launch.
     u32 *places, *lengths;
     u8 *results;
     u32 *used;
@@ -152,7 +153,7 @@ __device__ inline void solve_items(const Solve &solve, u32 *arena, u32 warp, u32
         load_grid(m, solve, item);
         Outcome outcome = {m.error, NO_INSTRUCTION, 0, {0, 0}};
         if (m.error == FINE) {
-            outcome = run(m, program, solve.steps_max);
+            outcome = run(m, program, solve.steps_max, solve.used + 1);
             if (outcome.code == FINE) {
                 store(m, solve, item, outcome);
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use gridpool_device::device::{AttemptRefusal, Device, GridAttempt, GridDispatch};
 use gridpool_ipc::clock;
 use gridpool_protocol::batch::Grid;
+use gridpool_protocol::limits::STEPS_MAX;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::shared::SharedSlice;
 
@@ -95,4 +96,48 @@ fn a_job_that_is_cancelled_midway_is_stopped_and_the_next_one_runs() {
     assert!(took < GRACE, "{took:?}");
     let mut next = [data(&program, &random.ragged(300))];
     assert_right_together(&mut gpu, &mut next);
+}
+
+/// A solver that runs as many instructions as a job may ask for, minutes on any device.
+const ENDLESS: &str = "m = multiply(multiply(TEN, TEN), multiply(TEN, TEN))\n\
+                       f = lambda x: power(increment, m)(x)\n\
+                       x1 = power(f, m)(ZERO)\n\
+                       O = canvas(x1, UNITY)";
+
+/// Long enough for the kernel to be at work, once it is loaded.
+const UNDER_WAY: Duration = Duration::from_millis(300);
+
+#[test]
+fn a_solver_that_would_run_for_minutes_is_stopped_in_the_midst_of_its_launch() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut random = Random(7);
+    let grids: Vec<_> = (0..200).map(|_| random.grid(2, 2)).collect();
+    // The first solver waits for the driver to assemble the kernel.
+    let short = compile("O = rot90(I)");
+    assert_right_together(&mut gpu, &mut [data(&short, &grids)]);
+    let program = compile(ENDLESS).with_step_limit(STEPS_MAX).expect("so many are allowed");
+    let mut job = data(&program, &grids);
+    let (layout, items) = (job.layout(), job.items.clone());
+    let input = SharedSlice::private(&mut job.input);
+    let output = SharedSlice::private(&mut job.output);
+    let stop = AtomicBool::new(false);
+    let (work, took) = thread::scope(|scope| {
+        let canceller = scope.spawn(|| {
+            let at = clock::now() + UNDER_WAY;
+            while !clock::until(at).is_zero() {
+                thread::park_timeout(clock::until(at));
+            }
+            stop.store(true, Ordering::Relaxed);
+            clock::now()
+        });
+        let attempt = GridAttempt::new(&program, layout, items, input, output).expect("it fits");
+        let attempts = [attempt.with_stop(&stop)];
+        let work = gpu.run(&GridDispatch { program: &program, attempts: &attempts });
+        let ended = clock::now();
+        (work.expect("the GPU runs it"), ended - canceller.join().expect("no panic"))
+    });
+    assert_eq!(work.attempts, [Err(AttemptRefusal::Cancelled)]);
+    println!("it ended {:.2} ms after it was cancelled", took.as_secs_f64() * 1e3);
+    assert!(took < GRACE, "{took:?}");
+    assert_right_together(&mut gpu, &mut [data(&short, &grids)]);
 }
