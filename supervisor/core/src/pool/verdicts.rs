@@ -41,7 +41,13 @@ struct Remembered {
 
 impl Verdicts {
     pub(super) fn new(kept: usize, bytes_max: usize) -> Self {
-        Self { receipts: BTreeMap::new(), order: VecDeque::new(), bytes: 0, kept, bytes_max }
+        Self {
+            receipts: BTreeMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
+            kept,
+            bytes_max,
+        }
     }
 
     /// Sets the limits. What is over them goes with the next verdict.
