@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs};
 
 use gridpool_kernels::reference::machine::Machine;
-use gridpool_protocol::limits::{RESULT_BYTES_MAX, STEPS_DEFAULT};
+use gridpool_kernels::solve::STOPPED;
+use gridpool_protocol::limits::{RESULT_BYTES_MAX, STEPS_DEFAULT, STEPS_MAX};
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::solver::value::{Grid, Value};
@@ -136,11 +137,23 @@ impl Kernel {
     }
 
     fn run(&mut self, code: &Code, grid: &Grid, limit: u32, arena_words: u32) -> Outcome {
+        self.run_until(code, grid, (limit, arena_words), false)
+    }
+
+    /// The same; the launch may be stopped while it runs.
+    fn run_until(
+        &mut self,
+        code: &Code,
+        grid: &Grid,
+        (limit, arena_words): (u32, u32),
+        is_stopped: bool,
+    ) -> Outcome {
+        let flags = if is_stopped { 2 } else { 0 };
         let mut program = code.to_bytes();
         let length = u32::try_from(program.len()).unwrap();
         program.resize(program.len().next_multiple_of(8), 0);
         let side = |side: usize| u32::try_from(side).unwrap();
-        let head = [length, limit, arena_words, 0, side(grid.height()), side(grid.width())];
+        let head = [length, limit, arena_words, flags, side(grid.height()), side(grid.width())];
         let mut case: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
         case.extend(program);
         case.extend(grid.cells().iter().map(|cell| cell.cast_unsigned()));
@@ -279,6 +292,22 @@ fn the_kernel_gives_what_the_reference_gives_at_the_edges() {
         let found = differs(&mut kernel, &mut machine, solver.code(), &grid, STEPS_DEFAULT);
         assert_eq!(found, None, "{text}");
     }
+}
+
+#[test]
+fn a_launch_that_is_stopped_ends_in_the_midst_of_its_item() {
+    let Some(mut kernel) = Kernel::start() else { return println!("there is no g++") };
+    let grid = Grid::new(1, 1, vec![0]).unwrap();
+    let text = "m = multiply(multiply(TEN, TEN), multiply(TEN, TEN))\n\
+                f = lambda x: power(increment, m)(x)\n\
+                O = power(f, m)(ZERO)";
+    let solver = Solver::compile(text, Ties::Cpython).unwrap();
+    // Minutes, here and on every device.
+    let ended = kernel.run_until(solver.code(), &grid, (STEPS_MAX, 1 << 13), true);
+    assert_eq!(ended.code, u32::from(STOPPED));
+    // The next launch is not.
+    let ended = kernel.run(solver.code(), &grid, 1_000, 1 << 13);
+    assert_eq!(ended.code, ItemErrorCode::StepLimit as u32);
 }
 
 /// Numbers that look random, the same in each run.

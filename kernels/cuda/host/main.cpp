@@ -1,7 +1,8 @@
 // Runs the machine's kernel on the processor: reads cases, writes outcomes. tests/machine.rs builds and feeds it.
 //
-// A case: u32 program bytes, u32 steps, u32 arena words, u32 whether a grid is wanted, h, w as u32; the program,
-// padded to 8, and the cells. An outcome: u32 code, instruction, steps, h, w, length; the bytes. All little-endian.
+// A case: u32 program bytes, u32 steps, u32 arena words, u32 whether a grid is wanted (1) and the launch is stopped
+// after a while (2), h, w as u32; the program, padded to 8, and the cells. An outcome: u32 code, instruction, steps, h,
+// w, length; the bytes. All little-endian.
 //
 // A search, whose first number is 2^32 - 1: u32 programs, arena words, pairs, program bytes, cells; the offsets of the
 // programs, padded to 8; the programs; shapes; offsets of grids; cells. Its outcome: a byte and a u16 for each evaluation.
@@ -10,6 +11,7 @@
 
 #include "machine/search.cuh"
 
+#include <csignal>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -139,6 +141,7 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     search.statuses = statuses.data();
     search.scores = scores.data();
     search.pairs_count = pairs;
+    search.turn = 3;
     for (u64 words = head[2]; !left.empty(); words *= 16) {
         if (arena.size() < words / 2) {
             arena.assign(words / 2, 0xa5a5a5a5a5a5a5a5u);
@@ -162,7 +165,16 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     return true;
 }
 
+// How much of the results is used, and the word that stops the launch.
+static volatile u32 used[2];
+
+static void stop(int) { used[1] = 1; }
+
+// How long a launch runs that is to be stopped, microseconds.
+constexpr u32 UNDER_WAY_US = 50000;
+
 int main() {
+    signal(SIGALRM, stop);
     u32 head[6];
     std::vector<u64> program;
     std::vector<u8> cells, results(RESULT_BYTES_MAX + 1);
@@ -183,7 +195,8 @@ int main() {
         u8 out_shape[2] = {};
         const u32 offsets[2] = {0, head[4] * head[5]};
         u16 status = 0;
-        u32 instruction = 0, place = 0, length = 0, used = 0, steps = 0;
+        u32 instruction = 0, place = 0, length = 0, steps = 0;
+        used[0] = used[1] = 0;
         Solve solve = {};
         solve.program = reinterpret_cast<const u8 *>(program.data());
         solve.shapes = shape;
@@ -191,15 +204,18 @@ int main() {
         solve.cells = cells.data();
         solve.status = &status;
         solve.instructions = &instruction;
-        solve.out_shapes = head[3] ? out_shape : nullptr;
+        solve.out_shapes = head[3] & 1 ? out_shape : nullptr;
         solve.places = &place;
         solve.lengths = &length;
         solve.results = results.data();
-        solve.used = &used;
+        solve.used = const_cast<u32 *>(used);
         solve.steps = &steps;
         solve.items_count = 1;
         solve.steps_max = head[1];
         solve.results_max = RESULT_BYTES_MAX;
+        if (head[3] & 2) {
+            ualarm(UNDER_WAY_US, 0);
+        }
         // As the host does: a larger arena for what does not fit.
         for (u64 words = head[2]; ; words *= 16) {
             if (arena.size() < words / 2) {
