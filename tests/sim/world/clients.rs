@@ -19,8 +19,8 @@ use crate::swarm::Swarm;
 /// Submissions that may be repeated.
 const REMEMBERED: usize = 12;
 
-/// Of a thousand jobs for programs, those that are searches.
-const SEARCHES: u64 = 80;
+/// One job in this many is a search, if it is for no model.
+const SEARCHES: u128 = 12;
 
 /// The contents for a program and a number of items: first those that kill workers, then those that do not,
 /// then one for after the faults.
@@ -327,8 +327,10 @@ impl World {
         let answer_inline = self.rng.chance(self.swarm.inline);
         let work = match self.some_model() {
             Some(name) => Work::Model { name },
-            None if self.rng.chance(SEARCHES) => Work::Search { score: Score::Exact },
-            None => program(self.rng.below(self.swarm.programs)),
+            None => match program(self.rng.below(self.swarm.programs)) {
+                _ if self.next_key.is_multiple_of(SEARCHES) => Work::Search { score: Score::Exact },
+                program => program,
+            },
         };
         JobRequest {
             job,
