@@ -339,10 +339,11 @@ impl World {
         let answer_inline = self.rng.chance(self.swarm.inline);
         let work = match self.some_model() {
             Some(name) => Work::Model { name },
-            None => match program(self.rng.below(self.swarm.programs)) {
-                _ if self.next_key.is_multiple_of(SEARCHES) => Work::Search { score: Score::Exact },
-                program => program,
-            },
+            None => {
+                let program = program(self.rng.below(self.swarm.programs));
+                let is_search = self.next_key.is_multiple_of(SEARCHES);
+                if is_search { Work::Search { score: Score::Exact } } else { program }
+            }
         };
         JobRequest {
             job,
