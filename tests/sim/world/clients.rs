@@ -19,8 +19,11 @@ use crate::swarm::Swarm;
 /// Submissions that may be repeated.
 const REMEMBERED: usize = 12;
 
-/// Of a thousand jobs for programs, those that are searches.
-const SEARCHES: u64 = 80;
+/// One job in this many is a search, if it is for no model.
+const SEARCHES: u128 = 12;
+
+/// One suspect job in this many is cancelled while it is hashed.
+const CALLED_OFF: u64 = 16;
 
 /// The contents for a program and a number of items: first those that kill workers, then those that do not,
 /// then one for after the faults.
@@ -211,6 +214,15 @@ impl World {
         let content = self.content_of(job);
         self.suspects.push(self.fates[&job].content);
         self.send(at, Delivery::Event(Event::ContentHashed { job, content }));
+        // Chance alone seldom cancels a job before its hash is there.
+        let mut submitted = self.submitted.iter();
+        if job.0.is_multiple_of(CALLED_OFF)
+            && let Some((client, request)) = submitted.find(|(_, request)| request.job == job)
+            && self.clients.contains(client)
+        {
+            let cancel = ClientEvent::CancelRequested { key: request.key };
+            self.send(now, Delivery::Event(Event::Client(*client, cancel)));
+        }
     }
 
     fn release(&mut self, client: ClientId) -> Option<Event> {
@@ -327,8 +339,11 @@ impl World {
         let answer_inline = self.rng.chance(self.swarm.inline);
         let work = match self.some_model() {
             Some(name) => Work::Model { name },
-            None if self.rng.chance(SEARCHES) => Work::Search { score: Score::Exact },
-            None => program(self.rng.below(self.swarm.programs)),
+            None => {
+                let program = program(self.rng.below(self.swarm.programs));
+                let is_search = self.next_key.is_multiple_of(SEARCHES);
+                if is_search { Work::Search { score: Score::Exact } } else { program }
+            }
         };
         JobRequest {
             job,

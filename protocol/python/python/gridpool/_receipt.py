@@ -45,6 +45,8 @@ class Attempt:
     service_us: int
     allocations: int
     infer: Optional[dict[str, Any]] = None
+    #: What a search did.
+    search: Optional[dict[str, Any]] = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: A program of a search: its text, or its name and its text.
 Candidate = Union[str, Program, tuple[str, Union[str, Program]], Mapping[str, Any]]
 
+_Row = tuple[str, Optional[str], Optional[bytes], Optional[bytes]]
+
 #: Programs that are read between two looks at the results.
 _FED_AT_ONCE = 256
 
@@ -45,7 +47,7 @@ _SHAPE = 1 << 15
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What came of a program. Arrays have an element for each pair, in the order of `Search.pairs`."""
+    """What came of a program. Arrays have an element for each pair, `Search.tasks` says which are whose."""
 
     #: Its name: that which was given, or its number. Of a template with the choice, `3[a=1]`.
     id: str
@@ -70,12 +72,14 @@ class SearchResult:
     @property
     def equal_cells(self) -> Optional[NDArray[np.uint16]]:
         """How many cells of each pair are equal; `None` unless the score is "cells"."""
-        return None if self._scores is None else self._numbers & (_SHAPE - 1)
+        import numpy as np
+
+        return None if self._scores is None else np.bitwise_and(self._numbers, np.uint16(_SHAPE - 1))
 
     @property
     def equal_shape(self) -> Optional[NDArray[np.bool_]]:
         """Whether each result has the expected shape; `None` unless the score is "cells"."""
-        return None if self._scores is None else cast("NDArray[np.bool_]", self._numbers >= _SHAPE)
+        return None if self._scores is None else self._numbers >= _SHAPE
 
     @property
     def solved(self) -> list[str]:
@@ -104,7 +108,7 @@ class Search(Iterator[SearchResult]):
         self._native = native
         self._programs = enumerate(programs)
         self._waiting: list[tuple[str, str]] = []
-        self._ready: Iterator[Any] = iter(())
+        self._ready: Iterator[_Row] = iter(())
         self._is_read = False
         #: The pairs of each task, a slice of the arrays of results.
         self.tasks = tasks
@@ -115,7 +119,8 @@ class Search(Iterator[SearchResult]):
     def __next__(self) -> SearchResult:
         while True:
             for row in self._ready:
-                return SearchResult(*row, self.tasks)
+                name, error, statuses, scores = row
+                return SearchResult(name, error, statuses, scores, self.tasks)
             is_full = self._feed()
             rows = self._native.take(is_full or self._is_read)
             if rows is None:
