@@ -67,24 +67,28 @@ __device__ __forceinline__ Judged compare_grid(const Machine &m, Word grid, Expe
     const u32 both_h = min(h, expected.h), both_w = min(w, expected.w);
     const u8 *const from = expected.cells + expected.start;
     u32 equal = 0;
-    if (m.block_class(grid) == OF_PLANES && expected.h <= BOARD_SIDE && expected.w <= BOARD_SIDE) {
-        bool bad = false;
-        const u32 *const words = reinterpret_cast<const u32 *>(expected.cells);
-        const Planes wanted = read_planes(words, expected.start, expected.h, expected.w, ITEM_COLOR_MAX, bad);
+    if (m.block_class(grid) == OF_PLANES) {
         const Planes got = planes_at(m, u32(grid));
-        u32 differs = 0;
-#pragma unroll
-        for (u32 plane = 0; plane < PLANES; plane += 1) {
-            differs |= got.bits[plane] ^ wanted.bits[plane];
+        Planes wanted = {};
+        bool bad = expected.h > BOARD_SIDE || expected.w > BOARD_SIDE;
+        if (!bad) {
+            const u32 *const words = reinterpret_cast<const u32 *>(expected.cells);
+            wanted = read_planes(words, expected.start, expected.h, expected.w, ITEM_COLOR_MAX, bad);
         }
-        const u32 cols = both_w == 0 ? 0 : ~0u >> (32 - both_w);
-        equal = lane() < both_h ? u32(__popc(~differs & cols)) : 0;
-    } else if (m.block_class(grid) == OF_PLANES) {
-        // The expected grid is the larger one.
-        const Planes got = planes_at(m, u32(grid));
+        if (!any_lane(bad)) {
+            u32 differs = 0;
+#pragma unroll
+            for (u32 plane = 0; plane < PLANES; plane += 1) {
+                differs |= got.bits[plane] ^ wanted.bits[plane];
+            }
+            const u32 cols = both_w == 0 ? 0 : ~0u >> (32 - both_w);
+            equal = lane() < both_h ? u32(__popc(~differs & cols)) : 0;
+        } else {
+            // The expected grid is larger, or has what is no colour.
 #pragma unroll 1
-        for (u32 col = 0; col < both_w && lane() < both_h; col += 1) {
-            equal += i32(got.code(col)) + COLOR_MIN == i32(from[lane() * expected.w + col]);
+            for (u32 col = 0; col < both_w && lane() < both_h; col += 1) {
+                equal += i32(got.code(col)) + COLOR_MIN == i32(from[lane() * expected.w + col]);
+            }
         }
     } else {
         const signed char *const cells = m.cells(grid);

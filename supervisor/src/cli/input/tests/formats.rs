@@ -37,7 +37,7 @@ fn other_formats_are_refused_by_name_with_the_command_that_converts_them() {
              alone, numpy.save('x.npy', numpy.load(FILE)['x'])",
         ),
         (zip(&["x.npy", "a.txt"]), "it is a zip archive: unpack it"),
-        (b"PK\x05\x06".to_vec(), "it is a zip archive"),
+        (b"PK\x05\x06".to_vec(), "the archive is damaged or cut off"),
         (b"\x1f\x8b\x08".to_vec(), "compressed with gzip: unpack it first, `zcat FILE |"),
         (b"\x28\xb5\x2f\xfd".to_vec(), "`zstdcat FILE |"),
         (
