@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::SearchError;
-use crate::limits::TEMPLATE_TEXTS_MAX;
+use crate::limits::{PROGRAM_BYTES_MAX, TEMPLATE_TEXTS_MAX};
 use crate::near;
 
 /// The kinds of holes that need no list, each with its words.
@@ -75,7 +75,7 @@ impl Template {
                 at = text[start..].find('\n').map_or(text.len(), |end| start + end);
                 continue;
             }
-            at = this.hole(start)?;
+            at = this.hole(text, start)?;
         }
         if this.holes.is_empty() {
             return Ok(None);
@@ -86,6 +86,12 @@ impl Template {
                 "?{hole} has no kind: write ?{hole}:color, or ?{hole} in [rot90, vmirror]"
             )));
         }
+        let bytes = this.bytes_max();
+        if bytes > PROGRAM_BYTES_MAX {
+            return Err(SearchError::Template(format!(
+                "with its longest words it has {bytes} bytes; a program has at most {PROGRAM_BYTES_MAX}"
+            )));
+        }
         match this.count() {
             texts if texts > TEMPLATE_TEXTS_MAX => Err(SearchError::Texts { texts }),
             _ => Ok(Some(this)),
@@ -93,9 +99,8 @@ impl Template {
     }
 
     /// Reads the hole at `start`. Returns where it ends.
-    fn hole(&mut self, start: usize) -> Result<usize, SearchError> {
+    fn hole(&mut self, text: &str, start: usize) -> Result<usize, SearchError> {
         let wrong = |message: String| Err(SearchError::Template(message));
-        let text = self.text.clone();
         let rest = &text[start + 1..];
         let length = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
         let name = &rest[..length.unwrap_or(rest.len())];
@@ -152,6 +157,15 @@ impl Template {
         }
         self.places.push((start..at, hole));
         Ok(at)
+    }
+
+    /// Bytes of its longest text.
+    fn bytes_max(&self) -> usize {
+        let longest = |hole: &Hole| hole.words.iter().map(String::len).max().unwrap_or(0);
+        let longest: Vec<usize> = self.holes.iter().map(longest).collect();
+        let holes: usize = self.places.iter().map(|(place, _)| place.len()).sum();
+        let words: usize = self.places.iter().map(|(_, hole)| longest[*hole]).sum();
+        self.text.len() - holes + words
     }
 
     /// How many texts it stands for.

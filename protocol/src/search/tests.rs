@@ -145,3 +145,13 @@ fn chains_and_solvers_of_one_meaning_have_one_hash_and_what_gives_no_grid_is_ref
     let none = compile("rot90", Ties::Cpython, 0).unwrap_err().to_string();
     assert!(none.contains("from 1 to 100000000"));
 }
+
+#[test]
+fn a_template_whose_texts_would_be_too_long_is_refused_before_one_is_made() {
+    let word = "x".repeat(9_000);
+    let twice = format!("f(?a in [{word}, y], ?a)");
+    let refused = Template::parse(&twice).unwrap_err().to_string();
+    assert!(refused.contains("with its longest words it has 18005 bytes"), "{refused}");
+    let once = format!("f(?a in [{word}, y])");
+    assert_eq!(Template::parse(&once).unwrap().unwrap().count(), 2);
+}

@@ -6,8 +6,8 @@
 //! [`Core::poll_action`] until it returns `None`, and calls again no later than [`Core::poll_deadline`].
 //! Everything else is a view, for status and metrics.
 //!
-//! The core has no clock, thread, file or socket, no randomness, and goes through no `HashMap`: the same
-//! events at the same times give the same actions.
+//! The core has no clock, thread, file or socket, no randomness that shows, and goes through no `HashMap`: the
+//! same events at the same times give the same actions.
 
 pub mod action;
 pub mod config;

@@ -254,17 +254,14 @@ impl Predecessor {
         let release = || until_released.try_send(()).unwrap_or_default();
         let mut until = Some((clock::now() + RELEASE_TIMEOUT, "it still accepts connections"));
         let why = loop {
+            // One that still talks has no more time than one that is silent.
+            if let Some((_, why)) = until.take_if(|(until, _)| clock::until(*until).is_zero()) {
+                self.process.end(why);
+            }
             let left = until.map(|(until, _)| clock::until(until));
             let message = match self.reader.read(left) {
                 Ok(Some(frame)) => codec::decode(&frame.body),
-                Ok(None) => {
-                    if let Some((_, why)) =
-                        until.take_if(|(until, _)| clock::until(*until).is_zero())
-                    {
-                        self.process.end(why);
-                    }
-                    continue;
-                }
+                Ok(None) => continue,
                 Err(error) => break Chain(&error).to_string(),
             };
             match message {

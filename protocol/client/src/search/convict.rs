@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::message::Refusal;
-use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::SearchOutcome;
 use super::job::{OverPairs, SearchOutputs};
@@ -55,14 +55,19 @@ impl Sent {
             if !stopper.waits_for(handle.canceller()) {
                 return Ok(None);
             }
-            let (ended, reason) = match handle.wait() {
+            let (ended, reason, has_run) = match handle.wait() {
                 Ok(answer) => {
                     summary.note(&answer.receipt);
                     take(&answer, &programs, &mut outcomes)?;
-                    (answer.receipt.verdict, answer.receipt.reason)
+                    let Receipt { verdict, reason, attempts, .. } = answer.receipt;
+                    (verdict, reason, !attempts.is_empty())
                 }
                 Err(ClientError::Refused(refusal @ Refusal::Poison(_))) => {
-                    (Verdict::Poison, refusal.to_string())
+                    (Verdict::Poison, refusal.to_string(), true)
+                }
+                // There was no place for it in all its time.
+                Err(ClientError::Refused(refusal @ Refusal::Busy(_))) => {
+                    (Verdict::Deadline, refusal.to_string(), false)
                 }
                 Err(error) => return Err(error),
             };
@@ -71,7 +76,7 @@ impl Sent {
             }
             let left: Vec<usize> =
                 programs.into_iter().filter(|at| outcomes[*at].is_none()).collect();
-            if left.len() > 1 && is_one_to_blame(ended) {
+            if left.len() > 1 && has_run && is_one_to_blame(ended) {
                 let length = left.len().div_ceil(PARTS_MAX);
                 for part in left.chunks(length) {
                     let work = Arc::new(all.part(part)?);
@@ -104,7 +109,7 @@ fn take(
     Ok(())
 }
 
-/// Whether a job ended so because of some of its programs, perhaps one.
+/// Whether a job that has run ended so because of some of its programs, perhaps one.
 fn is_one_to_blame(verdict: Verdict) -> bool {
     match verdict {
         Verdict::Deadline | Verdict::Failed | Verdict::Poison => true,

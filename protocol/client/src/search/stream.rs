@@ -299,7 +299,10 @@ impl Submitter {
             let goes_on = match self.pipeline.take(due) {
                 Taken::Programs(programs) => {
                     programs.into_iter().all(|of| match self.planner.push(of, &self.pace) {
-                        Some(planned) => self.send(planned),
+                        Some(planned) => {
+                            due = None;
+                            self.send(planned)
+                        }
                         None => true,
                     })
                 }

@@ -1,7 +1,6 @@
 //! Verdicts remembered by key, the latest few thousand, so that a resubmission is not run again.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::{JobName as Name, JobNews};
@@ -12,8 +11,9 @@ use gridpool_protocol::receipt::Receipt;
 
 use crate::Core;
 
+/// Hashed with a secret: clients choose their keys.
 #[expect(clippy::disallowed_types, reason = "nothing goes through it in its order")]
-type Receipts = std::collections::HashMap<Name, Remembered, BuildHasherDefault<DefaultHasher>>;
+type Receipts = std::collections::HashMap<Name, Remembered>;
 
 /// A memory of verdicts, bounded in their number and their bytes; the oldest goes first.
 #[derive(Debug)]

@@ -27,8 +27,8 @@ use crate::fault::Fault;
 use crate::search::{SearchAttempt, SearchInput};
 use crate::tally::Totals;
 
-/// Evaluations of the first chunk.
-const EVALUATIONS_FIRST: usize = 1 << 16;
+/// Evaluations of the first chunk of an attempt.
+const EVALUATIONS_FIRST: usize = 1 << 12;
 /// Most evaluations of a chunk; one program is always allowed.
 const EVALUATIONS_MAX: usize = 4 << 20;
 /// Most bytes of the programs of a chunk; one program is always allowed.
@@ -144,6 +144,8 @@ impl Searching {
         (attempt, input): (&SearchAttempt<'_>, &SearchInput),
         done: &mut Totals,
     ) -> Result<Result<AttemptReport, AttemptRefusal>, Fault> {
+        // What others' programs took says nothing of these.
+        self.evaluations = EVALUATIONS_FIRST;
         let pairs = SearchPairs::new(&input.shapes, &input.cells);
         let (on_device, bytes) = self.upload_pairs(gpu, input)?;
         let none = AttemptReport { h2d_bytes: bytes as u64, ..AttemptReport::default() };
@@ -220,8 +222,9 @@ impl Searching {
             to.copy_from_slice(&end.to_le_bytes());
         });
         let (to, from) = (self.pairs.at(0), self.pairs_staging.at(0));
-        // SAFETY: both buffers have these bytes, and the stream is waited for before they change.
+        // SAFETY: both buffers have these bytes, and the stream is waited for at once.
         unsafe { gpu.driver.copy_to_device(to, from, parts.0, self.stream)? };
+        gpu.driver.synchronize(self.stream)?;
         Ok((on_device, parts.0))
     }
 
@@ -238,6 +241,9 @@ impl Searching {
     ) -> Result<bool, Fault> {
         let pairs = chunk.pairs.len();
         let count = chunk.valid.len() * pairs;
+        if count == 0 {
+            return deliver(chunk, &[], &[], sum).map(|()| true);
+        }
         let scored = chunk.attempt.layout().score() == Score::Cells;
         let (offsets, code, bytes) = self.stage_programs(gpu, chunk)?;
         let mut parts = Parts::default();
@@ -245,8 +251,9 @@ impl Searching {
         self.results.reserve(&mut gpu.allocator, parts.0)?;
         self.results_staging.reserve(&mut gpu.allocator, parts.0)?;
         let (to, from) = (self.programs.at(0), self.programs_staging.at(0));
-        // SAFETY: both buffers have these bytes, and the stream is waited for before they change.
+        // SAFETY: both buffers have these bytes, and the stream is waited for at once.
         unsafe { gpu.driver.copy_to_device(to, from, bytes, self.stream)? };
+        gpu.driver.synchronize(self.stream)?;
         sum.h2d_bytes += bytes as u64;
         let argument = SearchArgument {
             programs: self.programs.at(code),
@@ -288,6 +295,9 @@ impl Searching {
         }
         self.note(count, took);
         for at in left.into_iter().flatten() {
+            if chunk.attempt.is_cancelled() {
+                return Ok(false);
+            }
             let at = at as usize;
             let (_, code) = &chunk.valid[at / pairs];
             let (status, score) = judge(&mut self.machine, code, chunk.pairs, at % pairs);
