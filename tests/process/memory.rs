@@ -13,7 +13,7 @@ use crate::pool::{Pool, cpu};
 use crate::raw::{Raw, inline};
 
 /// Most that a supervisor may take with 1,024 jobs waiting.
-const FULL_BYTES_MAX: u64 = 32 << 20;
+const FULL_BYTES_MAX: u64 = 12 << 20;
 /// Most that a flood of eight clients may add.
 const FLOOD_BYTES_MAX: u64 = 8 << 20;
 const CLIENTS: u128 = 16;
@@ -22,13 +22,16 @@ const FLOODERS: u128 = 8;
 /// What each of those writes at a time, without reading a single answer.
 const FLOOD_MESSAGES: usize = 2_000;
 
-/// The most memory that the pool's supervisor ever held.
+/// The most memory that the pool's supervisor ever held, without the pages of its binary and libraries.
 fn most_held(pool: &Pool) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", pool.status().supervisor.pid));
     let status = status.expect("the supervisor lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    kib.expect("the kernel says so").parse::<u64>().expect("a number") << 10
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        kib.expect("the kernel says so").parse::<u64>().expect("a number") << 10
+    };
+    bytes("VmHWM:") - bytes("RssFile:")
 }
 
 fn submission(key: u128) -> Vec<u8> {
