@@ -196,7 +196,6 @@ impl Connection {
     }
 
     fn on_message(&mut self, message: ClientMessage) -> Result<(), String> {
-        let client = self.id;
         self.seat.is_heard();
         if !matches!(message, ClientMessage::Submit(_)) {
             // What came before it is done before it.
@@ -210,7 +209,7 @@ impl Connection {
                 self.say(request, Reply::Models { models, total });
             }
             ClientMessage::Cancel { key } => {
-                self.shared.post_client(client, ClientEvent::CancelRequested { key });
+                self.shared.post_client(self.id, ClientEvent::CancelRequested { key });
             }
             ClientMessage::CreateArena { request, bytes } => self.on_create_arena(request, bytes),
             ClientMessage::DropArena { arena } => {

@@ -112,7 +112,7 @@ fn a_draining_pool_is_not_ready_finishes_its_jobs_and_ends_its_gateway() {
     let worker = pool.stop("cpu0");
     let before = pool.status().counters.accepted;
     // So large that the gateway is still writing the answer when the pool has ended.
-    let held = post_aside(&pool, INFER, &as_request(&vec![small().remove(0); 1_000]));
+    let held = post_aside(&pool, INFER, &as_request(&vec![small().remove(0); 2_000]));
     pool.until_status("the job", |status| status.counters.accepted > before);
     let mut open = Web::open(&pool);
     pool.observer().drain().expect("the pool accepts the command");

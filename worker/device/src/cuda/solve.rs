@@ -1,10 +1,10 @@
 //! Runs solvers: `kernels/cuda/solve.cu` over one chunk after the other.
 //!
-//! The modules are loaded at the first solver or search; `search` runs those. A warp has a small arena in shared memory,
-//! which is enough for most items. An item that needs more is run again by another module with a larger arena in global
-//! memory and fewer warps (`kernel`); what needs more than the largest is run by the reference on the processor. So
-//! only the machine's own limits end an item, on every device. An item whose result does not fit behind the others is
-//! run again when those have been copied out.
+//! The modules are loaded at the first solver or search; `search` runs those. A warp has a small arena in shared
+//! memory, which is enough for most items. An item that needs more is run again by another module with a larger arena
+//! in global memory and fewer warps (`kernel`); what needs more than the largest is run by the reference on the
+//! processor. So only the machine's own limits end an item, on every device. An item whose result does not fit behind
+//! the others is run again when those have been copied out.
 //!
 //! A launch may run for minutes. Once nobody wants any of its results, a word on the device says so, at which the
 //! kernel looks every so many steps.

@@ -103,7 +103,8 @@ impl Kernel {
     }
 }
 
-/// `CUDA_ERROR_INVALID_IMAGE` and `CUDA_ERROR_NO_BINARY_FOR_GPU`: what drivers say of machine code that they do not take.
+/// `CUDA_ERROR_INVALID_IMAGE` and `CUDA_ERROR_NO_BINARY_FOR_GPU`: what drivers say of machine code that they do not
+/// take.
 const INVALID_IMAGE: u32 = 200;
 const NO_BINARY_FOR_GPU: u32 = 209;
 

@@ -33,8 +33,8 @@ const EVALUATIONS_FIRST: usize = 1 << 12;
 const EVALUATIONS_MAX: usize = 4 << 20;
 /// Most bytes of the programs of a chunk; one program is always allowed.
 const CODE_BYTES_MAX: usize = 32 << 20;
-/// Turns that each warp has at least, so that none is left with much when the others are done. In a turn it makes evaluations
-/// of one program.
+/// Turns that each warp has at least, so that none is left with much when the others are done. In a turn it makes
+/// evaluations of one program.
 const TURNS_MIN: u32 = 8;
 /// How long a chunk should run.
 const CHUNK_TIME: Duration = Duration::from_millis(40);
