@@ -69,7 +69,8 @@ pub(super) struct Solving {
     arenas: DeviceBuffer,
     /// For what needs more than the largest arena.
     runner: Runner,
-    searching: Searching,
+    /// Once there was a search: it has threads of its own.
+    searching: Option<Searching>,
 }
 
 impl Solving {
@@ -89,7 +90,7 @@ impl Solving {
             results_staging: PinnedBuffer::default(),
             arenas: DeviceBuffer::default(),
             runner: Runner::default(),
-            searching: Searching::new(driver)?,
+            searching: None,
         })
     }
 
@@ -100,7 +101,11 @@ impl Solving {
         attempts: &[SearchAttempt<'_>],
         done: &mut Totals,
     ) -> Result<(), Fault> {
-        self.searching.run(gpu, &mut self.arenas, attempts, done)
+        let searching = match &mut self.searching {
+            Some(searching) => searching,
+            None => self.searching.insert(Searching::new(&gpu.driver)?),
+        };
+        searching.run(gpu, &mut self.arenas, attempts, done)
     }
 
     /// Runs a solver over all items of a dispatch.

@@ -1,7 +1,8 @@
 //! Runs searches: `gp_search` over one chunk of programs after the other, on all pairs.
 //!
 //! The pairs are copied once an attempt. The next chunk is as large as the last ones say: long enough that its start
-//! does not count, short enough that a cancelled attempt ends soon. An evaluation that needs more than an arena is
+//! does not count, short enough that a cancelled attempt ends soon. A launch cannot be stopped: if its programs take
+//! much longer than those before, the attempt ends late. An evaluation that needs more than an arena is
 //! made again with a larger one, and at last by the reference on the processor, as a solver's item is.
 
 use std::ffi::c_void;
