@@ -8,13 +8,13 @@ use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::message::{AttemptError, FromWorker, ModelCommand};
 use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::options::ModelPlan;
-use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
 
 use crate::harness::{
     TestWorker, answered, attempt, command_result, contexts, is_answer_to, load, plan, unload,
 };
-use crate::onnx::{Folder, TURNS_WIDTH, turns};
+use crate::onnx::{
+    self, FLOAT, Folder, INT64, Message, TURNS_WIDTH, graph, looped, node, turns, value,
+};
 use crate::tensors::{Full, device, fp32, int64, irregular, model};
 
 /// More turns than any process completes.
@@ -42,6 +42,16 @@ fn worker(count: u32) -> Option<(Folder, TestWorker)> {
     let turns = plan("turns", folder.file("turns.onnx", &turns()), count);
     let worker = TestWorker::start(&[turns, mlp("mlp")], &[])?;
     Some((folder, worker))
+}
+
+/// A model whose load is endless, as each of its runs is, and so the one that warms it up.
+fn endless() -> Vec<u8> {
+    let (again, weights) = looped("n", "y");
+    let n = Message::default().number(2, INT64).text(8, "n").bytes(9, &ENDLESS.to_le_bytes());
+    let outputs = [value("y", FLOAT, &[1, TURNS_WIDTH]), value("same", FLOAT, &[1, 16])];
+    let nodes = [again, node("Identity", &["x"], "same")];
+    let weights: Vec<_> = weights.into_iter().chain([n]).collect();
+    onnx::model(&graph(&nodes, &weights, &[value("x", FLOAT, &[1, 16])], &outputs))
 }
 
 fn mlp(name: &str) -> ModelPlan {
@@ -118,12 +128,10 @@ fn a_request_that_has_begun_is_stopped() {
 }
 
 #[test]
-fn requests_are_answered_while_another_model_is_loaded() {
+fn requests_are_answered_while_another_model_is_loaded_and_stop_ends_the_load() {
     let Some((folder, mut worker)) = worker(1) else { return };
-    // The model can be read only once the test writes it.
-    let pipe = folder.0.path().join("late.onnx");
-    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe with a name");
-    worker.send_command(1, load(plan("late", &pipe, 2)));
+    let late = folder.file("late.onnx", &endless());
+    worker.send_command(1, load(plan("late", late, 2)));
     worker.ask(1, "mlp", &row(1));
     let want = worker.answer(1).expect("the others serve");
     worker.ask(2, "late", &row(1));
@@ -131,31 +139,26 @@ fn requests_are_answered_while_another_model_is_loaded() {
     let more = worker.run_command(2, unload("mlp")).expect_err("a command is running");
     assert!(more.contains("another command is running, and a worker runs 1 at a time"), "{more}");
     worker.ask(3, "mlp", &row(1));
-    assert_eq!(worker.answer(3).as_ref(), Ok(&want), "what was refused has changed nothing");
+    assert_eq!(worker.answer(3), Ok(want), "what was refused has changed nothing");
     assert!(
         !worker.received.iter().any(|said| command_result(said, 1).is_some()),
         "{:?}",
         worker.received
     );
-
-    fs::write(&pipe, fs::read(model("mlp")).expect("it is in the repository")).expect("a reader");
-    assert_eq!(worker.command_result(1), Ok(()));
-    assert_eq!(worker.names(), ["late", "mlp", "turns"], "the list comes before the result");
-    assert_eq!((worker.models()[0].state, worker.models()[0].contexts), (ModelState::Ready, 2));
-    worker.ask(4, "late", &row(1));
-    assert_eq!(worker.answer(4), Ok(want));
+    worker.ask(4, "turns", &turn(ENDLESS));
+    assert_eq!(worker.stop(), Some(0), "whatever is loaded and runs");
 }
 
 #[test]
-fn a_worker_that_gets_stop_ends_while_it_loads_a_model() {
-    let Some((folder, mut worker)) = worker(1) else { return };
-    let pipe = folder.0.path().join("never.onnx");
-    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe with a name");
-    worker.send_command(1, load(plan("never", &pipe, 1)));
-    worker.ask(1, "turns", &turn(ENDLESS));
-    worker.ask(2, "mlp", &row(1));
-    assert!(worker.answer(2).is_ok());
-    assert_eq!(worker.stop(), Some(0));
+fn a_model_is_listed_before_the_result_of_its_load_and_serves() {
+    let Some(mut worker) = TestWorker::start(&[mlp("mlp")], &[]) else { return };
+    worker.ask(1, "mlp", &row(1));
+    let want = worker.answer(1);
+    assert_eq!(worker.run_command(1, load(plan("late", model("mlp"), 2))), Ok(()));
+    assert_eq!(worker.names(), ["late", "mlp"]);
+    assert_eq!((worker.models()[0].state, worker.models()[0].contexts), (ModelState::Ready, 2));
+    worker.ask(2, "late", &row(1));
+    assert!(want.is_ok() && worker.answer(2) == want);
 }
 
 #[test]
