@@ -19,9 +19,11 @@ them for sm_90, as solve.sm_90.z: a driver that compiles them itself takes secon
 """
 
 import argparse
+import concurrent.futures
 import ctypes
 import glob
 import hashlib
+import itertools
 import pathlib
 import re
 import subprocess
@@ -130,6 +132,19 @@ def assemble(modules: dict[str, str]) -> None:
                 print(f"sm_{target} {module} {kernel}: {registers} registers, {spilled} bytes spilled")
 
 
+def module_files(module: str, headers: dict[str, str]) -> tuple[str, dict[str, bytes]]:
+    """The PTX of a module, and what its files hold, unpacked."""
+    ptx = Nvrtc().compile(CUDA / f"{module}.cu", MODULES[module], headers)
+    if module in OPCODES:
+        name, _ = OPCODES[module]
+        digest = hashlib.sha256(headers[name].encode()).hexdigest()
+        ptx = f"// {name} {digest}\n{ptx}"
+    if module not in PACKED:
+        return ptx, {f"{module}.ptx": ptx.encode()}
+    cubin, _ = assembled(ptx, CUBIN_FOR)
+    return ptx, {f"{module}.ptx.z": ptx.encode(), f"{module}.sm_{CUBIN_FOR}.z": cubin}
+
+
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
@@ -137,22 +152,14 @@ def main() -> None:
     parser.add_argument("--assemble", action="store_true", help="print registers and spills")
     arguments = parser.parse_args()
 
-    nvrtc, headers = Nvrtc(), {name: opcodes(which) for name, which in OPCODES.values()}
+    fetched(NVRTC_WHEEL, ""), fetched(NVCC_WHEEL, "")
+    headers = {name: opcodes(which) for name, which in OPCODES.values()}
     sources = sorted(CUDA.glob("**/*.cuh"))
     headers |= {str(source.relative_to(CUDA)): source.read_text() for source in sources}
-    modules, files = {}, {}
-    for module, capability in MODULES.items():
-        made = nvrtc.compile(CUDA / f"{module}.cu", capability, headers)
-        if module in OPCODES:
-            name, _ = OPCODES[module]
-            digest = hashlib.sha256(headers[name].encode()).hexdigest()
-            made = f"// {name} {digest}\n{made}"
-        modules[module] = made
-        if module in PACKED:
-            files[f"{module}.ptx.z"] = made.encode()
-            files[f"{module}.sm_{CUBIN_FOR}.z"], _ = assembled(made, CUBIN_FOR)
-        else:
-            files[f"{module}.ptx"] = made.encode()
+    with concurrent.futures.ProcessPoolExecutor() as processes:
+        made = list(processes.map(module_files, MODULES, itertools.repeat(headers)))
+    modules = {module: ptx for module, (ptx, _) in zip(MODULES, made)}
+    files = {name: content for _, own in made for name, content in own.items()}
     for name, content in files.items():
         kept, is_packed = PTX / name, name.endswith(".z")
         if not arguments.check:
