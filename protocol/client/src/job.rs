@@ -30,6 +30,7 @@ impl<O> Job<O> {
             chaos: None,
             output_bytes: None,
             principal: None,
+            tell_acceptance: false,
         };
         Self { runnable, options }
     }
@@ -76,6 +77,12 @@ impl<O> Job<O> {
     #[must_use]
     pub fn end_with_pool(mut self) -> Self {
         self.options.outlives_pool = false;
+        self
+    }
+
+    /// Has the pool say that it has accepted the job, before its verdict.
+    pub(super) fn with_told_acceptance(mut self) -> Self {
+        self.options.tell_acceptance = true;
         self
     }
 

@@ -201,7 +201,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] if the pool does not accept the job; else a [`ClientError`] of the connection.
     pub fn submit<O: 'static>(&self, job: Job<O>) -> Result<Handle<O>, ClientError> {
-        self.send(job)?.accepted()
+        self.send(job.with_told_acceptance())?.accepted()
     }
 
     /// Sends a job without waiting for its acceptance. A refusal is an error of [`Handle::wait`]. It blocks
@@ -225,6 +225,7 @@ impl Client {
         &self,
         jobs: impl IntoIterator<Item = Job<O>>,
     ) -> Result<Vec<Handle<O>>, ClientError> {
+        let jobs = jobs.into_iter().map(Job::with_told_acceptance);
         self.send_many(jobs)?.into_iter().map(Handle::accepted).collect()
     }
 

@@ -78,6 +78,8 @@ pub(super) struct JobOptions {
     pub(super) output_bytes: Option<u64>,
     /// Who it is for, if not the user of this process.
     pub(super) principal: Option<Principal>,
+    /// A caller waits until the pool has accepted it.
+    pub(super) tell_acceptance: bool,
 }
 
 /// All that is needed to submit a job, and to submit it again.
@@ -97,11 +99,12 @@ impl AnyJob {
         deadline_ms: u64,
         (input, output): (Input, Destination),
     ) -> Submission {
-        let JobOptions { priority, idempotent, chaos, ref principal, .. } = self.options;
+        let JobOptions { priority, idempotent, chaos, ref principal, tell_acceptance, .. } =
+            self.options;
         let payload = Payload { packing: self.runnable.packing(), input, output };
         let terms = message::Terms { deadline_ms, priority, idempotent, chaos };
         let principal = principal.clone();
-        Submission { key, work: self.runnable.work(), payload, terms, principal }
+        Submission { key, work: self.runnable.work(), payload, terms, principal, tell_acceptance }
     }
 
     /// Whether the input is in shared memory: it is too large for a message, or loaded already.

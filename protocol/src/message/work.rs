@@ -189,4 +189,6 @@ pub struct Submission {
     pub terms: Terms,
     /// Who it is for, if not the user of the connection. Only the pool's gateway may say so.
     pub principal: Option<Principal>,
+    /// Whether the pool says that it has accepted the job, before its verdict says so.
+    pub tell_acceptance: bool,
 }

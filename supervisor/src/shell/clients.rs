@@ -350,6 +350,7 @@ impl Connection {
                 // Others may have come meanwhile.
                 request.job = JobId(shared.next_id());
             }
+            core.tells_acceptance = held.submission.tell_acceptance;
             core.hold(request.job, held);
             let event = Event::Client(self.id, ClientEvent::Submitted(request));
             core.handle_quietly(&shared, shared.timestamp(), event);

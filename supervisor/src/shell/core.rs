@@ -36,6 +36,8 @@ pub(super) struct Core {
     pub(super) payloads: BTreeMap<JobId, Arc<HeldJob>>,
     /// The inline result of the answer that the core handles now. It goes out with the verdict.
     pub(super) output: Option<Inline>,
+    /// Whether the client of the job that the core handles now waits for its acceptance.
+    pub(super) tells_acceptance: bool,
     /// Users of each arena: the connection until it drops the arena, and every job that uses it.
     arenas: BTreeMap<ArenaId, usize>,
     pub(super) workers: BTreeMap<WorkerId, Link>,
@@ -89,6 +91,7 @@ impl Core {
             successor: None,
             payloads: BTreeMap::new(),
             output: None,
+            tells_acceptance: false,
             arenas: BTreeMap::new(),
             workers: BTreeMap::new(),
             reports: BTreeMap::new(),
@@ -139,7 +142,11 @@ impl Core {
 
     fn perform(&mut self, shared: &Shared, action: Action) {
         match action {
-            Action::Accept { client, key } => self.tell(client, &ServerMessage::Accepted { key }),
+            Action::Accept { client, key } if self.tells_acceptance => {
+                self.tell(client, &ServerMessage::Accepted { key });
+            }
+            // Its client waits for the verdict alone.
+            Action::Accept { .. } => {}
             Action::Command { worker, number, command } => {
                 tracing::debug!(%worker, number, name = command.name(), "command about a model");
                 let message = ToWorker::Model { number, command };

@@ -37,7 +37,17 @@ fn submission(key: u128, change: impl FnOnce(&mut Vec<u8>)) -> (Submission, Sear
         Terms { deadline_ms: 60_000, priority: Priority::Normal, idempotent: true, chaos: None };
     let payload = Payload { packing: Packing::Search(size), input, output };
     let work = Work::Search { score: Score::Exact };
-    (Submission { key: JobKey(key), work, payload, terms, principal: None }, layout)
+    (
+        Submission {
+            key: JobKey(key),
+            work,
+            payload,
+            terms,
+            principal: None,
+            tell_acceptance: true,
+        },
+        layout,
+    )
 }
 
 fn input(submission: &mut Submission) -> &mut Vec<u8> {
