@@ -260,9 +260,42 @@ def fixed():
     )
 
 
+def loop(count, output):
+    """A node that multiplies a row of 16 by the unit matrix as often as `count` says, and its weights."""
+    row = lambda name: value(name, T.FLOAT, [1, 16])
+    body = helper.make_graph(
+        [node("Identity", "go", "go_on"), node("MatMul", "before unit", "after")],
+        "body",
+        [value("turn", T.INT64, []), value("go", T.BOOL, []), row("before")],
+        [value("go_on", T.BOOL, []), row("after")],
+    )
+    again = helper.make_node("Loop", [count, "", "start"], [output], name=f"Loop_{output}", body=body)
+    unit = numpy_helper.from_array(numpy.eye(16, dtype=numpy.float32), "unit")
+    return again, [unit, constant("start", [range(16)], numpy.float32)]
+
+
+def turns():
+    """A request decides how long it runs: `n` turns."""
+    again, weights = loop("n", "y")
+    return save("turns", [again], [value("n", T.INT64, [])], [value("y", T.FLOAT, [1, 16])], weights)
+
+
+def endless():
+    """Its load never ends, as each of its runs: also the one that warms it up."""
+    again, weights = loop("n", "y")
+    return save(
+        "endless",
+        [again, node("Identity", "x", "same")],
+        [value("x", T.FLOAT, [1, 16])],
+        [value("y", T.FLOAT, [1, 16]), value("same", T.FLOAT, [1, 16])],
+        [*weights, constant("n", 1 << 50)],
+    )
+
+
 MODELS = [
     three_outputs, mlp, two_inputs, datatypes, no_cuda_kernel, shape_ops, strings, sequence, scalar,
     nonzero, not_rows, lookup, external, external_weights, distinct, fixed,
+    turns, endless,
 ]
 
 

@@ -12,9 +12,7 @@ use gridpool_protocol::tensor::options::ModelPlan;
 use crate::harness::{
     TestWorker, answered, attempt, command_result, contexts, is_answer_to, load, plan, unload,
 };
-use crate::onnx::{
-    self, FLOAT, Folder, INT64, Message, TURNS_WIDTH, graph, looped, node, turns, value,
-};
+use crate::onnx::{Folder, TURNS_WIDTH, turns};
 use crate::tensors::{Full, device, fp32, int64, irregular, model};
 
 /// More turns than any process completes.
@@ -42,16 +40,6 @@ fn worker(count: u32) -> Option<(Folder, TestWorker)> {
     let turns = plan("turns", folder.file("turns.onnx", &turns()), count);
     let worker = TestWorker::start(&[turns, mlp("mlp")], &[])?;
     Some((folder, worker))
-}
-
-/// A model whose load is endless, as each of its runs is, and so the one that warms it up.
-fn endless() -> Vec<u8> {
-    let (again, weights) = looped("n", "y");
-    let n = Message::default().number(2, INT64).text(8, "n").bytes(9, &ENDLESS.to_le_bytes());
-    let outputs = [value("y", FLOAT, &[1, TURNS_WIDTH]), value("same", FLOAT, &[1, 16])];
-    let nodes = [again, node("Identity", &["x"], "same")];
-    let weights: Vec<_> = weights.into_iter().chain([n]).collect();
-    onnx::model(&graph(&nodes, &weights, &[value("x", FLOAT, &[1, 16])], &outputs))
 }
 
 fn mlp(name: &str) -> ModelPlan {
@@ -129,9 +117,8 @@ fn a_request_that_has_begun_is_stopped() {
 
 #[test]
 fn requests_are_answered_while_another_model_is_loaded_and_stop_ends_the_load() {
-    let Some((folder, mut worker)) = worker(1) else { return };
-    let late = folder.file("late.onnx", &endless());
-    worker.send_command(1, load(plan("late", late, 2)));
+    let Some((_folder, mut worker)) = worker(1) else { return };
+    worker.send_command(1, load(plan("late", model("endless"), 2)));
     worker.ask(1, "mlp", &row(1));
     let want = worker.answer(1).expect("the others serve");
     worker.ask(2, "late", &row(1));
