@@ -57,8 +57,8 @@ impl fmt::Display for WorkerName {
 pub struct WorkerId {
     /// The device that the worker serves.
     pub device: DeviceId,
-    /// The worker's role.
-    pub role: Role,
+    /// The worker's group.
+    pub group: Group,
     /// Its number among all processes of the device, from 1 on.
     pub generation: u32,
 }
@@ -77,11 +77,13 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// Which worker a command is for. Reads and prints as `gpu0` or `gpu0#4`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Which worker a command is for. Reads and prints as `gpu0`, `gpu0/mlp` or `gpu0#4`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerSelector {
-    /// The device's active worker, whichever process that is.
+    /// The device's active worker, whichever process that is; that for programs, if it has one.
     Device(DeviceId),
+    /// The device's active worker of the group of this name: `grid`, or one of models.
+    Group(DeviceId, String),
     /// This process, and no later one.
     Process(WorkerName),
 }
@@ -102,14 +104,18 @@ impl fmt::Display for WorkerSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Device(device) => device.fmt(f),
+            Self::Group(device, group) => write!(f, "{device}/{group}"),
             Self::Process(name) => name.fmt(f),
         }
     }
 }
 
-/// A text that is not `cpu0`, `gpu1` or `gpu1#4`.
+/// A text that is not `cpu0`, `gpu1`, `gpu1/mlp` or `gpu1#4`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` names no worker: write a device (`gpu0`) or a process of one (`gpu0#4`)")]
+#[error(
+    "`{text}` names no worker: write a device (`gpu0`), a group of models on one (`gpu0/mlp`) or a process of one \
+     (`gpu0#4`)"
+)]
 pub struct ParseIdError {
     text: String,
 }
@@ -145,7 +151,15 @@ impl FromStr for WorkerSelector {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
-        text.parse().map(Self::Process).or_else(|_| text.parse().map(Self::Device))
+        match text.split_once('/') {
+            Some((device, group)) if !group.is_empty() => {
+                let device = device.parse().map_err(|_| ParseIdError { text: text.to_owned() })?;
+                Ok(Self::Group(device, group.to_owned()))
+            }
+            Some(_) | None => {
+                text.parse().map(Self::Process).or_else(|_| text.parse().map(Self::Device))
+            }
+        }
     }
 }
 
@@ -199,6 +213,27 @@ named! {
         Grid = "grid",
         /// Requests of models.
         Infer = "infer",
+    }
+}
+
+/// Workers of one kind: those of programs, or those of some models. Groups share no process, so what one of them
+/// suffers costs the others nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group {
+    /// Programs over grids.
+    Grid,
+    /// The models of one group. The pool uses the number of a group without models again.
+    Models(u16),
+}
+
+impl Group {
+    /// The role of its workers.
+    #[must_use]
+    pub fn role(self) -> Role {
+        match self {
+            Self::Grid => Role::Grid,
+            Self::Models(_) => Role::Infer,
+        }
     }
 }
 

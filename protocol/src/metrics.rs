@@ -51,6 +51,22 @@ pub struct Sums {
     pub histograms: Histograms,
 }
 
+impl Sums {
+    /// Adds those of other workers.
+    pub fn add(&mut self, other: &Self) {
+        let Self { retries, histograms } = other;
+        self.retries += retries;
+        let own = &mut self.histograms;
+        own.failover.add(&histograms.failover);
+        own.recovery.add(&histograms.recovery);
+        own.start.add(&histograms.start);
+        own.queue.add(&histograms.queue);
+        own.service.add(&histograms.service);
+        own.dispatch_attempts.add(&histograms.dispatch_attempts);
+        own.dispatch_items.add(&histograms.dispatch_items);
+    }
+}
+
 /// Histograms of one role. Times are in seconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Histograms {
@@ -142,6 +158,15 @@ impl Histogram {
         self.observe(time.as_secs_f64());
     }
 
+    /// Adds the values of another histogram with the same ends.
+    pub fn add(&mut self, other: &Self) {
+        for ((_, count), (_, more)) in self.buckets.iter_mut().zip(&other.buckets) {
+            *count += more;
+        }
+        self.above += other.above;
+        self.sum += other.sum;
+    }
+
     /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -185,6 +210,23 @@ pub struct DeviceWork {
     pub runs: f64,
     /// Their time by the worker's clock, in seconds, counted likewise.
     pub run_s: f64,
+}
+
+impl DeviceWork {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            attempts: self.attempts + other.attempts,
+            items: self.items + other.items,
+            h2d_bytes: self.h2d_bytes.saturating_add(other.h2d_bytes),
+            d2h_bytes: self.d2h_bytes.saturating_add(other.d2h_bytes),
+            launches: self.launches + other.launches,
+            busy_s: self.busy_s + other.busy_s,
+            runs: self.runs + other.runs,
+            run_s: self.run_s + other.run_s,
+        }
+    }
 }
 
 named! {

@@ -127,6 +127,8 @@ pub struct WorkerStatus {
     pub pid: u32,
     /// Its role: `grid` or `infer`.
     pub role: String,
+    /// Its group: `grid`, or the name of a group of models, by default that of its only model.
+    pub group: String,
     /// The device.
     pub device: WorkerDevice,
     /// What it is doing.
@@ -211,6 +213,20 @@ pub struct QueueStatus {
     pub oldest_us: Option<u64>,
 }
 
+impl QueueStatus {
+    /// Both together, without an age.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            jobs: self.jobs + other.jobs,
+            jobs_high: self.jobs_high + other.jobs_high,
+            bytes: self.bytes + other.bytes,
+            bytes_high: self.bytes_high + other.bytes_high,
+            oldest_us: None,
+        }
+    }
+}
+
 /// What a principal has in the pool, and what it has had since the supervisor started: a user of this machine, or
 /// a client of the gateway.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -248,6 +264,8 @@ pub struct QuarantineStatus {
     pub device: String,
     /// The role: `grid` or `infer`.
     pub role: String,
+    /// The group: `grid`, or the name of a group of models.
+    pub group: String,
     /// The fault that it was last quarantined for.
     pub why: String,
     /// Microseconds until the next probe; `None` if there is none before an operator releases the device.

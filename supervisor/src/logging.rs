@@ -321,13 +321,13 @@ fn write_of(source: Source, line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use gridpool_protocol::ids::{DeviceId, DeviceKind, Role};
+    use gridpool_protocol::ids::{DeviceId, DeviceKind, Group};
 
     use super::*;
 
     fn worker() -> WorkerId {
         let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
-        WorkerId { device, role: Role::Grid, generation: 3 }
+        WorkerId { device, group: Group::Grid, generation: 3 }
     }
 
     #[test]

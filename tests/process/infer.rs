@@ -1,11 +1,12 @@
 //! Requests of models: by the client library, by `gridpool infer`, and `gridpool models`. Without ONNX
 //! Runtime these are skipped, unless one is required.
 //!
-//! How models change is in `changes`, what clients that follow no rules ask in `hostile`, what grids and
-//! models do to each other in `load`, and where outputs may go in `output`.
+//! How models change is in `changes`, what clients that follow no rules ask in `hostile`, what models do to each
+//! other in `isolation`, what grids and models do to each other in `load`, and where outputs may go in `output`.
 
 mod changes;
 mod hostile;
+mod isolation;
 mod load;
 mod output;
 

@@ -337,8 +337,8 @@ fn signals_go_only_to_workers_of_the_pool() {
         ("cpu0", 0, "0 is no signal"),
         ("cpu0", 999, "999 is no signal"),
         ("cpu0", -9, "-9 is no signal"),
-        ("cpu1", 9, "there is no worker cpu1 now; there are cpu0#1"),
-        ("cpu0#2", 9, "there is no worker cpu0#2 now; there are cpu0#1"),
+        ("cpu1", 9, "there is no worker cpu1 now; there are cpu0#1 (grid)"),
+        ("cpu0#2", 9, "there is no worker cpu0#2 now; there are cpu0#1 (grid)"),
     ];
     for (worker, signal, words) in cases {
         let error = pool.observer().kill(named(worker), signal).expect_err(worker);

@@ -59,7 +59,7 @@ fn results_have_the_colours_of_the_terminal() {
 fn a_worker_killed_by_a_key_is_replaced_on_the_screen() {
     let pool = cpu(2).start();
     let mut terminal = watched(&pool);
-    terminal.until(&["> cpu0#1 grid ready", "  cpu1#1 grid ready", "0 jobs/s"]);
+    terminal.until(&["> cpu0#1 grid  ready", "  cpu1#1 grid  ready", "0 jobs/s"]);
     terminal.press("k");
     terminal.until(&["SIGKILL to cpu0#1? y: yes, any other key: no"]);
     terminal.press("n");
@@ -69,7 +69,7 @@ fn a_worker_killed_by_a_key_is_replaced_on_the_screen() {
     terminal.press("y");
     terminal
         .until(&["signal 9 sent to cpu1#1 (pid ", "last fault: cpu1#1 died: signal 9 (SIGKILL)"]);
-    terminal.until(&["  cpu0#1 grid ready", "> cpu1#2 grid ready"]);
+    terminal.until(&["  cpu0#1 grid  ready", "> cpu1#2 grid  ready"]);
     assert_eq!((pool.slot("cpu0").restarts, pool.slot("cpu1").restarts), (0, 1));
     terminal.press("q");
     assert_eq!(terminal.is_given_back(), Some(0));
@@ -85,10 +85,10 @@ fn top_shows_running_and_waiting_jobs_then_rates() {
     let jobs = [submit(&client, small_job(1)), submit(&client, small_job(2))];
     let first_op = PROGRAM.split(' ').next().expect("a program has an op");
     let run = format!("s {first_op}");
-    terminal.until(&["cpu0#1 grid busy", &run, "(1 job, 5 items): ", "1 wait, ", ", oldest "]);
+    terminal.until(&["cpu0#1 grid  busy", &run, "(1 job, 5 items): ", "1 wait, ", ", oldest "]);
     pool.go_on("cpu0");
     jobs.into_iter().map(answer).for_each(drop);
-    terminal.until(&["cpu0#1 grid ready", "2 accepted 0 live 2 ok", "0 wait, 0B  ", "█"]);
+    terminal.until(&["cpu0#1 grid  ready", "2 accepted 0 live 2 ok", "0 wait, 0B  ", "█"]);
 }
 
 #[test]
@@ -150,12 +150,12 @@ fn a_missing_supervisor_is_reported_until_another_starts() {
     let pool = cpu(1).start();
     let mut terminal = watched(&pool);
     pool.cli(&["kill", "cpu0"]).run().output();
-    terminal.until(&["cpu0#2 grid ready"]);
+    terminal.until(&["cpu0#2 grid  ready"]);
     let setup = pool.killed();
     terminal.until(&["no pool is running at ", "cpu0#2"]);
     let pool = setup.start();
     terminal.until_so("the next pool", |text| {
-        text.contains("cpu0#1 grid ready") && !text.contains("no pool")
+        text.contains("cpu0#1 grid  ready") && !text.contains("no pool")
     });
     terminal.press("q");
     assert_eq!(terminal.is_given_back(), Some(0));
@@ -190,7 +190,7 @@ fn a_drain_asks_once_and_a_device_in_service_is_not_released() {
     terminal.until(&["drain: finish all accepted jobs, then stop the pool? y: yes"]);
     terminal.press("y");
     pool.ends_well();
-    terminal.until(&["the pool was drained and has stopped", "cpu0#1 grid stopped", "- jobs/s"]);
+    terminal.until(&["the pool was drained and has stopped", "cpu0#1 grid  stopped", "- jobs/s"]);
     terminal.press("q");
     assert_eq!(terminal.is_given_back(), Some(0));
 }
@@ -206,9 +206,9 @@ fn a_paused_picture_stays_and_then_shows_the_present() {
     terminal.press("?");
     terminal.until(&["choose a worker"]);
     terminal.press("?");
-    terminal.until(&["PAUSED", "cpu0#1 grid ready"]);
+    terminal.until(&["PAUSED", "cpu0#1 grid  ready"]);
     terminal.press("p");
-    terminal.until(&["cpu0#2 grid ready"]);
+    terminal.until(&["cpu0#2 grid  ready"]);
 }
 
 #[test]

@@ -188,7 +188,7 @@ impl Run {
             if !self.model.is_resting() {
                 return Ok(());
             }
-            self.model.a_role_that_rests_keeps_no_process()?;
+            self.model.a_group_that_rests_keeps_no_process()?;
         }
         self.model.coverage.hit("phase 2: a pool without models got one");
         let change = self.world.change_of(OPERATOR, ModelCommand::Load(plan("m0", 1)));

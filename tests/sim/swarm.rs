@@ -81,6 +81,8 @@ pub(crate) struct Swarm {
     pub(crate) heartbeat: Duration,
     /// Models that may exist. Without any, jobs use none.
     pub(crate) models: u64,
+    /// Those of them that share their workers; the others have workers of their own.
+    pub(crate) sharers: u64,
     /// Those that exist from the start.
     pub(crate) plans: Vec<ModelPlan>,
     /// Of 1,000 jobs, those that use a model.
@@ -136,6 +138,7 @@ impl Swarm {
             hash_lag: rng.pick(&[0, 10, 1_000]),
             heartbeat: rng.millis(90, 149),
             models: 0,
+            sharers: 0,
             plans: Vec::new(),
             model_jobs: 0,
             load_max: rng.pick(&[1, 20, 100]),
@@ -203,12 +206,19 @@ impl Swarm {
         }
     }
 
+    /// The name of a model.
+    pub(crate) fn name(&self, number: u64) -> String {
+        if number < self.sharers { format!("{SHARES}{number}") } else { format!("m{number}") }
+    }
+
     /// Some pools have models.
     fn with_models(self, rng: &mut Rng) -> Self {
         match rng.chance(HAVE_MODELS) {
             true => {
                 let models = rng.between(1, 3);
-                Self { models, model_jobs: rng.pick(&[300, 700, 1_000]), ..self }.with_plans(rng)
+                let sharers = rng.pick(&[0, 2, models]).min(models);
+                let model_jobs = rng.pick(&[300, 700, 1_000]);
+                Self { models, sharers, model_jobs, ..self }.with_plans(rng)
             }
             false => self,
         }
@@ -218,21 +228,26 @@ impl Swarm {
     fn with_plans(mut self, rng: &mut Rng) -> Self {
         if rng.chance(FULL_OF_MODELS) {
             self.models = MODELS_MAX as u64;
+            self.sharers = self.models - rng.below(3);
             self.rates.unknown_models = 500;
             self.rates.model_changes = 300;
-            self.plans = (0..self.models).map(|number| plan(&format!("m{number}"), 1)).collect();
+            self.plans = (0..self.models).map(|number| plan(&self.name(number), 1)).collect();
             return self;
         }
         let all = (0..self.models).filter(|_| rng.chance(START_WITH_MODELS)).collect::<Vec<_>>();
-        let plans = all.into_iter().map(|number| plan(&format!("m{number}"), count(rng, 1, 3)));
+        let plans = all.into_iter().map(|number| plan(&self.name(number), count(rng, 1, 3)));
         self.plans = plans.collect();
         self
     }
 }
 
-/// A model as this pool loads it.
+/// What the names of models that share their workers begin with.
+const SHARES: char = 's';
+
+/// A model as this pool loads it. One whose name begins so shares its workers with the others of that kind.
 pub(crate) fn plan(name: &str, contexts: u32) -> ModelPlan {
-    let options = ModelOptions { contexts, ..ModelOptions::default() };
+    let group = name.starts_with(SHARES).then(|| "shared".to_owned());
+    let options = ModelOptions { contexts, group, ..ModelOptions::default() };
     ModelPlan { name: name.to_owned(), path: "/models/m.onnx".into(), options }
 }
 

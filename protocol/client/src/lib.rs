@@ -337,7 +337,8 @@ impl Client {
         }
     }
 
-    /// Sends a signal to a worker: a device's active one ([`DeviceId`]) or one process ([`WorkerName`]).
+    /// Sends a signal to a worker: a device's active one ([`DeviceId`]), that of a group there
+    /// ([`WorkerSelector::Group`]) or one process ([`WorkerName`]).
     /// Returns a sentence that names the process.
     ///
     /// # Errors
@@ -348,7 +349,7 @@ impl Client {
         signal: i32,
     ) -> Result<String, ClientError> {
         let worker = worker.into();
-        self.command(&|request| ClientMessage::Kill { request, worker, signal })
+        self.command(&|request| ClientMessage::Kill { request, worker: worker.clone(), signal })
     }
 
     /// Returns a device ([`DeviceId`]) to service, or allows denylisted jobs ([`ContentHash`],

@@ -7,9 +7,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::codec;
-use crate::ids::DeviceKind;
+use crate::ids::{DeviceKind, Role};
 use crate::limits::{MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX, MODEL_PLAN_BYTES_MAX};
 use crate::named::named;
+use crate::tensor::model::check_model_name;
 
 /// Default for the most rows of one run.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
@@ -79,6 +80,8 @@ pub struct ModelOptions {
     pub queue_requests: usize,
     /// Most bytes of waiting inputs.
     pub queue_bytes: u64,
+    /// The models that share its worker processes: those of this group. Without one, none does.
+    pub group: Option<String>,
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
     pub sha256: Option<String>,
 }
@@ -95,6 +98,7 @@ impl Default for ModelOptions {
             tf32: false,
             queue_requests: QUEUE_REQUESTS_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
+            group: None,
             sha256: None,
         }
     }
@@ -119,6 +123,15 @@ pub enum OptionsError {
     Contexts {
         /// The requested number.
         contexts: u32,
+    },
+    /// A name that no group can have.
+    #[error(
+        "`{group}` cannot be the name of a group of models: write letters, digits, `_`, `-` and `.`, not `grid`, which \
+         is the group of programs"
+    )]
+    Group {
+        /// The name.
+        group: String,
     },
     /// Too few or too many rows.
     #[error("a max_batch of {max_batch}: write 1 to {MODEL_BATCH_MAX}")]
@@ -176,12 +189,22 @@ pub struct ChangedFile {
 }
 
 impl ModelPlan {
+    /// The group whose workers have it: by default one of its own name, to itself.
+    #[must_use]
+    pub fn group(&self) -> &str {
+        self.options.group.as_deref().unwrap_or(&self.name)
+    }
+
     /// Checks that every number is within its limit, and that the plan fits a message and a command line.
     ///
     /// # Errors
     /// The first [`OptionsError`].
     pub fn check(&self) -> Result<(), OptionsError> {
         self.options.check()?;
+        let group = self.group();
+        if group == Role::Grid.name() || check_model_name(group).is_err() {
+            return Err(OptionsError::Group { group: group.to_owned() });
+        }
         let bytes = codec::encode(self).map_or(usize::MAX, |plan| plan.len());
         match bytes > MODEL_PLAN_BYTES_MAX {
             true => Err(OptionsError::TooLong { bytes }),

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::handover::JobNews;
-use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, Role, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{ModelCommand, Refusal};
 use gridpool_protocol::receipt::{ItemRange, Receipt, Verdict};
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -209,19 +210,19 @@ pub enum Note {
         /// Why, as the worker says.
         why: String,
     },
-    /// A device is back in service for a role.
+    /// A device is back in service for a group.
     DeviceBack {
         /// The device.
         device: DeviceId,
-        /// The role.
-        role: Role,
+        /// The name of the group.
+        group: Arc<str>,
     },
-    /// A device is out of service for a role.
+    /// A device is out of service for a group.
     DeviceOut {
         /// The device.
         device: DeviceId,
-        /// The role.
-        role: Role,
+        /// The name of the group.
+        group: Arc<str>,
         /// The fault that took it out of service.
         why: String,
         /// The rule that took it out of service.

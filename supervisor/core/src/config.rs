@@ -14,13 +14,13 @@ pub const MODELS_MAX: usize = 64;
 /// The limits of the core. All are settable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Jobs that wait for workers of one role; one more is refused as BUSY.
+    /// Jobs that wait for workers of one group; one more is refused as BUSY.
     pub queue_jobs_max: usize,
     /// Bytes of inline payload of all jobs of one role that have no verdict.
     pub queue_bytes_max: u64,
-    /// Jobs of one connection and one role that have no verdict.
+    /// Jobs of one connection and one group that have no verdict.
     pub client_jobs_max: usize,
-    /// Jobs of one principal that wait for workers of one role. While others wait too, it is divided by the
+    /// Jobs of one principal that wait for workers of one group. While others wait too, it is divided by the
     /// number of principals.
     pub principal_jobs_max: usize,
     /// Bytes of inline payload of all jobs of one principal and one role that have no verdict. It is divided
@@ -97,7 +97,7 @@ pub struct PoolConfig {
     /// kills the worker; its jobs run again, and that does not count against them. On a GPU, a dispatch of
     /// `feed_cost_max` takes far less than this; on a CPU worker, perhaps not.
     pub feed_timeout: Duration,
-    /// Most requests outstanding at an inference worker, over all models.
+    /// Most requests outstanding at an inference worker, over all models of its group.
     pub infer_window: u32,
     /// `cancel_grace` for requests to models. It is longer: a restart loads models again, and other
     /// requests run beside the late one.

@@ -10,6 +10,7 @@
 //! same events at the same times give the same actions.
 
 pub mod action;
+mod catalogue;
 pub mod config;
 mod elsewhere;
 pub mod event;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::handover::JobNews;
-use gridpool_protocol::ids::{ClientId, DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{ClientId, DeviceId, Group, WorkerId};
 use gridpool_protocol::message::{ModelCommand, Refusal};
 use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
 use gridpool_protocol::principal::Principal;
@@ -32,12 +33,13 @@ use gridpool_protocol::status::{Counters, PrincipalStatus, QueueStatus, WorkerSt
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use action::{Action, Note};
+use catalogue::Catalogue;
 use config::{HelperLimits, PoolConfig};
 use elsewhere::{Elsewhere, Held};
 use event::{ClientEvent, Event, Helper, JobRequest, Predecessor, Timestamp, WorkerEvent};
 pub use helpers::HelperStatus;
 use helpers::Helpers;
-use models::{Effect, Models, StepContext};
+use models::{Effect, StepContext};
 use policy::PolicyTable;
 use pool::Pool;
 pub use pool::rows::{CurrentDispatch, Quarantine};
@@ -51,7 +53,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Core {
     pool: Pool,
-    models: Models,
+    catalogue: Catalogue,
     helpers: Helpers,
     elsewhere: Elsewhere,
     command_timeout: Duration,
@@ -73,12 +75,9 @@ impl Core {
     ) -> Self {
         let command_timeout = config.command_timeout;
         let mut pool = Pool::new(config, policy, devices);
-        if models.is_empty() {
-            pool.rest(Timestamp::default(), models::ROLE);
-        }
         Self {
+            catalogue: Catalogue::new(models, &mut pool),
             pool,
-            models: Models::new(models),
             helpers: Helpers::new(helpers),
             elsewhere: Elsewhere::default(),
             command_timeout,
@@ -91,7 +90,7 @@ impl Core {
     pub fn handle(&mut self, now: Timestamp, event: Event) {
         self.excuse_pause(now);
         self.take_in(now, event);
-        while let Some(worker) = self.models.late(now, self.command_timeout) {
+        while let Some(worker) = self.catalogue.late(now, self.command_timeout) {
             self.pool.on_breach(now, worker, pool::kill::Breach::LateCommand);
             self.forget_ended();
         }
@@ -106,8 +105,8 @@ impl Core {
     /// Orders the processes that the pool starts, each with the models as they are now.
     fn start_workers(&mut self) {
         for worker in self.pool.take_started() {
-            let has_models = worker.role == models::ROLE;
-            let models = if has_models { self.models.start(worker) } else { Vec::new() };
+            let models = self.catalogue.of(worker).map(|models| models.start(worker));
+            let models = models.unwrap_or_default();
             self.pool.act(Action::Spawn { worker, models });
         }
     }
@@ -128,7 +127,7 @@ impl Core {
     }
 
     fn deadline(&self) -> Option<Timestamp> {
-        let models = self.models.deadline(self.command_timeout);
+        let models = self.catalogue.deadline(self.command_timeout);
         [self.pool.deadline(), models, self.helpers.deadline()].into_iter().flatten().min()
     }
 
@@ -140,7 +139,7 @@ impl Core {
             // And time to read the messages that have arrived.
             let gap = gap + PAUSE_MIN;
             self.pool.excuse(now, gap);
-            self.models.excuse(gap);
+            self.catalogue.excuse(gap);
             self.helpers.excuse(gap);
         }
     }
@@ -207,8 +206,11 @@ impl Core {
     }
 
     fn submit(&mut self, now: Timestamp, client: ClientId, request: JobRequest) {
-        let invalid = request.work.model().and_then(|name| self.why_not(name));
-        self.pool.on_submitted(now, client, request, invalid);
+        let group = match request.work.model() {
+            None => Ok(Group::Grid),
+            Some(model) => self.catalogue.check(model, |group| !self.pool.awaits_workers(group)),
+        };
+        self.pool.on_submitted(now, client, request, group);
     }
 
     /// The pool whose place this one has taken says something: submissions that have waited for that wait no longer.
@@ -230,35 +232,32 @@ impl Core {
         }
     }
 
-    /// Why a model accepts no requests, if it accepts none.
-    fn why_not(&self, model: &str) -> Option<String> {
-        let settled = || !self.pool.awaits_workers(models::ROLE);
-        self.models.check(model, settled).err()
-    }
-
     /// An operator asks to change the models. The reply comes when the change is complete.
     fn on_models_change(&mut self, client: ClientId, request: u64, command: ModelCommand) {
         let begun = match self.pool.is_draining() {
             true => Err(Refusal::Draining),
-            false => self.models.begin(client, request, command).map_err(Refusal::Invalid),
+            false => self
+                .catalogue
+                .begin(&mut self.pool, client, request, command)
+                .map_err(Refusal::Invalid),
         };
-        match begun {
-            Ok(()) => self.pool.wake(models::ROLE),
-            Err(refusal) => {
-                self.pool.act(Action::Reply { client, request, result: Err(refusal) });
-            }
+        if let Err(refusal) = begun {
+            self.pool.act(Action::Reply { client, request, result: Err(refusal) });
         }
     }
 
     fn on_worker(&mut self, now: Timestamp, worker: WorkerId, mut event: WorkerEvent) {
         match &mut event {
             WorkerEvent::ModelsReported(models) => {
-                for note in self.models.on_reported(worker, models) {
+                let notes = self.catalogue.of(worker).map(|own| own.on_reported(worker, models));
+                for note in notes.into_iter().flatten() {
                     self.pool.act(Action::Note(note));
                 }
             }
             WorkerEvent::CommandEnded { number, result } => {
-                match self.models.on_command_ended(worker, *number, result.clone()) {
+                let own = self.catalogue.of(worker);
+                let ended = own.map(|own| own.on_command_ended(worker, *number, result.clone()));
+                match ended.unwrap_or(Err(models::UnknownCommand)) {
                     Ok(note) => note.into_iter().for_each(|note| self.pool.act(Action::Note(note))),
                     Err(models::UnknownCommand) => {
                         let how = pool::kill::Breach::UnknownCommand(*number);
@@ -283,7 +282,9 @@ impl Core {
     /// Drops the models state of workers that have ended or are ending.
     fn forget_ended(&mut self) {
         for worker in self.pool.take_ended() {
-            self.models.on_ended(worker);
+            if let Some(models) = self.catalogue.of(worker) {
+                models.on_ended(worker);
+            }
         }
     }
 
@@ -291,34 +292,36 @@ impl Core {
     fn advance_models(&mut self, now: Timestamp) {
         loop {
             self.forget_ended();
-            if !self.models.needs_step() {
+            let mut is_done = true;
+            for group in self.catalogue.need_step() {
+                let pool = &self.pool;
+                let context = StepContext {
+                    now,
+                    is_requested: &|name| pool.is_asked(name),
+                    awaits_workers: pool.awaits_workers(group),
+                    why_no_worker: &|| match pool.is_draining() {
+                        true => "the pool ends".to_owned(),
+                        false => pool.why_no_device(now, group),
+                    },
+                };
+                for effect in self.catalogue.step(group, &context) {
+                    is_done = false;
+                    self.perform(now, group, effect);
+                }
+            }
+            if is_done {
                 return;
             }
-            let pool = &self.pool;
-            let context = StepContext {
-                now,
-                is_requested: &|name| pool.is_asked(name),
-                awaits_workers: pool.awaits_workers(models::ROLE),
-                why_no_worker: &|| match pool.is_draining() {
-                    true => "the pool ends".to_owned(),
-                    false => pool.why_no_device(now, models::ROLE),
-                },
-            };
-            let effects = self.models.step(&context);
-            if effects.is_empty() {
-                return;
-            }
-            effects.into_iter().for_each(|effect| self.perform(now, effect));
         }
     }
 
-    fn perform(&mut self, now: Timestamp, effect: Effect) {
+    fn perform(&mut self, now: Timestamp, group: Group, effect: Effect) {
         match effect {
             Effect::Command { worker, number, command } => {
                 self.pool.begin_change(worker);
                 self.pool.act(Action::Command { worker, number, command });
             }
-            Effect::Rest => self.pool.rest(now, models::ROLE),
+            Effect::Rest => self.pool.rest(now, group),
             Effect::Reply { client, request, result } => {
                 self.pool.act(Action::Note(Note::ModelsChanged { result: result.clone() }));
                 let result = result.map_err(Refusal::Unable);
@@ -337,11 +340,11 @@ impl Core {
         self.pool.workers()
     }
 
-    /// The active worker of `device`, or another process there if it has none. A worker for programs goes
-    /// before one for models.
+    /// The active worker of `device`, of the group of this name if it has one, or another process there if none is
+    /// active. A worker for programs goes before one for models.
     #[must_use]
-    pub fn worker_on(&self, device: DeviceId) -> Option<WorkerId> {
-        self.pool.worker_on(device)
+    pub fn worker_on(&self, device: DeviceId, group: Option<&str>) -> Option<WorkerId> {
+        self.pool.worker_on(device, group)
     }
 
     /// What a worker runs, if it is busy.
@@ -417,10 +420,9 @@ impl Core {
         self.pool.drained_by()
     }
 
-    /// Whether a role rests: it has no work, and keeps no workers.
-    #[must_use]
-    pub fn is_resting(&self, role: Role) -> bool {
-        self.pool.is_resting(role)
+    /// Every group, its name, and whether it has work: one without keeps no workers, and may get another name.
+    pub fn groups(&self) -> impl Iterator<Item = (Group, &str, bool)> {
+        self.pool.groups()
     }
 
     /// Whether a job with the same work and number of items is on the denylist: then a submission must

@@ -17,23 +17,19 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gridpool_protocol::ids::{ClientId, Role, WorkerId};
+use gridpool_protocol::ids::{ClientId, WorkerId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState, check_model_name};
 use gridpool_protocol::tensor::options::{ModelPlan, check_contexts};
 
+use crate::Quarantine;
 use crate::action::Note;
-use crate::config::MODELS_MAX;
 use crate::event::Timestamp;
-use crate::{Core, Quarantine};
-
-/// The role of workers that have models.
-pub(crate) const ROLE: Role = Role::Infer;
 
 /// Most bytes kept of the reason why a model could not be loaded: it may list every node of the model.
 const REASON_BYTES_MAX: usize = 4_096;
 
-/// The models of a pool.
+/// The models of one group.
 #[derive(Debug, Default)]
 pub(crate) struct Models {
     wanted: BTreeMap<String, Wanted>,
@@ -111,24 +107,6 @@ pub(crate) enum Effect {
     Rest,
     /// Tell the operator the result of the change.
     Reply { client: ClientId, request: u64, result: Result<String, String> },
-}
-
-/// Views, for status.
-impl Core {
-    /// The models that each worker reports; for each device that is out of service for models, why it has
-    /// none of them.
-    #[must_use]
-    pub fn models(&self) -> Vec<(String, ModelInfo)> {
-        self.models.rows(self.pool.quarantines())
-    }
-
-    /// The models that workers should have, as operators have changed them.
-    ///
-    /// # Errors
-    /// Which model is being changed, if one is.
-    pub fn model_plans(&self) -> Result<Vec<ModelPlan>, String> {
-        self.models.plans()
-    }
 }
 
 impl Models {
@@ -281,64 +259,44 @@ impl Models {
     }
 
     fn check_command(&self, command: &ModelCommand) -> Result<(), String> {
-        let known = self.wanted.get(command.name());
-        match (command, known) {
+        match (command, self.wanted.get(command.name())) {
             (ModelCommand::Load(ModelPlan { name, .. }), Some(known)) => Err(format!(
                 "there is a model `{name}` already, from {}: `gridpool model unload {name}` makes room \
                  for another",
                 known.plan.path.display()
             )),
-            (ModelCommand::Load(plan), None) => {
-                check_model_name(&plan.name).map_err(|error| error.to_string())?;
-                plan.check().map_err(|error| format!("model `{}`: {error}", plan.name))?;
-                if !plan.path.is_absolute() {
-                    return Err(format!("`{}` is not an absolute path", plan.path.display()));
-                }
-                match self.wanted.len() >= MODELS_MAX {
-                    true => {
-                        Err(format!("a pool has at most {MODELS_MAX} models: unload one first"))
-                    }
-                    false => Ok(()),
-                }
-            }
-            (ModelCommand::Contexts { name, .. } | ModelCommand::Unload { name }, None) => {
-                Err(format!("there is no model `{name}`; there is {}", self.names()))
-            }
-            (ModelCommand::Contexts { contexts, .. }, Some(_)) => {
+            (ModelCommand::Contexts { contexts, .. }, _) => {
                 check_contexts(*contexts).map_err(|error| error.to_string())
             }
-            (ModelCommand::Unload { .. }, Some(_)) => Ok(()),
+            (ModelCommand::Load(_), None) | (ModelCommand::Unload { .. }, _) => Ok(()),
         }
     }
 
-    /// The models that accept requests.
-    fn names(&self) -> String {
-        let open = self.wanted.iter().filter(|(_, wanted)| !wanted.is_closing);
-        let names: Vec<_> = open.map(|(name, _)| name.as_str()).collect();
-        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    /// How many there are, or will be after the pending change.
+    pub(crate) fn len(&self) -> usize {
+        let loads = self.change.as_ref().is_some_and(|change| change.loads());
+        self.wanted.len() + usize::from(loads)
     }
 
-    /// Whether a model accepts requests; `settled` says whether no more workers are expected.
-    pub(crate) fn check(&self, name: &str, settled: impl Fn() -> bool) -> Result<(), String> {
-        if self.wanted.get(name).is_some_and(|wanted| !wanted.is_closing) {
-            return match self.why_unavailable(name) {
-                Some(why) if settled() => {
-                    Err(format!("the model `{name}` could not be loaded: {why}"))
-                }
-                Some(_) | None => Ok(()),
-            };
-        }
-        Err(match self.names().as_str() {
-            "none" => {
-                "this pool has no models: `gridpool model load NAME=PATH` gives it one".to_owned()
-            }
-            names => format!("there is no model `{name}`; there is {names}"),
-        })
+    /// Whether a model is one of them, or is being loaded.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        let is_its = |change: &Change| change.command.name() == name;
+        self.wanted.contains_key(name) || self.change.as_ref().is_some_and(is_its)
+    }
+
+    /// Whether a model accepts requests, if it can be loaded.
+    pub(crate) fn is_open(&self, name: &str) -> bool {
+        self.wanted.get(name).is_some_and(|wanted| !wanted.is_closing)
+    }
+
+    /// Those models.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &str> {
+        self.wanted().filter(|name| self.is_open(name))
     }
 
     /// Why every worker that has reported a model failed to load it; `None` if one loaded it, or none has
     /// reported it.
-    fn why_unavailable(&self, name: &str) -> Option<String> {
+    pub(crate) fn why_unavailable(&self, name: &str) -> Option<String> {
         let own = self.holders.iter();
         let mut reports = own.filter_map(|(at, holder)| Some((at, holder.report_of(name)?)));
         let (at, first) = reports.next()?;
@@ -347,7 +305,7 @@ impl Models {
             .then(|| format!("{at}: {}", first.reason))
     }
 
-    /// The models that each worker reports; for each device that is out of service for models, why it has none of
+    /// The models that each worker reports; for each device that is out of service for this group, why it has none of
     /// them.
     pub(crate) fn rows<'a>(
         &self,
@@ -357,7 +315,7 @@ impl Models {
         for (worker, holder) in &self.holders {
             rows.extend(holder.reported.iter().map(|info| (worker.to_string(), info.clone())));
         }
-        for Quarantine { device, why, .. } in quarantines.filter(|out| out.role == ROLE) {
+        for Quarantine { device, why, .. } in quarantines {
             let why = format!("{device} is out of service for models: {why}");
             let row = |name: &str| (device.to_string(), ModelInfo::unavailable(name, why.clone()));
             rows.extend(self.wanted().map(row));
@@ -396,6 +354,23 @@ impl Holder {
 
     fn ready(&self, name: &str) -> Option<&ModelInfo> {
         self.report_of(name).filter(|info| info.state == ModelState::Ready)
+    }
+}
+
+/// Checks a model that is new to the pool.
+pub(crate) fn check_new(plan: &ModelPlan) -> Result<(), String> {
+    check_model_name(&plan.name).map_err(|error| error.to_string())?;
+    plan.check().map_err(|error| format!("model `{}`: {error}", plan.name))?;
+    match plan.path.is_absolute() {
+        true => Ok(()),
+        false => Err(format!("`{}` is not an absolute path", plan.path.display())),
+    }
+}
+
+impl Change {
+    /// Whether it adds a model.
+    fn loads(&self) -> bool {
+        matches!(self.command, ModelCommand::Load(_))
     }
 }
 

@@ -16,6 +16,7 @@ mod dispatch;
 mod driver;
 mod exits;
 mod feed;
+mod groups;
 mod handover;
 mod incidents;
 mod job;
@@ -24,10 +25,9 @@ pub(crate) mod kill;
 mod losses;
 mod meters;
 mod outstanding;
-mod per_role;
+mod per_group;
 mod process;
 mod queue;
-mod roles;
 mod room;
 pub(crate) mod rows;
 pub(crate) mod service;
@@ -45,7 +45,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use gridpool_protocol::handover::{JobName, JobNews};
-use gridpool_protocol::ids::{ClientId, DeviceId, JobId, Role, WorkerId};
+use gridpool_protocol::ids::{ClientId, DeviceId, Group, JobId, Role, WorkerId};
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
@@ -61,13 +61,13 @@ use budget::KillBudget;
 use death_report::DeathReport;
 use denylist::Denylist;
 use devices::Devices;
+use groups::{GroupState, Phase};
 use handover::Replaced;
 use jobs::Jobs;
 use meters::Faults;
-use per_role::PerRole;
+use per_group::PerGroup;
 use process::Process;
 use queue::{Entry, SuspectGroup};
-use roles::{Phase, RoleState};
 use shard::ShardState;
 use slots::Slots;
 use verdicts::Verdicts;
@@ -83,7 +83,7 @@ pub(crate) struct Pool {
     end_asked: Option<Timestamp>,
     /// Another signal asked again later, so the pool ends at once.
     end_asked_again: bool,
-    roles: PerRole<RoleState>,
+    groups: PerGroup<GroupState>,
     devices: Devices,
     slots: Slots,
     jobs: Jobs,
@@ -114,15 +114,18 @@ pub(crate) struct Pool {
 impl Pool {
     /// A pool over `devices`, without processes yet.
     pub(crate) fn new(config: PoolConfig, policy: PolicyTable, devices: &[DeviceId]) -> Self {
-        let roles = PerRole::new(|role| RoleState::new(config.of(role)));
+        let of_grid = GroupState::new(Role::Grid.name(), config.of(Role::Grid));
+        let (groups, devices) = (PerGroup::new(of_grid), Devices::new(devices));
+        let mut slots = Slots::default();
+        slots.add(Group::Grid, &devices, config.standbys);
         Self {
             policy,
             draining_since: None,
             end_asked: None,
             end_asked_again: false,
-            devices: Devices::new(devices),
-            slots: Slots::new(devices, config.standbys),
-            roles,
+            devices,
+            slots,
+            groups,
             jobs: Jobs::default(),
             verdicts: Verdicts::new(config.verdicts_kept, config.verdict_bytes_max),
             clients: BTreeSet::new(),
@@ -147,8 +150,8 @@ impl Pool {
     pub(crate) fn reconfigure(&mut self, config: PoolConfig, policy: PolicyTable) {
         self.config = config.over(&self.config);
         self.policy = policy;
-        for role in Role::ALL {
-            self.roles[role].limits = self.config.of(role);
+        for (group, state) in self.groups.iter_mut() {
+            state.limits = self.config.of(group.role());
         }
         self.verdicts.limit(self.config.verdicts_kept, self.config.verdict_bytes_max);
         self.denylist.limit(self.config.denylist_max);
@@ -200,10 +203,10 @@ impl Pool {
         }
     }
 
-    /// Calls `what` for every role.
-    fn for_each_role(&mut self, mut what: impl FnMut(&mut Self, Role)) {
-        for role in Role::ALL {
-            what(self, role);
+    /// Calls `what` for every group.
+    fn for_each_group(&mut self, mut what: impl FnMut(&mut Self, Group)) {
+        for group in (0..self.groups.len()).map(per_group::at) {
+            what(self, group);
         }
     }
 
@@ -212,7 +215,7 @@ impl Pool {
         let index = self.slots.find(worker);
         match index {
             Some(index) => self.slots.process_mut(index).heard = now,
-            None => self.roles[worker.role].counters.stale += 1,
+            None => self.groups[worker.group].counters.stale += 1,
         }
         index
     }
@@ -220,7 +223,7 @@ impl Pool {
     /// Puts a shard of a job into the queue.
     fn enqueue(&mut self, id: JobId, shard: usize) {
         let job = &mut self.jobs[id];
-        let state = &mut self.roles[job.role()];
+        let state = &mut self.groups[job.group];
         job.shards[shard].state = ShardState::Queued;
         let entry = Entry { cost: job.shards[shard].cost, joins: job.joins(&state.limits) };
         state.queue.insert(&job.owner(), job.position(shard), entry);
@@ -232,7 +235,7 @@ impl Pool {
     /// Takes the shards of a job out of the queue.
     fn unqueue(&mut self, id: JobId) {
         let job = &mut self.jobs[id];
-        let queue = &mut self.roles[job.role()].queue;
+        let queue = &mut self.groups[job.group].queue;
         for shard in 0..job.shards.len() {
             if job.shards[shard].state == ShardState::Queued {
                 queue.remove(&job.owner(), job.position(shard));
@@ -260,7 +263,7 @@ impl Pool {
             true => (Verdict::Cancelled, "its client is gone".to_owned()),
             false => (verdict, reason),
         };
-        self.roles[job.role()].finish(&job.request, verdict);
+        self.groups[job.group].finish(&job.request, verdict);
         self.accounts.finish(now, &job.request);
         let client = (!job.orphaned).then_some(client);
         let receipt = job.into_receipt(now, verdict, reason);
@@ -306,7 +309,7 @@ impl Pool {
 
     /// Whether the pool has stopped accepting, for good.
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining_since.is_some() || self.roles.iter().any(|(_, role)| role.is_leaving())
+        self.draining_since.is_some() || self.groups.iter().any(|(_, group)| group.is_leaving())
     }
 
     /// When the drain is over at the latest, and every worker has ended; `None` without a drain, or if a second signal
@@ -316,24 +319,19 @@ impl Pool {
         Some(since.after(self.config.longest_drain()))
     }
 
-    /// Whether a role rests: it has no work, and keeps no workers.
-    pub(crate) fn is_resting(&self, role: Role) -> bool {
-        self.roles[role].phase == Phase::Resting
-    }
-
-    /// A role has no work and no jobs: stops its workers.
-    pub(crate) fn rest(&mut self, now: Timestamp, role: Role) {
-        if self.roles[role].phase != Phase::Serving {
+    /// A group has no work and no jobs: stops its workers.
+    pub(crate) fn rest(&mut self, now: Timestamp, group: Group) {
+        if self.groups[group].phase != Phase::Serving {
             return;
         }
-        self.roles[role].phase = Phase::Resting;
-        for slot in self.slots.iter_mut().filter(|slot| slot.role == role) {
+        self.groups[group].phase = Phase::Resting;
+        for slot in self.slots.iter_mut().filter(|slot| slot.group == group) {
             slot.rest();
             if slot.process().is_some_and(Process::is_starting) {
-                self.devices.at_mut(slot.device).service_mut(role).cancel_probe(now);
+                self.devices.at_mut(slot.device).service_mut(group).cancel_probe(now);
             }
         }
-        self.stop_workers(now, role);
+        self.stop_workers(now, group);
     }
 
     /// Releases a device or unblocks denylisted jobs, for an operator.
@@ -358,10 +356,10 @@ impl Pool {
         .map_err(Refusal::Invalid)
     }
 
-    /// A role has work again. A worker that was asked to end is replaced when it has ended.
-    pub(crate) fn wake(&mut self, role: Role) {
-        if self.roles[role].phase == Phase::Resting {
-            self.roles[role].phase = Phase::Serving;
+    /// A group has work again. A worker that was asked to end is replaced when it has ended.
+    pub(crate) fn wake(&mut self, group: Group) {
+        if self.groups[group].phase == Phase::Resting {
+            self.groups[group].phase = Phase::Serving;
             self.services_changed = true;
         }
     }

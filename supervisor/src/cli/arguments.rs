@@ -176,8 +176,8 @@ pub(super) enum Command {
     },
     /// Send a signal to a worker, to test that the pool recovers.
     Kill {
-        /// The worker: `cpu0#3` for exactly that process, or `cpu0` for the current process of the device: the
-        /// one for programs if there is one, else the one for models.
+        /// The worker: `cpu0#3` for exactly that process, `cpu0/mlp` for the current process of a group on the device,
+        /// or `cpu0` for that of programs, else for one of models.
         worker: WorkerSelector,
         /// The signal, such as KILL, SIGKILL or 9.
         #[arg(long, default_value = "KILL", value_parser = parse_signal)]

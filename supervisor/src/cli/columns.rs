@@ -47,7 +47,7 @@ pub(super) enum Mark {
 /// In the order of the tables.
 pub(super) static COLUMNS: &[Column] = &[
     column(|row| row.own.name.clone()).status("WORKER").top("WORKER", 100, Fit::Text),
-    column(|row| row.own.role.clone()).status("ROLE").top("ROLE", 50, Fit::Text),
+    column(|row| row.own.group.clone()).status("GROUP").top("GROUP", 50, Fit::Text),
     column(|row| if row.own.pid == 0 { UNKNOWN.to_owned() } else { row.own.pid.to_string() })
         .status("PID"),
     column(|row| row.own.state.to_string())

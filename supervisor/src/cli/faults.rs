@@ -1,5 +1,7 @@
 //! Sentences about the faults of devices. Devices with the same fault share a sentence.
 
+use std::collections::BTreeSet;
+
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::status::{DeviceStatus, QuarantineStatus};
@@ -9,11 +11,17 @@ use gridpool_protocol::status::{DeviceStatus, QuarantineStatus};
 pub(super) fn out_of_service(quarantines: &[QuarantineStatus]) -> Vec<String> {
     let mut lines = Vec::new();
     for role in Role::ALL {
-        let of_role = || quarantines.iter().filter(move |out| out.role == role.name());
-        let waiting = of_role().filter(|out| out.tried_in_us.is_none());
-        let groups = alike(waiting.map(|out| (&*out.device, &*out.why)));
-        lines.extend(groups.iter().map(|group| out_for_good(role, group)));
-        lines.extend(of_role().filter(|out| out.tried_in_us.is_some()).map(out_for_a_time));
+        let own = || quarantines.iter().filter(move |out| out.role == role.name());
+        let waiting = || own().filter(|out| out.tried_in_us.is_none());
+        for mut fault in alike(waiting().map(|out| (&*out.device, &*out.why))) {
+            let says = impersonal(fault.names[0], &fault.says);
+            let has_it = |out: &&QuarantineStatus| impersonal(&out.device, &out.why) == says;
+            let groups: BTreeSet<_> = waiting().filter(has_it).map(|out| &*out.group).collect();
+            fault.names.sort_unstable();
+            fault.names.dedup();
+            lines.push(out_for_good(&of(role, groups), &fault));
+        }
+        lines.extend(own().filter(|out| out.tried_in_us.is_some()).map(out_for_a_time));
     }
     lines
 }
@@ -70,8 +78,18 @@ pub(super) fn impersonal(name: &str, says: &str) -> String {
     text + rest
 }
 
-fn out_for_good(role: Role, Alike { names, says }: &Alike<'_>) -> String {
-    let of = if role == Role::Infer { " for models" } else { "" };
+/// What a device does not do while it is out of service for these groups.
+fn of<'a>(role: Role, groups: impl IntoIterator<Item = &'a str>) -> String {
+    match role {
+        Role::Grid => String::new(),
+        Role::Infer => {
+            let names: Vec<_> = groups.into_iter().map(|name| format!("`{name}`")).collect();
+            format!(" for the models of {}", names.join(", "))
+        }
+    }
+}
+
+fn out_for_good(of: &str, Alike { names, says }: &Alike<'_>) -> String {
     let are = if names.len() == 1 { "is" } else { "are" };
     let releases: Vec<_> = names.iter().map(|name| format!("`gridpool release {name}`")).collect();
     let (names, releases) = (names.join(", "), releases.join(", "));
@@ -79,8 +97,9 @@ fn out_for_good(role: Role, Alike { names, says }: &Alike<'_>) -> String {
 }
 
 fn out_for_a_time(quarantine: &QuarantineStatus) -> String {
-    let QuarantineStatus { device, role, why, tried_in_us } = quarantine;
-    let of = if role == Role::Infer.name() { " for models" } else { "" };
+    let QuarantineStatus { device, role, group, why, tried_in_us } = quarantine;
+    let role = if role == Role::Infer.name() { Role::Infer } else { Role::Grid };
+    let of = of(role, [&**group]);
     // Rounded up: at 0 s the pool tries the device.
     let seconds = tried_in_us.unwrap_or(0).div_ceil(1_000_000);
     format!(
@@ -109,6 +128,7 @@ mod tests {
         let out = |device: &str, role: &str, tried_in_us| QuarantineStatus {
             device: device.to_owned(),
             role: role.to_owned(),
+            group: if role == "infer" { "mlp" } else { role }.to_owned(),
             why: format!("{device}#5 died: exit code 71"),
             tried_in_us,
         };
@@ -132,7 +152,7 @@ mod tests {
             [
                 "gpu0 is out of service: gpu0#5 died: exit code 71; next try in 1 s, or now with \
                  `gridpool release gpu0`",
-                "gpu1, gpu10 are out of service for models: a worker died: exit code 71; try again \
+                "gpu1, gpu10 are out of service for the models of `mlp`: a worker died: exit code 71; try again \
                  with `gridpool release gpu1`, `gridpool release gpu10`",
             ]
         );

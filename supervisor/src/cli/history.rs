@@ -25,11 +25,11 @@ pub(super) struct Snapshot {
     pub(super) models: Vec<DeviceModel>,
 }
 
-/// The device and role of a row or a trend, which outlive their processes.
+/// The device and group of a row or a trend, which outlive their processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct DeviceRole {
+pub(super) struct DeviceGroup {
     pub(super) device: String,
-    pub(super) role: String,
+    pub(super) group: String,
 }
 
 /// One worker, or a device without any.
@@ -37,8 +37,8 @@ pub(super) struct DeviceRole {
 pub(super) struct Row {
     /// The pool's report, with control characters replaced.
     pub(super) own: WorkerStatus,
-    pub(super) device_role: DeviceRole,
-    /// Its number among the workers of its device and role.
+    pub(super) device_group: DeviceGroup,
+    /// Its number among the workers of its device and group.
     pub(super) nth: usize,
     /// GPU: share of time in which a kernel ran on it. CPU: CPU time by time, so 200 for two CPUs.
     pub(super) busy_percent: Option<f64>,
@@ -49,7 +49,7 @@ pub(super) struct Row {
     pub(super) power_mw: Option<u32>,
     pub(super) jobs_rate: Option<f64>,
     pub(super) items_rate: Option<f64>,
-    /// Items per second of its device and role; empty for all but one of their workers.
+    /// Items per second of its device and group; empty for all but one of their workers.
     pub(super) trend: Vec<f64>,
 }
 
@@ -98,7 +98,7 @@ impl Picture {
 #[derive(Debug, Default)]
 pub(super) struct History {
     before: Option<Status>,
-    trends: BTreeMap<DeviceRole, VecDeque<f64>>,
+    trends: BTreeMap<DeviceGroup, VecDeque<f64>>,
     total: VecDeque<f64>,
 }
 
@@ -133,9 +133,9 @@ impl History {
 
     fn note(&mut self, rows: &[Row], total: Option<f64>) {
         let Some(total) = total else { return };
-        let mut sums: BTreeMap<&DeviceRole, f64> = BTreeMap::new();
+        let mut sums: BTreeMap<&DeviceGroup, f64> = BTreeMap::new();
         for row in rows {
-            *sums.entry(&row.device_role).or_default() += row.items_rate.unwrap_or(0.0);
+            *sums.entry(&row.device_group).or_default() += row.items_rate.unwrap_or(0.0);
         }
         for (place, rate) in sums {
             push(self.trends.entry(place.clone()).or_default(), rate);
@@ -143,10 +143,10 @@ impl History {
         push(&mut self.total, total);
     }
 
-    /// Gives each trend to the worker that serves its device and role.
+    /// Gives each trend to the worker that serves its device and group.
     fn show_trends(&self, rows: &mut [Row]) {
         for (place, trend) in &self.trends {
-            let own = |row: &&mut Row| row.device_role == *place;
+            let own = |row: &&mut Row| row.device_group == *place;
             let serves = |row: &Row| row.own.state != WorkerState::Standby;
             let chosen = rows.iter_mut().filter(own).max_by_key(|row| {
                 // `max_by_key` would take the last of equals, not the first.
@@ -188,7 +188,7 @@ impl<'a> Since<'a> {
     /// worker that it replaced.
     fn rate(&self, now: &WorkerStatus, number: impl Fn(&WorkerStatus) -> u64) -> Option<f64> {
         let mut before = self.before?.workers.iter();
-        let before = before.find(|row| row.name == now.name && row.role == now.role)?;
+        let before = before.find(|row| row.name == now.name && row.group == now.group)?;
         let grown = number(now).checked_sub(number(before))?;
         Some(ratio(grown, 1) / self.seconds?)
     }
@@ -201,8 +201,8 @@ impl<'a> Since<'a> {
 }
 
 fn row(worker: &WorkerStatus, status: &Status, since: &Since<'_>) -> Row {
-    let device_role = device_role_of(worker);
-    let gpu = status.devices.iter().find(|device| device.name == device_role.device);
+    let device_group = device_group_of(worker);
+    let gpu = status.devices.iter().find(|device| device.name == device_group.device);
     let cpu = (worker.device.kind == DeviceKind::Cpu && worker.pid != 0).then_some(worker);
     let cpu_percent = cpu.and_then(|own| since.rate(own, |row| row.cpu_us)).map(|us| us / 1e4);
     // An unknown GPU has zeros.
@@ -214,7 +214,7 @@ fn row(worker: &WorkerStatus, status: &Status, since: &Since<'_>) -> Row {
     }
     Row {
         own,
-        device_role,
+        device_group,
         nth: 0,
         busy_percent: gpu.and_then(|gpu| gpu.busy_percent).map(f64::from).or(cpu_percent),
         memory: known.map(|gpu| gpu.memory_used).or_else(|| cpu.map(|own| own.resident_bytes)),
@@ -232,16 +232,16 @@ pub(super) fn rows(status: &Status) -> Vec<Row> {
     status.workers.iter().map(|own| row(own, status, &since)).collect()
 }
 
-fn device_role_of(worker: &WorkerStatus) -> DeviceRole {
+fn device_group_of(worker: &WorkerStatus) -> DeviceGroup {
     let device = worker.name.split('#').next().unwrap_or_default();
-    DeviceRole { device: device.to_owned(), role: worker.role.clone() }
+    DeviceGroup { device: device.to_owned(), group: worker.group.clone() }
 }
 
-/// Numbers the workers of each device and role.
+/// Numbers the workers of each device and group.
 fn number(rows: &mut [Row]) {
-    let mut counts: BTreeMap<DeviceRole, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<DeviceGroup, usize> = BTreeMap::new();
     for row in rows {
-        let next = counts.entry(row.device_role.clone()).or_default();
+        let next = counts.entry(row.device_group.clone()).or_default();
         row.nth = *next;
         *next += 1;
     }
@@ -287,8 +287,9 @@ fn faults(status: &Status) -> Vec<String> {
     for worker in &status.workers {
         let fault = &worker.last_fault;
         let is_said = status.quarantines.iter().any(|out| out.why == *fault);
-        let DeviceRole { device, role } = device_role_of(worker);
-        let of = if role == Role::Infer.name() { " (models)" } else { "" };
+        let DeviceGroup { device, group } = device_group_of(worker);
+        let of =
+            if worker.role == Role::Infer.name() { format!(" ({group})") } else { String::new() };
         let line = match fault.starts_with(&device) {
             true => format!("last fault: {fault}"),
             false => format!("last fault of {device}{of}: {fault}"),

@@ -393,7 +393,7 @@ fn start_pool(settings: &Settings, worker_bytes_min: u64) -> Result<Shell, Comma
     let pool_devices = devices::resolve(&settings.devices, &program)?;
     shell::raise_descriptor_limit();
     let limits = settings.limits.clone();
-    let needed = Shell::descriptors_min(pool_devices.len(), limits.standbys);
+    let needed = Shell::descriptors_min(&settings.models, pool_devices.len(), limits.standbys);
     let limit = shell::descriptor_limit();
     if limit < needed {
         return Err(CommandError::OpenFiles { limit, needed });

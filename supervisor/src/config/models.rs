@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::origins::{Origin, Origins};
 
 /// The fields of [`ModelOptions`], and the value that each needs.
-const FIELDS: [(&str, &str); 10] = [
+const FIELDS: [(&str, &str); 11] = [
     ("contexts", "a whole number, such as 4"),
     ("device_bytes", "a whole number of bytes"),
     ("max_batch", "a whole number, such as 32"),
@@ -23,6 +23,7 @@ const FIELDS: [(&str, &str); 10] = [
     ("tf32", "true or false"),
     ("queue_requests", "a whole number, such as 1024"),
     ("queue_bytes", "a whole number of bytes"),
+    ("group", "a name in quotes"),
     ("sha256", "the 64 digits in quotes that `sha256sum FILE` prints"),
 ];
 
@@ -141,7 +142,8 @@ fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str
         OptionsError::Queue => Some("queue_bytes"),
         OptionsError::Sha256 { .. } => Some("sha256"),
         OptionsError::CpuProvider | OptionsError::Twice { .. } => Some("providers"),
-        OptionsError::TooLong { .. } => None,
+        OptionsError::Group { .. } if options.group.is_some() => Some("group"),
+        OptionsError::Group { .. } | OptionsError::TooLong { .. } => None,
     }
 }
 

@@ -18,8 +18,8 @@ pub(super) struct Catalogue {
     models: BTreeMap<String, Arc<OnnxModel>>,
     /// Names of unloaded models, the oldest first.
     unloaded: VecDeque<String>,
-    /// Why no worker serves models, although the pool should have some.
-    outage: Option<String>,
+    /// The groups of models that no worker serves, and why.
+    outages: BTreeMap<String, String>,
 }
 
 /// What a pool reports about its models.
@@ -44,7 +44,7 @@ fn is_for_models(worker: &WorkerStatus) -> bool {
 
 fn is_of(out: &QuarantineStatus, worker: &WorkerStatus) -> bool {
     let device = worker.name.split('#').next();
-    out.role == worker.role && device == Some(&out.device)
+    out.group == worker.group && device == Some(&out.device)
 }
 
 /// Says when the device comes back, in the words that the pool uses.
@@ -65,9 +65,17 @@ impl PoolReport {
         self.rows.iter().filter(move |row| is_up(&row.worker))
     }
 
-    /// Whether some worker serves but no model is listed: the worker has no models, or it has just ended.
+    /// Whether a worker serves but none of its models is listed: it has no models, or it has just ended.
     pub(super) fn is_inconsistent(&self) -> bool {
-        self.workers.iter().any(serves) && self.serving_rows().next().is_none()
+        let is_listed =
+            |worker: &WorkerStatus| self.rows.iter().any(|row| row.worker == worker.name);
+        self.workers.iter().any(|worker| serves(worker) && !is_listed(worker))
+    }
+
+    /// The group of a worker.
+    fn group_of(&self, worker: &str) -> &str {
+        let own = self.workers.iter().find(|own| own.name == worker);
+        own.map_or("", |own| &own.group)
     }
 
     /// Marks workers as stopping that no longer serve in the `later` report.
@@ -80,13 +88,13 @@ impl PoolReport {
         }
     }
 
-    /// Why no worker serves models; `None` if one does, or if the pool has no workers for models.
-    fn outage(&self) -> Option<String> {
-        let mut workers = self.workers.iter().filter(|worker| is_for_models(worker)).peekable();
-        if workers.peek().is_none() || workers.clone().any(serves) {
-            return None;
+    /// The groups of models that no worker serves, and why.
+    fn outages(&self) -> BTreeMap<String, String> {
+        let mut groups: BTreeMap<&str, Vec<&WorkerStatus>> = BTreeMap::new();
+        for worker in self.workers.iter().filter(|worker| is_for_models(worker)) {
+            groups.entry(&worker.group).or_default().push(worker);
         }
-        let say = |worker: &WorkerStatus| {
+        let say = |worker: &&WorkerStatus| {
             let state = format!("{:?}", worker.state).to_lowercase();
             let out = self.quarantines.iter().find(|out| is_of(out, worker));
             match (out, worker.last_fault.as_str()) {
@@ -95,8 +103,13 @@ impl PoolReport {
                 (None, fault) => format!("{} is {state} ({fault})", worker.name),
             }
         };
-        let all: Vec<_> = workers.map(say).collect();
-        Some(format!("no worker serves models now: {}", all.join("; ")))
+        let out = groups.into_iter().filter(|(_, workers)| !workers.iter().any(|own| serves(own)));
+        out.map(|(group, workers)| {
+            let all: Vec<_> = workers.iter().map(say).collect();
+            let why = format!("no worker of the group `{group}` serves now: {}", all.join("; "));
+            (group.to_owned(), why)
+        })
+        .collect()
     }
 }
 
@@ -111,9 +124,9 @@ impl Catalogue {
         self.models.values()
     }
 
-    /// Why no worker serves models, although the pool should have some.
+    /// Why no worker serves some models, although the pool should have them.
     pub(super) fn outage(&self) -> Option<&str> {
-        self.outage.as_deref()
+        self.outages.values().next().map(String::as_str)
     }
 
     /// The catalogue after this report.
@@ -122,12 +135,13 @@ impl Catalogue {
         for row in report.serving_rows() {
             rows.entry(&row.model.name).or_default().push(row);
         }
-        let outage = report.outage();
+        let outages = report.outages();
         let mut models = BTreeMap::new();
         for (&name, rows) in &rows {
             let before = self.models.get(name);
             let record = before.map_or_else(Arc::default, |before| Arc::clone(&before.record));
-            models.insert(name.to_owned(), Arc::new(model(rows, record)));
+            let group = report.group_of(&rows[0].worker);
+            models.insert(name.to_owned(), Arc::new(model(rows, group, record)));
         }
         let mut unloaded = self.unloaded.clone();
         unloaded.retain(|name| !rows.contains_key(name.as_str()));
@@ -135,7 +149,7 @@ impl Catalogue {
         for (name, before) in
             self.models.iter().filter(|(name, _)| !rows.contains_key(name.as_str()))
         {
-            let availability = match (&before.availability, &outage) {
+            let availability = match (&before.availability, outages.get(&before.group)) {
                 (Availability::Unloaded, _) => Availability::Unloaded,
                 (_, Some(why)) => Availability::NoWorker(why.clone()),
                 (_, None) => Availability::Unloaded,
@@ -152,12 +166,12 @@ impl Catalogue {
         while unloaded.len() > UNLOADED_MAX {
             unloaded.pop_front().and_then(|name| models.remove(&name));
         }
-        Self { models, unloaded, outage }
+        Self { models, unloaded, outages }
     }
 }
 
 /// One model, from the rows of all workers that have it.
-fn model(rows: &[&DeviceModel], record: Arc<Record>) -> OnnxModel {
+fn model(rows: &[&DeviceModel], group: &str, record: Arc<Record>) -> OnnxModel {
     let is_ready = |row: &&&DeviceModel| row.model.state == ModelState::Ready;
     let ready = || rows.iter().filter(is_ready);
     let info: &ModelInfo = &ready().next().unwrap_or(&rows[0]).model;
@@ -171,7 +185,7 @@ fn model(rows: &[&DeviceModel], record: Arc<Record>) -> OnnxModel {
     } else {
         Availability::Ready
     };
-    OnnxModel { info: info.clone(), workers, availability, record }
+    OnnxModel { info: info.clone(), group: group.to_owned(), workers, availability, record }
 }
 
 #[cfg(test)]

@@ -297,11 +297,9 @@ impl Connection {
             | ClientMessage::Submit(_) => return,
         };
         let mut core = self.shared.lock();
-        // A successor has been told of the models that there were when it began.
-        if matches!(asked, ClientEvent::ModelsChangeRequested { .. }) && self.shared.is_upgrading()
+        if let ClientEvent::ModelsChangeRequested { command, .. } = &asked
+            && let Err(refusal) = core.may_change(&self.shared, command)
         {
-            let why = "the pool is being upgraded: try again when that is done".to_owned();
-            let refusal = Refusal::Unable(why);
             order.ended(Err(&refusal));
             return self.reply(request, Err(refusal));
         }

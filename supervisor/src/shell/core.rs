@@ -7,7 +7,8 @@ use std::sync::Arc;
 use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{
-    Assignment, Dispatch, EncodedDone, Inline, ServerMessage, Submission, ToWorker,
+    Assignment, Dispatch, EncodedDone, Inline, ModelCommand, Refusal, ServerMessage, Submission,
+    ToWorker,
 };
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 use super::arenas::ClientArena;
 use super::audit::Order;
+use super::descriptors::Taken;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
 use super::{Shared, clients, notes};
@@ -26,6 +28,10 @@ use gridpool_core::event::{self, Event, Timestamp};
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) pool: gridpool_core::Core,
+    /// Groups that the pool had at its start. Descriptors for their workers are set aside.
+    groups: usize,
+    /// Those for the workers of each group more.
+    of_groups: Vec<Taken>,
     pub(super) clients: BTreeMap<ClientId, Outbox>,
     /// Those of the gateway.
     pub(super) of_gateway: BTreeSet<ClientId>,
@@ -82,9 +88,12 @@ pub(super) struct HeldJob {
 }
 
 impl Core {
-    pub(super) fn new(pool: gridpool_core::Core) -> Self {
+    /// `groups` have the descriptors for their workers.
+    pub(super) fn new(pool: gridpool_core::Core, groups: usize) -> Self {
         Self {
             pool,
+            groups,
+            of_groups: Vec::new(),
             clients: BTreeMap::new(),
             of_gateway: BTreeSet::new(),
             has_predecessor: false,
@@ -201,9 +210,9 @@ impl Core {
                 self.tell(client, &clients::answer(request, result));
             }
             Action::Spawn { worker, models } => {
-                // The queue holds two requests per slot. The core starts one worker of a slot at a time.
+                // The core starts one worker of a slot at a time, so there are few.
                 let request = (worker, models);
-                shared.spawner.try_send(request).expect("the spawner takes every request");
+                shared.spawner.send(request).expect("the spawner lives as long as the pool");
             }
             Action::Stop { worker } if self.workers.contains_key(&worker) => {
                 self.with_link(worker, |link| link.send(&ToWorker::Stop));
@@ -284,6 +293,34 @@ impl Core {
     /// A job that has no verdict yet.
     pub(super) fn held(&self, job: JobId) -> Option<&HeldJob> {
         self.payloads.get(&job).map(|held| &**held)
+    }
+
+    /// Whether the models may change now. Sets descriptors aside for the workers of a model that needs a new group.
+    pub(super) fn may_change(
+        &mut self,
+        shared: &Shared,
+        command: &ModelCommand,
+    ) -> Result<(), Refusal> {
+        // A successor has been told of the models that there were when it began.
+        if shared.is_upgrading() {
+            let why = "the pool is being upgraded: try again when that is done".to_owned();
+            return Err(Refusal::Unable(why));
+        }
+        let ModelCommand::Load(plan) = command else { return Ok(()) };
+        let is_there = self.pool.groups().any(|(_, name, _)| name == plan.group());
+        let groups = self.pool.groups().count() + 1;
+        if is_there || groups <= self.groups + self.of_groups.len() {
+            return Ok(());
+        }
+        let needed = shared.of_group;
+        let taken = shared.descriptors.take(needed).ok_or_else(|| {
+            Refusal::Unable(format!(
+                "another group of models needs {needed} descriptors for its workers, and so many are not left: close \
+                 connections, raise `ulimit -n`, or give the model the group of another (group = \"NAME\")"
+            ))
+        })?;
+        self.of_groups.push(taken);
+        Ok(())
     }
 
     /// Drops a job, and the arenas that no other user has.

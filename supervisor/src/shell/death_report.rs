@@ -32,7 +32,7 @@ pub(super) struct Death {
 /// Writes the block to the log.
 pub(super) fn tell(death: &Death) {
     let Death { report, pid, .. } = death;
-    let (worker, role) = (report.worker, report.worker.role.name());
+    let (worker, role) = (report.worker, report.worker.group.role().name());
     if report.is_expected {
         tracing::debug!(%worker, pid, role, exit = %report.exit, "worker ended");
         return;
@@ -267,7 +267,7 @@ fn fields(told: &Death) -> Map<String, Value> {
         Next::Restart(after) => (Some(after.as_secs_f64()), false, None),
     };
     let value = json!({
-        "worker": death.worker.to_string(), "pid": pid, "role": death.worker.role.name(),
+        "worker": death.worker.to_string(), "pid": pid, "role": death.worker.group.role().name(),
         "device": death.worker.device.to_string(), "device_name": device.name,
         "uuid": device.uuid,
         "exit_code": exit_code, "signal": signal, "ended": how_it_ended(death, *ordered),

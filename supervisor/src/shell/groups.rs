@@ -92,7 +92,7 @@ impl Groups {
 
     fn folder(&self, worker: WorkerId) -> PathBuf {
         let name = worker.to_string().replace('#', "-");
-        self.root.join(format!("worker-{}-{}-{name}", self.pid, worker.role.name()))
+        self.root.join(format!("worker-{}-{}-{name}", self.pid, worker.group.role().name()))
     }
 }
 
@@ -137,7 +137,7 @@ fn make(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use gridpool_protocol::ids::{DeviceId, DeviceKind, Role};
+    use gridpool_protocol::ids::{DeviceId, DeviceKind, Group};
 
     use super::*;
 
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(fs::read_to_string(group.join(OWN).join("cgroup.procs")).unwrap(), "7");
         assert_eq!(fs::read_to_string(group.join("cgroup.subtree_control")).unwrap(), "+memory");
         let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
-        let worker = WorkerId { device, role: Role::Grid, generation: 3 };
+        let worker = WorkerId { device, group: Group::Grid, generation: 3 };
         groups.admit(worker, 42);
         let folder = group.join("worker-7-grid-cpu0-3");
         assert_eq!(fs::read_to_string(folder.join("cgroup.procs")).unwrap(), "42");

@@ -192,7 +192,7 @@ mod tests {
     use gridpool_ipc::channel::Listener;
     use gridpool_protocol::chaos::ChaosFault;
     use gridpool_protocol::ids::{
-        AttemptId, ClientId, DeviceId, DeviceKind, JobId, Role, WorkerId,
+        AttemptId, ClientId, DeviceId, DeviceKind, Group, JobId, WorkerId,
     };
     use gridpool_protocol::limits::{
         JOIN_INLINE_BYTES_MAX, JOIN_MAX, MODEL_NAME_BYTES_MAX, PROGRAM_BYTES_MAX,
@@ -240,7 +240,7 @@ mod tests {
 
     fn link_to(pid: u32, lifeline: UnixStream) -> Link {
         let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
-        let worker = WorkerId { device, role: Role::Grid, generation: 1 };
+        let worker = WorkerId { device, group: Group::Grid, generation: 1 };
         Link::new(pid, Arc::new(Sends::new(worker, PidFd::open(pid).unwrap())), lifeline)
     }
 

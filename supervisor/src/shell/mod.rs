@@ -54,6 +54,7 @@ mod timer;
 mod upgrade;
 mod users;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -67,8 +68,9 @@ use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_ipc::spin;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::ids::{DeviceId, Role};
+use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::status::Status;
+use gridpool_protocol::tensor::options::ModelPlan;
 
 use crate::logging;
 use arenas::Budget;
@@ -177,8 +179,11 @@ struct Shared {
     /// Open connections, including those before their handshake.
     seats: Arc<Seats>,
     users: Users,
-    /// Descriptors that connections and arenas may take; the rest is for workers and ourselves.
+    /// Descriptors that connections, arenas and later groups of models may take; the rest is for workers and
+    /// ourselves.
     descriptors: Arc<Descriptors>,
+    /// Those that a group of models takes for its workers.
+    of_group: usize,
 }
 
 impl Shell {
@@ -203,17 +208,18 @@ impl Shell {
         let boot = process::keep_bootstrap_files_in(socket.parent());
         let (standbys, users) = (config.standbys, Users::new(config.user_connections_max));
         let (upgrade_timeout, drain_timeout) = (config.upgrade_timeout, config.drain_timeout);
-        let slots = slots(ids.len(), standbys);
-        let needed = Self::descriptors_needed(ids.len(), standbys);
+        let needed = Self::descriptors_needed(&command.models, ids.len(), standbys);
         let descriptors = Descriptors::new(descriptor_limit().saturating_sub(needed));
-        let (spawner, starts) = crossbeam_channel::bounded(2 * slots.max(1));
+        let groups = groups_of(&command.models);
+        let of_group = DESCRIPTORS_PER_SLOT * slots_of_group(ids.len(), standbys);
+        let (spawner, starts) = crossbeam_channel::unbounded();
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let (policy, models) = (command.policy.clone(), &command.models);
         let core = gridpool_core::Core::new(config, policy, &ids, models, HelperLimits::of);
         let confinement = command.confinement.clone();
         let watcher = (command.program.clone(), confinement.clone());
         let shared = Arc::new(Shared {
-            core: Mutex::new(Core::new(core)),
+            core: Mutex::new(Core::new(core, groups)),
             ended: Condvar::new(),
             timer: Timer::default(),
             notifier: OnceLock::new(),
@@ -243,6 +249,7 @@ impl Shell {
             seats: Seats::new(Arc::clone(&descriptors)),
             users,
             descriptors,
+            of_group,
         });
         let for_monitor = Arc::clone(&shared);
         let tell = move |device, fault| for_monitor.post(Event::DeviceFault { device, fault });
@@ -264,15 +271,16 @@ impl Shell {
         Ok(Self { shared })
     }
 
-    /// Descriptors that a pool over this many devices keeps for itself and its workers.
-    fn descriptors_needed(devices: usize, standbys: u32) -> usize {
-        DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SLOT * slots(devices, standbys)
+    /// Descriptors that a pool with these models over this many devices keeps for itself and its workers.
+    fn descriptors_needed(models: &[ModelPlan], devices: usize, standbys: u32) -> usize {
+        let slots = groups_of(models) * slots_of_group(devices, standbys);
+        DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SLOT * slots
     }
 
-    /// Descriptors without which a pool over this many devices does not start: it would have none for clients.
+    /// Descriptors without which such a pool does not start: it would have none for clients.
     #[must_use]
-    pub fn descriptors_min(devices: usize, standbys: u32) -> usize {
-        Self::descriptors_needed(devices, standbys) + CLIENT_DESCRIPTORS_MIN
+    pub fn descriptors_min(models: &[ModelPlan], devices: usize, standbys: u32) -> usize {
+        Self::descriptors_needed(models, devices, standbys) + CLIENT_DESCRIPTORS_MIN
     }
 
     /// Serves a connection that was not made through the pool's socket.
@@ -343,9 +351,14 @@ impl Shell {
     }
 }
 
-/// The most workers that this many devices have at a time.
-fn slots(devices: usize, standbys: u32) -> usize {
-    Role::ALL.len() * devices * (1 + standbys as usize)
+/// The most workers that a group has at a time.
+fn slots_of_group(devices: usize, standbys: u32) -> usize {
+    devices * (1 + standbys as usize)
+}
+
+/// The groups of a pool that starts with these models: those of the models, and that of programs.
+fn groups_of(models: &[ModelPlan]) -> usize {
+    1 + models.iter().map(ModelPlan::group).collect::<BTreeSet<_>>().len()
 }
 
 impl Clone for Shell {

@@ -11,17 +11,17 @@ pub(super) fn write(note: Note) {
             let (name, what) = (command.name(), command_words(&command));
             tracing::warn!(%worker, name, why, "{what}");
         }
-        Note::DeviceBack { device, role } => {
-            tracing::info!(%device, role = role.name(), "device is back in service");
+        Note::DeviceBack { device, group } => {
+            tracing::info!(%device, group = &*group, "device is back in service");
         }
-        Note::DeviceOut { device, role, why, rule, probed_in } => {
-            let (role, rule) = (role.name(), rule.map(|rule| rule.to_string()));
+        Note::DeviceOut { device, group, why, rule, probed_in } => {
+            let (group, rule) = (&*group, rule.map(|rule| rule.to_string()));
             match probed_in.map(|after| after.as_secs()) {
                 Some(seconds) => {
-                    tracing::error!(%device, role, why, rule, seconds, "device is out of service");
+                    tracing::error!(%device, group, why, rule, seconds, "device is out of service");
                 }
                 None => tracing::error!(
-                    %device, role, why, rule,
+                    %device, group, why, rule,
                     "device is out of service until `gridpool release {device}`"
                 ),
             }

@@ -16,13 +16,15 @@ pub(super) fn kill(
     nix::sys::signal::Signal::try_from(signal)
         .map_err(|_| Refusal::Invalid(format!("{signal} is no signal")))?;
     let mut core = shared.lock();
-    let named = match worker {
-        WorkerSelector::Process(name) => core.workers.keys().copied().find(|w| w.name() == name),
-        WorkerSelector::Device(device) => core.pool.worker_on(device),
+    let named = match &worker {
+        WorkerSelector::Process(name) => core.workers.keys().copied().find(|w| w.name() == *name),
+        WorkerSelector::Device(device) => core.pool.worker_on(*device, None),
+        WorkerSelector::Group(device, group) => core.pool.worker_on(*device, Some(group)),
     };
     let Some((named, pid)) = named.and_then(|named| Some((named, core.workers.get(&named)?.pid)))
     else {
-        let all: Vec<_> = core.workers.keys().map(WorkerId::to_string).collect();
+        let own = |worker: &WorkerId| format!("{worker} ({})", core.pool.group_name(worker.group));
+        let all: Vec<_> = core.workers.keys().map(own).collect();
         let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
         return Err(Refusal::Invalid(format!("there is no worker {worker} now; there are {all}")));
     };

@@ -179,7 +179,7 @@ fn spawn(
     let mut process = command.program.command();
     command.confinement.restrict(&mut process, Inherits::Worker);
     process
-        .arg(worker.role.name())
+        .arg(worker.group.role().name())
         .args(["--worker", &worker.to_string()])
         .arg("--boot-folder")
         .arg(boot_folder)
@@ -195,7 +195,7 @@ fn spawn(
         .env(FORMAT_VARIABLE, logging::format().name())
         .process_group(0)
         .args(command.confinement.worker_arguments());
-    match worker.role {
+    match worker.group.role() {
         Role::Grid => {
             let every = command.known_answer_every.as_millis().to_string();
             process.args(["--known-answer-every-ms", &every]);
@@ -221,7 +221,7 @@ fn spawn(
         DeviceKind::Gpu => {
             process.args(["--uuid", &device.uuid]);
             process.env("CUDA_VISIBLE_DEVICES", &device.uuid);
-            if let Some(folder) = cache::folder(worker.role) {
+            if let Some(folder) = cache::folder(worker.group.role()) {
                 process.env(cache::VARIABLE, folder);
             }
         }

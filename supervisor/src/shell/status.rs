@@ -104,7 +104,7 @@ impl Shared {
             http,
             devices: devices.unwrap_or_default(),
             principals: Vec::new(),
-            quarantines: core.pool.quarantines().map(|out| quarantine(now, &out)).collect(),
+            quarantines: core.pool.quarantines().map(|out| quarantine(&core, now, &out)).collect(),
             queue,
             counters: core.pool.counters(),
         };
@@ -154,11 +154,12 @@ impl Shared {
     }
 }
 
-/// A device that is out of service for a role: why, and for how long.
-fn quarantine(now: Timestamp, out: &Quarantine<'_>) -> QuarantineStatus {
+/// A device that is out of service for a group: why, and for how long.
+fn quarantine(core: &Core, now: Timestamp, out: &Quarantine<'_>) -> QuarantineStatus {
     QuarantineStatus {
         device: out.device.to_string(),
-        role: out.role.name().to_owned(),
+        role: out.group.role().name().to_owned(),
+        group: core.pool.group_name(out.group).to_owned(),
         why: out.why.to_owned(),
         tried_in_us: out.probe_at.map(|at| micros(at, now)),
     }

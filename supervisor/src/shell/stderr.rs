@@ -244,13 +244,13 @@ fn shortened(line: &str) -> String {
 mod tests {
     use std::io::Write;
 
-    use gridpool_protocol::ids::{DeviceId, DeviceKind, Role};
+    use gridpool_protocol::ids::{DeviceId, DeviceKind, Group};
 
     use super::*;
 
     fn worker() -> WorkerId {
         let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
-        WorkerId { device, role: Role::Grid, generation: 3 }
+        WorkerId { device, group: Group::Grid, generation: 3 }
     }
 
     #[test]

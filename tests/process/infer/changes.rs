@@ -17,6 +17,12 @@ fn plan(name: &str) -> ModelPlan {
     ModelPlan { name: name.to_owned(), path: model(name), options: ModelOptions::default() }
 }
 
+/// The same in the worker of another.
+fn plan_beside(name: &str, other: &str) -> ModelPlan {
+    let options = ModelOptions { group: Some(other.to_owned()), ..ModelOptions::default() };
+    ModelPlan { options, ..plan(name) }
+}
+
 /// The rows of the workers that hold models.
 fn holders(pool: &Pool) -> Vec<WorkerStatus> {
     pool.status().workers.into_iter().filter(|row| row.role == "infer").collect()
@@ -85,7 +91,7 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash() {
     let client = pool.client();
     let before = (holder(&pool).pid, listed(&pool));
     let why = refused(client.load_model(plan("strings")));
-    let want = format!("`strings` cannot be loaded: {}: its input `text` holds", first());
+    let want = format!("`strings` cannot be loaded: {}#3: its input `text` holds", one().1);
     assert!(why.starts_with(&want), "{why}");
     assert!(why.contains("sha256"), "{why}");
     let why = refused(client.load_model(plan("three_outputs")));
@@ -194,7 +200,7 @@ fn contexts_change_under_load_and_no_request_is_lost() {
 fn a_later_worker_loads_the_models_of_that_time() {
     let Some(pool) = pool(&["three_outputs"]) else { return };
     let client = pool.client();
-    client.load_model(plan("mlp")).expect("it loads");
+    client.load_model(plan_beside("mlp", "three_outputs")).expect("it loads");
     client.set_contexts("three_outputs", 3).expect("there is room");
     client.kill(named(&first()), 9).expect("it is there");
     let worker = eventually("the next worker", || match holders(&pool).as_slice() {
@@ -215,9 +221,9 @@ fn a_worker_that_is_killed_while_it_loads_costs_the_load_and_nothing_else() {
     stop(worker.pid);
     let load = std::thread::spawn({
         let client = pool.client();
-        move || client.load_model(plan("mlp"))
+        move || client.load_model(plan_beside("mlp", "three_outputs"))
     });
-    eventually("the load to be under way", || match client.unload_model("nothing") {
+    eventually("the load to be under way", || match client.set_contexts("three_outputs", 65) {
         Err(error) if error.to_string().contains("being loaded") => Ok(()),
         other => Err(format!("{other:?}")),
     });
@@ -236,7 +242,7 @@ fn unloading(pool: &Pool) -> std::thread::JoinHandle<Result<String, ClientError>
     let client = pool.client();
     let unload = std::thread::spawn(move || client.unload_model("three_outputs"));
     let client = pool.client();
-    eventually("the unload to be under way", || match client.unload_model("nothing") {
+    eventually("the unload to be under way", || match client.set_contexts("three_outputs", 65) {
         Err(error) if error.to_string().contains("being unloaded") => Ok(()),
         other => Err(format!("{other:?}")),
     });
@@ -265,7 +271,7 @@ fn a_model_that_is_unloaded_runs_what_it_has_and_takes_nothing_new() {
 #[test]
 fn the_command_loads_gives_contexts_and_unloads() {
     let Some(pool) = pool(&["three_outputs"]) else { return };
-    let (path, first) = (model("mlp"), first());
+    let (path, first) = (model("mlp"), format!("{}#3", one().1));
     let folder = path.parent().expect("it lies in a folder");
     let command =
         |arguments: &[&str]| pool.cli(&[&["model"], arguments].concat()).current_dir(folder);
@@ -369,7 +375,7 @@ fn a_file_that_is_overwritten_is_served_by_no_worker_until_the_model_is_loaded_a
     let why = "has changed since the model was loaded";
     pool.cli(&["upgrade"]).run().complains(1, &["`three_outputs` serves in the pool", why]);
     is_right(&answer(ask(&client, rows(3, 5).1)), &rows(3, 5).0);
-    client.kill(named(&holder(&pool).name), 9).expect("it is there");
+    client.kill(named(&format!("{}/three_outputs", one().1)), 9).expect("it is there");
     let said = eventually("the next worker to refuse it", || {
         let rows = pool.observer().models().map_err(|error| error.to_string())?;
         let row = rows.into_iter().find(|row| row.model.name == "three_outputs");

@@ -35,14 +35,14 @@ impl Model {
             _ => "bisection: a dispatch is halved",
         });
         let half = ids.len().div_ceil(2);
-        let groups = [self.next_group + 1, self.next_group + 2];
-        self.next_group += 2;
+        let groups = [self.next_suspects + 1, self.next_suspects + 2];
+        self.next_suspects += 2;
         for (place, id) in ids.iter().enumerate() {
             let job = self.jobs.get_mut(id).expect("it was just found");
             if job.shared.is_some() {
                 self.coverage.hit("bisection: suspects are halved again");
             }
-            job.group = groups[usize::from(place >= half)];
+            job.suspects = groups[usize::from(place >= half)];
             let first = front.attempts.len();
             let shared = job.shared.get_or_insert(SharedLosses { first, times: 0 });
             shared.times += 1;
@@ -52,9 +52,9 @@ impl Model {
     /// Another dispatch waited too long behind these: each becomes its own group.
     pub(super) fn is_bisected(&mut self, front: &Dispatch) {
         for sent in &front.attempts {
-            self.next_group += 1;
+            self.next_suspects += 1;
             if let Some(job) = self.jobs.get_mut(&sent.attempt.job) {
-                job.group = self.next_group;
+                job.suspects = self.next_suspects;
             }
         }
     }

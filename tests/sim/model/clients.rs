@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use gridpool_core::event::{JobRequest, Timestamp, Work};
-use gridpool_protocol::ids::{ClientId, JobId, JobKey};
+use gridpool_core::event::{JobRequest, Timestamp};
+use gridpool_protocol::ids::{ClientId, Group, JobId, JobKey};
 use gridpool_protocol::message::{Limit, Refusal};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
 
 use super::jobs::Job;
 use super::outstanding::Dispatch;
-use super::{Broken, Model, Phase, holds};
+use super::{Broken, Model, holds};
 
 /// The due reply to a submission.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +63,18 @@ impl Model {
             }
             return;
         }
+        let group = match self.group_for(&request.work) {
+            Ok(group) => group,
+            Err(why) => {
+                let ends = self.is_draining() && !self.is_replaced();
+                self.coverage.hit(if ends { "refuse: draining" } else { why });
+                let invalid = Refusal::Invalid(String::new());
+                let refusal = if ends { Refusal::Draining } else { invalid };
+                self.account_of(&request.principal).refused += 1;
+                self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
+                return;
+            }
+        };
         if let Some(content) = request.content.filter(|&content| self.denylist.knows(content)) {
             self.coverage.hit("refuse: POISON");
             self.counters.refused_poison += 1;
@@ -70,7 +82,7 @@ impl Model {
             self.due.reply = Some(Reply::Refuse(client, job, key, Refusal::Poison(content)));
             return;
         }
-        if let Some(refusal) = self.limit_reached(now, client, request) {
+        if let Some(refusal) = self.limit_reached(now, client, request, group) {
             self.counters.refused_busy += u64::from(matches!(refusal, Refusal::Busy(_)));
             self.account_of(&request.principal).refused += 1;
             self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
@@ -83,19 +95,18 @@ impl Model {
         self.accepted.insert(job, request.principal.clone());
         // It has an account from now on.
         self.account_of(&request.principal);
-        let role = request.work.role();
-        let own = self.devices.iter().filter(|(at, _)| at.role == role);
+        let own = self.devices.iter().filter(|(at, _)| at.group == group);
         let devices = own.filter(|(_, device)| device.may_serve()).count();
-        let new = Job::new(now, client, request.clone(), devices, &self.config);
+        let new = Job::new(now, client, request.clone(), group, devices, &self.config);
         if new.shards_due > 1 {
             self.coverage.hit("split: accepted");
         }
-        let fair = &mut self.role_mut(role).fair;
+        let fair = &mut self.group_mut(group).fair;
         fair.waits(&new);
         self.jobs.insert(job, new);
-        let own = self.jobs.values().filter(|job| job.role() == role);
+        let own = self.jobs.values().filter(|job| job.group == group);
         let bytes = own.map(|job| job.request.inline_bytes).sum();
-        let state = self.role_mut(role);
+        let state = self.group_mut(group);
         state.bytes_high = state.bytes_high.max(bytes);
         self.due.reply = Some(Reply::Accept(client, key));
     }
@@ -106,24 +117,14 @@ impl Model {
         now: Timestamp,
         client: ClientId,
         request: &JobRequest,
+        group: Group,
     ) -> Option<Refusal> {
-        let role = request.work.role();
-        if self.is_draining() && !self.is_closed(role) {
+        if self.is_draining() && !self.is_closed(group) {
             self.coverage.hit("hand over: the gateway submits");
         }
-        if self.is_closed(role) {
+        if self.is_closed(group) {
             self.coverage.hit("refuse: draining");
             return Some(Refusal::Draining);
-        }
-        if self.role(role).phase == Phase::Resting {
-            self.coverage.hit("refuse: resting");
-            return Some(Refusal::Invalid(String::new()));
-        }
-        if let Work::Model { name } = &request.work
-            && let Some(why) = self.cannot_be_asked(name)
-        {
-            self.coverage.hit(why);
-            return Some(Refusal::Invalid(String::new()));
         }
         if self.never_has_the_quota(request) {
             return Some(Refusal::Invalid(String::new()));
@@ -132,16 +133,19 @@ impl Model {
             None => self.quota_reached(now, request),
             Some(_) => None,
         };
-        let jobs = || self.jobs.values().filter(|job| job.role() == role);
+        let jobs = || self.jobs.values().filter(|job| job.group == group);
         let own = jobs().filter(|job| job.client == client).count();
         let waiting = jobs().filter(|job| job.waits()).count();
-        let bytes: u64 = jobs().map(|job| job.request.inline_bytes).sum();
-        let fair = &self.role(role).fair;
+        // The bytes of all groups of models are counted together.
+        let of_role = || self.jobs.values().filter(|job| job.group.role() == group.role());
+        let bytes: u64 = of_role().map(|job| job.request.inline_bytes).sum();
+        let fair = &self.group(group).fair;
         let principals = fair.principals_with(&request.principal);
         let jobs_max = (self.config.principal_jobs_max / principals).max(1);
         let bytes_max = self.config.principal_bytes_max / principals as u64;
         let principals_own = || jobs().filter(|job| job.request.principal == request.principal);
-        let own_bytes: u64 = principals_own().map(|job| job.request.inline_bytes).sum();
+        let own_of_role = of_role().filter(|job| job.request.principal == request.principal);
+        let own_bytes: u64 = own_of_role.map(|job| job.request.inline_bytes).sum();
         let own_waiting = principals_own().filter(|job| job.waits()).count();
         let limit = if let Some(at) = self.kills_back_at(now, &request.principal) {
             self.coverage.hit("refuse: BUSY kills");
@@ -211,7 +215,7 @@ impl Model {
         if self.jobs.values().any(|job| job.waits() && held.contains(&job.request.principal)) {
             self.coverage.hit("held: a job waits for its principal's budget of kills");
         }
-        for state in self.roles.values_mut() {
+        for state in self.groups.values_mut() {
             if state.fair.hold(&held) {
                 self.coverage.hit("held: jobs have their turn again");
             }
@@ -260,7 +264,7 @@ impl Model {
         for id in own {
             let job = self.jobs.get_mut(&id).expect("it was just listed");
             job.orphaned = true;
-            self.roles.get_mut(&job.role()).expect("roles stay").fair.leaves(job);
+            self.groups.get_mut(&job.group).expect("groups stay").fair.leaves(job);
             let asked = job.shards.iter().filter(|shard| !shard.makes_room);
             let running: Vec<_> = asked.filter_map(|shard| shard.running).collect();
             for (attempt, worker) in running {
@@ -283,7 +287,7 @@ impl Model {
                 self.end(id, Verdict::Cancelled);
             }
         }
-        self.roles.values_mut().for_each(|role| role.fair.gone(client));
+        self.groups.values_mut().for_each(|group| group.fair.gone(client));
     }
 
     pub(super) fn accepted(&mut self, client: ClientId, key: JobKey) -> Result<(), Broken> {

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::ids::{Group, WorkerId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
 
-use super::models::{Change, Models, ROLE, Wanted, are_alike};
+use super::models::{Change, Models, Wanted, are_alike};
 use super::notes::Logged;
 use super::slots::{State, Why};
 use super::{Broken, Model, holds};
@@ -143,15 +143,31 @@ impl Models {
 }
 
 impl Model {
-    /// Every worker without a command gets its next one.
-    pub(super) fn commands_are_due(&mut self, now: Timestamp) {
-        let idle = self.models.holders.iter().filter(|(_, holder)| holder.command.is_none());
+    /// The workers that have models, of all groups.
+    fn holders(&self) -> impl Iterator<Item = (&WorkerId, &Holder)> {
+        self.models.values().flat_map(|models| &models.holders)
+    }
+
+    /// Those of the group of a worker.
+    fn holders_like(&self, worker: WorkerId) -> &BTreeMap<WorkerId, Holder> {
+        &self.models[&worker.group].holders
+    }
+
+    fn holder_mut(&mut self, worker: WorkerId) -> Option<&mut Holder> {
+        self.models.get_mut(&worker.group)?.holders.get_mut(&worker)
+    }
+
+    /// Every worker of a group without a command gets its next one.
+    pub(super) fn commands_are_due(&mut self, now: Timestamp, group: Group) {
+        let idle =
+            self.models[&group].holders.iter().filter(|(_, holder)| holder.command.is_none());
         for worker in idle.map(|(&worker, _)| worker).collect::<Vec<_>>() {
-            let Some((what, edition)) = self.models.next(&self.models.holders[&worker]) else {
+            let models = self.models.get_mut(&group).expect("the group is known");
+            let Some((what, edition)) = models.next(&models.holders[&worker]) else {
                 continue;
             };
             let command = Command { number: None, what, edition, sent: now };
-            let holder = self.models.holders.get_mut(&worker).expect("it was just listed");
+            let holder = models.holders.get_mut(&worker).expect("it was just listed");
             holder.command = Some(command);
             let at = self.slot_of(worker).expect("a worker with a command has a slot");
             self.slot_mut(at).is_changing = true;
@@ -170,11 +186,12 @@ impl Model {
             ModelCommand::Load(_) => "command: load",
             ModelCommand::Unload { .. } => "command: unload",
         });
-        let others = self.models.holders.values().filter_map(|holder| holder.command.as_ref());
+        let others = self.holders_like(worker).values();
+        let others = others.filter_map(|holder| holder.command.as_ref());
         let is_new = others.filter_map(|other| other.number).all(|other| other != number);
         holds("a_command_has_a_number_of_its_own", is_new, || format!("{worker}: {number}"))?;
         let rule = "a_worker_gets_one_command_at_a_time_for_its_first_difference";
-        let holder = self.models.holders.get_mut(&worker);
+        let holder = self.holder_mut(worker);
         let due = holder.and_then(|holder| holder.command.as_mut());
         let due = due.filter(|due| due.number.is_none());
         let is_due = due.as_ref().is_some_and(|due| due.what == *command && due.sent == now);
@@ -190,7 +207,7 @@ impl Model {
         let is_kept = |holder: &Holder| {
             holder.command.as_ref().is_some_and(|command| command.number.is_none())
         };
-        let kept = self.models.holders.iter().find(|(_, holder)| is_kept(holder));
+        let kept = self.holders().find(|(_, holder)| is_kept(holder));
         holds(rule, kept.is_none(), || format!("{kept:?}"))
     }
 
@@ -203,12 +220,16 @@ impl Model {
             (info.name.clone(), says)
         });
         let says: BTreeMap<_, _> = says.collect();
-        if let Some(editions) = self.models.started.remove(&worker) {
+        let models = self.models.get_mut(&worker.group);
+        if let Some(models) = models
+            && let Some(editions) = models.started.remove(&worker)
+        {
             let has = says.keys().map(|name| (name.clone(), editions[name]));
             let holder = Holder { has: has.collect(), ..Holder::default() };
-            self.models.holders.insert(worker, holder);
+            models.holders.insert(worker, holder);
         }
-        if let Some(holder) = self.models.holders.get_mut(&worker) {
+        let models = self.models.get_mut(&worker.group);
+        if let Some(holder) = models.and_then(|models| models.holders.get_mut(&worker)) {
             for (name, now) in &says {
                 let before = holder.says.get(name).map(|says| says.is_ready);
                 if before != Some(now.is_ready) {
@@ -224,8 +245,8 @@ impl Model {
     /// The first worker that loads a model decides which file it is. Returns the models of `told` that come from
     /// another file: they are not used.
     fn of_other_files(&mut self, worker: WorkerId, told: &[ModelInfo]) -> BTreeSet<String> {
-        let models = &mut self.models;
         let mut others = BTreeSet::new();
+        let Some(models) = self.models.get_mut(&worker.group) else { return others };
         let holder = models.holders.get(&worker);
         let command = holder.and_then(|holder| holder.command.as_ref());
         for info in told.iter().filter(|info| info.state == ModelState::Ready) {
@@ -260,7 +281,8 @@ impl Model {
         is_done: bool,
     ) {
         let at = self.is_current(now, worker);
-        let Some(holder) = self.models.holders.get_mut(&worker) else {
+        let models = self.models.get_mut(&worker.group);
+        let Some(holder) = models.and_then(|models| models.holders.get_mut(&worker)) else {
             self.coverage.hit("command: answered by a worker that is ending");
             if let Some(at) = at {
                 self.slot_mut(at).is_changing = false;
@@ -302,15 +324,17 @@ impl Model {
         if by_itself {
             self.notes.due.push(Logged::CommandFailed(worker));
         }
-        if let Some(change) = &mut self.models.change {
+        let models = self.models.get_mut(&worker.group).expect("it has models");
+        if let Some(change) = &mut models.change {
             change.failed |= are_alike(&change.command, &command.what);
         }
     }
 
     /// A worker has ended, or was told to: it gets no more commands.
     pub(super) fn worker_ends(&mut self, worker: WorkerId) {
-        self.models.started.remove(&worker);
-        let Some(holder) = self.models.holders.remove(&worker) else { return };
+        let Some(models) = self.models.get_mut(&worker.group) else { return };
+        models.started.remove(&worker);
+        let Some(holder) = models.holders.remove(&worker) else { return };
         if let Some(command) = holder.command {
             self.command_failed(worker, &command, false);
         }
@@ -318,7 +342,7 @@ impl Model {
 
     /// When a worker's command times out.
     pub(super) fn commands_wake_at(&self) -> Option<Timestamp> {
-        let commands = self.models.holders.values().filter_map(|holder| holder.command.as_ref());
+        let commands = self.holders().filter_map(|(_, holder)| holder.command.as_ref());
         commands.map(|command| command.sent.after(self.config.command_timeout)).min()
     }
 
@@ -328,7 +352,7 @@ impl Model {
         let is_late = |holder: &Holder| {
             holder.command.as_ref().is_some_and(|command| command.sent.after(timeout) <= now)
         };
-        let late = self.models.holders.iter().filter(|(_, holder)| is_late(holder));
+        let late = self.holders().filter(|(_, holder)| is_late(holder));
         let sent = |(&worker, holder): (&WorkerId, &Holder)| {
             (holder.command.as_ref().map(|command| command.sent), worker)
         };
@@ -352,20 +376,21 @@ impl Model {
         plans: &[ModelPlan],
     ) -> Result<(), Broken> {
         let rule = "a_worker_starts_with_the_wanted_models";
-        if worker.role != ROLE {
+        let Some(models) = self.models.get(&worker.group) else {
             return holds(rule, plans.is_empty(), || format!("{worker}: {plans:?}"));
-        }
+        };
         let own = plans
             .iter()
             .map(|plan| (plan.name.clone(), plan.options.contexts, plan.options.sha256.clone()));
-        let wanted = self.models.at_starts.iter();
+        let wanted = models.at_starts.iter();
         let due =
             wanted.clone().map(|(name, model)| (name.clone(), model.contexts, model.file.clone()));
-        holds(rule, own.eq(due), || format!("{worker}: {plans:?}, {:?}", self.models.at_starts))?;
+        holds(rule, own.eq(due), || format!("{worker}: {plans:?}, {:?}", models.at_starts))?;
         let editions = wanted.map(|(name, model)| (name.clone(), model.edition)).collect();
         let is_kept = |at| matches!(self.slot(at).state, State::Starting { .. });
         if self.slot_of(worker).is_some_and(is_kept) {
-            self.models.started.insert(worker, editions);
+            let models = self.models.get_mut(&worker.group).expect("it was just found");
+            models.started.insert(worker, editions);
         } else {
             self.coverage.hit("command: none for a worker that is started and stopped at once");
         }

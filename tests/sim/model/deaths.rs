@@ -57,7 +57,7 @@ impl Model {
             State::Killed { why: Why::Leaving, .. } | State::Unkillable { why: Why::Leaving }
         );
         let is_told_to =
-            matches!(slot.state, State::Stopping { .. }) || self.is_ending(worker.role);
+            matches!(slot.state, State::Stopping { .. }) || self.is_ending(worker.group);
         let is_well = exit.status == ExitStatus::Code(exit_code::OK);
         let waits = |(position, sent): (usize, &super::outstanding::Dispatch)| {
             let attempts = sent.attempts.iter().map(|sent| sent.attempt);
@@ -137,13 +137,13 @@ impl Model {
         let device = &self.devices[&at.station];
         let serves = device.slots.iter().find(|slot| slot.serves());
         let serves = serves.map(|slot| {
-            let Station { role, device } = at.station;
-            WorkerId { device, role, generation: slot.generation }
+            let Station { group, device } = at.station;
+            WorkerId { device, group, generation: slot.generation }
         });
         let slot = self.slot(at);
         let wait = slot.next_start().map_or(Duration::ZERO, |not_before| not_before.since(now));
         let next = match device.service {
-            _ if !self.starts_workers(at.role()) => Next::Nothing,
+            _ if !self.starts_workers(at.group()) => Next::Nothing,
             Service::Quarantined { probe_at } => Next::Out(probe_at.map(|at| at.since(now))),
             Service::Open | Service::Probing => Next::Restart(wait),
         };
@@ -177,7 +177,7 @@ impl Model {
         match told {
             Disposition::Runs(worker) => runs_on(worker),
             Disposition::Waits { suspects } => {
-                let same = |other: &&Job| other.group == job.group && job.group != 0;
+                let same = |other: &&Job| other.suspects == job.suspects && job.suspects != 0;
                 job.waits() && suspects == self.jobs.values().filter(same).count()
             }
             // One of many, or of a client that is gone.

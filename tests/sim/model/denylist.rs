@@ -54,7 +54,7 @@ impl Model {
         self.cut_off(now, id, AttemptOutcome::Preempted);
         let job = self.jobs.get_mut(&id).expect("it is live");
         job.denylisted = true;
-        self.roles.get_mut(&job.role()).expect("roles stay").fair.leaves(job);
+        self.groups.get_mut(&job.group).expect("groups stay").fair.leaves(job);
         if job.content.is_some() {
             self.coverage.hit("denylisted: its content was known");
             self.verdict_is_poison(id);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gridpool_core::event::{Exit, ExitStatus, JobRequest, Timestamp};
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{AttemptId, Role, WorkerId};
+use gridpool_protocol::ids::{AttemptId, Group, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::RunReport;
 
@@ -22,7 +22,7 @@ const EXIT_GRACE: Duration = Duration::from_secs(1);
 pub(super) struct Device {
     pub(super) service: Service,
     pub(super) slots: Vec<Slot>,
-    /// The generation of the latest process for this role.
+    /// The generation of the latest process for this group.
     pub(super) generation: u32,
     pub(super) ever_ready: bool,
     pub(super) start_failures: u32,
@@ -32,9 +32,11 @@ pub(super) struct Device {
     pub(super) probes: u32,
     /// Whether it ever went out of service because no process became READY.
     pub(super) refused: bool,
+    /// Whether it went out of service last for a fault of the device itself.
+    pub(super) by_fault: bool,
 }
 
-/// Facts about a device that do not depend on a role.
+/// Facts about a device that do not depend on a group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     /// The generation of the latest process.
@@ -59,6 +61,7 @@ impl Device {
             idle_deaths: Vec::new(),
             probes: 0,
             refused: false,
+            by_fault: false,
         }
     }
 
@@ -205,7 +208,7 @@ impl Model {
             }
             return;
         };
-        let free_at = now.after(self.role(at.role()).limits.cancel_grace);
+        let free_at = now.after(self.group(at.group()).limits.cancel_grace);
         let waits = self
             .slot(at)
             .outstanding()
@@ -329,7 +332,7 @@ impl Model {
             | State::Starting { .. } => false,
         };
         self.worker_ends(worker);
-        if was_asked && !self.is_ending(worker.role) {
+        if was_asked && !self.is_ending(worker.group) {
             self.writes_nothing_more(worker);
             return self.ended_on_request(now, at);
         }
@@ -417,9 +420,9 @@ impl Model {
         }
     }
 
-    /// Whether processes of a role end on purpose.
-    pub(super) fn is_ending(&self, role: Role) -> bool {
-        matches!(self.role(role).phase, Phase::Leaving | Phase::Left)
+    /// Whether processes of a group end on purpose.
+    pub(super) fn is_ending(&self, group: Group) -> bool {
+        matches!(self.group(group).phase, Phase::Leaving | Phase::Left)
     }
 
     /// A device loses this process, now or soon.

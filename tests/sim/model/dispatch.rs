@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gridpool_core::action::Assignment;
 use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, DeviceId, Group, WorkerId};
 use gridpool_protocol::receipt::ItemRange;
 
 use super::jobs::{Job, Shard};
@@ -23,8 +23,8 @@ impl Model {
         let lead = sent.first().ok_or_else(|| Broken { rule, detail: worker.to_string() })?;
         let at = self.only_a_ready_worker_of_this_generation_gets_a_job(worker)?;
         let second = self.slot(at).state != State::Ready;
-        let (role, limits) = (worker.role, self.role(worker.role).limits);
-        let many = self.role(role).is_concurrent();
+        let (group, limits) = (worker.group, self.group(worker.group).limits);
+        let many = self.group(group).is_concurrent();
         self.a_suspect_gets_no_job(now, at)?;
         let mut dispatch = Dispatch {
             sent: sent.len(),
@@ -74,7 +74,7 @@ impl Model {
         self.note_dispatch(at, second, dispatch);
 
         // A retried shard may wait for another device, so others may overtake it.
-        let retries = self.role(role).retries;
+        let retries = self.group(group).retries;
         let nothing_is_kept_back = self.facts.len() == 1 || retries == 0;
         let no_other_client_waits = self.is_the_only_client(lead);
         let job = &self.jobs[&lead.attempt.job];
@@ -82,15 +82,15 @@ impl Model {
             let job = &self.jobs[&id];
             (retries == 0 || job.begun == 0) && self.slot(at).has_for(&job.request)
         };
-        let fair = &self.role(role).fair;
+        let fair = &self.group(group).fair;
         fair.a_clients_jobs_go_by_priority_and_then_in_order(job, fresh)?;
         for &Assignment { attempt, shard, .. } in sent {
             self.begins(now, worker, attempt, shard)?;
         }
         // A job whose model is nowhere, or without capacity, waits for other reasons than its turn.
-        let one_for_all = nothing_is_kept_back && role != super::models::ROLE;
+        let one_for_all = nothing_is_kept_back && group == Group::Grid;
         if one_for_all {
-            self.role(role).fair.nobody_starves(limits.join_cost_max)?;
+            self.group(group).fair.nobody_starves(limits.join_cost_max)?;
         }
         if one_for_all || no_other_client_waits {
             self.a_job_that_may_join_a_dispatch_of_its_client_does(at, sent)?;
@@ -101,7 +101,7 @@ impl Model {
     /// Whether all waiting jobs are of this job's client.
     fn is_the_only_client(&self, lead: &Assignment) -> bool {
         let own = &self.jobs[&lead.attempt.job];
-        let waits = |job: &&Job| job.role() == own.role() && job.waits();
+        let waits = |job: &&Job| job.group == own.group && job.waits();
         let is_own =
             |job: &Job| job.client == own.client && job.request.principal == own.request.principal;
         self.jobs.values().filter(waits).all(is_own)
@@ -109,7 +109,7 @@ impl Model {
 
     fn note_dispatch(&mut self, at: SlotId, second: bool, dispatch: Dispatch) {
         let members = dispatch.attempts.len();
-        let several_at_a_time = self.role(at.role()).is_concurrent();
+        let several_at_a_time = self.group(at.group()).is_concurrent();
         match (second, members) {
             (true, _) if several_at_a_time => self.coverage.hit("dispatch: beside other attempts"),
             (true, 1) => self.coverage.hit("dispatch: second dispatch"),
@@ -171,7 +171,7 @@ impl Model {
         if job.shards_due > 1 {
             self.coverage.hit("dispatch: a shard");
         }
-        if job.group != 0 {
+        if job.suspects != 0 {
             self.coverage.hit("dispatch: suspect after a shared death or a long wait");
         }
         let at = job.shards.iter().position(|shard| shard.items == items);
@@ -197,7 +197,7 @@ impl Model {
             Some(device) if device == worker.device => "dispatch: again on the same device",
             Some(_) => "dispatch: again on another device",
         });
-        let fair = &mut self.roles.get_mut(&worker.role).expect("roles stay").fair;
+        let fair = &mut self.groups.get_mut(&worker.group).expect("groups stay").fair;
         if !job.waits() {
             fair.leaves(job);
         }
@@ -256,7 +256,7 @@ impl Model {
 
     /// Whether another device will soon be able to take the job.
     pub(super) fn another_is_near(&self, than: DeviceId, job: &Job) -> bool {
-        let own = self.devices.iter().filter(|(at, _)| at.role == job.role());
+        let own = self.devices.iter().filter(|(at, _)| at.group == job.group);
         let mut others = own.filter(|(at, _)| at.device != than);
         others.any(|(_, device)| device.is_near(&job.request))
     }
@@ -315,7 +315,7 @@ impl Model {
                 slot.has_for(&job.request)
                     && (job.has_fresh_shard() || !job.waiting().all(kept_back))
             };
-            let left = waiting.iter().filter(|job| job.role() == at.role()).find(idles);
+            let left = waiting.iter().filter(|job| job.group == at.group()).find(idles);
             holds(rule, left.is_none(), || format!("{left:?} waits and {id} idles"))?;
         }
         if !suspects.is_empty() && !waiting.is_empty() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use gridpool_core::event::Timestamp;
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{DeviceId, Role};
+use gridpool_protocol::ids::DeviceId;
 
 use super::Model;
 use super::quarantine::Service;
@@ -50,7 +50,7 @@ impl Model {
             return;
         }
         let follows = self.follows_a_loss(now, id, fault);
-        if Role::ALL.into_iter().all(|role| self.is_ending(role)) {
+        if self.all_groups().into_iter().all(|group| self.is_ending(group)) {
             self.coverage.hit("fault: while the pool leaves");
             return;
         }
@@ -87,10 +87,10 @@ impl Model {
         is_expected && self.lost_lately(now, id).is_some()
     }
 
-    /// The roles of a device that are not at their end.
+    /// The groups of a device that are not at their end.
     fn stations(&self, id: DeviceId) -> Vec<Station> {
-        let all = Role::ALL.into_iter().map(|role| Station { role, device: id });
-        all.filter(|at| !self.is_ending(at.role)).collect()
+        let all = self.all_groups().into_iter().map(|group| Station { group, device: id });
+        all.filter(|at| !self.is_ending(at.group)).collect()
     }
 
     /// The worse fault counts.
@@ -101,6 +101,7 @@ impl Model {
                 Service::Quarantined { probe_at } if is_final => {
                     self.coverage.hit("fault: halts a device that was out of service");
                     *probe_at = None;
+                    device.by_fault = true;
                 }
                 Service::Quarantined { .. } => {
                     self.coverage.hit("fault: of a device that is out of service");
@@ -108,18 +109,18 @@ impl Model {
                 }
                 Service::Probing => {
                     self.coverage.hit("fault: of a device that is being probed");
-                    self.goes_out_of_service(now, at, is_final);
+                    self.goes_out_of_service(now, at, is_final, true);
                 }
                 Service::Open => {
                     self.coverage.hit("fault: takes a device out of service");
-                    self.goes_out_of_service(now, at, is_final);
+                    self.goes_out_of_service(now, at, is_final, true);
                 }
             }
             self.its_processes_end(now, at, of_a_job(fault));
         }
     }
 
-    /// A process cannot be killed: its device goes out of service for every role, and its other processes
+    /// A process cannot be killed: its device goes out of service for every group, and its other processes
     /// are not blamed.
     pub(super) fn is_stuck(&mut self, now: Timestamp, id: DeviceId) {
         for at in self.stations(id) {
@@ -129,7 +130,7 @@ impl Model {
                 }
                 Service::Open | Service::Probing => {
                     self.coverage.hit("unkillable: takes its device out of service");
-                    self.goes_out_of_service(now, at, false);
+                    self.goes_out_of_service(now, at, false, true);
                     self.its_processes_end(now, at, Why::FreeDevice(Freed::DeviceOut));
                 }
             }

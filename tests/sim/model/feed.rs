@@ -14,12 +14,12 @@ impl Model {
         let slot = self.slot(at);
         let State::Busy { outstanding } = &slot.state else { return None };
         let waits = outstanding.0.get(1)?;
-        let Concurrency::Exclusive { feed_timeout, .. } = self.role(at.role()).limits.concurrency
+        let Concurrency::Exclusive { feed_timeout, .. } = self.group(at.group()).limits.concurrency
         else {
             return None;
         };
         let ends = waits.since.after(feed_timeout);
-        let idle = self.slots_of(at.role()).filter(|(_, other)| {
+        let idle = self.slots_of(at.group()).filter(|(_, other)| {
             other.state == State::Ready && ends < other.heard.after(self.config.heartbeat_suspect)
         });
         let mut pairs =

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gridpool_core::event::{HandOver, Timestamp};
 use gridpool_protocol::handover::JobNews;
-use gridpool_protocol::ids::{ClientId, JobId, Role};
+use gridpool_protocol::ids::{ClientId, Group, JobId};
 
 use super::jobs::Job;
 use super::{Broken, Model, Name, Phase, holds};
@@ -105,9 +105,9 @@ impl Model {
         matches!(&self.replaced.step, Step::Yes { stay } if !stay.contains(&client))
     }
 
-    /// Whether a role refuses jobs, because the pool is told to end.
-    pub(super) fn is_closed(&self, role: Role) -> bool {
-        let leaves = matches!(self.role(role).phase, Phase::Leaving | Phase::Left);
+    /// Whether a group refuses jobs, because the pool is told to end.
+    pub(super) fn is_closed(&self, group: Group) -> bool {
+        let leaves = matches!(self.group(group).phase, Phase::Leaving | Phase::Left);
         self.is_draining() && (!self.is_replaced() || leaves)
     }
 

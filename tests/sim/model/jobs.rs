@@ -2,7 +2,7 @@
 
 use gridpool_core::config::PoolConfig;
 use gridpool_core::event::{JobRequest, Timestamp, Work};
-use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, JobId, Role, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, DeviceId, Group, JobId, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{AttemptOutcome, ItemRange, RunReport, Verdict};
 
@@ -39,6 +39,8 @@ impl Shard {
 /// One accepted job.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
+    /// The group of the workers that run it.
+    pub(super) group: Group,
     pub(super) client: ClientId,
     pub(super) request: JobRequest,
     pub(super) orphaned: bool,
@@ -54,7 +56,7 @@ pub(super) struct Job {
     /// Enough workers died of it: no shard of it waits or runs.
     pub(super) denylisted: bool,
     /// Its group of suspects: it may share a dispatch with jobs of the same number. 0 until it is lost.
-    pub(super) group: u64,
+    pub(super) suspects: u64,
     pub(super) shared: Option<SharedLosses>,
     pub(super) first_dispatch: Option<Timestamp>,
     pub(super) accepted: Timestamp,
@@ -67,10 +69,12 @@ impl Job {
         now: Timestamp,
         client: ClientId,
         request: JobRequest,
+        group: Group,
         devices: usize,
         config: &PoolConfig,
     ) -> Self {
         Self {
+            group,
             client,
             orphaned: false,
             deadline: now.after(request.deadline),
@@ -80,7 +84,7 @@ impl Job {
             evidence: 0,
             content: None,
             denylisted: false,
-            group: 0,
+            suspects: 0,
             shared: None,
             first_dispatch: None,
             accepted: now,
@@ -88,11 +92,6 @@ impl Job {
             attempts: Vec::new(),
             request,
         }
-    }
-
-    /// The role of the workers that run it.
-    pub(super) fn role(&self) -> Role {
-        self.request.work.role()
     }
 
     /// Whether a shard of it runs.
@@ -157,7 +156,7 @@ impl Job {
 
     /// Whether its worker died of it or of a job beside it, or was killed for a dispatch behind it.
     pub(super) fn is_suspect(&self) -> bool {
-        self.group != 0 || self.evidence > 0
+        self.suspects != 0 || self.evidence > 0
     }
 
     /// Whether workers write its result to shared memory, not into their answer.
@@ -260,12 +259,12 @@ impl Model {
         }
     }
 
-    pub(super) fn jobs_have_no_device(&mut self, now: Timestamp, role: Role) {
-        let mut own = self.devices.iter().filter(|(at, _)| at.role == role);
+    pub(super) fn jobs_have_no_device(&mut self, now: Timestamp, group: Group) {
+        let mut own = self.devices.iter().filter(|(at, _)| at.group == group);
         if own.any(|(_, device)| device.may_serve()) {
             return;
         }
-        let waits = |job: &Job| job.role() == role && job.waits();
+        let waits = |job: &Job| job.group == group && job.waits();
         let waiting: Vec<_> =
             self.jobs.iter().filter(|(_, job)| waits(job)).map(|(&id, _)| id).collect();
         for id in waiting {
@@ -276,8 +275,8 @@ impl Model {
         }
     }
 
-    pub(super) fn cut_off_all(&mut self, now: Timestamp, role: Role) {
-        let own = self.jobs.iter().filter(|(_, job)| job.role() == role).map(|(&id, _)| id);
+    pub(super) fn cut_off_all(&mut self, now: Timestamp, group: Group) {
+        let own = self.jobs.iter().filter(|(_, job)| job.group == group).map(|(&id, _)| id);
         for id in own.collect::<Vec<_>>() {
             self.cut_off(now, id, AttemptOutcome::Cancelled);
             self.note_cut_off(id);
@@ -289,8 +288,8 @@ impl Model {
     /// alone; until the deadline if a shard of it failed.
     pub(super) fn cut_off(&mut self, now: Timestamp, id: JobId, outcome: AttemptOutcome) {
         let job = self.jobs.get_mut(&id).expect("it is live");
-        let role = &self.roles[&job.role()];
-        let grace = now.after(role.limits.cancel_grace);
+        let group = &self.groups[&job.group];
+        let grace = now.after(group.limits.cancel_grace);
         let failed = outcome == AttemptOutcome::Preempted;
         let free_at = if failed { grace.max(job.deadline) } else { grace };
         let mut cut_off = Vec::new();
@@ -317,7 +316,7 @@ impl Model {
     /// A verdict is due from now on.
     pub(super) fn end(&mut self, id: JobId, verdict: Verdict) {
         let job = self.jobs.remove(&id).expect("it is live");
-        self.role_mut(job.role()).fair.leaves(&job);
+        self.group_mut(job.group).fair.leaves(&job);
         let verdict = if job.orphaned { Verdict::Cancelled } else { verdict };
         let (counter, name) = match verdict {
             Verdict::Cancelled => (&mut self.counters.cancelled, "verdict CANCELLED"),

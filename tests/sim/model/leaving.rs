@@ -1,13 +1,12 @@
-//! How the pool ends: it drains or is stopped, its roles leave one by one, and it counts the verdicts of
+//! How the pool ends: it drains or is stopped, its groups leave one by one, and it counts the verdicts of
 //! its last jobs.
 
 use std::time::Duration;
 
 use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::Role;
+use gridpool_protocol::ids::Group;
 use gridpool_protocol::receipt::Verdict;
 
-use super::models::ROLE;
 use super::{Broken, Model, Phase, holds};
 
 impl Model {
@@ -16,9 +15,8 @@ impl Model {
         if self.is_draining() {
             return;
         }
-        let infer = self.role(ROLE).phase;
-        if infer == Phase::Resting {
-            self.coverage.hit("drain: of a role that rests");
+        if self.groups.values().any(|state| state.phase == Phase::Resting) {
+            self.coverage.hit("drain: of a group that rests");
         }
         self.draining_since = Some(now);
     }
@@ -47,38 +45,38 @@ impl Model {
     }
 
     pub(super) fn stop_requested(&mut self, now: Timestamp) {
-        for (role, state) in &self.roles {
+        for (group, state) in &self.groups {
             self.coverage.hit(match (state.phase, self.draining_since) {
                 (Phase::Leaving, _) => "leaving: told to stop now",
                 (Phase::Left, _) => "left: told to stop now",
                 (_, Some(_)) => "drain: cut off by a stop",
                 (Phase::Resting, _) => "resting: told to stop now",
-                (Phase::Serving, _) if *role == ROLE => "models: told to stop now",
+                (Phase::Serving, _) if *group != Group::Grid => "models: told to stop now",
                 (Phase::Serving, _) => "serving: told to stop now",
             });
         }
         self.leave(now);
     }
 
-    pub(super) fn drain_ends(&mut self, now: Timestamp, role: Role) {
-        let is_leaving = matches!(self.role(role).phase, Phase::Leaving | Phase::Left);
+    pub(super) fn drain_ends(&mut self, now: Timestamp, group: Group) {
+        let is_leaving = matches!(self.group(group).phase, Phase::Leaving | Phase::Left);
         if let Some(until) = self.drain_until().filter(|_| !is_leaving) {
-            let has_jobs = self.jobs.values().any(|job| job.role() == role);
+            let has_jobs = self.jobs.values().any(|job| job.group == group);
             if !has_jobs && !self.awaits_submissions() {
                 self.coverage.hit("drain: finished");
-                self.role_mut(role).phase = Phase::Leaving;
-                self.stop_all(now, role);
+                self.group_mut(group).phase = Phase::Leaving;
+                self.stop_all(now, group);
             } else if now >= until {
                 self.coverage.hit("drain: cut off by its timeout");
-                self.role_leaves(now, role);
+                self.group_leaves(now, group);
             }
         }
-        let own = || self.devices.iter().filter(|(at, _)| at.role == role);
-        if self.role(role).phase == Phase::Leaving && own().all(|(_, device)| device.is_gone()) {
+        let own = || self.devices.iter().filter(|(at, _)| at.group == group);
+        if self.group(group).phase == Phase::Leaving && own().all(|(_, device)| device.is_gone()) {
             if own().any(|(_, device)| device.is_unkillable()) {
                 self.coverage.hit("leave: an unkillable worker is left behind");
             }
-            self.role_mut(role).phase = Phase::Left;
+            self.group_mut(group).phase = Phase::Left;
             self.due.leave = self.has_left();
         }
     }
@@ -86,16 +84,16 @@ impl Model {
     /// Everything ends now.
     pub(super) fn leave(&mut self, now: Timestamp) {
         self.before_end.get_or_insert(self.counters);
-        Role::ALL.into_iter().for_each(|role| self.role_leaves(now, role));
+        self.all_groups().into_iter().for_each(|group| self.group_leaves(now, group));
     }
 
-    pub(super) fn role_leaves(&mut self, now: Timestamp, role: Role) {
-        if self.role(role).phase == Phase::Left {
+    pub(super) fn group_leaves(&mut self, now: Timestamp, group: Group) {
+        if self.group(group).phase == Phase::Left {
             return;
         }
-        self.role_mut(role).phase = Phase::Leaving;
-        self.cut_off_all(now, role);
-        self.kill_all(now, role);
+        self.group_mut(group).phase = Phase::Leaving;
+        self.cut_off_all(now, group);
+        self.kill_all(now, group);
     }
 
     pub(super) fn left(&mut self, told: &[(Verdict, u64)]) -> Result<(), Broken> {

@@ -228,7 +228,7 @@ impl Model {
             self.coverage.hit("retry: last attempt");
             self.fail(now, id, Verdict::Failed);
         } else {
-            self.role_mut(worker.role).retries += 1;
+            self.group_mut(worker.group).retries += 1;
             self.goes_back(id);
         }
     }
@@ -237,7 +237,7 @@ impl Model {
     pub(super) fn goes_back(&mut self, id: JobId) {
         let job = &self.jobs[&id];
         if !job.orphaned {
-            let fair = &mut self.roles.get_mut(&job.role()).expect("roles stay").fair;
+            let fair = &mut self.groups.get_mut(&job.group).expect("groups stay").fair;
             fair.waits(job);
             if fair.waiting() > self.config.queue_jobs_max {
                 self.coverage.hit("retry: queue above its limit");

@@ -15,7 +15,7 @@
 //! which processes may still write, `processes` starts, stops and kills, `dispatch` which job runs where,
 //! `sharing` with which others, `offers` which worker has its model, `models` the wanted models, `commands`
 //! how workers get them, `feed` how long a second dispatch waits, `room` which are asked to stop for a
-//! smaller job, `fair` whose turn it is, `rest` roles without work, `leaving` how the pool ends, `handover`
+//! smaller job, `fair` whose turn it is, `rest` groups without work, `leaving` how the pool ends, `handover`
 //! how it is replaced, `helpers` the helper processes, `settled` what holds between events.
 
 mod accounts;
@@ -55,7 +55,7 @@ use std::time::Duration;
 use gridpool_core::action::Action;
 use gridpool_core::config::{Concurrency, PoolConfig, RoleLimits};
 use gridpool_core::event::{ClientEvent, Event, Timestamp, WorkerEvent};
-use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, Role, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, Group, JobId, JobKey, WorkerId};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::Counters;
@@ -73,7 +73,6 @@ use helpers::Helpers;
 use jobs::Job;
 use models::Models;
 
-pub(crate) use models::ROLE as MODELS;
 use notes::{Logged, Notes};
 use slots::Station;
 use writers::Writers;
@@ -89,7 +88,7 @@ fn holds(rule: &'static str, ok: bool, detail: impl FnOnce() -> String) -> Resul
     if ok { Ok(()) } else { Err(Broken { rule, detail: detail() }) }
 }
 
-/// What the workers of a role do.
+/// What the workers of a group do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serving,
@@ -98,9 +97,9 @@ enum Phase {
     Left,
 }
 
-/// What the model knows of a role.
+/// What the model knows of a group.
 #[derive(Debug)]
-struct RoleModel {
+struct GroupModel {
     limits: RoleLimits,
     phase: Phase,
     fair: Fair,
@@ -111,7 +110,7 @@ struct RoleModel {
     bytes_high: u64,
 }
 
-impl RoleModel {
+impl GroupModel {
     /// Whether several attempts run at once.
     fn is_concurrent(&self) -> bool {
         self.limits.concurrency.is_concurrent()
@@ -164,13 +163,13 @@ struct Remembered {
 #[derive(Debug)]
 pub(crate) struct Model {
     config: PoolConfig,
-    roles: BTreeMap<Role, RoleModel>,
+    groups: BTreeMap<Group, GroupModel>,
     /// Once the pool drains: when it cuts off the jobs that are left.
     draining_since: Option<Timestamp>,
     /// When a signal first asked for the end.
     end_asked: Option<Timestamp>,
     replaced: Replaced,
-    /// Each device and role.
+    /// Each device and group.
     devices: BTreeMap<Station, Device>,
     /// Facts about each device.
     facts: BTreeMap<DeviceId, Facts>,
@@ -182,7 +181,7 @@ pub(crate) struct Model {
     kills: BTreeMap<Principal, Vec<Timestamp>>,
     accounts: Accounts,
     /// The latest number of suspects that may share a dispatch with each other.
-    next_group: u64,
+    next_suspects: u64,
     denylist: Denylist,
     writers: Writers,
     clients: BTreeSet<ClientId>,
@@ -190,7 +189,8 @@ pub(crate) struct Model {
     memory_order: VecDeque<Name>,
     /// Keys whose verdict was forgotten.
     forgotten: BTreeSet<Name>,
-    models: Models,
+    /// Of each group of models.
+    models: BTreeMap<Group, Models>,
     helpers: Helpers,
     notes: Notes,
     due: Due,
@@ -211,23 +211,18 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn new(swarm: &Swarm, devices: &[DeviceId], coverage: Coverage) -> Self {
         let config = &swarm.config;
-        let role = |role: Role| {
-            let rests = role == Role::Infer && swarm.plans.is_empty();
-            let state = RoleModel {
-                limits: config.of(role),
-                phase: if rests { Phase::Resting } else { Phase::Serving },
-                fair: Fair::default(),
-                retries: 0,
-                jobs_high: 0,
-                bytes_high: 0,
-            };
-            (role, state)
+        let of_grid = GroupModel {
+            limits: config.of(Group::Grid.role()),
+            phase: Phase::Serving,
+            fair: Fair::default(),
+            retries: 0,
+            jobs_high: 0,
+            bytes_high: 0,
         };
-        let station = |role| devices.iter().map(move |&device| Station { role, device });
-        let stations = Role::ALL.into_iter().flat_map(station);
-        Self {
+        let stations = devices.iter().map(|&device| Station { group: Group::Grid, device });
+        let mut model = Self {
             config: config.clone(),
-            roles: Role::ALL.map(role).into(),
+            groups: BTreeMap::from([(Group::Grid, of_grid)]),
             draining_since: None,
             end_asked: None,
             replaced: Replaced::default(),
@@ -237,14 +232,14 @@ impl Model {
             accepted: BTreeMap::new(),
             kills: BTreeMap::new(),
             accounts: Accounts::default(),
-            next_group: 0,
+            next_suspects: 0,
             denylist: Denylist::default(),
             writers: Writers::new(),
             clients: BTreeSet::new(),
             memory: BTreeMap::new(),
             memory_order: VecDeque::new(),
             forgotten: BTreeSet::new(),
-            models: Models::new(&swarm.plans),
+            models: BTreeMap::new(),
             helpers: Helpers::new(swarm.helper_limits),
             notes: Notes::default(),
             due: Due::default(),
@@ -256,15 +251,22 @@ impl Model {
             before_end: None,
             steps: 0,
             coverage,
-        }
+        };
+        model.has_plans(&swarm.plans);
+        model
     }
 
-    fn role(&self, role: Role) -> &RoleModel {
-        &self.roles[&role]
+    /// Every group, those without work included.
+    fn all_groups(&self) -> Vec<Group> {
+        self.groups.keys().copied().collect()
     }
 
-    fn role_mut(&mut self, role: Role) -> &mut RoleModel {
-        self.roles.get_mut(&role).expect("roles stay")
+    fn group(&self, group: Group) -> &GroupModel {
+        &self.groups[&group]
+    }
+
+    fn group_mut(&mut self, group: Group) -> &mut GroupModel {
+        self.groups.get_mut(&group).expect("groups stay")
     }
 
     /// Computes what must follow from `event` at `now`.
@@ -299,8 +301,8 @@ impl Model {
         self.coverage.hit("config: other limits");
         let &PoolConfig { standbys, infer_window, .. } = &self.config;
         self.config = PoolConfig { standbys, infer_window, ..config.clone() };
-        for (&role, state) in &mut self.roles {
-            state.limits = self.config.of(role);
+        for (&group, state) in &mut self.groups {
+            state.limits = self.config.of(group.role());
         }
     }
 
@@ -355,7 +357,7 @@ impl Model {
             self.coverage.hit("pause: excused");
             let slots = self.devices.values_mut().flat_map(|device| &mut device.slots);
             slots.for_each(|slot| slot.excuse(now, gap + PAUSE_MIN));
-            self.models.excuse(gap + PAUSE_MIN);
+            self.models.values_mut().for_each(|models| models.excuse(gap + PAUSE_MIN));
             self.helpers.excuse(gap + PAUSE_MIN);
         } else if self.late {
             self.coverage.hit("pause: short");
@@ -369,12 +371,12 @@ impl Model {
         for at in self.slot_ids() {
             self.slot_is_due(now, at);
         }
-        for role in Role::ALL {
-            self.jobs_have_no_device(now, role);
-            self.jobs_have_no_model(now, role);
-            self.drain_ends(now, role);
+        for group in self.all_groups() {
+            self.jobs_have_no_device(now, group);
+            self.jobs_have_no_model(now, group);
+            self.drain_ends(now, group);
         }
-        // Not for a role that has just ended.
+        // Not for a group that has just ended.
         self.processes_start(now);
         self.principals_are_held(now);
     }
@@ -413,9 +415,9 @@ impl Model {
         }
     }
 
-    /// The live jobs of a role.
-    fn jobs_of(&self, role: Role) -> impl Iterator<Item = &Job> {
-        self.jobs.values().filter(move |job| job.role() == role)
+    /// The live jobs of a group.
+    fn jobs_of(&self, group: Group) -> impl Iterator<Item = &Job> {
+        self.jobs.values().filter(move |job| job.group == group)
     }
 
     /// Jobs that have no verdict.
@@ -430,12 +432,12 @@ impl Model {
 
     /// Whether it has been told to end.
     fn is_draining(&self) -> bool {
-        let leaves = |state: &RoleModel| matches!(state.phase, Phase::Leaving | Phase::Left);
-        self.draining_since.is_some() || self.roles.values().any(leaves)
+        let leaves = |state: &GroupModel| matches!(state.phase, Phase::Leaving | Phase::Left);
+        self.draining_since.is_some() || self.groups.values().any(leaves)
     }
 
     /// Whether the pool has left.
     pub(crate) fn has_left(&self) -> bool {
-        self.roles.values().all(|state| state.phase == Phase::Left)
+        self.groups.values().all(|state| state.phase == Phase::Left)
     }
 }

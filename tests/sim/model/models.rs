@@ -1,19 +1,21 @@
 //! The wanted models, and the change that an operator asks for. `commands` has how workers get them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gridpool_core::config::MODELS_MAX;
-use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::{ClientId, Role, WorkerId};
+use gridpool_core::event::{Timestamp, Work};
+use gridpool_protocol::ids::{ClientId, Group, WorkerId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::commands::Holder;
+use super::devices::Device;
+use super::fair::Fair;
 use super::notes::Logged;
-use super::{Broken, Model, holds};
-
-/// The role of the workers that have models.
-pub(crate) const ROLE: Role = Role::Infer;
+use super::quarantine::Service;
+use super::slots::{Slot, State, Station};
+use super::{Broken, GroupModel, Model, Phase, holds};
+use crate::swarm::plan;
 
 /// A model that workers should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,18 +51,50 @@ pub(super) struct Models {
     pub(super) started: BTreeMap<WorkerId, BTreeMap<String, u64>>,
     pub(super) holders: BTreeMap<WorkerId, Holder>,
     editions: u64,
+    /// The name of the group.
+    pub(super) name: String,
 }
 
 impl Models {
-    pub(super) fn new(plans: &[ModelPlan]) -> Self {
-        let mut models = Self::default();
-        for plan in plans {
-            models.editions += 1;
-            let (contexts, edition) = (plan.options.contexts, models.editions);
-            let wanted = Wanted { contexts, edition, closes: false, file: None };
-            models.wanted.insert(plan.name.clone(), wanted);
+    pub(super) fn of_group(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    fn want(&mut self, plan: &ModelPlan) {
+        self.editions += 1;
+        let (contexts, edition) = (plan.options.contexts, self.editions);
+        let wanted = Wanted { contexts, edition, closes: false, file: None };
+        self.wanted.insert(plan.name.clone(), wanted);
+    }
+
+    /// Whether a model is one of them, or is being loaded.
+    fn knows(&self, name: &str) -> bool {
+        let is_its = |change: &Change| change.command.name() == name;
+        self.wanted.contains_key(name) || self.change.as_ref().is_some_and(is_its)
+    }
+
+    /// The change is permanent.
+    fn adopt(&mut self, change: &Change) {
+        let wanted = &mut self.wanted;
+        match &change.command {
+            ModelCommand::Contexts { name, contexts } => {
+                if let Some(model) = wanted.get_mut(name) {
+                    model.contexts = *contexts;
+                }
+            }
+            ModelCommand::Load(plan) => {
+                let (contexts, edition) = (plan.options.contexts, change.edition);
+                let file = change.file.clone();
+                let model = Wanted { contexts, edition, closes: false, file };
+                wanted.insert(plan.name.clone(), model);
+            }
+            ModelCommand::Unload { .. } => {}
         }
-        models
+    }
+
+    fn count(&self) -> usize {
+        let loads = |change: &&Change| matches!(change.command, ModelCommand::Load(_));
+        self.wanted.len() + self.change.iter().filter(loads).count()
     }
 }
 
@@ -76,27 +110,32 @@ impl Model {
         request: u64,
         command: &ModelCommand,
     ) {
-        let models = &self.models;
-        let is_known = models.wanted.contains_key(command.name());
+        let known = self.models.iter().find(|(_, models)| models.knows(command.name()));
+        let changes = known.is_some_and(|(_, models)| models.change.is_some());
+        let all: usize = self.models.values().map(Models::count).sum();
+        let home = self.group_of_new(command.name());
+        let is_changed = |group: &Group| self.models[group].change.is_some();
         let refused = if self.is_draining() {
             Some("change: of a pool that drains")
-        } else if models.change.is_some() {
+        } else if changes {
             Some("change: during another")
         } else {
-            match command {
-                ModelCommand::Load(_) if is_known => Some("change: a model that is there already"),
-                ModelCommand::Load(_) if models.wanted.len() >= MODELS_MAX => {
-                    Some("change: too many")
+            match (command, known.is_some()) {
+                (ModelCommand::Load(_), true) => Some("change: a model that is there already"),
+                (ModelCommand::Load(_), false) if all >= MODELS_MAX => Some("change: too many"),
+                (ModelCommand::Load(_), false) if home.as_ref().is_some_and(is_changed) => {
+                    Some("change: beside another in its group")
                 }
-                ModelCommand::Contexts { contexts: 0, .. } if is_known => {
-                    Some("change: no context")
-                }
-                ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } if !is_known => {
+                (ModelCommand::Contexts { contexts: 0, .. }, true) => Some("change: no context"),
+                (ModelCommand::Contexts { .. } | ModelCommand::Unload { .. }, false) => {
                     Some("change: no such model")
                 }
-                ModelCommand::Contexts { .. }
-                | ModelCommand::Load(_)
-                | ModelCommand::Unload { .. } => None,
+                (
+                    ModelCommand::Contexts { .. }
+                    | ModelCommand::Load(_)
+                    | ModelCommand::Unload { .. },
+                    _,
+                ) => None,
             }
         };
         if let Some(why) = refused {
@@ -109,7 +148,12 @@ impl Model {
             ModelCommand::Load(_) => "change: a model is loaded",
             ModelCommand::Unload { .. } => "change: a model is being unloaded",
         });
-        let models = &mut self.models;
+        let known = known.map(|(&group, _)| group);
+        let group = known.or(home).unwrap_or_else(|| self.has_a_new_group(command.name()));
+        if self.models.values().any(|models| models.change.is_some()) {
+            self.coverage.hit("change: beside another of another group");
+        }
+        let models = self.models.get_mut(&group).expect("it was just found");
         if let ModelCommand::Unload { name } = command {
             models.wanted.get_mut(name).expect("it is known").closes = true;
         }
@@ -118,63 +162,140 @@ impl Model {
         let command = command.clone();
         models.change = Some(Change { from, command, edition, failed: false, file: None });
         models.holders.values_mut().for_each(Holder::forgive);
-        self.role_wakes();
+        self.group_wakes(group);
     }
 
-    /// Why a request for a model is refused, if it is.
-    pub(super) fn cannot_be_asked(&self, name: &str) -> Option<&'static str> {
-        let open = self.models.wanted.get(name).filter(|wanted| !wanted.closes);
-        if open.is_none() {
-            return Some("refuse: no such model");
+    /// The group that a model which is new to the pool joins, if there is one of its name.
+    fn group_of_new(&self, model: &str) -> Option<Group> {
+        let name = plan(model, 1).group().to_owned();
+        self.models.iter().find(|(_, models)| models.name == name).map(|(&group, _)| group)
+    }
+
+    /// A group of models is new. It takes the number of one that has no work, no process, no memory and no job left,
+    /// the lowest, or a new one. A device that is out of service for a fault of its own is so for all.
+    fn has_a_new_group(&mut self, model: &str) -> Group {
+        let is_left = |slot: &Slot| !matches!(slot.state, State::Absent { .. });
+        let is_free = |group: &Group| {
+            self.has_nothing_to_do(*group)
+                && !self.is_ending(*group)
+                && self.jobs_of(*group).next().is_none()
+                && !self.slots_of(*group).any(|(_, slot)| is_left(slot))
+        };
+        let free = self.models.keys().copied().find(is_free);
+        let next = u16::try_from(self.models.len()).expect("they are few");
+        let group = free.unwrap_or(Group::Models(next));
+        self.coverage.hit(match free {
+            Some(_) => "group: has the number of one that is gone",
+            None => "group: new",
+        });
+        self.begins_group(group, plan(model, 1).group());
+        group
+    }
+
+    /// A group has this name from now on, and no models yet.
+    pub(super) fn begins_group(&mut self, group: Group, name: &str) {
+        let (fair, retries) = (Fair::default(), 0);
+        let (limits, phase) = (self.config.of(group.role()), Phase::Resting);
+        let new = GroupModel { limits, phase, fair, retries, jobs_high: 0, bytes_high: 0 };
+        let state = self.groups.entry(group).or_insert(new);
+        state.phase = Phase::Resting;
+        let editions = self.models.get(&group).map_or(0, |models| models.editions);
+        let models = Models { editions, ..Models::of_group(name) };
+        self.models.insert(group, models);
+        for &device in self.facts.keys() {
+            let of_grid = self.devices[&Station { group: Group::Grid, device }].clone();
+            let at = Station { group, device };
+            let old = self.devices.get(&at).cloned();
+            let new = Device::beside(&of_grid, old, self.config.standbys);
+            if new.service != Service::Open {
+                self.coverage.hit("group: new on a device that is out of service");
+            }
+            self.devices.insert(at, new);
+            self.notes.forget(at);
         }
-        let said = self.models.holders.values().filter_map(|holder| holder.says.get(name));
+    }
+
+    /// Gives the pool its first models.
+    pub(super) fn has_plans(&mut self, plans: &[ModelPlan]) {
+        let names: BTreeSet<_> = plans.iter().map(|plan| plan.group().to_owned()).collect();
+        for (at, name) in (0..).zip(&names) {
+            self.begins_group(Group::Models(at), name);
+            self.group_mut(Group::Models(at)).phase = Phase::Serving;
+            let models = self.models.get_mut(&Group::Models(at)).expect("it was just made");
+            let own = plans.iter().filter(|plan| plan.group() == name);
+            own.for_each(|plan| models.want(plan));
+        }
+    }
+
+    /// The group whose workers run a job; the error says why the job is refused.
+    pub(super) fn group_for(&self, work: &Work) -> Result<Group, &'static str> {
+        let Some(name) = work.model() else { return Ok(Group::Grid) };
+        let is_open = |models: &Models| models.wanted.get(&**name).is_some_and(|own| !own.closes);
+        let Some((&group, models)) = self.models.iter().find(|(_, models)| is_open(models)) else {
+            return Err("refuse: no such model");
+        };
+        let said = models.holders.values().filter_map(|holder| holder.says.get(&**name));
         let mut said = said.peekable();
         let all_failed = said.peek().is_some() && said.all(|says| !says.is_ready);
-        (all_failed && !self.awaits_workers(ROLE)).then_some("refuse: a model that failed to load")
+        match all_failed && !self.awaits_workers(group) {
+            true => Err("refuse: a model that failed to load"),
+            false => Ok(group),
+        }
     }
 
     /// What is due for models by the end of an event.
     pub(super) fn models_change(&mut self, now: Timestamp) {
-        self.models.at_starts.clone_from(&self.models.wanted);
+        for models in self.models.values_mut() {
+            models.at_starts.clone_from(&models.wanted);
+        }
         loop {
-            let asked: Vec<_> = self.models.wanted.keys().cloned().collect();
-            let is_asked = |name: &str| {
-                let mut models = self.jobs.values().filter_map(|job| job.request.work.model());
-                models.any(|model| **model == *name)
-            };
-            let unasked: Vec<_> = asked.into_iter().filter(|name| !is_asked(name)).collect();
-            for name in unasked {
-                if self.models.wanted[&name].closes {
-                    self.models.wanted.remove(&name);
-                }
-            }
-            self.commands_are_due(now);
-            let Some(is_done) = self.change_ends() else { return };
-            let change = self.models.change.take().expect("it has just ended");
-            self.coverage.hit(match (&change.command, is_done) {
-                (ModelCommand::Unload { .. }, _) => "change: a model is unloaded",
-                (_, true) => "change: done",
-                (_, false) if change.failed => "change: failed by a worker",
-                (_, false) => "change: failed without workers",
-            });
-            self.due.told.insert(change.from, is_done);
-            self.notes.due.push(Logged::Changed(is_done));
-            if is_done {
-                self.is_adopted(&change);
-            }
-            self.commands_are_due(now);
-            if self.models.wanted.is_empty() {
-                self.coverage.hit("rest: no model is left");
-                self.role_rests(now);
+            let groups: Vec<_> = self.models.keys().copied().collect();
+            let ended = groups.into_iter().filter(|&group| self.group_changes(now, group)).count();
+            if ended == 0 {
+                return;
             }
         }
     }
 
+    /// What is due for the models of a group. Returns whether its change has ended.
+    fn group_changes(&mut self, now: Timestamp, group: Group) -> bool {
+        let asked: Vec<_> = self.models[&group].wanted.keys().cloned().collect();
+        let is_asked = |name: &str| {
+            let mut models = self.jobs.values().filter_map(|job| job.request.work.model());
+            models.any(|model| **model == *name)
+        };
+        let unasked: Vec<_> = asked.into_iter().filter(|name| !is_asked(name)).collect();
+        let wanted = &mut self.models.get_mut(&group).expect("it was just listed").wanted;
+        wanted.retain(|name, own| !own.closes || !unasked.contains(name));
+        self.commands_are_due(now, group);
+        let Some(is_done) = self.change_ends(group) else { return false };
+        let models = self.models.get_mut(&group).expect("it was just listed");
+        let change = models.change.take().expect("it has just ended");
+        self.coverage.hit(match (&change.command, is_done) {
+            (ModelCommand::Unload { .. }, _) => "change: a model is unloaded",
+            (_, true) => "change: done",
+            (_, false) if change.failed => "change: failed by a worker",
+            (_, false) => "change: failed without workers",
+        });
+        self.due.told.insert(change.from, is_done);
+        self.notes.due.push(Logged::Changed(is_done));
+        if is_done {
+            models.adopt(&change);
+        }
+        self.commands_are_due(now, group);
+        if self.models[&group].wanted.is_empty() {
+            self.coverage.hit("rest: no model is left");
+            self.group_rests(now, group);
+        }
+        true
+    }
+
     /// Whether the change has ended, and succeeded.
-    fn change_ends(&self) -> Option<bool> {
-        let change = self.models.change.as_ref()?;
+    fn change_ends(&self, group: Group) -> Option<bool> {
+        let models = &self.models[&group];
+        let change = models.change.as_ref()?;
         let name = change.command.name();
-        let holders = || self.models.holders.values();
+        let holders = || models.holders.values();
         let is_under_way = holders().any(|holder| holder.is_at(name));
         let is_done = |holder: &Holder| match &change.command {
             ModelCommand::Contexts { contexts, .. } => holder
@@ -186,31 +307,13 @@ impl Model {
         };
         match &change.command {
             ModelCommand::Unload { .. } => {
-                (!self.models.wanted.contains_key(name) && !is_under_way).then_some(true)
+                (!models.wanted.contains_key(name) && !is_under_way).then_some(true)
             }
             ModelCommand::Contexts { .. } | ModelCommand::Load(_) if change.failed => Some(false),
             ModelCommand::Contexts { .. } | ModelCommand::Load(_) => {
-                let waits = is_under_way || self.awaits_workers(ROLE);
+                let waits = is_under_way || self.awaits_workers(group);
                 (!waits).then(|| holders().any(is_done))
             }
-        }
-    }
-
-    fn is_adopted(&mut self, change: &Change) {
-        let wanted = &mut self.models.wanted;
-        match &change.command {
-            ModelCommand::Contexts { name, contexts } => {
-                if let Some(model) = wanted.get_mut(name) {
-                    model.contexts = *contexts;
-                }
-            }
-            ModelCommand::Load(plan) => {
-                let (contexts, edition) = (plan.options.contexts, change.edition);
-                let file = change.file.clone();
-                let model = Wanted { contexts, edition, closes: false, file };
-                wanted.insert(plan.name.clone(), model);
-            }
-            ModelCommand::Unload { .. } => {}
         }
     }
 
@@ -228,13 +331,16 @@ impl Model {
 
     /// Models that accept requests and can have a worker, if this is the hash of all files.
     pub(crate) fn open_models(&mut self, now: &str) -> Vec<String> {
-        let open = self.models.wanted.iter().filter(|(_, wanted)| !wanted.closes);
+        let wanted = self.models.values().flat_map(|models| {
+            models.wanted.iter().map(move |(name, wanted)| (models, name, wanted))
+        });
+        let open = wanted.filter(|(.., wanted)| !wanted.closes);
         let (lost, open): (Vec<_>, Vec<_>) =
-            open.partition(|(name, wanted)| self.models.has_lost_its_file(name, wanted, now));
+            open.partition(|(models, name, wanted)| models.has_lost_its_file(name, wanted, now));
         if !lost.is_empty() {
             self.coverage.hit("phase 2: no worker has the file that was loaded");
         }
-        open.into_iter().map(|(name, _)| name.clone()).collect()
+        open.into_iter().map(|(_, name, _)| name.clone()).collect()
     }
 
     /// Whether every active worker has the wanted models, or has failed to load them.
@@ -242,7 +348,32 @@ impl Model {
         &mut self,
     ) -> Result<(), Broken> {
         let rule = "every_worker_has_the_wanted_models_once_the_faults_stop";
-        let Models { wanted, holders, change, .. } = &self.models;
+        for models in self.models.values() {
+            models.every_worker_has_the_wanted_models(rule)?;
+        }
+        if self.models.values().any(|own| !own.holders.is_empty() && !own.wanted.is_empty()) {
+            self.coverage.hit("phase 2: workers have the wanted models");
+        }
+        Ok(())
+    }
+}
+
+impl Device {
+    /// That of a new group, perhaps in the place of an old one, on a device whose programs have this one.
+    fn beside(of_grid: &Self, old: Option<Self>, standbys: u32) -> Self {
+        let generation = old.map_or(0, |old| old.generation);
+        let is_out = matches!(of_grid.service, Service::Quarantined { .. });
+        let mut new = Self { generation, ..Self::new(standbys) };
+        if is_out && of_grid.by_fault {
+            (new.service, new.probes, new.by_fault) = (of_grid.service, of_grid.probes, true);
+        }
+        new
+    }
+}
+
+impl Models {
+    fn every_worker_has_the_wanted_models(&self, rule: &'static str) -> Result<(), Broken> {
+        let Self { wanted, holders, change, .. } = self;
         holds(rule, change.is_none(), || format!("{change:?} has not ended"))?;
         for (worker, holder) in holders {
             let editions = wanted.iter().map(|(name, model)| (name, &model.edition));
@@ -253,9 +384,6 @@ impl Model {
             holds(rule, missing.is_none(), || format!("{worker} has no {missing:?}: {holder:?}"))?;
             let extra = holder.has.keys().find(|name| !wanted.contains_key(*name));
             holds(rule, extra.is_none(), || format!("{worker} still has {extra:?}"))?;
-        }
-        if !holders.is_empty() && !wanted.is_empty() {
-            self.coverage.hit("phase 2: workers have the wanted models");
         }
         Ok(())
     }

@@ -119,7 +119,7 @@ impl Model {
         shard.failed_on = Some(worker.device);
         let items = shard.items;
         job.attempts.push((worker, outcome, items));
-        self.role_mut(worker.role).retries += 1;
+        self.group_mut(worker.group).retries += 1;
         self.goes_back(attempt.job);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gridpool_core::action::{Note, Novelty};
 use gridpool_core::event::{Helper, Timestamp};
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{DeviceId, Group, WorkerId};
 
 use super::quarantine::Service;
 use super::slots::{Slot, Station};
@@ -41,11 +41,24 @@ pub(super) struct Notes {
     misconfigured_due: bool,
 }
 
+impl Notes {
+    /// A group has other models than before: the log has said nothing of its devices yet.
+    pub(super) fn forget(&mut self, at: Station) {
+        self.out.remove(&at);
+    }
+}
+
 impl Model {
-    /// Whether a role has work, or still a process.
-    pub(super) fn is_busy(&self, role: Role) -> bool {
-        let mut own = self.slots_of(role);
-        self.role(role).phase != Phase::Resting || own.any(|(_, slot)| slot.has_process())
+    /// The station of a group of this name.
+    fn station(&self, device: DeviceId, name: &str) -> Station {
+        let named = self.models.iter().find(|(_, models)| models.name == name);
+        Station { group: named.map_or(Group::Grid, |(&group, _)| group), device }
+    }
+
+    /// Whether a group has work, or still a process.
+    pub(super) fn is_busy(&self, group: Group) -> bool {
+        let mut own = self.slots_of(group);
+        self.group(group).phase != Phase::Resting || own.any(|(_, slot)| slot.has_process())
     }
 
     /// The process that a device lost recently.
@@ -85,7 +98,7 @@ impl Model {
     /// The changes of services by the end of an event.
     pub(super) fn services_are_reported(&mut self, now: Timestamp) {
         for at in self.devices.keys().copied().collect::<Vec<_>>() {
-            if self.role(at.role).phase != Phase::Serving {
+            if self.group(at.group).phase != Phase::Serving {
                 continue;
             }
             match (self.devices[&at].service, self.notes.out.contains(&at)) {
@@ -112,7 +125,7 @@ impl Model {
 
     /// Whether no device has ever served programs, or may.
     fn is_misconfigured(&self) -> bool {
-        let grid = self.devices.iter().filter(|(at, _)| at.role == Role::Grid);
+        let grid = self.devices.iter().filter(|(at, _)| at.group == Group::Grid);
         { grid }.all(|(_, device)| {
             device.service != Service::Open && device.refused && !device.ever_ready
         })
@@ -128,9 +141,9 @@ impl Model {
     pub(super) fn noted(&mut self, _now: Timestamp, note: &Note) -> Result<(), Broken> {
         let told = match note {
             Note::CommandFailed { worker, .. } => Logged::CommandFailed(*worker),
-            &Note::DeviceBack { device, role } => Logged::DeviceBack(Station { role, device }),
-            &Note::DeviceOut { device, role, probed_in, .. } => {
-                Logged::DeviceOut(Station { role, device }, probed_in)
+            Note::DeviceBack { device, group } => Logged::DeviceBack(self.station(*device, group)),
+            Note::DeviceOut { device, group, probed_in, .. } => {
+                Logged::DeviceOut(self.station(*device, group), *probed_in)
             }
             &Note::DriverReport { device, fault, novelty, lost, is_about_lost, .. } => {
                 Logged::Driver { device, fault, novelty, lost, is_about_lost }

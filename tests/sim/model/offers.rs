@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gridpool_core::event::{JobRequest, Timestamp};
-use gridpool_protocol::ids::{AttemptId, JobId, Role, WorkerId};
+use gridpool_protocol::ids::{AttemptId, Group, JobId, WorkerId};
 use gridpool_protocol::receipt::Verdict;
 
 use super::devices::Device;
@@ -70,8 +70,8 @@ impl Model {
     }
 
     /// A job whose model no device in service has or may have ends at once.
-    pub(super) fn jobs_have_no_model(&mut self, now: Timestamp, role: Role) {
-        let asks = |job: &Job| job.role() == role && job.request.work.model().is_some();
+    pub(super) fn jobs_have_no_model(&mut self, now: Timestamp, group: Group) {
+        let asks = |job: &Job| job.group == group && job.request.work.model().is_some();
         let waiting: Vec<_> = self
             .jobs
             .iter()
@@ -98,26 +98,26 @@ impl Model {
     fn availability(&self, id: JobId) -> Availability {
         let job = &self.jobs[&id];
         let request = &job.request;
-        let devices = self.open_devices(job.role());
+        let devices = self.open_devices(job.group);
         devices.map(|device| device.availability(request)).max().unwrap_or(Availability::Nothing)
     }
 
-    /// Devices that are in service for a role.
-    fn open_devices(&self, role: Role) -> impl Iterator<Item = &Device> {
-        let own = self.devices.iter().filter(move |(at, _)| at.role == role);
+    /// Devices that are in service for a group.
+    fn open_devices(&self, group: Group) -> impl Iterator<Item = &Device> {
+        let own = self.devices.iter().filter(move |(at, _)| at.group == group);
         own.map(|(_, device)| device).filter(|device| device.service == Service::Open)
     }
 
-    /// Whether a process that will serve a role has not reported yet, or probes its device.
-    pub(super) fn awaits_workers(&self, role: Role) -> bool {
+    /// Whether a process that will serve a group has not reported yet, or probes its device.
+    pub(super) fn awaits_workers(&self, group: Group) -> bool {
         let comes = |device: &Device| {
             let slots = &device.slots;
             !slots.iter().any(Slot::serves) && slots.iter().any(Slot::may_get_one)
         };
-        let some_comes = self.open_devices(role).any(comes);
-        let mut own = self.devices.iter().filter(|(at, _)| at.role == role);
+        let some_comes = self.open_devices(group).any(comes);
+        let mut own = self.devices.iter().filter(|(at, _)| at.group == group);
         let probes = own.any(|(_, device)| device.service == Service::Probing);
-        self.starts_workers(role) && (probes || some_comes)
+        self.starts_workers(group) && (probes || some_comes)
     }
 
     pub(super) fn a_request_goes_to_a_worker_that_has_its_model(
@@ -146,7 +146,7 @@ impl Model {
     ) {
         let request = &self.jobs[&lead.job].request;
         let others = || {
-            let own = self.slots_of(request.work.role());
+            let own = self.slots_of(self.jobs[&lead.job].group);
             own.filter(|(_, slot)| !slot.has_for(request))
         };
         let idles = others().any(|(_, slot)| self.is_idle(now, slot));

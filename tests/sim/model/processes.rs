@@ -2,7 +2,7 @@
 
 use gridpool_core::action::KillReason;
 use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::{AttemptId, Role, WorkerId};
+use gridpool_protocol::ids::{AttemptId, Group, WorkerId};
 use gridpool_protocol::receipt::AttemptOutcome;
 use gridpool_protocol::tensor::options::ModelPlan;
 
@@ -23,7 +23,7 @@ impl Model {
         no_process_starts_beside_one_that_cannot_be_killed(worker, device)?;
         no_process_starts_while_a_device_holds_the_memory_of_another(worker, device)?;
         let rule = "a_process_starts_after_its_backoff_and_not_before";
-        let phase = self.role(worker.role).phase;
+        let phase = self.group(worker.group).phase;
         holds(rule, false, || format!("{worker} is not due: {device:?}, {phase:?}"))
     }
 
@@ -44,14 +44,14 @@ impl Model {
         let State::Killed { why, .. } = self.slot(at).state else {
             return holds(rule, false, device);
         };
-        holds(rule, self.is_reason(at.role(), self.slot(at), why, reason), || {
+        holds(rule, self.is_reason(at.group(), self.slot(at), why, reason), || {
             format!("{worker}: {reason:?} for {why:?}: {:?}", self.slot(at))
         })?;
         self.slot_mut(at).reason = Some(reason);
         Ok(())
     }
 
-    fn is_reason(&self, role: Role, slot: &Slot, why: Why, told: KillReason) -> bool {
+    fn is_reason(&self, group: Group, slot: &Slot, why: Why, told: KillReason) -> bool {
         match why {
             Why::Beacon => told == KillReason::BeaconLost,
             Why::Channel => told == KillReason::ClosedChannel,
@@ -73,7 +73,7 @@ impl Model {
                 told == KillReason::Silent { after: self.config.heartbeat_kill }
             }
             Why::Hang => {
-                let after = self.role(role).limits.ready_timeout;
+                let after = self.group(group).limits.ready_timeout;
                 told == KillReason::NotReady { after }
             }
             Why::Leaving => told == KillReason::Leaving,
@@ -103,9 +103,9 @@ impl Model {
 }
 
 impl Model {
-    pub(super) fn stop_all(&mut self, now: Timestamp, role: Role) {
+    pub(super) fn stop_all(&mut self, now: Timestamp, group: Group) {
         let by = now.after(self.config.kill_timeout);
-        for at in self.slot_ids().into_iter().filter(|at| at.role() == role) {
+        for at in self.slot_ids().into_iter().filter(|at| at.group() == group) {
             match self.slot(at).state {
                 State::Busy { .. } | State::Ready | State::Standby | State::Starting { .. } => {
                     self.is_asked_to_end(at, by);
@@ -129,8 +129,8 @@ impl Model {
         self.worker_ends(worker);
     }
 
-    pub(super) fn kill_all(&mut self, now: Timestamp, role: Role) {
-        for at in self.slot_ids().into_iter().filter(|at| at.role() == role) {
+    pub(super) fn kill_all(&mut self, now: Timestamp, group: Group) {
+        for at in self.slot_ids().into_iter().filter(|at| at.group() == group) {
             match self.slot(at).state {
                 State::Busy { .. }
                 | State::Ready

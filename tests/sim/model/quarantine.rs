@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::{DeviceId, Role};
+use gridpool_protocol::ids::DeviceId;
 
 use super::Model;
 use super::slots::{Freed, SlotId, State, Station, Why};
@@ -32,7 +32,7 @@ pub(super) enum Service {
 impl Model {
     /// A process has ended, and a standby may have taken over.
     pub(super) fn died(&mut self, now: Timestamp, at: SlotId, fault: Fault, is_final: bool) {
-        if self.is_ending(at.role()) {
+        if self.is_ending(at.group()) {
             let slot = self.slot_mut(at);
             slot.took_end = slot.doomed.take().map(|doomed| now.since(doomed));
             slot.state = State::default();
@@ -78,7 +78,7 @@ impl Model {
             self.coverage.hit(why);
             let device = self.devices.get_mut(&at.station).expect("devices stay");
             device.refused |= fault != Fault::Nobody;
-            self.goes_out_of_service(now, at.station, is_final);
+            self.goes_out_of_service(now, at.station, is_final, false);
             self.starts_are_cancelled(now, at.station);
         }
     }
@@ -122,7 +122,13 @@ impl Model {
     }
 
     /// From now on it is out of service.
-    pub(super) fn goes_out_of_service(&mut self, now: Timestamp, id: Station, is_final: bool) {
+    pub(super) fn goes_out_of_service(
+        &mut self,
+        now: Timestamp,
+        id: Station,
+        is_final: bool,
+        by_fault: bool,
+    ) {
         let device = self.devices.get_mut(&id).expect("devices stay");
         device.start_failures = 0;
         device.idle_deaths.clear();
@@ -135,6 +141,7 @@ impl Model {
         self.counters.quarantines += 1;
         let probe_at = (!is_final).then_some(now.after(wait));
         device.service = Service::Quarantined { probe_at };
+        device.by_fault = by_fault;
     }
 
     /// The processes that are starting there end.
@@ -153,7 +160,7 @@ impl Model {
         let device = &self.devices[&id];
         match device.service {
             Service::Quarantined { probe_at }
-                if self.starts_workers(id.role) && device.is_empty() =>
+                if self.starts_workers(id.group) && device.is_empty() =>
             {
                 probe_at
             }
@@ -178,13 +185,14 @@ impl Model {
         }
     }
 
-    /// An operator releases a device for every role. Returns whether it was out for any.
+    /// An operator releases a device for every group. Returns whether it was out for any.
     pub(super) fn device_released(&mut self, now: Timestamp, id: DeviceId) -> bool {
         if !self.facts.contains_key(&id) {
             self.coverage.hit("release: no such device");
             return false;
         }
-        let stations = || Role::ALL.map(|role| Station { role, device: id }).into_iter();
+        let groups = self.all_groups();
+        let stations = || groups.iter().map(|&group| Station { group, device: id });
         if stations().all(|at| self.devices[&at].service == Service::Open) {
             self.coverage.hit("release: device in service");
             return false;

@@ -59,14 +59,14 @@ impl Model {
         let is_young = now < outstanding.front().since.after(YOUNG);
         let none_ends = sent().all(|sent| sent.free_at.is_none());
         let no_suspects = outstanding.0.iter().all(|dispatch| !dispatch.has_suspects);
-        let waits = self.jobs_of(worker.role).any(|job| {
+        let waits = self.jobs_of(worker.group).any(|job| {
             let own = &job.request.principal;
             job.waits()
                 && !self.is_held(now, job)
                 && self.is_in_the_way(at, job)
                 && sent().all(|sent| self.accepted[&sent.attempt.job] != *own)
         });
-        let is_concurrent = self.role(worker.role).is_concurrent();
+        let is_concurrent = self.group(worker.group).is_concurrent();
         let may = !is_concurrent && is_young && none_ends && no_suspects && waits;
         let job = self.jobs.get_mut(&attempt.job).filter(|job| job.runs_attempt(attempt));
         let Some(job) = job.filter(|job| may && job.request.idempotent && !job.orphaned) else {

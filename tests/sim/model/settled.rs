@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use gridpool_core::Core;
 use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{DeviceId, WorkerId};
 use gridpool_protocol::status::{QueueStatus, WorkerState};
 
 use super::devices::Device;
-use super::models::ROLE;
 use super::quarantine::Service;
 use super::slots::{Slot, SlotId, State, Station};
 use super::{Broken, Due, Model, Phase, holds};
@@ -25,7 +24,7 @@ impl Model {
         let soon = |at: Timestamp| Some(slot.end_by.unwrap_or(at).min(at));
         match slot.state {
             State::Absent { not_before } => {
-                let may = self.starts_workers(at.role()) && device.held_back(at.number).is_none();
+                let may = self.starts_workers(at.group()) && device.held_back(at.number).is_none();
                 may.then_some(not_before)
             }
             State::Busy { ref outstanding } => {
@@ -55,17 +54,17 @@ impl Model {
         self.a_second_dispatch_waits_at_most_feed_timeout_while_an_idle_device_may_take_it(now)?;
         self.one_process_of_a_device_serves()?;
         self.a_job_shares_no_more_losses_than_bisection_takes()?;
-        for role in Role::ALL {
-            let waiting = self.jobs_of(role).filter(|job| job.waits()).count() as u64;
-            let state = self.role_mut(role);
+        for group in self.all_groups() {
+            let waiting = self.jobs_of(group).filter(|job| job.waits()).count() as u64;
+            let state = self.group_mut(group);
             state.jobs_high = state.jobs_high.max(waiting);
         }
         self.wakes = core.poll_deadline();
         self.the_core_wakes_when_something_is_due(now)?;
         self.the_counters_are_right(core)?;
-        self.the_core_knows_which_roles_rest(core)?;
-        self.a_role_that_rests_has_no_job()?;
-        let ending = Role::ALL.into_iter().any(|role| self.is_ending(role));
+        self.the_core_knows_which_groups_rest(core)?;
+        self.a_group_that_rests_has_no_job()?;
+        let ending = self.all_groups().into_iter().any(|group| self.is_ending(group));
         if ending || self.steps.is_multiple_of(STATUS_EVERY) {
             self.the_status_shows_the_true_state(core)?;
             self.the_status_shows_what_each_principal_has(now, core)?;
@@ -78,7 +77,7 @@ impl Model {
         let slots = self.slot_ids().into_iter().filter_map(|at| self.slot_wakes_at(at));
         let probes = self.devices.keys().filter_map(|&id| self.probe_wakes_at(id));
         let deadlines = self.jobs.values().map(|job| job.deadline);
-        let drains = Role::ALL.into_iter().any(|role| !self.is_ending(role));
+        let drains = self.all_groups().into_iter().any(|group| !self.is_ending(group));
         let drain = self.drain_until().filter(|_| drains);
         let waits = self.slot_ids().into_iter().filter_map(|at| self.feed_timeout_of(at));
         let others = [drain, self.commands_wake_at(), self.helpers.wake_at(), self.held_until(now)];
@@ -101,12 +100,12 @@ impl Model {
             told.ok + told.failed + told.deadline + told.poison + told.cancelled + told.device_lost;
         let live = self.jobs.len() as u64;
         holds(rule, told.accepted == verdicts + live, || format!("{told:?} and {live} live"))?;
-        let sum = |of: fn(&super::RoleModel) -> u64| self.roles.values().map(of).sum();
+        let sum = |of: fn(&super::GroupModel) -> u64| self.groups.values().map(of).sum();
         let own = QueueStatus {
             jobs: self.jobs.values().filter(|job| job.waits()).count() as u64,
-            jobs_high: sum(|role| role.jobs_high),
+            jobs_high: sum(|group| group.jobs_high),
             bytes: self.jobs.values().map(|job| job.request.inline_bytes).sum(),
-            bytes_high: sum(|role| role.bytes_high),
+            bytes_high: sum(|group| group.bytes_high),
             oldest_us: None,
         };
         let told = core.queue();
@@ -122,10 +121,10 @@ impl Model {
     fn the_status_shows_the_true_state(&self, core: &Core) -> Result<(), Broken> {
         let rule = "the_status_shows_the_true_state";
         let places = self.facts.keys().flat_map(|&device| {
-            let of = move |role| Station { role, device };
-            Role::ALL.map(of)
+            let of = move |group| Station { group, device };
+            self.all_groups().into_iter().map(of)
         });
-        let shown = places.filter(|at| self.is_busy(at.role));
+        let shown = places.filter(|at| self.is_busy(at.group));
         let due: Vec<_> = shown.flat_map(|at| self.rows(at)).collect();
         let told: Vec<_> = core
             .workers()
@@ -144,19 +143,19 @@ impl Model {
             .collect();
         holds(rule, told == due, || format!("told {told:?}, {due:?} is due: {:?}", self.devices))?;
         for &device in self.facts.keys() {
-            let of = |role| Station { role, device };
-            let due = Role::ALL.into_iter().find_map(|role| self.shown_on(of(role)));
-            let told = core.worker_on(device);
+            let of = |group| Station { group, device };
+            let due = self.all_groups().into_iter().find_map(|group| self.shown_on(of(group)));
+            let told = core.worker_on(device, None);
             holds(rule, told == due, || format!("{told:?} serves and not {due:?}"))?;
         }
         let out = self.devices.iter().filter_map(|(at, device)| match device.service {
             Service::Quarantined { probe_at } => Some((*at, probe_at)),
             Service::Open | Service::Probing => None,
         });
-        let mut out: Vec<_> = out.filter(|(at, _)| self.is_busy(at.role)).collect();
-        out.sort_by_key(|(at, _)| (at.device, at.role));
+        let mut out: Vec<_> = out.filter(|(at, _)| self.is_busy(at.group)).collect();
+        out.sort_by_key(|(at, _)| (at.device, at.group));
         let told = core.quarantines();
-        let told = told.map(|out| (Station { role: out.role, device: out.device }, out.probe_at));
+        let told = told.map(|out| (Station { group: out.group, device: out.device }, out.probe_at));
         let told: Vec<_> = told.collect();
         holds(rule, told == out, || format!("out of service: {told:?} and not {out:?}"))?;
         let own = self.models_shown();
@@ -168,22 +167,24 @@ impl Model {
 
     /// The models of workers, and why devices lack wanted ones.
     fn models_shown(&self) -> Vec<(String, String, u32)> {
-        let said = self.models.holders.iter().flat_map(|(worker, holder)| {
-            let row = |name: &String, contexts| (worker.to_string(), name.clone(), contexts);
-            holder.rows().map(move |(name, says)| row(name, says.contexts))
-        });
-        let mut rows: Vec<_> = said.collect();
-        for &device in self.facts.keys() {
-            let service = self.devices[&Station { role: ROLE, device }].service;
-            if matches!(service, Service::Quarantined { .. }) && self.is_busy(ROLE) {
-                let names = self.models.wanted.keys();
-                rows.extend(names.map(|name| (device.to_string(), name.clone(), 0)));
+        let mut rows = Vec::new();
+        for (&group, models) in &self.models {
+            rows.extend(models.holders.iter().flat_map(|(worker, holder)| {
+                let row = |name: &String, contexts| (worker.to_string(), name.clone(), contexts);
+                holder.rows().map(move |(name, says)| row(name, says.contexts))
+            }));
+            for &device in self.facts.keys() {
+                let service = self.devices[&Station { group, device }].service;
+                if matches!(service, Service::Quarantined { .. }) && self.is_busy(group) {
+                    let names = models.wanted.keys();
+                    rows.extend(names.map(|name| (device.to_string(), name.clone(), 0)));
+                }
             }
         }
         rows
     }
 
-    /// The process of a device and role that is shown first.
+    /// The process of a device and group that is shown first.
     fn shown_on(&self, at: Station) -> Option<WorkerId> {
         let slots = &self.devices[&at].slots;
         let process = slots.iter().find(|slot| slot.serves());
@@ -197,7 +198,7 @@ impl Model {
         let row = |slot: &Slot, generation, state| Row {
             worker: slot.has_process().then(|| worker(at, generation)),
             name: worker(at, generation).to_string(),
-            role: at.role.name().to_owned(),
+            role: at.group.role().name().to_owned(),
             generation,
             state,
             jobs_done: slot.jobs_done,
@@ -210,7 +211,7 @@ impl Model {
         if !rows.is_empty() {
             return rows;
         }
-        let has_nothing_to_do = self.is_ending(at.role) || self.has_nothing_to_do(at.role);
+        let has_nothing_to_do = self.is_ending(at.group) || self.has_nothing_to_do(at.group);
         let state = match device.service {
             Service::Quarantined { .. } => WorkerState::Quarantined,
             Service::Open | Service::Probing if has_nothing_to_do => WorkerState::Stopped,
@@ -225,10 +226,10 @@ impl Model {
         holds("one_process_of_a_device_serves", two.is_none(), || format!("{two:?}"))
     }
 
-    /// Devices of roles with work, without those that wait for an operator.
+    /// Devices of groups with work, without those that wait for an operator.
     fn due_devices(&self) -> impl Iterator<Item = &Device> {
         let due = self.devices.iter().filter(|(at, device)| {
-            self.role(at.role).phase == Phase::Serving && !device.is_halted()
+            self.group(at.group).phase == Phase::Serving && !device.is_halted()
         });
         due.map(|(_, device)| device)
     }
@@ -254,7 +255,7 @@ impl Model {
     pub(crate) fn halted(&self) -> Vec<DeviceId> {
         let is_halted = |id: &DeviceId| {
             let own = self.devices.iter().filter(|(at, _)| at.device == *id);
-            { own }.any(|(at, device)| self.is_busy(at.role) && device.is_halted())
+            { own }.any(|(at, device)| self.is_busy(at.group) && device.is_halted())
         };
         self.facts.keys().copied().filter(is_halted).collect()
     }
@@ -275,7 +276,7 @@ struct Row {
 }
 
 fn worker(at: Station, generation: u32) -> WorkerId {
-    WorkerId { device: at.device, role: at.role, generation }
+    WorkerId { device: at.device, group: at.group, generation }
 }
 
 fn micros(span: Duration) -> u64 {

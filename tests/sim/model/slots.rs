@@ -1,4 +1,4 @@
-//! A slot of a device and role: its one process, and what time alone does to that process.
+//! A slot of a device and group: its one process, and what time alone does to that process.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gridpool_core::action::KillReason;
 use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::{AttemptId, DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{AttemptId, DeviceId, Group, WorkerId};
 use gridpool_protocol::receipt::AttemptOutcome;
 
 use super::devices::Device;
@@ -46,20 +46,20 @@ pub(super) enum Freed {
     OthersWait,
 }
 
-/// A device and a role.
+/// A device and a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Station {
-    pub(super) role: Role,
+    pub(super) group: Group,
     pub(super) device: DeviceId,
 }
 
 impl Station {
     pub(super) fn of(worker: WorkerId) -> Self {
-        Self { role: worker.role, device: worker.device }
+        Self { group: worker.group, device: worker.device }
     }
 }
 
-/// One slot of a device and role.
+/// One slot of a device and group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SlotId {
     pub(super) station: Station,
@@ -71,8 +71,8 @@ impl SlotId {
         self.station.device
     }
 
-    pub(super) fn role(self) -> Role {
-        self.station.role
+    pub(super) fn group(self) -> Group {
+        self.station.group
     }
 }
 
@@ -237,9 +237,9 @@ impl Model {
         self.devices.iter().map(|(id, device)| (id, &device.slots)).flat_map(of)
     }
 
-    /// The slots of a role.
-    pub(super) fn slots_of(&self, role: Role) -> impl Iterator<Item = (SlotId, &Slot)> {
-        self.slots().filter(move |(at, _)| at.role() == role)
+    /// The slots of a group.
+    pub(super) fn slots_of(&self, group: Group) -> impl Iterator<Item = (SlotId, &Slot)> {
+        self.slots().filter(move |(at, _)| at.group() == group)
     }
 
     pub(super) fn slot_ids(&self) -> Vec<SlotId> {
@@ -248,7 +248,7 @@ impl Model {
 
     /// The latest process of a slot.
     pub(super) fn worker(&self, at: SlotId) -> WorkerId {
-        WorkerId { device: at.device(), role: at.role(), generation: self.slot(at).generation }
+        WorkerId { device: at.device(), group: at.group(), generation: self.slot(at).generation }
     }
 
     /// The slot of a process, until the next one takes it.
@@ -260,14 +260,14 @@ impl Model {
         Some(at)
     }
 
-    /// Whether the pool replaces processes of a role.
-    pub(super) fn is_working(&self, role: Role) -> bool {
-        matches!(self.role(role).phase, Phase::Resting | Phase::Serving)
+    /// Whether the pool replaces processes of a group.
+    pub(super) fn is_working(&self, group: Group) -> bool {
+        matches!(self.group(group).phase, Phase::Resting | Phase::Serving)
     }
 
-    /// Whether the pool starts processes of a role.
-    pub(super) fn starts_workers(&self, role: Role) -> bool {
-        self.is_working(role) && !self.has_nothing_to_do(role)
+    /// Whether the pool starts processes of a group.
+    pub(super) fn starts_workers(&self, group: Group) -> bool {
+        self.is_working(group) && !self.has_nothing_to_do(group)
     }
 
     /// Timeouts: kills, unkillable processes, and memory that is not freed. Starts come after all of these.
@@ -323,7 +323,7 @@ impl Model {
     /// due.
     pub(super) fn processes_start(&mut self, now: Timestamp) {
         for at in self.slot_ids() {
-            if !self.starts_workers(at.role()) {
+            if !self.starts_workers(at.group()) {
                 continue;
             }
             if at.number == 0 {
@@ -347,7 +347,7 @@ impl Model {
     }
 
     pub(super) fn spawn(&mut self, now: Timestamp, at: SlotId) {
-        let by = now.after(self.role(at.role()).limits.ready_timeout);
+        let by = now.after(self.group(at.group()).limits.ready_timeout);
         let facts = self.facts.get_mut(&at.device()).expect("devices stay");
         facts.generation += 1;
         let generation = facts.generation;
@@ -369,7 +369,7 @@ impl Model {
             ..Slot::default()
         };
         self.counters.restarts += u64::from(slot.processes > 1);
-        let worker = WorkerId { device: at.device(), role: at.role(), generation };
+        let worker = WorkerId { device: at.device(), group: at.group(), generation };
         self.due.spawns.insert(worker);
     }
 
@@ -396,9 +396,9 @@ impl Model {
         self.a_standby_takes_over(at.station);
     }
 
-    /// If no process serves the role on the device, the oldest standby takes over.
+    /// If no process serves the group on the device, the oldest standby takes over.
     pub(super) fn a_standby_takes_over(&mut self, id: Station) {
-        if !self.is_working(id.role) {
+        if !self.is_working(id.group) {
             return;
         }
         let device = self.devices.get_mut(&id).expect("devices stay");
@@ -430,7 +430,7 @@ impl Model {
         let changes = self.slot(at).is_changing;
         let loss = if changes { loss.without_evidence() } else { loss };
         self.outstanding_lost(now, worker, outstanding, loss, true);
-        if self.is_working(at.role()) {
+        if self.is_working(at.group()) {
             self.is_stuck(now, at.device());
         }
     }

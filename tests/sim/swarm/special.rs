@@ -299,6 +299,7 @@ impl Swarm {
             hash_lag: 0,
             heartbeat: Duration::from_millis(250),
             models: 0,
+            sharers: 0,
             plans: Vec::new(),
             model_jobs: 0,
             load_max: 1,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gridpool_core::event::{Event, Exit, ExitStatus, Timestamp, WorkerEvent};
 use gridpool_protocol::exit;
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::WorkerId;
+use gridpool_protocol::ids::{Group, WorkerId};
 
 use super::workers::{ready, report};
 use super::{Delivery, Process, World};
@@ -280,7 +280,7 @@ impl World {
             3 => Event::Worker(worker, WorkerEvent::BeaconLost { last_words: None }),
             4 => Event::Worker(worker, WorkerEvent::Reclaimed),
             5 => Event::Worker(worker, WorkerEvent::ChannelClosed),
-            6 if worker.role == crate::model::MODELS => {
+            6 if worker.group != Group::Grid => {
                 Event::Worker(worker, WorkerEvent::CommandEnded { number: 0, result: Ok(()) })
             }
             _ => Event::Worker(worker, WorkerEvent::Heard),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gridpool_core::event::{ClientEvent, Event, Timestamp, WorkerEvent};
-use gridpool_protocol::ids::{ClientId, WorkerId};
+use gridpool_protocol::ids::{ClientId, Group, WorkerId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -39,9 +39,10 @@ impl World {
     /// A model that may exist, or one that never does.
     fn some_name(&mut self) -> String {
         if self.rng.chance(self.swarm.rates.unknown_models) {
-            return name(self.swarm.models);
+            return self.swarm.name(self.swarm.models);
         }
-        name(self.rng.below(self.swarm.models))
+        let number = self.rng.below(self.swarm.models);
+        self.swarm.name(number)
     }
 
     /// A worker has loaded its first models, as far as it could, and reports them, usually before it is
@@ -53,7 +54,7 @@ impl World {
         worker: WorkerId,
         plans: &[ModelPlan],
     ) {
-        if worker.role != crate::model::MODELS {
+        if worker.group == Group::Grid {
             return;
         }
         for plan in plans {
@@ -208,8 +209,4 @@ fn info(name: &str, loaded: Loaded) -> ModelInfo {
         return ModelInfo { contexts, state, sha256: sha256(loaded.content), ..info };
     }
     ModelInfo { contexts, ..ModelInfo::unavailable(name, "it does not fit".to_owned()) }
-}
-
-fn name(number: u64) -> String {
-    format!("m{number}")
 }

@@ -2,7 +2,7 @@
 
 use gridpool_core::action::Assignment;
 use gridpool_core::event::{Event, Timestamp, WorkerEvent};
-use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, Group, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{DeviceInfo, RunReport};
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -48,7 +48,7 @@ impl World {
     pub(super) fn on_dispatch(&mut self, now: Timestamp, worker: WorkerId, sent: &[Assignment]) {
         let Some(process) = self.processes.get_mut(&worker) else { return };
         let attempts: Vec<_> = sent.iter().map(|sent| sent.attempt).collect();
-        let many = worker.role == crate::model::MODELS;
+        let many = worker.group != Group::Grid;
         if many {
             process.running.extend(&attempts);
         } else {

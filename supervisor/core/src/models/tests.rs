@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gridpool_protocol::ids::{DeviceId, DeviceKind, Role};
+use gridpool_protocol::ids::{DeviceId, DeviceKind, Group};
 use gridpool_protocol::tensor::options::ModelOptions;
 
 use super::*;
@@ -11,7 +11,7 @@ const CLIENT: ClientId = ClientId(1);
 
 fn worker(index: u32, generation: u32) -> WorkerId {
     let device = DeviceId { kind: DeviceKind::Cpu, index };
-    WorkerId { device, role: Role::Infer, generation }
+    WorkerId { device, group: Group::Models(0), generation }
 }
 
 fn plan(name: &str) -> ModelPlan {
@@ -231,7 +231,7 @@ fn an_unload_keeps_the_model_until_its_last_request_has_its_verdict_despite_deat
     let mut world = World::new(&["a", "b"], 1);
     world.asked.insert("a".to_owned());
     world.begin(unload("a"));
-    assert!(world.commands.is_empty() && world.models.check("a", || true).is_err());
+    assert!(world.commands.is_empty() && !world.models.is_open("a"));
     world.dies(worker(0, 2));
     world.start(worker(0, 4));
     assert_eq!(world.models(worker(0, 4)), [("a", 1), ("b", 1)], "requests wait for it");
@@ -324,15 +324,10 @@ fn one_change_runs_at_a_time_and_an_answer_to_an_unknown_command_is_an_error() {
     world.all_do();
     for (what, why) in [
         (load("a"), "there is a model `a` already, from /m/a.onnx"),
-        (unload("c"), "there is no model `c`; there is a, b"),
         (contexts("a", 0), "0 contexts"),
     ] {
         assert!(world.models.begin(CLIENT, 8, what).unwrap_err().starts_with(why));
     }
-    let mut long = plan("c");
-    long.options.cpu_ops.insert("x".repeat(10_000));
-    let why = world.models.begin(CLIENT, 8, ModelCommand::Load(long)).unwrap_err();
-    assert!(why.contains("at most 8192"), "{why}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(super) struct Accounts {
 /// The account of one principal.
 #[derive(Debug, Default)]
 pub(super) struct Account {
-    /// Jobs without a verdict, of both roles.
+    /// Jobs without a verdict, of both groups.
     pub(super) jobs: u64,
     /// Bytes of their inputs and results.
     pub(super) bytes: u64,

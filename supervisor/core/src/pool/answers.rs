@@ -17,7 +17,7 @@ impl Pool {
         result: Result<RunReport, AttemptError>,
     ) {
         let Some(index) = self.hear(now, worker) else { return };
-        let state = &mut self.roles[worker.role];
+        let state = &mut self.groups[worker.group];
         let process = self.slots.process_mut(index);
         let answered = process.answer(now, attempt, state.limits.cancel_grace);
         let Answered::Known { moved, charge, .. } = answered else {

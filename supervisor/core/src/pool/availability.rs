@@ -1,6 +1,6 @@
 //! Which worker has which model, and which jobs wait for a model that no worker has.
 
-use gridpool_protocol::ids::{JobId, Role, WorkerId};
+use gridpool_protocol::ids::{Group, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 
@@ -45,31 +45,31 @@ impl Pool {
     }
 
     /// Ends the jobs whose model no slot has or may soon have.
-    pub(super) fn give_up_if_unavailable(&mut self, now: Timestamp, role: Role) {
-        let newcomers = std::mem::take(&mut self.roles[role].newcomers);
-        if self.roles[role].queue.is_empty() {
+    pub(super) fn give_up_if_unavailable(&mut self, now: Timestamp, group: Group) {
+        let newcomers = std::mem::take(&mut self.groups[group].newcomers);
+        if self.groups[group].queue.is_empty() {
             return;
         }
         // If no slot changed, older jobs still have a worker.
-        let in_doubt = match self.availability_changes(role) {
+        let in_doubt = match self.availability_changes(group) {
             false => newcomers,
-            true => self.roles[role].queue.all_jobs().into_iter().collect(),
+            true => self.groups[group].queue.all_jobs().into_iter().collect(),
         };
         for id in in_doubt {
             self.give_up_unless_available(now, id);
         }
     }
 
-    /// Updates the availability of a role's slots; returns whether it changed.
-    fn availability_changes(&mut self, role: Role) -> bool {
-        let mut before = std::mem::take(&mut self.roles[role].availability);
-        let now = || self.slots.of_role(role).map(|(_, slot)| self.availability(slot));
+    /// Updates the availability of a group's slots; returns whether it changed.
+    fn availability_changes(&mut self, group: Group) -> bool {
+        let mut before = std::mem::take(&mut self.groups[group].availability);
+        let now = || self.slots.of_group(group).map(|(_, slot)| self.availability(slot));
         let is_news = !now().eq(before.iter().copied());
         if is_news {
             before.clear();
             before.extend(now());
         }
-        self.roles[role].availability = before;
+        self.groups[group].availability = before;
         is_news
     }
 
@@ -82,7 +82,7 @@ impl Pool {
             Availability::None => false,
             Availability::Unknown => true,
         };
-        if self.slots.of_role(job.role()).any(|(_, slot)| may_have(slot)) {
+        if self.slots.of_group(job.group).any(|(_, slot)| may_have(slot)) {
             return;
         }
         self.end_early(now, id, AttemptOutcome::Preempted);
@@ -92,8 +92,8 @@ impl Pool {
     }
 
     fn availability(&self, slot: &Slot) -> Availability {
-        let is_open = self.devices.at(slot.device).service(slot.role).is_open();
-        if self.roles[slot.role].has_nothing_to_do() || !is_open || !slot.may_serve() {
+        let is_open = self.devices.at(slot.device).service(slot.group).is_open();
+        if self.groups[slot.group].has_nothing_to_do() || !is_open || !slot.may_serve() {
             return Availability::None;
         }
         match slot.process() {
@@ -101,18 +101,18 @@ impl Pool {
                 Availability::Models(process.worker, process.model_reports)
             }
             // Only the models of the active worker count.
-            _ if self.slots.is_served(slot.device, slot.role) => Availability::None,
+            _ if self.slots.is_served(slot.device, slot.group) => Availability::None,
             Some(_) | None => Availability::Unknown,
         }
     }
 
     /// Whether a device will soon get an active worker, or is being probed.
-    pub(crate) fn awaits_workers(&self, role: Role) -> bool {
+    pub(crate) fn awaits_workers(&self, group: Group) -> bool {
         let is_probed = |slot: &Slot| {
-            self.devices.at(slot.device).service(role).state() == ServiceState::Probing
+            self.devices.at(slot.device).service(group).state() == ServiceState::Probing
         };
         let is_unknown = |slot: &Slot| self.availability(slot) == Availability::Unknown;
-        let starts = !self.roles[role].has_nothing_to_do();
-        starts && self.slots.of_role(role).any(|(_, slot)| is_unknown(slot) || is_probed(slot))
+        let starts = !self.groups[group].has_nothing_to_do();
+        starts && self.slots.of_group(group).any(|(_, slot)| is_unknown(slot) || is_probed(slot))
     }
 }

@@ -109,7 +109,7 @@ pub enum Disposition {
 /// What happens to the slot of a dead worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// No process starts there: the pool ends, or its role has no work.
+    /// No process starts there: the pool ends, or its group has no work.
     Nothing,
     /// The device is out of service, and is probed after this time; without one, when an operator releases
     /// it.
@@ -131,7 +131,7 @@ impl Pool {
             waited,
             disposition: Disposition::Unheard,
         });
-        let was_asked = process.is_stopping() || self.roles[worker.role].is_leaving();
+        let was_asked = process.is_stopping() || self.groups[worker.group].is_leaving();
         let killed = process.killed().map(|killed| killed.reason);
         let killed = killed.filter(|&reason| reason != KillReason::BeaconLost);
         let is_expected = killed == Some(KillReason::Leaving)
@@ -165,9 +165,9 @@ impl Pool {
         for lost in &mut report.attempts {
             lost.disposition = self.disposition_of(lost.attempt.job, lost.shard);
         }
-        let WorkerId { device, role, .. } = report.worker;
+        let WorkerId { device, group, .. } = report.worker;
         let serves = |process: &&Process| process.serves();
-        let own = || self.slots.of(device, role);
+        let own = || self.slots.of(device, group);
         let serving = own().filter_map(Slot::process).find(serves);
         report.served_by = serving.map(|process| process.worker);
         report.next = self.next_of(now, &self.slots[index]);
@@ -213,10 +213,10 @@ impl Pool {
 
     /// What happens to a slot that has just lost its process.
     fn next_of(&self, now: Timestamp, slot: &Slot) -> Next {
-        if self.roles[slot.role].has_nothing_to_do() {
+        if self.groups[slot.group].has_nothing_to_do() {
             return Next::Nothing;
         }
-        match self.devices.at(slot.device).service(slot.role).state() {
+        match self.devices.at(slot.device).service(slot.group).state() {
             ServiceState::Quarantined { probe_at } => Next::Out(probe_at.map(|at| at.since(now))),
             // The next process may have started in this same event.
             ServiceState::Open | ServiceState::Probing => {

@@ -1,12 +1,12 @@
 //! The devices of the pool: the generations of their processes, what the driver reports about them, which
-//! process each lost last, and the service of each role on them.
+//! process each lost last, and the service of each group on them.
 
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{DeviceId, Group, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
 
 use super::incidents::Incidents;
-use super::per_role::PerRole;
+use super::per_group::PerGroup;
 use super::service::Service;
 use crate::config::PoolConfig;
 use crate::event::Timestamp;
@@ -15,7 +15,7 @@ use crate::event::Timestamp;
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     pub(super) id: DeviceId,
-    /// The number of its latest process, whatever its role.
+    /// The number of its latest process, whatever its group.
     generation: u32,
     /// The process that was last killed or died here, and when.
     lost: Option<(Timestamp, WorkerId)>,
@@ -27,7 +27,7 @@ pub(super) struct Device {
     pub(super) incidents: Incidents,
     /// The device as a worker found it last.
     pub(super) info: Option<DeviceInfo>,
-    services: PerRole<Service>,
+    services: PerGroup<Service>,
 }
 
 impl Device {
@@ -40,15 +40,15 @@ impl Device {
             reported_loss: None,
             incidents: Incidents::default(),
             info: None,
-            services: PerRole::new(|_| Service::new()),
+            services: PerGroup::new(Service::new()),
         }
     }
 
-    /// A name for the next process of a role.
-    pub(super) fn next_worker(&mut self, role: Role) -> WorkerId {
+    /// A name for the next process of a group.
+    pub(super) fn next_worker(&mut self, group: Group) -> WorkerId {
         self.generation += 1;
-        let worker = WorkerId { device: self.id, role, generation: self.generation };
-        self.service_mut(role).latest = Some(worker);
+        let worker = WorkerId { device: self.id, group, generation: self.generation };
+        self.service_mut(group).latest = Some(worker);
         worker
     }
 
@@ -63,19 +63,32 @@ impl Device {
         (now.since(at) <= config.incident_window).then_some(worker)
     }
 
-    pub(super) fn service(&self, role: Role) -> &Service {
-        &self.services[role]
+    /// There is a new group.
+    pub(super) fn add_service(&mut self) {
+        let new = Service::beside(&self.services[Group::Grid]);
+        self.services.push(new);
     }
 
-    pub(super) fn service_mut(&mut self, role: Role) -> &mut Service {
-        &mut self.services[role]
+    /// A group has other models than before: how its workers fared says nothing of these.
+    pub(super) fn renew_service(&mut self, group: Group) {
+        let new = Service::beside(&self.services[Group::Grid]);
+        let old = std::mem::replace(&mut self.services[group], new);
+        self.services[group].counts_on_from(&old);
     }
 
-    pub(super) fn services(&self) -> impl Iterator<Item = (Role, &Service)> {
+    pub(super) fn service(&self, group: Group) -> &Service {
+        &self.services[group]
+    }
+
+    pub(super) fn service_mut(&mut self, group: Group) -> &mut Service {
+        &mut self.services[group]
+    }
+
+    pub(super) fn services(&self) -> impl Iterator<Item = (Group, &Service)> {
         self.services.iter()
     }
 
-    pub(super) fn services_mut(&mut self) -> impl Iterator<Item = (Role, &mut Service)> {
+    pub(super) fn services_mut(&mut self) -> impl Iterator<Item = (Group, &mut Service)> {
         self.services.iter_mut()
     }
 }
@@ -116,6 +129,6 @@ impl Devices {
 
     /// The service that a worker belongs to.
     pub(super) fn service_of(&mut self, worker: WorkerId) -> &mut Service {
-        self.at_mut(worker.device).service_mut(worker.role)
+        self.at_mut(worker.device).service_mut(worker.group)
     }
 }

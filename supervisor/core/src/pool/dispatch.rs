@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use gridpool_protocol::ids::{DeviceId, Role};
+use gridpool_protocol::ids::{DeviceId, Group};
 use gridpool_protocol::limits::{JOIN_INLINE_BYTES_MAX, JOIN_MAX};
 
 use super::Pool;
@@ -33,23 +33,23 @@ impl Slot {
 }
 
 impl Pool {
-    /// Sends workers of a role all that they may take. There is no batching delay: only jobs that already
+    /// Sends workers of a group all that they may take. There is no batching delay: only jobs that already
     /// wait join a dispatch.
-    pub(super) fn dispatch(&mut self, now: Timestamp, role: Role) {
-        let limits = self.roles[role].limits;
-        while !self.roles[role].queue.is_empty() {
+    pub(super) fn dispatch(&mut self, now: Timestamp, group: Group) {
+        let limits = self.groups[group].limits;
+        while !self.groups[group].queue.is_empty() {
             let is_idle = |slot: &Slot| slot.idle_since(now, &self.config).is_some();
-            let some_idle = self.slots.of_role(role).any(|(_, slot)| is_idle(slot));
-            let for_idle = if some_idle { self.take_for_idle(now, role) } else { None };
+            let some_idle = self.slots.of_group(group).any(|(_, slot)| is_idle(slot));
+            let for_idle = if some_idle { self.take_for_idle(now, group) } else { None };
             let (chosen, cost_max) = match limits.concurrency {
                 // The idle workers may lack the model.
                 Concurrency::Concurrent { attempts_max } => {
-                    let chosen = for_idle.or_else(|| self.take_beside(now, role, attempts_max));
+                    let chosen = for_idle.or_else(|| self.take_beside(now, group, attempts_max));
                     (chosen, limits.join_cost_max)
                 }
                 Concurrency::Exclusive { .. } if some_idle => (for_idle, limits.join_cost_max),
                 Concurrency::Exclusive { feed_cost_max, .. } => {
-                    let chosen = self.take_to_feed(now, role, feed_cost_max);
+                    let chosen = self.take_to_feed(now, group, feed_cost_max);
                     (chosen, limits.join_cost_max.min(feed_cost_max))
                 }
             };
@@ -59,14 +59,14 @@ impl Pool {
     }
 
     /// The next shard that may go to an idle worker, and the worker's slot.
-    fn take_for_idle(&mut self, now: Timestamp, role: Role) -> Option<(Position, usize)> {
+    fn take_for_idle(&mut self, now: Timestamp, group: Group) -> Option<(Position, usize)> {
         let (slots, jobs, config) = (&self.slots, &self.jobs, &self.config);
         let idle = || {
-            let own = slots.of_role(role);
+            let own = slots.of_group(group);
             own.filter_map(|(index, slot)| Some((slot.idle_since(now, config)?, index)))
         };
         let slot_for = |position: Position| slot_for(&jobs[position.job], position, slots, idle());
-        let position = self.roles[role].queue.take(|position| slot_for(position).is_some())?;
+        let position = self.groups[group].queue.take(|position| slot_for(position).is_some())?;
         let index = slot_for(position).expect("the shard was just placed");
         Some((position, index))
     }
@@ -77,7 +77,7 @@ impl Pool {
     fn take_to_feed(
         &mut self,
         now: Timestamp,
-        role: Role,
+        group: Group,
         feed_cost_max: u64,
     ) -> Option<(Position, usize)> {
         let (slots, jobs, config) = (&self.slots, &self.jobs, &self.config);
@@ -91,10 +91,10 @@ impl Pool {
             }
             // A device that is about to serve will take it sooner.
             let soon = |slot: &Slot| !avoids(shard, slot.device) && slots.is_near_service(slot);
-            if slots.of_role(role).any(|(_, slot)| soon(slot)) {
+            if slots.of_group(group).any(|(_, slot)| soon(slot)) {
                 return None;
             }
-            let others = slots.of_role(role).filter(|(_, slot)| !avoids(shard, slot.device));
+            let others = slots.of_group(group).filter(|(_, slot)| !avoids(shard, slot.device));
             let open = others.filter_map(|(index, slot)| {
                 let front = slot.process()?.feeds_behind(now, config, feed_cost_max)?;
                 let worth = config.shard_cost_min;
@@ -103,7 +103,7 @@ impl Pool {
             });
             open.min().map(|(_, index)| index)
         };
-        let queue = &mut self.roles[role].queue;
+        let queue = &mut self.groups[group].queue;
         let position = queue.take_first(|position| slot_for(position).is_some())?;
         let index = slot_for(position).expect("the shard was just placed");
         Some((position, index))
@@ -115,18 +115,18 @@ impl Pool {
     fn take_beside(
         &mut self,
         now: Timestamp,
-        role: Role,
+        group: Group,
         attempts_max: usize,
     ) -> Option<(Position, usize)> {
-        let (next, index) = self.next_beside(now, role, attempts_max)?;
-        let position = self.roles[role].queue.take(|position| position == next)?;
+        let (next, index) = self.next_beside(now, group, attempts_max)?;
+        let position = self.groups[group].queue.take(|position| position == next)?;
         Some((position, index))
     }
 
     fn next_beside(
         &self,
         now: Timestamp,
-        role: Role,
+        group: Group,
         attempts_max: usize,
     ) -> Option<(Position, usize)> {
         let has_capacity = |slot: &Slot| {
@@ -134,9 +134,9 @@ impl Pool {
             process.is_some_and(|own| own.takes_beside(now, &self.config, attempts_max).is_some())
         };
         // A worker stays only until it is skipped for a job that it serves.
-        let with_capacity = self.slots.of_role(role).filter(|(_, slot)| has_capacity(slot));
+        let with_capacity = self.slots.of_group(group).filter(|(_, slot)| has_capacity(slot));
         let mut open: Vec<_> = with_capacity.map(|(index, _)| index).collect();
-        for position in self.roles[role].queue.in_order() {
+        for position in self.groups[group].queue.in_order() {
             if open.is_empty() {
                 break;
             }
@@ -151,16 +151,16 @@ impl Pool {
     /// The worker of `open` that takes a shard beside its attempts.
     fn slot_beside(&self, now: Timestamp, position: Position, open: &[usize]) -> Option<usize> {
         let (slots, config, job) = (&self.slots, &self.config, &self.jobs[position.job]);
-        let (role, limits) = (job.role(), &self.roles[job.role()].limits);
+        let (group, limits) = (job.group, &self.groups[job.group].limits);
         if job.is_suspect() || job.joins(limits).is_none() {
             return None;
         }
         let idles = |slot: &Slot| slot.idle_since(now, config).is_some() && slot.has_for(job);
-        if slots.of_role(role).any(|(_, slot)| idles(slot)) {
+        if slots.of_group(group).any(|(_, slot)| idles(slot)) {
             return None;
         }
         let shard = job.shard_at(position);
-        let is_near = slots.of_role(role).any(|(_, slot)| is_near(job, shard, slots, slot));
+        let is_near = slots.of_group(group).any(|(_, slot)| is_near(job, shard, slots, slot));
         let able = open.iter().filter(|&&index| slots[index].has_for(job));
         let with_capacity = able.filter_map(|&index| {
             let front = slots[index].takes_beside(now, config, limits.concurrency)?;
@@ -176,7 +176,7 @@ impl Pool {
     /// all.
     fn send(&mut self, now: Timestamp, lead: Position, index: usize, cost_max: u64) {
         let worker = self.slots.process(index).worker;
-        let state = &mut self.roles[worker.role];
+        let state = &mut self.groups[worker.group];
         let limits: RoleLimits = state.limits;
         let joins = self.jobs[lead.job].joins(&limits);
         let mut dispatch = Dispatch::new(now);
@@ -250,7 +250,7 @@ fn slot_for(
     let unwanted = |index: usize| avoids(shard, slots[index].device);
     let able = idle.filter(|&(_, index)| slots[index].has_for(job));
     let (_, index) = able.min_by_key(|&(since, index)| (unwanted(index), since, index))?;
-    let mut own = slots.of_role(job.role());
+    let mut own = slots.of_group(job.group);
     let mut is_near = || own.any(|(_, slot)| is_near(job, shard, slots, slot));
     (!unwanted(index) || !is_near()).then_some(index)
 }

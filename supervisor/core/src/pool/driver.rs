@@ -2,7 +2,7 @@
 //! the response; this module makes sure that one incident gets it once.
 
 use gridpool_protocol::fault::{FaultCode, Response};
-use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{DeviceId, Group, WorkerId};
 
 use super::Pool;
 use super::devices::Device;
@@ -27,7 +27,7 @@ impl Pool {
             return;
         }
         self.faults.note(fault);
-        if !is_known || self.roles.iter().all(|(_, role)| role.is_leaving()) {
+        if !is_known || self.groups.iter().all(|(_, group)| group.is_leaving()) {
             return;
         }
         let cause = KillCause::DeviceFault(fault);
@@ -100,7 +100,7 @@ impl Pool {
         self.act(Action::Note(note));
     }
 
-    /// Takes a device out of service for every role, because of the fault that a worker met.
+    /// Takes a device out of service for every group, because of the fault that a worker met.
     pub(super) fn give_up_device(&mut self, now: Timestamp, id: DeviceId, why: &str) {
         self.quarantine_device(now, id, false, KillCause::FreeDevice(Freed::DeviceOut), why);
     }
@@ -115,36 +115,36 @@ impl Pool {
         cause: KillCause,
         why: &str,
     ) {
-        self.for_each_role(|pool, role| {
-            if pool.roles[role].is_leaving() {
+        self.for_each_group(|pool, group| {
+            if pool.groups[group].is_leaving() {
                 return;
             }
-            let service = pool.devices.at_mut(id).service_mut(role);
+            let service = pool.devices.at_mut(id).service_mut(group);
             why.clone_into(&mut service.last_fault);
             if service.quarantine_for_fault(now, is_final, &pool.config) {
                 pool.services_changed = true;
-                pool.end_workers(now, id, role, cause);
+                pool.end_workers(now, id, group, cause);
             }
         });
     }
 
-    /// Kills every worker of a device, whatever its role.
+    /// Kills every worker of a device, whatever its group.
     fn end_all_workers(&mut self, now: Timestamp, id: DeviceId, cause: KillCause, why: &str) {
-        self.for_each_role(|pool, role| {
-            if !pool.roles[role].is_leaving() {
-                let service = pool.devices.at_mut(id).service_mut(role);
+        self.for_each_group(|pool, group| {
+            if !pool.groups[group].is_leaving() {
+                let service = pool.devices.at_mut(id).service_mut(group);
                 why.clone_into(&mut service.last_fault);
-                pool.end_workers(now, id, role, cause);
+                pool.end_workers(now, id, group, cause);
             }
         });
     }
 
-    /// Kills the workers of a device and role. A standby that takes over meanwhile dies in its turn, before
+    /// Kills the workers of a device and group. A standby that takes over meanwhile dies in its turn, before
     /// it gets a dispatch.
-    fn end_workers(&mut self, now: Timestamp, id: DeviceId, role: Role, cause: KillCause) {
+    fn end_workers(&mut self, now: Timestamp, id: DeviceId, group: Group, cause: KillCause) {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
-            let is_its = slot.device == id && slot.role == role;
+            let is_its = slot.device == id && slot.group == group;
             if is_its && slot.process().is_some_and(|process| !process.is_ending()) {
                 self.kill(now, index, cause);
             }

@@ -168,7 +168,7 @@ impl Pool {
         self.devices.service_of(worker).last_fault =
             format!("{worker}: could not be started: {detail}");
         self.slots[index].end.by(now, RestartReason::SpawnFailed);
-        if self.roles[worker.role].is_leaving() {
+        if self.groups[worker.group].is_leaving() {
             return;
         }
         let code = if is_final { FaultCode::NoBinary } else { FaultCode::SpawnFailed };
@@ -199,7 +199,7 @@ impl Pool {
         let Some(index) = self.hear(now, worker) else { return };
         self.begin_death_report(now, index, exit);
         self.ended.push(worker);
-        let is_leaving = self.roles[worker.role].is_leaving();
+        let is_leaving = self.groups[worker.group].is_leaving();
         let Some(process) = self.slots[index].vacate(now) else { return };
         let ending = Ending::of(now, &process, exit, &self.policy);
         self.note_end(index, &process, &ending);
@@ -236,7 +236,7 @@ impl Pool {
             self.devices.service_of(worker).last_fault.clone_from(last_fault);
         }
         let has_suspects = process.outstanding().is_some_and(|all| all.front.has_suspects);
-        self.promote(now, worker.device, worker.role);
+        self.promote(now, worker.device, worker.group);
         let vacated = Vacated {
             worker,
             blame: ending.blame(has_suspects),

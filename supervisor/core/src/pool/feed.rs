@@ -4,7 +4,7 @@
 //! jobs. The pool kills the worker, none of its attempts counts, and nothing waits behind those jobs again.
 //! So a job costs a worker this way only once; if it hangs, its deadline ends it.
 
-use gridpool_protocol::ids::Role;
+use gridpool_protocol::ids::Group;
 
 use super::Pool;
 use super::kill::{Freed, KillCause};
@@ -14,13 +14,13 @@ use crate::config::Concurrency;
 use crate::event::Timestamp;
 
 impl Pool {
-    /// Kills the workers of a role whose second dispatch has waited too long. Returns whether there were
+    /// Kills the workers of a group whose second dispatch has waited too long. Returns whether there were
     /// any.
-    pub(super) fn expire_feeds(&mut self, now: Timestamp, role: Role) -> bool {
+    pub(super) fn expire_feeds(&mut self, now: Timestamp, group: Group) -> bool {
         let mut killed = false;
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
-            if slot.role != role || self.feed_timeout_of(slot).is_none_or(|at| at > now) {
+            if slot.group != group || self.feed_timeout_of(slot).is_none_or(|at| at > now) {
                 continue;
             }
             let outstanding = self.slots.process(index).outstanding();
@@ -39,7 +39,8 @@ impl Pool {
     /// When a worker's second dispatch has waited too long, if an idle worker could take any of it and is
     /// not silent by then. The front dispatch has run for at least as long.
     pub(super) fn feed_timeout_of(&self, slot: &Slot) -> Option<Timestamp> {
-        let Concurrency::Exclusive { feed_timeout, .. } = self.roles[slot.role].limits.concurrency
+        let Concurrency::Exclusive { feed_timeout, .. } =
+            self.groups[slot.group].limits.concurrency
         else {
             return None;
         };
@@ -57,7 +58,7 @@ impl Pool {
         let idles = |other: &Process| {
             other.is_ready_and_idle() && ends < other.heard.after(self.config.heartbeat_suspect)
         };
-        let mut others = self.slots.of_role(slot.role).filter_map(|(_, other)| other.process());
+        let mut others = self.slots.of_group(slot.group).filter_map(|(_, other)| other.process());
         others.any(|other| idles(other) && may_take(other)).then_some(ends)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, Role, WorkerId};
+use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, Group, WorkerId};
 use gridpool_protocol::limits::JOIN_INLINE_BYTES_MAX;
 use gridpool_protocol::receipt::{
     Attempt, AttemptOutcome, DeviceInfo, Receipt, RunReport, Verdict,
@@ -39,6 +39,8 @@ pub(super) enum Content {
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) request: JobRequest,
+    /// The group of the workers that run it.
+    pub(super) group: Group,
     /// The client to answer.
     pub(super) client: ClientId,
     /// The client's connection has ended: no client waits for the verdict.
@@ -71,9 +73,11 @@ impl Job {
         now: Timestamp,
         client: ClientId,
         request: JobRequest,
+        group: Group,
         shards: Vec<Shard>,
     ) -> Self {
         Self {
+            group,
             client,
             orphaned: false,
             is_given_back: false,
@@ -90,11 +94,6 @@ impl Job {
             attempts: Vec::new(),
             request,
         }
-    }
-
-    /// The role of the workers that run it.
-    pub(super) fn role(&self) -> Role {
-        self.request.work.role()
     }
 
     /// Whose its shards are in the queue.

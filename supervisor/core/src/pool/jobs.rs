@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Index, IndexMut};
 
-use gridpool_protocol::ids::{AttemptId, ClientId, JobId, JobKey, Role};
+use gridpool_protocol::ids::{AttemptId, ClientId, Group, JobId, JobKey};
 use gridpool_protocol::principal::Principal;
 
 use super::job::Job;
@@ -18,7 +18,7 @@ pub(super) struct Jobs {
     own: BTreeMap<(ClientId, JobKey), JobId>,
     deadlines: BTreeSet<(Timestamp, JobId)>,
     /// Of every open connection with jobs.
-    clients: BTreeMap<(ClientId, Role), BTreeSet<JobId>>,
+    clients: BTreeMap<(ClientId, Group), BTreeSet<JobId>>,
 }
 
 impl Jobs {
@@ -27,7 +27,7 @@ impl Jobs {
         self.keys.insert((job.request.principal.clone(), job.request.key), id);
         self.own.insert((job.client, job.request.key), id);
         self.deadlines.insert((job.deadline, id));
-        self.clients.entry((job.client, job.role())).or_default().insert(id);
+        self.clients.entry((job.client, job.group)).or_default().insert(id);
         self.live.insert(id, job);
     }
 
@@ -37,7 +37,7 @@ impl Jobs {
         self.keys.remove(&(job.request.principal.clone(), job.request.key));
         self.own.remove(&(job.client, job.request.key));
         self.deadlines.remove(&(job.deadline, id));
-        let place = (job.client, job.role());
+        let place = (job.client, job.group);
         if let Some(own) = self.clients.get_mut(&place) {
             own.remove(&id);
             if own.is_empty() {
@@ -78,19 +78,20 @@ impl Jobs {
         self.live.keys().copied().collect()
     }
 
-    /// How many jobs of a role a client has.
-    pub(super) fn count_of(&self, client: ClientId, role: Role) -> usize {
-        self.clients.get(&(client, role)).map_or(0, BTreeSet::len)
+    /// How many jobs of a group a client has.
+    pub(super) fn count_of(&self, client: ClientId, group: Group) -> usize {
+        self.clients.get(&(client, group)).map_or(0, BTreeSet::len)
     }
 
     /// How many jobs a client has.
     pub(super) fn count_of_client(&self, client: ClientId) -> usize {
-        Role::ALL.into_iter().map(|role| self.count_of(client, role)).sum()
+        let own = (client, Group::Grid)..=(client, Group::Models(u16::MAX));
+        self.clients.range(own).map(|(_, jobs)| jobs.len()).sum()
     }
 
     /// The connection of a client has ended: its jobs are no longer its own.
-    pub(super) fn take_of(&mut self, client: ClientId, role: Role) -> BTreeSet<JobId> {
-        self.clients.remove(&(client, role)).unwrap_or_default()
+    pub(super) fn take_of(&mut self, client: ClientId, group: Group) -> BTreeSet<JobId> {
+        self.clients.remove(&(client, group)).unwrap_or_default()
     }
 
     /// The next deadline, and whose it is.

@@ -31,7 +31,7 @@ pub(super) enum KillCause {
     Hang,
     /// It was silent for too long before it was READY.
     Mute,
-    /// The pool ends, or its role has no work.
+    /// The pool ends, or its group has no work.
     Leaving,
 }
 
@@ -145,7 +145,7 @@ impl Pool {
         }
         self.slots.process_mut(index).may_still_answer(outstanding);
         self.devices.at_mut(worker.device).loses(now, worker);
-        self.promote(now, worker.device, worker.role);
+        self.promote(now, worker.device, worker.group);
         self.ended.push(worker);
         self.act(Action::Kill { worker, reason });
     }
@@ -153,7 +153,7 @@ impl Pool {
     /// The reason for a kill now, by the limits now.
     fn kill_reason(&self, index: usize, cause: KillCause) -> KillReason {
         let process = self.slots.process(index);
-        let ready_timeout = self.roles[process.worker.role].limits.ready_timeout;
+        let ready_timeout = self.groups[process.worker.group].limits.ready_timeout;
         cause.reason(process.was_ready(), ready_timeout, &self.config)
     }
 
@@ -186,7 +186,7 @@ pub enum KillReason {
         /// The time that it had.
         after: Duration,
     },
-    /// The pool ends, or its role has no work.
+    /// The pool ends, or its group has no work.
     Leaving,
     /// It was not READY in time.
     NotReady {

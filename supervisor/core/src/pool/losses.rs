@@ -214,7 +214,7 @@ impl Pool {
         let job = &mut self.jobs[attempt.job];
         let shard = job.shard_of(attempt).expect("it runs");
         job.shards[shard].lost_at.get_or_insert(loss.since);
-        self.roles[job.role()].meters.ended(loss.kind.outcome());
+        self.groups[job.group].meters.ended(loss.kind.outcome());
         job.failed(shard, loss.device.clone(), loss.kind.outcome(), loss.detail.clone());
         job.shards[shard].tries -= u32::from(shared);
         shard
@@ -227,7 +227,7 @@ impl Pool {
         let job = &mut self.jobs[id];
         let shard = job.shard_of(attempt).expect("it runs");
         job.shards[shard].lost_at.get_or_insert(loss.since);
-        self.roles[job.role()].meters.ended(AttemptOutcome::Preempted);
+        self.groups[job.group].meters.ended(AttemptOutcome::Preempted);
         job.preempted(shard, loss.device.clone(), loss.detail.clone());
         if loss.kind == LossKind::Unbegun && !job.orphaned {
             // Even a job that must not run twice: this attempt never began.
@@ -281,7 +281,7 @@ impl Pool {
     /// themselves, and a kill would cost other jobs on their workers.
     pub(super) fn end_early(&mut self, now: Timestamp, id: JobId, outcome: AttemptOutcome) {
         let job = &mut self.jobs[id];
-        let state = &mut self.roles[job.role()];
+        let state = &mut self.groups[job.group];
         let limits = state.limits;
         let grace = match outcome == AttemptOutcome::Preempted {
             true => job.deadline.since(now).max(limits.cancel_grace),
@@ -320,7 +320,7 @@ impl Pool {
         if let Some(outstanding) = outstanding {
             self.on_lost(now, worker, outstanding, &loss);
         }
-        if !self.roles[worker.role].is_leaving() {
+        if !self.groups[worker.group].is_leaving() {
             self.give_up_device(now, worker.device, &fault);
         }
     }

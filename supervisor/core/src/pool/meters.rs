@@ -1,4 +1,4 @@
-//! Counts of a role's work beyond those in `status`: how workers and attempts ended, how long things took,
+//! Counts of a group's work beyond those in `status`: how workers and attempts ended, how long things took,
 //! what each device did. No decision depends on them. Counting allocates nothing.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use gridpool_protocol::ids::Role;
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::metrics::{DeviceMetrics, DeviceWork, RestartReason, RoleMetrics, Sums};
 use gridpool_protocol::receipt::{AttemptOutcome, RunReport};
-use gridpool_protocol::status::QueueStatus;
+use gridpool_protocol::status::{Counters, QueueStatus};
 
 use super::job::Job;
 use super::kill::KillReason;
@@ -22,7 +22,7 @@ use crate::event::{Exit, ExitStatus, Timestamp};
 /// One microsecond in seconds.
 const MICROSECOND: f64 = 1e-6;
 
-/// Sums of one role.
+/// Sums of one group.
 #[derive(Clone, Debug)]
 pub(super) struct Meters {
     restarts: BTreeMap<RestartReason, u64>,
@@ -65,6 +65,16 @@ impl Meters {
         if let Some(at) = shard.lost_at {
             self.sums.histograms.failover.observe_time(now.since(at));
         }
+    }
+
+    /// Adds those of another group.
+    fn add(&mut self, other: &Self) {
+        other
+            .restarts
+            .iter()
+            .for_each(|(&why, count)| *self.restarts.entry(why).or_default() += count);
+        other.ended.iter().for_each(|(&how, count)| *self.ended.entry(how).or_default() += count);
+        self.sums.add(&other.sums);
     }
 
     /// An attempt has ended with this outcome.
@@ -189,37 +199,49 @@ fn bounded(fault: FaultCode) -> FaultCode {
 }
 
 impl Pool {
-    /// The metrics of each role, of each device and role, and of faults.
+    /// The metrics of each group, of each device and group, and of faults.
     pub(crate) fn metrics(
         &self,
         now: Timestamp,
     ) -> (Vec<RoleMetrics>, Vec<DeviceMetrics>, Vec<(FaultCode, u64)>) {
         let roles = Role::ALL.into_iter().map(|role| self.role_metrics(now, role)).collect();
-        let of_device = self.devices.iter().flat_map(|device| {
-            device.services().map(|(role, service)| DeviceMetrics {
-                device: device.id,
-                role,
-                generation: service.generation(),
-                is_out: !service.is_open(),
-                quarantines: service.quarantines(),
-                work: service.work,
+        let rows = self.devices.iter().flat_map(|device| {
+            Role::ALL.into_iter().map(|role| {
+                let own = device.services().filter(|(group, _)| group.role() == role);
+                let (work, quarantines) = (DeviceWork::default(), 0);
+                let (device, is_out, generation) = (device.id, false, 0);
+                let none = DeviceMetrics { device, role, generation, is_out, quarantines, work };
+                own.fold(none, |sum, (_, service)| DeviceMetrics {
+                    generation: sum.generation.max(service.generation()),
+                    is_out: sum.is_out || !service.is_open(),
+                    quarantines: sum.quarantines + service.quarantines(),
+                    work: sum.work.plus(service.work),
+                    ..sum
+                })
             })
         });
-        (roles, of_device.collect(), self.faults.rows())
+        (roles, rows.collect(), self.faults.rows())
     }
 
+    /// The metrics of a role, all its groups together.
     fn role_metrics(&self, now: Timestamp, role: Role) -> RoleMetrics {
-        let (state, meters) = (&self.roles[role], &self.roles[role].meters);
-        let own = self.jobs.iter().filter(|job| job.role() == role && job.waits());
-        let oldest = own.map(|job| job.accepted).min();
+        let waits = |job: &&Job| job.group.role() == role && job.waits();
+        let oldest = self.jobs.iter().filter(waits).map(|job| job.accepted).min();
         let oldest_us = oldest.map(|at| micros(now.since(at)));
+        let (mut counters, mut queue) = (Counters::default(), QueueStatus::default());
+        let mut meters = Meters::default();
+        for (group, state) in self.groups.iter().filter(|(group, _)| group.role() == role) {
+            counters = counters.plus(self.counters_of(group));
+            queue = queue.plus(state.queue_status());
+            meters.add(&state.meters);
+        }
         RoleMetrics {
             role,
-            counters: self.counters_of(role),
-            queue: QueueStatus { oldest_us, ..state.queue_status() },
-            restarts: meters.restarts.iter().map(|(&reason, &count)| (reason, count)).collect(),
-            ended: meters.ended.iter().map(|(&outcome, &count)| (outcome, count)).collect(),
-            sums: meters.sums.clone(),
+            counters,
+            queue: QueueStatus { oldest_us, ..queue },
+            restarts: meters.restarts.into_iter().collect(),
+            ended: meters.ended.into_iter().collect(),
+            sums: meters.sums,
         }
     }
 }

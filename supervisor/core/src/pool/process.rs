@@ -25,7 +25,7 @@ pub(super) enum Stage {
     Ready { since: Timestamp },
     /// The active worker, with outstanding attempts.
     Busy(Outstanding),
-    /// Asked to end, because the pool ends or its role has no work.
+    /// Asked to end, because the pool ends or its group has no work.
     Stopping { kill_at: Timestamp },
     /// SIGKILL was sent.
     Killed(Killed),

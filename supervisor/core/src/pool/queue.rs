@@ -1,4 +1,4 @@
-//! The jobs that wait for workers of one role, and which is next. Every principal gets a fair share of the
+//! The jobs that wait for workers of one group, and which is next. Every principal gets a fair share of the
 //! devices, whatever it submits and over how many connections.
 //!
 //! Principals take turns by the cost of their jobs ([`Turns`]), and so do the clients of one principal. Within

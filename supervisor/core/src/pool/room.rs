@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use gridpool_protocol::ids::Role;
+use gridpool_protocol::ids::Group;
 use gridpool_protocol::principal::Principal;
 
 use super::Pool;
@@ -34,17 +34,17 @@ impl Dispatch {
 }
 
 impl Pool {
-    /// Asks one worker of a role to stop what it has just begun, if the next shard is small and no worker will soon
+    /// Asks one worker of a group to stop what it has just begun, if the next shard is small and no worker will soon
     /// be free for it.
-    pub(super) fn make_room(&mut self, now: Timestamp, role: Role) {
-        if self.roles[role].limits.concurrency.is_concurrent() {
+    pub(super) fn make_room(&mut self, now: Timestamp, group: Group) {
+        if self.groups[group].limits.concurrency.is_concurrent() {
             return;
         }
-        let Some(next) = self.roles[role].queue.in_order().next() else { return };
+        let Some(next) = self.groups[group].queue.in_order().next() else { return };
         let (job, worth) = (&self.jobs[next.job], self.config.shard_cost_min);
         let (principal, shard) = (&job.request.principal, job.shard_at(next));
         let others = || {
-            let others = self.slots.of_role(role);
+            let others = self.slots.of_group(group);
             let others = others.filter(|(_, slot)| Some(slot.device) != shard.avoid);
             others.filter_map(|(index, slot)| Some((index, busy_with(slot)?)))
         };

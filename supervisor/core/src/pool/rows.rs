@@ -3,17 +3,17 @@
 
 use std::collections::BTreeSet;
 
-use gridpool_protocol::ids::{DeviceId, JobId, Role, WorkerId};
+use gridpool_protocol::ids::{DeviceId, Group, JobId, WorkerId};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::status::{
     PrincipalStatus, QueueStatus, WorkerDevice, WorkerState, WorkerStatus,
 };
 
 use super::accounts::{Account, Sums};
+use super::groups::{GroupState, Phase};
 use super::outstanding::Sent;
-use super::per_role::PerRole;
+use super::per_group::PerGroup;
 use super::process::{Process, Stage};
-use super::roles::{Phase, RoleState};
 use super::service::ServiceState;
 use super::slots::{Slot, Slots};
 use super::{Pool, micros};
@@ -32,13 +32,13 @@ pub struct CurrentDispatch {
     pub items: u64,
 }
 
-/// A device that is out of service for a role.
+/// A device that is out of service for a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quarantine<'a> {
     /// The device.
     pub device: DeviceId,
-    /// The role.
-    pub role: Role,
+    /// The group.
+    pub group: Group,
     /// The fault that took it out of service last.
     pub why: &'a str,
     /// When it is probed; if `None`, an operator must release it first.
@@ -64,36 +64,38 @@ impl Pool {
         })
     }
 
-    /// A row for every process, and for every device and role without one, with the worker's id. The shell
+    /// A row for every process, and for every device and group without one, with the worker's id. The shell
     /// adds what it knows of processes and jobs.
     pub(crate) fn workers(&self) -> Vec<(Option<WorkerId>, WorkerStatus)> {
-        let rows = |device, role| {
-            let own = || self.slots.of(device, role);
+        let rows = |device, group| {
+            let own = || self.slots.of(device, group);
             let mut live: Vec<_> = own().filter(|slot| slot.has_process()).collect();
             if live.is_empty() {
                 live.extend(own().next());
             }
             live
         };
-        let busy = Role::ALL.into_iter().filter(|&role| is_busy(&self.roles, &self.slots, role));
-        let places = self.devices.iter().flat_map(|d| busy.clone().map(move |role| (d.id, role)));
-        let slots = places.flat_map(|(device, role)| rows(device, role));
+        let groups = self.groups.iter().map(|(group, _)| group);
+        let is_busy = |group: &Group| is_busy(&self.groups, &self.slots, *group);
+        let busy: Vec<_> = groups.filter(is_busy).collect();
+        let places = self.devices.iter().flat_map(|d| busy.iter().map(move |&group| (d.id, group)));
+        let slots = places.flat_map(|(device, group)| rows(device, group));
         slots.map(|slot| (slot.process().map(|own| own.worker), self.row(slot))).collect()
     }
 
     fn row(&self, slot: &Slot) -> WorkerStatus {
         let device = self.devices.at(slot.device);
-        let service = device.service(slot.role);
+        let service = device.service(slot.group);
         let is_out = matches!(service.state(), ServiceState::Quarantined { .. });
         let state = match slot.has_process() {
             true => slot.shown_state(),
             false if is_out => WorkerState::Quarantined,
-            false if self.roles[slot.role].has_nothing_to_do() => WorkerState::Stopped,
+            false if self.groups[slot.group].has_nothing_to_do() => WorkerState::Stopped,
             false => slot.shown_state(),
         };
         let latest = service.latest.unwrap_or(WorkerId {
             device: slot.device,
-            role: slot.role,
+            group: slot.group,
             generation: 0,
         });
         let worker = slot.process().map_or(latest, |process| process.worker);
@@ -102,7 +104,8 @@ impl Pool {
         let (name, uuid) = own.or_else(known).unwrap_or_default();
         WorkerStatus {
             name: worker.to_string(),
-            role: slot.role.name().to_owned(),
+            role: slot.group.role().name().to_owned(),
+            group: self.group_name(slot.group).to_string(),
             device: WorkerDevice {
                 kind: slot.device.kind,
                 index: slot.device.index,
@@ -121,24 +124,22 @@ impl Pool {
         }
     }
 
-    /// The active worker of `device`, or another process there if it has none. A worker for programs goes
-    /// before one for models.
-    pub(crate) fn worker_on(&self, device: DeviceId) -> Option<WorkerId> {
-        let own = self.slots.processes().filter(|process| process.worker.device == device);
-        let first = own.min_by_key(|process| (process.worker.role, !process.serves()));
+    /// The active worker of `device`, of the group of this name if it has one, or another process there if none is
+    /// active. A worker for programs goes before one for models.
+    pub(crate) fn worker_on(&self, device: DeviceId, group: Option<&str>) -> Option<WorkerId> {
+        let is_its = |process: &&Process| {
+            let WorkerId { device: own, group: of, .. } = process.worker;
+            own == device && group.is_none_or(|name| &**self.group_name(of) == name)
+        };
+        let own = self.slots.processes().filter(is_its);
+        let first = own.min_by_key(|process| (process.worker.group, !process.serves()));
         first.map(|process| process.worker)
     }
 
-    /// The queue, over all roles.
+    /// The queue, over all groups.
     pub(crate) fn queue(&self) -> QueueStatus {
-        let all = self.roles.iter().map(|(_, role)| role.queue_status());
-        all.fold(QueueStatus::default(), |sum, queue| QueueStatus {
-            jobs: sum.jobs + queue.jobs,
-            jobs_high: sum.jobs_high + queue.jobs_high,
-            bytes: sum.bytes + queue.bytes,
-            bytes_high: sum.bytes_high + queue.bytes_high,
-            oldest_us: None,
-        })
+        let all = self.groups.iter().map(|(_, group)| group.queue_status());
+        all.fold(QueueStatus::default(), QueueStatus::plus)
     }
 
     /// A row for every principal that has jobs, or had some lately, or is `connected`; one for all others.
@@ -149,7 +150,7 @@ impl Pool {
     ) -> Vec<(Option<Principal>, PrincipalStatus)> {
         let row = |principal: &Principal, account: &Account| {
             let queued =
-                self.roles.iter().map(|(_, role)| role.queue.jobs_of(principal) as u64).sum();
+                self.groups.iter().map(|(_, group)| group.queue.jobs_of(principal) as u64).sum();
             let spent = self.kills.count(now, principal);
             let left = self.config.kills_max.saturating_sub(spent);
             PrincipalStatus {
@@ -181,19 +182,19 @@ impl Pool {
         self.jobs.iter().filter(|job| job.waits()).map(|job| job.accepted).min()
     }
 
-    /// The devices that are out of service for a role, and why.
+    /// The devices that are out of service for a group, and why.
     pub(crate) fn quarantines(&self) -> impl Iterator<Item = Quarantine<'_>> {
         let services = self.devices.iter().flat_map(|device| {
-            device.services().map(move |(role, service)| (device.id, role, service))
+            device.services().map(move |(group, service)| (device.id, group, service))
         });
-        let busy = move |role| is_busy(&self.roles, &self.slots, role);
-        services.filter(move |&(_, role, _)| busy(role)).filter_map(|(device, role, service)| {
+        let busy = move |group| is_busy(&self.groups, &self.slots, group);
+        services.filter(move |&(_, group, _)| busy(group)).filter_map(|(device, group, service)| {
             let ServiceState::Quarantined { probe_at } = service.state() else { return None };
-            Some(Quarantine { device, role, why: &service.last_fault, probe_at })
+            Some(Quarantine { device, group, why: &service.last_fault, probe_at })
         })
     }
 
-    /// Whether a device is out of service for any role, even one that rests; `None` if there is no such
+    /// Whether a device is out of service for any group, even one that rests; `None` if there is no such
     /// device.
     pub(crate) fn is_out(&self, id: DeviceId) -> Option<bool> {
         let device = self.devices.find(id)?;
@@ -211,7 +212,8 @@ fn sums_row(sums: Sums) -> PrincipalStatus {
     }
 }
 
-/// Whether a role has work, or still a process.
-pub(super) fn is_busy(roles: &PerRole<RoleState>, slots: &Slots, role: Role) -> bool {
-    roles[role].phase != Phase::Resting || slots.of_role(role).any(|(_, slot)| slot.has_process())
+/// Whether a group has work, or still a process.
+pub(super) fn is_busy(groups: &PerGroup<GroupState>, slots: &Slots, group: Group) -> bool {
+    groups[group].phase != Phase::Resting
+        || slots.of_group(group).any(|(_, slot)| slot.has_process())
 }

@@ -1,4 +1,4 @@
-//! The service of one role on one device: whether the pool starts processes for it, how they died, and what
+//! The service of one group on one device: whether the pool starts processes for it, how they died, and what
 //! work they did. Knows times and counts; must not know slots.
 //!
 //! ```text
@@ -46,7 +46,7 @@ pub(super) struct Death {
     pub(super) is_final: bool,
 }
 
-/// The service of one role on one device.
+/// The service of one group on one device.
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     state: ServiceState,
@@ -127,6 +127,25 @@ impl Service {
             rule: None,
             is_out_logged: false,
         }
+    }
+
+    /// That of a new group on a device whose programs have this one: a fault of the device is everybody's.
+    pub(super) fn beside(other: &Self) -> Self {
+        match (other.state, other.rule) {
+            (state @ ServiceState::Quarantined { .. }, rule @ Some(Rule::Fault)) => {
+                let last_fault = other.last_fault.clone();
+                Self { last_fault, state, rule, probes: other.probes, ..Self::new() }
+            }
+            (ServiceState::Open | ServiceState::Probing | ServiceState::Quarantined { .. }, _) => {
+                Self::new()
+            }
+        }
+    }
+
+    /// It takes the place of another: sums do not begin anew.
+    pub(super) fn counts_on_from(&mut self, other: &Self) {
+        self.quarantines += other.quarantines;
+        (self.latest, self.work) = (other.latest, other.work);
     }
 
     pub(super) fn state(&self) -> ServiceState {

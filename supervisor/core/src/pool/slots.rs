@@ -1,4 +1,4 @@
-//! Slots: places for one process each, one or more for every device and role, with what outlives the
+//! Slots: places for one process each, one or more for every device and group, with what outlives the
 //! process. `process` knows what a process is doing; `starts` decides which one serves and when the next
 //! starts.
 //!
@@ -16,14 +16,15 @@
 //!        backoff    its memory                        (ends later: Reclaiming)
 //!                   comes back          drain: any of the first row ─ stop ─► Stopping ─► Stopped
 //! ```
-//! When a role has no work, its processes are stopped as by a drain, and their slots reclaim.
+//! When a group has no work, its processes are stopped as by a drain, and their slots reclaim.
 
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
 
-use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{DeviceId, Group, WorkerId};
 use gridpool_protocol::status::WorkerState;
 
+use super::devices::Devices;
 use super::meters::End;
 use super::process::Process;
 use crate::config::PoolConfig;
@@ -67,9 +68,9 @@ enum SlotState {
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub(super) device: DeviceId,
-    pub(super) role: Role,
+    pub(super) group: Group,
     state: SlotState,
-    /// Processes that it has had since its role last had no work.
+    /// Processes that it has had since its group last had no work.
     starts: u32,
     pub(super) jobs_done: u64,
     /// Items that its processes gave a result for.
@@ -84,10 +85,10 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    fn new(device: DeviceId, role: Role) -> Self {
+    fn new(device: DeviceId, group: Group) -> Self {
         Self {
             device,
-            role,
+            group,
             state: SlotState::Vacant { due: Timestamp::default(), reclaiming: None },
             starts: 0,
             jobs_done: 0,
@@ -112,7 +113,7 @@ impl Slot {
         self.process().is_some()
     }
 
-    /// Whether its process is the active worker of its device and role.
+    /// Whether its process is the active worker of its device and group.
     pub(super) fn serves(&self) -> bool {
         self.process().is_some_and(Process::serves)
     }
@@ -193,10 +194,15 @@ impl Slot {
         }
     }
 
-    /// Its role has no work: the next process will not count as a restart.
+    /// Its group has no work: the next process will not count as a restart.
     pub(super) fn rest(&mut self) {
         self.starts = 0;
         self.end = End::default();
+    }
+
+    /// Its group has other models than before.
+    pub(super) fn renew(&mut self) {
+        *self = Self::new(self.device, self.group);
     }
 
     /// Its process has answered: the next restart has no backoff.
@@ -253,16 +259,15 @@ impl Slot {
     }
 }
 
-/// All slots: role by role, and within a role device by device.
-#[derive(Clone, Debug)]
+/// All slots: group by group, and within a group device by device.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Slots(Vec<Slot>);
 
 impl Slots {
-    /// Vacant slots: for each role and device one for the worker that serves and one for each standby.
-    pub(super) fn new(devices: &[DeviceId], standbys: u32) -> Self {
-        let of_device = |role, device| (0..=standbys).map(move |_| Slot::new(device, role));
-        let of_role = |role| devices.iter().flat_map(move |&device| of_device(role, device));
-        Self(Role::ALL.into_iter().flat_map(of_role).collect())
+    /// Adds the vacant slots of a group: for each device one for the worker that serves and one for each standby.
+    pub(super) fn add(&mut self, group: Group, devices: &Devices, standbys: u32) {
+        let of_device = |device| (0..=standbys).map(move |_| Slot::new(device, group));
+        self.0.extend(devices.iter().flat_map(|device| of_device(device.id)));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -277,14 +282,14 @@ impl Slots {
         self.0.iter_mut()
     }
 
-    /// Those of a role, with their indexes.
-    pub(super) fn of_role(&self, role: Role) -> impl Iterator<Item = (usize, &Slot)> {
-        self.0.iter().enumerate().filter(move |(_, slot)| slot.role == role)
+    /// Those of a group, with their indexes.
+    pub(super) fn of_group(&self, group: Group) -> impl Iterator<Item = (usize, &Slot)> {
+        self.0.iter().enumerate().filter(move |(_, slot)| slot.group == group)
     }
 
-    /// Those of a role on a device.
-    pub(super) fn of(&self, device: DeviceId, role: Role) -> impl Iterator<Item = &Slot> {
-        self.iter().filter(move |slot| slot.device == device && slot.role == role)
+    /// Those of a group on a device.
+    pub(super) fn of(&self, device: DeviceId, group: Group) -> impl Iterator<Item = &Slot> {
+        self.iter().filter(move |slot| slot.device == device && slot.group == group)
     }
 
     /// All processes, those that are still starting included.
@@ -307,16 +312,16 @@ impl Slots {
         self[index].process_mut().expect("the slot has a process")
     }
 
-    /// Whether a worker serves this role on a device.
-    pub(super) fn is_served(&self, device: DeviceId, role: Role) -> bool {
-        self.of(device, role).any(Slot::serves)
+    /// Whether a worker serves this group on a device.
+    pub(super) fn is_served(&self, device: DeviceId, group: Group) -> bool {
+        self.of(device, group).any(Slot::serves)
     }
 
     /// Whether a job that failed on another device should wait for the process of this slot.
     pub(super) fn is_near_service(&self, slot: &Slot) -> bool {
         slot.process().is_some_and(|process| {
             process.is_ready_and_idle()
-                || (process.is_starting() && !self.is_served(slot.device, slot.role))
+                || (process.is_starting() && !self.is_served(slot.device, slot.group))
         })
     }
 }

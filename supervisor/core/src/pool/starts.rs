@@ -1,10 +1,10 @@
-//! Which process of a device serves a role, which are standbys, and when the next one may start.
+//! Which process of a device serves a group, which are standbys, and when the next one may start.
 //!
-//! One slot of a device and role serves. When its process is lost, a standby takes over at once, and the
+//! One slot of a device and group serves. When its process is lost, a standby takes over at once, and the
 //! slot gets a new process in the background. While none serves, one process starts at a time, and not
 //! before the old one's memory is free.
 
-use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
+use gridpool_protocol::ids::{DeviceId, Group, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
 
 use super::Pool;
@@ -29,10 +29,10 @@ pub(super) struct Vacated {
 }
 
 impl Pool {
-    /// How many devices may run a job of a role now or later, without a probe or an operator.
-    pub(super) fn devices_that_may_serve(&self, role: Role) -> usize {
-        let may = |id: DeviceId| self.slots.of(id, role).any(Slot::may_serve);
-        let open = self.devices.iter().filter(|device| device.service(role).is_open());
+    /// How many devices may run a job of a group now or later, without a probe or an operator.
+    pub(super) fn devices_that_may_serve(&self, group: Group) -> usize {
+        let may = |id: DeviceId| self.slots.of(id, group).any(Slot::may_serve);
+        let open = self.devices.iter().filter(|device| device.service(group).is_open());
         open.filter(|device| may(device.id)).count()
     }
 
@@ -42,10 +42,10 @@ impl Pool {
         if !self.slots.process(index).is_starting() {
             return;
         }
-        let is_served = self.slots.is_served(worker.device, worker.role);
+        let is_served = self.slots.is_served(worker.device, worker.group);
         let device = self.devices.at_mut(worker.device);
         device.info = Some(info.clone());
-        device.service_mut(worker.role).ready();
+        device.service_mut(worker.group).ready();
         self.services_changed = true;
         let process = self.slots.process_mut(index);
         process.ready(now, info);
@@ -54,15 +54,15 @@ impl Pool {
         }
         let took = process.took_start();
         self.slots[index].took_start = took;
-        self.roles[worker.role].meters.ready(now, took, &mut self.slots[index].end);
+        self.groups[worker.group].meters.ready(now, took, &mut self.slots[index].end);
     }
 
-    /// Lets the oldest standby of a device take over, if no process serves the role there.
-    pub(super) fn promote(&mut self, now: Timestamp, id: DeviceId, role: Role) {
-        if self.roles[role].is_leaving() || self.slots.is_served(id, role) {
+    /// Lets the oldest standby of a device take over, if no process serves the group there.
+    pub(super) fn promote(&mut self, now: Timestamp, id: DeviceId, group: Group) {
+        if self.groups[group].is_leaving() || self.slots.is_served(id, group) {
             return;
         }
-        let own = self.slots.iter_mut().filter(|slot| slot.device == id && slot.role == role);
+        let own = self.slots.iter_mut().filter(|slot| slot.device == id && slot.group == group);
         let standbys = own.filter_map(Slot::process_mut).filter(|process| process.stands_by());
         if let Some(oldest) = standbys.min_by_key(|process| process.worker.generation) {
             oldest.serve(now);
@@ -73,18 +73,18 @@ impl Pool {
     pub(super) fn may_start_at(&self, index: usize) -> Option<Timestamp> {
         let slot = &self.slots[index];
         let due = slot.due()?;
-        if self.roles[slot.role].has_nothing_to_do() {
+        if self.groups[slot.group].has_nothing_to_do() {
             return None;
         }
-        let is_held = || self.slots.of(slot.device, slot.role).any(Slot::holds_device);
-        match self.devices.at(slot.device).service(slot.role).state() {
+        let is_held = || self.slots.of(slot.device, slot.group).any(Slot::holds_device);
+        match self.devices.at(slot.device).service(slot.group).state() {
             ServiceState::Open => {
-                let is_served = self.slots.is_served(slot.device, slot.role);
+                let is_served = self.slots.is_served(slot.device, slot.group);
                 (is_served || !is_held()).then_some(due)
             }
             ServiceState::Probing => None,
             ServiceState::Quarantined { probe_at } => {
-                let mut own = self.slots.of_role(slot.role);
+                let mut own = self.slots.of_group(slot.group);
                 let is_vacant = |other: &Slot| other.device == slot.device && other.due().is_some();
                 let first = own.find(|(_, other)| is_vacant(other)).map(|(at, _)| at);
                 (first == Some(index) && !is_held()).then_some(probe_at).flatten()
@@ -104,9 +104,9 @@ impl Pool {
     fn spawn(&mut self, now: Timestamp, index: usize) {
         let slot = &mut self.slots[index];
         let device = self.devices.at_mut(slot.device);
-        device.service_mut(slot.role).begin_start();
-        let worker = device.next_worker(slot.role);
-        let state = &mut self.roles[slot.role];
+        device.service_mut(slot.group).begin_start();
+        let worker = device.next_worker(slot.group);
+        let state = &mut self.groups[slot.group];
         slot.occupy(Process::new(now, worker, state.limits.ready_timeout));
         let is_restart = slot.restarts() > 0;
         state.counters.restarts += u64::from(is_restart);
@@ -118,7 +118,7 @@ impl Pool {
     /// service goes out. The slot is closed.
     pub(super) fn on_vacated(&mut self, now: Timestamp, index: usize, vacated: Vacated) {
         let Vacated { worker, blame, is_final, .. } = vacated;
-        let is_served = self.slots.is_served(worker.device, worker.role);
+        let is_served = self.slots.is_served(worker.device, worker.group);
         // The death of a standby is no evidence against a device that another serves.
         let counts = vacated.served || (!vacated.was_ready && !is_served);
         let slot = &mut self.slots[index];
@@ -129,7 +129,7 @@ impl Pool {
         slot.open(now.after(wait), reclaiming);
         let device = self.devices.at_mut(worker.device);
         device.loses(now, worker);
-        let service = device.service_mut(worker.role);
+        let service = device.service_mut(worker.group);
         match service.state() {
             ServiceState::Open => {}
             // The probe failed, whatever ended it.
@@ -157,7 +157,7 @@ impl Pool {
         {
             service.refuse(now, rule, is_final, &self.config);
             self.services_changed = true;
-            self.clear(now, worker.device, worker.role);
+            self.clear(now, worker.device, worker.group);
         }
     }
 
@@ -168,10 +168,10 @@ impl Pool {
     }
 
     /// The service is out: kills the processes that are starting there.
-    fn clear(&mut self, now: Timestamp, id: DeviceId, role: Role) {
+    fn clear(&mut self, now: Timestamp, id: DeviceId, group: Group) {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
-            let is_its = slot.device == id && slot.role == role;
+            let is_its = slot.device == id && slot.group == group;
             if is_its && slot.process().is_some_and(Process::is_starting) {
                 self.kill(now, index, KillCause::FreeDevice(Freed::DeviceOut));
             }

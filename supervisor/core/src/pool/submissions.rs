@@ -1,7 +1,7 @@
 //! What clients do: submit, cancel, go away.
 
 use gridpool_protocol::handover::JobNews;
-use gridpool_protocol::ids::{ClientId, JobKey, Role};
+use gridpool_protocol::ids::{ClientId, Group, JobKey};
 use gridpool_protocol::message::{Limit, Refusal};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
@@ -11,13 +11,13 @@ use crate::action::Action;
 use crate::event::{JobRequest, Timestamp};
 
 impl Pool {
-    /// A client submits a job. `invalid` is why it cannot run, if it cannot.
+    /// A client submits a job for workers of a group; the error is why no group runs it.
     pub(crate) fn on_submitted(
         &mut self,
         now: Timestamp,
         client: ClientId,
         request: JobRequest,
-        invalid: Option<String>,
+        group: Result<Group, String>,
     ) {
         if self.goes_over(client) {
             // It hears nothing more of this job, and submits it to the successor.
@@ -26,26 +26,25 @@ impl Pool {
         if self.is_known(client, &request) {
             return;
         }
-        if let Some(refusal) = self.refusal(now, client, &request, invalid) {
-            let counters = &mut self.roles[request.work.role()].counters;
-            match refusal {
-                Refusal::Busy(_) => counters.refused_busy += 1,
-                Refusal::Poison(_) => counters.refused_poison += 1,
-                Refusal::Draining
-                | Refusal::Invalid(_)
-                | Refusal::KeyInUse(_)
-                | Refusal::NotAllowed(_)
-                | Refusal::Unable(_) => {}
+        let group = match group {
+            Ok(group) => group,
+            Err(_) if self.is_draining() && !self.is_replaced() => {
+                return self.turn_down(now, client, &request, Refusal::Draining);
             }
-            self.accounts.refuse(now, &request.principal);
-            return self.refuse(client, &request, refusal);
+            Err(why) => return self.turn_down(now, client, &request, Refusal::Invalid(why)),
+        };
+        if let Some(refusal) = self.refusal(now, client, &request, group) {
+            let counters = &mut self.groups[group].counters;
+            counters.refused_busy += u64::from(matches!(refusal, Refusal::Busy(_)));
+            counters.refused_poison += u64::from(matches!(refusal, Refusal::Poison(_)));
+            return self.turn_down(now, client, &request, refusal);
         }
-        let (id, key, role) = (request.job, request.key, request.work.role());
-        self.roles[role].accept(&request);
+        let (id, key) = (request.job, request.key);
+        self.groups[group].accept(&request);
         self.accounts.accept(now, &request);
-        let shards = shard::cut(&request, self.devices_that_may_serve(role), &self.config);
+        let shards = shard::cut(&request, self.devices_that_may_serve(group), &self.config);
         let count = shards.len();
-        let job = Job::new(now, client, request, shards);
+        let job = Job::new(now, client, request, group, shards);
         if self.has_successor() {
             self.act(Action::Tell(JobNews::Live(job.name())));
         }
@@ -87,24 +86,35 @@ impl Pool {
         true
     }
 
+    /// Refuses a job, and counts that against its principal.
+    fn turn_down(
+        &mut self,
+        now: Timestamp,
+        client: ClientId,
+        request: &JobRequest,
+        refusal: Refusal,
+    ) {
+        self.accounts.refuse(now, &request.principal);
+        self.refuse(client, request, refusal);
+    }
+
     /// Why a submission is refused, if it is.
     fn refusal(
         &self,
         now: Timestamp,
         client: ClientId,
         request: &JobRequest,
-        invalid: Option<String>,
+        group: Group,
     ) -> Option<Refusal> {
         if let Some(content) = request.content.filter(|&content| self.denylist.has(content)) {
             return Some(Refusal::Poison(content));
         }
-        let role = request.work.role();
-        let state = &self.roles[role];
+        let state = &self.groups[group];
         // The connections that stay with a replaced pool may submit as long as there are workers.
         if self.is_draining() && (!self.is_replaced() || state.is_leaving()) {
             return Some(Refusal::Draining);
         }
-        if let Some(why) = invalid.or_else(|| self.accounts.why_never(request)) {
+        if let Some(why) = self.accounts.why_never(request) {
             return Some(Refusal::Invalid(why));
         }
         let (config, own) = (&self.config, &request.principal);
@@ -117,15 +127,15 @@ impl Pool {
             Limit::Kills { back_s: u32::try_from(seconds).unwrap_or(u32::MAX) }
         } else if let Some(quota) = self.accounts.limit(now, request) {
             quota
-        } else if self.jobs.count_of(client, role) >= config.client_jobs_max {
+        } else if self.jobs.count_of(client, group) >= config.client_jobs_max {
             Limit::ClientJobs
         } else if state.queue.jobs() >= config.queue_jobs_max {
             Limit::QueueJobs
         } else if state.queue.jobs_of(own) >= jobs_max {
             Limit::PrincipalJobs
-        } else if state.inline_bytes() + request.inline_bytes > config.queue_bytes_max {
+        } else if self.inline_bytes(group.role()) + request.inline_bytes > config.queue_bytes_max {
             Limit::QueueBytes
-        } else if state.inline_bytes_of(own) + request.inline_bytes > bytes_max {
+        } else if self.inline_bytes_of(group.role(), own) + request.inline_bytes > bytes_max {
             Limit::PrincipalBytes
         } else {
             return None;
@@ -146,14 +156,14 @@ impl Pool {
     }
 
     pub(crate) fn on_client_gone(&mut self, now: Timestamp, client: ClientId) {
-        self.for_each_role(|pool, role| pool.orphan_jobs(now, client, role));
+        self.for_each_group(|pool, group| pool.orphan_jobs(now, client, group));
         self.forget_client(client);
     }
 
     /// Begins no more attempts of a client's jobs. Workers are asked to stop those that run; their results are
     /// dropped.
-    fn orphan_jobs(&mut self, now: Timestamp, client: ClientId, role: Role) {
-        for id in self.jobs.take_of(client, role) {
+    fn orphan_jobs(&mut self, now: Timestamp, client: ClientId, group: Group) {
+        for id in self.jobs.take_of(client, group) {
             let job = &mut self.jobs[id];
             job.orphaned = true;
             let asked = job.running().filter(|&(shard, ..)| !job.shards[shard].makes_room);

@@ -8,6 +8,7 @@ mod deaths;
 mod drain;
 mod faults;
 mod feed;
+mod groups;
 mod handover;
 mod jobs;
 mod joins;
@@ -17,7 +18,6 @@ mod poison;
 mod quarantine;
 mod quotas;
 mod rest;
-mod roles;
 mod room;
 mod rows;
 mod seen;
@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use gridpool_protocol::ids::{
-    AttemptId, ClientId, ContentHash, DeviceId, DeviceKind, JobId, JobKey, Role, WorkerId,
+    AttemptId, ClientId, ContentHash, DeviceId, DeviceKind, Group, JobId, JobKey, WorkerId,
 };
 use gridpool_protocol::message::{AttemptError, ModelCommand, Priority, Refusal};
 use gridpool_protocol::principal::Principal;
@@ -54,8 +54,8 @@ const STICKY: ExitStatus = ExitStatus::Code(70);
 /// A pool with a clock, a world that does nothing by itself, and a memory of all actions.
 struct Rig {
     core: Core,
-    /// The role of all workers; the other role rests.
-    role: Role,
+    /// The group of all workers; the other group rests.
+    group: Group,
     /// Whether workers with models get commands; otherwise they keep the models that they have.
     is_whole: bool,
     /// The models that each process reports by itself when it is READY.
@@ -77,19 +77,16 @@ struct Rig {
 }
 
 impl Rig {
-    fn over(config: PoolConfig, policy: PolicyTable, role: Role, devices: u32) -> Self {
+    fn over(config: PoolConfig, policy: PolicyTable, group: Group, devices: u32) -> Self {
         let devices: Vec<_> = (0..devices).map(device).collect();
         let mut core = Core::new(config, policy, &devices, &[], HelperLimits::of);
-        for other in Role::ALL {
-            if other == role {
-                core.pool.wake(other);
-            } else {
-                core.pool.rest(Timestamp::default(), other);
-            }
+        if group != Group::Grid {
+            core.pool.rest(Timestamp::default(), Group::Grid);
+            assert_eq!(core.pool.add_group("m"), group);
         }
         Self {
             core,
-            role,
+            group,
             is_whole: false,
             models: &[],
             now: Timestamp::default(),
@@ -117,7 +114,7 @@ impl Rig {
     ) -> Self {
         let mut config = PoolConfig { feed_cost_max: 0, join_cost_max: 0, ..PoolConfig::DEFAULT };
         change(&mut config);
-        let mut rig = Self::over(config, policy, Role::Grid, devices);
+        let mut rig = Self::over(config, policy, Group::Grid, devices);
         rig.tell(Event::TimePassed);
         rig
     }
@@ -132,7 +129,7 @@ impl Rig {
             ..PoolConfig::DEFAULT
         };
         change(&mut config);
-        let mut rig = Self::over(config, PolicyTable::default(), Role::Infer, devices);
+        let mut rig = Self::over(config, PolicyTable::default(), Group::Models(0), devices);
         rig.dispatches_max = attempts_max as usize;
         rig
     }
@@ -153,10 +150,10 @@ impl Rig {
     /// Passes an event to the core; without `changes_models`, to the pool alone, so that no worker gets a
     /// command.
     fn tell(&mut self, event: Event) {
-        match self.role {
-            Role::Grid => self.core.handle(self.now, event),
-            Role::Infer if self.is_whole => self.core.handle(self.now, event),
-            Role::Infer => self.tell_pool(event),
+        match self.group {
+            Group::Grid => self.core.handle(self.now, event),
+            Group::Models(_) if self.is_whole => self.core.handle(self.now, event),
+            Group::Models(_) => self.tell_pool(event),
         }
         let mut asked = Vec::new();
         while let Some(action) = self.core.poll_action() {
@@ -191,7 +188,7 @@ impl Rig {
         let (core, now) = (&mut self.core, self.now);
         core.excuse_pause(now);
         if let Event::Client(client, ClientEvent::Submitted(request)) = event {
-            core.pool.on_submitted(now, client, request, None);
+            core.pool.on_submitted(now, client, request, Ok(self.group));
         } else if let Event::Worker(worker, event) = event {
             core.pool.on_worker(now, worker, event);
         } else {
@@ -203,15 +200,15 @@ impl Rig {
         core.wakes_at = core.pool.deadline();
     }
 
-    /// The role of the workers rests.
+    /// The group of the workers rests.
     fn rest(&mut self) {
-        self.core.pool.rest(self.now, self.role);
+        self.core.pool.rest(self.now, self.group);
         self.tell(Event::TimePassed);
     }
 
-    /// The role has work again.
+    /// The group has work again.
     fn wake(&mut self) {
-        self.core.pool.wake(self.role);
+        self.core.pool.wake(self.group);
         self.tell(Event::TimePassed);
     }
 
@@ -241,7 +238,7 @@ impl Rig {
             self.now = timer.min(heartbeat).min(end);
             if self.now == heartbeat {
                 for index in 0..self.devices() {
-                    let worker = self.core.worker_on(device(index));
+                    let worker = self.core.worker_on(device(index), None);
                     if let Some(worker) = worker.filter(|_| !self.mute.contains(&index)) {
                         self.tell(Event::Worker(worker, WorkerEvent::Heard));
                     }

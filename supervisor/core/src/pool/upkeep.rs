@@ -3,16 +3,17 @@
 //! pool that drains ends.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use gridpool_protocol::ids::Role;
+use gridpool_protocol::ids::Group;
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 use gridpool_protocol::status::Counters;
 
 use super::Pool;
+use super::groups::Phase;
 use super::kill::{Breach, Freed, KillCause};
 use super::process::{Process, Stage};
-use super::roles::Phase;
 use super::service::ServiceChange;
 use super::slots::Slot;
 use crate::action::{Action, Note};
@@ -33,10 +34,10 @@ impl Pool {
         let slots = self.slots.iter().filter_map(|slot| slot.wakes_at(&self.config));
         let job = self.jobs.next_deadline().map(|(at, _)| at);
         let drain =
-            self.drain_until().filter(|_| self.roles.iter().any(|(_, role)| !role.is_leaving()));
+            self.drain_until().filter(|_| self.groups.iter().any(|(_, group)| !group.is_leaving()));
         let feeds = self.slots.iter().filter_map(|slot| self.feed_timeout_of(slot));
         let starts = (0..self.slots.len()).filter_map(|index| self.may_start_at(index));
-        let held = self.roles.iter().flat_map(|(_, role)| role.queue.held());
+        let held = self.groups.iter().flat_map(|(_, group)| group.queue.held());
         let back = held
             .filter_map(|own| self.kills.back_at(Timestamp::default(), own, self.config.kills_max));
         slots.chain(job).chain(drain).chain(feeds).chain(starts).chain(back).min()
@@ -46,22 +47,22 @@ impl Pool {
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.expire_jobs(now);
         self.expire_slots(now);
-        self.for_each_role(|pool, role| {
-            pool.give_up_if_no_device(now, role);
-            pool.give_up_if_unavailable(now, role);
-            pool.end_drain(now, role);
+        self.for_each_group(|pool, group| {
+            pool.give_up_if_no_device(now, group);
+            pool.give_up_if_unavailable(now, group);
+            pool.end_drain(now, group);
         });
         self.start_workers(now);
         let spent = self.kills.all_spent(now, self.config.kills_max);
-        self.for_each_role(|pool, role| {
-            pool.roles[role].queue.hold(&spent);
-            pool.dispatch(now, role);
+        self.for_each_group(|pool, group| {
+            pool.groups[group].queue.hold(&spent);
+            pool.dispatch(now, group);
             // A standby that takes over from a killed worker may get work at once.
-            while pool.expire_feeds(now, role) {
-                pool.dispatch(now, role);
+            while pool.expire_feeds(now, group) {
+                pool.dispatch(now, group);
             }
-            pool.make_room(now, role);
-            pool.roles[role].note_waiting();
+            pool.make_room(now, group);
+            pool.groups[group].note_waiting();
         });
     }
 
@@ -121,23 +122,23 @@ impl Pool {
         }
     }
 
-    fn give_up_if_no_device(&mut self, now: Timestamp, role: Role) {
-        if self.roles[role].queue.is_empty() || self.devices_that_may_serve(role) > 0 {
+    fn give_up_if_no_device(&mut self, now: Timestamp, group: Group) {
+        if self.groups[group].queue.is_empty() || self.devices_that_may_serve(group) > 0 {
             return;
         }
-        let reason = format!("no device is left: {}", self.why_no_device(now, role));
-        for id in self.roles[role].queue.all_jobs() {
+        let reason = format!("no device is left: {}", self.why_no_device(now, group));
+        for id in self.groups[group].queue.all_jobs() {
             self.end_early(now, id, AttemptOutcome::Preempted);
             self.finish(now, id, Verdict::DeviceLost, reason.clone());
         }
     }
 
-    /// Why no device serves a role: the state of each. A fault that several devices have appears once.
-    pub(crate) fn why_no_device(&self, now: Timestamp, role: Role) -> String {
+    /// Why no device serves a group: the state of each. A fault that several devices have appears once.
+    pub(crate) fn why_no_device(&self, now: Timestamp, group: Group) -> String {
         let mut seen = BTreeSet::new();
         let mut why = Vec::new();
         for device in self.devices.iter() {
-            let service = device.service(role);
+            let service = device.service(group);
             let is_repeated = !seen.insert(service.unnamed_fault(device.id));
             why.push(service.why_out(now, device.id, is_repeated));
         }
@@ -177,30 +178,30 @@ impl Pool {
         }
     }
 
-    /// The workers of a role leave when it has no jobs, or when the drain has taken too long.
-    fn end_drain(&mut self, now: Timestamp, role: Role) {
-        let Some(until) = self.drain_until().filter(|_| !self.roles[role].is_leaving()) else {
-            return self.leave_if_gone(role);
+    /// The workers of a group leave when it has no jobs, or when the drain has taken too long.
+    fn end_drain(&mut self, now: Timestamp, group: Group) {
+        let Some(until) = self.drain_until().filter(|_| !self.groups[group].is_leaving()) else {
+            return self.leave_if_gone(group);
         };
-        if !self.roles[role].has_jobs() && !self.awaits_submissions() {
-            self.roles[role].phase = Phase::Leaving;
-            self.stop_workers(now, role);
-            self.close_slots(role);
+        if !self.groups[group].has_jobs() && !self.awaits_submissions() {
+            self.groups[group].phase = Phase::Leaving;
+            self.stop_workers(now, group);
+            self.close_slots(group);
         } else if now >= until {
-            self.end_role(now, role);
+            self.end_group(now, group);
         }
-        self.leave_if_gone(role);
+        self.leave_if_gone(group);
     }
 
-    fn leave_if_gone(&mut self, role: Role) {
+    fn leave_if_gone(&mut self, group: Group) {
         let is_gone = |slot: &Slot| slot.process().is_none_or(Process::is_unkillable);
-        if self.roles[role].phase != Phase::Leaving
-            || !self.slots.of_role(role).all(|(_, slot)| is_gone(slot))
+        if self.groups[group].phase != Phase::Leaving
+            || !self.slots.of_group(group).all(|(_, slot)| is_gone(slot))
         {
             return;
         }
-        self.roles[role].phase = Phase::Left;
-        if self.roles.iter().all(|(_, state)| state.phase == Phase::Left) {
+        self.groups[group].phase = Phase::Left;
+        if self.groups.iter().all(|(_, state)| state.phase == Phase::Left) {
             let (before, now) = (self.before_end.unwrap_or_default(), self.counters());
             let verdicts = now.verdicts().into_iter().zip(before.verdicts());
             let given = verdicts.map(|((verdict, now), (_, before))| (verdict, now - before));
@@ -212,16 +213,16 @@ impl Pool {
     /// Ends now: every job gets its verdict, every worker is killed.
     pub(crate) fn stop(&mut self, now: Timestamp) {
         self.count_before_end();
-        self.for_each_role(|pool, role| pool.end_role(now, role));
+        self.for_each_group(|pool, group| pool.end_group(now, group));
     }
 
-    fn end_role(&mut self, now: Timestamp, role: Role) {
-        if self.roles[role].phase == Phase::Left {
+    fn end_group(&mut self, now: Timestamp, group: Group) {
+        if self.groups[group].phase == Phase::Left {
             return;
         }
-        self.roles[role].phase = Phase::Leaving;
+        self.groups[group].phase = Phase::Leaving;
         for id in self.jobs.ids() {
-            if self.jobs[id].role() == role {
+            if self.jobs[id].group == group {
                 self.end_early(now, id, AttemptOutcome::Cancelled);
                 let reason = "the pool stopped before it was finished".to_owned();
                 match self.is_replaced() && self.jobs[id].request.idempotent {
@@ -233,21 +234,21 @@ impl Pool {
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
             let is_killed = |process: &Process| process.killed().is_some();
-            if slot.role == role && slot.process().is_some_and(|process| !is_killed(process)) {
+            if slot.group == group && slot.process().is_some_and(|process| !is_killed(process)) {
                 self.kill(now, index, KillCause::Leaving);
             }
         }
-        self.close_slots(role);
+        self.close_slots(group);
     }
 
-    fn close_slots(&mut self, role: Role) {
-        self.slots.iter_mut().filter(|slot| slot.role == role).for_each(Slot::close);
+    fn close_slots(&mut self, group: Group) {
+        self.slots.iter_mut().filter(|slot| slot.group == group).for_each(Slot::close);
     }
 
-    /// Asks every worker of a role to end: none has a job.
-    pub(super) fn stop_workers(&mut self, now: Timestamp, role: Role) {
+    /// Asks every worker of a group to end: none has a job.
+    pub(super) fn stop_workers(&mut self, now: Timestamp, group: Group) {
         let kill_at = now.after(self.config.kill_timeout);
-        for slot in self.slots.iter_mut().filter(|slot| slot.role == role) {
+        for slot in self.slots.iter_mut().filter(|slot| slot.group == group) {
             if let Some(process) = slot.process_mut().filter(|process| !process.is_ending()) {
                 process.stop(kill_at);
                 self.ended.push(process.worker);
@@ -256,19 +257,21 @@ impl Pool {
         }
     }
 
-    /// Logs which services have gone out and which are back, those of a resting role when it wakes; reports
+    /// Logs which services have gone out and which are back, those of a resting group when it wakes; reports
     /// a pool in which no worker can start.
     fn note_services(&mut self, now: Timestamp) {
-        let roles = &self.roles;
+        let groups = &self.groups;
         for device in self.devices.iter_mut() {
             let id = device.id;
-            let serves = |&(role, _): &(Role, _)| roles[role].phase == Phase::Serving;
-            for (role, service) in device.services_mut().filter(serves) {
+            let serves = |&(group, _): &(Group, _)| groups[group].phase == Phase::Serving;
+            for (group, service) in device.services_mut().filter(serves) {
                 let note = match service.take_change() {
-                    Some(ServiceChange::Back) => Note::DeviceBack { device: id, role },
+                    Some(ServiceChange::Back) => {
+                        Note::DeviceBack { device: id, group: Arc::clone(&groups[group].name) }
+                    }
                     Some(ServiceChange::Out { probe_at }) => Note::DeviceOut {
                         device: id,
-                        role,
+                        group: Arc::clone(&groups[group].name),
                         why: service.last_fault.clone(),
                         rule: service.rule(),
                         probed_in: probe_at.map(|at| at.since(now)),
@@ -280,24 +283,24 @@ impl Pool {
         }
         let was_misconfigured = self.is_misconfigured;
         self.is_misconfigured =
-            self.devices.iter().all(|d| d.service(Role::Grid).is_misconfigured());
+            self.devices.iter().all(|d| d.service(Group::Grid).is_misconfigured());
         if self.is_misconfigured && !was_misconfigured {
-            let faults = self.devices.iter().map(|d| d.service(Role::Grid).last_fault.clone());
+            let faults = self.devices.iter().map(|d| d.service(Group::Grid).last_fault.clone());
             let faults = faults.collect();
             self.act(Action::Misconfigured { faults });
         }
     }
 
-    /// Sums since the start, over all roles.
+    /// Sums since the start, over all groups.
     pub(crate) fn counters(&self) -> Counters {
-        let all = self.roles.iter().map(|(role, _)| self.counters_of(role));
+        let all = self.groups.iter().map(|(group, _)| self.counters_of(group));
         all.fold(Counters::default(), Counters::plus)
     }
 
-    /// The same for one role.
-    pub(super) fn counters_of(&self, role: Role) -> Counters {
+    /// The same for one group.
+    pub(super) fn counters_of(&self, group: Group) -> Counters {
         let quarantines =
-            self.devices.iter().map(|device| device.service(role).quarantines()).sum();
-        Counters { quarantines, ..self.roles[role].counters }
+            self.devices.iter().map(|device| device.service(group).quarantines()).sum();
+        Counters { quarantines, ..self.groups[group].counters }
     }
 }

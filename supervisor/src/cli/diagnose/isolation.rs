@@ -56,7 +56,7 @@ pub(super) fn supervisor() -> Check {
 
 /// Checks one worker of a pool, which serves `device`.
 pub(super) fn worker(row: &WorkerStatus, device: &PoolDevice) -> Check {
-    let name = format!("{} worker {}", row.role, row.name);
+    let name = format!("{} worker {}", row.group, row.name);
     let seen = visible_to(row.pid).map_err(io::Error::other);
     judge_worker(&name, row, device, &maps::of(row.pid), &seen).on(device.id)
 }

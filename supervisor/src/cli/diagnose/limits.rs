@@ -2,6 +2,7 @@
 //! no pool: the pool would fail with a misleading error.
 
 use gridpool_protocol::diagnose::Check;
+use gridpool_protocol::tensor::options::ModelPlan;
 use indicatif::BinaryBytes;
 use nix::sys::resource::{Resource, getrlimit, rlim_t};
 use nix::unistd::geteuid;
@@ -33,10 +34,10 @@ fn soft(resource: Resource) -> rlim_t {
     getrlimit(resource).map_or(UNLIMITED, |(soft, _)| soft)
 }
 
-/// Checks that a pool over this many devices has enough descriptors, after it has raised its limit.
-pub(super) fn open_files(devices: usize, standbys: u32) -> Check {
+/// Checks that a pool with these models over this many devices has enough descriptors, after it has raised its limit.
+pub(super) fn open_files(models: &[ModelPlan], devices: usize, standbys: u32) -> Check {
     shell::raise_descriptor_limit();
-    let needed = Shell::descriptors_min(devices, standbys);
+    let needed = Shell::descriptors_min(models, devices, standbys);
     match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((soft, _)) => judge_open_files(soft, needed as u64, devices),
         Err(errno) => fail(OPEN_FILES, errno.to_string(), "raise it with `ulimit -n 4096`"),

@@ -106,7 +106,7 @@ fn limits_allow_a_pool(
 ) -> Result<bool, CommandError> {
     let standbys = settings.limits.standbys;
     let checks = [
-        limits::open_files(devices, standbys),
+        limits::open_files(&settings.models, devices, standbys),
         limits::processes(devices, standbys),
         limits::file_size(),
         limits::address_space(has_gpus),

@@ -14,6 +14,7 @@ pub(in crate::cli) fn worker(name: &str, role: &str) -> WorkerStatus {
         name: name.to_owned(),
         pid: 100,
         role: role.to_owned(),
+        group: if role == "infer" { "models" } else { role }.to_owned(),
         device,
         state: WorkerState::Ready,
         generation: generation.parse().unwrap(),
@@ -179,8 +180,10 @@ fn every_fault_has_one_line_and_the_gravest_come_first() {
         dead("gpu2#1", "grid", "gpu2#1 died: signal 9"),
     ];
     let mut snapshot = snapshot(1.0, workers);
-    let [device, role, why] = ["gpu2", "grid", "gpu2#1 died: signal 9"].map(str::to_owned);
-    snapshot.status.quarantines = vec![QuarantineStatus { device, role, why, tried_in_us: None }];
+    let [device, role, group, why] =
+        ["gpu2", "grid", "grid", "gpu2#1 died: signal 9"].map(str::to_owned);
+    let tried_in_us = None;
+    snapshot.status.quarantines = vec![QuarantineStatus { device, role, group, why, tried_in_us }];
     snapshot.status.devices = vec![gpu("gpu0"), DeviceStatus { last_xid: Some(79), ..gpu("gpu1") }];
     snapshot.status.monitor =
         Some(MonitorStatus { pid: 0, up: false, restarts: 2, ..MonitorStatus::default() });

@@ -1,7 +1,7 @@
 //! The meaning of keys: select a row, ask a question, give a command. Pure: the effect depends only on the key
 //! and the picture on the screen.
 
-use crate::cli::history::{DeviceRole, Picture, Row};
+use crate::cli::history::{DeviceGroup, Picture, Row};
 
 /// A key with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) enum Effect {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct InputHandler {
     /// The selected worker's device and role; `None` before the first key.
-    chosen: Option<(DeviceRole, usize)>,
+    chosen: Option<(DeviceGroup, usize)>,
     /// A command that waits for a yes.
     asked: Option<Command>,
     /// The result of the last command.
@@ -58,7 +58,7 @@ impl InputHandler {
         let is_chosen = |row: &Row| {
             self.chosen
                 .as_ref()
-                .is_some_and(|(place, nth)| (place, *nth) == (&row.device_role, row.nth))
+                .is_some_and(|(place, nth)| (place, *nth) == (&row.device_group, row.nth))
         };
         picture.rows.iter().position(is_chosen).unwrap_or(0)
     }
@@ -127,7 +127,7 @@ impl InputHandler {
             Key::First => self.choose(picture, 0),
             Key::Last => self.choose(picture, last),
             Key::Char('k') if row.own.pid == 0 => {
-                self.say(format!("{} has no process now", row.device_role.device));
+                self.say(format!("{} has no process now", row.device_group.device));
             }
             Key::Char('k') => {
                 // The question names the process now: the selection may move before the answer.
@@ -135,7 +135,7 @@ impl InputHandler {
                 self.asked = Some(Command::Kill(row.own.name.clone()));
             }
             Key::Char('r') => {
-                return Effect::Command(Command::Release(row.device_role.device.clone()));
+                return Effect::Command(Command::Release(row.device_group.device.clone()));
             }
             Key::Char(_) | Key::Escape | Key::Interrupt | Key::Redraw => {}
         }
@@ -143,7 +143,7 @@ impl InputHandler {
     }
 
     fn choose(&mut self, picture: &Picture, at: usize) {
-        self.chosen = picture.rows.get(at).map(|row| (row.device_role.clone(), row.nth));
+        self.chosen = picture.rows.get(at).map(|row| (row.device_group.clone(), row.nth));
     }
 }
 

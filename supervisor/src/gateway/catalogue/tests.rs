@@ -8,6 +8,7 @@ fn worker(name: &str, role: Role, state: WorkerState) -> WorkerStatus {
         name: name.to_owned(),
         pid: 1,
         role: role.name().to_owned(),
+        group: if role == Role::Grid { "grid" } else { "g" }.to_owned(),
         state,
         generation: 1,
         last_fault: "killed".to_owned(),
@@ -57,7 +58,7 @@ fn a_model_waits_for_workers_that_ended_and_is_unloaded_if_they_serve_without_it
     for rows in [&rows[..], &[]] {
         let ending = [worker("cpu0#2", Role::Infer, WorkerState::Stopping)];
         let away = after(&both, &ending, rows);
-        let why = "no worker serves models now: cpu0#2 is stopping (killed)".to_owned();
+        let why = "no worker of the group `g` serves now: cpu0#2 is stopping (killed)".to_owned();
         assert_eq!(away.outage(), Some(&*why));
         assert_eq!(state(&away, "a"), Some(Availability::NoWorker(why.clone())));
         let back = after(&away, &[serving("cpu0#3")], &[row("cpu0#3", "a", "")]);
@@ -95,9 +96,9 @@ fn grid_workers_do_not_count_for_models() {
     let mut report = report(&serves);
     assert!(report.is_inconsistent());
     report.mark_ended(&serves);
-    assert_eq!(report.outage(), None, "it has no models");
+    assert!(report.outages().is_empty(), "it has no models");
     report.mark_ended(&[serving("cpu0#3")]);
-    assert!(report.outage().is_some(), "it has ended");
+    assert!(!report.outages().is_empty(), "it has ended");
 }
 
 #[test]
@@ -130,6 +131,7 @@ fn a_device_out_of_service_is_described_in_the_pool_s_words() {
     let out = |device: &str, role: Role, tried_in_us| QuarantineStatus {
         device: device.to_owned(),
         role: role.name().to_owned(),
+        group: if role == Role::Grid { "grid" } else { "g" }.to_owned(),
         why: "exit code 73".to_owned(),
         tried_in_us,
     };
@@ -144,7 +146,25 @@ fn a_device_out_of_service_is_described_in_the_pool_s_words() {
         ],
         rows: Vec::new(),
     };
-    let want = "no worker serves models now: cpu0 is out of service and tried again in 59 s (exit code 73); \
+    let want = "no worker of the group `g` serves now: cpu0 is out of service and tried again in 59 s (exit code 73); \
                 cpu1 is out of service until `gridpool release cpu1` (exit code 73)";
-    assert_eq!(report.outage().as_deref(), Some(want));
+    assert_eq!(report.outages().get("g").map(String::as_str), Some(want));
+}
+
+#[test]
+fn a_group_whose_worker_has_ended_is_out_and_its_neighbours_are_not() {
+    let of = |group: &str, name: &str, state| WorkerStatus {
+        group: group.to_owned(),
+        ..worker(name, Role::Infer, state)
+    };
+    let up = [of("a", "cpu0#2", WorkerState::Ready), of("b", "cpu0#3", WorkerState::Ready)];
+    let rows = [row("cpu0#2", "a", ""), row("cpu0#3", "b", "")];
+    let both = after(&Catalogue::default(), &up, &rows);
+    let down = [of("a", "cpu0#4", WorkerState::Starting), up[1].clone()];
+    let one = after(&both, &down, &rows[1..]);
+    let why = "no worker of the group `a` serves now: cpu0#4 is starting (killed)".to_owned();
+    assert_eq!(state(&one, "a"), Some(Availability::NoWorker(why)));
+    assert_eq!(state(&one, "b"), Some(Availability::Ready));
+    // The pool has no worker of it any more: it was unloaded.
+    assert_eq!(state(&after(&one, &up[1..], &rows[1..]), "a"), Some(Availability::Unloaded));
 }

@@ -24,6 +24,8 @@ const BACKEND: &str = "onnxruntime";
 pub(in crate::gateway) struct OnnxModel {
     /// As the first worker that has it READY reports it. If none has, as it was last reported.
     pub(in crate::gateway) info: ModelInfo,
+    /// The group whose workers have it.
+    pub(in crate::gateway) group: String,
     /// The workers that have it READY.
     pub(in crate::gateway) workers: Vec<String>,
     pub(in crate::gateway) availability: Availability,

@@ -1,6 +1,6 @@
 //! The block of a death in words and as fields, death by death.
 
-use gridpool_protocol::ids::{ClientId, DeviceId, DeviceKind, JobId, Role, WorkerId};
+use gridpool_protocol::ids::{ClientId, DeviceId, DeviceKind, Group, JobId, WorkerId};
 use gridpool_protocol::receipt::{DeviceInfo, Verdict};
 
 use super::*;
@@ -17,7 +17,7 @@ fn lost(job: u64, waited: bool, disposition: Disposition) -> LostAttempt {
 
 fn worker(generation: u32) -> WorkerId {
     let device = DeviceId { kind: DeviceKind::Gpu, index: 0 };
-    WorkerId { device, role: Role::Grid, generation }
+    WorkerId { device, group: Group::Grid, generation }
 }
 
 /// The death of gpu0#3 by SIGSEGV, with no attempt on it.

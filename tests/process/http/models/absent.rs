@@ -88,7 +88,8 @@ fn models_of_workers_that_have_died_are_not_ready_until_others_have_come() {
     // Without the library no other worker can start.
     std::fs::remove_file(&library).expect("the link is ours");
     signal(worker(&pool).pid, Signal::SIGKILL);
-    let why = "no worker serves models now: cpu0 is out of service until `gridpool release cpu0` (";
+    let why = "no worker of the group `three_outputs` serves now: cpu0 is out of service until \
+               `gridpool release cpu0` (";
     eventually("the device to be out of service", || {
         let answer = get(&pool, READY);
         let text = String::from_utf8_lossy(&answer.body).into_owned();

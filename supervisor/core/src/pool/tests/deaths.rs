@@ -83,7 +83,7 @@ fn a_death_report_names_an_earlier_verdict_and_the_worker_that_answered() {
     assert_eq!(told.killed, Some(KillReason::Late));
     // Another worker answers before the first one is gone.
     let mut rig = Rig::with(1, |config| config.standbys = 1);
-    let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
+    let standby = WorkerId { device: device(0), group: Group::Grid, generation: 2 };
     rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
     rig.submit_as(1, 1, |r| (r.answer_inline, r.divisible) = (true, false));
     let old = rig.lose_beacon(0);
@@ -106,7 +106,7 @@ fn a_death_report_names_an_earlier_verdict_and_the_worker_that_answered() {
 #[test]
 fn a_death_report_says_where_a_moved_attempt_runs_now() {
     let mut rig = Rig::with(1, |config| config.standbys = 1);
-    let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
+    let standby = WorkerId { device: device(0), group: Group::Grid, generation: 2 };
     rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
     rig.submit_as(1, 1, |r| (r.answer_inline, r.divisible) = (true, false));
     let old = rig.lose_beacon(0);

@@ -191,7 +191,7 @@ fn broken_memory_is_no_evidence_against_a_job_but_costs_an_attempt() {
 fn a_driver_report_about_a_killed_worker_kills_no_other() {
     for response in ["quarantine_on_repeat", "restart"] {
         let mut rig = with_policy(1, &[("xid 109", response)], |config| config.standbys = 1);
-        let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
+        let standby = WorkerId { device: device(0), group: Group::Grid, generation: 2 };
         rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
         rig.submit_as(1, 1, |request| request.deadline = Duration::from_millis(750));
         for _ in 0..5 {
@@ -250,7 +250,7 @@ fn removed_channels_are_expected_for_ten_seconds_after_a_worker_was_lost() {
 #[test]
 fn standbys_of_a_quarantined_device_end_and_none_takes_over() {
     let mut rig = Rig::with(1, |config| config.standbys = 1);
-    let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
+    let standby = WorkerId { device: device(0), group: Group::Grid, generation: 2 };
     rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
     let serving = rig.worker(0);
     rig.submit(1);

@@ -64,7 +64,7 @@ fn a_silent_worker_does_not_count_as_idle() {
     let mut rig = fed(rig(2));
     let feed_timeout = Duration::from_secs(3);
     let concurrency = Concurrency::Exclusive { feed_cost_max: 100, feed_timeout };
-    rig.core.pool.roles[Role::Grid].limits.concurrency = concurrency;
+    rig.core.pool.groups[Group::Grid].limits.concurrency = concurrency;
     rig.answer(1);
     rig.mute.insert(1);
     rig.wait_ms(4_999);

@@ -11,12 +11,14 @@ use super::*;
 use crate::action::KillReason;
 
 fn metrics(rig: &Rig) -> RoleMetrics {
-    rig.core.metrics(rig.now).0.into_iter().find(|row| row.role == rig.role).unwrap()
+    rig.core.metrics(rig.now).0.into_iter().find(|row| row.role == rig.group.role()).unwrap()
 }
 
 fn of_device(rig: &Rig, index: u32) -> DeviceMetrics {
     let rows = rig.core.metrics(rig.now).1;
-    rows.into_iter().find(|row| (row.device, row.role) == (device(index), rig.role)).unwrap()
+    rows.into_iter()
+        .find(|row| (row.device, row.role) == (device(index), rig.group.role()))
+        .unwrap()
 }
 
 /// Restarts by reason that are not 0. Their sum is the number in `status`.
@@ -135,7 +137,7 @@ fn a_job_is_timed_once_in_the_queue_and_by_its_worker_while_it_runs() {
 #[test]
 fn a_failover_is_from_the_first_sign_of_the_loss_to_the_next_answer() {
     let mut rig = Rig::with(1, |config| config.standbys = 1);
-    let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
+    let standby = WorkerId { device: device(0), group: Group::Grid, generation: 2 };
     rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
     rig.submit_as(1, 1, |request| (request.answer_inline, request.divisible) = (true, false));
     let dying = rig.lose_beacon(0);

@@ -69,7 +69,7 @@ fn a_model_of_a_standby_keeps_no_request_waiting_until_the_standby_serves() {
     rig.tell(Event::TimePassed);
     rig.offer(0, &["a"]);
     rig.ready(0);
-    let standby = WorkerId { device: device(0), role: Role::Infer, generation: 2 };
+    let standby = WorkerId { device: device(0), group: Group::Models(0), generation: 2 };
     let mut has = ModelInfo::unavailable("b", String::new());
     has.state = ModelState::Ready;
     rig.tell(Event::Worker(standby, WorkerEvent::ModelsReported(vec![has])));

@@ -135,7 +135,7 @@ fn a_job_submitted_while_old_processes_end_waits_for_new_ones() {
     let mut rig = awake_with(|_| {});
     rig.rest();
     rig.wake();
-    assert!(rig.core.pool.awaits_workers(Role::Infer));
+    assert!(rig.core.pool.awaits_workers(Group::Models(0)));
     rig.ask(1, "a");
     assert!(rig.verdicts(1).is_empty(), "the next process may have `a`");
     // A pool that drains gets it too.

@@ -14,7 +14,7 @@ impl Rig {
     }
 
     pub(super) fn worker(&self, index: u32) -> WorkerId {
-        self.core.worker_on(device(index)).expect("the device has a process")
+        self.core.worker_on(device(index), None).expect("the device has a process")
     }
 
     pub(super) fn state(&self, index: u32) -> WorkerState {
@@ -23,7 +23,7 @@ impl Rig {
 
     /// The first attempt that the device's worker runs.
     pub(super) fn attempt(&self, index: u32) -> Option<AttemptId> {
-        let worker = self.core.worker_on(device(index))?;
+        let worker = self.core.worker_on(device(index), None)?;
         Some(self.running.get(&worker)?.front()?.first()?.attempt)
     }
 
@@ -36,7 +36,7 @@ impl Rig {
     pub(super) fn dispatches(&self, index: u32) -> Vec<Vec<u64>> {
         let jobs =
             |dispatch: &Vec<Assignment>| dispatch.iter().map(|sent| sent.attempt.job.0).collect();
-        let worker = self.core.worker_on(device(index));
+        let worker = self.core.worker_on(device(index), None);
         let dispatches = worker.and_then(|worker| self.running.get(&worker));
         dispatches.into_iter().flatten().map(jobs).collect()
     }
@@ -121,7 +121,7 @@ impl Rig {
 
     /// The rule that took a device out of service last.
     pub(super) fn rule(&self, index: u32) -> Option<Rule> {
-        self.core.pool.devices.at(device(index)).service(self.role).rule()
+        self.core.pool.devices.at(device(index)).service(self.group).rule()
     }
 
     /// Whether every accepted job has its verdict or is live, and none is counted twice.

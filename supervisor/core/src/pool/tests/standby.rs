@@ -17,7 +17,7 @@ fn rig(change: impl FnOnce(&mut PoolConfig)) -> Rig {
 }
 
 fn named(generation: u32) -> WorkerId {
-    WorkerId { device: device(0), role: Role::Grid, generation }
+    WorkerId { device: device(0), group: Group::Grid, generation }
 }
 
 fn states(rig: &Rig) -> Vec<WorkerState> {

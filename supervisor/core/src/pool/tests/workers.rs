@@ -297,7 +297,7 @@ fn attempts_of_a_recycled_worker_run_elsewhere_and_do_not_count() {
 #[test]
 fn a_device_with_a_worker_that_cannot_be_killed_is_out_and_its_standby_with_it() {
     let mut rig = Rig::with(1, |config| config.standbys = 1);
-    let standby = WorkerId { device: device(0), role: Role::Grid, generation: 2 };
+    let standby = WorkerId { device: device(0), group: Group::Grid, generation: 2 };
     rig.tell(Event::Worker(standby, WorkerEvent::Ready(info(0))));
     let stuck = rig.worker(0);
     rig.mute.insert(0);

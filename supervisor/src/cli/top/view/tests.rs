@@ -38,8 +38,9 @@ fn snapshots() -> [Snapshot; 2] {
     (models.jobs_done, models.items_done) = (90, 90);
     let mut snapshots =
         [snapshot(3_600.0, before), snapshot(3_602.0, vec![busy, models, out, starting])];
-    let [device, role, why] = ["gpu1", "grid", "gpu1#9 died: exit code 71"].map(str::to_owned);
-    let out = QuarantineStatus { device, role, why, tried_in_us: Some(41_000_000) };
+    let [device, role, group, why] =
+        ["gpu1", "grid", "grid", "gpu1#9 died: exit code 71"].map(str::to_owned);
+    let out = QuarantineStatus { device, role, group, why, tried_in_us: Some(41_000_000) };
     for snapshot in &mut snapshots {
         snapshot.status.quarantines.push(out.clone());
         snapshot.status.devices = vec![gpu("gpu0"), gpu("gpu1"), gpu("gpu2")];

@@ -36,6 +36,7 @@ pub(in crate::gateway) fn model(name: &str, workers: &[&str]) -> OnnxModel {
     OnnxModel {
         info: info(name),
         workers,
+        group: "m".to_owned(),
         availability: Availability::Ready,
         record: Arc::default(),
     }

@@ -1,24 +1,28 @@
-//! What belongs to a role: how its workers take work, their queue, and the counters.
+//! What belongs to a group: how its workers take work, their queue, and the counters.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use gridpool_protocol::ids::JobId;
+use gridpool_protocol::ids::{Group, JobId, Role};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{Counters, QueueStatus};
 
+use super::Pool;
 use super::availability::Availability;
+use super::devices::Device;
 use super::meters::Meters;
 use super::queue::Queue;
+use super::slots::Slot;
 use crate::config::RoleLimits;
 use crate::event::JobRequest;
 
-/// What the workers of a role do.
+/// What the workers of a group do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// They run jobs.
     Serving,
-    /// The role has no work: it has no jobs, accepts none, and keeps no workers.
+    /// The group has no work: it has no jobs, accepts none, and keeps no workers.
     Resting,
     /// No job is left, and none will come; workers are ending.
     Leaving,
@@ -26,9 +30,11 @@ pub(super) enum Phase {
     Left,
 }
 
-/// One role.
+/// One group.
 #[derive(Debug)]
-pub(super) struct RoleState {
+pub(super) struct GroupState {
+    /// `grid`, or the name of a group of models.
+    pub(super) name: Arc<str>,
     pub(super) limits: RoleLimits,
     pub(super) phase: Phase,
     pub(super) queue: Queue,
@@ -49,9 +55,71 @@ pub(super) struct RoleState {
     pub(super) availability: Vec<Availability>,
 }
 
-impl RoleState {
-    pub(super) fn new(limits: RoleLimits) -> Self {
+impl Pool {
+    /// Adds a group of models with this name, or gives the name to one that has no work, no worker and no job left. It
+    /// has work from now on.
+    pub(crate) fn add_group(&mut self, name: &str) -> Group {
+        let is_free = |group: Group| {
+            let is_vacant = |slot: &Slot| !slot.holds_device();
+            let state = &self.groups[group];
+            state.phase == Phase::Resting
+                && !state.has_jobs()
+                && self.slots.of_group(group).all(|(_, slot)| is_vacant(slot))
+        };
+        let groups = self.groups.iter().map(|(group, _)| group);
+        let mut own = groups.filter(|group| group.role() == Role::Infer);
+        if let Some(group) = own.find(|&group| is_free(group)) {
+            drop(own);
+            self.groups[group].name = name.into();
+            self.devices.iter_mut().for_each(|device| device.renew_service(group));
+            self.slots.iter_mut().filter(|slot| slot.group == group).for_each(Slot::renew);
+            self.wake(group);
+            return group;
+        }
+        drop(own);
+        let group = self.groups.push(GroupState::new(name, self.config.of(Role::Infer)));
+        self.devices.iter_mut().for_each(Device::add_service);
+        self.slots.add(group, &self.devices, self.config.standbys);
+        self.services_changed = true;
+        group
+    }
+
+    /// How many groups of models there are, those without work included.
+    pub(crate) fn model_groups(&self) -> usize {
+        self.groups.iter().filter(|(group, _)| group.role() == Role::Infer).count()
+    }
+
+    /// Every group, its name, and whether it has work.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (Group, &str, bool)> {
+        self.groups
+            .iter()
+            .map(|(group, state)| (group, &*state.name, state.phase != Phase::Resting))
+    }
+
+    /// The name of a group.
+    pub(crate) fn group_name(&self, group: Group) -> &Arc<str> {
+        &self.groups[group].name
+    }
+
+    /// Bytes of inline payload of all jobs of a role: they are the supervisor's memory, whatever the group.
+    pub(super) fn inline_bytes(&self, role: Role) -> u64 {
+        self.groups_of(role).map(|state| state.inline_bytes).sum()
+    }
+
+    /// The same of one principal.
+    pub(super) fn inline_bytes_of(&self, role: Role, principal: &Principal) -> u64 {
+        self.groups_of(role).filter_map(|state| state.bytes_of.get(principal)).sum()
+    }
+
+    fn groups_of(&self, role: Role) -> impl Iterator<Item = &GroupState> {
+        self.groups.iter().filter(move |(group, _)| group.role() == role).map(|(_, state)| state)
+    }
+}
+
+impl GroupState {
+    pub(super) fn new(name: &str, limits: RoleLimits) -> Self {
         Self {
+            name: name.into(),
             limits,
             phase: Phase::Serving,
             queue: Queue::default(),
@@ -65,15 +133,6 @@ impl RoleState {
             newcomers: Vec::new(),
             availability: Vec::new(),
         }
-    }
-
-    pub(super) fn inline_bytes(&self) -> u64 {
-        self.inline_bytes
-    }
-
-    /// The same of one principal.
-    pub(super) fn inline_bytes_of(&self, principal: &Principal) -> u64 {
-        self.bytes_of.get(principal).copied().unwrap_or(0)
     }
 
     /// A job is accepted.
@@ -120,7 +179,7 @@ impl RoleState {
         }
     }
 
-    /// Whether the role has no work, so that no worker starts.
+    /// Whether the group has no work, so that no worker starts.
     pub(super) fn has_nothing_to_do(&self) -> bool {
         self.phase != Phase::Serving
     }

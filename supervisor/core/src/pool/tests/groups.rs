@@ -1,6 +1,7 @@
-//! Both roles on one device: what belongs to one role, to the device, and to all roles.
+//! Several groups on one device: what belongs to one group, to the device, and to all groups.
 
 use gridpool_protocol::fault::FaultCode;
+use gridpool_protocol::ids::Role;
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
@@ -11,11 +12,11 @@ const DEVICE: DeviceId = DeviceId { kind: DeviceKind::Gpu, index: 0 };
 const CLIENT: ClientId = ClientId(1);
 
 fn grid(generation: u32) -> WorkerId {
-    WorkerId { device: DEVICE, role: Role::Grid, generation }
+    WorkerId { device: DEVICE, group: Group::Grid, generation }
 }
 
 fn infer(generation: u32) -> WorkerId {
-    WorkerId { device: DEVICE, role: Role::Infer, generation }
+    WorkerId { device: DEVICE, group: Group::Models(0), generation }
 }
 
 fn plan(name: &str) -> ModelPlan {
@@ -118,9 +119,14 @@ fn load(name: &str) -> Event {
     Event::Client(CLIENT, ClientEvent::ModelsChangeRequested { request: 7, command })
 }
 
-/// The roles for which the device is out of service.
-fn out(core: &Core) -> Vec<Role> {
-    core.quarantines().map(|out| out.role).collect()
+/// Whether no group of models has work.
+fn rests(core: &Core) -> bool {
+    !core.groups().any(|(group, _, works)| works && group != Group::Grid)
+}
+
+/// The groups for which the device is out of service.
+fn out(core: &Core) -> Vec<Group> {
+    core.quarantines().map(|out| out.group).collect()
 }
 
 #[test]
@@ -134,7 +140,9 @@ fn a_job_goes_to_a_worker_of_its_role_and_a_death_costs_only_that_role() {
     assert_eq!(spawned(&again), [infer(3)]);
     let rows: Vec<_> =
         core.workers().into_iter().map(|(own, row)| (own, row.name, row.role)).collect();
-    let row = |own: WorkerId, name: &str| (Some(own), name.to_owned(), own.role.name().to_owned());
+    let row = |own: WorkerId, name: &str| {
+        (Some(own), name.to_owned(), own.group.role().name().to_owned())
+    };
     assert_eq!(rows, [row(grid(1), "gpu0#1"), row(infer(3), "gpu0#3")]);
     assert_eq!((core.counters().accepted, core.counters().attempts), (3, 3));
 }
@@ -144,13 +152,13 @@ fn a_role_without_devices_is_no_misconfigured_pool_and_a_lost_device_is_lost_to_
     let mut core = both();
     let told = tell(&mut core, exited(infer(2), ExitStatus::Code(73)));
     assert!(!told.iter().any(|action| matches!(action, Action::Misconfigured { .. })));
-    assert_eq!(out(&core), [Role::Infer]);
+    assert_eq!(out(&core), [Group::Models(0)]);
     let told = tell(&mut core, submitted(1, model("m")));
     assert!(told.iter().any(|action| matches!(action, Action::Finish { .. })), "{told:?}");
     let fault = FaultCode::Xid(79);
     let told = tell(&mut core, Event::DeviceFault { device: DEVICE, fault });
     assert_eq!(killed(&told), [grid(1)]);
-    assert_eq!(out(&core), [Role::Grid, Role::Infer]);
+    assert_eq!(out(&core), [Group::Grid, Group::Models(0)]);
 }
 
 #[test]
@@ -209,7 +217,7 @@ fn a_device_that_is_stuck_with_a_worker_of_one_role_is_out_for_the_other() {
     let soon = Timestamp(PoolConfig::DEFAULT.kill_timeout);
     let told = tell_at(&mut core, soon, worker(infer(2), WorkerEvent::Heard));
     assert_eq!(killed(&told), [infer(2)]);
-    assert_eq!(out(&core), [Role::Grid, Role::Infer]);
+    assert_eq!(out(&core), [Group::Grid, Group::Models(0)]);
     let whys: Vec<_> = core.quarantines().map(|out| out.why.to_owned()).collect();
     assert_eq!(whys, ["gpu0#1 does not die: SIGKILL had no effect in time"; 2]);
 }
@@ -218,7 +226,7 @@ fn a_device_that_is_stuck_with_a_worker_of_one_role_is_out_for_the_other() {
 fn the_first_model_may_come_late_and_the_last_may_go() {
     let mut core = core(&[]);
     assert_eq!(spawned(&tell(&mut core, Event::TimePassed)), [grid(1)]);
-    assert_eq!((core.workers().len(), core.is_resting(Role::Infer)), (1, true));
+    assert_eq!((core.workers().len(), rests(&core)), (1, true));
     assert_eq!(spawned(&tell(&mut core, load("m"))), [infer(2)]);
     assert_eq!(core.workers().len(), 2);
     tell(&mut core, exited(grid(1), SIGKILL));
@@ -232,7 +240,7 @@ fn the_first_model_may_come_late_and_the_last_may_go() {
     let stop = Action::Stop { worker: infer(2) };
     assert!(matches!(&told[..], [Action::Reply { result: Err(_), .. }, last] if *last == stop));
     tell(&mut core, exited(infer(2), ExitStatus::Code(0)));
-    assert_eq!((core.workers().len(), core.is_resting(Role::Infer)), (1, true));
+    assert_eq!((core.workers().len(), rests(&core)), (1, true));
 }
 
 #[test]
@@ -253,6 +261,140 @@ fn a_device_fault_is_counted_once_for_both_roles_and_not_if_it_was_expected() {
     assert!(all.contains(&(FaultCode::Signal(11), 1)), "{all:?}");
     assert_eq!(all.len(), 3, "{all:?}");
     let (roles, devices, _) = core.metrics(Timestamp::default());
-    assert_eq!(roles.iter().map(|row| row.role).collect::<Vec<_>>(), [Role::Grid, Role::Infer]);
+    assert_eq!(roles.iter().map(|row| row.role).collect::<Vec<_>>(), Role::ALL);
     assert_eq!(devices.iter().map(|row| row.generation).collect::<Vec<_>>(), [1, 2]);
+}
+
+fn of(group: u16, generation: u32) -> WorkerId {
+    WorkerId { device: DEVICE, group: Group::Models(group), generation }
+}
+
+/// A worker starts, has these models and is READY.
+fn comes_up(core: &mut Core, own: WorkerId, models: &[&str]) -> Vec<Action> {
+    let models = models.iter().map(|name| ready(name)).collect();
+    let mut told = tell(core, worker(own, WorkerEvent::ModelsReported(models)));
+    told.extend(tell(core, worker(own, WorkerEvent::Ready(info(0)))));
+    told
+}
+
+fn shared(name: &str) -> ModelPlan {
+    let options = ModelOptions { group: Some("g".to_owned()), ..ModelOptions::default() };
+    ModelPlan { options, ..plan(name) }
+}
+
+fn change(request: u64, command: ModelCommand) -> Event {
+    Event::Client(CLIENT, ClientEvent::ModelsChangeRequested { request, command })
+}
+
+fn replied(actions: &[Action]) -> Vec<(u64, bool)> {
+    let of = |action: &Action| match action {
+        Action::Reply { request, result, .. } => Some((*request, result.is_ok())),
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+fn commanded(actions: &[Action]) -> Vec<(WorkerId, u64)> {
+    let of = |action: &Action| match action {
+        Action::Command { worker, number, .. } => Some((*worker, *number)),
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+#[test]
+fn each_model_has_a_worker_of_its_own_and_the_death_of_one_costs_the_other_nothing() {
+    let mut core = core(&["a", "b"]);
+    let started = tell(&mut core, Event::TimePassed);
+    assert_eq!(spawned(&started), [grid(1), of(0, 2), of(1, 3)]);
+    comes_up(&mut core, of(0, 2), &["a"]);
+    comes_up(&mut core, of(1, 3), &["b"]);
+    assert_eq!(sent_to(&tell(&mut core, submitted(1, model("a")))), Some(of(0, 2)));
+    assert_eq!(sent_to(&tell(&mut core, submitted(2, model("b")))), Some(of(1, 3)));
+    let told = tell(&mut core, exited(of(0, 2), SIGSEGV));
+    assert_eq!(killed(&told), []);
+    // It waits for its own worker, and those of the other go on.
+    assert_eq!(sent_to(&tell(&mut core, submitted(3, model("a")))), None);
+    assert_eq!(sent_to(&tell(&mut core, submitted(4, model("b")))), Some(of(1, 3)));
+    assert_eq!(spawned(&tell(&mut core, worker(of(0, 2), WorkerEvent::Reclaimed))), [of(0, 4)]);
+    assert_eq!(sent_to(&comes_up(&mut core, of(0, 4), &["a"])), Some(of(0, 4)));
+}
+
+#[test]
+fn models_of_one_group_share_a_worker() {
+    let policy = PolicyTable::default();
+    let models = [shared("a"), shared("b"), plan("c")];
+    let mut core = Core::new(PoolConfig::DEFAULT, policy, &[DEVICE], &models, HelperLimits::of);
+    let started = tell(&mut core, Event::TimePassed);
+    let given: Vec<_> = started
+        .iter()
+        .filter_map(|action| match action {
+            Action::Spawn { worker, models } => Some((*worker, models.len())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(given, [(grid(1), 0), (of(0, 2), 1), (of(1, 3), 2)]);
+    let names: Vec<_> = core.groups().map(|(_, name, _)| name.to_owned()).collect();
+    assert_eq!(names, ["grid", "c", "g"]);
+}
+
+#[test]
+fn groups_change_side_by_side_and_a_group_one_at_a_time() {
+    let mut core = core(&[]);
+    tell(&mut core, Event::TimePassed);
+    assert_eq!(spawned(&tell(&mut core, change(1, ModelCommand::Load(plan("a"))))), [of(0, 2)]);
+    assert_eq!(spawned(&tell(&mut core, change(2, ModelCommand::Load(shared("b"))))), [of(1, 3)]);
+    for refused in [plan("a"), shared("b"), shared("c")] {
+        assert_eq!(replied(&tell(&mut core, change(3, ModelCommand::Load(refused)))), [(3, false)]);
+    }
+    let first = commanded(&comes_up(&mut core, of(0, 2), &[]));
+    let second = commanded(&comes_up(&mut core, of(1, 3), &[]));
+    for ((own, number), (request, name)) in
+        first.into_iter().chain(second).zip([(1, "a"), (2, "b")])
+    {
+        let told = tell(&mut core, worker(own, WorkerEvent::ModelsReported(vec![ready(name)])));
+        assert_eq!(told, []);
+        let done = WorkerEvent::CommandEnded { number, result: Ok(()) };
+        assert_eq!(replied(&tell(&mut core, worker(own, done))), [(request, true)]);
+    }
+    for (command, why) in [
+        (ModelCommand::Unload { name: "x".to_owned() }, "there is no model `x`; there is a, b"),
+        (ModelCommand::Load(plan("a")), "there is a model `a` already"),
+        (ModelCommand::Load(ModelPlan { path: "m".into(), ..plan("d") }), "not an absolute path"),
+        (ModelCommand::Load(plan("grid")), "`grid` cannot be the name of a group"),
+    ] {
+        let told = tell(&mut core, change(4, command));
+        let [Action::Reply { result: Err(Refusal::Invalid(said)), .. }] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+#[test]
+fn a_group_without_models_gives_its_place_to_the_next_once_its_worker_is_gone() {
+    let mut core = core(&["a"]);
+    tell(&mut core, Event::TimePassed);
+    comes_up(&mut core, of(0, 2), &["a"]);
+    let unload = ModelCommand::Unload { name: "a".to_owned() };
+    let [(own, number)] = commanded(&tell(&mut core, change(1, unload)))[..] else { panic!() };
+    tell(&mut core, worker(own, WorkerEvent::ModelsReported(Vec::new())));
+    tell(&mut core, worker(own, WorkerEvent::CommandEnded { number, result: Ok(()) }));
+    // Its worker has not ended yet.
+    assert_eq!(spawned(&tell(&mut core, change(2, ModelCommand::Load(plan("b"))))), [of(1, 3)]);
+    tell(&mut core, exited(of(0, 2), ExitStatus::Code(0)));
+    tell(&mut core, worker(of(0, 2), WorkerEvent::Reclaimed));
+    assert_eq!(spawned(&tell(&mut core, change(3, ModelCommand::Load(plan("c"))))), [of(0, 4)]);
+    assert_eq!(core.group_name(Group::Models(0)), "c");
+}
+
+#[test]
+fn a_fault_of_the_device_is_one_for_later_groups_too() {
+    let mut core = core(&[]);
+    tell(&mut core, Event::TimePassed);
+    let fault = FaultCode::Xid(79);
+    tell(&mut core, Event::DeviceFault { device: DEVICE, fault });
+    let told = tell(&mut core, change(1, ModelCommand::Load(plan("a"))));
+    assert_eq!((spawned(&told), replied(&told)), (vec![], vec![(1, false)]));
+    assert_eq!(out(&core), [Group::Grid]);
 }
