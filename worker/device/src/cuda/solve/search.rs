@@ -11,6 +11,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::time::Duration;
 
+use gridpool_ipc::clock;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
@@ -28,7 +29,7 @@ use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
 use crate::device::{AttemptRefusal, AttemptReport};
 use crate::fault::Fault;
-use crate::search::{SearchAttempt, SearchInput};
+use crate::search::{BY_REFERENCE, SearchAttempt, SearchInput};
 use crate::tally::Totals;
 use deliver::deliver;
 
@@ -41,7 +42,7 @@ const CODE_BYTES_MAX: usize = 32 << 20;
 /// Turns that each warp has at least, so that none is left with much when the others are done. In a turn it makes
 /// evaluations of one program.
 const TURNS_MIN: u32 = 8;
-/// How long a chunk should run.
+/// How long a chunk should run, what the processor does of it included.
 const CHUNK_TIME: Duration = Duration::from_millis(40);
 
 /// The kernel of searches and its buffers, which are kept from chunk to chunk.
@@ -309,9 +310,13 @@ impl Searching {
             });
         }
         if let Some(left) = left.filter(|left| !left.is_empty()) {
+            let started = clock::now();
             if !self.by_reference(chunk, &left, &results) {
                 return Ok(false);
             }
+            let us = started.elapsed().as_secs_f64() * 1e6;
+            done.tally.add(BY_REFERENCE, us);
+            took += us;
             let more = SearchReport { on_processor: left.len() as u64, ..SearchReport::default() };
             sum.search = sum.search.map(|search| search.plus(more));
         }
