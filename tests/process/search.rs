@@ -4,6 +4,7 @@
 mod commands;
 mod hostile;
 mod on_gpus;
+mod scarce;
 
 use std::collections::BTreeMap;
 
