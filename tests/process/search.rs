@@ -294,6 +294,11 @@ fn a_share_of_the_verdicts_is_compared_and_a_difference_ends_the_search() {
     };
     let (ended, _) = checked(Check::new(1.0, 1, Box::new(wrong)));
     assert!(ended.unwrap().contains("do not trust the results of this search"));
+    let failing = |_: &[u8], _: usize| Err("its process has ended".to_owned());
+    let (ended, _) = checked(Check::new(1.0, 1, Box::new(failing)));
+    let ended = ended.unwrap();
+    assert!(ended.starts_with("the check of a verdict failed"), "{ended}");
+    assert!(ended.contains("its process has ended") && !ended.contains("trust"), "{ended}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use super::plan::{Entry, Pace, Place, Planned, Planner, Slot, known_max};
 use super::queue::{Batch, Queue};
 use super::stop::SearchStopper;
 use super::summary::SearchSummary;
+use super::verdict::CheckError;
 use super::{Candidate, Check, Search, SearchOutcome, SearchResult};
 use crate::{Client, ClientError};
 
@@ -140,8 +141,10 @@ impl SearchStream {
         for (program, outcome) in outcomes.iter().enumerate() {
             if let SearchOutcome::Done(verdicts) = outcome {
                 let compared = check.compare(work.programs().program(program), verdicts);
-                self.queue.summary.checked +=
-                    compared.map_err(|why| ClientError::WrongVerdict { program, why })?;
+                self.queue.summary.checked += compared.map_err(|error| match error {
+                    CheckError::Differs(why) => ClientError::WrongVerdict { program, why },
+                    CheckError::Failed(why) => ClientError::CheckFailed { why },
+                })?;
             }
         }
         Ok(())
