@@ -94,7 +94,8 @@ pub const NEEDS_MEMORY: u8 = 254;
 /// The code of an item whose result did not fit behind the others: `NEEDS_ROOM`.
 pub const NEEDS_ROOM: u8 = 255;
 
-/// The code of an item of a launch that was stopped: `STOPPED`. The host writes 1 behind `used` for that.
+/// The code of an item or an evaluation of a launch that was stopped: `STOPPED`. For that the host writes 1 behind
+/// `used` of a solver, and to `stop` of a search.
 pub const STOPPED: u8 = 253;
 
 /// `Solve` of `kernels/cuda/machine/solve.cuh`, which explains each field.
@@ -141,6 +142,7 @@ pub struct SearchArgument {
     pub statuses: DeviceAddress,
     pub scores: DeviceAddress,
     pub arenas: DeviceAddress,
+    pub stop: DeviceAddress,
     pub evaluations_count: u32,
     pub pairs_count: u32,
     pub arena_words: u32,
@@ -148,7 +150,7 @@ pub struct SearchArgument {
 }
 
 // The kernel asserts the size of its own.
-const _: () = assert!(size_of::<SearchArgument>() == 88);
+const _: () = assert!(size_of::<SearchArgument>() == 96);
 
 /// The header `solver_ops.cuh`, with which `kernels/build_ptx.py` compiles the kernel.
 #[must_use]
@@ -242,7 +244,7 @@ mod tests {
         );
         assert!(solve.contains("static_assert(sizeof(Solve) == 136"));
         let search = include_str!("../cuda/machine/search.cuh");
-        assert!(search.contains("static_assert(sizeof(Search) == 88"));
+        assert!(search.contains("static_assert(sizeof(Search) == 96"));
         let (missing, equal, differs) =
             (ItemErrorCode::MissingOutput as u8, PairStatus::EQUAL, PairStatus::DIFFERS);
         let statuses = format!("MISSING_OUTPUT = {missing}, EQUAL = {equal}, DIFFERS = {differs};");

@@ -80,15 +80,29 @@ impl Pairs {
     }
 }
 
+/// The first number of a search, and of one whose launch is stopped while it runs.
+const SEARCH: u32 = u32::MAX;
+const STOPPED_SEARCH: u32 = u32::MAX - 1;
+
 impl Kernel {
     /// The status and the score of each program on each pair.
     fn search(&mut self, codes: &[Code], pairs: &Pairs, arena_words: u32) -> Vec<(u8, u16)> {
+        self.search_until(SEARCH, codes, pairs, arena_words)
+    }
+
+    fn search_until(
+        &mut self,
+        first: u32,
+        codes: &[Code],
+        pairs: &Pairs,
+        arena_words: u32,
+    ) -> Vec<(u8, u16)> {
         let mut packed = PackedPrograms::default();
         codes.iter().for_each(|code| packed.push(&code.to_bytes()).unwrap());
         let number = |number: usize| u32::try_from(number).unwrap();
         let count = pairs.shapes.len() / 2;
         let head = [
-            u32::MAX,
+            first,
             number(codes.len()),
             arena_words,
             number(count),
@@ -195,11 +209,11 @@ fn the_search_kernel_gives_the_references_verdicts_for_populations_of_mutants() 
     let (mut evaluations, mut statuses) = (0, std::collections::BTreeMap::new());
     while evaluations < mutants() {
         let (_, code, grids) = &solvers[random.below(solvers.len())];
-        let mut codes = vec![limited(code)];
+        let mut codes = vec![limited(code, MUTANT_STEPS)];
         for _ in 0..1_000 {
             codes.extend(random.mutant(&codes[0]));
             let (_, other, _) = &solvers[random.below(solvers.len())];
-            codes.push(limited(other));
+            codes.push(limited(other, MUTANT_STEPS));
             if codes.len() >= PROGRAMS {
                 break;
             }
@@ -220,9 +234,34 @@ fn the_search_kernel_gives_the_references_verdicts_for_populations_of_mutants() 
     assert!(statuses.contains_key("equal") && statuses.contains_key("StepLimit"));
 }
 
-/// The same program with fewer steps.
-fn limited(code: &Code) -> Code {
+#[test]
+fn a_search_that_is_stopped_ends_in_the_midst_of_its_evaluation_and_begins_no_other_turn() {
+    let Some(mut kernel) = Kernel::start() else { return println!("there is no g++") };
+    let mut pairs = Pairs { shapes: Vec::new(), cells: Vec::new() };
+    let grid = Grid::new(1, 1, vec![0]).unwrap();
+    // One pair.
+    (0..2).for_each(|_| pairs.push(&grid, None));
+    let solver = |text: &str| Solver::compile(text, Ties::Cpython).unwrap();
+    // Minutes, here and on every device.
+    let endless = "m = multiply(multiply(TEN, TEN), multiply(TEN, TEN))\n\
+                   f = lambda x: power(increment, m)(x)\n\
+                   O = canvas(power(f, m)(ZERO), UNITY)";
+    let endless = limited(solver(endless).code(), STEPS_MAX);
+    let short = solver("O = rot90(I)").code().clone();
+    let codes = [vec![endless], vec![short.clone(); 20]].concat();
+    let got = kernel.search_until(STOPPED_SEARCH, &codes, &pairs, 1 << 13);
+    let statuses: Vec<_> = got.iter().map(|(status, _)| *status).collect();
+    // The emulated warp makes three evaluations in a turn: those left are done within the steps between two looks.
+    assert_eq!(statuses[..3], [STOPPED, PairStatus::EQUAL, PairStatus::EQUAL]);
+    assert!(statuses[3..].iter().all(|status| *status == STOPPED), "{statuses:?}");
+    // The next launch is not.
+    let got = kernel.search(&[short], &pairs, 1 << 13);
+    assert_eq!(got[0].0, PairStatus::EQUAL);
+}
+
+/// The same program with another limit of steps.
+fn limited(code: &Code, steps: u32) -> Code {
     let mut bytes = code.to_bytes();
-    bytes[12..16].copy_from_slice(&MUTANT_STEPS.to_le_bytes());
+    bytes[12..16].copy_from_slice(&steps.to_le_bytes());
     Code::from_bytes(&bytes).unwrap()
 }

@@ -6,6 +6,7 @@ use std::io::{self, BufRead, Write};
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge};
 use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::program::unhex;
 use gridpool_protocol::search::judge::{JudgePair, JudgeRequest, Judged};
 use gridpool_protocol::search::{CellScore, PROGRAM_ALIGN, PairStatus};
 use gridpool_protocol::solver::Code;
@@ -50,11 +51,7 @@ fn verdict(
     if pair >= pairs.len() {
         return Err(wrong("there is no such pair"));
     }
-    let byte = |digits: &[u8; 2]| {
-        let digits = std::str::from_utf8(digits).ok()?;
-        u8::from_str_radix(digits, 16).ok()
-    };
-    let bytes: Option<Vec<u8>> = program.as_bytes().as_chunks().0.iter().map(byte).collect();
+    let bytes = unhex(program);
     let bytes = bytes.ok_or_else(|| wrong("the program is not in hexadecimal digits"))?;
     let (status, score) = match Code::from_padded(&bytes, PROGRAM_ALIGN) {
         Ok(code) => judge(machine, &code, pairs, pair),
@@ -111,6 +108,10 @@ mod tests {
     fn what_is_no_request_ends_it_with_a_sentence() {
         let beyond = JudgeRequest::Run { program: String::new(), pair: 0 };
         assert!(answers(&[beyond]).unwrap_err().to_string().contains("no such pair"));
+        let pair = JudgePair { input: vec![vec![1]], output: vec![vec![1]] };
+        let odd = JudgeRequest::Run { program: "+1".to_owned(), pair: 0 };
+        let error = answers(&[JudgeRequest::Pairs(vec![pair]), odd]).unwrap_err();
+        assert!(error.to_string().contains("hexadecimal digits"), "{error}");
         let error = serve("{".as_bytes(), &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("cannot be understood"));
     }

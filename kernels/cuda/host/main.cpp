@@ -4,8 +4,9 @@
 // after a while (2), h, w as u32; the program, padded to 8, and the cells. An outcome: u32 code, instruction, steps, h,
 // w, length; the bytes. All little-endian.
 //
-// A search, whose first number is 2^32 - 1: u32 programs, arena words, pairs, program bytes, cells; the offsets of the
-// programs, padded to 8; the programs; shapes; offsets of grids; cells. Its outcome: a byte and a u16 for each evaluation.
+// A search, whose first number is 2^32 - 1, or 2^32 - 2 if its launch is stopped after a while: u32 programs, arena
+// words, pairs, program bytes, cells; the offsets of the programs, padded to 8; the programs; shapes; offsets of grids;
+// cells. Its outcome: a byte and a u16 for each evaluation; the byte is STOPPED if it was not made.
 
 #include "lanes.h"
 
@@ -117,11 +118,22 @@ static void search_body(void *argument) {
     judge_all(*job.first, job.second, 0, 1);
 }
 
+// How much of the results is used, and the word that stops the launch.
+static volatile u32 used[2];
+
+static void stop(int) { used[1] = 1; }
+
+// How long a launch runs that is to be stopped, microseconds.
+constexpr u32 UNDER_WAY_US = 50000;
+
+// The first number of a search.
+constexpr u32 SEARCH = ~0u, STOPPED_SEARCH = ~0u - 1;
+
 // Judges all programs on all pairs, as the host does: with a larger arena again what did not fit.
 static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     const u32 programs = head[1], pairs = head[3], count = programs * pairs;
     std::vector<u64> offsets((programs + 2) / 2), code(head[4] / 8);
-    std::vector<u8> shapes(4 * pairs), cells(head[5] + 1), statuses(count);
+    std::vector<u8> shapes(4 * pairs), cells(head[5] + 1), statuses(count, STOPPED);
     std::vector<u32> grids(2 * pairs + 1), left(count);
     std::vector<u16> scores(count);
     if (!read_all(offsets.data(), offsets.size() * 8) || !read_all(code.data(), head[4]) ||
@@ -140,8 +152,13 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     search.cells = cells.data();
     search.statuses = statuses.data();
     search.scores = scores.data();
+    search.stop = const_cast<const u32 *>(used + 1);
     search.pairs_count = pairs;
     search.turn = 3;
+    used[1] = 0;
+    if (head[0] == STOPPED_SEARCH) {
+        ualarm(UNDER_WAY_US, 0);
+    }
     for (u64 words = head[2]; !left.empty(); words *= 16) {
         if (arena.size() < words / 2) {
             arena.assign(words / 2, 0xa5a5a5a5a5a5a5a5u);
@@ -165,14 +182,6 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     return true;
 }
 
-// How much of the results is used, and the word that stops the launch.
-static volatile u32 used[2];
-
-static void stop(int) { used[1] = 1; }
-
-// How long a launch runs that is to be stopped, microseconds.
-constexpr u32 UNDER_WAY_US = 50000;
-
 int main() {
     signal(SIGALRM, stop);
     u32 head[6];
@@ -180,7 +189,7 @@ int main() {
     std::vector<u8> cells, results(RESULT_BYTES_MAX + 1);
     std::vector<u64> arena;
     while (read_all(head, sizeof head)) {
-        if (head[0] == ~0u) {
+        if (head[0] == SEARCH || head[0] == STOPPED_SEARCH) {
             if (!run_search(head, arena)) {
                 return 1;
             }

@@ -266,12 +266,13 @@ __device__ __forceinline__ bool is_stopped(const u32 *stop) {
     return stop && alike(*static_cast<const volatile u32 *>(stop)) != 0;
 }
 
-// Runs a program, which load_program has put into the arena, over the grid in register 0.
-__device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit, const u32 *stop = nullptr) {
+// Runs a program, which load_program has put into the arena, over the grid in register 0. It looks at `stop` after so
+// many steps for the first time.
+__device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit, const u32 *stop, u32 first_look) {
     Outcome outcome = {FINE, 0, 0, {0, 0}};
     u32 at = 0;
     // Steps after which to look at the limit and at `stop`.
-    u32 look_at = 0;
+    u32 look_at = min(limit, first_look);
 #pragma unroll 1
     while (true) {
         // All lanes have done with the instruction before.

@@ -2,7 +2,9 @@
 //
 // One warp makes one evaluation, a program on a pair, after the other; a block is one warp. Only a byte comes back, and
 // two more if a score is wanted. An evaluation whose values do not fit the warp's arena has the code NEEDS_MEMORY: the
-// host runs it again with a larger one. Mirrors kernels/src/reference/search.rs.
+// host runs it again with a larger one. Once the host has set a word, a warp begins no other turn, each evaluation of
+// its turn ends within LOOK_EVERY steps, and what the launch wrote counts for nothing. Mirrors
+// kernels/src/reference/search.rs.
 
 #pragma once
 
@@ -28,6 +30,8 @@ struct Search {
     u16 *scores;
     // The arenas of all warps.
     u32 *arenas;
+    // The host sets it to stop the launch; null if it never does.
+    const u32 *stop;
     // Evaluations of this launch; 0 for a launch that only loads the kernel.
     u32 evaluations_count;
     u32 pairs_count;
@@ -36,7 +40,7 @@ struct Search {
     u32 turn;
 };
 
-static_assert(sizeof(Search) == 88, "SearchArgument of kernels/src/solve.rs has this size");
+static_assert(sizeof(Search) == 96, "SearchArgument of kernels/src/solve.rs has this size");
 
 // How an evaluation ended.
 struct Judged {
@@ -148,7 +152,8 @@ __device__ __forceinline__ Judged judge(Machine &m, Machine &machine, const Sear
     if (m.error) {
         return {m.error, 0};
     }
-    const Outcome outcome = run(m, machine, limit);
+    // Most programs are done before the first look: judge_all has looked just now.
+    const Outcome outcome = run(m, machine, limit, search.stop, LOOK_EVERY);
     if (outcome.code != FINE) {
         return {outcome.code, 0};
     }
@@ -162,6 +167,9 @@ __device__ __forceinline__ void judge_all(const Search &search, u32 *arena, u32 
     const u32 turn = search.turn;
 #pragma unroll 1
     for (u32 first = warp * turn; first < search.evaluations_count; first += warps * turn) {
+        if (is_stopped(search.stop)) {
+            return;
+        }
         const u32 end = min(first + turn, search.evaluations_count);
         u32 at = first;
 #pragma unroll 1

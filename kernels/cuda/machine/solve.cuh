@@ -172,7 +172,7 @@ __device__ __forceinline__ void solve_items(const Solve &solve, u32 *arena, u32 
         }
         Outcome outcome = {m.error, NO_INSTRUCTION, 0, {0, 0}};
         if (m.error == FINE) {
-            outcome = run(m, machine, solve.steps_max, solve.used + 1);
+            outcome = run(m, machine, solve.steps_max, solve.used + 1, 0);
             if (outcome.code == FINE) {
                 store(m, machine, solve, item, outcome);
             }

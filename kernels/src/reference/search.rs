@@ -84,17 +84,31 @@ pub fn judge(
     pairs: &SearchPairs,
     at: usize,
 ) -> (PairStatus, CellScore) {
+    judge_unless(machine, code, pairs, at, || false).expect("nobody cancels it")
+}
+
+/// The same; `None` if it was cancelled. It asks `is_cancelled` before each instruction.
+///
+/// # Panics
+/// If there is no such pair.
+pub fn judge_unless(
+    machine: &mut Machine,
+    code: &Code,
+    pairs: &SearchPairs,
+    at: usize,
+    is_cancelled: impl Fn() -> bool,
+) -> Option<(PairStatus, CellScore)> {
     let pair = &pairs.0[at];
     let failed = |code| (PairStatus::Error(code), CellScore::default());
     let input = match &pair.input {
         Ok(input) => input.clone(),
-        Err(code) => return failed(*code),
+        Err(code) => return Some(failed(*code)),
     };
-    match machine.run(code, input, code.step_limit()) {
+    Some(match machine.run_unless(code, input, code.step_limit(), is_cancelled)? {
         Err(error) => failed(error.code),
         Ok(_) if !code.gives().is_gridlike() => (PairStatus::Differs, CellScore::default()),
         Ok(finished) => compare(&finished.value, pair),
-    }
+    })
 }
 
 /// Compares a grid, or rows of numbers, with the expected grid.
@@ -194,6 +208,18 @@ mod tests {
         // A colour that no grid of a task has.
         let outside = "O = replace(rot90(I), THREE, NEG_TWO)";
         assert_eq!(judged(outside, &turned), (PairStatus::Differs, score(true, 3)));
+    }
+
+    #[test]
+    fn a_program_that_nobody_wants_ends_before_its_next_instruction() {
+        let solver = Solver::compile("O = power(rot90, TEN)(I)", Ties::Cpython).unwrap();
+        let (pairs, mut machine) = (pairs(&Input::from_rows(&[[1]]).unwrap()), Machine::default());
+        let asked = std::cell::Cell::new(0);
+        let is_cancelled = || asked.replace(asked.get() + 1) == 5;
+        let judged = judge_unless(&mut machine, solver.code(), &pairs, 0, is_cancelled);
+        assert_eq!((judged, asked.get()), (None, 6));
+        let (status, _) = judge(&mut machine, solver.code(), &pairs, 0);
+        assert_eq!(status, PairStatus::Differs);
     }
 
     #[test]

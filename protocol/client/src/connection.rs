@@ -247,7 +247,10 @@ impl Connection {
         loop {
             self.lock().check_keys(&jobs)?;
             for Outgoing { job, deadline, buffers, .. } in &mut jobs {
-                *buffers = self.buffers(job, *deadline)?;
+                *buffers = match job.options.wait_for_memory {
+                    true => self.buffers(job, *deadline)?,
+                    false => self.buffers_now(job)?,
+                };
                 // Copy outside the lock, since that takes time.
                 buffers.pack(job);
             }
@@ -275,7 +278,7 @@ impl Connection {
             let mut state = self.lock();
             let epoch = self.wire.epoch();
             // If the client has reconnected, the job has been submitted again already.
-            let refused = |pending: &&mut Pending| matches!(pending.stage, Stage::Refused(_));
+            let refused = |pending: &&mut Pending| pending.waits_for_retry();
             let Some(pending) = state.jobs.get_mut(&key).filter(refused) else { return Ok(()) };
             if pending.epoch == epoch {
                 pending.stage = Stage::Sent;
@@ -309,7 +312,7 @@ impl Connection {
                     if job.options.wait_if_busy && clock::until(deadline) > RETRY_EVERY =>
                 {
                     self.wire.give_back_free();
-                    self.pause(RETRY_EVERY);
+                    self.pause_while(RETRY_EVERY, |_| true);
                 }
                 buffers => return buffers,
             }
@@ -382,14 +385,19 @@ impl Connection {
         if let Some(pending) = state.jobs.get_mut(&key) {
             pending.is_cancelled = true;
             self.wire.send_or_hang_up(&ClientMessage::Cancel { key });
+            // One that waits for a busy pool waits no longer.
+            let is_refused = matches!(pending.stage, Stage::Refused(_));
+            let waker = pending.waker.take_if(|_| is_refused);
+            state.wakers.extend(waker);
+            drop(self.tell(state));
         }
     }
 
-    /// Waits for `span` without blocking other threads.
-    pub(super) fn pause(&self, span: Duration) {
+    /// Waits for `span`, as long as `goes_on` at most, without blocking other threads.
+    pub(super) fn pause_while(&self, span: Duration, goes_on: impl Fn(&State) -> bool) {
         let until = clock::now() + span;
         let mut state = self.lock();
-        while !clock::until(until).is_zero() {
+        while !clock::until(until).is_zero() && goes_on(&state) {
             let left = clock::until(until);
             state = self.sleep(state, left);
         }

@@ -19,6 +19,14 @@ pub enum ClientError {
     /// The batch is invalid.
     #[error(transparent)]
     Batch(#[from] BatchError),
+    /// A verdict of a search could not be compared with another machine's ([`Check`](crate::Check)): that gave none.
+    #[error(
+        "the check of a verdict failed, and with it the search: {why}; the verdict may be right"
+    )]
+    CheckFailed {
+        /// What the checker says.
+        why: String,
+    },
     /// The supervisor closed the connection and said why.
     #[error("the pool closed the connection: {0}")]
     Closed(String),

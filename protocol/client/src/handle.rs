@@ -13,7 +13,7 @@ use super::buffers::Buffers;
 use super::connection::{Connection, Outgoing};
 use super::model::OUTPUT_BYTES_DEFAULT;
 use super::runnable::{AnyJob, Produces};
-use super::state::{Stage, State, VERDICT_MARGIN, pause_after};
+use super::state::{Pending, Stage, State, VERDICT_MARGIN, pause_after};
 use super::{Answer, ClientError, Job};
 
 /// A job that was sent. Wait for its answer with [`Handle::wait`] or, with the feature `async`, `.await`.
@@ -59,7 +59,8 @@ impl<O: 'static> Handle<O> {
         self.claim.key
     }
 
-    /// Cancels the job. The verdict is then CANCELLED, unless the job has another already.
+    /// Cancels the job. The verdict is then CANCELLED, unless the job has another already. A job that waits for a busy
+    /// pool is not submitted again: the refusal is then the error of [`Handle::wait`].
     pub fn cancel(&self) {
         // Another job may have the key after the answer was taken.
         if !self.claim.taken {
@@ -211,7 +212,9 @@ impl Claim {
             if !self.connection.may_try_again(self.key, &refusal) {
                 return Err(refusal.into());
             }
-            self.connection.pause(pause_after(&refusal));
+            let is_wanted =
+                |state: &State| state.jobs.get(&self.key).is_some_and(Pending::waits_for_retry);
+            self.connection.pause_while(pause_after(&refusal), is_wanted);
             self.connection.send_again(self.key)?;
         }
     }

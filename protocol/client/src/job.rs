@@ -26,6 +26,7 @@ impl<O> Job<O> {
             priority: Priority::Normal,
             idempotent: true,
             wait_if_busy: true,
+            wait_for_memory: true,
             outlives_pool: true,
             chaos: None,
             output_bytes: None,

@@ -71,6 +71,8 @@ pub(super) struct JobOptions {
     pub(super) priority: Priority,
     pub(super) idempotent: bool,
     pub(super) wait_if_busy: bool,
+    /// Sending it waits for shared memory too, if it waits for a busy pool.
+    pub(super) wait_for_memory: bool,
     /// If the pool stops before the job is finished, the next pool gets it.
     pub(super) outlives_pool: bool,
     pub(super) chaos: Option<Chaos>,

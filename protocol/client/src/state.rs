@@ -326,14 +326,20 @@ pub(super) fn pause_after(refusal: &Refusal) -> Duration {
 }
 
 impl Pending {
-    /// Whether to submit it again after this refusal.
+    /// Whether to submit it again after this refusal: not if it is cancelled.
     pub(super) fn may_try_again(&self, refusal: &Refusal) -> bool {
         // After a reconnect, the key may still belong to this job's earlier submission. A pool that drains
         // may be about to start again.
         let is_passing =
             matches!(refusal, Refusal::Busy(_) | Refusal::Draining | Refusal::KeyInUse(_));
         let left = clock::until(self.deadline);
-        is_passing && self.job.options.wait_if_busy && left > RETRY_EVERY.max(said_by(refusal))
+        let is_wanted = self.job.options.wait_if_busy && !self.is_cancelled;
+        is_passing && is_wanted && left > RETRY_EVERY.max(said_by(refusal))
+    }
+
+    /// Whether the pool has refused it, and it is still wanted.
+    pub(super) fn waits_for_retry(&self) -> bool {
+        matches!(self.stage, Stage::Refused(_)) && !self.is_cancelled
     }
 
     /// Whether the pool, and not this client, has cancelled it, and another pool may run it.

@@ -22,8 +22,8 @@ use serde_json::json;
 use crate::errors;
 use crate::process::{Owned, detached};
 
-/// Programs that wait to be read.
-const FED_MAX: usize = 4_096;
+/// Programs that wait to be read. The search itself reads ahead, and bounds that by bytes.
+const FED_MAX: usize = 256;
 /// Results that wait to be taken, and most that one call gives.
 const READY_MAX: usize = 4_096;
 /// How long a waiting thread is away from Python at a time: Ctrl-C takes as long.
@@ -44,6 +44,8 @@ struct Running {
     /// `None` once there are no more programs.
     programs: Mutex<Option<SyncSender<Candidate>>>,
     results: Mutex<Receiver<Result<SearchResult, ClientError>>>,
+    /// The error that ended the search, until the results before it were given.
+    failed: Mutex<Option<ClientError>>,
     stopper: SearchStopper,
     summary: Arc<Mutex<SearchSummary>>,
 }
@@ -89,7 +91,8 @@ impl Search {
             .spawn(move || forward(stream, &send, &shared))
             .map_err(|error| errors::client(py, &ClientError::System(error)))?;
         let (programs, results) = (Mutex::new(Some(feed)), Mutex::new(results));
-        Ok(Self { running: Owned::new(Running { programs, results, stopper, summary }) })
+        let failed = Mutex::default();
+        Ok(Self { running: Owned::new(Running { programs, results, failed, stopper, summary }) })
     }
 
     fn mine(&self) -> PyResult<&Running> {
@@ -144,9 +147,13 @@ impl Search {
         Ok(())
     }
 
-    /// The results that are there; if `wait`, at least one. `None` if there will be no more.
+    /// The results that are there; if `wait`, at least one. `None` if there will be no more. An error is raised once
+    /// the results before it were given.
     fn take(&self, py: Python<'_>, wait: bool) -> PyResult<Option<Vec<Row>>> {
         let running = self.mine()?;
+        if let Some(error) = running.failed.lock().take() {
+            return Err(errors::client(py, &error));
+        }
         let mut rows = Vec::new();
         while rows.len() < READY_MAX {
             let may_wait = wait && rows.is_empty();
@@ -161,9 +168,11 @@ impl Search {
                 }
             });
             match received {
-                Ok(result) => {
-                    let result = result.map_err(|error| errors::client(py, &error))?;
-                    rows.push(row(py, result));
+                Ok(Ok(result)) => rows.push(row(py, result)),
+                Ok(Err(error)) if rows.is_empty() => return Err(errors::client(py, &error)),
+                Ok(Err(error)) => {
+                    *running.failed.lock() = Some(error);
+                    break;
                 }
                 Err(RecvTimeoutError::Timeout) if may_wait => {
                     if let Err(interrupt) = py.check_signals() {

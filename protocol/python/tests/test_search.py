@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from pathlib import Path
 
 import gridpool
 import numpy as np
@@ -89,6 +91,51 @@ def test_results_come_while_programs_are_still_read(pool):
         assert len(read) < 50_000
     rest = sum(1 for _ in search)
     assert rest < 50_000
+
+
+def test_results_do_not_wait_for_a_slow_iterator_of_programs(pool):
+    taken, behind = [], []
+
+    def programs():
+        for at in range(60):
+            # What a generator takes that thinks about each program.
+            threading.Event().wait(0.02)
+            behind.append(at - len(taken))
+            yield f"O = replace(I, {at % 10}, {at // 10})"
+
+    for result in pool.search(programs(), TASKS):
+        taken.append(result.id)
+    assert len(taken) == 60
+    assert min(behind[30:]) < 30, behind
+
+
+def test_results_before_an_error_are_given_first():
+    ids = [str(at) for at in range(200)]
+    with gridpool.Pool(devices="cpu:1") as own:
+        search = own.search([], TASKS)
+        native = search._native
+        assert native.feed([(id, f"O = replace(I, {int(id) % 10}, {int(id) // 20})") for id in ids]) == 200
+        until(lambda: search.summary["requested"] == 200)
+    # The pool is gone, and this program finds that out.
+    native.feed([("last", "O = trim(I)")])
+    until(lambda: "gridpool-search" not in threads())
+    results = []
+    with pytest.raises(gridpool.Error):
+        for result in search:
+            results.append(result.id)
+    assert results == ids
+
+
+def until(is_so):
+    give_up = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < give_up
+        threading.Event().wait(0.01)
+
+
+def threads():
+    tasks = Path("/proc/self/task").iterdir()
+    return [(task / "comm").read_text().strip() for task in tasks]
 
 
 def test_what_is_no_search_is_told(pool):

@@ -293,3 +293,18 @@ impl Program {
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// The bytes of hexadecimal digits; `None` if there is anything else, or an odd number of them.
+///
+/// ```
+/// use gridpool_protocol::program::{hex, unhex};
+/// assert_eq!(unhex(&hex(&[0, 255, 16])), Some(vec![0, 255, 16]));
+/// assert_eq!((unhex("0"), unhex("+1"), unhex("")), (None, None, Some(vec![])));
+/// ```
+#[must_use]
+pub fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let value = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |pair: &[u8; 2]| u8::try_from(16 * value(pair[0])? + value(pair[1])?).ok();
+    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+}

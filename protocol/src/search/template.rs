@@ -130,11 +130,11 @@ impl Template {
                 ));
             }
         }
-        if let Some(list) = listed(&text[at..]) {
-            let Some((list, end)) = closed(list) else {
+        if let Some(rest) = listed(&text[at..]) {
+            let Some((list, end)) = closed(rest) else {
                 return wrong(format!("the list of ?{name} is never closed: write ] behind it"));
             };
-            at = text.len() - list_rest(&text[at..]).len() + end;
+            at = text.len() - rest.len() + end;
             let own: Vec<String> = split(list).map(str::to_owned).collect();
             if own.is_empty() || own.iter().any(String::is_empty) {
                 return wrong(format!("the list of ?{name} has an empty word"));
@@ -212,11 +212,6 @@ impl Template {
 /// What follows `in [`, if that stands here.
 fn listed(text: &str) -> Option<&str> {
     text.trim_start_matches(' ').strip_prefix("in ")?.trim_start_matches(' ').strip_prefix('[')
-}
-
-/// What follows `in [`; nothing if that does not stand here.
-fn list_rest(text: &str) -> &str {
-    listed(text).unwrap_or("")
 }
 
 /// The text up to the closing bracket, and where what is behind it begins.

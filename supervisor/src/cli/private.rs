@@ -49,6 +49,7 @@ pub(super) fn worker_command(
         onnxruntime: settings.onnxruntime.clone(),
         environment: Vec::new(),
         confinement: Confinement::new(settings.sandbox, settings.sandbox_write.clone()),
+        allows_chaos: settings.allow_chaos,
     }
 }
 

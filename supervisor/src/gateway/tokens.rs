@@ -7,11 +7,11 @@
 //! NAME SCOPES sha256:HASH [EXPIRY]        # laptop infer,metrics sha256:4f…e1 2027-06-30T00:00:00Z
 //! ```
 
-use std::fmt::Write;
 use std::str::FromStr;
 use std::time::SystemTime;
 
 use gridpool_protocol::principal::Principal;
+use gridpool_protocol::program::{hex, unhex};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -170,7 +170,7 @@ fn parse_line(line: &str) -> Result<Known, String> {
     let scopes = scopes.split(',').map(Scope::from_str).collect::<Result<Vec<_>, _>>()?;
     let hash = hash
         .strip_prefix(HASH_PREFIX)
-        .and_then(unhex)
+        .and_then(|digits| unhex(digits)?.try_into().ok())
         .ok_or_else(|| format!("the hash is {HASH_PREFIX} and {} hexadecimal digits", 2 * BYTES))?;
     let date = |text: &str| {
         humantime::parse_rfc3339_weak(text)
@@ -190,23 +190,6 @@ fn check_name(name: &str) -> Result<(), String> {
 
 fn hash(token: &str) -> [u8; BYTES] {
     Sha256::digest(token.as_bytes()).into()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes what is written");
-        text
-    })
-}
-
-fn unhex(text: &str) -> Option<[u8; BYTES]> {
-    let pairs = text.as_bytes().as_chunks::<2>().0;
-    let is_hex = text.len() == 2 * BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let mut bytes = [0; BYTES];
-    for (byte, pair) in bytes.iter_mut().zip(pairs.iter().filter(|_| is_hex)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    is_hex.then_some(bytes)
 }
 
 #[cfg(test)]

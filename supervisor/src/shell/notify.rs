@@ -390,6 +390,7 @@ mod tests {
             onnxruntime: None,
             environment: Vec::new(),
             confinement: crate::shell::Confinement::default(),
+            allows_chaos: false,
         };
         Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new(), 0).unwrap()
     }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
+use gridpool_protocol::chaos::DEADLY_VARIABLE;
 use gridpool_protocol::ids::{DeviceKind, Role, WorkerId};
 use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -57,6 +58,8 @@ pub struct WorkerCommand {
     pub environment: Vec<(OsString, OsString)>,
     /// What they give up before they serve.
     pub confinement: Confinement,
+    /// Whether they may be made to fault on purpose.
+    pub allows_chaos: bool,
 }
 
 /// A worker to start, and the models that it must load.
@@ -178,6 +181,9 @@ fn spawn(
 ) -> io::Result<Child> {
     let mut process = command.program.command();
     command.confinement.restrict(&mut process, Inherits::Worker);
+    if !command.allows_chaos {
+        process.env_remove(DEADLY_VARIABLE);
+    }
     process
         .arg(worker.group.role().name())
         .args(["--worker", &worker.to_string()])

@@ -74,9 +74,11 @@ impl Users {
 }
 
 impl Shell {
-    /// Whether jobs may make workers fault on purpose, from now on. They may not without a call.
+    /// Whether jobs may make workers fault on purpose, from now on, and hooks of tests those that start from now on.
+    /// Without a call jobs may not.
     pub fn allow_chaos(&self, is_allowed: bool) {
         self.shared.allows_chaos.store(is_allowed, Ordering::Relaxed);
+        self.shared.command.lock().allows_chaos = is_allowed;
     }
 
     /// Who may use the pool from now on, and how much each may have. Without a call, only its own user and root, and

@@ -1,8 +1,12 @@
 //! Searches on GPU workers over the stub driver: the same verdicts, and what the receipts say.
 
-use gridpool_client::{Score, Search};
+use std::thread;
 
-use super::{are_right, population, search, searched};
+use gridpool_client::{Candidate, GridBatch, Score, Search};
+use gridpool_tests::oracle::samples::random_grids;
+
+use super::{ENDLESS, are_right, population, search, searched};
+use crate::jobs::serves;
 use crate::stubbed::gpus;
 
 #[test]
@@ -41,4 +45,26 @@ fn a_gpu_that_breaks_in_a_search_costs_attempts_and_no_verdict() {
     are_right(&results, &programs);
     // The GPU may have held a second attempt when it broke.
     assert_eq!((stream.summary().failed, stream.summary().attempts_lost > 0), (0, true));
+}
+
+#[test]
+fn a_search_that_is_stopped_in_the_midst_of_a_launch_costs_no_worker() {
+    // The launch takes far longer than the grace, one evaluation far less.
+    let pool = gpus(1, "").limits("cancel_grace_s = 2").start();
+    let grid = random_grids(23, 1).remove(0);
+    let pairs = GridBatch::from_pairs([(&grid, Some(&grid)); 2_000]).unwrap();
+    let search = Search { pairs, steps: 10_000, ..search(Score::Exact) };
+    let programs = vec![Candidate::new("endless", ENDLESS)];
+    let mut stream = pool.client().search(search, programs).unwrap();
+    let stopper = stream.stopper();
+    thread::scope(|scope| {
+        let ended = scope.spawn(|| stream.next().is_none());
+        pool.until_busy("gpu0");
+        stopper.stop();
+        assert!(ended.join().unwrap(), "it has a result");
+    });
+    drop(stream);
+    serves(&pool.client());
+    assert_eq!(pool.slot("gpu0").generation, 1, "the worker was killed");
+    assert!(pool.status().counters.cancelled > 0);
 }

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "a launch passes addresses of values")]
 
 mod chain;
-mod search;
+pub(crate) mod search;
 mod solve;
 mod tuple;
 
@@ -107,17 +107,17 @@ unsafe fn argument<T: Copy>(arguments: *mut *mut c_void, at: usize) -> T {
     unsafe { place.cast::<T>().read_unaligned() }
 }
 
-/// Runs a kernel. Returns the address of the first byte of content that it wrote: no status, no shape.
+/// Runs a kernel at once, other than that of searches. Returns the address of the first byte of content that it wrote:
+/// no status, no shape.
 pub(crate) fn run(launch: &Launch, memory: &Memory) -> Result<Option<usize>, Illegal> {
     let (name, step) = match launch {
         Launch::Step(name, step) => (*name, step),
-        Launch::Search(argument) => return search::run(argument, memory),
         Launch::Solve(argument) => return solve::run(argument, memory),
         &Launch::Echo { from, to, bytes } => {
             let bytes = memory.read(number(from), bytes as usize)?;
             return memory.write(number(to), &bytes).map(|()| Some(number(to)));
         }
-        Launch::Endless | Launch::Fault(_) => return Ok(None),
+        Launch::Endless | Launch::Fault(_) | Launch::Search(_) => return Ok(None),
     };
     let mut device = Device { memory, step, content: None };
     match name {

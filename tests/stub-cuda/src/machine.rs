@@ -10,8 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use gridpool_ipc::clock;
+use gridpool_kernels::solve::SearchArgument;
 
 use crate::cuda::code;
+use crate::kernel::search::{self, Progress};
 use crate::kernel::{self, Launch};
 use crate::memory::{Memory, copy_from, copy_to};
 use crate::nvml::EventSet;
@@ -78,6 +80,8 @@ pub(crate) enum Job {
     },
     Launch(Launch, Defect),
     Record(usize),
+    /// What is left of a search's launch, from this evaluation on.
+    Rest(Box<SearchArgument>, usize),
 }
 
 /// The defect of a copy or a launch.
@@ -284,27 +288,57 @@ impl Machine {
                 self.stream(stream)?.clock_ms += KERNEL_MS;
                 self.flips |= defect.flips;
                 if !defect.is_idle {
-                    self.launch(&launch, defect)?;
+                    self.launch(stream, launch, defect)?;
                 }
             }
             Job::Record(event) => {
                 let now = self.stream(stream)?.clock_ms;
                 *self.events.get_mut(event).ok_or(code::INVALID_HANDLE)? = Moment::At(now);
             }
+            Job::Rest(argument, from) => self.search(stream, argument, from)?,
         }
         Ok(())
     }
 
-    fn launch(&mut self, launch: &Launch, defect: Defect) -> Result<(), u32> {
+    fn launch(&mut self, stream: usize, launch: Launch, defect: Defect) -> Result<(), u32> {
         match launch {
-            Launch::Echo { .. } | Launch::Search(..) | Launch::Solve(..) | Launch::Step(..) => {}
+            Launch::Echo { .. } | Launch::Solve(..) | Launch::Step(..) => {}
             Launch::Endless => hang(),
-            Launch::Fault(code) => return Err(*code),
+            Launch::Fault(code) => return Err(code),
+            Launch::Search(argument) => return self.search(stream, argument, 0),
         }
-        let written = kernel::run(launch, &self.memory)?;
+        let written = kernel::run(&launch, &self.memory)?;
         if let Some((value, place)) = defect.misplaced {
-            kernel::misplace(launch, &self.memory, value, place)?;
+            kernel::misplace(&launch, &self.memory, value, place)?;
         }
+        self.finish(written)
+    }
+
+    /// Goes on with a search. While it is under way, copies in other streams are made.
+    fn search(
+        &mut self,
+        stream: usize,
+        argument: Box<SearchArgument>,
+        from: usize,
+    ) -> Result<(), u32> {
+        match search::go_on(&argument, from, &self.memory)? {
+            Progress::Ended(written) => self.finish(written),
+            Progress::UnderWay(next) => {
+                self.stream(stream)?.jobs.push_front(Job::Rest(argument, next));
+                for other in (1..=self.streams.len()).filter(|other| *other != stream) {
+                    let waiting = &mut self.stream(other)?.jobs;
+                    if let Some(copy) = waiting.pop_front_if(|job| matches!(job, Job::Copy { .. }))
+                    {
+                        self.perform(other, copy)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends a launch that has written content from this address on.
+    fn finish(&mut self, written: Option<usize>) -> Result<(), u32> {
         if let Some(first) = written.filter(|_| self.flips) {
             let byte = self.memory.read(first, 1)?[0];
             self.memory.write(first, &[byte ^ 1])?;

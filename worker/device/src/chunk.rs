@@ -220,9 +220,10 @@ fn is_within(program: &Program, Size { items, cells }: Size, limits: ChunkLimits
             .all(|step| may_have(items * step.gives.width(), step.capacity(cells, items)))
 }
 
-/// A number of cells; a batch has at most 2^30.
-fn number(cells: usize) -> u32 {
-    u32::try_from(cells).expect("a chunk has no more cells than a batch")
+/// A number of cells, items or evaluations of a chunk.
+pub(crate) fn number(count: usize) -> u32 {
+    u32::try_from(count)
+        .expect("a chunk counts in 32 bits: it has no more of anything than a batch")
 }
 
 #[cfg(test)]

@@ -8,6 +8,9 @@ use gridpool_protocol::shared::SharedSlice;
 
 use crate::device::AttemptRefusal;
 
+/// What the processor runs of a search, as reports name it.
+pub(crate) const BY_REFERENCE: &str = "search";
+
 /// One attempt: neighbouring programs of a search and the place of the whole search's result.
 ///
 /// Lengths have been checked. The client may change programs and pairs meanwhile: a device copies what it uses, once,

@@ -50,7 +50,7 @@ impl Machine {
 
     /// The same; `None` if it was cancelled. It asks `is_cancelled` before each instruction, so a cancel waits for one
     /// instruction, whatever the program's loops do.
-    pub(super) fn run_unless(
+    pub(in crate::reference) fn run_unless(
         &mut self,
         code: &Code,
         grid: Value,

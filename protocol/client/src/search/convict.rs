@@ -2,87 +2,177 @@
 //!
 //! The pool convicts jobs. If a job of several programs killed its workers or took too long, what was done of it
 //! counts, and the rest is submitted again in parts, until the program that is to blame is alone. The others get
-//! their verdicts.
+//! their verdicts. Parts count among the jobs under way: the first takes the place of its job, others one that is free.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use gridpool_ipc::clock;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::SearchOutcome;
 use super::job::{OverPairs, SearchOutputs};
-use super::stop::SearchStopper;
-use super::stream::SearchSummary;
+use super::queue::Queue;
+use super::stop::{Permit, SearchStopper};
+use super::summary::SearchSummary;
+use crate::state::RETRY_EVERY;
 use crate::{Answer, Client, ClientError, Handle, Job};
 
-/// Parts of a job that killed its workers. Each round costs two workers, so there are few rounds; less than the jobs
-/// that a pool allows one client.
+/// Parts of a job that killed its workers. Each round costs two workers, so there are few rounds.
 const PARTS_MAX: usize = 32;
 
-/// A job that was sent, and which of the programs its own are.
+/// A job that was sent, and its programs.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub(super) work: Arc<OverPairs>,
-    pub(super) handle: Handle<SearchOutputs>,
+    answer: SentAnswer,
+}
+
+#[derive(Debug)]
+enum SentAnswer {
+    Awaited(Handle<SearchOutputs>),
+    /// It needs no shared memory any more.
+    Heard(Heard),
+}
+
+/// What the answer of a job says.
+#[derive(Debug)]
+struct Heard {
+    /// In the order of its programs; `None` for those that it did not get to.
+    outcomes: Vec<Option<SearchOutcome>>,
+    ended: Verdict,
+    reason: String,
+    has_run: bool,
+}
+
+/// What came of an attempt to send a job.
+#[derive(Debug)]
+pub(super) enum Sending {
+    Sent(Sent),
+    /// The pool has no shared memory for it now.
+    NoMemory(ClientError),
+}
+
+/// Part of a job that is submitted again.
+struct Part {
+    /// Of the job's programs.
+    programs: Vec<usize>,
+    sent: Sent,
+    /// The first part takes the place of its job.
+    _permit: Option<Permit>,
 }
 
 impl Sent {
-    /// Sends a job of these programs.
-    pub(super) fn new(
+    /// Sends a job of these programs, if the pool has shared memory for it now.
+    pub(super) fn now(
         client: &Client,
-        work: Arc<OverPairs>,
+        work: &Arc<OverPairs>,
         deadline: Duration,
-    ) -> Result<Self, ClientError> {
-        let handle = client.send(Job::search(&work).with_deadline(deadline))?;
-        Ok(Self { work, handle })
+    ) -> Result<Sending, ClientError> {
+        match client.send(Job::search(work).with_deadline(deadline)) {
+            Ok(handle) => {
+                let (work, answer) = (Arc::clone(work), SentAnswer::Awaited(handle));
+                Ok(Sending::Sent(Self { work, answer }))
+            }
+            Err(error @ ClientError::Refused(Refusal::Busy(_))) => {
+                client.connection.wire.give_back_free();
+                Ok(Sending::NoMemory(error))
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    /// Waits for the outcomes of all its programs; `None` if the search was stopped before.
-    pub(super) fn settle(
-        self,
+    /// The same, and waits until the pool has shared memory, as long as the deadline at most. `None` if the search is
+    /// stopped meanwhile.
+    pub(super) fn once_there_is_memory(
         client: &Client,
+        work: &Arc<OverPairs>,
         deadline: Duration,
         stopper: &SearchStopper,
+    ) -> Result<Option<Self>, ClientError> {
+        let until = clock::now() + deadline;
+        loop {
+            match Self::now(client, work, deadline)? {
+                Sending::Sent(sent) => return Ok(Some(sent)),
+                Sending::NoMemory(refusal) => {
+                    if !may_wait(until, refusal, stopper)? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same job, once its answer has come, or the search is stopped.
+    pub(super) fn heard(
+        self,
+        stopper: &SearchStopper,
         summary: &mut SearchSummary,
-    ) -> Result<Option<Vec<SearchOutcome>>, ClientError> {
-        let all = self.work;
-        let programs: Vec<usize> = (0..all.programs().len()).collect();
-        let mut outcomes: Vec<Option<SearchOutcome>> = vec![None; programs.len()];
-        let mut waiting = VecDeque::from([(programs, self.handle)]);
-        while let Some((programs, handle)) = waiting.pop_front() {
-            if !stopper.waits_for(handle.canceller()) {
+    ) -> Result<Self, ClientError> {
+        let Self { work, answer } = self;
+        let handle = match answer {
+            SentAnswer::Heard(_) => return Ok(Self { work, answer }),
+            SentAnswer::Awaited(handle) => handle,
+        };
+        if !stopper.waits_for(handle.canceller()) {
+            return Ok(Self { work, answer: SentAnswer::Awaited(handle) });
+        }
+        let mut outcomes = vec![None; work.programs().len()];
+        let (ended, reason, has_run) = match handle.wait() {
+            Ok(answer) => {
+                summary.note(&answer.receipt);
+                take(&answer, &mut outcomes)?;
+                let Receipt { verdict, reason, attempts, .. } = answer.receipt;
+                (verdict, reason, !attempts.is_empty())
+            }
+            Err(ClientError::Refused(refusal @ Refusal::Poison(_))) => {
+                (Verdict::Poison, refusal.to_string(), true)
+            }
+            // There was no place for it in all its time.
+            Err(ClientError::Refused(refusal @ Refusal::Busy(_))) => {
+                (Verdict::Deadline, refusal.to_string(), false)
+            }
+            Err(error) => return Err(error),
+        };
+        let heard = Heard { outcomes, ended, reason, has_run };
+        Ok(Self { work, answer: SentAnswer::Heard(heard) })
+    }
+}
+
+impl Queue {
+    /// Waits for the outcomes of all programs of a job; `None` if the search was stopped before.
+    pub(super) fn settle(&mut self, sent: Sent) -> Result<Option<Vec<SearchOutcome>>, ClientError> {
+        let all = Arc::clone(&sent.work);
+        let mut outcomes: Vec<Option<SearchOutcome>> = vec![None; all.programs().len()];
+        let programs = (0..outcomes.len()).collect();
+        // What is still to be sent, and what was.
+        let mut parts: VecDeque<Vec<usize>> = VecDeque::new();
+        let mut under_way = VecDeque::from([Part { programs, sent, _permit: None }]);
+        loop {
+            if !self.send_parts(&all, &mut parts, &mut under_way)? {
                 return Ok(None);
             }
-            let (ended, reason, has_run) = match handle.wait() {
-                Ok(answer) => {
-                    summary.note(&answer.receipt);
-                    take(&answer, &programs, &mut outcomes)?;
-                    let Receipt { verdict, reason, attempts, .. } = answer.receipt;
-                    (verdict, reason, !attempts.is_empty())
-                }
-                Err(ClientError::Refused(refusal @ Refusal::Poison(_))) => {
-                    (Verdict::Poison, refusal.to_string(), true)
-                }
-                // There was no place for it in all its time.
-                Err(ClientError::Refused(refusal @ Refusal::Busy(_))) => {
-                    (Verdict::Deadline, refusal.to_string(), false)
-                }
-                Err(error) => return Err(error),
+            let Some(Part { programs, sent, .. }) = under_way.pop_front() else {
+                return Ok(Some(outcomes.into_iter().flatten().collect()));
             };
-            if stopper.is_stopped() {
+            let sent = sent.heard(&self.stopper, &mut self.summary)?;
+            let SentAnswer::Heard(heard) = sent.answer else { return Ok(None) };
+            if self.stopper.is_stopped() {
                 return Ok(None);
             }
-            let left: Vec<usize> =
-                programs.into_iter().filter(|at| outcomes[*at].is_none()).collect();
+            let mut left = Vec::new();
+            for (program, outcome) in programs.into_iter().zip(heard.outcomes) {
+                match outcome {
+                    Some(outcome) => outcomes[program] = Some(outcome),
+                    None => left.push(program),
+                }
+            }
+            let Heard { ended, reason, has_run, .. } = heard;
             if left.len() > 1 && has_run && is_one_to_blame(ended) {
                 let length = left.len().div_ceil(PARTS_MAX);
-                for part in left.chunks(length) {
-                    let work = Arc::new(all.part(part)?);
-                    let sent = Self::new(client, work, deadline)?;
-                    waiting.push_back((part.to_vec(), sent.handle));
-                }
+                parts.extend(left.chunks(length).map(<[usize]>::to_vec));
             } else {
                 for at in left {
                     let reason = reason.clone();
@@ -90,20 +180,65 @@ impl Sent {
                 }
             }
         }
-        Ok(Some(outcomes.into_iter().flatten().collect()))
     }
+
+    /// Sends the next parts of a job, in order: one if none is under way, and more as far as there are permits and
+    /// shared memory. Returns whether the search goes on.
+    fn send_parts(
+        &mut self,
+        all: &OverPairs,
+        parts: &mut VecDeque<Vec<usize>>,
+        under_way: &mut VecDeque<Part>,
+    ) -> Result<bool, ClientError> {
+        let until = clock::now() + self.deadline;
+        while let Some(programs) = parts.front() {
+            let is_needed = under_way.is_empty();
+            let permit = match is_needed {
+                true => None,
+                false => match self.stopper.permit_now() {
+                    None => break,
+                    permit => permit,
+                },
+            };
+            let work = Arc::new(all.part(programs)?);
+            match Sent::now(&self.client, &work, self.deadline)? {
+                Sending::Sent(sent) => {
+                    let programs = parts.pop_front().unwrap_or_default();
+                    under_way.push_back(Part { programs, sent, _permit: permit });
+                }
+                // One that ends gives its memory back.
+                Sending::NoMemory(_) if !is_needed => break,
+                // Jobs behind this one may hold it: nobody takes their results before this one's.
+                Sending::NoMemory(_) if self.hear_ahead() => {}
+                Sending::NoMemory(refusal) => {
+                    if !may_wait(until, refusal, &self.stopper)? {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Waits a moment for shared memory. Returns whether the search goes on; the refusal is the error if the time is over.
+fn may_wait(
+    until: Instant,
+    refusal: ClientError,
+    stopper: &SearchStopper,
+) -> Result<bool, ClientError> {
+    if clock::until(until).is_zero() { Err(refusal) } else { Ok(stopper.pause(RETRY_EVERY)) }
 }
 
 /// Takes the verdicts that an answer has.
 fn take(
     answer: &Answer<SearchOutputs>,
-    programs: &[usize],
     outcomes: &mut [Option<SearchOutcome>],
 ) -> Result<(), ClientError> {
     let Some(outputs) = answer.outputs().or_else(|| answer.partial()) else { return Ok(()) };
-    for (at, program) in programs.iter().enumerate() {
+    for (at, outcome) in outcomes.iter_mut().enumerate() {
         if let Some(verdicts) = outputs.program(at) {
-            outcomes[*program] = Some(SearchOutcome::Done(verdicts?));
+            *outcome = Some(SearchOutcome::Done(verdicts?));
         }
     }
     Ok(())

@@ -151,7 +151,10 @@ impl Produces<SearchOutputs> for OverPairs {
 }
 
 impl Job<SearchOutputs> {
+    /// Whoever sends it waits for shared memory, so that a search can be stopped meanwhile.
     pub(super) fn search(work: &Arc<OverPairs>) -> Self {
-        Self::new(Arc::<OverPairs>::clone(work))
+        let mut job = Self::new(Arc::<OverPairs>::clone(work));
+        job.options.wait_for_memory = false;
+        job
     }
 }

@@ -5,14 +5,16 @@
 //! ```
 //!
 //! Every arrow is bounded, so a slow pool, or a caller that takes no results, stops the reader. Results come in the
-//! order of the programs, while programs are still read.
+//! order of the programs, while programs are still read. A stop ends every wait.
 
 mod convict;
 mod job;
 mod pipeline;
 mod plan;
+mod queue;
 mod stop;
 mod stream;
+mod summary;
 mod verdict;
 
 use std::thread;
@@ -26,7 +28,8 @@ use gridpool_protocol::search::Score;
 
 use super::{Client, ClientError};
 pub use stop::SearchStopper;
-pub use stream::{SearchStream, SearchSummary};
+pub use stream::SearchStream;
+pub use summary::SearchSummary;
 pub use verdict::{Check, Checker, Verdicts};
 
 /// The deadline of each job of a search, unless [`Search::deadline`] says otherwise. A job is made to take less than
@@ -70,7 +73,7 @@ pub struct Search {
     pub deadline: Duration,
     /// Threads that compile.
     pub threads: usize,
-    /// Jobs under way.
+    /// Most jobs under way: sent to the pool, and their outcomes not known yet. At least one is.
     pub jobs: usize,
     /// Most programs of one job.
     pub job_programs_max: usize,

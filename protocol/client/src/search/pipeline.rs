@@ -17,8 +17,11 @@ use super::{Candidate, ClientError};
 
 /// Most programs that are read ahead of the jobs.
 const AHEAD_PROGRAMS_MAX: u64 = 1 << 16;
-/// Most bytes of texts that are read ahead; one text is always allowed.
-const AHEAD_BYTES_MAX: usize = 64 << 20;
+/// Most bytes of names and texts that are read and not compiled; one program is always allowed.
+const TEXT_BYTES_MAX: usize = 32 << 20;
+/// Most bytes of names, programs and mistakes that were compiled and not taken, before no other text is compiled. The
+/// next program that the jobs take is always compiled.
+const COMPILED_BYTES_MAX: usize = 32 << 20;
 /// Most texts that a thread compiles at a time.
 const COMPILED_AT_ONCE_MAX: usize = 32;
 
@@ -59,7 +62,7 @@ pub(super) struct Pipeline {
     state: Mutex<State>,
     /// There is room for another text, or nobody wants one.
     room: Condvar,
-    /// There are texts to compile, or there will be none.
+    /// There are texts to compile, and room for what they become, or there will be none.
     texts: Condvar,
     /// Something was compiled, or the reader has ended.
     compiled: Condvar,
@@ -74,13 +77,47 @@ struct State {
     compiled: BTreeMap<u64, Vec<Compiled>>,
     /// Programs that the jobs have taken.
     taken: u64,
-    /// Bytes of the texts that wait.
-    bytes: usize,
+    /// Bytes of what waits to be compiled, or is being compiled.
+    text_bytes: usize,
+    /// Bytes of what was compiled and not taken.
+    compiled_bytes: usize,
     /// Programs read; known once the reader has ended.
     read: Option<u64>,
     /// Nobody wants more.
     stopped: bool,
     panicked: Option<&'static str>,
+}
+
+impl State {
+    /// Whether there are texts, and room for what they become.
+    fn may_compile(&self) -> bool {
+        let is_next = self.first_text == self.taken;
+        !self.texts.is_empty() && (is_next || self.compiled_bytes < COMPILED_BYTES_MAX)
+    }
+
+    /// Whether nothing will be compiled any more.
+    fn is_over(&self) -> bool {
+        self.stopped || (self.texts.is_empty() && self.read.is_some())
+    }
+}
+
+impl Candidate {
+    /// Bytes that it holds.
+    fn bytes(&self) -> usize {
+        let (Ok(text) | Err(text)) = &self.text;
+        self.id.len() + text.len()
+    }
+}
+
+impl Compiled {
+    /// Bytes that it holds.
+    fn bytes(&self) -> usize {
+        let made = match &self.made {
+            Ok(made) => made.bytes.len(),
+            Err(why) => why.len(),
+        };
+        self.id.len() + made
+    }
 }
 
 impl Pipeline {
@@ -156,20 +193,20 @@ impl Pipeline {
 
     /// Adds a text once there is room. Returns whether anybody wants it.
     fn push(&self, candidate: Candidate) -> bool {
-        let length = candidate.text.as_ref().map_or(0, String::len);
+        let bytes = candidate.bytes();
         let mut state = self.state.lock();
         loop {
             if state.stopped {
                 return false;
             }
             let ahead = state.first_text + state.texts.len() as u64 - state.taken;
-            let fits = state.bytes == 0 || state.bytes + length <= AHEAD_BYTES_MAX;
+            let fits = state.text_bytes == 0 || state.text_bytes + bytes <= TEXT_BYTES_MAX;
             if ahead < AHEAD_PROGRAMS_MAX && fits {
                 break;
             }
             state = wait(&self.room, state);
         }
-        state.bytes += length;
+        state.text_bytes += bytes;
         state.texts.push_back(candidate);
         drop(state);
         self.texts.notify_one();
@@ -181,10 +218,10 @@ impl Pipeline {
         let _guard = Guard { pipeline: self, of: "a thread that compiles panicked" };
         loop {
             let mut state = self.state.lock();
-            while state.texts.is_empty() && !state.stopped && state.read.is_none() {
+            while !state.may_compile() && !state.is_over() {
                 state = wait(&self.texts, state);
             }
-            if state.stopped || state.texts.is_empty() {
+            if state.is_over() {
                 return;
             }
             let first = state.first_text;
@@ -192,11 +229,12 @@ impl Pipeline {
             let texts: Vec<Candidate> = state.texts.drain(..count).collect();
             state.first_text += count as u64;
             drop(state);
-            let length = |of: &Candidate| of.text.as_ref().map_or(0, String::len);
-            let bytes: usize = texts.iter().map(length).sum();
-            let compiled = texts.into_iter().map(|candidate| compiled(candidate, terms)).collect();
+            let bytes: usize = texts.iter().map(Candidate::bytes).sum();
+            let compiled: Vec<_> =
+                texts.into_iter().map(|candidate| compiled(candidate, terms)).collect();
             let mut state = self.state.lock();
-            state.bytes -= bytes;
+            state.text_bytes -= bytes;
+            state.compiled_bytes += compiled.iter().map(Compiled::bytes).sum::<usize>();
             state.compiled.insert(first, compiled);
             drop(state);
             self.compiled.notify_one();
@@ -218,8 +256,13 @@ impl Pipeline {
             let next = state.taken;
             if let Some(programs) = state.compiled.remove(&next) {
                 state.taken += programs.len() as u64;
+                let was_full = state.compiled_bytes >= COMPILED_BYTES_MAX;
+                state.compiled_bytes -= programs.iter().map(Compiled::bytes).sum::<usize>();
                 drop(state);
                 self.room.notify_one();
+                if was_full {
+                    self.texts.notify_all();
+                }
                 return Taken::Programs(programs);
             }
             if state.stopped || state.read == Some(state.taken) {
@@ -262,4 +305,44 @@ fn compiled(candidate: Candidate, Terms { ties, steps }: Terms) -> Compiled {
         Ok(Made { digest: Code::digest(&bytes), bytes })
     });
     Compiled { id: candidate.id, made }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More programs than fit, and the length of their names.
+    const PROGRAMS: usize = 4_096;
+    const NAME_BYTES: usize = 32 << 10;
+
+    #[test]
+    fn names_count_and_what_texts_become_and_every_program_comes_in_order() {
+        let name = |at: usize| format!("{at:0NAME_BYTES$}");
+        let programs = (0..PROGRAMS).map(move |at| Candidate::new(name(at), "rot90"));
+        let terms = Terms { ties: Ties::Cpython, steps: 1 };
+        let pipeline = Pipeline::start(programs, terms, 2).unwrap();
+        // Nobody takes any: the threads go on until nothing more fits.
+        let held = loop {
+            let state = pipeline.state.lock();
+            if !state.may_compile() && state.text_bytes + 2 * NAME_BYTES > TEXT_BYTES_MAX {
+                break state.text_bytes + state.compiled_bytes;
+            }
+            assert_eq!((state.read, state.panicked), (None, None), "all were read");
+            drop(state);
+            thread::yield_now();
+        };
+        // Each thread may have begun just before.
+        let begun = 2 * COMPILED_AT_ONCE_MAX * 2 * NAME_BYTES;
+        assert!(held <= TEXT_BYTES_MAX + COMPILED_BYTES_MAX + begun, "{held}");
+        let mut next = 0;
+        while let Taken::Programs(programs) = pipeline.take(None) {
+            for Compiled { id, made } in programs {
+                assert_eq!((id.parse(), made.is_ok()), (Ok(next), true));
+                next += 1;
+            }
+        }
+        assert_eq!(next, PROGRAMS);
+        let state = pipeline.state.lock();
+        assert_eq!((state.text_bytes, state.compiled_bytes), (0, 0));
+    }
 }

@@ -93,6 +93,8 @@ pub(super) struct Planner {
     known_max: u64,
     next_slot: Slot,
     planned: Planned,
+    /// Bytes of the names and refusals in `planned`.
+    entry_bytes: usize,
 }
 
 impl Planner {
@@ -105,6 +107,7 @@ impl Planner {
             known_max: known_max(verdict_bytes),
             next_slot: 0,
             planned: Planned::default(),
+            entry_bytes: 0,
         }
     }
 
@@ -131,8 +134,11 @@ impl Planner {
 
     /// Adds an entry. What only repeats and refuses is bounded like programs.
     fn note(&mut self, id: String, place: Place, full: Option<Planned>) -> Option<Planned> {
+        self.entry_bytes += id.len() + if let Place::Refused(why) = &place { why.len() } else { 0 };
         self.planned.entries.push(Entry { id, place });
-        full.or_else(|| (self.planned.entries.len() >= ENTRIES_MAX).then(|| self.flush()).flatten())
+        let is_full =
+            self.planned.entries.len() >= ENTRIES_MAX || self.entry_bytes >= ENTRY_BYTES_MAX;
+        full.or_else(|| is_full.then(|| self.flush()).flatten())
     }
 
     fn is_full(&self, made: &Made, pace: &Pace) -> bool {
@@ -165,6 +171,7 @@ impl Planner {
             return None;
         }
         let mut planned = std::mem::take(&mut self.planned);
+        self.entry_bytes = 0;
         planned.first_slot = self.next_slot - planned.programs.len() as u64;
         Some(planned)
     }
@@ -172,6 +179,8 @@ impl Planner {
 
 /// Most entries of one job, duplicates and refusals included.
 const ENTRIES_MAX: usize = 1 << 16;
+/// Most bytes of their names and refusals; one entry is always allowed.
+const ENTRY_BYTES_MAX: usize = 16 << 20;
 
 /// Programs whose verdicts are kept for duplicates. Planner and stream forget in the same order, so a slot that the
 /// planner knows has its verdicts still.

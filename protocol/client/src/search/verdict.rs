@@ -61,11 +61,13 @@ impl Verdicts {
     }
 }
 
-/// Another machine: takes the bytes of a program and the number of a pair, and gives the verdict. The error is a
-/// sentence.
+/// Another machine: takes the bytes of a program and the number of a pair, and gives the verdict. The error, a
+/// sentence, says why it cannot.
 pub type Checker = Box<dyn FnMut(&[u8], usize) -> Result<(PairStatus, CellScore), String> + Send>;
 
-/// Compares a share of the verdicts with another machine's. One difference ends the search with an error.
+/// Compares a share of the verdicts with another machine's. One difference ends the search with
+/// [`ClientError::WrongVerdict`](crate::ClientError::WrongVerdict), and a verdict that the other machine does not give
+/// with [`ClientError::CheckFailed`](crate::ClientError::CheckFailed).
 pub struct Check {
     /// How many of a million verdicts are compared.
     per_million: u64,
@@ -77,6 +79,15 @@ impl fmt::Debug for Check {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Check").field("per_million", &self.per_million).finish_non_exhaustive()
     }
+}
+
+/// Why a comparison ends a search, in a sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CheckError {
+    /// The machines give different verdicts.
+    Differs(String),
+    /// The other machine gives none.
+    Failed(String),
 }
 
 /// As many random numbers as are compared with a share.
@@ -95,21 +106,25 @@ impl Check {
         Self { per_million, checker, random: seed }
     }
 
-    /// Compares some verdicts of a program. Returns how many; the error says which one differs, and how.
-    pub(super) fn compare(&mut self, program: &[u8], verdicts: &Verdicts) -> Result<u64, String> {
+    /// Compares some verdicts of a program. Returns how many.
+    pub(super) fn compare(
+        &mut self,
+        program: &[u8],
+        verdicts: &Verdicts,
+    ) -> Result<u64, CheckError> {
         let mut compared = 0;
         for (pair, status) in verdicts.statuses().enumerate() {
             if self.next() % MILLION >= self.per_million {
                 continue;
             }
             compared += 1;
-            let (want, want_score) = (self.checker)(program, pair)?;
+            let (want, want_score) = (self.checker)(program, pair).map_err(CheckError::Failed)?;
             let score = verdicts.scores().and_then(|mut scores| scores.nth(pair));
             if status != want || score.is_some_and(|score| score != want_score) {
                 let (got, want) = (status.name(), want.name());
-                return Err(format!(
+                return Err(CheckError::Differs(format!(
                     "on pair {pair} the pool says {got} and the reference {want} ({score:?} and {want_score:?})"
-                ));
+                )));
             }
         }
         Ok(compared)

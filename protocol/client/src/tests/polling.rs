@@ -94,3 +94,27 @@ fn polling_does_not_wait_for_a_reconnect() {
     drop(server.join().unwrap());
     std::fs::remove_file(&path).unwrap();
 }
+
+#[test]
+fn a_job_that_is_cancelled_while_the_pool_is_busy_is_not_submitted_again() {
+    let script = |server: &mut Server| {
+        let submission = server.submitted();
+        // Longer than the test may take.
+        let refusal = Refusal::Busy(Limit::Kills { back_s: 600 });
+        server.say(&ServerMessage::Refused { key: submission.key, refusal });
+        let next = server.hear();
+        assert!(matches!(next, ClientMessage::Cancel { key } if key == submission.key), "{next:?}");
+    };
+    against(script, |client| {
+        let handle =
+            client.send(request(10, 100).with_deadline(Duration::from_secs(3_600))).unwrap();
+        let canceller = handle.canceller();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(move || handle.wait().unwrap_err());
+            // Also if it has not heard of the refusal yet.
+            canceller.cancel();
+            let error = waiting.join().unwrap();
+            assert!(matches!(error, ClientError::Refused(Refusal::Busy(_))), "{error}");
+        });
+    });
+}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Optional, Union, cast
 
 from . import _native
@@ -21,8 +22,10 @@ Candidate = Union[str, Program, tuple[str, Union[str, Program]], Mapping[str, An
 
 _Row = tuple[str, Optional[str], Optional[bytes], Optional[bytes]]
 
-#: Programs that are read between two looks at the results.
+#: Most programs that are read between two looks at the results.
 _FED_AT_ONCE = 256
+#: How long reading them may take, seconds: results do not wait for an iterator that is slow.
+_FED_SECONDS = 0.005
 
 #: The status of a pair that a program solves; the others are in `STATUSES`.
 EQUAL = 0
@@ -99,6 +102,10 @@ class SearchResult:
 class Search(Iterator[SearchResult]):
     """An iterator of the results of a search, in the order of the programs. `Client.search` makes it.
 
+    Programs are read only while a result is asked for and none is there. So they are read ahead of the results: at
+    most 65,536 of them and 64 MiB, which the search bounds, and 512 on their way there. If the search fails, the results
+    before are given first, and then the error is raised.
+
     Closing it, or leaving its `with` block, ends the search.
     """
 
@@ -145,7 +152,11 @@ class Search(Iterator[SearchResult]):
     def _feed(self) -> bool:
         """Reads some programs and passes them on. Returns whether the search has no room for more."""
         if not self._is_read and not self._waiting:
-            self._waiting = [_named(at, program) for at, program in islice(self._programs, _FED_AT_ONCE)]
+            until = monotonic() + _FED_SECONDS
+            for at, program in islice(self._programs, _FED_AT_ONCE):
+                self._waiting.append(_named(at, program))
+                if monotonic() >= until:
+                    break
             if not self._waiting:
                 self._is_read = True
                 self._native.end()

@@ -116,11 +116,11 @@ impl Report {
         summary: &SearchSummary,
         elapsed: Duration,
         was_stopped: bool,
-    ) -> Result<u8, CommandError> {
+    ) -> Result<(), CommandError> {
         self.bar.finish_and_clear();
         if self.json {
-            return say(&json!({ "summary": totals(tasks, tally, summary, elapsed, was_stopped) })
-                .to_string());
+            let totals = totals(tasks, tally, summary, elapsed, was_stopped);
+            return say(&json!({ "summary": totals }).to_string()).map(|_ok| ());
         }
         let mut text = String::new();
         if self.told > TOLD_MAX {
@@ -129,7 +129,7 @@ impl Report {
         }
         text.push_str(&table(tasks, tally, self.best_only));
         text.push_str(&sentences(tasks, tally, summary, elapsed, was_stopped));
-        say(text.trim_end())
+        say(text.trim_end()).map(|_ok| ())
     }
 }
 

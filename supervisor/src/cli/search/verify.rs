@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gridpool_client::{CellScore, Check, PairStatus};
 use gridpool_protocol::batch::Grid;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::program::hex;
 use gridpool_protocol::search::judge::{JudgePair, JudgeRequest, Judged};
 
@@ -34,7 +35,7 @@ pub(super) fn check(fraction: f64, worker: &Path, tasks: &Tasks) -> Result<Check
     let checker = move |program: &[u8], pair: usize| {
         let asked = child.send(&JudgeRequest::Run { program: hex(program), pair });
         let answered = asked.and_then(|()| child.answer::<Judged>());
-        let Judged { status, score } = answered.map_err(|error| error.to_string())?;
+        let Judged { status, score } = answered.map_err(|error| Chain(&error).to_string())?;
         let known = PairStatus::from_byte(status).zip(CellScore::from_number(score));
         known.ok_or_else(|| format!("the reference answered {status} and {score}"))
     };

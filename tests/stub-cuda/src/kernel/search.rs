@@ -1,5 +1,6 @@
 //! The kernel of searches: every evaluation by the reference. One over a large grid is left for a larger arena, as
-//! the real kernel leaves those whose values do not fit.
+//! the real kernel leaves those whose values do not fit. A launch goes on a little at a time, so that it can be stopped
+//! meanwhile.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,8 +15,24 @@ use super::solve::{WORDS_PER_CELL, program};
 use super::{area, number};
 use crate::memory::{Illegal, Memory};
 
-/// Runs a launch. Returns the address of the first status.
-pub(super) fn run(search: &SearchArgument, memory: &Memory) -> Result<Option<usize>, Illegal> {
+/// Evaluations that a launch makes at a time. The real kernel looks more often whether it is stopped.
+const EVALUATIONS_AT_ONCE: usize = 4;
+
+/// How far a launch is.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    /// It goes on with this evaluation.
+    UnderWay(usize),
+    /// It has ended. The address of the first status, if it wrote any.
+    Ended(Option<usize>),
+}
+
+/// Goes on with a launch from an evaluation on.
+pub(crate) fn go_on(
+    search: &SearchArgument,
+    from: usize,
+    memory: &Memory,
+) -> Result<Progress, Illegal> {
     let word = |address: DeviceAddress, at: usize| -> Result<usize, Illegal> {
         let bytes = memory.read(number(address.plus(4 * at)), 4)?;
         Ok(u32::from_le_bytes(bytes.try_into().unwrap_or_default()) as usize)
@@ -28,7 +45,12 @@ pub(super) fn run(search: &SearchArgument, memory: &Memory) -> Result<Option<usi
     };
     let (mut machine, mut codes, mut known) =
         (Machine::default(), BTreeMap::new(), BTreeMap::new());
-    for at in 0..search.evaluations_count as usize {
+    if search.stop != DeviceAddress::NULL && word(search.stop, 0)? != 0 {
+        return Ok(Progress::Ended(None));
+    }
+    let count = search.evaluations_count as usize;
+    let until = count.min(from + EVALUATIONS_AT_ONCE);
+    for at in from..until {
         let listed = search.evaluations != DeviceAddress::NULL;
         let evaluation = if listed { word(search.evaluations, at)? } else { at };
         let pairs = search.pairs_count as usize;
@@ -60,5 +82,8 @@ pub(super) fn run(search: &SearchArgument, memory: &Memory) -> Result<Option<usi
             memory.write(number(search.scores.plus(2 * evaluation)), &bytes)?;
         }
     }
-    Ok((search.evaluations_count > 0).then(|| number(search.statuses)))
+    Ok(match until < count {
+        true => Progress::UnderWay(until),
+        false => Progress::Ended((count > 0).then(|| number(search.statuses))),
+    })
 }

@@ -2,15 +2,14 @@
 //! worker aborts when a search has a program whose hash begins so.
 //!
 //! This is a test hook only: no program that was verified can kill the reference, and no test may wait for one that
-//! kills a GPU. The worker reads it once, after the self-test, and warns that it is set.
+//! kills a GPU. The worker reads it once, after the self-test, and warns that it is set. The supervisor withholds it
+//! unless it allows chaos.
 
+use gridpool_protocol::chaos::DEADLY_VARIABLE as VARIABLE;
 use gridpool_protocol::search::PROGRAM_ALIGN;
 use gridpool_protocol::solver::Code;
 
 use crate::search::SearchAttempt;
-
-/// The variable that asks for it.
-pub const VARIABLE: &str = "GRIDPOOL_TEST_DEADLY";
 
 /// Which program is deadly.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gridpool_kernels::reference::machine::Machine;
-use gridpool_kernels::reference::search::{SearchPairs, judge};
+use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::search::{PROGRAM_ALIGN, PairStatus, SearchReport};
 use gridpool_protocol::solver::Code;
@@ -12,11 +12,9 @@ use gridpool_protocol::solver::Code;
 use super::{CpuDevice, timed};
 use crate::device::{AttemptRefusal, AttemptReport, DispatchReport};
 use crate::fault::Fault;
-use crate::search::{SearchAttempt, SearchInput};
+use crate::search::{BY_REFERENCE, SearchAttempt, SearchInput};
 use crate::tally::{Tally, Totals};
 
-/// A search, as reports name it.
-const SEARCH: &str = "search";
 /// Shares of the programs per thread, so that threads that finish early find more work.
 const SHARES_PER_THREAD: usize = 16;
 /// Most programs that a thread takes at a time.
@@ -75,8 +73,9 @@ fn run_one(
                 return (tally, Ok(sum));
             }
             let span = start..programs.end.min(start + step);
-            let ran =
-                timed(&mut tally, SEARCH, || run_span(&mut machine, attempt, input, &pairs, &span));
+            let ran = timed(&mut tally, BY_REFERENCE, || {
+                run_span(&mut machine, attempt, input, &pairs, &span)
+            });
             match ran {
                 Some(more) => sum = plus(sum, more),
                 None => return (tally, Err(AttemptRefusal::Cancelled)),
@@ -105,10 +104,8 @@ fn run_span(
             continue;
         };
         for pair in 0..pairs.len() {
-            if attempt.is_cancelled() {
-                return None;
-            }
-            let (status, score) = judge(machine, &code, pairs, pair);
+            let judged = judge_unless(machine, &code, pairs, pair, || attempt.is_cancelled());
+            let (status, score) = judged?;
             report.executed += 1;
             report.capped += u64::from(status == PairStatus::Error(ItemErrorCode::StepLimit));
             statuses.push(status.byte());

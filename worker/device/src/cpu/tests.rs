@@ -1,9 +1,16 @@
 //! The CPU device, with work cut in many ways, against one run of the library.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use gridpool_ipc::clock;
 use gridpool_kernels::known_answer::{self, KNOWN_ANSWERS};
 use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::limits::STEPS_MAX;
 use gridpool_protocol::output::{ItemErrorCode, NO_OP, Outputs};
 use gridpool_protocol::program::{Program, Ties};
+use gridpool_protocol::search::{PackedPrograms, Score, SearchLayout, compile};
 
 use super::*;
 use crate::attempts::{AttemptData, assert_right_together, run_together};
@@ -179,4 +186,35 @@ fn an_attempt_with_bad_tables_is_refused_alone_wherever_they_are_bad() {
             sources[at].assert_right(*work.attempts[at].as_ref().unwrap());
         }
     }
+}
+
+#[test]
+fn a_search_whose_program_would_run_for_minutes_is_stopped_in_its_midst() {
+    let endless = "m = multiply(multiply(TEN, TEN), multiply(TEN, TEN))\n\
+                   f = lambda x: power(increment, m)(x)\n\
+                   O = canvas(power(f, m)(ZERO), UNITY)";
+    let grid = Grid::from_rows(&[[1, 2]]).unwrap();
+    let batch = GridBatch::from_pairs([(&grid, Some(&grid))]).unwrap();
+    let mut packed = PackedPrograms::default();
+    packed.push(&compile(endless, Ties::Cpython, STEPS_MAX).unwrap().to_bytes()).unwrap();
+    let size = packed.size(batch.layout().unwrap());
+    let layout = SearchLayout::new(size, Score::Exact).unwrap();
+    let (mut input, mut output) = (vec![0; layout.input_bytes()], vec![0; layout.output_bytes()]);
+    let (from, to) = (SharedSlice::private(&mut input), SharedSlice::private(&mut output));
+    batch.write_to(layout.batch(), &from);
+    packed.write_to(layout, &from);
+    let (stop, mut device) = (AtomicBool::new(false), CpuDevice::open(0, 2).unwrap());
+    let report = thread::scope(|scope| {
+        scope.spawn(|| {
+            // Long enough for the program to be at work; if not, it is cancelled before it begins.
+            let at = clock::now() + Duration::from_millis(50);
+            while !clock::until(at).is_zero() {
+                thread::park_timeout(clock::until(at));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let attempt = SearchAttempt::new(layout, 0..1, from, to).unwrap();
+        device.search(&[attempt.with_stop(&stop)]).unwrap()
+    });
+    assert_eq!(report.attempts, [Err(AttemptRefusal::Cancelled)]);
 }

@@ -6,17 +6,16 @@
 //! processor. So only the machine's own limits end an item, on every device. An item whose result does not fit behind
 //! the others is run again when those have been copied out.
 //!
-//! A launch may run for minutes. Once nobody wants any of its results, a word on the device says so, at which the
-//! kernel looks every so many steps.
+//! A launch may run for minutes. Once nobody wants any of its results, it is stopped (`stop`).
 
 #![expect(unsafe_code, reason = "starts copies and kernels over its own buffers")]
 
 mod kernel;
 mod search;
+mod stop;
 mod tables;
 
 use std::ffi::c_void;
-use std::hint;
 use std::ops::Range;
 
 use gridpool_kernels::argument::DeviceAddress;
@@ -25,7 +24,6 @@ use gridpool_kernels::reference::machine::Runner;
 use gridpool_kernels::solve::{
     NEEDS_MEMORY, NEEDS_ROOM, SOLVE, SOLVE_THREADS, SOLVERS, STOPPED, SolveArgument,
 };
-use gridpool_protocol::batch::PART_ALIGN;
 use gridpool_protocol::limits::{GRID_CELLS_MAX, RESULT_BYTES_MAX};
 use gridpool_protocol::program::{Kind, Program};
 use gridpool_protocol::solver::Solver;
@@ -33,14 +31,15 @@ use gridpool_protocol::solver::Solver;
 use super::driver::{Driver, Event, Stream};
 use super::gpu::Gpu;
 use super::memory::{DeviceBuffer, PinnedBuffer};
-use crate::chunk::{ChunkLimits, Feed, Piece, Span};
+use crate::chunk::{ChunkLimits, Feed, Piece, Span, number};
 use crate::device::{AttemptRefusal, GridAttempt, GridDispatch};
 use crate::fault::Fault;
 use crate::search::SearchAttempt;
 use crate::tally::Totals;
 use kernel::{Kernel, Launch, Tier};
 use search::Searching;
-use tables::{Came, Input, STOP_BYTES, Tables, deliver, word};
+use stop::Stop;
+use tables::{Came, Input, Parts, Tables, deliver, word};
 
 /// Keeps a chunk's tables and results small, and the time until a cancelled job ends short.
 const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: (1 << 16) - 1, cells_max: 16 << 20 };
@@ -56,9 +55,7 @@ const _: () = assert!(RESULTS_BYTES > RESULT_BYTES_MAX && RESULTS_BYTES > GRID_C
 pub(super) struct Solving {
     kernel: Kernel,
     stream: Stream,
-    /// For the word that stops a launch, while that runs.
-    stop_stream: Stream,
-    stop_staging: PinnedBuffer,
+    stop: Stop,
     around: [Event; 2],
     input: DeviceBuffer,
     input_staging: PinnedBuffer,
@@ -79,8 +76,7 @@ impl Solving {
         Ok(Self {
             kernel: Kernel::new(driver, SOLVERS)?,
             stream: driver.stream()?,
-            stop_stream: driver.stream()?,
-            stop_staging: PinnedBuffer::default(),
+            stop: Stop::new(driver)?,
             around: [driver.event()?, driver.event()?],
             input: DeviceBuffer::default(),
             input_staging: PinnedBuffer::default(),
@@ -156,8 +152,7 @@ impl Solving {
         self.tables_staging.reserve(&mut gpu.allocator, tables.bytes)?;
         self.results.reserve(&mut gpu.allocator, RESULTS_BYTES)?;
         self.results_staging.reserve(&mut gpu.allocator, RESULTS_BYTES)?;
-        self.stop_staging.reserve(&mut gpu.allocator, STOP_BYTES)?;
-        self.stop_staging.bytes()[..STOP_BYTES].copy_from_slice(&1_u32.to_le_bytes());
+        self.stop.prepare(gpu)?;
         let wanted = || pieces.iter().map(|piece| &dispatch.attempts[piece.attempt]);
         let is_cancelled = || wanted().all(GridAttempt::is_cancelled);
         let argument = self.argument(&input, &tables, dispatch.program);
@@ -246,24 +241,29 @@ impl Solving {
     ) -> Result<Input, Fault> {
         let program = solver.code().to_bytes();
         let cells = pieces.last().map_or(0, |piece| piece.of_chunk.cells.end);
-        let shapes_start = program.len().next_multiple_of(PART_ALIGN);
-        let offsets_start = (shapes_start + 2 * shapes.len()).next_multiple_of(PART_ALIGN);
-        let cells_start = (offsets_start + 4 * offsets.len()).next_multiple_of(PART_ALIGN);
-        let bytes = cells_start + cells;
-        let input =
-            Input { shapes: shapes_start, offsets: offsets_start, cells: cells_start, bytes };
+        let mut parts = Parts::default();
+        let place_of_program = parts.add(program.len());
+        let place_of_shapes = parts.add(2 * shapes.len());
+        let place_of_offsets = parts.add(4 * offsets.len());
+        let place_of_cells = parts.add(cells);
+        let bytes = place_of_cells.end;
+        let input = Input {
+            shapes: place_of_shapes.start,
+            offsets: place_of_offsets.start,
+            cells: place_of_cells.start,
+            bytes,
+        };
         self.input.reserve(&mut gpu.allocator, bytes)?;
         self.input_staging.reserve(&mut gpu.allocator, bytes)?;
         let staging = self.input_staging.bytes();
-        staging[..program.len()].copy_from_slice(&program);
-        staging[shapes_start..][..2 * shapes.len()].copy_from_slice(shapes.as_flattened());
-        staging[offsets_start..][..4 * offsets.len()].copy_from_slice(offsets.as_flattened());
+        staging[place_of_program].copy_from_slice(&program);
+        staging[place_of_shapes].copy_from_slice(shapes.as_flattened());
+        staging[place_of_offsets].copy_from_slice(offsets.as_flattened());
         for piece in pieces {
             let attempt = &dispatch.attempts[piece.attempt];
             let from = attempt.batch().cells().start + piece.of_batch.cells.start;
-            let to =
-                cells_start + piece.of_chunk.cells.start..cells_start + piece.of_chunk.cells.end;
-            attempt.input().read(from, &mut staging[to]);
+            let to = &mut staging[place_of_cells.clone()][piece.of_chunk.cells.clone()];
+            attempt.input().read(from, to);
         }
         let (to, from) = (self.input.at(0), self.input_staging.at(0));
         // SAFETY: both buffers have these bytes, and the stream is waited for before they change.
@@ -292,7 +292,7 @@ impl Solving {
             items_count: 0,
             arena_words: 0,
             steps_max: program.step_limit(),
-            results_max: u32::try_from(RESULTS_BYTES).unwrap_or(u32::MAX),
+            results_max: number(RESULTS_BYTES),
             place_base: 0,
             unused: 0,
         }
@@ -308,7 +308,7 @@ impl Solving {
         items: &[u32],
         (done, is_cancelled): (&mut Totals, &dyn Fn() -> bool),
     ) -> Result<[u64; 2], Fault> {
-        let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        let count = number(items.len());
         let Launch { function, blocks, arenas } =
             self.kernel.launch(gpu, &mut self.arenas, tier, count)?;
         let mut argument =
@@ -333,7 +333,7 @@ impl Solving {
         driver.record(self.around[1], self.stream)?;
         // SAFETY: as for the copy to the device.
         unsafe { driver.copy_to_host(staged, on_device, tables.bytes, self.stream)? };
-        self.wait(&driver, tables, is_cancelled)?;
+        self.stop.wait(&driver, self.stream, self.tables.at(tables.stop()), is_cancelled)?;
         done.tally.add(SOLVE, driver.elapsed_us(self.around[0], self.around[1])?);
         let used = word(&self.tables_staging.bytes()[tables.used.clone()]).min(RESULTS_BYTES);
         // SAFETY: both buffers have so many bytes; the stream is waited for at once.
@@ -349,26 +349,6 @@ impl Solving {
         Ok([(listed + 4) as u64, (tables.bytes + used) as u64])
     }
 
-    /// Waits for a launch, and stops it once nobody wants any of its results.
-    fn wait(
-        &self,
-        driver: &Driver,
-        tables: &Tables,
-        is_cancelled: &dyn Fn() -> bool,
-    ) -> Result<(), Fault> {
-        let mut is_stopped = false;
-        while !driver.is_done(self.stream)? {
-            if !is_stopped && is_cancelled() {
-                let (to, from) = (self.tables.at(tables.stop()), self.stop_staging.at(0));
-                // SAFETY: both have these bytes, and the stream is waited for below.
-                unsafe { driver.copy_to_device(to, from, STOP_BYTES, self.stop_stream)? };
-                is_stopped = true;
-            }
-            hint::spin_loop();
-        }
-        if is_stopped { driver.synchronize(self.stop_stream) } else { Ok(()) }
-    }
-
     /// What came out for an item.
     fn came(&mut self, tables: &Tables, item: u32) -> Came {
         let at = item as usize;
@@ -379,9 +359,7 @@ impl Solving {
         Came {
             status: two(&tables.status),
             shape: two(&tables.shapes),
-            instruction: u32::try_from(word(four(&tables.instructions)))
-                .unwrap_or(u32::MAX)
-                .to_le_bytes(),
+            instruction: number(word(four(&tables.instructions))).to_le_bytes(),
             start: word(four(&tables.places)),
             length: word(four(&tables.lengths)),
         }

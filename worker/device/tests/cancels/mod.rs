@@ -3,13 +3,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gridpool_device::device::{AttemptRefusal, Device, GridAttempt, GridDispatch};
+use gridpool_device::search::SearchAttempt;
 use gridpool_ipc::clock;
-use gridpool_protocol::batch::Grid;
+use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::limits::STEPS_MAX;
-use gridpool_protocol::program::Program;
+use gridpool_protocol::program::{Program, Ties};
+use gridpool_protocol::search::{PackedPrograms, Score, SearchLayout};
 use gridpool_protocol::shared::SharedSlice;
 
 use super::attempts::{AttemptData, assert_right_together, batch_for, run_together};
@@ -107,6 +109,16 @@ const ENDLESS: &str = "m = multiply(multiply(TEN, TEN), multiply(TEN, TEN))\n\
 /// Long enough for the kernel to be at work, once it is loaded.
 const UNDER_WAY: Duration = Duration::from_millis(300);
 
+/// Sets `stop` once the kernel is at work. Returns when it did.
+fn set_under_way(stop: &AtomicBool) -> Instant {
+    let at = clock::now() + UNDER_WAY;
+    while !clock::until(at).is_zero() {
+        thread::park_timeout(clock::until(at));
+    }
+    stop.store(true, Ordering::Relaxed);
+    clock::now()
+}
+
 #[test]
 fn a_solver_that_would_run_for_minutes_is_stopped_in_the_midst_of_its_launch() {
     let Some(mut gpu) = gpu() else { return };
@@ -122,14 +134,7 @@ fn a_solver_that_would_run_for_minutes_is_stopped_in_the_midst_of_its_launch() {
     let output = SharedSlice::private(&mut job.output);
     let stop = AtomicBool::new(false);
     let (work, took) = thread::scope(|scope| {
-        let canceller = scope.spawn(|| {
-            let at = clock::now() + UNDER_WAY;
-            while !clock::until(at).is_zero() {
-                thread::park_timeout(clock::until(at));
-            }
-            stop.store(true, Ordering::Relaxed);
-            clock::now()
-        });
+        let canceller = scope.spawn(|| set_under_way(&stop));
         let attempt = GridAttempt::new(&program, layout, items, input, output).expect("it fits");
         let attempts = [attempt.with_stop(&stop)];
         let work = gpu.run(&GridDispatch { program: &program, attempts: &attempts });
@@ -140,4 +145,39 @@ fn a_solver_that_would_run_for_minutes_is_stopped_in_the_midst_of_its_launch() {
     println!("it ended {:.2} ms after it was cancelled", took.as_secs_f64() * 1e3);
     assert!(took < GRACE, "{took:?}");
     assert_right_together(&mut gpu, &mut [data(&short, &grids)]);
+}
+
+#[test]
+fn a_search_whose_programs_would_run_for_minutes_is_stopped_in_the_midst_of_its_launch() {
+    let Some(mut gpu) = gpu() else { return };
+    let mut random = Random(8);
+    let grids: Vec<_> = (0..4).map(|_| random.grid(2, 2)).collect();
+    let pairs = GridBatch::from_pairs(grids.iter().map(|grid| (grid, Some(grid)))).expect("pairs");
+    let mut searched = |text: &str, stop: &AtomicBool| {
+        let code = gridpool_protocol::search::compile(text, Ties::Cpython, STEPS_MAX);
+        let (bytes, mut packed) = (code.expect("a program").to_bytes(), PackedPrograms::default());
+        (0..1_000).for_each(|_| packed.push(&bytes).expect("room"));
+        let size = packed.size(pairs.layout().expect("a layout"));
+        let layout = SearchLayout::new(size, Score::Exact).expect("a layout");
+        let (mut input, mut output) =
+            (vec![0; layout.input_bytes()], vec![0; layout.output_bytes()]);
+        let (from, to) = (SharedSlice::private(&mut input), SharedSlice::private(&mut output));
+        pairs.write_to(layout.batch(), &from);
+        packed.write_to(layout, &from);
+        let attempt = SearchAttempt::new(layout, 0..1_000, from, to).expect("it fits");
+        let report = gpu.search(&[attempt.with_stop(stop)]).expect("the GPU runs it");
+        (report.attempts, clock::now())
+    };
+    let never = AtomicBool::new(false);
+    // The first search waits for the driver to load the kernel.
+    assert!(searched("O = rot90(I)", &never).0[0].is_ok());
+    let stop = AtomicBool::new(false);
+    let ((attempts, ended), stopped) = thread::scope(|scope| {
+        let canceller = scope.spawn(|| set_under_way(&stop));
+        (searched(ENDLESS, &stop), canceller.join().expect("no panic"))
+    });
+    assert_eq!(attempts, [Err(AttemptRefusal::Cancelled)]);
+    println!("it ended {:.2} ms after it was cancelled", (ended - stopped).as_secs_f64() * 1e3);
+    assert!(ended - stopped < GRACE, "{:?}", ended - stopped);
+    assert!(searched("O = rot90(I)", &never).0[0].is_ok());
 }

@@ -128,3 +128,36 @@ fn bytes_that_are_no_verdict_are_a_fault() {
         assert!(matches!(error, Fault::WrongResult { .. }), "{error}");
     }
 }
+
+/// Programs that run for a while, over many pairs: more evaluations than a first chunk has.
+fn slow() -> (GridBatch, PackedPrograms) {
+    let grid = Grid::from_rows(&[[1, 2], [3, 4]]).unwrap();
+    let batch = GridBatch::from_pairs([(&grid, Some(&grid)); 64]).unwrap();
+    let mut packed = PackedPrograms::default();
+    let code =
+        compile("O = power(rot90, multiply(TEN, multiply(TEN, TEN)))(I)", Ties::Cpython, 400);
+    let bytes = code.unwrap().to_bytes();
+    (0..128).for_each(|_| packed.push(&bytes).unwrap());
+    (batch, packed)
+}
+
+#[test]
+fn what_the_processor_takes_is_reported_and_makes_the_next_chunk_smaller() {
+    let mut device = open_computing();
+    // Whatever the device computes, it says that it needs more memory.
+    set_script("call=cuMemcpyDtoHAsync garbage=254");
+    let (batch, packed) = slow();
+    let layout = SearchLayout::new(packed.size(batch.layout().unwrap()), Score::Exact).unwrap();
+    let (mut input, mut output) = (vec![0; layout.input_bytes()], vec![0; layout.output_bytes()]);
+    let (from, to) = (SharedSlice::private(&mut input), SharedSlice::private(&mut output));
+    batch.write_to(layout.batch(), &from);
+    packed.write_to(layout, &from);
+    let attempt = SearchAttempt::new(layout, 0..128, from, to).unwrap();
+    let report = device.search(&[attempt]).unwrap();
+    let search = search_of(&report, 0);
+    assert_eq!((search.executed, search.on_processor, search.capped), (8_192, 8_192, 8_192));
+    let [launches, calls] = &report.kernels[..] else { panic!("{:?}", report.kernels) };
+    assert_eq!((calls.name.as_str(), launches.launches), ("search", 5 * calls.launches));
+    // The time of the kernel alone would let the second chunk have the other half.
+    assert!(calls.launches > 2 && calls.device_us > 40e3, "{calls:?}");
+}

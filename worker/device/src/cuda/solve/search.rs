@@ -1,32 +1,37 @@
 //! Runs searches: `gp_search` over one chunk of programs after the other, on all pairs.
 //!
 //! The pairs are copied once an attempt. The next chunk is as large as the last ones say: long enough that its start
-//! does not count, short enough that a cancelled attempt ends soon. A launch cannot be stopped: if its programs take
-//! much longer than those before, the attempt ends late. An evaluation that needs more than an arena is
-//! made again with a larger one, and at last by the reference on the processor, as a solver's item is.
+//! does not count, short enough that results flow. A launch is stopped once its attempt is cancelled, whatever its
+//! programs do. An evaluation that needs more than an arena is made again with a larger one, and at last by the
+//! reference on the processor, as a solver's item is.
+
+mod deliver;
 
 use std::ffi::c_void;
 use std::ops::Range;
 use std::time::Duration;
 
+use gridpool_ipc::clock;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
-use gridpool_kernels::reference::search::{SearchPairs, judge};
+use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
 use gridpool_kernels::solve::{NEEDS_MEMORY, SEARCH, SEARCHES, SOLVE_THREADS, SearchArgument};
-use gridpool_protocol::batch::PART_ALIGN;
-use gridpool_protocol::output::ItemErrorCode;
-use gridpool_protocol::search::{CellScore, PROGRAM_ALIGN, PairStatus, Score, SearchReport};
+use gridpool_protocol::search::{PROGRAM_ALIGN, Score, SearchReport};
 use gridpool_protocol::solver::Code;
 use rayon::prelude::*;
 
 use super::kernel::{Kernel, Launch, Tier};
+use super::stop::{STOP_BYTES, Stop};
+use super::tables::Parts;
+use crate::chunk::number;
 use crate::cuda::driver::{Driver, Event, Stream};
 use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
 use crate::device::{AttemptRefusal, AttemptReport};
 use crate::fault::Fault;
-use crate::search::{SearchAttempt, SearchInput};
+use crate::search::{BY_REFERENCE, SearchAttempt, SearchInput};
 use crate::tally::Totals;
+use deliver::deliver;
 
 /// Evaluations of the first chunk of an attempt.
 const EVALUATIONS_FIRST: usize = 1 << 12;
@@ -37,7 +42,7 @@ const CODE_BYTES_MAX: usize = 32 << 20;
 /// Turns that each warp has at least, so that none is left with much when the others are done. In a turn it makes
 /// evaluations of one program.
 const TURNS_MIN: u32 = 8;
-/// How long a chunk should run.
+/// How long a chunk should run, what the processor does of it included.
 const CHUNK_TIME: Duration = Duration::from_millis(40);
 
 /// The kernel of searches and its buffers, which are kept from chunk to chunk.
@@ -45,6 +50,7 @@ const CHUNK_TIME: Duration = Duration::from_millis(40);
 pub(super) struct Searching {
     kernel: Kernel,
     stream: Stream,
+    stop: Stop,
     around: [Event; 2],
     pairs: DeviceBuffer,
     pairs_staging: PinnedBuffer,
@@ -62,24 +68,28 @@ pub(super) struct Searching {
     evaluations: usize,
 }
 
-/// Parts that lie behind each other in a buffer.
-#[derive(Debug, Default)]
-struct Parts(usize);
-
-impl Parts {
-    fn add(&mut self, bytes: usize) -> Range<usize> {
-        let start = self.0;
-        self.0 = (start + bytes).next_multiple_of(PART_ALIGN);
-        start..start + bytes
-    }
-}
-
 /// The pairs of an attempt on the device.
 #[derive(Debug)]
 struct OnDevice {
     shapes: Range<usize>,
     offsets: Range<usize>,
     cells: Range<usize>,
+}
+
+/// Where the programs of a chunk lie in their buffer, with the word that stops a launch.
+struct Staged {
+    stop: usize,
+    offsets: usize,
+    code: usize,
+    bytes: usize,
+}
+
+/// Where the results of a chunk lie in their buffer.
+struct Results {
+    statuses: Range<usize>,
+    /// Empty if no scores are wanted.
+    scores: Range<usize>,
+    bytes: usize,
 }
 
 /// A chunk of programs that were verified.
@@ -104,6 +114,7 @@ impl Searching {
         Ok(Self {
             kernel: Kernel::new(driver, SEARCHES)?,
             stream: driver.stream()?,
+            stop: Stop::new(driver)?,
             around: [driver.event()?, driver.event()?],
             pairs: DeviceBuffer::default(),
             pairs_staging: PinnedBuffer::default(),
@@ -208,8 +219,8 @@ impl Searching {
             offsets: parts.add(4 * (input.shapes.len() + 1)),
             cells: parts.add(input.cells.len()),
         };
-        self.pairs.reserve(&mut gpu.allocator, parts.0)?;
-        self.pairs_staging.reserve(&mut gpu.allocator, parts.0)?;
+        self.pairs.reserve(&mut gpu.allocator, parts.bytes)?;
+        self.pairs_staging.reserve(&mut gpu.allocator, parts.bytes)?;
         let staging = self.pairs_staging.bytes();
         staging[on_device.shapes.clone()].copy_from_slice(input.shapes.as_flattened());
         staging[on_device.cells.clone()].copy_from_slice(&input.cells);
@@ -224,13 +235,12 @@ impl Searching {
         });
         let (to, from) = (self.pairs.at(0), self.pairs_staging.at(0));
         // SAFETY: both buffers have these bytes, and the stream is waited for at once.
-        unsafe { gpu.driver.copy_to_device(to, from, parts.0, self.stream)? };
+        unsafe { gpu.driver.copy_to_device(to, from, parts.bytes, self.stream)? };
         gpu.driver.synchronize(self.stream)?;
-        Ok((on_device, parts.0))
+        Ok((on_device, parts.bytes))
     }
 
-    /// Runs a chunk and writes its verdicts. Returns whether it did: between two launches it may find the attempt
-    /// cancelled.
+    /// Runs a chunk and writes its verdicts. Returns whether it did: the attempt may be cancelled meanwhile.
     fn run_chunk(
         &mut self,
         gpu: &mut Gpu,
@@ -246,26 +256,31 @@ impl Searching {
             return deliver(chunk, &[], &[], sum).map(|()| true);
         }
         let scored = chunk.attempt.layout().score() == Score::Cells;
-        let (offsets, code, bytes) = self.stage_programs(gpu, chunk)?;
+        let staged = self.stage_programs(gpu, chunk)?;
         let mut parts = Parts::default();
         let (statuses, scores) = (parts.add(count), parts.add(if scored { 2 * count } else { 0 }));
-        self.results.reserve(&mut gpu.allocator, parts.0)?;
-        self.results_staging.reserve(&mut gpu.allocator, parts.0)?;
+        let results = Results { statuses, scores, bytes: parts.bytes };
+        self.results.reserve(&mut gpu.allocator, results.bytes)?;
+        self.results_staging.reserve(&mut gpu.allocator, results.bytes)?;
+        self.stop.prepare(gpu)?;
         let (to, from) = (self.programs.at(0), self.programs_staging.at(0));
         // SAFETY: both buffers have these bytes, and the stream is waited for at once.
-        unsafe { gpu.driver.copy_to_device(to, from, bytes, self.stream)? };
+        unsafe { gpu.driver.copy_to_device(to, from, staged.bytes, self.stream)? };
         gpu.driver.synchronize(self.stream)?;
-        sum.h2d_bytes += bytes as u64;
+        sum.h2d_bytes += staged.bytes as u64;
+        let scores =
+            if scored { self.results.at(results.scores.start) } else { DeviceAddress::NULL };
         let argument = SearchArgument {
-            programs: self.programs.at(code),
-            program_offsets: self.programs.at(offsets),
+            programs: self.programs.at(staged.code),
+            program_offsets: self.programs.at(staged.offsets),
             shapes: self.pairs.at(on_device.shapes.start),
             offsets: self.pairs.at(on_device.offsets.start),
             cells: self.pairs.at(on_device.cells.start),
             evaluations: DeviceAddress::NULL,
-            statuses: self.results.at(statuses.start),
-            scores: if scored { self.results.at(scores.start) } else { DeviceAddress::NULL },
+            statuses: self.results.at(results.statuses.start),
+            scores,
             arenas: DeviceAddress::NULL,
+            stop: self.programs.at(staged.stop),
             evaluations_count: 0,
             pairs_count: number(pairs),
             arena_words: 0,
@@ -278,58 +293,71 @@ impl Searching {
             if evaluations == 0 {
                 break;
             }
-            if left.is_some() && chunk.attempt.is_cancelled() {
+            let listed = (tier, left.as_deref(), count);
+            let us = self.launch(gpu, arenas, &argument, listed, (chunk.attempt, results.bytes))?;
+            done.tally.add(SEARCH, us);
+            if chunk.attempt.is_cancelled() {
                 return Ok(false);
             }
-            let us =
-                self.launch(gpu, arenas, &argument, (tier, left.as_deref(), count), parts.0)?;
-            done.tally.add(SEARCH, us);
             took += us;
             sum.h2d_bytes += left.as_ref().map_or(0, |left| 4 * left.len()) as u64;
-            sum.d2h_bytes += parts.0 as u64;
-            let came = &self.results_staging.bytes()[statuses.clone()];
+            sum.d2h_bytes += results.bytes as u64;
+            let came = &self.results_staging.bytes()[results.statuses.clone()];
             let needs = |at: &u32| came[*at as usize] == NEEDS_MEMORY;
             left = Some(match left {
                 Some(before) => before.into_iter().filter(needs).collect(),
                 None => (0..number(count)).filter(needs).collect(),
             });
         }
-        self.note(count, took);
-        for at in left.into_iter().flatten() {
-            if chunk.attempt.is_cancelled() {
+        if let Some(left) = left.filter(|left| !left.is_empty()) {
+            let started = clock::now();
+            if !self.by_reference(chunk, &left, &results) {
                 return Ok(false);
             }
-            let at = at as usize;
-            let (_, code) = &chunk.valid[at / pairs];
-            let (status, score) = judge(&mut self.machine, code, chunk.pairs, at % pairs);
-            let results = self.results_staging.bytes();
-            results[statuses.start + at] = status.byte();
-            if scored {
-                results[scores.start + 2 * at..][..2]
-                    .copy_from_slice(&score.number().to_le_bytes());
-            }
-            sum.search = sum.search.map(|search| {
-                search.plus(SearchReport { on_processor: 1, ..SearchReport::default() })
-            });
+            let us = started.elapsed().as_secs_f64() * 1e6;
+            done.tally.add(BY_REFERENCE, us);
+            took += us;
+            let more = SearchReport { on_processor: left.len() as u64, ..SearchReport::default() };
+            sum.search = sum.search.map(|search| search.plus(more));
         }
-        let results = &*self.results_staging.bytes();
-        deliver(chunk, &results[statuses], results[scores].as_chunks().0, sum)?;
+        self.note(count, took);
+        let came = &*self.results_staging.bytes();
+        deliver(chunk, &came[results.statuses], came[results.scores].as_chunks().0, sum)?;
         Ok(true)
     }
 
-    /// Puts offsets and programs behind each other. Returns where both start, and the bytes of all.
-    fn stage_programs(
-        &mut self,
-        gpu: &mut Gpu,
-        chunk: &Chunk<'_>,
-    ) -> Result<(usize, usize, usize), Fault> {
+    /// Makes evaluations on the processor that no arena is large enough for. Returns whether it did: the attempt may be
+    /// cancelled meanwhile.
+    fn by_reference(&mut self, chunk: &Chunk<'_>, left: &[u32], results: &Results) -> bool {
+        let pairs = chunk.pairs.len();
+        let came = self.results_staging.bytes();
+        for at in left {
+            let at = *at as usize;
+            let (_, code) = &chunk.valid[at / pairs];
+            let is_cancelled = || chunk.attempt.is_cancelled();
+            let judged =
+                judge_unless(&mut self.machine, code, chunk.pairs, at % pairs, is_cancelled);
+            let Some((status, score)) = judged else { return false };
+            came[results.statuses.start + at] = status.byte();
+            if let Some(near) = came[results.scores.clone()].as_chunks_mut::<2>().0.get_mut(at) {
+                *near = score.number().to_le_bytes();
+            }
+        }
+        true
+    }
+
+    /// Puts offsets and programs behind each other.
+    fn stage_programs(&mut self, gpu: &mut Gpu, chunk: &Chunk<'_>) -> Result<Staged, Fault> {
         let programs = || chunk.valid.iter().map(|(at, _)| chunk.input.program(*at));
         let mut parts = Parts::default();
+        let stop = parts.add(STOP_BYTES);
         let offsets = parts.add(4 * (chunk.valid.len() + 1));
         let code = parts.add(programs().map(<[u8]>::len).sum());
-        self.programs.reserve(&mut gpu.allocator, parts.0)?;
-        self.programs_staging.reserve(&mut gpu.allocator, parts.0)?;
+        let bytes = parts.bytes;
+        self.programs.reserve(&mut gpu.allocator, bytes)?;
+        self.programs_staging.reserve(&mut gpu.allocator, bytes)?;
         let staging = self.programs_staging.bytes();
+        staging[stop.clone()].fill(0);
         let mut end = 0;
         for (at, program) in programs().enumerate() {
             staging[offsets.start + 4 * at..][..4].copy_from_slice(&number(end).to_le_bytes());
@@ -337,18 +365,19 @@ impl Searching {
             end += program.len();
         }
         staging[offsets.end - 4..offsets.end].copy_from_slice(&number(end).to_le_bytes());
-        Ok((offsets.start, code.start, parts.0))
+        Ok(Staged { stop: stop.start, offsets: offsets.start, code: code.start, bytes })
     }
 
     /// Makes evaluations with the arenas of a tier, all `count` or those listed, and waits until their results, so
-    /// many bytes, have come. Returns the device time, microseconds.
+    /// many bytes, have come. They mean nothing if the attempt is cancelled meanwhile. Returns the device time,
+    /// microseconds.
     fn launch(
         &mut self,
         gpu: &mut Gpu,
         arenas: &mut DeviceBuffer,
         argument: &SearchArgument,
         (tier, listed, count): (Tier, Option<&[u32]>, usize),
-        bytes: usize,
+        (attempt, bytes): (&SearchAttempt<'_>, usize),
     ) -> Result<f64, Fault> {
         let count = number(listed.map_or(count, <[u32]>::len));
         let Launch { function, blocks, arenas } = self.kernel.launch(gpu, arenas, tier, count)?;
@@ -381,11 +410,11 @@ impl Searching {
         let (to, from) = (self.results_staging.at(0), self.results.at(0));
         // SAFETY: both buffers have these bytes; the stream is waited for at once.
         unsafe { driver.copy_to_host(to, from, bytes, self.stream)? };
-        driver.synchronize(self.stream)?;
+        self.stop.wait(&driver, self.stream, argument.stop, &|| attempt.is_cancelled())?;
         driver.elapsed_us(self.around[0], self.around[1])
     }
 
-    /// Learns how large the next chunk may be.
+    /// Learns from the time of a chunk, microseconds, how large the next one may be.
     fn note(&mut self, evaluations: usize, us: f64) {
         let most = CHUNK_TIME.as_secs_f64() * 1e6;
         self.evaluations = if us > most {
@@ -396,49 +425,4 @@ impl Searching {
             self.evaluations
         };
     }
-}
-
-/// Writes the verdicts of a chunk, those of what is no program too. Bytes from the device are checked before.
-fn deliver(
-    chunk: &Chunk<'_>,
-    statuses: &[u8],
-    scores: &[[u8; 2]],
-    sum: &mut AttemptReport,
-) -> Result<(), Fault> {
-    let is_score = |bytes: &[u8; 2]| CellScore::from_number(u16::from_le_bytes(*bytes)).is_some();
-    let wrong = statuses.iter().find(|byte| PairStatus::from_byte(**byte).is_none());
-    if wrong.is_some() || !scores.iter().all(is_score) {
-        let detail = format!("a verdict of {wrong:?}, or a score of more cells than a grid has");
-        return Err(Fault::WrongResult { detail });
-    }
-    let capped = ItemErrorCode::StepLimit as u8;
-    let capped = statuses.iter().filter(|byte| **byte == capped).count() as u64;
-    let executed = statuses.len() as u64;
-    let more = SearchReport { executed, capped, ..SearchReport::default() };
-    sum.search = sum.search.map(|search| search.plus(more));
-    let first = chunk.attempt.programs().start;
-    let span = first + chunk.span.start..first + chunk.span.end;
-    if chunk.valid.len() == chunk.span.len() {
-        chunk.attempt.write(&span, statuses, scores);
-        return Ok(());
-    }
-    let pairs = chunk.pairs.len();
-    sum.item_errors += number(chunk.span.len() - chunk.valid.len());
-    for program in chunk.span.clone() {
-        let at = chunk.valid.binary_search_by_key(&program, |(at, _)| *at);
-        let rows = at.map(|at| at * pairs..(at + 1) * pairs);
-        let own = rows
-            .clone()
-            .map_or_else(|_| vec![PairStatus::NO_PROGRAM; pairs], |rows| statuses[rows].to_vec());
-        let near = rows
-            .ok()
-            .and_then(|rows| scores.get(rows))
-            .map_or_else(|| vec![[0; 2]; pairs], <[_]>::to_vec);
-        chunk.attempt.write(&(first + program..first + program + 1), &own, &near);
-    }
-    Ok(())
-}
-
-fn number(count: usize) -> u32 {
-    u32::try_from(count).expect("a chunk counts in 32 bits")
 }

@@ -1,12 +1,30 @@
-//! The tables of a chunk of a solver, and how its results get to their places.
+//! The tables of a chunk of a solver, and how its results get to their places; and how parts of any buffer follow each
+//! other.
 
 use std::ops::Range;
 
 use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_protocol::batch::PART_ALIGN;
 
+use super::stop::STOP_BYTES;
 use crate::device::GridAttempt;
 use crate::fault::Fault;
+
+/// Parts that lie behind each other in a buffer.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// Bytes of all parts so far.
+    pub(super) bytes: usize,
+}
+
+impl Parts {
+    /// Adds a part of so many bytes. Returns its place.
+    pub(super) fn add(&mut self, bytes: usize) -> Range<usize> {
+        let start = self.bytes;
+        self.bytes = (start + bytes).next_multiple_of(PART_ALIGN);
+        start..start + bytes
+    }
+}
 
 /// Where parts of the input lie in a buffer.
 #[derive(Debug)]
@@ -42,9 +60,6 @@ pub(super) struct Came {
     pub(super) length: usize,
 }
 
-/// The word that stops a launch.
-pub(super) const STOP_BYTES: usize = 4;
-
 impl Tables {
     /// Where the word lies that stops the launch.
     pub(super) fn stop(&self) -> usize {
@@ -52,21 +67,16 @@ impl Tables {
     }
 
     pub(super) fn new(items: usize) -> Self {
-        let mut end = 0;
-        let mut add = |bytes: usize| {
-            let start = end;
-            end = (start + bytes).next_multiple_of(PART_ALIGN);
-            start..start + bytes
-        };
+        let mut parts = Parts::default();
         Self {
-            items: add(4 * items),
-            used: add(4 + STOP_BYTES),
-            status: add(2 * items),
-            shapes: add(2 * items),
-            instructions: add(4 * items),
-            places: add(4 * items),
-            lengths: add(4 * items),
-            bytes: end,
+            items: parts.add(4 * items),
+            used: parts.add(4 + STOP_BYTES),
+            status: parts.add(2 * items),
+            shapes: parts.add(2 * items),
+            instructions: parts.add(4 * items),
+            places: parts.add(4 * items),
+            lengths: parts.add(4 * items),
+            bytes: parts.bytes,
         }
     }
 }
