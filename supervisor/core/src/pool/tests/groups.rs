@@ -287,17 +287,17 @@ fn change(request: u64, command: ModelCommand) -> Event {
 }
 
 fn replied(actions: &[Action]) -> Vec<(u64, bool)> {
-    let of = |action: &Action| match action {
-        Action::Reply { request, result, .. } => Some((*request, result.is_ok())),
-        _ => None,
+    let of = |action: &Action| {
+        let Action::Reply { request, result, .. } = action else { return None };
+        Some((*request, result.is_ok()))
     };
     actions.iter().filter_map(of).collect()
 }
 
 fn commanded(actions: &[Action]) -> Vec<(WorkerId, u64)> {
-    let of = |action: &Action| match action {
-        Action::Command { worker, number, .. } => Some((*worker, *number)),
-        _ => None,
+    let of = |action: &Action| {
+        let Action::Command { worker, number, .. } = action else { return None };
+        Some((*worker, *number))
     };
     actions.iter().filter_map(of).collect()
 }
@@ -328,9 +328,9 @@ fn models_of_one_group_share_a_worker() {
     let started = tell(&mut core, Event::TimePassed);
     let given: Vec<_> = started
         .iter()
-        .filter_map(|action| match action {
-            Action::Spawn { worker, models } => Some((*worker, models.len())),
-            _ => None,
+        .filter_map(|action| {
+            let Action::Spawn { worker, models } = action else { return None };
+            Some((*worker, models.len()))
         })
         .collect();
     assert_eq!(given, [(grid(1), 0), (of(0, 2), 1), (of(1, 3), 2)]);
