@@ -695,7 +695,6 @@ mutant 'connections that stay beside the successor are refused' pool/submissions
 mutant 'connections that stay beside the successor submit without workers' pool/submissions.rs 's/\(!self\.is_replaced\(\) \|\| state\.is_leaving\(\)\)/!self.is_replaced()/'
 
 section 'Groups of models'
-mutant 'a model that is being loaded may be loaded again in another group' models.rs 's/ \|\| self\.change\.as_ref\(\)\.is_some_and\(is_its\)/ || self.change.as_ref().is_some_and(is_its) \&\& false/'
 mutant 'a model that is being loaded does not count' models.rs 's/self\.wanted\.len\(\) \+ usize::from\(loads\)/self.wanted.len() + usize::from(loads \&\& false)/'
 mutant 'a group gives its place away before its worker is gone' pool/groups.rs 's/let is_vacant = \|slot: &Slot\| !slot\.holds_device\(\);/let is_vacant = |_: \&Slot| true;/'
 mutant 'a group with work gives its place away' pool/groups.rs 's/state\.phase == Phase::Resting\n\s+&& //'

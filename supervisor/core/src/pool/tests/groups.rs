@@ -343,6 +343,8 @@ fn groups_change_side_by_side_and_a_group_one_at_a_time() {
     let mut core = core(&[]);
     tell(&mut core, Event::TimePassed);
     assert_eq!(spawned(&tell(&mut core, change(1, ModelCommand::Load(plan("a"))))), [of(0, 2)]);
+    // Being loaded, whatever group it is to have now.
+    assert_eq!(replied(&tell(&mut core, change(3, ModelCommand::Load(shared("a"))))), [(3, false)]);
     assert_eq!(spawned(&tell(&mut core, change(2, ModelCommand::Load(shared("b"))))), [of(1, 3)]);
     for refused in [plan("a"), shared("b"), shared("c")] {
         assert_eq!(replied(&tell(&mut core, change(3, ModelCommand::Load(refused)))), [(3, false)]);
