@@ -126,7 +126,8 @@ pub(super) fn check_seat(seat: &Seat, path: &str) -> Result<(), Failure> {
 
 /// Whether a path is served whoever has taken the other connections.
 fn is_reserved(path: &str) -> bool {
-    RESERVED_PATHS.contains(&path) || grpc::Method::find(path).is_some_and(grpc::Method::is_reserved)
+    RESERVED_PATHS.contains(&path)
+        || grpc::Method::find(path).is_some_and(grpc::Method::is_reserved)
 }
 
 /// Why a connection has a reserved seat.

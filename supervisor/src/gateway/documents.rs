@@ -101,9 +101,7 @@ pub(super) fn refuse_change(name: &str, change: Change) -> Failure {
         (true, _) => format!("`{name}` is built in: it is always there and cannot be {what}"),
         (false, Err(error)) => return Failure::bad(error.to_string()),
         (false, Ok(())) => {
-            format!(
-                "models are not {what} over HTTP or gRPC: run `{command}` where the pool runs"
-            )
+            format!("models are not {what} over HTTP or gRPC: run `{command}` where the pool runs")
         }
     };
     Failure::new(StatusCode::NOT_IMPLEMENTED, why)

@@ -4,7 +4,7 @@
 //! lost. The supervisor opens the listening sockets, starts this process, watches it, and restarts it
 //! ([`crate::shell`]). The supervisor hands over
 //!
-//! - descriptor 0: a socket with one frame, the protocols and their listening sockets, which outlive this process;
+//! - descriptor 0: a socket with a frame for each protocol, with its listening socket, which outlives this process;
 //! - descriptor 1: a socket to which the gateway writes a line as a sign of life. The supervisor writes
 //!   whom to admit (`door`). When it closes the socket, the gateway answers the requests in progress and stops.
 //!
@@ -55,7 +55,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
 use gridpool_client::{Client, ClientError};
-use gridpool_ipc::frame::FrameReader;
+use gridpool_ipc::frame::{FrameError, FrameReader};
 use gridpool_ipc::sandbox::{self, Calls, RUNTIME_FILES, Sandbox, SandboxError, trespass};
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::Protocol;
@@ -260,11 +260,19 @@ fn take_over(options: &Options) -> Result<(Listeners, UnixStream, Doorway), Gate
 
 /// The protocols and their listening sockets, which lie ready in `given`. `None` if no supervisor has put them there.
 fn read_listeners(given: UnixStream) -> Option<Listeners> {
-    let frame = FrameReader::with_descriptors(given).read(Some(Duration::ZERO)).ok()??;
-    let protocols: Vec<Protocol> = codec::decode(&frame.body).ok()?;
-    let listeners = protocols.into_iter().zip(frame.fds);
-    let listeners = listeners.map(|(protocol, fd)| Some((protocol, Listener::new(fd).ok()?)));
-    listeners.collect()
+    let mut frames = FrameReader::with_descriptors(given);
+    let mut listeners = Listeners::new();
+    loop {
+        match frames.read(Some(Duration::ZERO)) {
+            Ok(Some(frame)) => {
+                let protocol: Protocol = codec::decode(&frame.body).ok()?;
+                let listener = Listener::new(frame.fds.into_iter().next()?).ok()?;
+                listeners.push((protocol, listener));
+            }
+            Err(FrameError::Closed) if !listeners.is_empty() => return Some(listeners),
+            Ok(None) | Err(_) => return None,
+        }
+    }
 }
 
 /// Confines this process before it starts a thread: it needs no file but its libraries.

@@ -240,10 +240,7 @@ fn inputs<'a>(wires: Vec<InputJson<'a>>, bytes: &'a [u8]) -> Result<Vec<InputTen
     }
 }
 
-fn wanted(
-    outputs: Vec<(String, Parameters)>,
-    all_binary: bool,
-) -> Result<WantedOutputs, Failure> {
+fn wanted(outputs: Vec<(String, Parameters)>, all_binary: bool) -> Result<WantedOutputs, Failure> {
     // Other servers of the protocol treat an empty list as no list, too.
     if outputs.is_empty() {
         return Ok(WantedOutputs::All { binary: all_binary });

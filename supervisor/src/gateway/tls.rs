@@ -26,11 +26,7 @@ impl std::fmt::Debug for Acceptor {
 }
 
 /// Reads the certificates, the server's own first, and their key, for a protocol by its name in TLS.
-pub(super) fn acceptor(
-    certificates: &str,
-    key: &str,
-    speaks: &[u8],
-) -> Result<Acceptor, String> {
+pub(super) fn acceptor(certificates: &str, key: &str, speaks: &[u8]) -> Result<Acceptor, String> {
     let chain = CertificateDer::pem_slice_iter(certificates.as_bytes());
     let chain = chain.collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| format!("the file of certificates is not PEM: {error}"))?;

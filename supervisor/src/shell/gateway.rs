@@ -114,10 +114,7 @@ impl Front {
 }
 
 /// Whether everyone may use the pool who should not.
-fn check_open(
-    places: &[(Protocol, &HttpAddress)],
-    options: &HttpOptions,
-) -> Result<(), HttpError> {
+fn check_open(places: &[(Protocol, &HttpAddress)], options: &HttpOptions) -> Result<(), HttpError> {
     let mut places = places.iter();
     let open = places.find(|(_, address)| !address.is_local());
     match open.filter(|_| options.tokens.is_none() && !options.is_insecure()) {
@@ -290,13 +287,12 @@ struct Serving {
 
 /// A socket from which a process reads the protocols that it serves, each with its listening socket.
 fn descriptors_of(places: &[Place]) -> io::Result<UnixStream> {
-    let protocols: Vec<_> = places.iter().map(|place| place.protocol).collect();
-    let listeners = places.iter().map(Place::copy).collect::<io::Result<Vec<_>>>()?;
     let (ours, theirs) = UnixStream::pair()?;
-    let frame = frame::of(&protocols, listeners.len()).map_err(io::Error::other)?;
-    let listeners: Vec<_> = listeners.iter().map(AsFd::as_fd).collect();
-    // Few bytes, which the socket takes before they are read.
-    frame::send_all(&ours, &frame, &listeners)?;
+    for place in places {
+        let (frame, listener) = (frame::of(&place.protocol, 1), place.copy()?);
+        // Few bytes, which the socket takes before they are read.
+        frame::send_all(&ours, &frame.map_err(io::Error::other)?, &[listener.as_fd()])?;
+    }
     Ok(theirs)
 }
 

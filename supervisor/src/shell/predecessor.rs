@@ -386,9 +386,7 @@ impl Sockets {
         protocol: Protocol,
         asked: &HttpAddress,
     ) -> Result<FrontSocket, TakeOverError> {
-        let none = || {
-            TakeOverError::GivenUp(format!("it sent no socket of {}", protocol.name()))
-        };
+        let none = || TakeOverError::GivenUp(format!("it sent no socket of {}", protocol.name()));
         let (address, id, listener) = taken(&mut self.served, protocol).ok_or_else(none)?;
         let name = match (asked, id, taken(&mut self.locks, protocol)) {
             (HttpAddress::Unix(path), Some(id), Some(lock)) => {

@@ -69,7 +69,8 @@ impl Admitted {
                 of_document::<ModelMetadataResponse>(self.model(body).await?.metadata())
             }
             Document::ModelConfig => {
-                let config = of::<gridpool_inference::ModelConfig>(self.model(body).await?.config())?;
+                let config =
+                    of::<gridpool_inference::ModelConfig>(self.model(body).await?.config())?;
                 Ok(message(&ModelConfigResponse { config: Some(config) }))
             }
             Document::ModelStatistics => {

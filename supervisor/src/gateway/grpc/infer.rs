@@ -63,7 +63,8 @@ impl Exchange for InferCall {
         parameters.remove(WANTS_FINAL);
         let id = Some(id.clone()).filter(|id| !id.is_empty());
         let said = Said { id, parameters, outputs: outputs.collect() };
-        let mut request = said.request(inputs.len(), || self::inputs(inputs, raw_input_contents))?;
+        let mut request =
+            said.request(inputs.len(), || self::inputs(inputs, raw_input_contents))?;
         // Every output is sent as bytes.
         match &mut request.wanted {
             WantedOutputs::All { binary } => *binary = true,
@@ -126,9 +127,8 @@ fn encode(
     is_of_stream: bool,
     held: &mut HeldBytes,
 ) -> Result<Vec<u8>, Failure> {
-    let of_field = |number: u32, bytes: usize| {
-        key_len(number) + encoded_len_varint(bytes as u64) + bytes
-    };
+    let of_field =
+        |number: u32, bytes: usize| key_len(number) + encoded_len_varint(bytes as u64) + bytes;
     let sizes = outputs.iter().map(|output| of_field(RAW_OUTPUT_CONTENTS, output.tensor.bytes()));
     let message = head.encoded_len() + sizes.sum::<usize>();
     let whole = if is_of_stream { of_field(OF_STREAM, message) } else { message };
@@ -262,7 +262,9 @@ fn typed(tensor: &Tensor, contents: &TensorContents) -> Result<Vec<u8>, String> 
     let unsigned = |numbers: &[u32]| write(tensor, numbers, |&n| Scalar::Unsigned(n.into()));
     let (field, data) = match datatype {
         DataType::Bool => ("bool_contents", write(tensor, bool_contents, |&is| Scalar::Bool(is))),
-        DataType::Int8 | DataType::Int16 | DataType::Int32 => ("int_contents", signed(int_contents)),
+        DataType::Int8 | DataType::Int16 | DataType::Int32 => {
+            ("int_contents", signed(int_contents))
+        }
         DataType::Int64 => {
             ("int64_contents", write(tensor, int64_contents, |&n| Scalar::Signed(n)))
         }
@@ -272,8 +274,12 @@ fn typed(tensor: &Tensor, contents: &TensorContents) -> Result<Vec<u8>, String> 
         DataType::Uint64 => {
             ("uint64_contents", write(tensor, uint64_contents, |&n| Scalar::Unsigned(n)))
         }
-        DataType::Fp32 => ("fp32_contents", Ok(fp32_contents.iter().flat_map(|n| n.to_le_bytes()).collect())),
-        DataType::Fp64 => ("fp64_contents", Ok(fp64_contents.iter().flat_map(|n| n.to_le_bytes()).collect())),
+        DataType::Fp32 => {
+            ("fp32_contents", Ok(fp32_contents.iter().flat_map(|n| n.to_le_bytes()).collect()))
+        }
+        DataType::Fp64 => {
+            ("fp64_contents", Ok(fp64_contents.iter().flat_map(|n| n.to_le_bytes()).collect()))
+        }
         DataType::Fp16 | DataType::Bf16 => {
             return Err(format!("{datatype} is sent in raw_input_contents only"));
         }

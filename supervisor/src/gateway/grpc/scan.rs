@@ -170,7 +170,11 @@ mod tests {
             ModelInferRequest { inputs, raw_input_contents, ..ModelInferRequest::default() };
         let counts = count(&request.encode_to_vec()).unwrap();
         assert_eq!((counts.inputs, counts.raw, counts.parameters), (2, 1, 2));
-        assert_eq!((counts.dimensions, counts.contents), (6, 5 + 6), "packed, with keys and lengths");
+        assert_eq!(
+            (counts.dimensions, counts.contents),
+            (6, 5 + 6),
+            "packed, with keys and lengths"
+        );
         assert_eq!(counts.check(), Ok(()));
     }
 
@@ -180,7 +184,8 @@ mod tests {
         let many = [0x2a, 0].repeat(TENSORS_MAX + 1);
         let why = count(&many).unwrap().check().unwrap_err();
         assert!(why.message().contains("inputs"), "{why:?}");
-        let texts = TensorContents { bytes_contents: vec![Bytes::new()], ..TensorContents::default() };
+        let texts =
+            TensorContents { bytes_contents: vec![Bytes::new()], ..TensorContents::default() };
         let request =
             ModelInferRequest { inputs: vec![input(texts)], ..ModelInferRequest::default() };
         let why = count(&request.encode_to_vec()).unwrap().check().unwrap_err();

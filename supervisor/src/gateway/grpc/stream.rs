@@ -65,7 +65,8 @@ async fn run(admitted: Admitted, body: Body, parts: mpsc::Sender<Part>) {
         Arc::new(Progress { requests: AtomicUsize::new(0), is_waiting: AtomicBool::new(false) });
     let places = Arc::new(Semaphore::new(STREAM_REQUESTS_MAX));
     let (queue, mut requests) = mpsc::channel(STREAM_REQUESTS_MAX);
-    let reading = read(Arc::clone(&admitted), body, (queue, Arc::clone(&places)), Arc::clone(&progress));
+    let reading =
+        read(Arc::clone(&admitted), body, (queue, Arc::clone(&places)), Arc::clone(&progress));
     let _reader = EndsWithThis(tokio::spawn(reading).abort_handle());
     let seat = &admitted.seat;
     let mut end = Status::ok("");
@@ -77,7 +78,8 @@ async fn run(admitted: Admitted, body: Body, parts: mpsc::Sender<Part>) {
                 break;
             }
         };
-        let failed = |error: tokio::task::JoinError| refusal(&Failure::internal(error.to_string()), "", "");
+        let failed =
+            |error: tokio::task::JoinError| refusal(&Failure::internal(error.to_string()), "", "");
         let message = (&mut request.0).await.unwrap_or_else(failed);
         let reading = Arc::new(Reading::default());
         if parts.send(Part::Message(message, Arc::clone(&reading))).await.is_err() {
@@ -151,7 +153,9 @@ async fn next(
             return Poll::Ready(next);
         }
         if over.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(late("the time that the client allows for the stream is over")));
+            return Poll::Ready(Err(late(
+                "the time that the client allows for the stream is over",
+            )));
         }
         if closed.as_mut().poll(cx).is_ready() {
             let why = "this gateway ends: open another stream, and send what has no answer again";

@@ -46,11 +46,8 @@ pub(super) fn restored(
     let failed = |error| (lost, error);
     match address {
         HttpAddress::Tcp(at) if is_dead => {
-            let refused = |source| HttpError::Address {
-                protocol,
-                address: address.clone(),
-                source,
-            };
+            let refused =
+                |source| HttpError::Address { protocol, address: address.clone(), source };
             let listener = TcpListener::bind(at).map_err(|error| failed(refused(error)))?;
             Ok(Some((listener.into(), lost)))
         }

@@ -67,11 +67,7 @@ pub(super) fn claim(
     let claim = claim(path).map_err(|error| HttpError::Socket(protocol, error))?;
     if let Some(group) = group {
         let admitted = claim.name.admit_group(group);
-        admitted.map_err(|why| HttpError::Group {
-            protocol,
-            group: group.to_owned(),
-            why,
-        })?;
+        admitted.map_err(|why| HttpError::Group { protocol, group: group.to_owned(), why })?;
     }
     Ok(claim)
 }
