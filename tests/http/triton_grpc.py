@@ -3,6 +3,7 @@
 import queue
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -46,6 +47,13 @@ def fails(call, code, words):
         assert error.status() == f"StatusCode.{code}" and words in error.message(), error
         return
     raise AssertionError(f"{words}: nothing was raised")
+
+
+def eventually(is_so):
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end, "it is not so in time"
+        time.sleep(0.01)
 
 
 def about(client):
@@ -189,7 +197,8 @@ def guarded(address, token, certificate):
     secured = {"ssl": True, "root_certificates": certificate} if certificate else {}
     headers = {"authorization": f"Bearer {token}"}
     with grpc.InferenceServerClient(address, **secured) as client:
-        assert client.is_server_live() and client.is_server_ready()
+        assert client.is_server_live()
+        eventually(client.is_server_ready)
         grid = np.array([[1, 2], [3, 4]], np.uint8)
         check(client.infer("rot90", tensors([grid]), headers=headers), [np.rot90(grid, -1)])
         ask = lambda headers: client.infer("rot90", tensors([grid]), headers=headers)

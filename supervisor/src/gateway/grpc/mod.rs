@@ -23,6 +23,7 @@ use gridpool_client::Principal;
 use gridpool_inference::ModelInferRequest;
 use gridpool_ipc::clock;
 use tokio::time::timeout;
+use tonic::Code;
 
 use super::Server;
 use super::access;
@@ -62,8 +63,9 @@ async fn answer(
     let call = seat.call();
     let path = request.uri().path();
     let method = Method::find(path);
-    let counted = CountedCall::new(Arc::clone(&gateway), method);
+    let mut counted = CountedCall::new(Arc::clone(&gateway), method);
     if let Some(status) = why_no_call(&request) {
+        counted.ends(Code::Unimplemented);
         let mut response = Response::new(Answers::empty(call, counted));
         *response.status_mut() = status;
         return response;

@@ -123,21 +123,13 @@ fn each_field<'a>(
     while !message.is_empty() {
         let (number, kind) = decode_key(&mut message)?;
         let whole = message;
-        let bytes = match kind {
-            WireType::LengthDelimited => {
-                let mut rest = message;
-                let length = usize::try_from(decode_varint(&mut rest)?).unwrap_or(usize::MAX);
-                rest.get(..length).unwrap_or_default()
-            }
-            WireType::Varint
-            | WireType::SixtyFourBit
-            | WireType::ThirtyTwoBit
-            | WireType::StartGroup
-            | WireType::EndGroup => &[],
-        };
         skip_field(kind, number, &mut message, DecodeContext::default())?;
-        let skipped = &whole[..whole.len() - message.len()];
-        take(number, if bytes.is_empty() { skipped } else { bytes })?;
+        let mut bytes = &whole[..whole.len() - message.len()];
+        if kind == WireType::LengthDelimited {
+            // It is there, or it had not been skipped.
+            decode_varint(&mut bytes)?;
+        }
+        take(number, bytes)?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
 const ACK: u8 = 1;
 pub(super) const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -83,7 +84,7 @@ impl Http2 {
         }
     }
 
-    /// The next frame, but for settings and pings, which are answered; `None` when the connection is closed.
+    /// The next frame, but for settings and pings, which are answered, and room; `None` when the connection is closed.
     pub(super) fn hear(&mut self) -> Option<Frame> {
         loop {
             let mut head = [0; 9];
@@ -94,7 +95,7 @@ impl Http2 {
             match kind {
                 SETTINGS if flags & ACK == 0 => self.frame((SETTINGS, ACK, 0), &[]),
                 PING if flags & ACK == 0 => self.frame((PING, ACK, 0), &bytes),
-                SETTINGS | PING => {}
+                SETTINGS | PING | WINDOW_UPDATE => {}
                 _ => return Some(Frame { kind, flags, bytes }),
             }
         }
