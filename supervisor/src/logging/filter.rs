@@ -19,6 +19,7 @@ const CRATES: [&str; 11] = [
     "gridpool_device",
     "gridpool_diagnose",
     "gridpool_infer",
+    "gridpool_inference",
     "gridpool_ipc",
     "gridpool_kernels",
     "gridpool_protocol",

@@ -114,14 +114,15 @@ impl Requests {
         CountedRequest { requests: self, route: route_of(path), status: None }
     }
 
-    /// Calls by method and code, without those that never came.
+    /// Calls by method and code: those that succeeded, and others once there are any.
     pub(super) fn calls(&self) -> Labelled {
         let names = SERVED.iter().map(|&(name, _)| name).chain(["other"]);
         let rows = names.zip(&self.calls).flat_map(|(method, counts)| {
             let counts = CODES.iter().zip(counts).map(|(&code, count)| {
                 (vec![method.to_owned(), code.to_owned()], count.load(Ordering::Relaxed))
             });
-            counts.filter(|(_, count)| *count > 0).map(|(labels, count)| (labels, number(count)))
+            let counts = counts.filter(|(labels, count)| *count > 0 || labels[1] == CODES[0]);
+            counts.map(|(labels, count)| (labels, number(count)))
         });
         rows.collect()
     }

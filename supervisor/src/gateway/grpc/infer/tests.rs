@@ -1,12 +1,13 @@
 //! Requests and answers as messages.
 
+use gridpool_client::Principal;
+use gridpool_inference::ModelStreamInferResponse;
 use gridpool_protocol::receipt::Receipt;
 use serde_json::json;
 
 use super::*;
 use crate::gateway::body::BodyBudget;
 use crate::gateway::reply;
-use gridpool_client::Principal;
 
 fn input(name: &str, datatype: &str, shape: &[i64], contents: TensorContents) -> InferInputTensor {
     InferInputTensor {
@@ -136,12 +137,10 @@ fn an_answer_is_a_frame_with_a_message_that_has_the_data_behind() {
     );
     check(&ModelInferResponse::decode(one.slice(5..)).unwrap());
     assert!(budget.bytes() >= one.len(), "it holds memory until it is sent");
-    let of_stream = write(true);
-    let of_stream =
-        gridpool_inference::ModelStreamInferResponse::decode(of_stream.slice(5..)).unwrap();
+    drop(one);
+    assert_eq!(budget.bytes(), 0);
+    let of_stream = ModelStreamInferResponse::decode(write(true).slice(5..)).unwrap();
     let response = of_stream.infer_response.unwrap();
     check(&response);
     assert_eq!(response.parameters[IS_FINAL], Choice::Bool(true).into());
-    drop(one);
-    assert_eq!(budget.bytes(), 0);
 }
