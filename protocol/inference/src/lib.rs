@@ -11,6 +11,9 @@ mod status;
 
 use serde::Deserialize;
 
+/// Encodes and decodes messages.
+pub use prost::Message;
+
 pub use config::{
     DynamicBatching, InstanceGroup, LatestVersions, ModelConfig, ModelConfigResponse, ModelInput,
     ModelOutput, ModelParameter, Reshape, VersionPolicy,
@@ -161,7 +164,6 @@ pub struct RepositoryModelRequest {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
     use serde_json::json;
 
     use super::*;

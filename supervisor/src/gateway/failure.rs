@@ -258,15 +258,20 @@ mod tests {
                 reason: "because".to_owned(),
                 ..Receipt::default()
             };
-            let response = Failure::verdict(&receipt).into_response();
+            let failure = Failure::verdict(&receipt);
+            let (code, retry) = (failure.code(), failure.retry_in());
+            let response = failure.into_response();
             let comes_back = response.headers().contains_key(header::RETRY_AFTER);
-            (response.status().as_u16(), comes_back)
+            assert_eq!(retry.is_some(), comes_back, "both protocols say the same");
+            (response.status().as_u16(), code, comes_back)
         };
-        assert_eq!(status(Verdict::Deadline), (504, false));
-        assert_eq!(status(Verdict::Poison), (422, false), "another try would kill more workers");
-        assert_eq!(status(Verdict::Failed), (500, false));
-        assert_eq!(status(Verdict::DeviceLost), (503, true));
-        assert_eq!(status(Verdict::Cancelled), (503, true));
+        assert_eq!(status(Verdict::Deadline), (504, Code::DeadlineExceeded, false));
+        let poison = status(Verdict::Poison);
+        let why = "another try would kill more workers";
+        assert_eq!(poison, (422, Code::FailedPrecondition, false), "{why}");
+        assert_eq!(status(Verdict::Failed), (500, Code::Internal, false));
+        assert_eq!(status(Verdict::DeviceLost), (503, Code::Unavailable, true));
+        assert_eq!(status(Verdict::Cancelled), (503, Code::Cancelled, true));
     }
 
     #[test]
@@ -297,7 +302,10 @@ mod tests {
         for (limit, seconds) in
             [(Limit::QuotaDeviceTime { again_ms: 6_500 }, 7), (Limit::Kills { back_s: 8 }, 8)]
         {
-            let response = Failure::from(ClientError::from(Refusal::Busy(limit))).into_response();
+            let failure = Failure::from(ClientError::from(Refusal::Busy(limit)));
+            assert_eq!(failure.code(), Code::ResourceExhausted);
+            assert_eq!(failure.retry_in(), Some(seconds));
+            let response = failure.into_response();
             let after = &response.headers()[header::RETRY_AFTER];
             assert_eq!((response.status().as_u16(), after), (503, &HeaderValue::from(seconds)));
         }

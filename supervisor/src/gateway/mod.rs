@@ -236,6 +236,14 @@ pub fn check_request(model: &str, json_bytes: Option<usize>, body: &[u8]) -> Res
     asked.map(|(asked, _)| asked.items).map_err(|failure| failure.message().to_owned())
 }
 
+/// The same for a `ModelInferRequest` of gRPC, which names its model.
+///
+/// # Errors
+/// The sentence that a client would receive.
+pub fn check_message(message: &[u8]) -> Result<u64, String> {
+    grpc::check(message.to_vec()).map_err(|failure| failure.message().to_owned())
+}
+
 /// Takes the descriptors that the supervisor passed, and asks the kernel to end this process with it.
 fn take_over(options: &Options) -> Result<(Listeners, UnixStream, Doorway), GatewayError> {
     let parent = i32::try_from(options.supervisor_pid).ok().map(Pid::from_raw);

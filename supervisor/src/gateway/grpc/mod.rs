@@ -27,8 +27,11 @@ use tonic::Code;
 
 use super::Server;
 use super::access;
+use super::body::BodyBudget;
+use super::exchange::ParsedRequest;
 use super::failure::Failure;
 use super::metrics::CountedCall;
+use super::models::{GridModel, Model};
 use super::seats::Seat;
 use body::{Answers, Outcome};
 use infer::InferCall;
@@ -182,13 +185,20 @@ impl Admitted {
 }
 
 /// The model of a request. An empty version is any.
-async fn find(
-    gateway: &Server,
-    name: &str,
-    version: &str,
-) -> Result<super::models::Model, Failure> {
+async fn find(gateway: &Server, name: &str, version: &str) -> Result<Model, Failure> {
     let version = Some(version).filter(|version| !version.is_empty());
     gateway.observer.find(name, version).await
+}
+
+/// Parses a request for a built-in model into a job, and returns its number of items.
+pub(super) fn check(message: Vec<u8>) -> Result<u64, Failure> {
+    let mut held = BodyBudget::new().held(&Principal::Uid(0));
+    let request = scan::decode(message.into(), &mut held)?;
+    let name = &request.model_name;
+    let none = || Failure::unknown(format!("there is no model `{name}`"));
+    let model = GridModel::find(name).map(Model::Grid).ok_or_else(none)?;
+    let call = InferCall { request, until: None, is_of_stream: false };
+    ParsedRequest::read(&model, &call).map(|(parsed, _)| parsed.items)
 }
 
 /// The client's deadline has passed.
