@@ -11,7 +11,8 @@
 //! Only this folder names the async runtime and the HTTP crates. A request passes these stations: the
 //! runtime reads it (`serve`, `tls`, `grpc`); `access` admits it; a thread (`exchange`) turns its body into tensors
 //! (`request`) and tensors into a job (`models`, `job`), and sends the job (`pool`); the runtime awaits the answer and
-//! writes the response (`reply`). `routes` and `grpc` are the two protocols, and `documents` what both say. `observer` and `catalogue` ask the pool for its models; `readiness` and `probe` find
+//! writes the response (`reply`). `routes` and `grpc` are the two protocols, and `documents` what both say.
+//! `observer` and `catalogue` ask the pool for its models; `readiness` and `probe` find
 //! out whether they work; `metrics` prints the counts.
 
 mod access;
@@ -64,7 +65,7 @@ use gridpool_protocol::sandbox::SandboxMode;
 use hyper_util::server::graceful::GracefulShutdown;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::{Pid, getppid};
+use nix::unistd::{Pid, dup2_stdin, getppid};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
@@ -274,8 +275,12 @@ fn read_listeners(given: UnixStream) -> Option<Listeners> {
         match frames.read(Some(Duration::ZERO)) {
             Ok(Some(frame)) => {
                 let protocol: Protocol = codec::decode(&frame.body).ok()?;
-                let listener = Listener::new(frame.fds.into_iter().next()?).ok()?;
-                listeners.push((protocol, listener));
+                let socket = frame.fds.into_iter().next()?;
+                if listeners.is_empty() {
+                    // What it came by is of no more use, and that descriptor must not be free.
+                    dup2_stdin(&socket).ok()?;
+                }
+                listeners.push((protocol, Listener::new(socket).ok()?));
             }
             Err(FrameError::Closed) if !listeners.is_empty() => return Some(listeners),
             Ok(None) | Err(_) => return None,

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use axum::body::{Bytes, HttpBody};
@@ -53,45 +53,62 @@ impl Drop for EndsWithThis {
     }
 }
 
-/// How much of a message the connection has taken.
-#[derive(Debug, Default)]
+/// How much of a message is not sent yet.
+#[derive(Debug)]
 pub(super) struct Reading {
-    bytes: AtomicUsize,
-    is_over: AtomicBool,
+    left: AtomicUsize,
     moved: Notify,
 }
 
+/// A piece of a message. The connection drops it once it is sent.
+struct Piece {
+    bytes: Bytes,
+    reading: Arc<Reading>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        self.reading.took(self.bytes.len());
+    }
+}
+
 impl Reading {
-    fn took(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.moved.notify_one();
+    pub(super) fn new(message: &Bytes) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(message.len()), moved: Notify::new() })
     }
 
-    fn ends(&self) {
-        self.is_over.store(true, Ordering::Release);
+    fn took(&self, bytes: usize) {
+        self.left.fetch_sub(bytes, Ordering::AcqRel);
         self.moved.notify_one();
     }
 
     /// Waits until the message is read. If that is too slow, ends the connection.
     pub(super) async fn watch(&self, seat: &Seat) {
-        let (until, mut pace, mut seen) = (clock::now() + ANSWER_TIMEOUT, Pace::new(), 0);
-        while !self.is_over.load(Ordering::Acquire) {
+        let (until, mut pace) = (clock::now() + ANSWER_TIMEOUT, Pace::new());
+        let mut left = self.left.load(Ordering::Acquire);
+        while left > 0 {
             let began = clock::now();
-            let left = pace.left().min(clock::until(until));
-            if timeout(left, self.moved.notified()).await.is_err() {
+            let patience = pace.left().min(clock::until(until));
+            if timeout(patience, self.moved.notified()).await.is_err() {
                 seat.reads_slowly();
                 return seat.end();
             }
-            let bytes = self.bytes.load(Ordering::Relaxed);
-            pace.moved(began.elapsed(), bytes - seen);
-            seen = bytes;
+            let now = self.left.load(Ordering::Acquire);
+            pace.moved(began.elapsed(), left - now);
+            left = now;
         }
     }
 }
 
 /// See the module's text. The call is in progress until this is dropped.
 pub(super) struct Answers {
-    /// What is left of the message.
+    /// What of the message the connection has not taken.
     message: Bytes,
     reading: Option<Arc<Reading>>,
     more: Option<(mpsc::Receiver<Part>, EndsWithThis)>,
@@ -113,7 +130,7 @@ impl Answers {
         let mut answers = Self::empty(call, counted);
         match outcome {
             Outcome::One(message) => {
-                let reading = Arc::new(Reading::default());
+                let reading = Reading::new(&message);
                 let watched = Arc::clone(&reading);
                 tokio::spawn(async move { watched.watch(&seat).await });
                 answers.message = message;
@@ -141,17 +158,13 @@ impl Answers {
         let response: Response<()> = status(failure).into_http();
         response.map(|()| Self::empty(call, counted))
     }
-
-    fn reads_no_more(&mut self) {
-        if let Some(reading) = self.reading.take() {
-            reading.ends();
-        }
-    }
 }
 
 impl Drop for Answers {
     fn drop(&mut self) {
-        self.reads_no_more();
+        if let Some(reading) = &self.reading {
+            reading.took(self.message.len());
+        }
     }
 }
 
@@ -164,15 +177,10 @@ impl HttpBody for Answers {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         loop {
-            if !self.message.is_empty() {
-                let bytes = self.message.len().min(PIECE_BYTES);
-                let piece = self.message.split_to(bytes);
-                if let Some(reading) = &self.reading {
-                    reading.took(bytes);
-                }
-                if self.message.is_empty() {
-                    self.reads_no_more();
-                }
+            if let Some(reading) = self.reading.clone().filter(|_| !self.message.is_empty()) {
+                let length = self.message.len().min(PIECE_BYTES);
+                let bytes = self.message.split_to(length);
+                let piece = Bytes::from_owner(Piece { bytes, reading });
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             let Some((parts, _)) = &mut self.more else { break };

@@ -1,5 +1,5 @@
-//! Connections of gRPC: HTTP/2 with bounds. A connection without calls ends after a while, and so does one whose gateway
-//! ends, once its calls have their answers.
+//! Connections of gRPC: HTTP/2 with bounds. A connection without calls ends after a while, and so does one whose
+//! gateway ends, once its calls have their answers.
 
 use std::convert::Infallible;
 use std::future::poll_fn;

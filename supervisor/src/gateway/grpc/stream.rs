@@ -81,7 +81,7 @@ async fn run(admitted: Admitted, body: Body, parts: mpsc::Sender<Part>) {
         let failed =
             |error: tokio::task::JoinError| refusal(&Failure::internal(error.to_string()), "", "");
         let message = (&mut request.0).await.unwrap_or_else(failed);
-        let reading = Arc::new(Reading::default());
+        let reading = Reading::new(&message);
         if parts.send(Part::Message(message, Arc::clone(&reading))).await.is_err() {
             return;
         }

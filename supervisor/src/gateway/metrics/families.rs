@@ -239,14 +239,15 @@ families! {
         Gauge "gridpool_grpc_calls_in_flight" "Calls of gRPC, streams included, that are read or worked on now."
             Gateway(|view| number(view.requests.calls_in_flight.load(Ordering::Relaxed)));
         Counter "gridpool_http_refused_total"
-            "Requests over HTTP and gRPC that were refused and connections that were ended since the gateway started, by reason. \
-             Full: all clients together take all there is; own: one client takes its part."
+            "Requests over HTTP and gRPC that were refused and connections that were ended since the gateway started, \
+             by reason. Full: all clients together take all there is; own: one client takes its part."
             GatewayBy(&["reason"], |view| {
                 let row = |&(reason, count): &(&str, u64)| (vec![reason.to_owned()], number(count));
                 view.load.refused.iter().map(row).collect()
             });
         Gauge "gridpool_http_connections"
-            "Open connections of HTTP and gRPC. Reserved ones are over the limit: only health and metrics are served there."
+            "Open connections of HTTP and gRPC. Reserved ones are over the limit: only health and metrics are served \
+             there."
             GatewayBy(&["seat"], |view| {
                 let [ordinary, reserved] = view.load.connections.map(|count| number(count as u64));
                 vec![(vec!["ordinary".to_owned()], ordinary), (vec!["reserved".to_owned()], reserved)]
@@ -278,7 +279,8 @@ families! {
             Model(|numbers| numbers.infer.micros());
         Counter "nv_inference_compute_output_duration_us" "Microseconds in the gateway from a verdict to a body."
             Model(|numbers| numbers.output.micros());
-        Gauge "gridpool_model_requests_in_flight" "Inference requests over HTTP and gRPC in progress, waiting or running."
+        Gauge "gridpool_model_requests_in_flight"
+            "Inference requests over HTTP and gRPC in progress, waiting or running."
             Model(|numbers| numbers.in_flight);
     }
 }

@@ -1,5 +1,5 @@
-//! Whether a socket of HTTP or gRPC still listens, and another socket in its place. Every process that holds a socket can shut it
-//! down for all of them, and the gateway reads what strangers send. A filter of system calls cannot forbid it:
+//! Whether a socket of HTTP or gRPC still listens, and another socket in its place. Every process that holds a socket
+//! can shut it down for all of them, and the gateway reads what strangers send. A filter of system calls cannot forbid it:
 //! connections are shut down too, and `connect` to no address does the same.
 
 use std::io;
