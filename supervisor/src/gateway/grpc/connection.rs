@@ -25,8 +25,8 @@ use super::body::Answers;
 use crate::gateway::Server;
 use crate::gateway::limits::{
     CALLS_MAX, CONNECTION_IDLE_MAX, CONNECTION_WINDOW_BYTES, FRAME_BYTES, HEAD_BYTES_MAX,
-    HEAD_TIMEOUT, PING_EVERY, PING_TIMEOUT, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT, RESETS_MAX,
-    SEND_BUFFER_BYTES, STREAM_WINDOW_BYTES,
+    HEAD_TIMEOUT, LINGER, PING_EVERY, PING_TIMEOUT, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
+    RESETS_MAX, SEND_BUFFER_BYTES, STREAM_WINDOW_BYTES,
 };
 use crate::gateway::pace::Paced;
 use crate::gateway::reason::Reason;
@@ -77,8 +77,7 @@ async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT);
     let mut connection = pin!(http.serve_connection(stream, visit));
-    let mut closing = gateway.closing.subscribe();
-    let mut closed = pin!(closing.wait_for(|is| *is));
+    let mut closed = pin!(until_closed(&seat, &gateway));
     let mut told = pin!(closes.notified());
     let mut idle = pin!(until_idle(&seat));
     let mut over = None;
@@ -104,6 +103,17 @@ async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit)
     });
     if let Err(error) = ended.await {
         tracing::debug!(%error, "a connection of gRPC ended with an error");
+    }
+}
+
+/// Waits until the connection is to end because the gateway does. If another gateway takes its place, a connection
+/// without a call waits for one: some clients fail a call that they begin just when a connection ends.
+async fn until_closed(seat: &Seat, gateway: &Server) {
+    let mut closing = gateway.closing.subscribe();
+    // The sender is as old as the gateway.
+    drop(closing.wait_for(|is| *is).await);
+    if gateway.door.current().is_leaving && seat.idle_since().is_some() {
+        sleep_until((clock::now() + LINGER).into()).await;
     }
 }
 
@@ -151,6 +161,9 @@ impl Service<Request<Incoming>> for Visit {
         let (gateway, seat) = (Arc::clone(&self.gateway), Arc::clone(&self.seat));
         let (unwanted, closes) = (self.unwanted.clone(), Arc::clone(&self.closes));
         Box::pin(async move {
+            if *gateway.closing.borrow() {
+                closes.notify_one();
+            }
             let request = request.map(Body::new);
             let answer = super::answer(gateway, Arc::clone(&seat), unwanted, request).await;
             if matches!(seat.kind(), Kind::Reserved(_)) {

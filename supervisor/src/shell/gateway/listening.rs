@@ -1,6 +1,6 @@
 //! Whether a socket of HTTP or gRPC still listens, and another socket in its place. Every process that holds a socket
-//! can shut it down for all of them, and the gateway reads what strangers send. A filter of system calls cannot forbid it:
-//! connections are shut down too, and `connect` to no address does the same.
+//! can shut it down for all of them, and the gateway reads what strangers send. A filter of system calls cannot forbid
+//! it: connections are shut down too, and `connect` to no address does the same.
 
 use std::io;
 use std::net::TcpListener;
