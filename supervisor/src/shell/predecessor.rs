@@ -336,12 +336,15 @@ fn unexpected(message: &FromPredecessor) -> TakeOverError {
     TakeOverError::GivenUp(format!("it sent {message:?} out of order"))
 }
 
+/// Where a protocol is served, the file of a Unix socket, and the socket.
+type ServedSocket = (String, Option<FileId>, OwnedFd);
+
 /// The descriptors that have come.
 #[derive(Default)]
 struct Sockets {
     socket: Option<((FileId, bool), OwnedFd)>,
     lock: Option<OwnedFd>,
-    served: Vec<(Protocol, (String, Option<FileId>, OwnedFd))>,
+    served: Vec<(Protocol, ServedSocket)>,
     locks: Vec<(Protocol, OwnedFd)>,
 }
 
