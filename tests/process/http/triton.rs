@@ -5,6 +5,8 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use gridpool_protocol::status::HttpStatus;
+
 use super::access::{token, tokens};
 use super::doors::with_tls;
 use super::{http, served};
@@ -118,8 +120,10 @@ fn tritonclient_gets_the_outputs_that_onnx_runtime_computes() {
         "[[model]]\nname = \"mixed\"\npath = \"{}\"\nmax_batch = 16\n",
         folder.join("mixed.onnx").display()
     );
-    let pool = served(setup.limits(&config));
-    let address = http(&pool).address;
-    let said = script(python(), "triton_models.py", &[address.as_ref(), folder.as_os_str()]);
-    assert!(said.contains("all is as it should be"), "{said}");
+    let pool = served(setup.limits(&config).env("GRIDPOOL_GRPC", "127.0.0.1:0"));
+    let HttpStatus { address, grpc, .. } = http(&pool);
+    for (name, address) in [("triton_models.py", address), ("triton_models_grpc.py", grpc)] {
+        let said = script(python(), name, &[address.as_ref(), folder.as_os_str()]);
+        assert!(said.contains("all is as it should be"), "{said}");
+    }
 }
