@@ -1,7 +1,9 @@
 //! Where gRPC is served: beside HTTP or alone, at addresses and Unix sockets, by which names.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use tonic::Code;
 
@@ -22,6 +24,27 @@ fn grpc_is_served_alone_at_a_unix_socket_that_only_we_may_use() {
     let status = pool.cli(&["status"]).run().output();
     assert!(status.contains(&format!("unix:{} is served by pid", path.display())), "{status}");
     assert_eq!(http(&pool).address, "", "there is no HTTP");
+    if nix::unistd::geteuid().is_root() {
+        // Even if someone opens its mode.
+        for place in [&path, pool.folder()] {
+            let open = fs::Permissions::from_mode(0o777);
+            fs::set_permissions(place, open).expect("a mode can be set");
+        }
+        let mut foreign = Command::new("curl");
+        foreign.args(["--silent", "--max-time", "10", "--http2-prior-knowledge", "--dump-header"]);
+        foreign.args(["-", "--json", "", "--header", "content-type: application/grpc"]);
+        foreign.arg("--unix-socket").arg(&path).arg("http://localhost/").uid(65_534);
+        let said = String::from_utf8(foreign.output().expect("curl").stdout).expect("text");
+        let why = "the%20user%2065534%20may%20not%20use%20this%20pool";
+        assert!(said.contains("grpc-status: 7") && said.contains(why), "{said}");
+    }
+    // A cleaner of old files removes it. The next gateway serves a new one.
+    fs::remove_file(&path).expect("it is there");
+    let grpc = Grpc::open(&address(&pool));
+    let answer =
+        eventually("gRPC at a new socket", || grpc.ask::<ModelInferResponse>("ModelInfer", one()));
+    is_turned(&answer);
+    assert!(pool.log().contains("gRPC: the socket was removed, and is served again"));
     pool.cli(&["drain"]).run().output();
     eventually(
         "the socket to be removed",
