@@ -39,6 +39,7 @@ fn grpc_is_served_alone_at_a_unix_socket_that_only_we_may_use() {
         assert!(said.contains("grpc-status: 7") && said.contains(why), "{said}");
     }
     // A cleaner of old files removes it. The next gateway serves a new one.
+    fs::set_permissions(pool.folder(), fs::Permissions::from_mode(0o700)).expect("a mode");
     fs::remove_file(&path).expect("it is there");
     let grpc = Grpc::open(&address(&pool));
     let answer =
