@@ -1,11 +1,11 @@
 //! What the gateway says of itself and its models, whichever protocol asks.
 
+use std::sync::Arc;
+
+use axum::http::StatusCode;
 use gridpool_client::Principal;
 use gridpool_protocol::tensor::model::check_model_name;
 use serde_json::{Value, json};
-
-use axum::http::StatusCode;
-use std::sync::Arc;
 
 use super::Server;
 use super::access;

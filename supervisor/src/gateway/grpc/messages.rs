@@ -1,10 +1,11 @@
 //! The messages of a call, as they come: each has five bytes before it, a flag and its length.
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use bytes::{Buf, BytesMut};
 use gridpool_client::Principal;
-use std::time::Duration;
 
 use crate::gateway::body::{BodyBudget, HeldBytes, Pieces, too_long};
 use crate::gateway::failure::Failure;
