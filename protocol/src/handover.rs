@@ -6,8 +6,8 @@
 //!    what changes. `Take` ends the first part.
 //! 3. The successor sends `Serving` when it could accept connections. From then on the predecessor accepts nothing. It
 //!    gives back what has not begun, finishes what runs, sends its clients over, and ends. `Released` follows every job
-//!    that it has accepted: it has the successor accept connections, which wait meanwhile, and serve HTTP.
-//!    `HttpServing` ends HTTP of the predecessor; before it, `Failed` says why that takes long.
+//!    that it has accepted: it has the successor accept connections, which wait meanwhile, and serve HTTP
+//!    and gRPC. `HttpServing` ends both of the predecessor; before it, `Failed` says why that takes long.
 //!
 //! Before `Serving`, the end of the link leaves the predecessor as it was, and the successor ends. After it, the
 //! successor takes every job that the predecessor has not reported for ended.
@@ -80,14 +80,37 @@ impl PoolModels {
 pub struct Welcome {
     /// The path of the pool's socket.
     pub socket: PathBuf,
-    /// The address of HTTP as the settings name it.
-    pub http: Option<String>,
+    /// Where HTTP and gRPC are served, as the settings name it.
+    pub served: Vec<(Protocol, String)>,
     /// Bytes that all arenas together may take.
     pub arena_bytes_max: u64,
     /// Bytes of memory that a worker may have; 0 without a limit.
     pub worker_bytes_max: u64,
     /// The models.
     pub models: PoolModels,
+}
+
+/// What the gateway speaks at a socket of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http,
+    /// gRPC.
+    Grpc,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Http, Self::Grpc];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "HTTP",
+            Self::Grpc => "gRPC",
+        }
+    }
 }
 
 /// A listening socket whose descriptor comes with the message.
@@ -102,15 +125,17 @@ pub enum Passed {
     },
     /// The pool's lock.
     Lock,
-    /// HTTP's socket.
-    Http {
+    /// The socket of a protocol.
+    Served {
+        /// The protocol.
+        protocol: Protocol,
         /// Its address, with the port that the system chose.
         address: String,
         /// Device and inode of a Unix socket's name.
         id: Option<(u64, u64)>,
     },
-    /// The lock of HTTP's Unix socket.
-    HttpLock,
+    /// The lock of a protocol's Unix socket.
+    ServedLock(Protocol),
 }
 
 /// Successor to predecessor.

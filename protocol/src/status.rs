@@ -286,12 +286,15 @@ pub struct MonitorStatus {
     pub protections: Protections,
 }
 
-/// The process that serves HTTP.
+/// The process that serves HTTP and gRPC.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpStatus {
-    /// Where it listens: `127.0.0.1:8000`, or `unix:` and the path of a socket.
+    /// Where it serves HTTP: `127.0.0.1:8000`, or `unix:` and the path of a socket; empty if it does not.
     pub address: String,
-    /// Whether it is served over TLS.
+    /// Where it serves gRPC, in the same form; empty if it does not.
+    #[serde(default)]
+    pub grpc: String,
+    /// Whether both are served over TLS.
     pub tls: bool,
     /// Process id; 0 where there is no process.
     pub pid: u32,
@@ -305,14 +308,18 @@ pub struct HttpStatus {
 }
 
 impl HttpStatus {
-    /// The address as a person writes it: `http://127.0.0.1:8000`, or `unix:/run/pool.sock`.
+    /// The addresses as a person writes them: `http://127.0.0.1:8000 and grpc://127.0.0.1:8001`, or
+    /// `unix:/run/pool.sock`.
     #[must_use]
     pub fn url(&self) -> String {
-        match (self.address.starts_with("unix:"), self.tls) {
-            (true, _) => self.address.clone(),
-            (false, true) => format!("https://{}", self.address),
-            (false, false) => format!("http://{}", self.address),
-        }
+        let schemes = if self.tls { ["https", "grpcs"] } else { ["http", "grpc"] };
+        let url = |(address, scheme): (&String, &str)| match address.starts_with("unix:") {
+            true => address.clone(),
+            false => format!("{scheme}://{address}"),
+        };
+        let addresses = [&self.address, &self.grpc].into_iter().zip(schemes);
+        let urls = addresses.filter(|(address, _)| !address.is_empty()).map(url);
+        urls.collect::<Vec<_>>().join(" and ")
     }
 }
 

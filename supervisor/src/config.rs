@@ -10,6 +10,7 @@
 //! socket = "/run/gridpool.sock"    # paths are relative to the file's folder
 //! worker_bin = "gridpool-worker"
 //! http = "127.0.0.1:8000"          # serves the Open Inference Protocol there; nowhere without this
+//! grpc = "127.0.0.1:8001"          # the same over gRPC
 //! http_tokens = "tokens"           # and http_cert, http_key, http_host, http_origin, http_group, insecure
 //! allow_chaos = false              # true takes jobs that make a worker fault on purpose
 //! onnxruntime = "libonnxruntime.so" # if it is not in one of the usual places
@@ -87,7 +88,9 @@ pub struct Settings {
     pub worker_bin: Option<PathBuf>,
     /// The address of HTTP; `None` serves no HTTP.
     pub http: Option<HttpAddress>,
-    /// Who may use HTTP, and how it is encrypted.
+    /// The address of gRPC; `None` serves no gRPC.
+    pub grpc: Option<HttpAddress>,
+    /// Who may use both, and how they are encrypted.
     pub http_options: HttpOptions,
     /// Whether jobs may inject faults into a worker.
     pub allow_chaos: bool,
@@ -122,6 +125,8 @@ pub struct Overrides {
     pub worker_bin: Option<PathBuf>,
     /// `--http` or `GRIDPOOL_HTTP`.
     pub http: Option<String>,
+    /// `--grpc` or `GRIDPOOL_GRPC`.
+    pub grpc: Option<String>,
     /// `--http-host`, `--http-tokens`, … or their variables.
     pub http_options: HttpOptions,
     /// `--standby` or `GRIDPOOL_STANDBY`.
@@ -171,6 +176,7 @@ impl Overrides {
             ("socket", "--socket", self.socket.is_some()),
             ("worker_bin", "--worker-bin", self.worker_bin.is_some()),
             ("http", "--http", self.http.is_some()),
+            ("grpc", "--grpc", self.grpc.is_some()),
             ("http_host", "--http-host", !self.http_options.hosts.is_empty()),
             ("http_origin", "--http-origin", !self.http_options.origins.is_empty()),
             ("http_tokens", "--http-tokens", self.http_options.tokens.is_some()),
@@ -272,13 +278,8 @@ impl Settings {
         let quotas = quotas.map_err(|reason| flags.wrong("--quota", reason))?;
         noted.into_iter().for_each(|(setting, origin)| origins.set(setting, origin));
         let users = users::parse_flags(&flags)?.over(file.users);
-        let http = match &flags.http {
-            Some(text) => {
-                let address = HttpAddress::parse(text);
-                Some(address.map_err(|reason| flags.wrong("--http", reason))?)
-            }
-            None => file.http,
-        };
+        let http = resolve_address(&flags, ("--http", &flags.http), file.http)?;
+        let grpc = resolve_address(&flags, ("--grpc", &flags.grpc), file.grpc)?;
         let http_options = resolve_http(&flags, file.http_options, &origins)?;
         let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
         limits.standbys = flags.standbys.unwrap_or(limits.standbys);
@@ -288,6 +289,7 @@ impl Settings {
             socket: resolve_socket(&flags, file.socket, &mut origins)?,
             worker_bin: flags.worker_bin.or(file.worker_bin),
             http,
+            grpc,
             http_options,
             allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
             limits,
@@ -367,6 +369,15 @@ fn resolve_socket(
 }
 
 /// Puts the flags of HTTP over the file's settings.
+fn resolve_address(
+    flags: &Overrides,
+    (flag, given): (&'static str, &Option<String>),
+    of_file: Option<HttpAddress>,
+) -> Result<Option<HttpAddress>, ConfigError> {
+    let given = given.as_deref().map(HttpAddress::parse).transpose();
+    Ok(given.map_err(|reason| flags.wrong(flag, reason))?.or(of_file))
+}
+
 fn resolve_http(
     flags: &Overrides,
     file: HttpOptions,

@@ -6,6 +6,7 @@ mod attack;
 mod crowds;
 mod doors;
 mod endpoints;
+mod grpc;
 mod inference;
 mod lifecycle;
 mod metrics;

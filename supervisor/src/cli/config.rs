@@ -12,7 +12,7 @@ use super::flags::ServeFlags;
 use super::variables::UnreadVariable;
 use super::{columns, print, say, say_json, text};
 use crate::config::{
-    Checked, DeviceSelection, LimitValue, Origin, Settings, check_file, list_limits,
+    Checked, DeviceSelection, HttpAddress, LimitValue, Origin, Settings, check_file, list_limits,
 };
 
 #[derive(Debug, Subcommand)]
@@ -135,14 +135,14 @@ fn top(settings: &Settings) -> Vec<Setting> {
     let devices: Vec<_> = settings.devices.iter().map(DeviceSelection::to_string).collect();
     let path = |path: &Path| json!(path.display().to_string());
     let optional = |at: &Option<PathBuf>| at.as_deref().map_or(Value::Null, path);
-    let http = settings.http.as_ref();
-    let http = http.map_or(Value::Null, |address| json!(address.to_string()));
+    let at = |place: &Option<HttpAddress>| json!(place.as_ref().map(HttpAddress::to_string));
     let (access, users) = (&settings.http_options, &settings.users);
     let all = [
         ("devices", json!(devices.join(","))),
         ("socket", path(&settings.socket)),
         ("worker_bin", optional(&settings.worker_bin)),
-        ("http", http),
+        ("http", at(&settings.http)),
+        ("grpc", at(&settings.grpc)),
         ("http_host", json!(access.hosts)),
         ("http_origin", json!(access.origins)),
         ("http_tokens", optional(&access.tokens)),
@@ -173,6 +173,7 @@ fn when_not_set(name: &str) -> &'static str {
     match name {
         "worker_bin" => "none: gridpool-worker beside gridpool",
         "http" => "none: HTTP is not served",
+        "grpc" => "none: gRPC is not served",
         "http_tokens" => "none: no token is asked for",
         "http_cert" | "http_key" => "none: no TLS",
         "http_group" => "none: your user and root",

@@ -114,6 +114,10 @@ pub(super) struct HttpFlag {
     /// socket: unix:/run/gridpool/http.sock. An address that other machines reach needs --http-tokens.
     #[arg(long, value_name = "ADDR", env = "GRIDPOOL_HTTP")]
     http: Option<String>,
+    /// Also serve the Open Inference Protocol over gRPC at this address and port, such as 127.0.0.1:8001, or at a
+    /// Unix socket. All flags of HTTP about tokens, TLS, names, the group and --insecure are for gRPC too.
+    #[arg(long, value_name = "ADDR", env = "GRIDPOOL_GRPC")]
+    grpc: Option<String>,
     /// A name that a request's Host may have, besides the address and localhost; repeat for more names.
     #[arg(
         long = "http-host",
@@ -136,7 +140,7 @@ pub(super) struct HttpFlag {
     /// The PEM file of the certificate's key, which others must not be able to read.
     #[arg(long, value_name = "FILE", env = "GRIDPOOL_HTTP_KEY")]
     http_key: Option<PathBuf>,
-    /// The group whose members may use the Unix socket of --http; without it, only your user and root may.
+    /// The group whose members may use the Unix sockets of --http and --grpc; without it, only your user and root may.
     #[arg(long, value_name = "GROUP", env = "GRIDPOOL_HTTP_GROUP")]
     http_group: Option<String>,
     /// Serve HTTP without tokens at an address that other machines reach: everyone there can run jobs.
@@ -215,6 +219,7 @@ impl PoolFlags {
             socket,
             worker_bin: self.worker_bin.clone(),
             http: None,
+            grpc: None,
             http_options: HttpOptions::default(),
             standbys: self.standby,
             allow_chaos: None,
@@ -263,7 +268,7 @@ impl HttpFlag {
             group: self.http_group.clone(),
             insecure: self.insecure,
         };
-        Overrides { http: self.http.clone(), http_options, ..flags }
+        Overrides { http: self.http.clone(), grpc: self.grpc.clone(), http_options, ..flags }
     }
 }
 

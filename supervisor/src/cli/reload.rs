@@ -28,8 +28,10 @@ impl Reloader {
         let file = flags.config().map(absolute).transpose()?;
         let mut overrides = flags.overrides();
         overrides.socket = overrides.socket.as_deref().map(absolute).transpose()?;
-        if let Some(path) = overrides.http.as_deref().and_then(|http| http.strip_prefix(UNIX)) {
-            overrides.http = Some(format!("{UNIX}{}", absolute(Path::new(path))?.display()));
+        for address in [&mut overrides.http, &mut overrides.grpc] {
+            if let Some(path) = address.as_deref().and_then(|at| at.strip_prefix(UNIX)) {
+                *address = Some(format!("{UNIX}{}", absolute(Path::new(path))?.display()));
+            }
         }
         let running = Settings::resolve(overrides.clone(), file.as_deref())?;
         Ok(Self { overrides, file, running })
@@ -135,6 +137,7 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("socket", one.socket == other.socket),
         ("worker_bin", one.worker_bin == other.worker_bin),
         ("http", one.http == other.http),
+        ("grpc", one.grpc == other.grpc),
         ("http_host", one.http_options.hosts == other.http_options.hosts),
         ("http_origin", one.http_options.origins == other.http_options.origins),
         ("http_tokens", one.http_options.tokens == other.http_options.tokens),

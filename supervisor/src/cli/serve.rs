@@ -75,8 +75,7 @@ fn begin(
     let reloader = Reloader::new(flags)?;
     let settings = reloader.running();
     let claim = Shell::claim(&settings.socket, given)?;
-    let front =
-        settings.http.as_ref().map(|at| Front::open(at, &settings.http_options)).transpose()?;
+    let front = Front::open(&settings.places(), &settings.http_options)?;
     let shell = start_pool(settings, 0)?;
     logging::limit_for_clients();
     let held = shell.listen(claim)?;
@@ -158,23 +157,18 @@ fn take_over(
     let settings = reloader.running();
     predecessor.check_socket(&settings.socket)?;
     let options = &settings.http_options;
-    let (mut inherits, mut own) = (None, None);
-    match &settings.http {
-        Some(at) if predecessor.serves_http_at(at) => {
-            Front::check(at, options)?;
-            inherits = Some((at, options));
-        }
-        Some(at) => own = Some(Front::open(at, options)?),
-        None => {}
-    }
+    let is_inherited = |&(protocol, at): &(_, &_)| predecessor.serves_at(protocol, at);
+    let (inherits, own): (Vec<_>, Vec<_>) = settings.places().into_iter().partition(is_inherited);
+    Front::check(&inherits, options)?;
+    let own = Front::open(&own, options)?;
     let models = predecessor.models(&settings.models)?;
     let has_models = !models.is_empty();
     let settings_with_models = Settings { models, ..settings.clone() };
     let shell = start_pool(&settings_with_models, predecessor.worker_bytes_max())?;
     come_up(&shell, predecessor, has_models)?;
     predecessor.check_models(&shell)?;
-    let TakenOver { claim, front } = predecessor.take_over(&shell, inherits)?;
-    Ok((shell, reloader, claim, front.or(own)))
+    let TakenOver { claim, front } = predecessor.take_over(&shell, (&inherits, options))?;
+    Ok((shell, reloader, claim, Front::join(front, own)))
 }
 
 /// Waits until every device serves, or is known not to. The predecessor ends this process if that takes too long.

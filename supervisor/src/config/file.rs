@@ -39,6 +39,7 @@ pub(super) struct FileSettings {
     pub(super) socket: Option<PathBuf>,
     pub(super) worker_bin: Option<PathBuf>,
     pub(super) http: Option<HttpAddress>,
+    pub(super) grpc: Option<HttpAddress>,
     pub(super) http_options: HttpOptions,
     pub(super) allow_chaos: Option<bool>,
     pub(super) limits: Option<PoolConfig>,
@@ -239,9 +240,10 @@ impl FileParser<'_> {
             "operators" => {
                 settings.users.operators = users::parse_operators(texts()?).map_err(misfit)?;
             }
-            "http" => {
-                let address = HttpAddress::parse(text()?).map_err(misfit)?;
-                settings.http = Some(address.below(folder));
+            name @ ("http" | "grpc") => {
+                let address = HttpAddress::parse(text()?).map_err(misfit)?.below(folder);
+                let place = if name == "http" { &mut settings.http } else { &mut settings.grpc };
+                *place = Some(address);
             }
             "http_host" => {
                 settings.http_options.hosts = http::parse_hosts(texts()?).map_err(misfit)?
@@ -416,7 +418,7 @@ fn unknown(key: &str) -> String {
     }
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
-         http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
+         grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
          onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, [[model]], [limits], \
          [policy] and [quota]"
     )

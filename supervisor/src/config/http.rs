@@ -1,4 +1,4 @@
-//! Where a pool serves HTTP, and to whom.
+//! Where a pool serves HTTP and gRPC, and to whom.
 //!
 //! Owns the forms of these settings. May not open sockets or read the files that they name.
 
@@ -6,7 +6,9 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use super::check_socket;
+use gridpool_protocol::handover::Protocol;
+
+use super::{Settings, check_socket};
 
 /// What the address of a Unix socket begins with.
 pub(crate) const UNIX: &str = "unix:";
@@ -15,7 +17,7 @@ const NAMES_MAX: usize = 64;
 /// Longest name of a host, as DNS has it.
 const HOST_BYTES_MAX: usize = 253;
 
-/// Where a pool serves HTTP.
+/// Where a pool serves HTTP or gRPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpAddress {
     /// An address of this machine and a port.
@@ -24,7 +26,7 @@ pub enum HttpAddress {
     Unix(PathBuf),
 }
 
-/// Who may use HTTP, and how it is encrypted.
+/// Who may use HTTP and gRPC, and how both are encrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpOptions {
     /// Names that a request's `Host` may have, besides the address and `localhost`.
@@ -42,6 +44,15 @@ pub struct HttpOptions {
     /// Whether anyone who reaches an address that is not this machine's own may use the pool.
     /// By default not.
     pub insecure: Option<bool>,
+}
+
+impl Settings {
+    /// Where HTTP and gRPC are served.
+    #[must_use]
+    pub fn places(&self) -> Vec<(Protocol, &HttpAddress)> {
+        let http = self.http.iter().map(|at| (Protocol::Http, at));
+        http.chain(self.grpc.iter().map(|at| (Protocol::Grpc, at))).collect()
+    }
 }
 
 impl HttpOptions {

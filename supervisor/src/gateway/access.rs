@@ -20,6 +20,7 @@ use super::Server;
 use super::body::BodyBudget;
 use super::door::Door;
 use super::failure::Failure;
+use super::grpc;
 use super::limits::{
     CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, CONNECTIONS_UNNAMED_MAX, HEAD_BYTES_MAX, REFUSAL_TIMEOUT,
 };
@@ -113,14 +114,20 @@ async fn refuse(failure: Failure, request: Request, seat: &Seat) -> Response {
 }
 
 /// Whether the connection has a seat for this request.
-fn check_seat(seat: &Seat, path: &str) -> Result<(), Failure> {
+pub(super) fn check_seat(seat: &Seat, path: &str) -> Result<(), Failure> {
     match seat.kind() {
-        Kind::Reserved(reason) if !RESERVED_PATHS.contains(&path) => {
+        Kind::Reserved(reason) if !is_reserved(path) => {
             seat.refuses();
-            Err(Failure::unavailable(why_reserved(reason)))
+            Err(Failure::busy(why_reserved(reason)))
         }
         Kind::Reserved(_) | Kind::Ordinary => Ok(()),
     }
+}
+
+/// Whether a path is served whoever has taken the other connections.
+fn is_reserved(path: &str) -> bool {
+    RESERVED_PATHS.contains(&path)
+        || grpc::Method::find(path).is_some_and(grpc::Method::is_reserved)
 }
 
 /// Why a connection has a reserved seat.
@@ -137,7 +144,11 @@ pub(super) fn why_reserved(reason: Reason) -> String {
 }
 
 /// The principal of a request that may go on.
-fn check(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Principal, Failure> {
+pub(super) fn check(
+    door: &Door,
+    seat: &Seat,
+    request: &Request<Body>,
+) -> Result<Principal, Failure> {
     check_head(request)?;
     check_host(door, &seat.peer, request)?;
     check_page(door, request.headers())?;
@@ -264,6 +275,9 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
 /// The scopes of which a token must have one; `None` needs no token.
 fn scopes_of(path: &str) -> Option<&'static [Scope]> {
     use Scope::{Infer, Metrics, Operate};
+    if let Some(method) = grpc::Method::find(path) {
+        return method.scopes();
+    }
     let rest = path.strip_prefix("/v2/").unwrap_or(path);
     Some(match rest {
         // Load balancers and kubelets ask these.

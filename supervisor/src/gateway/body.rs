@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -68,6 +69,11 @@ impl BodyBudget {
         }))
     }
 
+    /// A share of a request of which nothing has come.
+    pub(super) fn held(&self, principal: &Principal) -> HeldBytes {
+        HeldBytes { share: self.0.share(principal.clone()), bytes: 0 }
+    }
+
     /// What all bodies hold.
     pub(super) fn bytes(&self) -> usize {
         self.0.sum()
@@ -120,14 +126,13 @@ impl BodyBudget {
         if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
             return Err(too_long());
         }
-        let mut held = HeldBytes { share: self.0.share(principal.clone()), bytes: 0 };
+        let mut held = self.held(principal);
         let mut bytes = Vec::new();
         each_piece(seat, body, |data| {
             if bytes.len() + data.len() > BODY_BYTES_MAX {
                 return Err(too_long());
             }
-            held.bytes = (bytes.len() + data.len()) * HELD_PER_BYTE;
-            held.hold(0)?;
+            held.hold_request(bytes.len() + data.len())?;
             bytes.extend_from_slice(data);
             Ok(())
         })
@@ -136,19 +141,53 @@ impl BodyBudget {
     }
 }
 
-/// Gives each piece of a body to `take`, in time. The seat knows how far the client is behind.
+/// Gives each piece of a body to `take`, in time.
 async fn each_piece(
     seat: &Seat,
-    mut body: Body,
+    body: Body,
     mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let until = clock::now() + BODY_TIMEOUT;
-    let mut pace = Pace::new();
-    loop {
-        let next = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
+    let mut pieces = Pieces::new(seat, body);
+    while let Some(data) = pieces.next().await? {
+        take(&data)?;
+    }
+    Ok(())
+}
+
+/// The pieces of a body, each of which must come in time. The seat knows how far the client is behind.
+#[derive(Debug)]
+pub(super) struct Pieces<'a> {
+    seat: &'a Seat,
+    body: Body,
+    until: Instant,
+    pace: Pace,
+}
+
+impl<'a> Pieces<'a> {
+    pub(super) fn new(seat: &'a Seat, body: Body) -> Self {
+        Self { seat, body, until: clock::now() + BODY_TIMEOUT, pace: Pace::new() }
+    }
+
+    /// The first piece of the next message, for which the client has `idle`. From then on it has the time of a new
+    /// body.
+    pub(super) async fn first(&mut self, idle: Duration) -> Result<Option<Bytes>, Failure> {
+        let Ok(piece) = timeout(idle, self.data()).await else {
+            let seconds = idle.as_secs();
+            return Err(Failure::unavailable(format!(
+                "the stream was idle for {seconds} s: open another when there is something to send"
+            )));
+        };
+        (self.until, self.pace) = (clock::now() + BODY_TIMEOUT, Pace::new());
+        self.seat.works();
+        piece
+    }
+
+    /// The next piece; `None` at the end of the body.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         let began = clock::now();
-        seat.sends_body(pace.behind());
-        let Ok(frame) = timeout(pace.left().min(clock::until(until)), next).await else {
+        self.seat.sends_body(self.pace.behind());
+        let left = self.pace.left().min(clock::until(self.until));
+        let Ok(piece) = timeout(left, self.data()).await else {
             let why = format!(
                 "the body came too slowly: send it within {} s, at {RATE_MIN} bytes a second and with no pause of \
                  {} s",
@@ -158,33 +197,54 @@ async fn each_piece(
             let failure = Failure::new(StatusCode::REQUEST_TIMEOUT, why);
             return Err(failure.because(Reason::SlowBody));
         };
-        let Some(frame) = frame else {
-            seat.works();
-            return Ok(());
-        };
-        let frame =
-            frame.map_err(|error| Failure::bad(format!("the body ended early: {error}")))?;
-        // Ignore trailers.
-        let Ok(data) = frame.into_data() else { continue };
-        pace.moved(began.elapsed(), data.len());
-        take(&data)?;
+        match &piece {
+            Ok(Some(data)) => self.pace.moved(began.elapsed(), data.len()),
+            Ok(None) => self.seat.works(),
+            Err(_) => {}
+        }
+        piece
+    }
+
+    async fn data(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame =
+                frame.map_err(|error| Failure::bad(format!("the body ended early: {error}")))?;
+            // Ignore trailers.
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
     }
 }
 
-fn too_long() -> Failure {
+pub(super) fn too_long() -> Failure {
     let why = format!("the body has more than {BODY_BYTES_MAX} bytes: send fewer items at once");
     Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why)
 }
 
 impl HeldBytes {
+    /// Holds what a request of so many bytes takes.
+    pub(super) fn hold_request(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.bytes = bytes * HELD_PER_BYTE;
+        self.hold(0)
+    }
+
+    /// Holds so many bytes more for the request.
+    pub(super) fn hold_more(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.bytes += bytes;
+        self.hold(0)
+    }
+
     /// Holds the request's share and `of_answer` bytes of its response.
     fn hold(&mut self, of_answer: usize) -> Result<(), Failure> {
         self.share.grow(self.bytes + of_answer).map_err(|full| match full {
-            Full::All => Failure::unavailable(format!(
+            Full::All => Failure::busy(format!(
                 "BUSY: the requests in progress hold most of {BODIES_BYTES_MAX} bytes already"
             ))
             .because(Reason::BodiesFull),
-            Full::Own => Failure::unavailable(format!(
+            Full::Own => Failure::busy(format!(
                 "BUSY: your requests in progress hold most of your {BODIES_EACH_MAX} bytes already"
             ))
             .because(Reason::BodiesOwn),
@@ -193,8 +253,13 @@ impl HeldBytes {
 
     /// A body that returns its share to the budget once it is sent or dropped.
     pub(super) fn answer(self, bytes: Vec<u8>) -> Body {
+        Body::from(self.bytes(bytes))
+    }
+
+    /// Bytes that return the share to the budget once they are sent or dropped.
+    pub(super) fn bytes(self, bytes: Vec<u8>) -> Bytes {
         // Not with the body: the connection drops that once it has taken the bytes to send.
-        Body::from(Bytes::from_owner(Sent { bytes, _held: self }))
+        Bytes::from_owner(Sent { bytes, _held: self })
     }
 }
 

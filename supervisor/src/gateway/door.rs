@@ -67,6 +67,8 @@ pub(super) struct Door {
     pub(super) origins: Vec<String>,
     pub(super) tokens: Option<Tokens>,
     pub(super) tls: Option<Acceptor>,
+    /// The same for gRPC, which is another protocol in the handshake.
+    pub(super) grpc_tls: Option<Acceptor>,
     pub(super) any_user: bool,
     pub(super) is_leaving: bool,
 }
@@ -84,12 +86,16 @@ impl DoorPlan {
 impl Door {
     fn new(plan: &DoorPlan) -> Result<Self, DoorError> {
         let tokens = plan.tokens.as_deref().map(Tokens::parse).transpose();
-        let tls = plan.pem.as_ref().map(|(cert, key)| acceptor(cert, key)).transpose();
+        let tls = |speaks: &[u8]| {
+            let pem = plan.pem.as_ref();
+            pem.map(|(cert, key)| acceptor(cert, key, speaks)).transpose().map_err(DoorError::Tls)
+        };
         Ok(Self {
             hosts: plan.hosts.clone(),
             origins: plan.origins.clone(),
             tokens: tokens.map_err(DoorError::Tokens)?,
-            tls: tls.map_err(DoorError::Tls)?,
+            tls: tls(b"http/1.1")?,
+            grpc_tls: tls(b"h2")?,
             any_user: plan.any_user,
             is_leaving: plan.is_leaving,
         })

@@ -1,21 +1,26 @@
-//! Why a request has no result: an HTTP status, a sentence, and when to retry. Only this file chooses
-//! statuses for failures.
+//! Why a request has no result: a status of HTTP, a code of gRPC, a sentence, and when to retry. Only this file
+//! chooses statuses and codes for failures.
 //!
-//! | status | when |
-//! |---|---|
-//! | 400 | the request is wrong |
-//! | 401 | there is no token, or none that is known |
-//! | 403 | a web page sent the request, or the token has not the scope |
-//! | 404, 405 | no such path, model or version; a path that has no such method |
-//! | 408, 413 | the body came too slowly, is too long |
-//! | 415 | the body is compressed, or of a type that web pages may send without asking |
-//! | 421 | `Host` is not a name of this server |
-//! | 422 | POISON: the job killed its workers, and would do so again |
-//! | 431 | the head is too long |
-//! | 500 | FAILED, or a fault of gridpool |
-//! | 501 | loading and unloading, which are not served over HTTP |
-//! | 503, with Retry-After if that helps | BUSY, draining, DEVICE_LOST, CANCELLED, no pool, a gateway limit |
-//! | 504 | DEADLINE |
+//! | status | code | when |
+//! |---|---|---|
+//! | 400 | `INVALID_ARGUMENT` | the request is wrong |
+//! | 401 | `UNAUTHENTICATED` | there is no token, or none that is known |
+//! | 403 | `PERMISSION_DENIED` | a web page sent the request, or the token has not the scope |
+//! | 404 | `NOT_FOUND` | no such path, model or version |
+//! | 405 | `UNIMPLEMENTED` | a path that has no such method |
+//! | 408 | `DEADLINE_EXCEEDED` | the body came too slowly |
+//! | 413, 431 | `RESOURCE_EXHAUSTED` | the body is too long, the head is |
+//! | 415 | `UNIMPLEMENTED` | the body is compressed, or of a type that web pages may send without asking |
+//! | 421 | `PERMISSION_DENIED` | `Host` is not a name of this server |
+//! | 422 | `FAILED_PRECONDITION` | POISON: the job killed its workers, and would do so again |
+//! | 500 | `INTERNAL` | FAILED, or a fault of gridpool |
+//! | 501 | `UNIMPLEMENTED` | loading and unloading, which the gateway does not do |
+//! | 503 | `RESOURCE_EXHAUSTED` | BUSY: the pool's limit, or the gateway's |
+//! | 503 | `CANCELLED` | CANCELLED |
+//! | 503 | `UNAVAILABLE` | draining, DEVICE_LOST, no pool |
+//! | 504 | `DEADLINE_EXCEEDED` | DEADLINE |
+//!
+//! A 503 says with Retry-After when to try again if that helps, gRPC with `RetryInfo`.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -23,6 +28,7 @@ use gridpool_client::ClientError;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
+use tonic::Code;
 
 use super::limits::RETRY_AFTER_S;
 use super::reason::Reason;
@@ -36,6 +42,7 @@ const OPERATORS: &str = "out of service until `gridpool release";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     status: StatusCode,
+    code: Code,
     message: String,
     /// The body was not read to its end, so the connection must close.
     ends_connection: bool,
@@ -47,7 +54,8 @@ pub(super) struct Failure {
 
 impl Failure {
     pub(super) fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), ends_connection: false, header: None, reason: None }
+        let (code, message) = (code_of(status), message.into());
+        Self { status, code, message, ends_connection: false, header: None, reason: None }
     }
 
     /// The request is wrong.
@@ -63,6 +71,11 @@ impl Failure {
     /// The service is unavailable for now.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
+    /// A limit is reached: the pool's, or the gateway's.
+    pub(super) fn busy(message: impl Into<String>) -> Self {
+        Self { code: Code::ResourceExhausted, ..Self::unavailable(message) }
     }
 
     /// A fault of gridpool.
@@ -85,7 +98,16 @@ impl Failure {
             0 => String::new(),
             done => format!(", {done} of {items} items were done and are dropped"),
         };
-        Self::new(status, format!("{verdict}{reason} (job {job}, {attempts} attempts{done})"))
+        let failure =
+            Self::new(status, format!("{verdict}{reason} (job {job}, {attempts} attempts{done})"));
+        match verdict {
+            Verdict::Cancelled => Self { code: Code::Cancelled, ..failure },
+            Verdict::Deadline
+            | Verdict::DeviceLost
+            | Verdict::Failed
+            | Verdict::Ok
+            | Verdict::Poison => failure,
+        }
     }
 
     /// The body was not read to its end.
@@ -123,9 +145,42 @@ impl Failure {
         }
     }
 
+    /// Seconds after which to retry, as the header of a response says.
+    pub(super) fn retry_in(&self) -> Option<u64> {
+        let said = self.header.as_ref().filter(|(name, _)| name == header::RETRY_AFTER);
+        let said = said.and_then(|(_, seconds)| seconds.to_str().ok()?.parse().ok());
+        said.or_else(|| self.retry_after())
+    }
+
+    /// The code of gRPC.
+    pub(super) fn code(&self) -> Code {
+        self.code
+    }
+
+    /// Under which reason it counts as a refusal.
+    pub(super) fn reason(&self) -> Option<Reason> {
+        self.reason
+    }
+
     /// The sentence.
     pub(super) fn message(&self) -> &str {
         &self.message
+    }
+}
+
+/// The code that a status stands for, unless the failure says another.
+fn code_of(status: StatusCode) -> Code {
+    match status.as_u16() {
+        400 => Code::InvalidArgument,
+        401 => Code::Unauthenticated,
+        403 | 421 => Code::PermissionDenied,
+        404 => Code::NotFound,
+        405 | 415 | 501 => Code::Unimplemented,
+        408 | 504 => Code::DeadlineExceeded,
+        413 | 431 => Code::ResourceExhausted,
+        422 => Code::FailedPrecondition,
+        503 => Code::Unavailable,
+        _ => Code::Internal,
     }
 }
 
@@ -156,14 +211,12 @@ impl From<ClientError> for Failure {
             | _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let failure = Self::new(status, Chain(&error).to_string());
-        if let ClientError::Refused(Refusal::Busy(limit)) = error
-            && let Some(again) = limit.again_in()
-        {
-            let seconds = again.as_secs_f64().ceil().to_string();
-            let seconds = HeaderValue::from_str(&seconds).expect("a number is text");
-            return failure.with_header(header::RETRY_AFTER, seconds);
-        }
-        failure
+        let ClientError::Refused(Refusal::Busy(limit)) = error else { return failure };
+        let failure = Self { code: Code::ResourceExhausted, ..failure };
+        let Some(again) = limit.again_in() else { return failure };
+        let seconds = again.as_secs_f64().ceil().to_string();
+        let seconds = HeaderValue::from_str(&seconds).expect("a number is text");
+        failure.with_header(header::RETRY_AFTER, seconds)
     }
 }
 
@@ -205,15 +258,20 @@ mod tests {
                 reason: "because".to_owned(),
                 ..Receipt::default()
             };
-            let response = Failure::verdict(&receipt).into_response();
+            let failure = Failure::verdict(&receipt);
+            let (code, retry) = (failure.code(), failure.retry_in());
+            let response = failure.into_response();
             let comes_back = response.headers().contains_key(header::RETRY_AFTER);
-            (response.status().as_u16(), comes_back)
+            assert_eq!(retry.is_some(), comes_back, "both protocols say the same");
+            (response.status().as_u16(), code, comes_back)
         };
-        assert_eq!(status(Verdict::Deadline), (504, false));
-        assert_eq!(status(Verdict::Poison), (422, false), "another try would kill more workers");
-        assert_eq!(status(Verdict::Failed), (500, false));
-        assert_eq!(status(Verdict::DeviceLost), (503, true));
-        assert_eq!(status(Verdict::Cancelled), (503, true));
+        assert_eq!(status(Verdict::Deadline), (504, Code::DeadlineExceeded, false));
+        let poison = status(Verdict::Poison);
+        let why = "another try would kill more workers";
+        assert_eq!(poison, (422, Code::FailedPrecondition, false), "{why}");
+        assert_eq!(status(Verdict::Failed), (500, Code::Internal, false));
+        assert_eq!(status(Verdict::DeviceLost), (503, Code::Unavailable, true));
+        assert_eq!(status(Verdict::Cancelled), (503, Code::Cancelled, true));
     }
 
     #[test]
@@ -244,7 +302,10 @@ mod tests {
         for (limit, seconds) in
             [(Limit::QuotaDeviceTime { again_ms: 6_500 }, 7), (Limit::Kills { back_s: 8 }, 8)]
         {
-            let response = Failure::from(ClientError::from(Refusal::Busy(limit))).into_response();
+            let failure = Failure::from(ClientError::from(Refusal::Busy(limit)));
+            assert_eq!(failure.code(), Code::ResourceExhausted);
+            assert_eq!(failure.retry_in(), Some(seconds));
+            let response = failure.into_response();
             let after = &response.headers()[header::RETRY_AFTER];
             assert_eq!((response.status().as_u16(), after), (503, &HeaderValue::from(seconds)));
         }

@@ -55,6 +55,28 @@ pub(super) const SIDE_MAX: usize = 30;
 /// Item errors that a response describes. `STATUS` has the codes of all.
 pub(super) const ERRORS_SHOWN_MAX: usize = 16;
 
+/// Calls of gRPC in progress on one connection. A client waits with more.
+pub(super) const CALLS_MAX: u32 = 128;
+/// Requests in progress of one stream of gRPC. More are read as these are answered.
+pub(super) const STREAM_REQUESTS_MAX: usize = 16;
+/// How long a stream of gRPC may send nothing.
+pub(super) const STREAM_IDLE_MAX: Duration = Duration::from_secs(600);
+/// How long a connection of gRPC may be open without a call.
+pub(super) const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(300);
+/// What a client of gRPC may send before the gateway reads: on a call, and on the whole connection. It bounds the
+/// speed over long ways, and what clients that do not wait take of the memory.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+/// Longest frame of HTTP/2.
+pub(super) const FRAME_BYTES: u32 = 64 << 10;
+/// What the HTTP library holds of an answer that a client has no room for.
+pub(super) const SEND_BUFFER_BYTES: usize = 256 << 10;
+/// Calls that a client may reset before they are looked at.
+pub(super) const RESETS_MAX: usize = 32;
+/// How often the gateway looks whether the other end of a connection of gRPC is there, and how long that may take.
+pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
+pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Longest TLS handshake.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// From the opening of a connection, or the last answer on it, to the end of the next request's head.
@@ -153,6 +175,10 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
         one("grids of a request", ITEMS_MAX.to_string()),
         one("rows and columns of a grid", SIDE_MAX.to_string()),
         one("`id` of a request", format!("{ID_BYTES_MAX} bytes")),
+        one("gRPC: calls in progress on one connection", CALLS_MAX.to_string()),
+        one("gRPC: requests in progress of one stream", STREAM_REQUESTS_MAX.to_string()),
+        one("gRPC: a stream on which nothing is sent", seconds(STREAM_IDLE_MAX)),
+        one("gRPC: a connection without a call", seconds(CONNECTION_IDLE_MAX)),
         one("TLS handshake", seconds(HANDSHAKE_TIMEOUT)),
         one("from the last answer to the end of the next head", seconds(HEAD_TIMEOUT)),
         one("time for a body", seconds(BODY_TIMEOUT)),

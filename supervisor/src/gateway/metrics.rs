@@ -28,7 +28,7 @@ use families::FAMILIES;
 use page::Page;
 use sources::{Load, PageInput};
 
-pub(super) use requests::{Requests, count};
+pub(super) use requests::{CountedCall, Requests, count};
 
 /// Version 0.0.4 of the text format. Every Prometheus reads it.
 const CONTENT_TYPE: HeaderValue =

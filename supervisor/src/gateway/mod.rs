@@ -1,26 +1,30 @@
-//! The HTTP gateway: the Open Inference Protocol v2, in a process of its own.
+//! The gateway: the Open Inference Protocol v2 over HTTP and gRPC, in a process of its own.
 //!
-//! The gateway is a client of the pool's socket. If it dies, only the open HTTP requests are
-//! lost. The supervisor opens the listening socket, starts this process, watches it, and restarts it
+//! The gateway is a client of the pool's socket. If it dies, only the open requests are
+//! lost. The supervisor opens the listening sockets, starts this process, watches it, and restarts it
 //! ([`crate::shell`]). The supervisor hands over
 //!
-//! - descriptor 0: the listening socket, which outlives this process;
+//! - descriptor 0: a socket with a frame for each protocol, with its listening socket, which outlives this process;
 //! - descriptor 1: a socket to which the gateway writes a line as a sign of life. The supervisor writes
 //!   whom to admit (`door`). When it closes the socket, the gateway answers the requests in progress and stops.
 //!
 //! Only this folder names the async runtime and the HTTP crates. A request passes these stations: the
-//! runtime reads it (`serve`, `tls`); `access` admits it; a thread turns JSON into tensors (`request`) and
-//! tensors into a job (`models`, `work`), and sends the job (`pool`); the runtime awaits the answer and writes
-//! the response (`reply`). `observer` and `catalogue` ask the pool for its models; `readiness` and `probe` find
+//! runtime reads it (`serve`, `tls`, `grpc`); `access` admits it; a thread (`exchange`) turns its body into tensors
+//! (`request`) and tensors into a job (`models`, `job`), and sends the job (`pool`); the runtime awaits the answer and
+//! writes the response (`reply`). `routes` and `grpc` are the two protocols, and `documents` what both say.
+//! `observer` and `catalogue` ask the pool for its models; `readiness` and `probe` find
 //! out whether they work; `metrics` prints the counts.
 
 mod access;
 mod blocking;
 mod body;
 mod catalogue;
+mod documents;
 mod door;
+mod exchange;
 mod failure;
 mod grids;
+mod grpc;
 mod job;
 mod limits;
 mod metrics;
@@ -51,41 +55,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
-use axum::response::Response;
 use gridpool_client::{Client, ClientError};
-use gridpool_ipc::clock;
+use gridpool_ipc::frame::{FrameError, FrameReader};
 use gridpool_ipc::sandbox::{self, Calls, RUNTIME_FILES, Sandbox, SandboxError, trespass};
+use gridpool_protocol::codec;
+use gridpool_protocol::handover::Protocol;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::sandbox::SandboxMode;
 use hyper_util::server::graceful::GracefulShutdown;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::{Pid, getppid};
-use serde_json::Value;
-use tokio::sync::Semaphore;
+use nix::unistd::{Pid, dup2_stdin, getppid};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
-use blocking::run_blocking;
-use body::{BodyBudget, HeldBytes};
+use body::BodyBudget;
 use door::Doorway;
+use exchange::ParsedRequest;
 use failure::Failure;
-use job::PoolJob;
 use limits::{
     BEAT_EVERY, LOG_BYTES_PER_MINUTE, PROBES_MAX, REQUESTS_EACH_MAX, REQUESTS_MAX, STOP_TIMEOUT,
 };
 use metrics::Requests;
 use models::{GridModel, Model};
 use observer::Observer;
-use pool::{Origin, PoolConnections};
+use pool::PoolConnections;
 use readiness::Readiness;
 use reason::Reason;
-use reply::Reply;
-use request::{Request, WantedOutputs};
+use routes::HttpBody;
 use seats::Seats;
 use serve::Listener;
 use shares::{Portions, Shares};
 use statistics::Statistics;
-use tally::GatewayTimes;
 
 use crate::logging;
 use crate::refusals::Refusals;
@@ -99,10 +100,11 @@ pub use tokens::{NewToken, Scope};
 /// Threads for calls that block: one for each request that is read and sent, two that query the pool, and
 /// some that cancel jobs. A pool that does not read its socket can block all of them.
 const BLOCKING_THREADS: usize = REQUESTS_MAX + 8;
-/// An IO thread encodes results up to this size itself, bytes.
-const QUICK_BYTES_MAX: usize = 16 << 10;
 /// IO threads: they read and write sockets.
 const IO_THREADS: usize = 2;
+
+/// The sockets to serve, and what is spoken at each.
+type Listeners = Vec<(Protocol, Listener)>;
 
 /// What the supervisor passes to its gateway.
 #[derive(Clone, Debug)]
@@ -163,14 +165,16 @@ struct Server {
     probes: Arc<Semaphore>,
     refusals: Arc<Refusals<Reason>>,
     seats: Arc<Seats>,
+    /// Whether this process ends: connections and streams of gRPC then end with the calls that they have.
+    closing: watch::Sender<bool>,
 }
 
-/// Serves HTTP until the supervisor closes the link or dies.
+/// Serves until the supervisor closes the link or dies.
 ///
 /// # Errors
 /// [`GatewayError`]; the supervisor then starts another gateway.
 pub fn run(options: &Options) -> Result<(), GatewayError> {
-    let (listener, link, door) = take_over(options)?;
+    let (listeners, link, door) = take_over(options)?;
     confine(options)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
@@ -195,6 +199,7 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
         probes: Arc::new(Semaphore::new(PROBES_MAX)),
         seats: Seats::new(Arc::clone(&refusals)),
         refusals,
+        closing: watch::Sender::new(false),
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(IO_THREADS)
@@ -202,7 +207,7 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
         .enable_all()
         .build()
         .map_err(system("the runtime"))?;
-    let ended = runtime.block_on(live(Arc::clone(&gateway), listener, link));
+    let ended = runtime.block_on(live(Arc::clone(&gateway), listeners, link));
     if ended.is_ok() {
         gateway.pool.read_remaining(gateway.observer.client());
     }
@@ -227,12 +232,21 @@ pub fn check_request(model: &str, json_bytes: Option<usize>, body: &[u8]) -> Res
     let length = json_bytes.map(|bytes| (request::HEADER_LENGTH, bytes));
     let length = length.map(|(name, bytes)| (HeaderName::from_static(name), bytes.into()));
     let model = GridModel::find(model).ok_or_else(none).map(Model::Grid);
-    let asked = model.and_then(|m| ParsedRequest::read(&m, &HeaderMap::from_iter(length), body));
+    let body = HttpBody { headers: HeaderMap::from_iter(length), body: body.to_owned() };
+    let asked = model.and_then(|model| ParsedRequest::read(&model, &body));
     asked.map(|(asked, _)| asked.items).map_err(|failure| failure.message().to_owned())
 }
 
+/// The same for a `ModelInferRequest` of gRPC, which names its model.
+///
+/// # Errors
+/// The sentence that a client would receive.
+pub fn check_message(message: &[u8]) -> Result<u64, String> {
+    grpc::check(message.to_vec()).map_err(|failure| failure.message().to_owned())
+}
+
 /// Takes the descriptors that the supervisor passed, and asks the kernel to end this process with it.
-fn take_over(options: &Options) -> Result<(Listener, UnixStream, Doorway), GatewayError> {
+fn take_over(options: &Options) -> Result<(Listeners, UnixStream, Doorway), GatewayError> {
     let parent = i32::try_from(options.supervisor_pid).ok().map(Pid::from_raw);
     // It was started by a descriptor, and its name would be that number.
     prctl::set_name(c"gridpool").map_err(|e| system("its name")(e.into()))?;
@@ -243,14 +257,35 @@ fn take_over(options: &Options) -> Result<(Listener, UnixStream, Doorway), Gatew
     // The supervisor blocks some signals, and a child inherits that.
     SigSet::empty().thread_set_mask().map_err(|e| system("unblocking signals")(e.into()))?;
     let own = "the descriptors of the supervisor";
-    let listener = io::stdin().as_fd().try_clone_to_owned().map_err(system(own))?;
+    let given = io::stdin().as_fd().try_clone_to_owned().map_err(system(own))?;
     let link = io::stdout().as_fd().try_clone_to_owned().map_err(system(own))?;
     let link = UnixStream::from(link);
     link.peer_addr().map_err(|_| GatewayError::Orphan)?;
-    let listener = Listener::new(listener).map_err(|_| GatewayError::Orphan)?;
+    let listeners = read_listeners(given.into()).ok_or(GatewayError::Orphan)?;
     let door = Doorway::receive(&link).map_err(system("whom to admit"))?;
     link.set_nonblocking(true).map_err(system(own))?;
-    Ok((listener, link, door))
+    Ok((listeners, link, door))
+}
+
+/// The protocols and their listening sockets, which lie ready in `given`. `None` if no supervisor has put them there.
+fn read_listeners(given: UnixStream) -> Option<Listeners> {
+    let mut frames = FrameReader::with_descriptors(given);
+    let mut listeners = Listeners::new();
+    loop {
+        match frames.read(Some(Duration::ZERO)) {
+            Ok(Some(frame)) => {
+                let protocol: Protocol = codec::decode(&frame.body).ok()?;
+                let socket = frame.fds.into_iter().next()?;
+                if listeners.is_empty() {
+                    // What it came by is of no more use, and that descriptor must not be free.
+                    dup2_stdin(&socket).ok()?;
+                }
+                listeners.push((protocol, Listener::new(socket).ok()?));
+            }
+            Err(FrameError::Closed) if !listeners.is_empty() => return Some(listeners),
+            Ok(None) | Err(_) => return None,
+        }
+    }
 }
 
 /// Confines this process before it starts a thread: it needs no file but its libraries.
@@ -299,18 +334,22 @@ async fn probe(gateway: Arc<Server>) {
 /// Serves, and writes signs of life from the same runtime: if it stalls, they stop.
 async fn live(
     gateway: Arc<Server>,
-    listener: Listener,
+    listeners: Listeners,
     link: UnixStream,
 ) -> Result<(), GatewayError> {
-    let listener = listener.into_async().map_err(system("the socket"))?;
     let link = tokio::net::UnixStream::from_std(link).map_err(system("the supervisor's socket"))?;
     let graceful = Arc::new(GracefulShutdown::new());
     let router = routes::router(Arc::clone(&gateway));
     let entrance = serve::Entrance::new(router, Arc::clone(&gateway), Arc::clone(&graceful));
-    let accepting = tokio::spawn(serve::accept(listener, entrance));
-    let probing = tokio::spawn(probe(Arc::clone(&gateway)));
+    let mut tasks = vec![tokio::spawn(probe(Arc::clone(&gateway)))];
+    for (protocol, listener) in listeners {
+        let listener = listener.into_async().map_err(system("the socket"))?;
+        tasks.push(tokio::spawn(serve::accept(protocol, listener, entrance.clone())));
+    }
+    drop(entrance);
     let ended = stay(&gateway, &link).await;
-    for task in [accepting, probing] {
+    gateway.closing.send_replace(true);
+    for task in tasks {
         task.abort();
         // Wait until the task has dropped its share of the connections.
         drop(task.await);
@@ -355,76 +394,5 @@ async fn stay(gateway: &Server, link: &tokio::net::UnixStream) -> Result<(), Gat
                 Err(_) => return Ok(()),
             }
         }
-    }
-}
-
-impl Server {
-    /// Runs one inference request, from its body to its response. No thread blocks on the job.
-    async fn infer(
-        self: Arc<Self>,
-        model: Model,
-        (headers, body): (HeaderMap, Vec<u8>),
-        (origin, held): (Origin, HeldBytes),
-    ) -> Result<Response, Failure> {
-        let began = clock::now();
-        let _in_flight = self.statistics.of(&model).enter();
-        let done = self.try_infer(&model, (headers, body), (origin, held)).await;
-        if done.is_err() {
-            self.statistics.of(&model).failed(began.elapsed());
-        }
-        done
-    }
-
-    async fn try_infer(
-        &self,
-        model: &Model,
-        (headers, body): (HeaderMap, Vec<u8>),
-        (origin, mut held): (Origin, HeldBytes),
-    ) -> Result<Response, Failure> {
-        let began = clock::now();
-        let (pool, asked) = (Arc::clone(&self.pool), model.clone());
-        let (ParsedRequest { id, wanted, items, input }, answer) = run_blocking(move || {
-            let (asked, work) = ParsedRequest::read(&asked, &headers, &body)?;
-            Ok((asked, work.send(&pool, origin)?))
-        })
-        .await?;
-        let (receipt, unread) = answer.await?;
-        let answered = clock::now();
-        model.has_answered(&receipt);
-        let mut parameters = reply::proof(&receipt)?;
-        let (bytes, name) = (unread.bytes, model.name().to_owned());
-        let write = move || {
-            let (outputs, errors) = (unread.read)()?;
-            if !errors.is_empty() {
-                parameters.insert("errors".to_owned(), Value::Array(errors).to_string().into());
-            }
-            let encoded = Reply { model: name, id, parameters, outputs }.encode(&wanted, &mut held);
-            encoded.map(|encoded| encoded.respond(held))
-        };
-        let response =
-            if bytes <= QUICK_BYTES_MAX { write()? } else { run_blocking(write).await? };
-        let (output, total) = (answered.elapsed(), began.elapsed());
-        self.statistics.of(model).succeeded(items, &receipt, GatewayTimes { input, output, total });
-        Ok(response)
-    }
-}
-
-/// A parsed request, apart from its job.
-struct ParsedRequest {
-    id: Option<String>,
-    wanted: WantedOutputs,
-    items: u64,
-    /// Time spent parsing.
-    input: Duration,
-}
-
-impl ParsedRequest {
-    fn read(model: &Model, headers: &HeaderMap, body: &[u8]) -> Result<(Self, PoolJob), Failure> {
-        let began = clock::now();
-        let mut request = request::parse(headers, body)?;
-        let items = model.items(&request);
-        let work = model.work(&mut request)?;
-        let Request { id, wanted, .. } = request;
-        Ok((Self { id, wanted, items, input: began.elapsed() }, work))
     }
 }

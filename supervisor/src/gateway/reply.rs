@@ -54,15 +54,14 @@ struct OutputJson<'a> {
 }
 
 impl Reply {
-    /// Encodes the wanted outputs in the wanted form. Each is written once, straight from its memory.
-    pub(super) fn encode(
+    /// The wanted outputs in the wanted order, each with whether it is sent as bytes.
+    pub(super) fn chosen(
         &self,
         wanted: &WantedOutputs,
-        held: &mut HeldBytes,
-    ) -> Result<Encoded, Failure> {
-        let chosen: Vec<(&OutputTensor, bool)> = match wanted {
+    ) -> Result<Vec<(&OutputTensor, bool)>, Failure> {
+        match wanted {
             WantedOutputs::All { binary } => {
-                self.outputs.iter().map(|output| (output, *binary)).collect()
+                Ok(self.outputs.iter().map(|output| (output, *binary)).collect())
             }
             WantedOutputs::Some(names) => {
                 let find = |name: &str| self.outputs.iter().find(|o| o.tensor.name() == name);
@@ -71,9 +70,18 @@ impl Reply {
                         Failure::internal(format!("`{}` gave no output `{name}`", self.model))
                     })
                 });
-                chosen.collect::<Result<_, _>>()?
+                chosen.collect()
             }
-        };
+        }
+    }
+
+    /// Encodes the wanted outputs in the wanted form. Each is written once, straight from its memory.
+    pub(super) fn encode(
+        &self,
+        wanted: &WantedOutputs,
+        held: &mut HeldBytes,
+    ) -> Result<Encoded, Failure> {
+        let chosen = self.chosen(wanted)?;
         let outputs = chosen.iter().map(|&(output, binary)| OutputJson {
             name: output.tensor.name(),
             shape: output.tensor.shape(),

@@ -1,6 +1,6 @@
-//! Parses one inference request: JSON, with the data of its tensors inside or as bytes behind it.
-//! `Inference-Header-Content-Length` says where the bytes start. Everything that does not need the model
-//! is checked here.
+//! Parses one inference request. Over HTTP that is JSON, with the data of its tensors inside or as bytes behind it:
+//! `Inference-Header-Content-Length` says where the bytes start. Everything that does not need the model is checked
+//! here, whichever protocol brought it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -65,7 +65,16 @@ impl Request<'_> {
     }
 }
 
-type Parameters = BTreeMap<String, Value>;
+pub(super) type Parameters = BTreeMap<String, Value>;
+
+/// What a request says, apart from its inputs.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    pub(super) id: Option<String>,
+    pub(super) parameters: Parameters,
+    /// The outputs that it asks for, each with its parameters.
+    pub(super) outputs: Vec<(String, Parameters)>,
+}
 
 #[derive(Deserialize)]
 struct RequestJson<'a> {
@@ -101,30 +110,70 @@ pub(super) fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Request<'
     let wire: RequestJson<'a> = serde_json::from_slice(json).map_err(|error| {
         Failure::bad(format!("the request is not valid JSON of the inference protocol: {error}"))
     })?;
-    if wire.id.as_ref().is_some_and(|id| id.len() > ID_BYTES_MAX) {
-        return Err(Failure::bad(format!("`id` has more than {ID_BYTES_MAX} bytes")));
+    let outputs = wire.outputs.unwrap_or_default().into_iter();
+    let outputs = outputs.map(|wanted| (wanted.name, wanted.parameters)).collect();
+    let said = Said { id: wire.id, parameters: wire.parameters, outputs };
+    let (count, wires) = (wire.inputs.len(), wire.inputs);
+    said.request(count, || inputs(wires, bytes))
+}
+
+impl Said {
+    /// The request with these inputs, of which there are `count`.
+    pub(super) fn request<'a>(
+        self,
+        count: usize,
+        inputs: impl FnOnce() -> Result<Vec<InputTensor<'a>>, Failure>,
+    ) -> Result<Request<'a>, Failure> {
+        let Self { id, parameters, outputs } = self;
+        if id.as_ref().is_some_and(|id| id.len() > ID_BYTES_MAX) {
+            return Err(Failure::bad(format!("`id` has more than {ID_BYTES_MAX} bytes")));
+        }
+        if count > TENSORS_MAX {
+            return Err(Failure::bad(format!("a request has at most {TENSORS_MAX} inputs")));
+        }
+        if parameters.keys().any(|key| key.starts_with("sequence_")) {
+            let why = "models here are stateless: leave out the sequence_ parameters";
+            return Err(Failure::bad(why));
+        }
+        let all_binary = flag(&parameters, "binary_data_output")?.unwrap_or(false);
+        Ok(Request {
+            deadline: deadline(&parameters)?,
+            priority: priority(&parameters)?,
+            program: text(&parameters, "program")?.map(str::to_owned),
+            ties: match text(&parameters, "ties")? {
+                Some(ties) => {
+                    ties.parse().map_err(|error| Failure::bad(format!("`ties`: {error}")))?
+                }
+                None => Ties::Cpython,
+            },
+            output_bytes: number(&parameters, "output_bytes")?,
+            id,
+            inputs: inputs()?,
+            wanted: wanted(outputs, all_binary)?,
+        })
     }
-    if wire.inputs.len() > TENSORS_MAX {
-        return Err(Failure::bad(format!("a request has at most {TENSORS_MAX} inputs")));
+}
+
+/// The description of an input, if it can be one beside those `before` it.
+pub(super) fn input_tensor(
+    (name, datatype, shape): (&str, &str, Vec<u64>),
+    parameters: &Parameters,
+    before: &[InputTensor<'_>],
+) -> Result<Tensor, Failure> {
+    let misfit = |why: String| misfit(name, &why);
+    if parameters.keys().any(|key| key.starts_with("shared_memory_")) {
+        return Err(misfit("shared memory is not served: send the data".to_owned()));
     }
-    let parameters = &wire.parameters;
-    if parameters.keys().any(|key| key.starts_with("sequence_")) {
-        return Err(Failure::bad("models here are stateless: leave out the sequence_ parameters"));
+    if before.iter().any(|input| input.tensor.name() == name) {
+        return Err(misfit("it occurs twice".to_owned()));
     }
-    let all_binary = flag(parameters, "binary_data_output")?.unwrap_or(false);
-    Ok(Request {
-        deadline: deadline(parameters)?,
-        priority: priority(parameters)?,
-        program: text(parameters, "program")?.map(str::to_owned),
-        ties: match text(parameters, "ties")? {
-            Some(ties) => ties.parse().map_err(|error| Failure::bad(format!("`ties`: {error}")))?,
-            None => Ties::Cpython,
-        },
-        output_bytes: number(parameters, "output_bytes")?,
-        id: wire.id,
-        inputs: inputs(wire.inputs, bytes)?,
-        wanted: wanted(wire.outputs, all_binary)?,
-    })
+    let datatype: DataType = datatype.parse().map_err(|error| misfit(format!("{error}")))?;
+    Tensor::new(name, datatype, shape).map_err(|error| misfit(error.to_string()))
+}
+
+/// What is wrong with an input.
+pub(super) fn misfit(name: &str, why: &str) -> Failure {
+    Failure::bad(format!("input `{name}`: {why}"))
 }
 
 /// Splits a body into the JSON and the bytes after it.
@@ -147,17 +196,9 @@ fn inputs<'a>(wires: Vec<InputJson<'a>>, bytes: &'a [u8]) -> Result<Vec<InputTen
     let mut inputs: Vec<InputTensor<'a>> = Vec::with_capacity(wires.len());
     let mut rest = bytes;
     for wire in wires {
-        let misfit = |why: String| Failure::bad(format!("input `{}`: {why}", wire.name));
-        if wire.parameters.keys().any(|key| key.starts_with("shared_memory_")) {
-            return Err(misfit("shared memory is not served over HTTP: send the data".to_owned()));
-        }
-        if inputs.iter().any(|input| input.tensor.name() == wire.name) {
-            return Err(misfit("it occurs twice".to_owned()));
-        }
-        let datatype: DataType =
-            wire.datatype.parse().map_err(|error| misfit(format!("{error}")))?;
-        let tensor = Tensor::new(wire.name.clone(), datatype, wire.shape);
-        let tensor = tensor.map_err(|error| misfit(error.to_string()))?;
+        let misfit = |why: String| misfit(&wire.name, &why);
+        let described = (&*wire.name, &*wire.datatype, wire.shape);
+        let tensor = input_tensor(described, &wire.parameters, &inputs)?;
         let size =
             number(&wire.parameters, "binary_data_size").map_err(|f| misfit(f.message().into()))?;
         let data = match (size, wire.data) {
@@ -199,19 +240,16 @@ fn inputs<'a>(wires: Vec<InputJson<'a>>, bytes: &'a [u8]) -> Result<Vec<InputTen
     }
 }
 
-fn wanted(
-    wires: Option<Vec<WantedOutputJson>>,
-    all_binary: bool,
-) -> Result<WantedOutputs, Failure> {
+fn wanted(outputs: Vec<(String, Parameters)>, all_binary: bool) -> Result<WantedOutputs, Failure> {
     // Other servers of the protocol treat an empty list as no list, too.
-    let Some(wires) = wires.filter(|wires| !wires.is_empty()) else {
+    if outputs.is_empty() {
         return Ok(WantedOutputs::All { binary: all_binary });
-    };
-    if wires.len() > TENSORS_MAX {
+    }
+    if outputs.len() > TENSORS_MAX {
         return Err(Failure::bad(format!("a request has at most {TENSORS_MAX} outputs")));
     }
-    let mut wanted: Vec<(String, bool)> = Vec::with_capacity(wires.len());
-    for WantedOutputJson { name, parameters } in wires {
+    let mut wanted: Vec<(String, bool)> = Vec::with_capacity(outputs.len());
+    for (name, parameters) in outputs {
         let not_served = |key: &String| {
             key.starts_with("shared_memory_") || key == "classification" && parameters[key] != 0
         };

@@ -15,25 +15,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
 use gridpool_client::Principal;
-use gridpool_protocol::tensor::model::check_model_name;
 use serde_json::{Value, json};
 
 use super::Server;
 use super::access;
-use super::body::BodyBudget;
+use super::body::{BodyBudget, HeldBytes};
+use super::documents::{Change, refuse_change};
+use super::exchange::Exchange;
 use super::failure::Failure;
-use super::limits::{REQUESTS_EACH_MAX, REQUESTS_MAX};
 use super::metrics;
-use super::models::{Model, VERSION, why_taken};
-use super::observer::PoolView;
-use super::pool::{HangUp, Origin};
-use super::reason::Reason;
-use super::seats::{Kind, Seat};
-use super::shares::Full;
-
-/// The extensions of the protocol that are served, Triton's included.
-const EXTENSIONS: [&str; 4] =
-    ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
+use super::models::Model;
+use super::reply::Reply;
+use super::request::{self, Request, WantedOutputs};
+use super::seats::Seat;
 
 /// Every path, for `GET /v2`. A model's path may name the version: `/v2/models/M/versions/1`.
 const PATHS: [&str; 13] = [
@@ -132,18 +126,11 @@ async fn no_method(
 
 // ---- the server ----
 
-/// Describes the server. Clients of the protocol read the first three fields.
+/// Describes the server, and lists the paths.
 async fn about_server(State(gateway): State<Arc<Server>>) -> Response {
-    let view = gateway.observer.view().await;
-    let names =
-        |view: Arc<PoolView>| view.models().map(|model| json!(model.name())).collect::<Value>();
-    document(&json!({
-        "name": "gridpool",
-        "version": env!("CARGO_PKG_VERSION"),
-        "extensions": EXTENSIONS,
-        "paths": PATHS,
-        "models": view.map_or(Value::Null, names),
-    }))
+    let mut about = gateway.about().await;
+    about["paths"] = json!(PATHS);
+    document(&about)
 }
 
 /// Says that this process answers.
@@ -151,23 +138,12 @@ async fn live() -> StatusCode {
     StatusCode::OK
 }
 
-/// Checks that a request of whoever asks would be taken, and that grids, and models if the pool has some, ran on a
-/// device recently.
 async fn ready(
     State(gateway): State<Arc<Server>>,
     Extension(principal): Extension<Principal>,
     Extension(seat): Extension<Arc<Seat>>,
 ) -> Result<StatusCode, Failure> {
-    let saturated = |why: String| Failure::unavailable(format!("saturated: {why}"));
-    if let Kind::Reserved(reason) = seat.kind() {
-        return Err(saturated(access::why_reserved(reason)));
-    }
-    if let Some(why) = gateway.why_saturated(Some(&principal)) {
-        return Err(saturated(why));
-    }
-    let view = gateway.check_grids().await?;
-    gateway.check_models(&view).await?;
-    Ok(StatusCode::OK)
+    gateway.check_ready(&principal, &seat).await.map(|()| StatusCode::OK)
 }
 
 // ---- models ----
@@ -184,20 +160,43 @@ async fn model_ready(
     State(gateway): State<Arc<Server>>,
     PathModel(model): PathModel,
 ) -> Result<StatusCode, Failure> {
-    match model {
-        Model::Grid(_) => drop(gateway.check_grids().await?),
-        Model::Onnx(model) => gateway.check_model(&model.info.name).await?,
-    }
-    Ok(StatusCode::OK)
+    gateway.check_ready_of(&model).await.map(|()| StatusCode::OK)
 }
 
-async fn stats(State(gateway): State<Arc<Server>>, PathModel(model): PathModel) -> Response {
-    document(&gateway.statistics.document([model]))
+async fn stats(State(gateway): State<Arc<Server>>, PathModel(model): PathModel) -> RouteResult {
+    gateway.statistics_of(Some(model)).await.map(|stats| document(&stats))
 }
 
 async fn all_stats(State(gateway): State<Arc<Server>>) -> RouteResult {
-    let view = gateway.observer.view().await?;
-    Ok(document(&gateway.statistics.document(view.models())))
+    gateway.statistics_of(None).await.map(|stats| document(&stats))
+}
+
+/// The body of an inference request, with its headers.
+#[derive(Debug)]
+pub(super) struct HttpBody {
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+}
+
+impl Exchange for HttpBody {
+    type Form = ();
+    type Answer = Response;
+
+    fn read(&self) -> Result<Request<'_>, Failure> {
+        request::parse(&self.headers, &self.body)
+    }
+
+    fn into_form(self) {}
+
+    fn write(
+        (): (),
+        reply: &Reply,
+        wanted: &WantedOutputs,
+        mut held: HeldBytes,
+    ) -> Result<Response, Failure> {
+        let encoded = reply.encode(wanted, &mut held)?;
+        Ok(encoded.respond(held))
+    }
 }
 
 async fn infer(
@@ -210,29 +209,7 @@ async fn infer(
 ) -> RouteResult {
     let (body, held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
     let PathModel(model) = named?;
-    let mut slot = gateway.slots.share(principal.clone());
-    slot.grow(1).map_err(|full| match full {
-        Full::All => {
-            Failure::unavailable(format!("BUSY: {REQUESTS_MAX} requests are in progress already"))
-                .because(Reason::RequestsFull)
-        }
-        Full::Own => Failure::unavailable(format!(
-            "BUSY: {REQUESTS_EACH_MAX} requests of yours are in progress already"
-        ))
-        .because(Reason::RequestsOwn),
-    })?;
-    let hang_up = HangUp::default();
-    let watch = hang_up.watch();
-    let origin = Origin { principal, hang_up };
-    // A task of its own, so that the request is counted even if its client hangs up.
-    let work = tokio::spawn(async move {
-        let answer = gateway.infer(model, (headers, body), (origin, held)).await;
-        drop(slot);
-        answer
-    });
-    let answer = work.await.map_err(|error| Failure::internal(error.to_string()))?;
-    drop(watch);
-    answer
+    gateway.ask(model, HttpBody { headers, body }, (principal, held)).await
 }
 
 // ---- the repository ----
@@ -254,22 +231,9 @@ async fn index(
             asked["ready"].as_bool().unwrap_or(false)
         }
     };
-    let view = gateway.observer.view().await?;
-    let why_no_grids = gateway.readiness.check().and_then(|()| view.is_open()).err();
-    let row = |model: Model| {
-        let why = match &model {
-            Model::Grid(_) => why_no_grids.clone(),
-            Model::Onnx(model) => model.why_not_ready().or_else(|| view.is_open().err()),
-        };
-        let state = if why.is_none() { "READY" } else { "UNAVAILABLE" };
-        let reason = why.unwrap_or_default();
-        json!({ "name": model.name(), "version": VERSION, "state": state, "reason": reason })
-    };
-    let rows = view.models().map(row).filter(|row| !only_ready || row["state"] == "READY");
-    Ok(document(&rows.collect()))
+    gateway.index(only_ready).await.map(|rows| document(&rows))
 }
 
-/// Refuses to load a model: HTTP clients must not name files on this machine.
 async fn load(
     Path(name): Path<String>,
     Extension(seat): Extension<Arc<Seat>>,
@@ -277,7 +241,7 @@ async fn load(
     body: Body,
 ) -> Result<Infallible, Failure> {
     BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
-    Err(not_over_http(&name, "loaded", &format!("gridpool model load {name}=PATH")))
+    Err(refuse_change(&name, Change::Load))
 }
 
 async fn unload(
@@ -287,16 +251,5 @@ async fn unload(
     body: Body,
 ) -> Result<Infallible, Failure> {
     BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
-    Err(not_over_http(&name, "unloaded", &format!("gridpool model unload {name}")))
-}
-
-fn not_over_http(name: &str, what: &str, command: &str) -> Failure {
-    let why = match (why_taken(name).is_some(), check_model_name(name)) {
-        (true, _) => format!("`{name}` is built in: it is always there and cannot be {what}"),
-        (false, Err(error)) => return Failure::bad(error.to_string()),
-        (false, Ok(())) => {
-            format!("models are not {what} over HTTP: run `{command}` where the pool runs")
-        }
-    };
-    Failure::new(StatusCode::NOT_IMPLEMENTED, why)
+    Err(refuse_change(&name, Change::Unload))
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use gridpool_client::Principal;
@@ -95,7 +95,13 @@ pub(super) struct Seat {
     has_served: AtomicBool,
     /// Whether an answer is written.
     is_answering: AtomicBool,
+    /// Calls of gRPC in progress. A connection of HTTP has one request at a time, and counts none.
+    calls: AtomicUsize,
 }
+
+/// A call of gRPC on a connection. Dropping this ends it.
+#[derive(Debug)]
+pub(super) struct Call(Arc<Seat>);
 
 impl Seats {
     pub(super) fn new(refusals: Arc<Refusals<Reason>>) -> Arc<Self> {
@@ -135,8 +141,8 @@ impl Seats {
         let phase = Phase::Waiting(clock::now());
         table.taken.insert(number, Occupant { kind, principal, phase, task: None });
         let (seats, principal) = (Arc::clone(self), Mutex::default());
-        let (has_served, is_answering) = Default::default();
-        Some(Seat { seats, number, peer, principal, has_served, is_answering })
+        let (has_served, is_answering, calls) = Default::default();
+        Some(Seat { seats, number, peer, principal, has_served, is_answering, calls })
     }
 
     /// Charges a connection whose request is worked on to a token. It has an ordinary seat afterwards if the token has
@@ -289,6 +295,38 @@ impl Seat {
         *self.principal.lock() = Some(principal.clone());
     }
 
+    /// A call begins.
+    pub(super) fn call(self: &Arc<Self>) -> Call {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.has_served.store(true, Ordering::Relaxed);
+        self.works();
+        Call(Arc::clone(self))
+    }
+
+    /// Since when the connection has no call, if it has none.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        match self.seats.table.lock().taken.get(&self.number)?.phase {
+            Phase::Waiting(since) if self.calls.load(Ordering::Relaxed) == 0 => Some(since),
+            Phase::Answering(_)
+            | Phase::Refused
+            | Phase::Sending(_)
+            | Phase::Waiting(_)
+            | Phase::Working => None,
+        }
+    }
+
+    /// The only call of the connection has nothing to do until its client sends something.
+    pub(super) fn waits(&self) {
+        if self.calls.load(Ordering::Relaxed) <= 1 {
+            self.enter(Phase::Waiting(clock::now()));
+        }
+    }
+
+    /// Ends the connection.
+    pub(super) fn end(&self) {
+        drop(self.seats.table.lock().remove(self.number));
+    }
+
     /// There is no seat for the request.
     pub(super) fn refuses(&self) {
         self.enter(Phase::Refused);
@@ -310,6 +348,9 @@ impl Seat {
 
     /// The client sends a body, and is behind.
     pub(super) fn sends_body(&self, behind: Duration) {
+        if self.calls.load(Ordering::Relaxed) > 1 {
+            return;
+        }
         let now = clock::now();
         self.enter(Phase::Sending(now.checked_sub(behind).unwrap_or(now)));
     }
@@ -346,6 +387,14 @@ impl Seat {
     pub(super) fn note(&self, reason: Reason) {
         let principal = self.principal.lock().clone();
         self.seats.refusals.note(reason, &principal.unwrap_or_else(|| self.peer.principal()));
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if self.0.calls.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.enter(Phase::Waiting(clock::now()));
+        }
     }
 }
 

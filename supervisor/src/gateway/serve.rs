@@ -1,4 +1,4 @@
-//! HTTP connections: their number, their time limits, their end.
+//! Connections: their number, their end; and of HTTP, their time limits.
 
 use std::convert::Infallible;
 use std::io;
@@ -12,6 +12,7 @@ use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
 use axum::response::Response;
+use gridpool_protocol::handover::Protocol;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -26,6 +27,7 @@ use tokio::time::{sleep, timeout};
 
 use super::Server;
 use super::access::Peer;
+use super::grpc;
 use super::limits::{
     ACCEPT_PAUSE, HEAD_BUFFER_BYTES, HEAD_TIMEOUT, LINGER, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
     WRITE_TIMEOUT_MS,
@@ -50,6 +52,7 @@ pub(super) enum AsyncListener {
 }
 
 /// What connections lead to.
+#[derive(Clone)]
 pub(super) struct Entrance {
     router: Router,
     gateway: Arc<Server>,
@@ -57,7 +60,7 @@ pub(super) struct Entrance {
 }
 
 /// A connection of either kind.
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
 
 impl Listener {
@@ -92,18 +95,18 @@ impl Entrance {
     }
 }
 
-/// Accepts connections until the task is aborted.
-pub(super) async fn accept(listener: AsyncListener, entrance: Entrance) {
+/// Accepts connections of a protocol until the task is aborted.
+pub(super) async fn accept(protocol: Protocol, listener: AsyncListener, entrance: Entrance) {
     let warned = Seldom::default();
     loop {
         let accepted = match &listener {
             AsyncListener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
                 let peer = prepare(&stream);
-                entrance.take_in(stream, peer);
+                entrance.take_in(protocol, stream, peer);
             }),
             AsyncListener::Unix(listener) => listener.accept().await.map(|(stream, _)| {
                 let peer = stream.peer_cred().map(|theirs| Peer::Unix { uid: theirs.uid() });
-                entrance.take_in(stream, peer);
+                entrance.take_in(protocol, stream, peer);
             }),
         };
         if let Err(error) = accepted {
@@ -125,7 +128,7 @@ fn prepare(stream: &tokio::net::TcpStream) -> io::Result<Peer> {
 
 impl Entrance {
     /// Gives a new connection a seat and serves it there.
-    fn take_in(&self, stream: impl Stream, peer: io::Result<Peer>) {
+    fn take_in(&self, protocol: Protocol, stream: impl Stream, peer: io::Result<Peer>) {
         let peer = match peer {
             Ok(peer) => peer,
             Err(error) => {
@@ -136,18 +139,22 @@ impl Entrance {
         let asks_tokens = self.gateway.door.current().tokens.is_some();
         let Some(seat) = self.gateway.seats.take(peer, asks_tokens) else { return };
         let (number, seat) = (seat.number(), Arc::new(seat));
-        let task = match unwanted {
-            None => {
+        if unwanted.is_some() {
+            seat.note(Reason::User);
+        }
+        let task = match (protocol, unwanted) {
+            (Protocol::Grpc, unwanted) => {
+                let (gateway, watcher) = (Arc::clone(&self.gateway), self.graceful.watcher());
+                tokio::spawn(grpc::greet(stream, gateway, (seat, unwanted), watcher))
+            }
+            (Protocol::Http, None) => {
                 let router = TowerToHyperService::new(self.router.clone());
                 let visit =
                     Visit { seat: Arc::clone(&seat), router, gateway: Arc::clone(&self.gateway) };
                 let watcher = self.graceful.watcher();
                 tokio::spawn(greet(stream, Arc::clone(&self.gateway), visit, watcher))
             }
-            Some(why) => {
-                seat.note(Reason::User);
-                tokio::spawn(turn_away(stream, why, seat))
-            }
+            (Protocol::Http, Some(why)) => tokio::spawn(turn_away(stream, why, seat)),
         };
         self.gateway.seats.serve(number, task.abort_handle());
     }

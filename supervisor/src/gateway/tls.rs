@@ -25,8 +25,8 @@ impl std::fmt::Debug for Acceptor {
     }
 }
 
-/// Reads the certificates, the server's own first, and their key.
-pub(super) fn acceptor(certificates: &str, key: &str) -> Result<Acceptor, String> {
+/// Reads the certificates, the server's own first, and their key, for a protocol by its name in TLS.
+pub(super) fn acceptor(certificates: &str, key: &str, speaks: &[u8]) -> Result<Acceptor, String> {
     let chain = CertificateDer::pem_slice_iter(certificates.as_bytes());
     let chain = chain.collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| format!("the file of certificates is not PEM: {error}"))?;
@@ -42,7 +42,7 @@ pub(super) fn acceptor(certificates: &str, key: &str) -> Result<Acceptor, String
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
     let mut config =
         config.map_err(|error| format!("the certificate cannot be used with the key: {error}"))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![speaks.to_vec()];
     Ok(Acceptor(TlsAcceptor::from(Arc::new(config))))
 }
 

@@ -11,7 +11,7 @@ use super::AUDIT;
 /// The names of levels.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Our crates that log.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "gridpool",
     "gridpool_bench",
     "gridpool_client",
@@ -19,6 +19,7 @@ const CRATES: [&str; 11] = [
     "gridpool_device",
     "gridpool_diagnose",
     "gridpool_infer",
+    "gridpool_inference",
     "gridpool_ipc",
     "gridpool_kernels",
     "gridpool_protocol",

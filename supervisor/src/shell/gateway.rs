@@ -1,5 +1,5 @@
-//! The supervisor's side of `gridpool gateway`, a helper process that serves HTTP. The supervisor opens the socket,
-//! so connections wait while there is no process.
+//! The supervisor's side of `gridpool gateway`, a helper process that serves HTTP and gRPC. The supervisor opens the
+//! sockets, so connections wait while there is no process.
 //!
 //! Its connections are a client's, but it names who each job is for.
 
@@ -8,10 +8,10 @@ mod error;
 mod files;
 mod listening;
 mod name;
+mod place;
 
 use std::io;
-use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -23,25 +23,24 @@ use std::time::Duration;
 use gridpool_core::HelperStatus;
 use gridpool_core::action::HelperAction;
 use gridpool_core::event::Helper;
+use gridpool_ipc::frame;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::handover::Passed;
+use gridpool_protocol::handover::{Passed, Protocol};
 use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::status::HttpStatus;
 
 use super::Shell;
-use super::claim::{self, SocketName};
 use super::confinement::{Confinement, Inherits};
 use super::helper::{Post, Processes, Program, Spawned};
 use super::pinned::Pinned;
-use super::process::lock_folders;
 use crate::config::{HttpAddress, HttpOptions};
 use crate::gateway::DoorPlan;
 use crate::logging;
-use crate::refusals::Seldom;
 use admission::Admission;
+use place::Place;
 
-use name::Name;
+pub(super) use place::FrontSocket;
 
 pub use error::HttpError;
 pub use files::FileError;
@@ -49,15 +48,10 @@ pub use files::FileError;
 /// How long the gateway may take to read whom to admit.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A socket for HTTP that the gateway does not accept from yet.
+/// The sockets for HTTP and gRPC that the gateway does not accept from yet.
 #[derive(Debug)]
 pub struct Front {
-    listener: OwnedFd,
-    /// As the settings name it.
-    asked: HttpAddress,
-    address: HttpAddress,
-    /// The Unix socket's name, which is removed with this.
-    name: Option<SocketName>,
+    sockets: Vec<FrontSocket>,
     options: HttpOptions,
     plan: DoorPlan,
     /// The files before they were read.
@@ -65,56 +59,67 @@ pub struct Front {
 }
 
 impl Front {
-    /// Opens the socket, and reads whom to admit. Connections wait until a gateway accepts them.
+    /// Opens the sockets, and reads whom to admit. Connections wait until a gateway accepts them. `None` without
+    /// places.
     ///
     /// # Errors
     /// [`HttpError`].
-    pub fn open(address: &HttpAddress, options: &HttpOptions) -> Result<Self, HttpError> {
-        check_open(address, options)?;
+    pub fn open(
+        places: &[(Protocol, &HttpAddress)],
+        options: &HttpOptions,
+    ) -> Result<Option<Self>, HttpError> {
+        if places.is_empty() {
+            return Ok(None);
+        }
+        check_open(places, options)?;
         let stamps = files::stamps(options);
         let plan = read(options)?;
-        let (listener, bound, name) = match address {
-            HttpAddress::Tcp(at) => {
-                let failed = |source| HttpError::Address { address: address.clone(), source };
-                let listener = TcpListener::bind(at).map_err(failed)?;
-                let bound = listener.local_addr().map_err(failed)?;
-                (OwnedFd::from(listener), HttpAddress::Tcp(bound), None)
-            }
-            HttpAddress::Unix(path) => {
-                let claim = name::claim(claim::claim, path, options.group.as_deref())?;
-                (OwnedFd::from(claim.listener), address.clone(), Some(claim.name))
-            }
-        };
-        let (asked, options) = (address.clone(), options.clone());
-        Ok(Self { listener, asked, address: bound, name, options, plan, stamps })
+        let open = |&(protocol, at)| FrontSocket::open(protocol, at, options);
+        let sockets = places.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Some(Self { sockets, options: options.clone(), plan, stamps }))
     }
 
-    /// Whether [`open`](Self::open) would succeed if the address were free.
+    /// Whether [`open`](Self::open) would succeed if the addresses were free.
     ///
     /// # Errors
     /// [`HttpError`].
-    pub fn check(address: &HttpAddress, options: &HttpOptions) -> Result<(), HttpError> {
-        check_open(address, options).and_then(|()| read(options).map(drop))
+    pub fn check(
+        places: &[(Protocol, &HttpAddress)],
+        options: &HttpOptions,
+    ) -> Result<(), HttpError> {
+        check_open(places, options).and_then(|()| read(options).map(drop))
     }
 
-    /// The socket of another pool, whose place this one takes.
+    /// The sockets of another pool, whose place this one takes.
     pub(super) fn inherit(
-        asked: &HttpAddress,
+        sockets: Vec<FrontSocket>,
         options: &HttpOptions,
-        (listener, address): (OwnedFd, HttpAddress),
-        name: Option<SocketName>,
     ) -> Result<Self, HttpError> {
-        let (asked, options) = (asked.clone(), options.clone());
+        let options = options.clone();
         let (stamps, plan) = (files::stamps(&options), read(&options)?);
-        Ok(Self { listener, asked, address, name, options, plan, stamps })
+        Ok(Self { sockets, options, plan, stamps })
+    }
+
+    /// Both. What was read of the same files last counts.
+    #[must_use]
+    pub fn join(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(mut one), Some(other)) => {
+                one.sockets.extend(other.sockets);
+                Some(one)
+            }
+            (one, other) => one.or(other),
+        }
     }
 }
 
 /// Whether everyone may use the pool who should not.
-fn check_open(address: &HttpAddress, options: &HttpOptions) -> Result<(), HttpError> {
-    match options.tokens.is_none() && !address.is_local() && !options.is_insecure() {
-        true => Err(HttpError::Open(address.clone())),
-        false => Ok(()),
+fn check_open(places: &[(Protocol, &HttpAddress)], options: &HttpOptions) -> Result<(), HttpError> {
+    let mut places = places.iter();
+    let open = places.find(|(_, address)| !address.is_local());
+    match open.filter(|_| options.tokens.is_none() && !options.is_insecure()) {
+        Some(&(protocol, address)) => Err(HttpError::Open { protocol, address: address.clone() }),
+        None => Ok(()),
     }
 }
 
@@ -135,16 +140,10 @@ fn read(options: &HttpOptions) -> Result<DoorPlan, HttpError> {
 /// The gateway of a pool.
 #[derive(Debug)]
 pub(super) struct Gateway {
-    /// As the settings name it.
-    asked: HttpAddress,
-    address: HttpAddress,
-    /// Until a successor serves.
-    listener: Arc<Mutex<Option<OwnedFd>>>,
+    places: Arc<[Place]>,
     /// Not locked under the core's lock: whoever holds it may wait for the gateway.
     admission: Arc<Mutex<Admission>>,
     has_tls: AtomicBool,
-    /// Locked before the listener.
-    name: Arc<Mutex<Name>>,
     processes: Arc<Processes>,
 }
 
@@ -156,79 +155,72 @@ impl Gateway {
         confinement: Confinement,
         post: Post,
     ) -> io::Result<Self> {
-        let Front { listener, asked, address, name, options, plan, stamps } = front;
+        let Front { sockets, options, plan, stamps } = front;
         let (has_tokens, has_tls) = (plan.tokens.is_some(), plan.pem.is_some());
         let admission = Arc::new(Mutex::new(Admission { options, plan, stamps, link: None }));
-        let listener = Arc::new(Mutex::new(Some(listener)));
-        let name = Arc::new(Mutex::new(Name::new(name)));
+        let places: Arc<[Place]> = sockets.into_iter().map(Place::new).collect();
         let serving = Serving {
-            address: address.clone(),
-            listener: Arc::clone(&listener),
-            name: Arc::clone(&name),
-            warned: Seldom::default(),
+            places: Arc::clone(&places),
             program: Pinned::own(),
             socket: socket.to_owned(),
             confinement,
             admission: Arc::clone(&admission),
         };
-        match address.is_local() {
-            false if !has_tokens => {
-                tracing::warn!(%address, "anyone who reaches this address can run jobs");
+        for Place { protocol, address, .. } in &*places {
+            match address.is_local() {
+                false if !has_tokens => {
+                    tracing::warn!(%address, "anyone who reaches this address can run jobs");
+                }
+                false if !has_tls => {
+                    tracing::warn!(
+                        %address,
+                        "tokens travel in clear, and who sees one can use it: add --http-cert and --http-key, or \
+                         put a proxy with TLS before this address"
+                    );
+                }
+                true | false => {}
             }
-            false if !has_tls => {
-                tracing::warn!(
-                    %address,
-                    "tokens travel in clear, and who sees one can use it: add --http-cert and --http-key, or \
-                     put a proxy with TLS before this address"
-                );
-            }
-            true | false => {}
+            tracing::info!(%address, tokens = has_tokens, tls = has_tls, "{}", protocol.name());
         }
-        tracing::info!(%address, tokens = has_tokens, tls = has_tls, "HTTP");
         let processes = Processes::serve(Helper::Gateway, serving, post)?;
-        Ok(Self { asked, address, listener, admission, has_tls: has_tls.into(), name, processes })
+        Ok(Self { places, admission, has_tls: has_tls.into(), processes })
     }
 
-    /// The address as the settings name it.
-    pub(super) fn asked(&self) -> String {
-        self.asked.to_string()
+    /// The protocols, and the addresses as the settings name them.
+    pub(super) fn asked(&self) -> Vec<(Protocol, String)> {
+        self.places.iter().map(Place::asked).collect()
     }
 
-    /// What a successor needs to serve the socket, each with its descriptor.
+    /// What a successor needs to serve the sockets, each with its descriptor.
     pub(super) fn pass(&self) -> io::Result<Vec<(Passed, OwnedFd)>> {
-        let address = self.address.to_string();
-        let mut name = self.name.lock();
-        if matches!(*name, Name::Lost(_)) {
-            return Err(io::Error::other("the name of HTTP's socket is lost"));
+        let mut passed = Vec::new();
+        for place in &*self.places {
+            passed.extend(place.pass()?);
         }
-        let name = name.held().map(|name| name.pass()).transpose()?;
-        let id = name.as_ref().map(|name| name.id);
-        let socket = (Passed::Http { address, id }, copy(&self.listener)?);
-        let lock = name.map(|name| (Passed::HttpLock, name.lock));
-        Ok([socket].into_iter().chain(lock).collect())
+        Ok(passed)
     }
 
-    /// Removes the Unix socket, unless a successor has it.
+    /// Removes Unix sockets, unless a successor has them.
     pub(super) fn close(&self) {
-        self.name.lock().take();
+        self.places.iter().for_each(Place::close);
     }
 
-    /// The Unix socket is this pool's alone.
+    /// Unix sockets are this pool's alone.
     pub(super) fn own(&self) {
-        self.name.lock().held().into_iter().for_each(SocketName::own);
+        self.places.iter().for_each(Place::own);
     }
 
     /// The successor serves: no process is started here any more. Gives the number of the one that goes on. Waits
     /// while one is being started.
     pub(super) fn start_no_more(&self) -> Option<u32> {
-        self.listener.lock().take();
+        self.places.iter().for_each(Place::give_up);
         self.processes.pid_once_started()
     }
 
-    /// Leaves the socket to the successor. The process answers the requests that it has, and those that come on
+    /// Leaves the sockets to the successor. The process answers the requests that it has, and those that come on
     /// open connections, and closes each connection with its next answer.
     pub(super) fn leave(&self) {
-        self.name.lock().take().into_iter().for_each(SocketName::leave);
+        self.places.iter().for_each(Place::leave);
         let mut admission = self.admission.lock();
         admission.plan.is_leaving = true;
         if let Err(error) = admission.tell() {
@@ -239,7 +231,8 @@ impl Gateway {
     /// Reads the files of tokens and certificates again, perhaps others than before. Returns whether anything
     /// is new. What was in use stays in use if they cannot be used.
     pub(super) fn reload(&self, options: &HttpOptions) -> Result<bool, HttpError> {
-        check_open(&self.address, options)?;
+        let places: Vec<_> = self.places.iter().map(|p| (p.protocol, &p.address)).collect();
+        check_open(&places, options)?;
         let reloaded = self.admission.lock().reload(options)?;
         self.has_tls.store(options.cert.is_some(), Ordering::Relaxed);
         Ok(reloaded)
@@ -247,8 +240,13 @@ impl Gateway {
 
     /// The process, and where it listens.
     pub(super) fn status(&self, core: HelperStatus) -> HttpStatus {
+        let at = |protocol| {
+            let place = self.places.iter().find(|place| place.protocol == protocol);
+            place.map_or_else(String::new, |place| place.address.to_string())
+        };
         HttpStatus {
-            address: self.address.to_string(),
+            address: at(Protocol::Http),
+            grpc: at(Protocol::Grpc),
             tls: self.has_tls.load(Ordering::Relaxed),
             pid: self.processes.pid().unwrap_or(0),
             up: core.is_up,
@@ -278,22 +276,24 @@ impl Shell {
     }
 }
 
-fn copy(listener: &Mutex<Option<OwnedFd>>) -> io::Result<OwnedFd> {
-    let none = || io::Error::other("a successor has the socket");
-    listener.lock().as_ref().ok_or_else(none)?.try_clone()
-}
-
 /// How processes of the gateway are started.
 struct Serving {
-    address: HttpAddress,
-    listener: Arc<Mutex<Option<OwnedFd>>>,
-    name: Arc<Mutex<Name>>,
-    /// That the socket cannot be had again.
-    warned: Seldom,
+    places: Arc<[Place]>,
     program: Pinned,
     socket: PathBuf,
     confinement: Confinement,
     admission: Arc<Mutex<Admission>>,
+}
+
+/// A socket from which a process reads the protocols that it serves, each with its listening socket.
+fn descriptors_of(places: &[Place]) -> io::Result<UnixStream> {
+    let (ours, theirs) = UnixStream::pair()?;
+    for place in places {
+        let (frame, listener) = (frame::of(&place.protocol, 1), place.copy()?);
+        // Few bytes, which the socket takes before they are read.
+        frame::send_all(&ours, &frame.map_err(io::Error::other)?, &[listener.as_fd()])?;
+    }
+    Ok(theirs)
 }
 
 impl Program for Serving {
@@ -301,9 +301,9 @@ impl Program for Serving {
 
     fn spawn(&mut self) -> io::Result<Spawned<UnixStream>> {
         // The gateway before may have ended with it.
-        self.look_for_socket();
+        self.look_for_sockets();
         let (ours, theirs) = UnixStream::pair()?;
-        let listener = copy(&self.listener)?;
+        let listeners = descriptors_of(&self.places)?;
         let mut command = self.program.command();
         self.confinement.restrict(&mut command, Inherits::Gateway);
         command
@@ -312,7 +312,7 @@ impl Program for Serving {
             .arg(&self.socket)
             .args(["--supervisor-pid", &std::process::id().to_string()])
             .args(["--sandbox", self.confinement.mode.name()])
-            .stdin(Stdio::from(listener))
+            .stdin(Stdio::from(OwnedFd::from(listeners)))
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .env(FORMAT_VARIABLE, logging::format().name())
             .process_group(0);
@@ -337,7 +337,7 @@ impl Program for Serving {
         match line {
             [] => {
                 self.look();
-                self.look_for_socket();
+                self.look_for_sockets();
                 Ok(true)
             }
             _ => Err(String::from_utf8_lossy(line).into_owned()),
@@ -346,26 +346,13 @@ impl Program for Serving {
 }
 
 impl Serving {
-    /// Serves a new socket if the old one was shut down, or the name of the Unix socket was lost.
-    fn look_for_socket(&self) {
-        // A process that clears its folder away at its end must not find it made again.
-        let _folders = lock_folders();
+    /// Serves new sockets in the place of those that were lost.
+    fn look_for_sockets(&self) {
         let group = self.admission.lock().options.group.clone();
-        let (mut name, mut serves) = (self.name.lock(), self.listener.lock());
-        let Some(listener) = serves.as_ref() else { return };
-        match listening::restored(listener, (&self.address, &mut name), group.as_deref()) {
-            Ok(None) => {}
-            Ok(Some((listener, lost))) => {
-                *serves = Some(listener);
-                drop((name, serves));
-                tracing::warn!("HTTP: the socket was {}, and is served again", lost.what());
+        for place in &*self.places {
+            if place.look(group.as_deref()) {
                 self.admission.lock().replace_gateway();
             }
-            Err((lost, error)) if self.warned.is_due() => {
-                let (error, lost) = (Chain(&error), lost.what());
-                tracing::error!(%error, "HTTP: the socket was {lost}, and cannot be served again yet");
-            }
-            Err(_) => {}
         }
     }
 

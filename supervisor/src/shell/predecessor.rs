@@ -23,7 +23,7 @@ use gridpool_ipc::frame::{self, Frame, FrameReader};
 use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed, Welcome};
+use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed, Protocol, Welcome};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -32,7 +32,7 @@ use nix::libc;
 use nix::unistd::{ForkResult, dup2_stdin, fork, getppid};
 
 use super::claim::{Claim, FileId, Inherited, SocketName};
-use super::gateway::{Front, Gateway};
+use super::gateway::{Front, FrontSocket, Gateway};
 use super::given;
 use super::{Shared, Shell};
 use crate::config::{HttpAddress, HttpOptions};
@@ -61,7 +61,7 @@ pub struct Predecessor {
 pub struct TakenOver {
     /// The pool's socket.
     pub claim: Claim,
-    /// HTTP's, if this pool serves HTTP at the same address.
+    /// Those of HTTP and gRPC that this pool serves at the same addresses.
     pub front: Option<Front>,
 }
 
@@ -111,10 +111,10 @@ impl Predecessor {
         if theirs == ours { Ok(()) } else { Err(TakeOverError::Socket { theirs, ours }) }
     }
 
-    /// Whether it serves HTTP where we shall.
+    /// Whether it serves a protocol where we shall.
     #[must_use]
-    pub fn serves_http_at(&self, address: &HttpAddress) -> bool {
-        self.pool.http.as_ref() == Some(&address.to_string())
+    pub fn serves_at(&self, protocol: Protocol, address: &HttpAddress) -> bool {
+        self.pool.served.contains(&(protocol, address.to_string()))
     }
 
     /// What each of its workers may have of the memory; 0 without a limit.
@@ -165,15 +165,15 @@ impl Predecessor {
         self.say(&FromSuccessor::Failed { why });
     }
 
-    /// The workers of `shell` serve: takes everything over. `http` is where we shall serve HTTP, if that is where the
-    /// predecessor does.
+    /// The workers of `shell` serve: takes everything over. `places` are those of HTTP and gRPC where the predecessor
+    /// serves them too.
     ///
     /// # Errors
     /// [`TakeOverError`].
     pub fn take_over(
         &mut self,
         shell: &Shell,
-        http: Option<(&HttpAddress, &HttpOptions)>,
+        (places, options): (&[(Protocol, &HttpAddress)], &HttpOptions),
     ) -> Result<TakenOver, TakeOverError> {
         let shared = &shell.shared;
         shared.budget.inherit(self.pool.arena_bytes_max);
@@ -200,7 +200,7 @@ impl Predecessor {
             }
         }
         let claim = sockets.claim(&self.pool.socket)?;
-        let front = http.map(|(asked, options)| sockets.front(asked, options)).transpose()?;
+        let front = sockets.front(places, options)?;
         Ok(TakenOver { claim, front })
     }
 
@@ -336,13 +336,16 @@ fn unexpected(message: &FromPredecessor) -> TakeOverError {
     TakeOverError::GivenUp(format!("it sent {message:?} out of order"))
 }
 
+/// Where a protocol is served, the file of a Unix socket, and the socket.
+type ServedSocket = (String, Option<FileId>, OwnedFd);
+
 /// The descriptors that have come.
 #[derive(Default)]
 struct Sockets {
     socket: Option<((FileId, bool), OwnedFd)>,
     lock: Option<OwnedFd>,
-    http: Option<(String, Option<FileId>, OwnedFd)>,
-    http_lock: Option<OwnedFd>,
+    served: Vec<(Protocol, ServedSocket)>,
+    locks: Vec<(Protocol, OwnedFd)>,
 }
 
 impl Sockets {
@@ -350,8 +353,10 @@ impl Sockets {
         match what {
             Passed::Socket { id, is_kept } => self.socket = Some(((id, is_kept), fd)),
             Passed::Lock => self.lock = Some(fd),
-            Passed::Http { address, id } => self.http = Some((address, id, fd)),
-            Passed::HttpLock => self.http_lock = Some(fd),
+            Passed::Served { protocol, address, id } => {
+                self.served.push((protocol, (address, id, fd)));
+            }
+            Passed::ServedLock(protocol) => self.locks.push((protocol, fd)),
         }
     }
 
@@ -368,24 +373,43 @@ impl Sockets {
 
     fn front(
         &mut self,
-        asked: &HttpAddress,
+        places: &[(Protocol, &HttpAddress)],
         options: &HttpOptions,
-    ) -> Result<Front, TakeOverError> {
-        let none = || TakeOverError::GivenUp("it sent no socket of HTTP".to_owned());
-        let (address, id, listener) = self.http.take().ok_or_else(none)?;
-        let name = match (asked, id, self.http_lock.take()) {
+    ) -> Result<Option<Front>, TakeOverError> {
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let sockets = places.iter().map(|&(protocol, asked)| self.front_socket(protocol, asked));
+        let sockets = sockets.collect::<Result<_, _>>()?;
+        Ok(Some(Front::inherit(sockets, options)?))
+    }
+
+    fn front_socket(
+        &mut self,
+        protocol: Protocol,
+        asked: &HttpAddress,
+    ) -> Result<FrontSocket, TakeOverError> {
+        let none = || TakeOverError::GivenUp(format!("it sent no socket of {}", protocol.name()));
+        let (address, id, listener) = taken(&mut self.served, protocol).ok_or_else(none)?;
+        let name = match (asked, id, taken(&mut self.locks, protocol)) {
             (HttpAddress::Unix(path), Some(id), Some(lock)) => {
                 Some(SocketName::inherit(path, Inherited { id, is_kept: false, lock })?)
             }
             (HttpAddress::Unix(_) | HttpAddress::Tcp(_), _, _) => None,
         };
         let address = HttpAddress::parse(&address).map_err(TakeOverError::GivenUp)?;
-        Ok(Front::inherit(asked, options, (listener, address), name)?)
+        Ok(FrontSocket { protocol, listener, asked: asked.clone(), address, name })
     }
 }
 
+/// Takes what came for a protocol.
+fn taken<T>(came: &mut Vec<(Protocol, T)>, protocol: Protocol) -> Option<T> {
+    let at = came.iter().position(|(of, _)| *of == protocol)?;
+    Some(came.swap_remove(at).1)
+}
+
 impl Shell {
-    /// Whether a gateway serves HTTP; `None` if none is to. The error: how many have ended instead.
+    /// Whether a gateway serves HTTP and gRPC; `None` if none is to. The error: how many have ended instead.
     #[must_use]
     pub fn serves_http(&self) -> Option<Result<(), u32>> {
         let shared: &Arc<Shared> = &self.shared;

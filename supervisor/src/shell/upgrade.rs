@@ -286,7 +286,7 @@ impl Successor<'_> {
         let settings = shared.origin.get().map(|origin| origin.models.clone()).unwrap_or_default();
         self.say(&FromPredecessor::Welcome(Welcome {
             socket: shared.socket.clone(),
-            http: shared.gateway.get().map(|gateway| gateway.asked()),
+            served: shared.gateway.get().map(Gateway::asked).unwrap_or_default(),
             arena_bytes_max: shared.budget.limit(),
             worker_bytes_max: shared.groups.as_ref().map_or(0, |groups| groups.bytes_max),
             models: PoolModels { settings, now, ready },

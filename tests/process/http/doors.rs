@@ -56,7 +56,7 @@ fn certificate(folder: &Path) -> (CertificateDer<'static>, PathBuf, PathBuf) {
     (cert.der().clone(), file("cert.pem", &cert.pem()), key)
 }
 
-fn with_tls(setup: Setup) -> (Setup, CertificateDer<'static>) {
+pub(super) fn with_tls(setup: Setup) -> (Setup, CertificateDer<'static>) {
     let (trusted, cert, key) = certificate(setup.folder());
     let path = |path: &Path| path.to_str().expect("readable").to_owned();
     let setup = with_http(setup).args(&["--http-cert", &path(&cert), "--http-key", &path(&key)]);

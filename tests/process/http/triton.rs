@@ -1,10 +1,14 @@
-//! PyPI's `tritonclient[http]`, unchanged, as a client. Scripts in tests/http query a pool and report what
+//! PyPI's `tritonclient[http,grpc]`, unchanged, as a client. Scripts in tests/http query a pool and report what
 //! is wrong. For a model, ONNX Runtime in a Python without the pool gives the expected outputs.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use gridpool_protocol::status::HttpStatus;
+
+use super::access::{token, tokens};
+use super::doors::with_tls;
 use super::{http, served};
 use crate::binaries;
 use crate::infer::has_runtime;
@@ -22,7 +26,7 @@ pub(super) fn python() -> PathBuf {
 
 fn has_client() -> bool {
     let mut command = Command::new(python());
-    command.args(["-c", "import tritonclient.http"]).stderr(Stdio::null());
+    command.args(["-c", "import tritonclient.http, tritonclient.grpc"]).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
@@ -44,11 +48,11 @@ fn can_be_tried() -> bool {
     if !has_client {
         assert!(
             std::env::var_os(REQUIRED).is_none(),
-            "{REQUIRED} is set and `{}` cannot import tritonclient.http: pip install \
-             'tritonclient[http]'",
+            "{REQUIRED} is set and `{}` cannot import tritonclient.http and tritonclient.grpc: pip \
+             install 'tritonclient[http,grpc]'",
             python().display()
         );
-        eprintln!("skipped: python3 has no tritonclient[http]");
+        eprintln!("skipped: python3 has no tritonclient[http,grpc]");
     }
     has_client
 }
@@ -71,6 +75,39 @@ fn tritonclient_works_unchanged() {
 }
 
 #[test]
+fn tritonclient_works_unchanged_over_grpc() {
+    if !can_be_tried() {
+        return;
+    }
+    let pool = served(cpu(2).env("GRIDPOOL_GRPC", "127.0.0.1:0"));
+    let address = http(&pool).grpc;
+    let said = script(python(), "triton_grpc.py", &[address.as_ref()]);
+    assert!(said.contains("all is as it should be"), "{said}");
+}
+
+#[test]
+fn tritonclient_speaks_tls_and_sends_tokens_over_grpc() {
+    if !can_be_tried() {
+        return;
+    }
+    let (user, line) = token(&["user"]);
+    let (setup, _) = with_tls(cpu(1).env("GRIDPOOL_GRPC", "127.0.0.1:0"));
+    let file = tokens(&setup, &[&line]);
+    let cert = setup.folder().join("cert.pem");
+    let pool = setup.args(&["--http-tokens", file.to_str().expect("a path")]).start();
+    let (_, port) = {
+        let address = http(&pool).grpc;
+        let (host, port) = address.rsplit_once(':').expect("a port");
+        (host.to_owned(), port.to_owned())
+    };
+    // The certificate is for this name.
+    let address = format!("localhost:{port}");
+    let arguments = [address.as_ref(), user.as_ref(), cert.as_os_str()];
+    let said = script(python(), "triton_grpc.py", &arguments);
+    assert!(said.contains("all is as it should be"), "{said}");
+}
+
+#[test]
 fn tritonclient_gets_the_outputs_that_onnx_runtime_computes() {
     if !can_be_tried() || !has_runtime() {
         return;
@@ -83,8 +120,10 @@ fn tritonclient_gets_the_outputs_that_onnx_runtime_computes() {
         "[[model]]\nname = \"mixed\"\npath = \"{}\"\nmax_batch = 16\n",
         folder.join("mixed.onnx").display()
     );
-    let pool = served(setup.limits(&config));
-    let address = http(&pool).address;
-    let said = script(python(), "triton_models.py", &[address.as_ref(), folder.as_os_str()]);
-    assert!(said.contains("all is as it should be"), "{said}");
+    let pool = served(setup.limits(&config).env("GRIDPOOL_GRPC", "127.0.0.1:0"));
+    let HttpStatus { address, grpc, .. } = http(&pool);
+    for (name, address) in [("triton_models.py", address), ("triton_models_grpc.py", grpc)] {
+        let said = script(python(), name, &[address.as_ref(), folder.as_os_str()]);
+        assert!(said.contains("all is as it should be"), "{said}");
+    }
 }

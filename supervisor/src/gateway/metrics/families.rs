@@ -225,22 +225,29 @@ families! {
             Gpu(|gpu| Some(number(gpu.status.xids)));
     }
 
-    "HTTP" {
+    "HTTP and gRPC" {
         Counter "gridpool_http_requests_total"
             "HTTP requests since the gateway started, by route and status. Gone: the client hung up before the \
              answer."
             GatewayBy(&["route", "status"], |view| view.requests.counts());
         Gauge "gridpool_http_requests_in_flight" "HTTP requests that are read or worked on now, including this one."
             Gateway(|view| number(view.requests.in_flight.load(Ordering::Relaxed)));
+        Counter "gridpool_grpc_calls_total"
+            "Calls of gRPC since the gateway started, by method and code. CANCELLED: the client gave up before the \
+             answer, or its job was cancelled."
+            GatewayBy(&["method", "code"], |view| view.requests.calls());
+        Gauge "gridpool_grpc_calls_in_flight" "Calls of gRPC, streams included, that are read or worked on now."
+            Gateway(|view| number(view.requests.calls_in_flight.load(Ordering::Relaxed)));
         Counter "gridpool_http_refused_total"
-            "HTTP requests that were refused and connections that were ended since the gateway started, by reason. \
-             Full: all clients together take all there is; own: one client takes its part."
+            "Requests over HTTP and gRPC that were refused and connections that were ended since the gateway started, \
+             by reason. Full: all clients together take all there is; own: one client takes its part."
             GatewayBy(&["reason"], |view| {
                 let row = |&(reason, count): &(&str, u64)| (vec![reason.to_owned()], number(count));
                 view.load.refused.iter().map(row).collect()
             });
         Gauge "gridpool_http_connections"
-            "Open HTTP connections. Reserved ones are over the limit: only health and metrics are served there."
+            "Open connections of HTTP and gRPC. Reserved ones are over the limit: only health and metrics are served \
+             there."
             GatewayBy(&["seat"], |view| {
                 let [ordinary, reserved] = view.load.connections.map(|count| number(count as u64));
                 vec![(vec!["ordinary".to_owned()], ordinary), (vec!["reserved".to_owned()], reserved)]
@@ -251,10 +258,10 @@ families! {
             Gateway(|view| flag(view.load.is_saturated));
     }
 
-    "Models over HTTP" {
-        Counter "nv_inference_request_success" "Inference requests over HTTP that got a result."
+    "Models over HTTP and gRPC" {
+        Counter "nv_inference_request_success" "Inference requests over HTTP and gRPC that got a result."
             Model(|numbers| numbers.success.count);
-        Counter "nv_inference_request_failure" "Inference requests over HTTP that failed or were refused."
+        Counter "nv_inference_request_failure" "Inference requests over HTTP and gRPC that failed or were refused."
             Model(|numbers| numbers.fail.count);
         Counter "nv_inference_count" "Inferences: items or rows of the requests that got a result."
             Model(|numbers| numbers.inferences);
@@ -272,7 +279,8 @@ families! {
             Model(|numbers| numbers.infer.micros());
         Counter "nv_inference_compute_output_duration_us" "Microseconds in the gateway from a verdict to a body."
             Model(|numbers| numbers.output.micros());
-        Gauge "gridpool_model_requests_in_flight" "Inference requests over HTTP in progress, waiting or running."
+        Gauge "gridpool_model_requests_in_flight"
+            "Inference requests over HTTP and gRPC in progress, waiting or running."
             Model(|numbers| numbers.in_flight);
     }
 }

@@ -1,4 +1,4 @@
-//! Counts HTTP requests by route and status.
+//! Counts HTTP requests by route and status, and calls of gRPC by method and code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,10 @@ use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
 
+use tonic::Code;
+
 use super::super::Server;
+use super::super::grpc::{Method, SERVED};
 use super::page::{Labelled, number};
 
 /// The groups of paths.
@@ -43,6 +46,59 @@ const GONE: (usize, &str) = (STATUSES.len() + 1, "gone");
 pub(in crate::gateway) struct Requests {
     counts: [[AtomicU64; STATUSES.len() + 2]; ROUTES.len()],
     pub(super) in_flight: AtomicU64,
+    calls: [[AtomicU64; CODES.len()]; SERVED.len() + 1],
+    pub(super) calls_in_flight: AtomicU64,
+}
+
+/// Every code of gRPC, by its number.
+const CODES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+/// A call in progress. Dropping this counts it; without a code, its client has cancelled it.
+pub(in crate::gateway) struct CountedCall {
+    gateway: Arc<Server>,
+    /// Its place in [`SERVED`], or behind.
+    method: usize,
+    code: Code,
+}
+
+impl CountedCall {
+    pub(in crate::gateway) fn new(gateway: Arc<Server>, method: Option<Method>) -> Self {
+        gateway.requests.calls_in_flight.fetch_add(1, Ordering::Relaxed);
+        let place = SERVED.iter().position(|&(_, served)| Some(served) == method);
+        Self { gateway, method: place.unwrap_or(SERVED.len()), code: Code::Cancelled }
+    }
+
+    /// It ends with this code.
+    pub(in crate::gateway) fn ends(&mut self, code: Code) {
+        self.code = code;
+    }
+}
+
+impl Drop for CountedCall {
+    fn drop(&mut self) {
+        let requests = &self.gateway.requests;
+        let code = usize::try_from(i32::from(self.code)).expect("codes are not negative");
+        requests.calls[self.method][code].fetch_add(1, Ordering::Relaxed);
+        requests.calls_in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A request in progress. Dropping this counts it.
@@ -56,6 +112,19 @@ impl Requests {
     fn enter(&self, path: &str) -> CountedRequest<'_> {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         CountedRequest { requests: self, route: route_of(path), status: None }
+    }
+
+    /// Calls by method and code: those that succeeded, and others once there are any.
+    pub(super) fn calls(&self) -> Labelled {
+        let names = SERVED.iter().map(|&(name, _)| name).chain(["other"]);
+        let rows = names.zip(&self.calls).flat_map(|(method, counts)| {
+            let counts = CODES.iter().zip(counts).map(|(&code, count)| {
+                (vec![method.to_owned(), code.to_owned()], count.load(Ordering::Relaxed))
+            });
+            let counts = counts.filter(|(labels, count)| *count > 0 || labels[1] == CODES[0]);
+            counts.map(|(labels, count)| (labels, number(count)))
+        });
+        rows.collect()
     }
 
     /// Requests by route and status.

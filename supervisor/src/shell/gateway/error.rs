@@ -4,20 +4,26 @@ use std::fmt;
 use std::io;
 
 use gridpool_protocol::chain::Chain;
+use gridpool_protocol::handover::Protocol;
 
 use super::files::FileError;
 use crate::config::HttpAddress;
 use crate::shell::claim::ListenError;
 
-/// Why HTTP cannot be served.
+/// Why HTTP or gRPC cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The system does not let us listen there.
     #[error(
-        "HTTP cannot be served at {address}: name an address of this machine and a free port with --http, \
-         for instance 127.0.0.1:8000, or port 0 for any"
+        "{} cannot be served at {address}: name an address of this machine and a free port with {}, for instance \
+         127.0.0.1:{}, or port 0 for any",
+        protocol.name(),
+        flag(*protocol),
+        usual_port(*protocol)
     )]
     Address {
+        /// What was to be served.
+        protocol: Protocol,
         /// The address.
         address: HttpAddress,
         /// Why.
@@ -25,11 +31,13 @@ pub enum HttpError {
         source: io::Error,
     },
     /// The Unix socket cannot be made.
-    #[error("HTTP cannot be served: {}", OfHttp(.0))]
-    Socket(ListenError),
+    #[error("{} cannot be served: {}", .0.name(), OfFlag(*.0, .1))]
+    Socket(Protocol, ListenError),
     /// The members of the group cannot be let in.
-    #[error("HTTP cannot be served to the group `{group}`: {why}")]
+    #[error("{} cannot be served to the group `{group}`: {why}", protocol.name())]
     Group {
+        /// What was to be served.
+        protocol: Protocol,
         /// The group.
         group: String,
         /// Why.
@@ -46,20 +54,43 @@ pub enum HttpError {
     },
     /// Anyone could use the pool.
     #[error(
-        "everyone who reaches {0} could run jobs: make a token with `gridpool token new NAME`, put its line \
+        "everyone who reaches {address} could run jobs: make a token with `gridpool token new NAME`, put its line \
          into a file with the mode 600, and name the file with --http-tokens; or serve only this machine with \
-         --http 127.0.0.1:8000. --insecure serves everyone"
+         {} 127.0.0.1:{}. --insecure serves everyone",
+        flag(*protocol),
+        usual_port(*protocol)
     )]
-    Open(HttpAddress),
+    Open {
+        /// What was to be served.
+        protocol: Protocol,
+        /// The address.
+        address: HttpAddress,
+    },
 }
 
-/// An error about a Unix socket, for the flag of HTTP.
-struct OfHttp<'a>(&'a ListenError);
+/// The flag that names the address.
+fn flag(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Http => "--http",
+        Protocol::Grpc => "--grpc",
+    }
+}
 
-impl fmt::Display for OfHttp<'_> {
+/// The port that Triton has for it.
+fn usual_port(protocol: Protocol) -> u16 {
+    match protocol {
+        Protocol::Http => 8_000,
+        Protocol::Grpc => 8_001,
+    }
+}
+
+/// An error about a Unix socket, for the flag of a protocol.
+struct OfFlag<'a>(Protocol, &'a ListenError);
+
+impl fmt::Display for OfFlag<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = Chain(self.0).to_string();
-        f.write_str(&said.replace("with --socket", "with --http unix:PATH"))
+        let said = Chain(self.1).to_string();
+        f.write_str(&said.replace("with --socket", &format!("with {} unix:PATH", flag(self.0))))
     }
 }
 
@@ -69,10 +100,10 @@ impl HttpError {
     pub fn is_taken(&self) -> bool {
         match self {
             Self::Address { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
-            Self::Socket(error) => {
+            Self::Socket(_, error) => {
                 matches!(error, ListenError::Taken(_) | ListenError::Served(_))
             }
-            Self::File { .. } | Self::Group { .. } | Self::Open(_) => false,
+            Self::File { .. } | Self::Group { .. } | Self::Open { .. } => false,
         }
     }
 }

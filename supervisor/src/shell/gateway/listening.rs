@@ -1,11 +1,12 @@
-//! Whether HTTP's socket still listens, and another socket in its place. Every process that holds a socket can shut it
-//! down for all of them, and the gateway reads what strangers send. A filter of system calls cannot forbid it:
-//! connections are shut down too, and `connect` to no address does the same.
+//! Whether a socket of HTTP or gRPC still listens, and another socket in its place. Every process that holds a socket
+//! can shut it down for all of them, and the gateway reads what strangers send. A filter of system calls cannot forbid
+//! it: connections are shut down too, and `connect` to no address does the same.
 
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 
+use gridpool_protocol::handover::Protocol;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -34,24 +35,25 @@ impl Lost {
 /// A new socket if `listener` is of no use any more, and why. The error says also why it is not.
 pub(super) fn restored(
     listener: &OwnedFd,
-    (address, name): (&HttpAddress, &mut Name),
+    ((protocol, address), name): ((Protocol, &HttpAddress), &mut Name),
     group: Option<&str>,
 ) -> Result<Option<(OwnedFd, Lost)>, (Lost, HttpError)> {
     let is_dead = is_shut_down(listener).unwrap_or_else(|error| {
-        tracing::debug!(%error, "HTTP: the socket cannot be looked at");
+        tracing::debug!(%error, "a socket of HTTP or gRPC cannot be looked at");
         false
     });
     let lost = if is_dead { Lost::Socket } else { Lost::Name };
     let failed = |error| (lost, error);
     match address {
         HttpAddress::Tcp(at) if is_dead => {
-            let refused = |source| HttpError::Address { address: address.clone(), source };
+            let refused =
+                |source| HttpError::Address { protocol, address: address.clone(), source };
             let listener = TcpListener::bind(at).map_err(|error| failed(refused(error)))?;
             Ok(Some((listener.into(), lost)))
         }
         HttpAddress::Tcp(_) => Ok(None),
         HttpAddress::Unix(_) => {
-            let listener = name.restore(is_dead, group).map_err(failed)?;
+            let listener = name.restore(is_dead, protocol, group).map_err(failed)?;
             Ok(listener.map(|listener| (listener.into(), lost)))
         }
     }
@@ -87,7 +89,8 @@ mod tests {
             (OwnedFd::from(tcp), HttpAddress::Tcp(at)),
             (unix.into(), HttpAddress::Unix(folder.path().join("s"))),
         ] {
-            let restored = || restored(&listener, (&address, &mut Name::None), None);
+            let place = (Protocol::Http, &address);
+            let restored = || restored(&listener, (place, &mut Name::None), None);
             assert!(!is_shut_down(&listener).unwrap());
             assert!(restored().unwrap().is_none());
             shutdown(listener.as_raw_fd(), Shutdown::Read).unwrap();

@@ -1,7 +1,9 @@
-//! The name of HTTP's Unix socket. If it is lost, a new socket gets it.
+//! The name of a Unix socket of HTTP or gRPC. If it is lost, a new socket gets it.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+
+use gridpool_protocol::handover::Protocol;
 
 use super::HttpError;
 use crate::shell::claim::{self, Claim, ListenError, SocketName};
@@ -12,7 +14,7 @@ pub(super) enum Name {
     Held(SocketName),
     /// It was lost, and another socket cannot have it yet.
     Lost(PathBuf),
-    /// There is none: HTTP is served over TCP, the pool has ended, or a successor has it.
+    /// There is none: the protocol is served over TCP, the pool has ended, or a successor has it.
     None,
 }
 
@@ -40,6 +42,7 @@ impl Name {
     pub(super) fn restore(
         &mut self,
         is_dead: bool,
+        protocol: Protocol,
         group: Option<&str>,
     ) -> Result<Option<UnixListener>, HttpError> {
         if let Self::Held(name) = self
@@ -49,7 +52,7 @@ impl Name {
             *self = Self::Lost(name.path.clone());
         }
         let Self::Lost(path) = self else { return Ok(None) };
-        let Claim { listener, name } = claim(claim::claim_again, path, group)?;
+        let Claim { listener, name } = claim(claim::claim_again, (protocol, path), group)?;
         *self = Self::Held(name);
         Ok(Some(listener))
     }
@@ -58,13 +61,13 @@ impl Name {
 /// Opens the socket for our user, or for a group.
 pub(super) fn claim(
     claim: fn(&Path) -> Result<Claim, ListenError>,
-    path: &Path,
+    (protocol, path): (Protocol, &Path),
     group: Option<&str>,
 ) -> Result<Claim, HttpError> {
-    let claim = claim(path).map_err(HttpError::Socket)?;
+    let claim = claim(path).map_err(|error| HttpError::Socket(protocol, error))?;
     if let Some(group) = group {
         let admitted = claim.name.admit_group(group);
-        admitted.map_err(|why| HttpError::Group { group: group.to_owned(), why })?;
+        admitted.map_err(|why| HttpError::Group { protocol, group: group.to_owned(), why })?;
     }
     Ok(claim)
 }

@@ -1,0 +1,108 @@
+//! What the gateway says of itself and its models, whichever protocol asks.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use gridpool_client::Principal;
+use gridpool_protocol::tensor::model::check_model_name;
+use serde_json::{Value, json};
+
+use super::Server;
+use super::access;
+use super::failure::Failure;
+use super::models::{Model, VERSION, why_taken};
+use super::observer::PoolView;
+use super::seats::{Kind, Seat};
+
+/// The extensions of the protocol that are served, Triton's included.
+const EXTENSIONS: [&str; 4] =
+    ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
+
+/// What would be done to a model of the repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Load,
+    Unload,
+}
+
+impl Server {
+    /// Describes the server. Clients of the protocol read the first three fields.
+    pub(super) async fn about(&self) -> Value {
+        let view = self.observer.view().await;
+        let names =
+            |view: Arc<PoolView>| view.models().map(|model| json!(model.name())).collect::<Value>();
+        json!({
+            "name": "gridpool",
+            "version": env!("CARGO_PKG_VERSION"),
+            "extensions": EXTENSIONS,
+            "models": view.map_or(Value::Null, names),
+        })
+    }
+
+    /// Checks that a request of whoever asks would be taken, and that grids, and models if the pool has some, ran on a
+    /// device recently.
+    pub(super) async fn check_ready(
+        &self,
+        principal: &Principal,
+        seat: &Seat,
+    ) -> Result<(), Failure> {
+        let saturated = |why: String| Failure::unavailable(format!("saturated: {why}"));
+        if let Kind::Reserved(reason) = seat.kind() {
+            return Err(saturated(access::why_reserved(reason)));
+        }
+        if let Some(why) = self.why_saturated(Some(principal)) {
+            return Err(saturated(why));
+        }
+        let view = self.check_grids().await?;
+        self.check_models(&view).await
+    }
+
+    /// Checks that a model is ready.
+    pub(super) async fn check_ready_of(&self, model: &Model) -> Result<(), Failure> {
+        match model {
+            Model::Grid(_) => self.check_grids().await.map(drop),
+            Model::Onnx(model) => self.check_model(&model.info.name).await,
+        }
+    }
+
+    /// The statistics of one model, or of all.
+    pub(super) async fn statistics_of(&self, model: Option<Model>) -> Result<Value, Failure> {
+        match model {
+            Some(model) => Ok(self.statistics.document([model])),
+            None => Ok(self.statistics.document(self.observer.view().await?.models())),
+        }
+    }
+
+    /// Every model and whether it is ready.
+    pub(super) async fn index(&self, only_ready: bool) -> Result<Value, Failure> {
+        let view = self.observer.view().await?;
+        let why_no_grids = self.readiness.check().and_then(|()| view.is_open()).err();
+        let row = |model: Model| {
+            let why = match &model {
+                Model::Grid(_) => why_no_grids.clone(),
+                Model::Onnx(model) => model.why_not_ready().or_else(|| view.is_open().err()),
+            };
+            let state = if why.is_none() { "READY" } else { "UNAVAILABLE" };
+            let reason = why.unwrap_or_default();
+            json!({ "name": model.name(), "version": VERSION, "state": state, "reason": reason })
+        };
+        let rows = view.models().map(row).filter(|row| !only_ready || row["state"] == "READY");
+        Ok(rows.collect())
+    }
+}
+
+/// Refuses to change the repository: clients of the network must not name files on this machine.
+pub(super) fn refuse_change(name: &str, change: Change) -> Failure {
+    let (what, command) = match change {
+        Change::Load => ("loaded", format!("gridpool model load {name}=PATH")),
+        Change::Unload => ("unloaded", format!("gridpool model unload {name}")),
+    };
+    let why = match (why_taken(name).is_some(), check_model_name(name)) {
+        (true, _) => format!("`{name}` is built in: it is always there and cannot be {what}"),
+        (false, Err(error)) => return Failure::bad(error.to_string()),
+        (false, Ok(())) => {
+            format!("models are not {what} over HTTP or gRPC: run `{command}` where the pool runs")
+        }
+    };
+    Failure::new(StatusCode::NOT_IMPLEMENTED, why)
+}

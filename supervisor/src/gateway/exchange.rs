@@ -1,0 +1,153 @@
+//! One inference request on its way from a body to an answer. The protocol says how both are written; everything
+//! between is the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_client::Principal;
+use gridpool_ipc::clock;
+use serde_json::Value;
+
+use super::Server;
+use super::blocking::run_blocking;
+use super::body::HeldBytes;
+use super::failure::Failure;
+use super::job::PoolJob;
+use super::limits::{REQUESTS_EACH_MAX, REQUESTS_MAX};
+use super::models::Model;
+use super::pool::{HangUp, Origin};
+use super::reason::Reason;
+use super::reply::{self, Reply};
+use super::request::{Request, WantedOutputs};
+use super::shares::Full;
+use super::tally::GatewayTimes;
+
+/// An IO thread encodes results up to this size itself, bytes.
+const QUICK_BYTES_MAX: usize = 16 << 10;
+
+/// A body of a protocol.
+pub(super) trait Exchange: Send + 'static {
+    /// What must be known of the body to write the answer.
+    type Form: Send + 'static;
+    /// The answer.
+    type Answer: Send + 'static;
+
+    /// The request.
+    fn read(&self) -> Result<Request<'_>, Failure>;
+
+    /// The request has been read.
+    fn into_form(self) -> Self::Form;
+
+    /// Writes the answer. It keeps the request's share of the memory until it is sent.
+    fn write(
+        form: Self::Form,
+        reply: &Reply,
+        wanted: &WantedOutputs,
+        held: HeldBytes,
+    ) -> Result<Self::Answer, Failure>;
+}
+
+impl Server {
+    /// Answers a request of `principal`, if there is a place for it. If this is dropped, the job is cancelled.
+    pub(super) async fn ask<E: Exchange>(
+        self: Arc<Self>,
+        model: Model,
+        exchange: E,
+        (principal, held): (Principal, HeldBytes),
+    ) -> Result<E::Answer, Failure> {
+        let mut slot = self.slots.share(principal.clone());
+        slot.grow(1).map_err(|full| match full {
+            Full::All => {
+                Failure::busy(format!("BUSY: {REQUESTS_MAX} requests are in progress already"))
+                    .because(Reason::RequestsFull)
+            }
+            Full::Own => Failure::busy(format!(
+                "BUSY: {REQUESTS_EACH_MAX} requests of yours are in progress already"
+            ))
+            .because(Reason::RequestsOwn),
+        })?;
+        let hang_up = HangUp::default();
+        let watch = hang_up.watch();
+        let origin = Origin { principal, hang_up };
+        // A task of its own, so that the request is counted even if its client hangs up.
+        let work = tokio::spawn(async move {
+            let answer = self.infer(model, exchange, (origin, held)).await;
+            drop(slot);
+            answer
+        });
+        let answer = work.await.map_err(|error| Failure::internal(error.to_string()))?;
+        drop(watch);
+        answer
+    }
+
+    /// Runs one inference request, from its body to its answer. No thread blocks on the job.
+    async fn infer<E: Exchange>(
+        self: Arc<Self>,
+        model: Model,
+        exchange: E,
+        (origin, held): (Origin, HeldBytes),
+    ) -> Result<E::Answer, Failure> {
+        let began = clock::now();
+        let _in_flight = self.statistics.of(&model).enter();
+        let done = self.try_infer(&model, exchange, (origin, held)).await;
+        if done.is_err() {
+            self.statistics.of(&model).failed(began.elapsed());
+        }
+        done
+    }
+
+    async fn try_infer<E: Exchange>(
+        &self,
+        model: &Model,
+        exchange: E,
+        (origin, held): (Origin, HeldBytes),
+    ) -> Result<E::Answer, Failure> {
+        let began = clock::now();
+        let (pool, asked) = (Arc::clone(&self.pool), model.clone());
+        let (form, ParsedRequest { id, wanted, items, input }, answer) = run_blocking(move || {
+            let (parsed, work) = ParsedRequest::read(&asked, &exchange)?;
+            Ok((exchange.into_form(), parsed, work.send(&pool, origin)?))
+        })
+        .await?;
+        let (receipt, unread) = answer.await?;
+        let answered = clock::now();
+        model.has_answered(&receipt);
+        let mut parameters = reply::proof(&receipt)?;
+        let (bytes, name) = (unread.bytes, model.name().to_owned());
+        let write = move || {
+            let (outputs, errors) = (unread.read)()?;
+            if !errors.is_empty() {
+                parameters.insert("errors".to_owned(), Value::Array(errors).to_string().into());
+            }
+            E::write(form, &Reply { model: name, id, parameters, outputs }, &wanted, held)
+        };
+        let response =
+            if bytes <= QUICK_BYTES_MAX { write()? } else { run_blocking(write).await? };
+        let (output, total) = (answered.elapsed(), began.elapsed());
+        self.statistics.of(model).succeeded(items, &receipt, GatewayTimes { input, output, total });
+        Ok(response)
+    }
+}
+
+/// A parsed request, apart from its job.
+pub(super) struct ParsedRequest {
+    id: Option<String>,
+    wanted: WantedOutputs,
+    pub(super) items: u64,
+    /// Time spent parsing.
+    input: Duration,
+}
+
+impl ParsedRequest {
+    pub(super) fn read(
+        model: &Model,
+        exchange: &impl Exchange,
+    ) -> Result<(Self, PoolJob), Failure> {
+        let began = clock::now();
+        let mut request = exchange.read()?;
+        let items = model.items(&request);
+        let work = model.work(&mut request)?;
+        let Request { id, wanted, .. } = request;
+        Ok((Self { id, wanted, items, input: began.elapsed() }, work))
+    }
+}

@@ -1,0 +1,175 @@
+//! Connections of gRPC: HTTP/2 with bounds. A connection without calls ends after a while, and so does one whose
+//! gateway ends, once its calls have their answers.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Response};
+use gridpool_ipc::clock;
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use hyper::server::conn::http2;
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::Watcher;
+use tokio::sync::Notify;
+use tokio::time::sleep_until;
+
+use super::body::Answers;
+use crate::gateway::Server;
+use crate::gateway::limits::{
+    CALLS_MAX, CONNECTION_IDLE_MAX, CONNECTION_WINDOW_BYTES, FRAME_BYTES, HEAD_BYTES_MAX,
+    HEAD_TIMEOUT, LINGER, PING_EVERY, PING_TIMEOUT, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
+    RESETS_MAX, SEND_BUFFER_BYTES, STREAM_WINDOW_BYTES,
+};
+use crate::gateway::pace::Paced;
+use crate::gateway::reason::Reason;
+use crate::gateway::seats::{Kind, Seat};
+use crate::gateway::serve::Stream;
+
+/// Shakes hands if there is a certificate, and serves. Every call is refused if the client is `unwanted`.
+pub(in crate::gateway) async fn greet(
+    stream: impl Stream,
+    gateway: Arc<Server>,
+    (seat, unwanted): (Arc<Seat>, Option<String>),
+    watcher: Watcher,
+) {
+    let stream = Paced::new(stream, Arc::clone(&seat));
+    let visit = Visit {
+        seat: Arc::clone(&seat),
+        gateway: Arc::clone(&gateway),
+        unwanted: unwanted.map(Arc::from),
+        closes: Arc::default(),
+    };
+    let door = gateway.door.current();
+    match &door.grpc_tls {
+        None => serve(TokioIo::new(stream), visit).await,
+        Some(acceptor) => match acceptor.accept(stream).await {
+            Ok(stream) => serve(TokioIo::new(stream), visit).await,
+            Err(error) => {
+                seat.note(Reason::Handshake);
+                tracing::debug!(%error, "a TLS handshake failed");
+            }
+        },
+    }
+    drop(watcher);
+}
+
+async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit) {
+    let (seat, gateway, closes) =
+        (Arc::clone(&visit.seat), Arc::clone(&visit.gateway), Arc::clone(&visit.closes));
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(CALLS_MAX)
+        .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).expect("a head is short"))
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_frame_size(FRAME_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .max_local_error_reset_streams(RESETS_MAX)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT);
+    let mut connection = pin!(http.serve_connection(stream, visit));
+    let mut closed = pin!(until_closed(&seat, &gateway));
+    let mut told = pin!(closes.notified());
+    let mut idle = pin!(until_idle(&seat));
+    let mut over = None;
+    let ended = poll_fn(|cx| {
+        if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+            return Poll::Ready(ended.map_err(io::Error::other));
+        }
+        if over.is_none()
+            && (told.as_mut().poll(cx).is_ready()
+                || closed.as_mut().poll(cx).is_ready()
+                || idle.as_mut().poll(cx).is_ready())
+        {
+            connection.as_mut().graceful_shutdown();
+            over = Some(Box::pin(until_idle_for(&seat, REFUSAL_TIMEOUT)));
+            // It must be polled after that.
+            cx.waker().wake_by_ref();
+        }
+        match &mut over {
+            // If its client does not close it then, we do.
+            Some(over) => over.as_mut().poll(cx).map(Ok),
+            None => Poll::Pending,
+        }
+    });
+    if let Err(error) = ended.await {
+        tracing::debug!(%error, "a connection of gRPC ended with an error");
+    }
+}
+
+/// Waits until the connection is to end because the gateway does. If another gateway takes its place, a connection
+/// without a call waits for one: some clients fail a call that they begin just when a connection ends.
+async fn until_closed(seat: &Seat, gateway: &Server) {
+    let mut closing = gateway.closing.subscribe();
+    // The sender is as old as the gateway.
+    drop(closing.wait_for(|is| *is).await);
+    if gateway.door.current().is_leaving && seat.idle_since().is_some() {
+        sleep_until((clock::now() + LINGER).into()).await;
+    }
+}
+
+/// Waits until the connection has had no call for long.
+async fn until_idle(seat: &Seat) {
+    let first = match seat.kind() {
+        Kind::Ordinary => HEAD_TIMEOUT,
+        Kind::Reserved(_) => RESERVED_HEAD_TIMEOUT,
+    };
+    sleep_until((clock::now() + first).into()).await;
+    if seat.has_served() {
+        until_idle_for(seat, CONNECTION_IDLE_MAX).await;
+    } else {
+        seat.note(Reason::SlowHead);
+    }
+}
+
+async fn until_idle_for(seat: &Seat, most: Duration) {
+    loop {
+        // One with a call is looked at again when it could be idle for so long.
+        let since = seat.idle_since().unwrap_or_else(clock::now);
+        if seat.idle_since().is_some() && since.elapsed() >= most {
+            return;
+        }
+        sleep_until((since + most).into()).await;
+    }
+}
+
+/// Answers the calls of a connection.
+struct Visit {
+    seat: Arc<Seat>,
+    gateway: Arc<Server>,
+    /// Why the client is not served.
+    unwanted: Option<Arc<str>>,
+    /// Told when the connection is to end with the calls that it has.
+    closes: Arc<Notify>,
+}
+
+impl Service<Request<Incoming>> for Visit {
+    type Response = Response<Answers>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (gateway, seat) = (Arc::clone(&self.gateway), Arc::clone(&self.seat));
+        let (unwanted, closes) = (self.unwanted.clone(), Arc::clone(&self.closes));
+        Box::pin(async move {
+            if *gateway.closing.borrow() {
+                closes.notify_one();
+            }
+            let request = request.map(Body::new);
+            let answer = super::answer(gateway, Arc::clone(&seat), unwanted, request).await;
+            if matches!(seat.kind(), Kind::Reserved(_)) {
+                closes.notify_one();
+            }
+            Ok(answer)
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! The methods that say something of the server or a model. Each gives the document that HTTP gives, as a message.
+
+use axum::body::Body;
+use gridpool_inference::{
+    Empty, ModelConfigResponse, ModelMetadataResponse, ModelRequest, ModelStatisticsResponse,
+    ReadyResponse, RepositoryIndexRequest, RepositoryIndexResponse, RepositoryModelRequest,
+    ServerLiveResponse, ServerMetadataResponse,
+};
+use prost::Message;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::body::{Outcome, framed};
+use super::method::Document;
+use super::{Admitted, find};
+use crate::gateway::documents::{Change, refuse_change};
+use crate::gateway::failure::Failure;
+use crate::gateway::models::Model;
+
+/// Whether a service serves, in the words of gRPC's health check.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+struct HealthResponse {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
+
+impl Admitted {
+    pub(super) async fn document(
+        &self,
+        document: Document,
+        body: Body,
+    ) -> Result<Outcome, Failure> {
+        let gateway = &self.gateway;
+        match document {
+            Document::ServerLive => {
+                let _: Empty = self.read(body).await?;
+                Ok(message(&ServerLiveResponse { live: true }))
+            }
+            Document::ServerReady => {
+                let _: Empty = self.read(body).await?;
+                let ready = gateway.check_ready(&self.principal, &self.seat).await.is_ok();
+                Ok(message(&ReadyResponse { ready }))
+            }
+            Document::Health => {
+                // Whichever service it names, there is one.
+                let _: Empty = self.read(body).await?;
+                let ready = gateway.check_ready(&self.principal, &self.seat).await.is_ok();
+                let status = if ready { SERVING } else { NOT_SERVING };
+                Ok(message(&HealthResponse { status }))
+            }
+            Document::ServerMetadata => {
+                let _: Empty = self.read(body).await?;
+                of_document::<ServerMetadataResponse>(gateway.about().await)
+            }
+            Document::ModelReady => {
+                let model = self.model(body).await;
+                let ready = match model {
+                    Ok(model) => gateway.check_ready_of(&model).await.is_ok(),
+                    // As Triton says of a model that it does not have.
+                    Err(failure) if failure.code() == tonic::Code::NotFound => false,
+                    Err(failure) => return Err(failure),
+                };
+                Ok(message(&ReadyResponse { ready }))
+            }
+            Document::ModelMetadata => {
+                of_document::<ModelMetadataResponse>(self.model(body).await?.metadata())
+            }
+            Document::ModelConfig => {
+                let config =
+                    of::<gridpool_inference::ModelConfig>(self.model(body).await?.config())?;
+                Ok(message(&ModelConfigResponse { config: Some(config) }))
+            }
+            Document::ModelStatistics => {
+                let ModelRequest { name, version } = self.read(body).await?;
+                let model = match name.is_empty() {
+                    true => None,
+                    false => Some(find(gateway, &name, &version).await?),
+                };
+                of_document::<ModelStatisticsResponse>(gateway.statistics_of(model).await?)
+            }
+            Document::RepositoryIndex => {
+                let asked: RepositoryIndexRequest = self.read(body).await?;
+                let models = gateway.index(asked.ready).await?;
+                of_document::<RepositoryIndexResponse>(json!({ "models": models }))
+            }
+            Document::RepositoryModelLoad => {
+                let asked: RepositoryModelRequest = self.read(body).await?;
+                Err(refuse_change(&asked.model_name, Change::Load))
+            }
+            Document::RepositoryModelUnload => {
+                let asked: RepositoryModelRequest = self.read(body).await?;
+                Err(refuse_change(&asked.model_name, Change::Unload))
+            }
+        }
+    }
+
+    async fn model(&self, body: Body) -> Result<Model, Failure> {
+        let ModelRequest { name, version } = self.read(body).await?;
+        find(&self.gateway, &name, &version).await
+    }
+
+    async fn read<M: Message + Default>(&self, body: Body) -> Result<M, Failure> {
+        let (bytes, _held) = self.messages(body).one().await?;
+        M::decode(bytes).map_err(|error| {
+            Failure::bad(format!("the message is not of the inference protocol: {error}"))
+        })
+    }
+}
+
+fn message(message: &impl Message) -> Outcome {
+    Outcome::One(framed(message))
+}
+
+fn of_document<M: Message + DeserializeOwned>(document: Value) -> Result<Outcome, Failure> {
+    of::<M>(document).map(|read| message(&read))
+}
+
+/// The message with the fields of a document.
+fn of<M: DeserializeOwned>(document: Value) -> Result<M, Failure> {
+    serde_json::from_value(document)
+        .map_err(|error| Failure::internal(format!("a document that is no message: {error}")))
+}

@@ -1,0 +1,140 @@
+"""Uses tritonclient[grpc] as a user would, with a model of the pool. The gateway is at argv[1]. The folder
+argv[2] has the model `mixed` and the outputs of ONNX Runtime, both from reference.py."""
+
+import pathlib
+import queue
+import sys
+
+import numpy as np
+import tritonclient.grpc as grpc
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+# A run of another size may sum a product in another order. Everything else is exact.
+TOLERANCE = 1e-6
+
+
+def cases(folder):
+    """By number of rows: inputs and outputs by name."""
+    found = {}
+    for key, data in np.load(pathlib.Path(folder) / "mixed.npz").items():
+        rows, side, name = key.split("/")
+        found.setdefault(int(rows), {"in": {}, "out": {}})[side][name] = data
+    return found
+
+
+def tensors(arrays):
+    inputs = []
+    for name, data in arrays.items():
+        tensor = grpc.InferInput(name, list(data.shape), np_to_triton_dtype(data.dtype))
+        tensor.set_data_from_numpy(data)
+        inputs.append(tensor)
+    return inputs
+
+
+def check(result, want, names=None):
+    got = [output.name for output in result.get_response().outputs]
+    assert got == list(names or want), got
+    for name in got:
+        one, other = result.as_numpy(name), want[name]
+        assert one.dtype == other.dtype and one.shape == other.shape, (name, one.dtype, one.shape)
+        if name == "y":
+            assert np.allclose(one, other, rtol=0, atol=TOLERANCE), (name, np.abs(one - other).max())
+        else:
+            assert np.array_equal(one, other), (name, one, other)
+
+
+def fails(call, code, words):
+    try:
+        call()
+    except InferenceServerException as error:
+        assert error.status() == f"StatusCode.{code}" and words in error.message(), error
+        return
+    raise AssertionError(f"{words}: nothing was raised")
+
+
+def about(client):
+    assert client.is_server_ready() and client.is_model_ready("mixed") and client.is_model_ready("mixed", "1")
+    assert not client.is_model_ready("mixed", "2")
+    metadata = client.get_model_metadata("mixed")
+    assert metadata.platform == "onnxruntime_onnx"
+    types = {tensor.name: (tensor.datatype, list(tensor.shape)) for tensor in metadata.inputs}
+    assert types == {
+        "x": ("FP32", [-1, 8]), "half": ("FP16", [-1, 4]), "ids": ("INT64", [-1]), "flags": ("BOOL", [-1, 3]),
+    }
+    config = client.get_model_config("mixed").config
+    assert config.max_batch_size == 16 and list(config.input[0].dims) == [8]
+    assert config.HasField("dynamic_batching") and config.instance_group[0].count >= 1
+    kinds = {tensor.name: tensor.data_type for tensor in config.input}
+    assert kinds == {"x": 11, "half": 10, "ids": 9, "flags": 1}, kinds
+    assert config.parameters["sha256"].string_value
+    index = {row.name: row.state for row in client.get_model_repository_index().models}
+    assert index["mixed"] == "READY" and index["rot90"] == "READY"
+    fails(lambda: client.load_model("mixed"), "UNIMPLEMENTED", "gridpool model load mixed=PATH")
+    fails(lambda: client.unload_model("mixed"), "UNIMPLEMENTED", "gridpool model unload mixed")
+
+
+def infer(client, all_cases):
+    before = client.get_inference_statistics("mixed").model_stats[0]
+    asked = 0
+    for rows, case in all_cases.items():
+        check(client.infer("mixed", tensors(case["in"])), case["out"])
+        names = ["square", "y"]
+        some = [grpc.InferRequestedOutput(name) for name in names]
+        check(client.infer("mixed", tensors(case["in"]), outputs=some), case["out"], names)
+        asked += 2 * rows
+    after = client.get_inference_statistics("mixed").model_stats[0]
+    assert after.inference_count - before.inference_count == asked, (before, after)
+    inputs = tensors(all_cases[3]["in"])
+    result = client.infer("mixed", inputs, request_id="r 7", timeout=10_000_000, priority=1, model_version="1")
+    response = result.get_response()
+    assert response.id == "r 7" and len(response.parameters["model_sha256"].string_param) == 64
+
+
+def at_once(client, case):
+    """Many requests on one stream, each about a row of its own."""
+    one = [{name: data[row : row + 1] for name, data in case["in"].items()} for row in range(40)]
+    want = [{name: data[row : row + 1] for name, data in case["out"].items()} for row in range(40)]
+    answers = queue.Queue()
+    client.start_stream(lambda result, error: answers.put((result, error)))
+    for _ in range(5):
+        for inputs in one:
+            client.async_stream_infer("mixed", tensors(inputs))
+        for outputs in want:
+            result, error = answers.get(timeout=60)
+            assert error is None, error
+            check(result, outputs)
+    client.stop_stream()
+
+
+def errors(client, case):
+    def changed(name, data):
+        return tensors(case["in"] | {name: data})
+
+    bad = "INVALID_ARGUMENT"
+    wide = np.zeros((3, 9), np.float32)
+    fails(lambda: client.infer("mixed", changed("x", wide)), bad, "dimension 1 is 9, not 8")
+    fails(lambda: client.infer("mixed", changed("ids", np.zeros(3, np.int32))), bad, "`ids` is INT32")
+    fails(lambda: client.infer("mixed", changed("ids", np.zeros(4, np.int64))), bad, "dimension 0 of `ids` is 4")
+    text = np.array([b"a", b"b", b"c"], dtype=object)
+    fails(lambda: client.infer("mixed", changed("ids", text)), bad, "`BYTES` is not a tensor type")
+    fails(lambda: client.infer("mixed", tensors(case["in"])[1:]), bad, "no input `x`")
+    none = [grpc.InferRequestedOutput("z")]
+    fails(lambda: client.infer("mixed", tensors(case["in"]), outputs=none), bad, "has no output `z`")
+    classes = [grpc.InferRequestedOutput("y", class_count=1)]
+    fails(lambda: client.infer("mixed", tensors(case["in"]), outputs=classes), bad, "classification is not served")
+    nan = changed("x", np.full((3, 8), np.nan, np.float32))
+    assert np.isnan(client.infer("mixed", nan).as_numpy("y")).all()
+
+
+def main():
+    address, folder = sys.argv[1:]
+    all_cases = cases(folder)
+    with grpc.InferenceServerClient(address) as client:
+        about(client)
+        infer(client, all_cases)
+        at_once(client, all_cases[40])
+        errors(client, all_cases[3])
+    print("all is as it should be")
+
+
+main()

@@ -1,0 +1,157 @@
+//! Every method, and what it says beside HTTP.
+
+use gridpool_inference::{
+    Choice, Empty, InferRequestedOutputTensor, ModelConfigResponse, ModelMetadataResponse,
+    ModelRequest, ModelStatisticsResponse, ReadyResponse, RepositoryIndexRequest,
+    RepositoryIndexResponse, RepositoryModelRequest, ServerLiveResponse, ServerMetadataResponse,
+    TensorContents,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::http::{get, post};
+use crate::infer::{has_runtime, model};
+use crate::pool::cpu;
+use crate::wait::eventually;
+use tonic::Code;
+
+fn named(name: &str) -> ModelRequest {
+    ModelRequest { name: name.to_owned(), version: String::new() }
+}
+
+fn read<T: DeserializeOwned>(document: Value) -> T {
+    serde_json::from_value(document).expect("a document of the protocol")
+}
+
+#[test]
+fn each_document_is_that_of_http() {
+    let pool = served(cpu(1));
+    let grpc = Grpc::open(&address(&pool));
+    let live: ServerLiveResponse = grpc.ask("ServerLive", Empty {}).unwrap();
+    let ready: ReadyResponse = grpc.ask("ServerReady", Empty {}).unwrap();
+    assert!(live.live && ready.ready);
+    for (name, is) in [("rot90", true), ("nope", false)] {
+        let ready: ReadyResponse = grpc.ask("ModelReady", named(name)).unwrap();
+        assert_eq!(ready.ready, is, "{name}");
+    }
+    let server: ServerMetadataResponse = grpc.ask("ServerMetadata", Empty {}).unwrap();
+    assert_eq!(server, read(get(&pool, "/v2").json()));
+    let metadata: ModelMetadataResponse = grpc.ask("ModelMetadata", named("rot90")).unwrap();
+    assert_eq!(metadata, read(get(&pool, "/v2/models/rot90").json()));
+    let config: ModelConfigResponse = grpc.ask("ModelConfig", named("rot90")).unwrap();
+    assert_eq!(config.config, Some(read(get(&pool, "/v2/models/rot90/config").json())));
+    is_turned(&grpc.ask("ModelInfer", one()).unwrap());
+    let stats: ModelStatisticsResponse = grpc.ask("ModelStatistics", named("rot90")).unwrap();
+    assert_eq!(stats, read(get(&pool, "/v2/models/rot90/stats").json()));
+    assert_eq!(stats.model_stats[0].inference_count, 1);
+    let all: ModelStatisticsResponse = grpc.ask("ModelStatistics", named("")).unwrap();
+    assert_eq!(all, read(get(&pool, "/v2/models/stats").json()));
+    for ready in [false, true] {
+        let asked = RepositoryIndexRequest { ready, ..RepositoryIndexRequest::default() };
+        let index: RepositoryIndexResponse = grpc.ask("RepositoryIndex", asked).unwrap();
+        let rows = post(&pool, "/v2/repository/index", &json!({"ready": ready})).json();
+        assert_eq!(index, read(json!({ "models": rows })));
+        assert!(!index.models.is_empty());
+    }
+    let metrics = String::from_utf8(get(&pool, "/metrics").body).unwrap();
+    let row = "gridpool_grpc_calls_total{method=\"ModelInfer\",code=\"OK\"} 1\n";
+    assert!(metrics.contains(row), "{metrics}");
+    assert!(metrics.contains("nv_inference_request_success{model=\"rot90\",version=\"1\"} 1\n"));
+    // gRPC's own health check, which asks for a service by its name.
+    let health: gridpool_inference::InferParameter =
+        grpc.ask_at("/grpc.health.v1.Health/Check", Empty {}).unwrap();
+    assert_eq!(health.choice, Some(Choice::Bool(true)), "field 1 is 1: it serves");
+}
+
+#[test]
+fn an_answer_has_its_data_as_bytes_and_its_receipt_in_parameters() {
+    let pool = served(cpu(1));
+    let grpc = Grpc::open(&address(&pool));
+    let ask = |request| grpc.ask::<ModelInferResponse>("ModelInfer", request);
+    let answer = ask(ModelInferRequest { id: "7".to_owned(), ..one() }).unwrap();
+    is_turned(&answer);
+    assert_eq!((&*answer.id, &*answer.model_version), ("7", "1"));
+    assert_eq!(text(&answer, "device_kind"), "cpu");
+    assert_eq!(answer.parameters["attempts"].choice, Some(Choice::Int64(1)));
+    let receipt: Value = serde_json::from_str(text(&answer, "receipt")).unwrap();
+    assert_eq!(receipt["verdict"], "OK");
+    // The same as typed contents.
+    let mut typed = one();
+    typed.raw_input_contents.clear();
+    let cells = one().raw_input_contents[0].iter().map(|&cell| cell.into()).collect();
+    typed.inputs[0].contents =
+        Some(TensorContents { uint_contents: cells, ..TensorContents::default() });
+    typed.inputs[1].contents =
+        Some(TensorContents { int_contents: vec![2, 3], ..TensorContents::default() });
+    is_turned(&ask(typed).unwrap());
+    let wanted = InferRequestedOutputTensor { name: "SIZE".to_owned(), ..Default::default() };
+    let some = ask(ModelInferRequest { outputs: vec![wanted], ..one() }).unwrap();
+    assert_eq!((some.outputs.len(), some.raw_output_contents.len()), (1, 1));
+    let program = ModelInferRequest { model_name: "program".to_owned(), ..one() };
+    is_turned(&ask(with(program, "program", Choice::String("rot90".to_owned()))).unwrap());
+    // More than one frame of HTTP/2, in and out.
+    let many = ask(request(&vec![small(); 2_000])).unwrap();
+    assert_eq!(many.raw_output_contents[0].len(), 2_000 * 900);
+}
+
+#[test]
+fn what_is_not_served_says_what_to_do() {
+    let pool = served(cpu(1));
+    let grpc = Grpc::open(&address(&pool));
+    let says = |method: &str, words: &str| {
+        let status = grpc.ask::<Empty>(method, Empty {}).unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented, "{status:?}");
+        assert!(status.message().contains(words), "{method}: {status:?}");
+    };
+    for method in ["SystemSharedMemoryStatus", "SystemSharedMemoryRegister"] {
+        says(method, "shared memory is not served: send the tensors in the request");
+    }
+    says("CudaSharedMemoryRegister", "CUDA shared memory is not served");
+    says("TraceSetting", "the response parameter `receipt` says");
+    says("LogSettings", "start the pool with GRIDPOOL_LOG");
+    says("Nothing", "there is no method `/inference.GRPCInferenceService/Nothing`");
+    for (method, name, words) in [
+        ("RepositoryModelLoad", "m", "run `gridpool model load m=PATH` where the pool runs"),
+        ("RepositoryModelUnload", "m", "run `gridpool model unload m`"),
+        ("RepositoryModelLoad", "rot90", "`rot90` is built in"),
+    ] {
+        let asked = RepositoryModelRequest { model_name: name.to_owned(), ..Default::default() };
+        let status = grpc.ask::<Empty>(method, asked).unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented, "{status:?}");
+        assert!(status.message().contains(words), "{status:?}");
+    }
+}
+
+#[test]
+fn a_model_of_the_pool_is_served_with_its_types_and_its_proof() {
+    if !has_runtime() {
+        return;
+    }
+    let path = format!("three_outputs={}", model("three_outputs").display());
+    let pool = served(cpu(1).args(&["--model", &path]));
+    let grpc = Grpc::open(&address(&pool));
+    let metadata = eventually("the model", || {
+        grpc.ask::<ModelMetadataResponse>("ModelMetadata", named("three_outputs"))
+    });
+    assert_eq!(metadata.inputs[0].datatype, "FP32");
+    let config: ModelConfigResponse = grpc.ask("ModelConfig", named("three_outputs")).unwrap();
+    let config = config.config.unwrap();
+    assert_eq!((&*config.backend, config.input[0].data_type), ("onnxruntime", 11));
+    let floats: Vec<f32> = (1..=8_u8).map(f32::from).collect();
+    let mut x = tensor("x", "FP32", &[2, 4]);
+    x.contents = Some(TensorContents { fp32_contents: floats, ..TensorContents::default() });
+    let asked = ModelInferRequest {
+        model_name: "three_outputs".to_owned(),
+        inputs: vec![x],
+        ..ModelInferRequest::default()
+    };
+    let answer: ModelInferResponse = grpc.ask("ModelInfer", asked).unwrap();
+    assert_eq!(answer.outputs.len(), 3);
+    assert_eq!(text(&answer, "model_sha256").len(), 64);
+    let ready: ReadyResponse = grpc.ask("ModelReady", named("three_outputs")).unwrap();
+    assert!(ready.ready);
+    let stats: ModelStatisticsResponse =
+        grpc.ask("ModelStatistics", named("three_outputs")).unwrap();
+    assert_eq!(stats.model_stats[0].inference_count, 2, "rows");
+}
