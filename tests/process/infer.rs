@@ -143,9 +143,9 @@ fn a_missing_onnx_runtime_is_reported_once_by_each_command() {
         setup.args(&["--model", &format!("{name}={}", model(name).display())])
     });
     let pool = setup.env("ORT_DYLIB_PATH", "/nonexistent/libort.so").start_early();
-    eventually("both devices to be out of service for models", || {
+    eventually("both devices to be out of service for all models", || {
         let out = pool.status().quarantines;
-        if out.len() == 2 { Ok(()) } else { Err(format!("{out:?}\n{}", pool.log())) }
+        if out.len() == 2 * models.len() { Ok(()) } else { Err(format!("{out:?}\n{}", pool.log())) }
     });
     let infer = pool.cli(&["infer", "mlp"]).arg(data("two_inputs.npz")).run();
     assert_eq!(infer.code, Some(69), "{}", infer.stderr);
