@@ -19,11 +19,10 @@ them for sm_90, as solve.sm_90.z: a driver that compiles them itself takes secon
 """
 
 import argparse
-import concurrent.futures
 import ctypes
 import glob
 import hashlib
-import itertools
+import multiprocessing
 import pathlib
 import re
 import subprocess
@@ -97,7 +96,7 @@ class Nvrtc:
         try:
             self.call("nvrtcCompileProgram", program, len(options), strings(options))
         except RuntimeError as error:
-            raise SystemExit(f"{self.text(program, 'ProgramLog')}\n{error}") from error
+            raise RuntimeError(f"{self.text(program, 'ProgramLog')}\n{error}") from error
         return self.text(program, "PTX")
 
 
@@ -156,8 +155,9 @@ def main() -> None:
     headers = {name: opcodes(which) for name, which in OPCODES.values()}
     sources = sorted(CUDA.glob("**/*.cuh"))
     headers |= {str(source.relative_to(CUDA)): source.read_text() for source in sources}
-    with concurrent.futures.ProcessPoolExecutor() as processes:
-        made = list(processes.map(module_files, MODULES, itertools.repeat(headers)))
+    # Each module has a process of its own: NVRTC numbers the calls that it compiles in its process.
+    with multiprocessing.Pool(maxtasksperchild=1) as processes:
+        made = processes.starmap(module_files, [(module, headers) for module in MODULES], chunksize=1)
     modules = {module: ptx for module, (ptx, _) in zip(MODULES, made)}
     files = {name: content for _, own in made for name, content in own.items()}
     for name, content in files.items():

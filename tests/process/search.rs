@@ -203,8 +203,8 @@ fn a_program_that_kills_its_workers_is_convicted_alone() {
     assert_eq!((convicted.id.as_str(), verdict), ("deadly", Verdict::Poison), "{reason}");
     are_right(&results, &programs);
     assert_eq!(summary.failed, 1);
-    // Three rounds: a job, its parts, a program. Each costs two workers, and at most as many attempts at the job's other
-    // shard, on the other worker, are given up.
+    // Three rounds: a job, its parts, a program. Each costs two workers, and at most as many attempts at the
+    // job's other shard, on the other worker, are given up.
     assert!((2..=12).contains(&summary.attempts_lost), "{summary:?}");
     // The same search again: its first job is denylisted at once.
     programs.insert(300, Candidate::new("deadly", deadly));
