@@ -99,8 +99,8 @@ impl Catalogue {
         request: u64,
         command: ModelCommand,
     ) -> Result<(), String> {
-        let knows = |models: &Models| models.knows(command.name());
-        let known = self.0.iter().find(|(_, models)| knows(models)).map(|(&group, _)| group);
+        let known = self.0.iter().find(|(_, models)| models.knows(command.name()));
+        let known = known.map(|(&group, _)| group);
         let group = match (&command, known) {
             (_, Some(group)) => group,
             (ModelCommand::Load(plan), None) => {

@@ -86,7 +86,7 @@ impl Pool {
 
     /// How many groups of models there are, those without work included.
     pub(crate) fn model_groups(&self) -> usize {
-        self.groups.iter().filter(|(group, _)| group.role() == Role::Infer).count()
+        self.groups_of(Role::Infer).count()
     }
 
     /// Every group, its name, and whether it has work.
