@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::codec;
 use crate::ids::{DeviceKind, Role};
-use crate::limits::{MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX, MODEL_PLAN_BYTES_MAX};
+use crate::limits::{
+    MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX, MODEL_NAME_BYTES_MAX, MODEL_PLAN_BYTES_MAX,
+};
 use crate::named::named;
 use crate::tensor::model::check_model_name;
 
@@ -126,8 +128,8 @@ pub enum OptionsError {
     },
     /// A name that no group can have.
     #[error(
-        "`{group}` cannot be the name of a group of models: write letters, digits, `_`, `-` and `.`, not `grid`, which \
-         is the group of programs"
+        "`{group}` cannot be the name of a group of models: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-`, \
+         `_` or `.`, the first a letter or a digit; `grid` is the group of programs"
     )]
     Group {
         /// The name.
