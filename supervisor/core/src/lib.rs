@@ -126,7 +126,7 @@ impl Core {
         self.wakes_at
     }
 
-    fn deadline(&self) -> Option<Timestamp> {
+    fn deadline(&mut self) -> Option<Timestamp> {
         let models = self.catalogue.deadline(self.command_timeout);
         [self.pool.deadline(), models, self.helpers.deadline()].into_iter().flatten().min()
     }
@@ -145,6 +145,7 @@ impl Core {
     }
 
     fn take_in(&mut self, now: Timestamp, event: Event) {
+        self.pool.attend(&event);
         match event {
             Event::Client(client, event) => self.on_client(now, client, event),
             Event::ContentHashed { job, content } => self.pool.on_hashed(now, job, content),

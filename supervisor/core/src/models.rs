@@ -340,6 +340,11 @@ impl Models {
         Err(format!("`{name}` is being {verb}; try again when that is done"))
     }
 
+    /// Whether nothing happens before its workers or an operator say something.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.needs_step() && self.oldest().is_none()
+    }
+
     /// Whether a step may find something to do.
     pub(crate) fn needs_step(&self) -> bool {
         self.needs_step || self.change.is_some()

@@ -4,9 +4,11 @@
 //! The pool handles an event in two steps: first its own content, then [`Pool::advance`] restores what is
 //! always true between events: no timeout is overdue, every slot that is due has a process, every idle
 //! device has a job if one may go there, and no job waits for long behind another while a device idles.
+//! It looks only at groups that the event has touched, or for which time has brought something (`attention`).
 
 mod accounts;
 mod answers;
+mod attention;
 mod availability;
 mod budget;
 pub(crate) mod death_report;
@@ -57,6 +59,7 @@ use crate::event::{Release, Timestamp, WorkerEvent};
 use crate::policy::PolicyTable;
 use crate::quota::{Quota, Quotas};
 use accounts::Accounts;
+use attention::Attention;
 use budget::KillBudget;
 use death_report::DeathReport;
 use denylist::Denylist;
@@ -84,6 +87,7 @@ pub(crate) struct Pool {
     /// Another signal asked again later, so the pool ends at once.
     end_asked_again: bool,
     groups: PerGroup<GroupState>,
+    attention: PerGroup<Attention>,
     devices: Devices,
     slots: Slots,
     jobs: Jobs,
@@ -116,15 +120,14 @@ impl Pool {
     pub(crate) fn new(config: PoolConfig, policy: PolicyTable, devices: &[DeviceId]) -> Self {
         let of_grid = GroupState::new(Role::Grid.name(), config.of(Role::Grid));
         let (groups, devices) = (PerGroup::new(of_grid), Devices::new(devices));
-        let mut slots = Slots::default();
-        slots.add(Group::Grid, &devices, config.standbys);
         Self {
             policy,
             draining_since: None,
             end_asked: None,
             end_asked_again: false,
+            slots: Slots::new(&devices, config.standbys),
+            attention: PerGroup::new(Attention::default()),
             devices,
-            slots,
             groups,
             jobs: Jobs::default(),
             verdicts: Verdicts::new(config.verdicts_kept, config.verdict_bytes_max),
@@ -223,6 +226,7 @@ impl Pool {
     /// Puts a shard of a job into the queue.
     fn enqueue(&mut self, id: JobId, shard: usize) {
         let job = &mut self.jobs[id];
+        self.attention[job.group].touch();
         let state = &mut self.groups[job.group];
         job.shards[shard].state = ShardState::Queued;
         let entry = Entry { cost: job.shards[shard].cost, joins: job.joins(&state.limits) };
@@ -263,6 +267,7 @@ impl Pool {
             true => (Verdict::Cancelled, "its client is gone".to_owned()),
             false => (verdict, reason),
         };
+        self.touch(job.group);
         self.groups[job.group].finish(&job.request, verdict);
         self.accounts.finish(now, &job.request);
         let client = (!job.orphaned).then_some(client);
@@ -324,8 +329,9 @@ impl Pool {
         if self.groups[group].phase != Phase::Serving {
             return;
         }
+        self.touch(group);
         self.groups[group].phase = Phase::Resting;
-        for slot in self.slots.iter_mut().filter(|slot| slot.group == group) {
+        for slot in self.slots.of_group_mut(group) {
             slot.rest();
             if slot.process().is_some_and(Process::is_starting) {
                 self.devices.at_mut(slot.device).service_mut(group).cancel_probe(now);
@@ -359,6 +365,7 @@ impl Pool {
     /// A group has work again. A worker that was asked to end is replaced when it has ended.
     pub(crate) fn wake(&mut self, group: Group) {
         if self.groups[group].phase == Phase::Resting {
+            self.touch(group);
             self.groups[group].phase = Phase::Serving;
             self.services_changed = true;
         }

@@ -115,6 +115,7 @@ impl Pool {
         cause: KillCause,
         why: &str,
     ) {
+        self.touch_all();
         self.for_each_group(|pool, group| {
             if pool.groups[group].is_leaving() {
                 return;
@@ -142,10 +143,9 @@ impl Pool {
     /// Kills the workers of a device and group. A standby that takes over meanwhile dies in its turn, before
     /// it gets a dispatch.
     fn end_workers(&mut self, now: Timestamp, id: DeviceId, group: Group, cause: KillCause) {
-        for index in 0..self.slots.len() {
+        for index in self.slots.indexes(group) {
             let slot = &self.slots[index];
-            let is_its = slot.device == id && slot.group == group;
-            if is_its && slot.process().is_some_and(|process| !process.is_ending()) {
+            if slot.device == id && slot.process().is_some_and(|process| !process.is_ending()) {
                 self.kill(now, index, cause);
             }
         }

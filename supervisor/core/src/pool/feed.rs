@@ -18,9 +18,9 @@ impl Pool {
     /// any.
     pub(super) fn expire_feeds(&mut self, now: Timestamp, group: Group) -> bool {
         let mut killed = false;
-        for index in 0..self.slots.len() {
+        for index in self.slots.indexes(group) {
             let slot = &self.slots[index];
-            if slot.group != group || self.feed_timeout_of(slot).is_none_or(|at| at > now) {
+            if self.feed_timeout_of(slot).is_none_or(|at| at > now) {
                 continue;
             }
             let outstanding = self.slots.process(index).outstanding();

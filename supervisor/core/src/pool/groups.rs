@@ -9,6 +9,7 @@ use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{Counters, QueueStatus};
 
 use super::Pool;
+use super::attention::Attention;
 use super::availability::Availability;
 use super::devices::Device;
 use super::meters::Meters;
@@ -72,12 +73,13 @@ impl Pool {
             drop(own);
             self.groups[group].name = name.into();
             self.devices.iter_mut().for_each(|device| device.renew_service(group));
-            self.slots.iter_mut().filter(|slot| slot.group == group).for_each(Slot::renew);
+            self.slots.of_group_mut(group).for_each(Slot::renew);
             self.wake(group);
             return group;
         }
         drop(own);
         let group = self.groups.push(GroupState::new(name, self.config.of(Role::Infer)));
+        self.attention.push(Attention::default());
         self.devices.iter_mut().for_each(Device::add_service);
         self.slots.add(group, &self.devices, self.config.standbys);
         self.services_changed = true;

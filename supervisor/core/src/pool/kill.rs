@@ -146,6 +146,7 @@ impl Pool {
         self.slots.process_mut(index).may_still_answer(outstanding);
         self.devices.at_mut(worker.device).loses(now, worker);
         self.promote(now, worker.device, worker.group);
+        self.touch(worker.group);
         self.ended.push(worker);
         self.act(Action::Kill { worker, reason });
     }

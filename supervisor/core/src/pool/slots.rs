@@ -18,7 +18,7 @@
 //! ```
 //! When a group has no work, its processes are stopped as by a drain, and their slots reclaim.
 
-use std::ops::{Index, IndexMut};
+use std::ops::{Index, IndexMut, Range};
 use std::time::Duration;
 
 use gridpool_protocol::ids::{DeviceId, Group, WorkerId};
@@ -26,6 +26,7 @@ use gridpool_protocol::status::WorkerState;
 
 use super::devices::Devices;
 use super::meters::End;
+use super::per_group::PerGroup;
 use super::process::Process;
 use crate::config::PoolConfig;
 use crate::event::Timestamp;
@@ -260,36 +261,55 @@ impl Slot {
 }
 
 /// All slots: group by group, and within a group device by device.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Slots(Vec<Slot>);
+#[derive(Clone, Debug)]
+pub(super) struct Slots {
+    all: Vec<Slot>,
+    /// Which are a group's.
+    ranges: PerGroup<Range<usize>>,
+}
 
 impl Slots {
-    /// Adds the vacant slots of a group: for each device one for the worker that serves and one for each standby.
-    pub(super) fn add(&mut self, group: Group, devices: &Devices, standbys: u32) {
-        let of_device = |device| (0..=standbys).map(move |_| Slot::new(device, group));
-        self.0.extend(devices.iter().flat_map(|device| of_device(device.id)));
+    /// The vacant slots of the workers for programs.
+    pub(super) fn new(devices: &Devices, standbys: u32) -> Self {
+        let all: Vec<_> = vacant(Group::Grid, devices, standbys).collect();
+        Self { ranges: PerGroup::new(0..all.len()), all }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    /// Adds the vacant slots of a new group.
+    pub(super) fn add(&mut self, group: Group, devices: &Devices, standbys: u32) {
+        let from = self.all.len();
+        self.all.extend(vacant(group, devices, standbys));
+        let added = self.ranges.push(from..self.all.len());
+        assert_eq!(added, group, "groups get their slots in order");
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
-        self.0.iter()
+        self.all.iter()
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.0.iter_mut()
+        self.all.iter_mut()
+    }
+
+    /// The indexes of those of a group.
+    pub(super) fn indexes(&self, group: Group) -> Range<usize> {
+        self.ranges[group].clone()
     }
 
     /// Those of a group, with their indexes.
     pub(super) fn of_group(&self, group: Group) -> impl Iterator<Item = (usize, &Slot)> {
-        self.0.iter().enumerate().filter(move |(_, slot)| slot.group == group)
+        let range = self.indexes(group);
+        range.clone().zip(&self.all[range])
+    }
+
+    pub(super) fn of_group_mut(&mut self, group: Group) -> impl Iterator<Item = &mut Slot> {
+        let range = self.indexes(group);
+        self.all[range].iter_mut()
     }
 
     /// Those of a group on a device.
     pub(super) fn of(&self, device: DeviceId, group: Group) -> impl Iterator<Item = &Slot> {
-        self.iter().filter(move |slot| slot.device == device && slot.group == group)
+        self.of_group(group).map(|(_, slot)| slot).filter(move |slot| slot.device == device)
     }
 
     /// All processes, those that are still starting included.
@@ -300,7 +320,7 @@ impl Slots {
     /// The index of a process's slot.
     pub(super) fn find(&self, worker: WorkerId) -> Option<usize> {
         let is_its = |slot: &Slot| slot.process().is_some_and(|own| own.worker == worker);
-        self.0.iter().position(is_its)
+        self.of_group(worker.group).find(|(_, slot)| is_its(slot)).map(|(index, _)| index)
     }
 
     /// The process in a slot that is known to have one.
@@ -330,12 +350,18 @@ impl Index<usize> for Slots {
     type Output = Slot;
 
     fn index(&self, index: usize) -> &Slot {
-        &self.0[index]
+        &self.all[index]
     }
 }
 
 impl IndexMut<usize> for Slots {
     fn index_mut(&mut self, index: usize) -> &mut Slot {
-        &mut self.0[index]
+        &mut self.all[index]
     }
+}
+
+/// The slots of a group: for each device one for the worker that serves and one for each standby.
+fn vacant(group: Group, devices: &Devices, standbys: u32) -> impl Iterator<Item = Slot> {
+    let of_device = move |device| (0..=standbys).map(move |_| Slot::new(device, group));
+    devices.iter().flat_map(move |device| of_device(device.id))
 }

@@ -62,7 +62,7 @@ impl Pool {
         if self.groups[group].is_leaving() || self.slots.is_served(id, group) {
             return;
         }
-        let own = self.slots.iter_mut().filter(|slot| slot.device == id && slot.group == group);
+        let own = self.slots.of_group_mut(group).filter(|slot| slot.device == id);
         let standbys = own.filter_map(Slot::process_mut).filter(|process| process.stands_by());
         if let Some(oldest) = standbys.min_by_key(|process| process.worker.generation) {
             oldest.serve(now);
@@ -92,9 +92,9 @@ impl Pool {
         }
     }
 
-    /// Starts every process that is due.
-    pub(super) fn start_workers(&mut self, now: Timestamp) {
-        for index in 0..self.slots.len() {
+    /// Starts every process of a group that is due.
+    pub(super) fn start_workers(&mut self, now: Timestamp, group: Group) {
+        for index in self.slots.indexes(group) {
             if self.may_start_at(index).is_some_and(|at| at <= now) {
                 self.spawn(now, index);
             }
@@ -169,10 +169,9 @@ impl Pool {
 
     /// The service is out: kills the processes that are starting there.
     fn clear(&mut self, now: Timestamp, id: DeviceId, group: Group) {
-        for index in 0..self.slots.len() {
+        for index in self.slots.indexes(group) {
             let slot = &self.slots[index];
-            let is_its = slot.device == id && slot.group == group;
-            if is_its && slot.process().is_some_and(Process::is_starting) {
+            if slot.device == id && slot.process().is_some_and(Process::is_starting) {
                 self.kill(now, index, KillCause::FreeDevice(Freed::DeviceOut));
             }
         }
@@ -182,7 +181,7 @@ impl Pool {
     pub(super) fn on_reclaimed(&mut self, worker: WorkerId) {
         let waits =
             |slot: &&mut Slot| slot.reclaiming().is_some_and(|memory| memory.worker == worker);
-        if let Some(slot) = self.slots.iter_mut().find(waits) {
+        if let Some(slot) = self.slots.of_group_mut(worker.group).find(waits) {
             slot.reclaimed();
         }
     }

@@ -187,6 +187,7 @@ impl Rig {
     fn tell_pool(&mut self, event: Event) {
         let (core, now) = (&mut self.core, self.now);
         core.excuse_pause(now);
+        core.pool.attend(&event);
         if let Event::Client(client, ClientEvent::Submitted(request)) = event {
             core.pool.on_submitted(now, client, request, Ok(self.group));
         } else if let Event::Worker(worker, event) = event {

@@ -26,44 +26,57 @@ const END_AGAIN_MIN: Duration = Duration::from_secs(1);
 impl Pool {
     /// Extends the timeouts of workers by the time that the supervisor was not running.
     pub(crate) fn excuse(&mut self, now: Timestamp, gap: Duration) {
+        self.touch_all();
         self.slots.iter_mut().for_each(|slot| slot.excuse(now, gap));
     }
 
     /// When time alone changes something.
-    pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        let slots = self.slots.iter().filter_map(|slot| slot.wakes_at(&self.config));
+    pub(crate) fn deadline(&mut self) -> Option<Timestamp> {
         let job = self.jobs.next_deadline().map(|(at, _)| at);
-        let drain =
-            self.drain_until().filter(|_| self.groups.iter().any(|(_, group)| !group.is_leaving()));
-        let feeds = self.slots.iter().filter_map(|slot| self.feed_timeout_of(slot));
-        let starts = (0..self.slots.len()).filter_map(|index| self.may_start_at(index));
-        let held = self.groups.iter().flat_map(|(_, group)| group.queue.held());
-        let back = held
-            .filter_map(|own| self.kills.back_at(Timestamp::default(), own, self.config.kills_max));
-        slots.chain(job).chain(drain).chain(feeds).chain(starts).chain(back).min()
+        [self.next_of_groups(), job].into_iter().flatten().min()
+    }
+
+    /// When time alone changes something in a group, if its jobs have no deadlines.
+    pub(super) fn deadline_of(&self, group: Group) -> Option<Timestamp> {
+        let own = || self.slots.of_group(group);
+        let slots = own().filter_map(|(_, slot)| slot.wakes_at(&self.config));
+        let feeds = own().filter_map(|(_, slot)| self.feed_timeout_of(slot));
+        let starts = own().filter_map(|(index, _)| self.may_start_at(index));
+        let drain = self.drain_until().filter(|_| !self.groups[group].is_leaving());
+        let kills_max = self.config.kills_max;
+        let back = |own| self.kills.back_at(Timestamp::default(), own, kills_max);
+        let back = self.groups[group].queue.held().filter_map(back);
+        slots.chain(feeds).chain(starts).chain(drain).chain(back).min()
     }
 
     /// Does what is due.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.expire_jobs(now);
-        self.expire_slots(now);
+        self.touch_due(now);
         self.for_each_group(|pool, group| {
-            pool.give_up_if_no_device(now, group);
-            pool.give_up_if_unavailable(now, group);
-            pool.end_drain(now, group);
-        });
-        self.start_workers(now);
-        let spent = self.kills.all_spent(now, self.config.kills_max);
-        self.for_each_group(|pool, group| {
-            pool.groups[group].queue.hold(&spent);
-            pool.dispatch(now, group);
-            // A standby that takes over from a killed worker may get work at once.
-            while pool.expire_feeds(now, group) {
-                pool.dispatch(now, group);
+            if pool.is_touched(group) {
+                pool.expire_slots(now, group);
             }
-            pool.make_room(now, group);
-            pool.groups[group].note_waiting();
         });
+        while let Some(group) = self.take_touched() {
+            self.advance_group(now, group);
+        }
+    }
+
+    fn advance_group(&mut self, now: Timestamp, group: Group) {
+        self.give_up_if_no_device(now, group);
+        self.give_up_if_unavailable(now, group);
+        self.end_drain(now, group);
+        self.start_workers(now, group);
+        let spent = self.kills.all_spent(now, self.config.kills_max);
+        self.groups[group].queue.hold(&spent);
+        self.dispatch(now, group);
+        // A standby that takes over from a killed worker may get work at once.
+        while self.expire_feeds(now, group) {
+            self.dispatch(now, group);
+        }
+        self.make_room(now, group);
+        self.groups[group].note_waiting();
     }
 
     /// Reports the results of an event that was handled completely.
@@ -84,8 +97,8 @@ impl Pool {
         }
     }
 
-    fn expire_slots(&mut self, now: Timestamp) {
-        for index in 0..self.slots.len() {
+    fn expire_slots(&mut self, now: Timestamp, group: Group) {
+        for index in self.slots.indexes(group) {
             let slot = &mut self.slots[index];
             if slot.wakes_at(&self.config).is_none_or(|at| at > now) {
                 continue;
@@ -108,6 +121,8 @@ impl Pool {
                         for principal in outstanding.overdue(now) {
                             self.kills.spend(now, principal, kills_max, kill_refill);
                         }
+                        // What waits of them is held in every group.
+                        self.touch_all();
                         KillCause::FreeDevice(Freed::Ended(why))
                     }
                     Some(_) | None => KillCause::Hang,
@@ -231,10 +246,10 @@ impl Pool {
                 }
             }
         }
-        for index in 0..self.slots.len() {
+        for index in self.slots.indexes(group) {
             let slot = &self.slots[index];
             let is_killed = |process: &Process| process.killed().is_some();
-            if slot.group == group && slot.process().is_some_and(|process| !is_killed(process)) {
+            if slot.process().is_some_and(|process| !is_killed(process)) {
                 self.kill(now, index, KillCause::Leaving);
             }
         }
@@ -242,13 +257,13 @@ impl Pool {
     }
 
     fn close_slots(&mut self, group: Group) {
-        self.slots.iter_mut().filter(|slot| slot.group == group).for_each(Slot::close);
+        self.slots.of_group_mut(group).for_each(Slot::close);
     }
 
     /// Asks every worker of a group to end: none has a job.
     pub(super) fn stop_workers(&mut self, now: Timestamp, group: Group) {
         let kill_at = now.after(self.config.kill_timeout);
-        for slot in self.slots.iter_mut().filter(|slot| slot.group == group) {
+        for slot in self.slots.of_group_mut(group) {
             if let Some(process) = slot.process_mut().filter(|process| !process.is_ending()) {
                 process.stop(kill_at);
                 self.ended.push(process.worker);
