@@ -12,7 +12,8 @@ use crate::event::Timestamp;
 /// All live jobs.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
-    live: BTreeMap<JobId, Job>,
+    /// Boxed, since a map moves what it holds.
+    live: BTreeMap<JobId, Box<Job>>,
     keys: BTreeMap<(Principal, JobKey), JobId>,
     /// The same by connection: what it sends about a job names the key alone.
     own: BTreeMap<(ClientId, JobKey), JobId>,
@@ -28,7 +29,7 @@ impl Jobs {
         self.own.insert((job.client, job.request.key), id);
         self.deadlines.insert((job.deadline, id));
         self.clients.entry((job.client, job.group)).or_default().insert(id);
-        self.live.insert(id, job);
+        self.live.insert(id, Box::new(job));
     }
 
     /// A job has its verdict.
@@ -44,15 +45,15 @@ impl Jobs {
                 self.clients.remove(&place);
             }
         }
-        job
+        *job
     }
 
     pub(super) fn get(&self, id: JobId) -> Option<&Job> {
-        self.live.get(&id)
+        self.live.get(&id).map(Box::as_ref)
     }
 
     pub(super) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
-        self.live.get_mut(&id)
+        self.live.get_mut(&id).map(Box::as_mut)
     }
 
     /// The job of an attempt that still runs.
@@ -71,7 +72,7 @@ impl Jobs {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Job> {
-        self.live.values()
+        self.live.values().map(Box::as_ref)
     }
 
     pub(super) fn ids(&self) -> Vec<JobId> {

@@ -1,7 +1,7 @@
 //! What a worker was sent and has not answered: the dispatch that it runs, and at most one more that waits
 //! in its channel. Knows attempts and times; must not know jobs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,7 +38,8 @@ pub(super) struct Sent {
 /// Attempts that were sent to a worker to run together and are not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dispatch {
-    pub(super) sent: Vec<Sent>,
+    /// The worker answers the first one first, mostly.
+    pub(super) sent: VecDeque<Sent>,
     /// The sum over all its attempts, those already answered included.
     pub(super) cost: u64,
     /// The highest of one of them.
@@ -84,13 +85,13 @@ impl Sent {
 impl Dispatch {
     pub(super) fn new(now: Timestamp) -> Self {
         // Most have one.
-        let sent = Vec::with_capacity(1);
+        let sent = VecDeque::with_capacity(1);
         Self { sent, cost: 0, cost_max: 0, since: now, may_lead: true, has_suspects: false }
     }
 
     /// Adds an attempt before the dispatch is sent.
     pub(super) fn add(&mut self, sent: Sent, cost: u64, may_run_again: bool, is_suspect: bool) {
-        self.sent.push(Sent { since: self.since, cost, ..sent });
+        self.sent.push_back(Sent { since: self.since, cost, ..sent });
         self.cost = self.cost.saturating_add(cost);
         self.cost_max = self.cost_max.max(cost);
         self.may_lead &= may_run_again && !is_suspect;
@@ -209,7 +210,7 @@ impl Outstanding {
             return Answered::Unknown;
         };
         self.advance(now);
-        let answered = self.front.sent.remove(at);
+        let answered = self.front.sent.remove(at).expect("it was just found");
         let (charge, moved) = (self.clock.charge(&answered), answered.moved);
         if !self.front.sent.is_empty() {
             return Answered::Known { is_last: false, moved, charge };
@@ -281,9 +282,7 @@ impl Outstanding {
 
     /// The one job that a death would be evidence against, if its attempt was moved.
     pub(super) fn moved_alone(&self) -> Option<JobId> {
-        match self.front.sent.as_slice() {
-            [Sent { attempt, moved: true, .. }] => Some(attempt.job),
-            _ => None,
-        }
+        let alone = self.front.sent.front().filter(|_| self.front.sent.len() == 1)?;
+        alone.moved.then_some(alone.attempt.job)
     }
 }
