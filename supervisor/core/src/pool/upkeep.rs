@@ -71,12 +71,11 @@ impl Pool {
         let spent = self.kills.all_spent(now, self.config.kills_max);
         self.groups[group].queue.hold(&spent);
         self.dispatch(now, group);
-        // A standby that takes over from a killed worker may get work at once.
-        while self.expire_feeds(now, group) {
-            self.dispatch(now, group);
+        // If it kills one, the group is looked at again: a standby may have taken over.
+        if !self.expire_feeds(now, group) {
+            self.make_room(now, group);
+            self.groups[group].note_waiting();
         }
-        self.make_room(now, group);
-        self.groups[group].note_waiting();
     }
 
     /// Reports the results of an event that was handled completely.
