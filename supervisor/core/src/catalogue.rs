@@ -50,6 +50,12 @@ impl Core {
         Ok(plans)
     }
 
+    /// Whether a new model needs one group more than there ever were.
+    #[must_use]
+    pub fn needs_new_group(&self, plan: &ModelPlan) -> bool {
+        self.catalogue.needs_new_group(plan, &self.pool)
+    }
+
     /// The name of a group: `grid`, or that of its models.
     #[must_use]
     pub fn group_name(&self, group: Group) -> &str {
@@ -82,7 +88,8 @@ impl Catalogue {
         name: &str,
         settled: impl Fn(Group) -> bool,
     ) -> Result<Group, String> {
-        let Some((&group, models)) = self.groups.iter().find(|(_, models)| models.is_open(name)) else {
+        let Some((&group, models)) = self.groups.iter().find(|(_, models)| models.is_open(name))
+        else {
             return Err(match self.names().as_str() {
                 "none" => "this pool has no models: `gridpool model load NAME=PATH` gives it one"
                     .to_owned(),
@@ -128,17 +135,27 @@ impl Catalogue {
         if self.groups.values().map(Models::len).sum::<usize>() >= MODELS_MAX {
             return Err(format!("a pool has at most {MODELS_MAX} models: unload one first"));
         }
-        let named = |group: &Group| **pool.group_name(*group) == *plan.group();
-        if let Some(&group) = self.groups.keys().find(|group| named(group)) {
+        if let Some(group) = self.group_of(plan, pool) {
             return Ok(group);
         }
-        if pool.model_groups() >= GROUPS_MAX {
+        if pool.vacant_group(plan.group()).is_none() && pool.model_groups() >= GROUPS_MAX {
             let why = format!("workers of {GROUPS_MAX} groups of models have not ended yet");
             return Err(format!("{why}: try again later"));
         }
         let group = pool.add_group(plan.group());
         self.groups.insert(group, Models::default());
         Ok(group)
+    }
+
+    /// The group that a new model joins, if there is one of that name that is not vacant.
+    fn group_of(&self, plan: &ModelPlan, pool: &Pool) -> Option<Group> {
+        let named = |group: &Group| **pool.group_name(*group) == *plan.group();
+        self.groups.keys().copied().find(|group| named(group) && !pool.is_vacant(*group))
+    }
+
+    /// Whether a new model needs one group more than there ever were.
+    pub(crate) fn needs_new_group(&self, plan: &ModelPlan, pool: &Pool) -> bool {
+        self.group_of(plan, pool).is_none() && pool.vacant_group(plan.group()).is_none()
     }
 
     /// The models that accept requests.

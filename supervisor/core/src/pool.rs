@@ -60,7 +60,6 @@ use crate::policy::PolicyTable;
 use crate::quota::{Quota, Quotas};
 use accounts::Accounts;
 use attention::Attention;
-use budget::KillBudget;
 use death_report::DeathReport;
 use denylist::Denylist;
 use devices::Devices;
@@ -96,7 +95,6 @@ pub(crate) struct Pool {
     clients: BTreeSet<ClientId>,
     replaced: Replaced,
     denylist: Denylist,
-    kills: KillBudget,
     accounts: Accounts,
     /// The number of the latest group of suspects.
     suspects: u32,
@@ -134,7 +132,6 @@ impl Pool {
             clients: BTreeSet::new(),
             replaced: Replaced::No,
             denylist: Denylist::new(config.denylist_max),
-            kills: KillBudget::default(),
             accounts: Accounts::default(),
             suspects: 0,
             faults: Faults::default(),

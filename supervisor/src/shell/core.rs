@@ -307,9 +307,8 @@ impl Core {
             return Err(Refusal::Unable(why));
         }
         let ModelCommand::Load(plan) = command else { return Ok(()) };
-        let is_there = self.pool.groups().any(|(_, name, _)| name == plan.group());
         let groups = self.pool.groups().count() + 1;
-        if is_there || groups <= self.groups + self.of_groups.len() {
+        if !self.pool.needs_new_group(plan) || groups <= self.groups + self.of_groups.len() {
             return Ok(());
         }
         let needed = shared.of_group;

@@ -177,8 +177,8 @@ pub(crate) struct Model {
     jobs: BTreeMap<JobId, Job>,
     /// Every job that was ever accepted.
     accepted: BTreeMap<JobId, Principal>,
-    /// Of each principal: when the kills that it caused are given back.
-    kills: BTreeMap<Principal, Vec<Timestamp>>,
+    /// Of each group and principal: when the kills that it caused there are given back.
+    kills: BTreeMap<(Group, Principal), Vec<Timestamp>>,
     accounts: Accounts,
     /// The latest number of suspects that may share a dispatch with each other.
     next_suspects: u64,

@@ -165,30 +165,37 @@ impl Model {
         self.group_wakes(group);
     }
 
-    /// The group that a model which is new to the pool joins, if there is one of its name.
+    /// The group that a model which is new to the pool joins, if there is one of its name with anything left.
     fn group_of_new(&self, model: &str) -> Option<Group> {
         let name = plan(model, 1).group().to_owned();
-        self.models.iter().find(|(_, models)| models.name == name).map(|(&group, _)| group)
+        let mut all = self.models.iter();
+        all.find(|&(&group, own)| own.name == name && !self.is_vacant(group)).map(|(&at, _)| at)
     }
 
-    /// A group of models is new. It takes the number of one that has no work, no process, no memory and no job left,
-    /// the lowest, or a new one. A device that is out of service for a fault of its own is so for all.
-    fn has_a_new_group(&mut self, model: &str) -> Group {
+    /// Whether a group of models has no work, no process, no memory and no job left.
+    fn is_vacant(&self, group: Group) -> bool {
         let is_left = |slot: &Slot| !matches!(slot.state, State::Absent { .. });
-        let is_free = |group: &Group| {
-            self.has_nothing_to_do(*group)
-                && !self.is_ending(*group)
-                && self.jobs_of(*group).next().is_none()
-                && !self.slots_of(*group).any(|(_, slot)| is_left(slot))
-        };
-        let free = self.models.keys().copied().find(is_free);
+        self.has_nothing_to_do(group)
+            && !self.is_ending(group)
+            && self.jobs_of(group).next().is_none()
+            && !self.slots_of(group).any(|(_, slot)| is_left(slot))
+    }
+
+    /// A group of models is new. It takes the number of a vacant one, first of the one of its name, then the lowest; or
+    /// a new one. A device that is out of service for a fault of its own is so for all.
+    fn has_a_new_group(&mut self, model: &str) -> Group {
+        let name = plan(model, 1).group().to_owned();
+        let all = || self.models.iter().filter(|&(&group, _)| self.is_vacant(group));
+        let named = all().find(|(_, models)| models.name == name);
+        let vacant = named.or_else(|| all().next()).map(|(&group, _)| group);
         let next = u16::try_from(self.models.len()).expect("they are few");
-        let group = free.unwrap_or(Group::Models(next));
-        self.coverage.hit(match free {
-            Some(_) => "group: has the number of one that is gone",
-            None => "group: new",
+        self.coverage.hit(match (vacant, named) {
+            (Some(_), Some(_)) => "group: new, and had models of its name before",
+            (Some(_), None) => "group: has the number of one that is gone",
+            (None, _) => "group: new",
         });
-        self.begins_group(group, plan(model, 1).group());
+        let group = vacant.unwrap_or(Group::Models(next));
+        self.begins_group(group, &name);
         group
     }
 
@@ -196,6 +203,7 @@ impl Model {
     pub(super) fn begins_group(&mut self, group: Group, name: &str) {
         let (fair, retries) = (Fair::default(), 0);
         let (limits, phase) = (self.config.of(group.role()), Phase::Resting);
+        self.kills.retain(|(own, _), _| *own != group);
         let new = GroupModel { limits, phase, fair, retries, jobs_high: 0, bytes_high: 0 };
         let state = self.groups.entry(group).or_insert(new);
         state.phase = Phase::Resting;
