@@ -2,9 +2,11 @@
 //! number of contexts. Repetitions of both alternate, so that a machine that changes its speed affects both.
 //!
 //! - `test_input` makes inputs, and compares every answer with the first answer to the same input.
+//! - `isolation` measures a model of a pool while its neighbour is in trouble.
 //! - `direct` and `pooled` send requests. `load_generator` runs several callers at the same time.
 
 mod direct;
+pub(crate) mod isolation;
 mod load_generator;
 mod pooled;
 pub(crate) mod test_input;

@@ -23,6 +23,10 @@ pub(super) fn plans(
 ) -> Result<Vec<ModelPlan>, BenchError> {
     let wants_grids = !flags.ops.is_empty() || flags.recovery.is_some();
     let models = if wants_grids { &[] } else { models };
+    if models.is_empty() && flags.isolation {
+        let why = "--isolation measures models: name one, such as --model resnet=resnet50.onnx";
+        return Err(BenchError::Models(why.to_owned()));
+    }
     if models.is_empty() && !flags.fields.is_empty() {
         let why = "--set changes models: name one, such as --model resnet=resnet50.onnx";
         return Err(BenchError::Models(why.to_owned()));
@@ -33,6 +37,10 @@ pub(super) fn plans(
             [] => model.options.clone(),
             fields => options(&model.name, fields)?,
         };
+        if flags.isolation {
+            plans.push(ModelPlan { options, ..model.clone() });
+            continue;
+        }
         let alone: &[u32] = if flags.quick { &CONTEXTS_QUICK } else { &CONTEXTS };
         let joined: &[u32] = if options.max_batch == Some(1) { &[] } else { &CONTEXTS_JOINED };
         let one = |contexts: u32, max_batch| {
@@ -85,6 +93,7 @@ mod tests {
         assert_eq!(plans_of(&[], one), Ok(all[..4].to_vec()));
         let quick = [(1, one), (4, one), (1, Some(16)), (4, Some(16))];
         assert_eq!(plans_of(&["--quick", "--set", "max_batch=16"], one), Ok(quick.to_vec()));
+        assert_eq!(plans_of(&["--isolation"], None), Ok(vec![(3, None)]), "as it is");
         assert_eq!(plans_of(&["--ops", "rot90"], None), Ok(Vec::new()));
         assert_eq!(plans_of(&["--recovery"], None), Ok(Vec::new()));
     }
@@ -92,6 +101,7 @@ mod tests {
     #[test]
     fn wrong_fields_are_refused_with_what_to_write() {
         let wrong = [
+            (&["--isolation", "--ops", "rot90"][..], "--isolation measures models: name one"),
             (&["--set", "contexts=4"][..], "--set contexts: bench measures [1, 2, 4, 8] contexts"),
             (&["--set", "max_batch"], "--set `max_batch`: write KEY=VALUE"),
             (&["--set", "max_batch=0"], "a max_batch of 0"),
