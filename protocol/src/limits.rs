@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 27;
+pub const PROTOCOL_VERSION: u32 = 28;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -140,3 +140,5 @@ pub const MODEL_CONTEXTS_MAX: u32 = 64;
 pub const MODEL_PLAN_BYTES_MAX: usize = 8 * 1_024;
 /// Most rows of one run of a model.
 pub const MODEL_BATCH_MAX: u32 = 4_096;
+/// Longest batching delay of a model, microseconds.
+pub const MODEL_QUEUE_DELAY_US_MAX: u64 = 1_000_000;

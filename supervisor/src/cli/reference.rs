@@ -191,6 +191,7 @@ fn the_generated_limits_match_the_code() {
         ("name of a model", format!("{} bytes", wire::MODEL_NAME_BYTES_MAX)),
         ("contexts of a model", wire::MODEL_CONTEXTS_MAX.to_string()),
         ("rows of one run of a model", wire::MODEL_BATCH_MAX.to_string()),
+        ("batching delay of a model", format!("{} µs", wire::MODEL_QUEUE_DELAY_US_MAX)),
     ];
     let rows = rows.map(|(what, most)| [what.to_owned(), most]);
     check("reference/limits.md", "wire", &table(["what", "at most"], rows));

@@ -13,10 +13,12 @@ use serde::Deserialize;
 use super::origins::{Origin, Origins};
 
 /// The fields of [`ModelOptions`], and the value that each needs.
-const FIELDS: [(&str, &str); 11] = [
+const FIELDS: [(&str, &str); 13] = [
     ("contexts", "a whole number, such as 4"),
     ("device_bytes", "a whole number of bytes"),
     ("max_batch", "a whole number, such as 32"),
+    ("max_queue_delay_us", "a whole number of microseconds, such as 500"),
+    ("preferred_batch", "a list of whole numbers, such as [8, 16]"),
     ("warm_up", "a list of shapes by the names of inputs, such as [{ x = [8, 3] }]"),
     ("cpu_ops", "a list of ops, such as [\"Shape\", \"Gather\"]"),
     ("providers", "a list of \"tensorrt\", \"cuda\" and \"cpu\""),
@@ -138,12 +140,16 @@ fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str
     match error {
         OptionsError::Contexts { .. } => Some("contexts"),
         OptionsError::MaxBatch { .. } => Some("max_batch"),
+        OptionsError::QueueDelay { .. } => Some("max_queue_delay_us"),
+        OptionsError::PreferredBatch { .. } => Some("preferred_batch"),
         OptionsError::Queue if options.queue_requests == 0 => Some("queue_requests"),
         OptionsError::Queue => Some("queue_bytes"),
         OptionsError::Sha256 { .. } => Some("sha256"),
         OptionsError::CpuProvider | OptionsError::Twice { .. } => Some("providers"),
         OptionsError::Group { .. } if options.group.is_some() => Some("group"),
-        OptionsError::Group { .. } | OptionsError::TooLong { .. } => None,
+        OptionsError::Group { .. } | OptionsError::NothingToJoin | OptionsError::TooLong { .. } => {
+            None
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
@@ -322,7 +323,8 @@ impl Engine {
         let bytes = layout.bytes() as u64;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let job = Arc::new(Job::new(id, inputs, layout, arrangement, outputs, done));
-        let entry = Entry { client, rows, bytes, deadline, request: Arc::clone(&job) };
+        let (arrived, request) = (clock::now(), Arc::clone(&job));
+        let entry = Entry { client, rows, bytes, arrived, deadline, request };
         match model.push(entry) {
             Ok(Some(ticket)) => Ok(ticket),
             Ok(None) => {

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use gridpool_ipc::regular;
+use gridpool_ipc::{clock, regular};
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::program::hex;
 use gridpool_protocol::tensor::model::ProviderNodes;
@@ -69,6 +70,8 @@ pub(super) struct Loaded {
     pub(super) nodes: Vec<ProviderNodes>,
     /// Most rows of a run, if its requests may be joined.
     pub(super) rows_max: Option<u32>,
+    /// The longest warm-up run.
+    pub(super) run_time: Duration,
     warm_ups: Vec<WarmUp>,
     /// Bytes of the model itself, and of one context at most.
     memory: Option<(u64, u64)>,
@@ -125,6 +128,7 @@ fn load_to_run(
         signature,
         nodes,
         rows_max: None,
+        run_time: Duration::ZERO,
         warm_ups: Vec::new(),
         memory: None,
         device_bytes: options.device_bytes,
@@ -284,7 +288,9 @@ impl Loaded {
             warm_ups.push(largest);
         }
         for warm_up in &warm_ups {
+            let began = clock::now();
             warm_up.run(&mut context)?;
+            self.run_time = self.run_time.max(began.elapsed());
         }
         self.warm_ups = warm_ups;
         let after = self.session.device_memory()?;
@@ -323,6 +329,9 @@ impl Loaded {
                 Err(LoadError::Session(fault))
             }
             Err(NotRows { reason, .. }) if is_asked => Err(LoadError::Rows { max_batch, reason }),
+            Err(NotRows { reason, .. }) if options.waits_for_rows() => {
+                Err(LoadError::Delay { reason })
+            }
             Err(NotRows { reason, .. }) => {
                 tracing::info!(reason, "requests of this model do not share runs");
                 Ok(None)

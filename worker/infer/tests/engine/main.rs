@@ -8,6 +8,7 @@
 mod bench;
 mod changes;
 mod contexts;
+mod delays;
 mod harness;
 mod joined;
 mod loading;
