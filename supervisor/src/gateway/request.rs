@@ -277,16 +277,13 @@ fn deadline(parameters: &Parameters) -> Result<Option<Duration>, Failure> {
     Ok(deadline.filter(|deadline| !deadline.is_zero()))
 }
 
-/// Triton's priorities: 0 is the default, 1 the highest. A pool has one more level.
+/// Triton's priorities: 0 is the default, 1 the highest, a larger number a lower one. A pool has one level above the
+/// default and one below it.
 fn priority(parameters: &Parameters) -> Result<Priority, Failure> {
     Ok(match number(parameters, "priority")? {
         None | Some(0) => Priority::Normal,
         Some(1) => Priority::High,
-        Some(2) => Priority::Low,
-        Some(other) => {
-            let why = "it must be 1, which comes first, 2, which comes last, or 0, the default";
-            return Err(Failure::bad(format!("`priority` is {other}; {why}")));
-        }
+        Some(_) => Priority::Low,
     })
 }
 

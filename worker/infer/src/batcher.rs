@@ -2,7 +2,8 @@
 //!
 //! Without a batching delay a free context takes the waiting requests at once, up to the most rows of a run. The
 //! first request goes first. Later requests join it if their shapes, apart from rows, are equal. A request with more
-//! rows than a run is split over several runs. Requests of one client start in the order they came.
+//! rows than a run is split over several runs. Requests of one client start by priority, and then in the order they came; a
+//! priority moves no request of another client.
 //!
 //! With a delay, a run that could have more rows waits for them, until a request of it has waited for that long or its
 //! deadline is near. A run that is full, or has a preferred number of rows, starts at once. Requests of other shapes
@@ -11,6 +12,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::{Duration, Instant};
+
+use gridpool_protocol::message::Priority;
 
 /// How much may wait, and how many rows a run has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub(super) enum Next<T> {
 pub(super) struct Entry<T> {
     /// The client.
     pub(super) client: u64,
+    /// Its priority among those of its client.
+    pub(super) priority: Priority,
     /// Its rows, and the shapes beside them; none if it runs alone and whole.
     pub(super) rows: Option<(u64, Shapes)>,
     /// Bytes of its inputs.
@@ -176,7 +181,8 @@ impl<T: Clone> Batcher<T> {
         self.waiting.is_empty()
     }
 
-    /// Adds a request to the end of the queue.
+    /// Adds a request to the end of the queue. Requests of its client that have a lower priority and have not begun then
+    /// stand after it, each at the next place that the client has.
     pub(super) fn push(&mut self, entry: Entry<T>) -> Result<(), QueueError> {
         let Limits { requests, bytes: limit, .. } = self.limits;
         if self.waiting.len() >= requests {
@@ -188,7 +194,20 @@ impl<T: Clone> Batcher<T> {
             return Err(QueueError::Bytes { bytes, more, limit });
         }
         self.bytes = bytes.saturating_add(more);
+        let (client, priority) = (entry.client, entry.priority);
+        let mut own = self.waiting.len();
         self.waiting.push_back(Waiting { entry, started: 0 });
+        for at in (0..own).rev() {
+            let other = &self.waiting[at];
+            if other.entry.client != client {
+                continue;
+            }
+            if other.entry.priority <= priority || other.started > 0 {
+                break;
+            }
+            self.waiting.swap(at, own);
+            own = at;
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::message::Priority;
 use gridpool_protocol::tensor::TensorError;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState, check_model_name};
 use gridpool_protocol::tensor::options::ModelOptions;
@@ -27,8 +28,10 @@ use super::signature::InputError;
 pub struct Request {
     /// The model's name.
     pub model: String,
-    /// The client: requests of one client start in the order they come.
+    /// The client: requests of one client start by priority, and then in the order they come.
     pub client: u64,
+    /// Its priority among those of its client.
+    pub priority: Priority,
     /// Its inputs, packed.
     pub inputs: Source,
     /// Where its outputs go.
@@ -42,9 +45,10 @@ pub struct Request {
 
 impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { model, client, inputs: _, outputs: _, deadline, done: _ } = self;
+        let Self { model, client, priority, inputs: _, outputs: _, deadline, done: _ } = self;
         let mut request = f.debug_struct("Request");
-        request.field("model", model).field("client", client).field("deadline", deadline);
+        request.field("model", model).field("client", client).field("priority", priority);
+        request.field("deadline", deadline);
         request.finish_non_exhaustive()
     }
 }
@@ -312,7 +316,7 @@ impl Engine {
     /// # Errors
     /// [`RequestError`] if it is not accepted; then `done` is not called.
     pub fn submit(&self, request: Request) -> Result<Ticket, RequestError> {
-        let Request { model: name, client, inputs, outputs, deadline, done } = request;
+        let Request { model: name, client, priority, inputs, outputs, deadline, done } = request;
         let model = self.model(&name)?;
         let layout = inputs.layout()?;
         let arrangement = model.arrange(&layout)?;
@@ -324,7 +328,7 @@ impl Engine {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let job = Arc::new(Job::new(id, inputs, layout, arrangement, outputs, done));
         let (arrived, request) = (clock::now(), Arc::clone(&job));
-        let entry = Entry { client, rows, bytes, arrived, deadline, request };
+        let entry = Entry { client, priority, rows, bytes, arrived, deadline, request };
         match model.push(entry) {
             Ok(Some(ticket)) => Ok(ticket),
             Ok(None) => {

@@ -23,7 +23,8 @@ fn after(ms: u64) -> Instant {
 fn entry(client: u64, rows: u64, request: usize) -> Entry<usize> {
     let rows = (rows, vec![vec![3]]);
     let (bytes, arrived) = (rows.0, *START);
-    Entry { client, rows: Some(rows), bytes, arrived, deadline: None, request }
+    let priority = Priority::Normal;
+    Entry { client, priority, rows: Some(rows), bytes, arrived, deadline: None, request }
 }
 
 fn batcher() -> Batcher<usize> {
@@ -99,6 +100,31 @@ fn an_expired_request_is_dropped_before_it_runs() {
     assert_eq!(taken(&mut batcher), [(0, 0..8)]);
     assert_eq!(batcher.late(now + Duration::from_millis(5)), [0], "the rest of it too");
     assert_eq!(taken(&mut batcher), [(1, 0..1), (2, 0..1)]);
+}
+
+#[test]
+fn a_priority_orders_a_clients_own_requests_and_moves_nobody_elses() {
+    use Priority::{High, Low, Normal};
+    let mut batcher = batcher();
+    let all =
+        [(1, Low), (2, Low), (1, Normal), (3, High), (1, High), (1, High), (2, Normal), (1, Low)];
+    for (request, (client, priority)) in all.into_iter().enumerate() {
+        batcher.push(Entry { priority, ..entry(client, ROWS, request) }).unwrap();
+    }
+    let order: Vec<_> = (0..all.len()).map(|_| taken(&mut batcher)[0].0).collect();
+    assert_eq!(order, [4, 6, 5, 3, 2, 0, 1, 7], "client 1 has the places 0, 2, 4, 5 and 7");
+}
+
+#[test]
+fn a_request_that_has_begun_is_not_overtaken() {
+    let mut batcher = batcher();
+    batcher.push(Entry { priority: Priority::Low, ..entry(1, 2 * ROWS, 0) }).unwrap();
+    batcher.push(Entry { priority: Priority::Low, ..entry(1, 1, 1) }).unwrap();
+    assert_eq!(taken(&mut batcher), [(0, 0..ROWS)]);
+    batcher.push(Entry { priority: Priority::High, ..entry(1, ROWS, 2) }).unwrap();
+    assert_eq!(taken(&mut batcher), [(0, ROWS..2 * ROWS)]);
+    assert_eq!(taken(&mut batcher), [(2, 0..ROWS)]);
+    assert_eq!(taken(&mut batcher), [(1, 0..1)]);
 }
 
 #[test]
@@ -194,6 +220,7 @@ proptest! {
                     let late = late.map(|after| now + after);
                     let entry = Entry {
                         client,
+                        priority: Priority::Normal,
                         rows: rows.map(|rows| (rows, vec![vec![shape]])),
                         bytes: 1,
                         arrived: start,

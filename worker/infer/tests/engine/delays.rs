@@ -55,7 +55,11 @@ fn a_request_with_a_near_deadline_is_not_late_because_of_the_delay() {
     let deadline = clock::now() + DELAY / 2;
     let by = |request| Request { deadline: Some(deadline), ..request };
     let waits = submit(&engine, "mlp", &row()).unwrap();
-    assert_eq!(joined(submit_with(&engine, "mlp", &row(), by).unwrap()), 2, "and takes others along");
+    assert_eq!(
+        joined(submit_with(&engine, "mlp", &row(), by).unwrap()),
+        2,
+        "and takes others along"
+    );
     assert_eq!(joined(waits), 2);
     assert!(clock::now() < deadline);
 }
