@@ -297,13 +297,15 @@ impl<T: Clone> Batcher<T> {
         theirs.map(|waiting| self.starts(waiting)).min()
     }
 
-    /// When a request starts at the latest, alone if it must.
+    /// When a request starts at the latest, alone if it must: before half of its time has passed, since a thread on a
+    /// busy machine wakes late, and in time for its run.
     fn starts(&self, waiting: &Waiting<T>) -> Instant {
         let Entry { arrived, deadline, .. } = waiting.entry;
         let starts = arrived + self.delay.longest;
         let Some(deadline) = deadline else { return starts };
+        let half = arrived + deadline.saturating_duration_since(arrived) / 2;
         let latest = deadline.checked_sub(self.run_time * RUNS_BEFORE_DEADLINE);
-        starts.min(latest.unwrap_or(arrived))
+        starts.min(half).min(latest.unwrap_or(arrived))
     }
 
     /// Takes the parts of a run from the queue.

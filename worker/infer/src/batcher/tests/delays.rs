@@ -135,7 +135,7 @@ proptest! {
                 if until > after(arrives) {
                     break;
                 }
-                now = u64::try_from((until - *START).as_millis()).unwrap();
+                now = whole_ms(until);
             }
             now = arrives;
             let deadline = arrives + slack;
@@ -150,12 +150,17 @@ proptest! {
         }
         while let Err(until) = run(&mut batcher, now, &mut ran, &limits)? {
             prop_assert!(until > after(now), "the context would not sleep");
-            now = u64::try_from((until - *START).as_millis()).unwrap();
+            now = whole_ms(until);
         }
         prop_assert!(batcher.is_empty());
         let rows: Vec<_> = requests.iter().map(|request| request.1).collect();
         prop_assert_eq!(ran, rows);
     }
+}
+
+/// The first whole millisecond that is not before `time`.
+fn whole_ms(time: Instant) -> u64 {
+    u64::try_from((time - *START).as_micros().div_ceil(1_000)).unwrap()
 }
 
 /// Runs all that starts now. Gives the time of the next start, if there is one.
