@@ -129,9 +129,14 @@ pub const TENSOR_RANK_MAX: usize = 16;
 pub const TENSOR_SIDE_MAX: u64 = 1 << 33;
 /// Most bytes of one set of tensors, header included: it must fit an arena.
 pub const TENSOR_BYTES_MAX: u64 = ARENA_BYTES_MAX;
-/// Longest header of a set of tensors, bytes: the most tensors, each with the longest name and shape.
+/// Longest header of a set of tensors, bytes: the most tensors, each with the longest name and shape, and the size of
+/// its data.
 pub const TENSORS_HEADER_BYTES_MAX: usize =
-    16 + TENSORS_MAX * (4 + TENSOR_NAME_BYTES_MAX + 8 * TENSOR_RANK_MAX);
+    16 + TENSORS_MAX * (4 + TENSOR_NAME_BYTES_MAX + 8 * TENSOR_RANK_MAX + 8);
+/// Most bytes of one element of a BYTES tensor.
+pub const BYTES_ELEMENT_MAX: usize = 1 << 20;
+/// Most bytes of a BYTES tensor, with 4 for the length of each element. ONNX Runtime takes 32 more for each.
+pub const BYTES_TENSOR_MAX: usize = 64 << 20;
 /// Longest name of a model, in bytes.
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Most contexts of one model.

@@ -20,9 +20,11 @@ pub mod model;
 pub mod options;
 mod packed;
 mod spec;
+mod texts;
 
 pub use datatype::{DataType, ParseDataTypeError};
 pub use element::{Element, Scalar, Visitor, numbers};
 pub use error::{TensorError, bytes_needed};
 pub use packed::{DATA_ALIGNMENT, Packed, TensorLayout};
 pub use spec::{ANY_SIZE, ShapeError, Tensor, TensorSpec};
+pub use texts::{Texts, TextsError, put_text};

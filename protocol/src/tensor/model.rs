@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ANY_SIZE, Tensor, TensorLayout, TensorSpec};
+use super::{ANY_SIZE, DataType, Tensor, TensorLayout, TensorSpec};
 use crate::limits::MODEL_NAME_BYTES_MAX;
 use crate::named::named;
 
@@ -86,13 +86,16 @@ impl ModelInfo {
     }
 
     /// The size of the packed outputs for these inputs, bytes. `None` unless the model fixes every dimension of
-    /// every output, except for a first one that the inputs choose.
+    /// every output, except for a first one that the inputs choose, and none is BYTES.
     #[must_use]
     pub fn output_bytes(&self, inputs: &[Tensor]) -> Option<u64> {
         let free = |spec: &&TensorSpec| spec.shape.first() == Some(&ANY_SIZE);
         let named = |spec: &TensorSpec| inputs.iter().find(|tensor| tensor.name() == spec.name);
         let rows = self.inputs.iter().find(free).and_then(named);
         let rows = rows.and_then(|tensor| tensor.shape().first().copied());
+        if self.outputs.iter().any(|spec| spec.datatype == DataType::Bytes) {
+            return None;
+        }
         let given = |spec: &TensorSpec| {
             let side = |(axis, &side): (usize, &i64)| match u64::try_from(side) {
                 Ok(side) => Some(side),
@@ -158,7 +161,6 @@ pub fn check_model_name(name: &str) -> Result<(), ModelNameError> {
 mod tests {
     use super::*;
     use crate::codec;
-    use crate::tensor::DataType;
 
     fn info() -> ModelInfo {
         ModelInfo {

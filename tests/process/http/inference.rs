@@ -240,7 +240,7 @@ fn a_wrong_request_is_400_and_the_sentence_names_the_place() {
     ask(&wrong("/inputs/1/name", json!("SIZES")), "takes GRID and SIZE, not `SIZES`");
     ask(&wrong("/inputs/1/name", json!("GRID")), "input `GRID`: it occurs twice");
     ask(&wrong("/inputs/0/datatype", json!("INT8")), "`GRID` is INT8; the model takes UINT8");
-    ask(&wrong("/inputs/0/datatype", json!("BYTES")), "`BYTES` is not a tensor type");
+    ask(&wrong("/inputs/0/datatype", json!("INT4")), "`INT4` is not a tensor type");
     ask(
         &wrong("/inputs/0/shape", json!([2, 900])),
         "has the shape [2, 900]; the model takes [?, 30, 30]",

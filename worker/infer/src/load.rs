@@ -314,7 +314,7 @@ impl Loaded {
             None => (MAX_BATCH_DEFAULT, false),
         };
         let proved = if !signature.may_have_rows {
-            Err("not every input and output has a free first dimension".into())
+            Err("not every input and output has a free first dimension, or one is BYTES".into())
         } else if !signature.rows_share_a_name && !is_asked {
             Err("their first dimensions have different names".into())
         } else {

@@ -4,6 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Two elements of a BYTES tensor.
+const TEXT: &[u8] = b"\x03\0\0\0one\0\0\0\0";
+
 fn set() -> TensorLayout {
     let tensor = |name: &str, datatype, shape: &[u64]| {
         Tensor::new(name, datatype, shape.to_vec()).expect("it is within its limits")
@@ -13,12 +16,13 @@ fn set() -> TensorLayout {
         tensor("none", DataType::Int64, &[0, 7]),
         tensor("scalar", DataType::Bool, &[]),
         tensor("y", DataType::Bf16, &[33]),
+        tensor("text", DataType::Bytes, &[2, 1]).with_data(TEXT).expect("two elements"),
     ];
     TensorLayout::new(tensors).expect("a small set")
 }
 
 fn packed() -> Vec<u8> {
-    set().pack(&[&[1; 24], &[], &[1], &[2; 66]]).expect("as long as the layout says")
+    set().pack(&[&[1; 24], &[], &[1], &[2; 66], TEXT]).expect("as long as the layout says")
 }
 
 /// What either reader says; both must say the same.

@@ -90,8 +90,8 @@ fn how_much_memory_loads_and_runs_leave_behind() {
                 (0..20).for_each(|_| drop(ask(&engine, "mlp", std::slice::from_ref(&input))));
             }
             engine
-                .load("bad", &crate::tensors::model("strings"), &contexts(1))
-                .expect_err("strings");
+                .load("bad", &crate::tensors::model("four_bits"), &contexts(1))
+                .expect_err("4 bits");
             assert!(engine.unload("mlp") && engine.unload("bad"));
         }
         println!("{} loads: {} KiB", 100 * (round + 1), resident() / 1_024);
