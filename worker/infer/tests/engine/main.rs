@@ -17,3 +17,4 @@ mod published;
 mod requests;
 mod row_turns;
 mod tensors;
+mod texts;
