@@ -159,8 +159,10 @@ fn a_model_of_the_pool_is_served_beside_the_ops_on_every_path() {
 fn every_type_goes_both_ways_as_bytes_and_as_json_where_json_has_it() {
     let Some(pool) = served(&["datatypes"]) else { return };
     let path = "/v2/models/datatypes/infer";
+    let numeric = |datatype: &DataType| *datatype != DataType::Bytes;
     let of: Vec<(String, &str, Vec<u8>)> = DataType::ALL
         .into_iter()
+        .filter(numeric)
         .map(|datatype| {
             let data = (1..).map(|n: u8| if datatype == DataType::Bool { n % 2 } else { n % 100 });
             let data = data.take(6 * datatype.bytes()).collect();
