@@ -260,7 +260,7 @@ fn a_wrong_request_is_400_and_the_sentence_names_the_place() {
         "gives GRID, SIZE, STATUS; it has no output `COLOR`",
     );
     ask(&with("outputs", json!([{"name": "SIZE"}, {"name": "SIZE"}])), "asked for twice");
-    ask(&with("parameters", json!({"priority": 3})), "`priority` is 3; it must be 1, which comes");
+    ask(&with("parameters", json!({"priority": "high"})), "`priority` is \"high\"");
     ask(&with("parameters", json!({"timeout": -1})), "`timeout` is -1; it must be a whole number");
     ask(
         &with("parameters", json!({"timeout": 1e18})),

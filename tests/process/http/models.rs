@@ -11,6 +11,7 @@ use crate::processes::{go_on, signal, stop};
 use crate::wait::{eventually, within};
 
 mod absent;
+mod texts;
 
 const INFER: &str = "/v2/models/three_outputs/infer";
 

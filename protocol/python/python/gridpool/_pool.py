@@ -352,6 +352,9 @@ class Client:
         tensors: list[tuple[str, str, list[int], bytes]] = []
         for name, value in inputs.items():
             array = np.asarray(value)
+            if array.dtype.kind in "SU" and not isinstance(value, np.ndarray):
+                # Such an array drops zeros at the end of its elements.
+                array = np.array(value, dtype=object)
             if array.dtype.kind in "OSU":
                 tensors.append((name, "BYTES", list(array.shape), _packed_texts(name, array)))
                 continue
