@@ -141,6 +141,10 @@ pub const BYTES_TENSOR_MAX: usize = 64 << 20;
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Most contexts of one model.
 pub const MODEL_CONTEXTS_MAX: u32 = 64;
+/// Most contexts that a worker tries for a model with `contexts = "auto"`: a power of 2.
+pub const AUTO_CONTEXTS_MAX: u32 = 32;
+/// How long it tries. A number that it has begun to try is measured to its end.
+pub const AUTO_CONTEXTS_TIME: Duration = Duration::from_secs(10);
 /// Largest plan of a model, bytes. It must fit a worker's channel, and its command line as text.
 pub const MODEL_PLAN_BYTES_MAX: usize = 8 * 1_024;
 /// Most rows of one run of a model.

@@ -13,6 +13,7 @@
 //! # Ok::<(), gridpool_protocol::tensor::TensorError>(())
 //! ```
 
+mod contexts;
 mod datatype;
 mod element;
 mod error;
@@ -22,6 +23,7 @@ mod packed;
 mod spec;
 mod texts;
 
+pub use contexts::Contexts;
 pub use datatype::{DataType, ParseDataTypeError};
 pub use element::{Element, Scalar, Visitor, numbers};
 pub use error::{TensorError, bytes_needed};

@@ -13,6 +13,7 @@ use crate::limits::{
     MODEL_QUEUE_DELAY_US_MAX,
 };
 use crate::named::named;
+use crate::tensor::Contexts;
 use crate::tensor::model::check_model_name;
 
 /// Default for the most rows of one run.
@@ -65,8 +66,10 @@ impl FromStr for Provider {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelOptions {
-    /// Contexts: the number of runs that may overlap.
-    pub contexts: u32,
+    /// Contexts: the number of runs that may overlap, or `"auto"`: a worker measures how many serve most.
+    pub contexts: Contexts,
+    /// With `contexts = "auto"`: the longest that 99 of 100 runs may take, milliseconds.
+    pub latency_ms: Option<u32>,
     /// Most bytes of device memory that it and all its contexts may take.
     pub device_bytes: Option<u64>,
     /// Most rows of one run; with 1, requests are never joined.
@@ -96,7 +99,8 @@ pub struct ModelOptions {
 impl Default for ModelOptions {
     fn default() -> Self {
         Self {
-            contexts: 1,
+            contexts: Contexts::Fixed(1),
+            latency_ms: None,
             device_bytes: None,
             max_batch: None,
             max_queue_delay_us: 0,
@@ -142,6 +146,9 @@ pub enum OptionsError {
         /// The name.
         group: String,
     },
+    /// A bound that no run keeps.
+    #[error("a latency_ms of 0: write at least 1, or leave it out")]
+    Latency,
     /// Too few or too many rows.
     #[error("a max_batch of {max_batch}: write 1 to {MODEL_BATCH_MAX}")]
     MaxBatch {
@@ -248,7 +255,12 @@ impl ModelOptions {
     /// # Errors
     /// The first [`OptionsError`].
     pub fn check(&self) -> Result<(), OptionsError> {
-        check_contexts(self.contexts)?;
+        if let Some(contexts) = self.contexts.fixed() {
+            check_contexts(contexts)?;
+        }
+        if self.latency_ms == Some(0) {
+            return Err(OptionsError::Latency);
+        }
         let max_batch = self.max_batch.unwrap_or(MAX_BATCH_DEFAULT);
         if max_batch == 0 || max_batch > MODEL_BATCH_MAX {
             return Err(OptionsError::MaxBatch { max_batch });
@@ -340,8 +352,9 @@ mod tests {
         let default = ModelOptions::default;
         assert_eq!(default().check(), Ok(()));
         let wrong = [
-            ModelOptions { contexts: 0, ..default() },
-            ModelOptions { contexts: MODEL_CONTEXTS_MAX + 1, ..default() },
+            ModelOptions { contexts: Contexts::Fixed(0), ..default() },
+            ModelOptions { contexts: Contexts::Fixed(MODEL_CONTEXTS_MAX + 1), ..default() },
+            ModelOptions { latency_ms: Some(0), ..default() },
             ModelOptions { max_batch: Some(0), ..default() },
             ModelOptions { max_batch: Some(MODEL_BATCH_MAX + 1), ..default() },
             ModelOptions { max_queue_delay_us: MODEL_QUEUE_DELAY_US_MAX + 1, ..default() },
@@ -384,7 +397,7 @@ mod tests {
         let json = r#"{"contexts": 4, "providers": ["tensorrt", "cuda"], "cpu_ops": ["Shape"],
                        "warm_up": [{"x": [8, 3]}]}"#;
         let options: ModelOptions = serde_json::from_str(json).unwrap();
-        assert_eq!(options.contexts, 4);
+        assert_eq!(options.contexts, Contexts::Fixed(4));
         assert_eq!(options.providers, [Provider::TensorRt, Provider::Cuda]);
         assert_eq!(options.warm_up[0]["x"], [8, 3]);
         assert_eq!(options.queue_requests, QUEUE_REQUESTS_DEFAULT);

@@ -98,7 +98,7 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash() {
     assert!(why.contains("`gridpool model unload three_outputs`"), "{why}");
     let wrong = ModelPlan { path: "m.onnx".into(), ..plan("mlp") };
     assert!(refused(client.load_model(wrong)).contains("not an absolute path"));
-    let options = ModelOptions { contexts: 0, ..ModelOptions::default() };
+    let options = ModelOptions { contexts: 0.into(), ..ModelOptions::default() };
     let why = refused(client.load_model(ModelPlan { options, ..plan("mlp") }));
     assert!(why.contains("0 contexts: write 1 to 64"), "{why}");
     // Nobody writes into it, so opening it would last for ever, and every order after it.

@@ -41,7 +41,7 @@ pub(super) fn measure(
     let doing = |what: &str| Line::Doing(format!("{name}, {} contexts: {what}", options.contexts));
     report.line(&doing("it is loaded"))?;
     let unmeasured = |runner: &str| Row {
-        contexts: Some(options.contexts),
+        contexts: options.contexts.fixed(),
         max_batch: options.max_batch,
         ..Row::new(Section::Models, name, runner, Unit::ItemsPerSecond)
     };

@@ -233,6 +233,7 @@ impl Engine {
             outputs: Vec::new(),
             max_batch: options.max_batch.unwrap_or(1),
             contexts: 0,
+            contexts_measured: Vec::new(),
             nodes: Vec::new(),
             device_bytes: 0,
             warm_up_shapes: Vec::new(),
@@ -248,13 +249,15 @@ impl Engine {
         blank: &ModelInfo,
     ) -> Result<Model, LoadError> {
         let (loaded, contexts) = load(&self.runtime, self.kind, file, options)?;
+        let count = u32::try_from(contexts.len()).expect("they are few");
         let info = ModelInfo {
             inputs: loaded.signature.inputs.clone(),
             outputs: loaded.signature.outputs.clone(),
             max_batch: loaded.rows_max.unwrap_or(1),
-            contexts: options.contexts,
+            contexts: count,
+            contexts_measured: loaded.contexts_measured.clone(),
             nodes: loaded.nodes.clone(),
-            device_bytes: loaded.device_bytes(options.contexts),
+            device_bytes: loaded.device_bytes(count),
             warm_up_shapes: loaded.warm_up_shapes(),
             state: ModelState::Ready,
             ..blank.clone()

@@ -1,5 +1,6 @@
 //! Loads a model: its file, its session, the placement of its nodes, its first runs, its signature.
 
+mod auto;
 mod error;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,8 @@ use std::time::Duration;
 use gridpool_ipc::{clock, regular};
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::program::hex;
-use gridpool_protocol::tensor::model::ProviderNodes;
+use gridpool_protocol::tensor::Contexts;
+use gridpool_protocol::tensor::model::{ContextsMeasured, ProviderNodes};
 use gridpool_protocol::tensor::options::{MAX_BATCH_DEFAULT, ModelOptions, Provider};
 use ort::ep::{self, ExecutionProvider, ExecutionProviderDispatch};
 use ort::logging::LogLevel;
@@ -70,6 +72,8 @@ pub(super) struct Loaded {
     pub(super) nodes: Vec<ProviderNodes>,
     /// Most rows of a run, if its requests may be joined.
     pub(super) rows_max: Option<u32>,
+    /// What was measured to choose the number of contexts.
+    pub(super) contexts_measured: Vec<ContextsMeasured>,
     /// The longest warm-up run.
     pub(super) run_time: Duration,
     warm_ups: Vec<WarmUp>,
@@ -129,14 +133,21 @@ fn load_to_run(
         nodes,
         rows_max: None,
         run_time: Duration::ZERO,
+        contexts_measured: Vec::new(),
         warm_ups: Vec::new(),
         memory: None,
         device_bytes: options.device_bytes,
     };
     let first = loaded.first_context(kind, options, before)?;
-    loaded.check_budget(options.contexts)?;
-    let mut contexts = vec![first];
-    contexts.extend(loaded.more_contexts(options.contexts - 1)?);
+    let contexts = match options.contexts {
+        Contexts::Auto => loaded.choose_contexts(first, options)?,
+        Contexts::Fixed(count) => {
+            loaded.check_budget(count)?;
+            let mut contexts = vec![first];
+            contexts.extend(loaded.more_contexts(count - 1)?);
+            contexts
+        }
+    };
     Ok((loaded, contexts))
 }
 

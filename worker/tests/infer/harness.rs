@@ -27,7 +27,7 @@ const FAR: u64 = 3_600_000;
 
 /// A model as the supervisor writes it.
 pub(crate) fn plan(name: &str, path: impl Into<PathBuf>, contexts: u32) -> ModelPlan {
-    let options = ModelOptions { contexts, ..ModelOptions::default() };
+    let options = ModelOptions { contexts: contexts.into(), ..ModelOptions::default() };
     ModelPlan { name: name.to_owned(), path: path.into(), options }
 }
 

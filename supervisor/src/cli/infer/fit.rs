@@ -118,6 +118,7 @@ pub(super) mod tests {
             outputs: vec![spec(&("y", DataType::Fp32, &[-1, 8]))],
             max_batch: 32,
             contexts: 2,
+            contexts_measured: Vec::new(),
             nodes: Vec::new(),
             device_bytes: 3 << 20,
             warm_up_shapes: Vec::new(),

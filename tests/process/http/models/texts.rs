@@ -55,7 +55,10 @@ fn texts_go_both_ways_as_json_and_as_bytes() {
 fn what_is_no_text_is_refused_with_the_element() {
     let Some(pool) = served(&["strings"]) else { return };
     let refused = |body: &Value, why: &str| post(&pool, PATH, body).complains(400, why);
-    refused(&in_json(&json!(["a", 7]), &json!([2])), "element 1 is 7; an element of BYTES is a text");
+    refused(
+        &in_json(&json!(["a", 7]), &json!([2])),
+        "element 1 is 7; an element of BYTES is a text",
+    );
     refused(&in_json(&json!(["a"]), &json!([2])), "it has 1 elements, but its shape says 2");
     let long = json!(["x".repeat((1 << 20) + 1)]);
     refused(&in_json(&long, &json!([1])), "an element of BYTES has at most 1048576");

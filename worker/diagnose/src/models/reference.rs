@@ -27,7 +27,7 @@ impl Reference {
     /// out. The error is a sentence.
     pub(super) fn load(&self, plan: &ModelPlan) -> Result<ModelInfo, String> {
         let options = ModelOptions {
-            contexts: 1,
+            contexts: 1.into(),
             device_bytes: None,
             cpu_ops: Default::default(),
             providers: Vec::new(),

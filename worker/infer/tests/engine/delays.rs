@@ -27,7 +27,7 @@ fn joined(waiter: Waiter) -> u32 {
 #[test]
 fn a_free_context_waits_until_a_preferred_number_of_rows_is_there() {
     let Some(engine) = engine() else { return };
-    let options = ModelOptions { contexts: 2, preferred_batch: [3].into(), ..delayed() };
+    let options = ModelOptions { contexts: 2.into(), preferred_batch: [3].into(), ..delayed() };
     load(&engine, "mlp", &options);
     let began = clock::now();
     for _ in 0..5 {

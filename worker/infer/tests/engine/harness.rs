@@ -25,7 +25,7 @@ pub(crate) fn load(engine: &Engine, name: &str, options: &ModelOptions) -> Model
 
 /// Options with this number of contexts.
 pub(crate) fn contexts(contexts: u32) -> ModelOptions {
-    ModelOptions { contexts, ..ModelOptions::default() }
+    ModelOptions { contexts: contexts.into(), ..ModelOptions::default() }
 }
 
 impl Full {

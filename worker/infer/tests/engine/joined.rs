@@ -37,7 +37,8 @@ fn single_runs(engine: &Engine, count: u64) -> Vec<Vec<f32>> {
 #[test]
 fn batches_of_every_size_equal_the_single_runs() {
     let Some(engine) = engine() else { return };
-    let info = load(&engine, "mlp", &ModelOptions { contexts: 2, ..ModelOptions::default() });
+    let info =
+        load(&engine, "mlp", &ModelOptions { contexts: 2.into(), ..ModelOptions::default() });
     assert_eq!(info.max_batch, 32);
     let single = single_runs(&engine, 1_000);
     assert!(single.windows(2).all(|pair| pair[0] != pair[1]), "rows differ");
