@@ -69,7 +69,7 @@ pub(super) fn measure(
     };
     report.line(&doing("directly, and through the pool"))?;
     bench.rates(report, &test_inputs)?;
-    if options.contexts == 1 && direct.info.max_batch == 1 {
+    if options.contexts.fixed() == Some(1) && direct.info.max_batch == 1 {
         report.line(&doing("one request at a time"))?;
         bench.latencies(report, &test_inputs[0])?;
     }
