@@ -79,7 +79,7 @@ fn a_request_of_a_high_priority_passes_those_that_wait_in_both_queues() {
     let mut low: Vec<_> = (0..LOW).map(low).collect();
     let high = ask(&client, turns(1).with_priority(Priority::High));
     assert_eq!(answer(high).verdict(), Verdict::Ok);
-    let mut is_done = |handle: &mut Handle<_>| handle.try_wait().expect("it stands").is_some();
+    let is_done = |handle: &mut Handle<_>| handle.try_wait().expect("it stands").is_some();
     let before = low.iter_mut().filter_map(|handle| is_done(handle).then_some(())).count();
     assert!(before < LOW / 2, "{before} of {LOW} went before it");
     drop(answer(first));
