@@ -200,7 +200,7 @@ mod tests {
         };
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| plan(name, "/1"));
         let mut more = b.clone();
-        more.options.contexts = 4;
+        more.options.contexts = 4.into();
         more.options.sha256 = Some("of /1".to_owned());
         // `a` was unloaded, `b` was given contexts, `d` was loaded.
         let settings = vec![a.clone(), b.clone(), c.clone()];

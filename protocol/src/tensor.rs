@@ -13,6 +13,7 @@
 //! # Ok::<(), gridpool_protocol::tensor::TensorError>(())
 //! ```
 
+mod contexts;
 mod datatype;
 mod element;
 mod error;
@@ -20,9 +21,12 @@ pub mod model;
 pub mod options;
 mod packed;
 mod spec;
+mod texts;
 
+pub use contexts::Contexts;
 pub use datatype::{DataType, ParseDataTypeError};
 pub use element::{Element, Scalar, Visitor, numbers};
 pub use error::{TensorError, bytes_needed};
 pub use packed::{DATA_ALIGNMENT, Packed, TensorLayout};
 pub use spec::{ANY_SIZE, ShapeError, Tensor, TensorSpec};
+pub use texts::{Texts, TextsError, put_text};

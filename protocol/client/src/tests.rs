@@ -372,6 +372,7 @@ fn rows_of(columns: i64, state: ModelState) -> ModelInfo {
         outputs: vec![spec("y", columns)],
         max_batch: 32,
         contexts: 1,
+        contexts_measured: Vec::new(),
         nodes: Vec::new(),
         device_bytes: 0,
         warm_up_shapes: Vec::new(),

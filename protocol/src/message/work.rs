@@ -11,6 +11,7 @@ use crate::chaos::Chaos;
 use crate::codec;
 use crate::ids::{ArenaId, JobKey, Role};
 use crate::limits::{DEADLINE_MAX, INFER_INLINE_BYTES_MAX, INLINE_BYTES_MAX};
+use crate::named::named;
 use crate::principal::Principal;
 use crate::program::Ties;
 use crate::search::{Score, SearchSize};
@@ -140,18 +141,18 @@ pub enum Destination {
     Inline,
 }
 
-/// The order of a client's own waiting jobs. It does not affect other clients.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub enum Priority {
-    /// Before the client's other jobs.
-    High,
-    /// In order.
-    #[default]
-    Normal,
-    /// After the client's other jobs.
-    Low,
+named! {
+    /// The order of a client's own waiting jobs. It does not affect other clients.
+    #[derive(Default)]
+    pub enum Priority {
+        /// Before the client's other jobs.
+        High = "high",
+        /// In order.
+        #[default]
+        Normal = "normal",
+        /// After the client's other jobs.
+        Low = "low",
+    }
 }
 
 /// The terms of a job, for any kind of work.

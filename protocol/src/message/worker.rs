@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Inline, ModelCommand, Payload, Work};
+use super::{Inline, ModelCommand, Payload, Priority, Work};
 use crate::chaos::ChaosFault;
 use crate::fault::FaultCode;
 use crate::ids::{ArenaId, AttemptId, ClientId, WorkerName};
@@ -46,8 +46,10 @@ pub struct Dispatch {
 pub struct Assignment {
     /// The attempt.
     pub attempt: AttemptId,
-    /// The job's client. A worker begins the requests of one client in their order.
+    /// The job's client. A worker begins the requests of one client by priority, and then in their order.
     pub client: ClientId,
+    /// The job's priority among those of its client.
+    pub priority: Priority,
     /// The bytes of the whole job.
     pub payload: Payload,
     /// The items of this attempt. It reads and writes no others.

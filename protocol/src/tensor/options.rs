@@ -10,8 +10,10 @@ use crate::codec;
 use crate::ids::{DeviceKind, Role};
 use crate::limits::{
     MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX, MODEL_NAME_BYTES_MAX, MODEL_PLAN_BYTES_MAX,
+    MODEL_QUEUE_DELAY_US_MAX,
 };
 use crate::named::named;
+use crate::tensor::Contexts;
 use crate::tensor::model::check_model_name;
 
 /// Default for the most rows of one run.
@@ -64,12 +66,18 @@ impl FromStr for Provider {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelOptions {
-    /// Contexts: the number of runs that may overlap.
-    pub contexts: u32,
+    /// Contexts: the number of runs that may overlap, or `"auto"`: a worker measures how many serve most.
+    pub contexts: Contexts,
+    /// With `contexts = "auto"`: the longest that 99 of 100 runs may take, milliseconds.
+    pub latency_ms: Option<u32>,
     /// Most bytes of device memory that it and all its contexts may take.
     pub device_bytes: Option<u64>,
     /// Most rows of one run; with 1, requests are never joined.
     pub max_batch: Option<u32>,
+    /// Longest time in microseconds that a request waits for others to join it, when it could start.
+    pub max_queue_delay_us: u64,
+    /// Numbers of rows: a run that has one of them starts at once, and without the requests beyond it.
+    pub preferred_batch: BTreeSet<u32>,
     /// Warm-up runs of every context before the model is READY: a shape for each input, by name.
     pub warm_up: Vec<BTreeMap<String, Vec<u64>>>,
     /// Ops that may run on the CPU of a GPU device: `Shape`, `Gather`.
@@ -91,9 +99,12 @@ pub struct ModelOptions {
 impl Default for ModelOptions {
     fn default() -> Self {
         Self {
-            contexts: 1,
+            contexts: Contexts::Fixed(1),
+            latency_ms: None,
             device_bytes: None,
             max_batch: None,
+            max_queue_delay_us: 0,
+            preferred_batch: BTreeSet::new(),
             warm_up: Vec::new(),
             cpu_ops: BTreeSet::new(),
             providers: Vec::new(),
@@ -135,10 +146,27 @@ pub enum OptionsError {
         /// The name.
         group: String,
     },
+    /// A bound that no run keeps.
+    #[error("a latency_ms of 0: write at least 1, or leave it out")]
+    Latency,
     /// Too few or too many rows.
     #[error("a max_batch of {max_batch}: write 1 to {MODEL_BATCH_MAX}")]
     MaxBatch {
         /// The requested number.
+        max_batch: u32,
+    },
+    /// A delay or preferred sizes for requests that are never joined.
+    #[error(
+        "max_queue_delay_us and preferred_batch with a max_batch of 1: its requests are never joined, so there is \
+         nothing to wait for; leave both out"
+    )]
+    NothingToJoin,
+    /// A size of a run that no run has.
+    #[error("a preferred_batch of {rows}: write sizes from 1 to max_batch, which is {max_batch}")]
+    PreferredBatch {
+        /// The size.
+        rows: u32,
+        /// Most rows of a run.
         max_batch: u32,
     },
     /// A queue that holds no request.
@@ -150,6 +178,12 @@ pub enum OptionsError {
          cpu_ops = [\"Shape\", …]"
     )]
     CpuProvider,
+    /// Too long a delay.
+    #[error("a max_queue_delay_us of {us}: write 0 to {MODEL_QUEUE_DELAY_US_MAX}")]
+    QueueDelay {
+        /// The delay.
+        us: u64,
+    },
     /// The hash has another form.
     #[error(
         "a sha256 of `{text}`: write the 64 lower-case hexadecimal digits that `sha256sum FILE` prints"
@@ -221,10 +255,25 @@ impl ModelOptions {
     /// # Errors
     /// The first [`OptionsError`].
     pub fn check(&self) -> Result<(), OptionsError> {
-        check_contexts(self.contexts)?;
+        if let Some(contexts) = self.contexts.fixed() {
+            check_contexts(contexts)?;
+        }
+        if self.latency_ms == Some(0) {
+            return Err(OptionsError::Latency);
+        }
         let max_batch = self.max_batch.unwrap_or(MAX_BATCH_DEFAULT);
         if max_batch == 0 || max_batch > MODEL_BATCH_MAX {
             return Err(OptionsError::MaxBatch { max_batch });
+        }
+        if self.max_queue_delay_us > MODEL_QUEUE_DELAY_US_MAX {
+            return Err(OptionsError::QueueDelay { us: self.max_queue_delay_us });
+        }
+        if max_batch == 1 && self.waits_for_rows() {
+            return Err(OptionsError::NothingToJoin);
+        }
+        let fits = |rows: &&u32| (1..=max_batch).contains(*rows);
+        if let Some(&rows) = self.preferred_batch.iter().find(|rows| !fits(rows)) {
+            return Err(OptionsError::PreferredBatch { rows, max_batch });
         }
         if self.queue_requests == 0 || self.queue_bytes == 0 {
             return Err(OptionsError::Queue);
@@ -239,6 +288,12 @@ impl ModelOptions {
             Some(&provider) => Err(OptionsError::Twice { provider }),
             None => Ok(()),
         }
+    }
+
+    /// Whether its runs look at how many rows they have before they start.
+    #[must_use]
+    pub fn waits_for_rows(&self) -> bool {
+        self.max_queue_delay_us > 0 || !self.preferred_batch.is_empty()
     }
 
     /// Checks that the file of the model `name` has the SHA-256 that it must have, if that is known.
@@ -297,10 +352,15 @@ mod tests {
         let default = ModelOptions::default;
         assert_eq!(default().check(), Ok(()));
         let wrong = [
-            ModelOptions { contexts: 0, ..default() },
-            ModelOptions { contexts: MODEL_CONTEXTS_MAX + 1, ..default() },
+            ModelOptions { contexts: Contexts::Fixed(0), ..default() },
+            ModelOptions { contexts: Contexts::Fixed(MODEL_CONTEXTS_MAX + 1), ..default() },
+            ModelOptions { latency_ms: Some(0), ..default() },
             ModelOptions { max_batch: Some(0), ..default() },
             ModelOptions { max_batch: Some(MODEL_BATCH_MAX + 1), ..default() },
+            ModelOptions { max_queue_delay_us: MODEL_QUEUE_DELAY_US_MAX + 1, ..default() },
+            ModelOptions { max_batch: Some(1), max_queue_delay_us: 1, ..default() },
+            ModelOptions { preferred_batch: [0].into(), ..default() },
+            ModelOptions { preferred_batch: [4, 33].into(), ..default() },
             ModelOptions { queue_requests: 0, ..default() },
             ModelOptions { queue_bytes: 0, ..default() },
             ModelOptions { sha256: Some("A".repeat(64)), ..default() },
@@ -337,7 +397,7 @@ mod tests {
         let json = r#"{"contexts": 4, "providers": ["tensorrt", "cuda"], "cpu_ops": ["Shape"],
                        "warm_up": [{"x": [8, 3]}]}"#;
         let options: ModelOptions = serde_json::from_str(json).unwrap();
-        assert_eq!(options.contexts, 4);
+        assert_eq!(options.contexts, Contexts::Fixed(4));
         assert_eq!(options.providers, [Provider::TensorRt, Provider::Cuda]);
         assert_eq!(options.warm_up[0]["x"], [8, 3]);
         assert_eq!(options.queue_requests, QUEUE_REQUESTS_DEFAULT);

@@ -391,11 +391,19 @@ fn shorten(text: &mut String) {
     }
 }
 
+/// The contexts of a model whose first worker has not chosen them yet.
+const NOT_CHOSEN: u32 = 0;
+
+/// The contexts that a plan asks for.
+fn count(plan: &ModelPlan) -> u32 {
+    plan.options.contexts.fixed().unwrap_or(NOT_CHOSEN)
+}
+
 /// The contexts that a command asks for.
 fn contexts_of(command: &ModelCommand) -> u32 {
     match command {
         ModelCommand::Contexts { contexts, .. } => *contexts,
-        ModelCommand::Load(plan) => plan.options.contexts,
+        ModelCommand::Load(plan) => count(plan),
         ModelCommand::Unload { .. } => 0,
     }
 }

@@ -190,7 +190,12 @@ fn the_generated_limits_match_the_code() {
         ("dimensions of a tensor", wire::TENSOR_RANK_MAX.to_string()),
         ("name of a model", format!("{} bytes", wire::MODEL_NAME_BYTES_MAX)),
         ("contexts of a model", wire::MODEL_CONTEXTS_MAX.to_string()),
+        ("one element of a BYTES tensor", bytes(wire::BYTES_ELEMENT_MAX as u64)),
+        ("one BYTES tensor", bytes(wire::BYTES_TENSOR_MAX as u64)),
+        ("contexts that `auto` tries", wire::AUTO_CONTEXTS_MAX.to_string()),
+        ("time in which `auto` tries them", format!("{} s", wire::AUTO_CONTEXTS_TIME.as_secs())),
         ("rows of one run of a model", wire::MODEL_BATCH_MAX.to_string()),
+        ("batching delay of a model", format!("{} µs", wire::MODEL_QUEUE_DELAY_US_MAX)),
     ];
     let rows = rows.map(|(what, most)| [what.to_owned(), most]);
     check("reference/limits.md", "wire", &table(["what", "at most"], rows));

@@ -13,10 +13,13 @@ use serde::Deserialize;
 use super::origins::{Origin, Origins};
 
 /// The fields of [`ModelOptions`], and the value that each needs.
-const FIELDS: [(&str, &str); 11] = [
-    ("contexts", "a whole number, such as 4"),
+const FIELDS: [(&str, &str); 14] = [
+    ("contexts", "a whole number, such as 4, or \"auto\""),
+    ("latency_ms", "a whole number of milliseconds"),
     ("device_bytes", "a whole number of bytes"),
     ("max_batch", "a whole number, such as 32"),
+    ("max_queue_delay_us", "a whole number of microseconds, such as 500"),
+    ("preferred_batch", "a list of whole numbers, such as [8, 16]"),
     ("warm_up", "a list of shapes by the names of inputs, such as [{ x = [8, 3] }]"),
     ("cpu_ops", "a list of ops, such as [\"Shape\", \"Gather\"]"),
     ("providers", "a list of \"tensorrt\", \"cuda\" and \"cpu\""),
@@ -137,13 +140,18 @@ pub(super) fn parse_table(
 fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str> {
     match error {
         OptionsError::Contexts { .. } => Some("contexts"),
+        OptionsError::Latency => Some("latency_ms"),
         OptionsError::MaxBatch { .. } => Some("max_batch"),
+        OptionsError::QueueDelay { .. } => Some("max_queue_delay_us"),
+        OptionsError::PreferredBatch { .. } => Some("preferred_batch"),
         OptionsError::Queue if options.queue_requests == 0 => Some("queue_requests"),
         OptionsError::Queue => Some("queue_bytes"),
         OptionsError::Sha256 { .. } => Some("sha256"),
         OptionsError::CpuProvider | OptionsError::Twice { .. } => Some("providers"),
         OptionsError::Group { .. } if options.group.is_some() => Some("group"),
-        OptionsError::Group { .. } | OptionsError::TooLong { .. } => None,
+        OptionsError::Group { .. } | OptionsError::NothingToJoin | OptionsError::TooLong { .. } => {
+            None
+        }
     }
 }
 
@@ -191,7 +199,7 @@ mod tests {
         assert!(parse_flag("a/b=x").unwrap_err().contains("cannot be the name of a model"));
         let text = "name = 'm'\npath = 'm.onnx'\ncontexts = 4\ncpu_ops = ['Shape']";
         let model = parse_table(text.parse().unwrap(), Path::new("/etc")).unwrap();
-        assert_eq!((&*model.path, model.options.contexts), (Path::new("/etc/m.onnx"), 4));
+        assert_eq!((&*model.path, model.options.contexts), (Path::new("/etc/m.onnx"), 4.into()));
         let wrong = [
             ("path = 'm.onnx'", "a [[model]] needs a `name`"),
             ("name = 'm'", "a [[model]] needs a `path`"),
@@ -232,7 +240,7 @@ mod tests {
         let models = merge(vec![of_file], flags(), &mut Origins::default()).unwrap();
         let short: Vec<_> = models
             .iter()
-            .map(|m| (&*m.name, m.path.to_str().unwrap(), m.options.contexts))
+            .map(|m| (&*m.name, m.path.to_str().unwrap(), m.options.contexts.fixed().unwrap()))
             .collect();
         assert_eq!(short, [("m", "b", 4), ("n", "c", 1)]);
         let twice = [flags(), flags()].concat();

@@ -402,6 +402,7 @@ impl HeldJob {
         Assignment {
             attempt,
             client: self.client,
+            priority: terms.priority,
             payload: payload.clone(),
             shard,
             deadline_ms: u64::try_from(drop_after.as_millis()).unwrap_or(u64::MAX),

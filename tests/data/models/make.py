@@ -19,6 +19,9 @@ FOLDER = pathlib.Path(__file__).parent
 # An opset whose ops CUDA's provider has kernels for: it lags behind ONNX.
 OPSET = 17
 IR_VERSION = 8
+# The first with numbers of 4 bits; StringConcat is nearly as new.
+NEW_OPSET = 21
+NEW_IR_VERSION = 10
 # Where one of them keeps its weights.
 EXTERNAL = "external.weights"
 
@@ -39,13 +42,13 @@ def value(name, datatype, shape):
     return helper.make_tensor_value_info(name, datatype, shape)
 
 
-def save(name, nodes, inputs, outputs, initializers=()):
+def save(name, nodes, inputs, outputs, initializers=(), opset=OPSET, ir_version=IR_VERSION):
     graph = helper.make_graph(list(nodes), name, list(inputs), list(outputs), list(initializers))
     model = helper.make_model(
         graph,
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=[helper.make_opsetid("", opset)],
         producer_name="gridpool",
-        ir_version=IR_VERSION,
+        ir_version=ir_version,
     )
     if name != "external":  # The checker would look for the file.
         onnx.checker.check_model(model)
@@ -160,12 +163,75 @@ def shape_ops():
 
 
 def strings():
-    """Takes text, which gridpool refuses."""
+    """Text goes through unchanged, any bytes."""
     return save(
         "strings",
         [node("Identity", "text", "same")],
         [value("text", T.STRING, ["N"])],
         [value("same", T.STRING, ["N"])],
+    )
+
+
+def words():
+    """A mark behind each text, and how many elements there are."""
+    return save(
+        "words",
+        [node("StringConcat", "text mark", "marked"), node("Shape", "text", "count")],
+        [value("text", T.STRING, ["N", "M"])],
+        [value("marked", T.STRING, ["N", "M"]), value("count", T.INT64, [2])],
+        [helper.make_tensor("mark", T.STRING, [1], [b"!"])],
+        opset=NEW_OPSET,
+        ir_version=NEW_IR_VERSION,
+    )
+
+
+def four_bits():
+    """Takes numbers of 4 bits, which gridpool refuses."""
+    return save(
+        "four_bits",
+        [node("Cast", "x", "y", to=T.FLOAT)],
+        [value("x", T.INT4, ["N"])],
+        [value("y", T.FLOAT, ["N"])],
+        opset=NEW_OPSET,
+        ir_version=NEW_IR_VERSION,
+    )
+
+
+def four_bit_weights():
+    """[N, 4] times weights of 4 bits, signed and unsigned, that are scaled as the model runs."""
+    signed = helper.make_tensor("signed", T.INT4, [4], [-8, -1, 3, 7])
+    unsigned = helper.make_tensor("unsigned", T.UINT4, [4], [0, 1, 8, 15])
+    return save(
+        "four_bit_weights",
+        [
+            node("DequantizeLinear", "signed half", "a"),
+            node("DequantizeLinear", "unsigned half", "b"),
+            node("Mul", "x a", "by_signed"),
+            node("Mul", "x b", "by_unsigned"),
+        ],
+        [value("x", T.FLOAT, ["N", 4])],
+        [value("by_signed", T.FLOAT, ["N", 4]), value("by_unsigned", T.FLOAT, ["N", 4])],
+        [signed, unsigned, constant("half", 0.5, numpy.float32)],
+        opset=NEW_OPSET,
+        ir_version=NEW_IR_VERSION,
+    )
+
+
+def halves():
+    """Computes with numbers of 16 bits of both kinds: [N, 4] times a matrix, as FP16 and as BF16."""
+    matrix = numpy_helper.to_array(weights("w", 4, 4))
+    fp16 = numpy_helper.from_array(matrix.astype(numpy.float16), "w16")
+    bf16 = helper.make_tensor("wb", T.BFLOAT16, [4, 4], matrix.flatten().tolist())
+    return save(
+        "halves",
+        [
+            node("MatMul", "x16 w16", "p"), node("Relu", "p", "y16"),
+            node("Cast", "xb", "xf", to=T.FLOAT), node("Cast", "wb", "wf", to=T.FLOAT),
+            node("MatMul", "xf wf", "q"), node("Cast", "q", "yb", to=T.BFLOAT16),
+        ],
+        [value("x16", T.FLOAT16, ["N", 4]), value("xb", T.BFLOAT16, ["N", 4])],
+        [value("y16", T.FLOAT16, ["N", 4]), value("yb", T.BFLOAT16, ["N", 4])],
+        [fp16, bf16],
     )
 
 
@@ -293,7 +359,8 @@ def endless():
 
 
 MODELS = [
-    three_outputs, mlp, two_inputs, datatypes, no_cuda_kernel, shape_ops, strings, sequence, scalar,
+    three_outputs, mlp, two_inputs, datatypes, no_cuda_kernel, shape_ops, strings, words, four_bits,
+    four_bit_weights, halves, sequence, scalar,
     nonzero, not_rows, lookup, external, external_weights, distinct, fixed,
     turns, endless,
 ]

@@ -13,7 +13,7 @@ use super::models::{Change, Models, Wanted, are_alike};
 use super::notes::Logged;
 use super::slots::{State, Why};
 use super::{Broken, Model, holds};
-use crate::swarm::plan;
+use crate::swarm::{contexts_of, plan};
 
 /// What a worker should have of a model: edition, contexts, hash of the file.
 type Goal<'a> = (u64, u32, Option<&'a str>);
@@ -96,7 +96,7 @@ impl Models {
             wanted.map(|(name, model)| (name.as_str(), model.goal())).collect();
         match self.change.as_ref().filter(|change| !change.failed) {
             Some(Change { command: ModelCommand::Load(plan), edition, file, .. }) => {
-                goal.insert(&plan.name, (*edition, plan.options.contexts, file.as_deref()));
+                goal.insert(&plan.name, (*edition, contexts_of(plan), file.as_deref()));
             }
             Some(Change { command: ModelCommand::Contexts { name, contexts }, .. }) => {
                 goal.entry(name).and_modify(|(_, own, _)| *own = *contexts);
@@ -308,7 +308,7 @@ impl Model {
                 self.command_failed(worker, &command, true);
             }
             (ModelCommand::Load(plan), false) => {
-                holder.refused.insert((command.edition, plan.options.contexts));
+                holder.refused.insert((command.edition, contexts_of(plan)));
                 self.command_failed(worker, &command, true);
             }
         }
@@ -381,7 +381,7 @@ impl Model {
         };
         let own = plans
             .iter()
-            .map(|plan| (plan.name.clone(), plan.options.contexts, plan.options.sha256.clone()));
+            .map(|plan| (plan.name.clone(), contexts_of(plan), plan.options.sha256.clone()));
         let wanted = models.at_starts.iter();
         let due =
             wanted.clone().map(|(name, model)| (name.clone(), model.contexts, model.file.clone()));

@@ -15,7 +15,7 @@ use super::notes::Logged;
 use super::quarantine::Service;
 use super::slots::{Slot, State, Station};
 use super::{Broken, GroupModel, Model, Phase, holds};
-use crate::swarm::plan;
+use crate::swarm::{contexts_of, plan};
 
 /// A model that workers should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Models {
 
     fn want(&mut self, plan: &ModelPlan) {
         self.editions += 1;
-        let (contexts, edition) = (plan.options.contexts, self.editions);
+        let (contexts, edition) = (contexts_of(plan), self.editions);
         let wanted = Wanted { contexts, edition, closes: false, file: None };
         self.wanted.insert(plan.name.clone(), wanted);
     }
@@ -83,7 +83,7 @@ impl Models {
                 }
             }
             ModelCommand::Load(plan) => {
-                let (contexts, edition) = (plan.options.contexts, change.edition);
+                let (contexts, edition) = (contexts_of(plan), change.edition);
                 let file = change.file.clone();
                 let model = Wanted { contexts, edition, closes: false, file };
                 wanted.insert(plan.name.clone(), model);

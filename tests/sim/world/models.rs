@@ -9,7 +9,7 @@ use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::World;
-use crate::swarm::plan;
+use crate::swarm::{contexts_of, plan};
 
 /// A model in a worker.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,7 @@ impl World {
             let content = self.content_now();
             let is_other = is_other(plan, content);
             let is_ready = is_ready && !is_other;
-            let loaded = Loaded { contexts: plan.options.contexts, is_ready, content, is_other };
+            let loaded = Loaded { contexts: contexts_of(plan), is_ready, content, is_other };
             let process = self.processes.get_mut(&worker).expect("it has just started");
             process.models.insert(plan.name.clone(), loaded);
         }
@@ -130,7 +130,7 @@ impl World {
             }
             ModelCommand::Load(plan) => {
                 let loaded = Loaded {
-                    contexts: plan.options.contexts,
+                    contexts: contexts_of(plan),
                     is_ready: true,
                     content,
                     is_other: false,

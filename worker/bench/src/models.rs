@@ -43,7 +43,7 @@ pub(super) fn measure(
     let doing = |what: &str| Line::Doing(format!("{name}, {} contexts: {what}", options.contexts));
     report.line(&doing("it is loaded"))?;
     let unmeasured = |runner: &str| Row {
-        contexts: Some(options.contexts),
+        contexts: options.contexts.fixed(),
         max_batch: options.max_batch,
         ..Row::new(Section::Models, name, runner, Unit::ItemsPerSecond)
     };
@@ -71,7 +71,7 @@ pub(super) fn measure(
     };
     report.line(&doing("directly, and through the pool"))?;
     bench.rates(report, &test_inputs)?;
-    if options.contexts == 1 && direct.info.max_batch == 1 {
+    if options.contexts.fixed() == Some(1) && direct.info.max_batch == 1 {
         report.line(&doing("one request at a time"))?;
         bench.latencies(report, &test_inputs[0])?;
     }

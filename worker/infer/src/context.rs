@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout};
+use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout, Texts, TextsError};
 
 use super::error::RuntimeFault;
 use super::place::Source;
@@ -51,6 +51,14 @@ pub enum RunError {
     /// ONNX Runtime failed.
     #[error(transparent)]
     Fault(#[from] RuntimeFault),
+    /// An input is not what the request said.
+    #[error("the input `{name}`: {why}")]
+    Input {
+        /// Which one.
+        name: String,
+        /// What is wrong with it.
+        why: TextsError,
+    },
     /// An output does not match the model's own description.
     #[error("the model's output `{name}` {reason}")]
     Output {
@@ -66,6 +74,8 @@ pub enum RunError {
 pub(super) struct RunOutputs {
     tensors: Vec<Tensor>,
     values: Vec<Value>,
+    /// The data of each output that is BYTES.
+    texts: Vec<Option<Vec<u8>>>,
     session: SharedSession,
 }
 
@@ -93,6 +103,16 @@ impl Context {
         let all_rows: u64 = shares.iter().map(rows).sum();
         for (input, spec) in self.signature.inputs.iter().enumerate() {
             let mut shape = tensor(first, input).signed_shape();
+            if spec.is_text() {
+                // Its model has no rows, so this is the only share.
+                let mut data = vec![0; bytes_of(first, input).len()];
+                first.source.read(bytes_of(first, input).start, &mut data);
+                let texts = Texts::new(&data, tensor(first, input).elements());
+                let wrong = |why| RunError::Input { name: spec.name.clone(), why };
+                let texts = texts.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+                self.binding.input_texts(input, &shape, &texts)?;
+                continue;
+            }
             if first.rows.is_some() {
                 shape[0] = all_rows.cast_signed();
             }
@@ -119,7 +139,7 @@ impl Context {
 
     /// Describes the values and checks that they match the model's description.
     fn checked(&self, values: Vec<Value>) -> Result<RunOutputs, RunError> {
-        let mut tensors = Vec::with_capacity(values.len());
+        let (mut tensors, mut texts) = (Vec::with_capacity(values.len()), Vec::new());
         for (spec, value) in self.signature.outputs.iter().zip(&values) {
             let wrong = |reason: String| RunError::Output { name: spec.name.clone(), reason };
             let (datatype, shape) = value.description(&self.session)?;
@@ -130,13 +150,24 @@ impl Context {
             let sides = sides.collect::<Result<Vec<_>, _>>();
             let sides = sides.map_err(|_| wrong(format!("has the shape {shape:?}")))?;
             let tensor = Tensor::new(&spec.name, spec.datatype, sides);
-            tensors.push(tensor.map_err(|error| wrong(error.to_string()))?);
+            let tensor = tensor.map_err(|error| wrong(error.to_string()))?;
+            let packed = match spec.is_text() {
+                true => Some(value.texts(tensor.elements(), &self.session)?),
+                false => None,
+            };
+            let packed = packed.transpose().map_err(|error| wrong(error.to_string()))?;
+            let sized = match &packed {
+                Some(data) => tensor.with_data(data).map_err(|error| wrong(error.to_string()))?,
+                None => tensor,
+            };
+            tensors.push(sized);
+            texts.push(packed);
         }
         if tensors.len() < self.signature.outputs.len() {
             let name = self.signature.outputs[tensors.len()].name.clone();
             return Err(RunError::Output { name, reason: "was not given".to_owned() });
         }
-        Ok(RunOutputs { tensors, values, session: self.session.clone() })
+        Ok(RunOutputs { tensors, values, texts, session: self.session.clone() })
     }
 }
 
@@ -172,6 +203,9 @@ impl RunOutputs {
         output: usize,
         rows: Option<&Range<u64>>,
     ) -> Result<&[u8], RuntimeFault> {
+        if let Some(data) = &self.texts[output] {
+            return Ok(data);
+        }
         let bytes = self.values[output].bytes(&self.session)?;
         // A tensor without elements has no memory, even if it has rows.
         let Some(rows) = rows.filter(|_| !bytes.is_empty()) else { return Ok(bytes) };

@@ -13,6 +13,7 @@
 //!   kernels. Loading detects a model whose rows depend on each other.
 
 mod batcher;
+mod choice;
 mod context;
 mod cuda_libraries;
 pub mod engine;

@@ -1,16 +1,19 @@
 //! Loads a model: its file, its session, the placement of its nodes, its first runs, its signature.
 
+mod auto;
 mod error;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use gridpool_ipc::regular;
+use gridpool_ipc::{clock, regular};
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::program::hex;
-use gridpool_protocol::tensor::model::ProviderNodes;
+use gridpool_protocol::tensor::Contexts;
+use gridpool_protocol::tensor::model::{ContextsMeasured, ProviderNodes};
 use gridpool_protocol::tensor::options::{MAX_BATCH_DEFAULT, ModelOptions, Provider};
 use ort::ep::{self, ExecutionProvider, ExecutionProviderDispatch};
 use ort::logging::LogLevel;
@@ -69,6 +72,10 @@ pub(super) struct Loaded {
     pub(super) nodes: Vec<ProviderNodes>,
     /// Most rows of a run, if its requests may be joined.
     pub(super) rows_max: Option<u32>,
+    /// What was measured to choose the number of contexts.
+    pub(super) contexts_measured: Vec<ContextsMeasured>,
+    /// The longest warm-up run.
+    pub(super) run_time: Duration,
     warm_ups: Vec<WarmUp>,
     /// Bytes of the model itself, and of one context at most.
     memory: Option<(u64, u64)>,
@@ -125,14 +132,22 @@ fn load_to_run(
         signature,
         nodes,
         rows_max: None,
+        run_time: Duration::ZERO,
+        contexts_measured: Vec::new(),
         warm_ups: Vec::new(),
         memory: None,
         device_bytes: options.device_bytes,
     };
     let first = loaded.first_context(kind, options, before)?;
-    loaded.check_budget(options.contexts)?;
-    let mut contexts = vec![first];
-    contexts.extend(loaded.more_contexts(options.contexts - 1)?);
+    let contexts = match options.contexts {
+        Contexts::Auto => loaded.choose_contexts(first, options)?,
+        Contexts::Fixed(count) => {
+            loaded.check_budget(count)?;
+            let mut contexts = vec![first];
+            contexts.extend(loaded.more_contexts(count - 1)?);
+            contexts
+        }
+    };
     Ok((loaded, contexts))
 }
 
@@ -284,7 +299,9 @@ impl Loaded {
             warm_ups.push(largest);
         }
         for warm_up in &warm_ups {
+            let began = clock::now();
             warm_up.run(&mut context)?;
+            self.run_time = self.run_time.max(began.elapsed());
         }
         self.warm_ups = warm_ups;
         let after = self.session.device_memory()?;
@@ -308,7 +325,7 @@ impl Loaded {
             None => (MAX_BATCH_DEFAULT, false),
         };
         let proved = if !signature.may_have_rows {
-            Err("not every input and output has a free first dimension".into())
+            Err("not every input and output has a free first dimension, or one is BYTES".into())
         } else if !signature.rows_share_a_name && !is_asked {
             Err("their first dimensions have different names".into())
         } else {
@@ -323,6 +340,9 @@ impl Loaded {
                 Err(LoadError::Session(fault))
             }
             Err(NotRows { reason, .. }) if is_asked => Err(LoadError::Rows { max_batch, reason }),
+            Err(NotRows { reason, .. }) if options.waits_for_rows() => {
+                Err(LoadError::Delay { reason })
+            }
             Err(NotRows { reason, .. }) => {
                 tracing::info!(reason, "requests of this model do not share runs");
                 Ok(None)

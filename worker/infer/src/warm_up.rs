@@ -62,7 +62,7 @@ impl From<RunError> for NotRows {
         let reason = error.to_string();
         let fault = match error {
             RunError::Fault(fault) => Some(fault),
-            RunError::Output { .. } => None,
+            RunError::Input { .. } | RunError::Output { .. } => None,
         };
         Self { reason, fault }
     }

@@ -41,7 +41,7 @@ impl Models {
 
     /// The models that workers should have, with the pending change applied.
     fn goal(&self) -> BTreeMap<&str, (&ModelPlan, Edition, u32)> {
-        let own = |wanted: &Wanted| wanted.plan.options.contexts;
+        let own = |wanted: &Wanted| count(&wanted.plan);
         let of = |(name, wanted)| {
             let (name, wanted): (&String, &Wanted) = (name, wanted);
             (name.as_str(), (&wanted.plan, wanted.edition, own(wanted)))
@@ -57,7 +57,7 @@ impl Models {
                 }
             }
             ModelCommand::Load(plan) => {
-                goal.insert(&plan.name, (plan, change.edition, plan.options.contexts));
+                goal.insert(&plan.name, (plan, change.edition, count(plan)));
             }
             ModelCommand::Unload { .. } => {}
         }
@@ -83,9 +83,13 @@ impl Models {
                     return None;
                 }
                 let mut plan = plan.clone();
-                plan.options.contexts = contexts;
+                if contexts > NOT_CHOSEN {
+                    plan.options.contexts = contexts.into();
+                }
                 ModelCommand::Load(plan)
-            } else if holder.ready(name).is_some_and(|info| info.contexts != contexts) {
+            } else if contexts > NOT_CHOSEN
+                && holder.ready(name).is_some_and(|info| info.contexts != contexts)
+            {
                 ModelCommand::Contexts { name: name.to_owned(), contexts }
             } else {
                 return None;
@@ -159,7 +163,7 @@ impl Models {
         match &change.command {
             ModelCommand::Contexts { name, contexts } => {
                 if let Some(wanted) = self.wanted.get_mut(name) {
-                    wanted.plan.options.contexts = *contexts;
+                    wanted.plan.options.contexts = (*contexts).into();
                 }
             }
             ModelCommand::Load(plan) => {

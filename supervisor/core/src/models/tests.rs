@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use gridpool_protocol::ids::{DeviceId, DeviceKind, Group};
+use gridpool_protocol::tensor::Contexts;
 use gridpool_protocol::tensor::options::ModelOptions;
 
 use super::*;
@@ -73,7 +74,8 @@ impl World {
 
     fn has(&mut self, worker: WorkerId, plan: &ModelPlan) {
         let mut info = ModelInfo::unavailable(&plan.name, String::new());
-        (info.state, info.contexts) = (ModelState::Ready, plan.options.contexts);
+        let contexts = plan.options.contexts.fixed().unwrap_or(worker.device.index + 4);
+        (info.state, info.contexts) = (ModelState::Ready, contexts);
         self.workers.get_mut(&worker).unwrap().insert(plan.name.clone(), info);
     }
 
@@ -359,6 +361,38 @@ fn every_worker_has_the_file_that_the_first_one_loaded() {
     );
     [worker(0, 2), worker(1, 2)].into_iter().for_each(|worker| models.on_ended(worker));
     assert_eq!(models.start(worker(0, 4))[0].options.sha256, Some("1".to_owned()));
+}
+
+#[test]
+fn all_workers_have_as_many_contexts_as_the_first_one_chose() {
+    let mut chooses = plan("a");
+    chooses.options.contexts = Contexts::Auto;
+    let mut world = World::new(&[], 2);
+    world.begin(ModelCommand::Load(chooses.clone()));
+    assert_eq!(world.commands.len(), 1, "one worker tries it first");
+    world.all_do();
+    assert_eq!(
+        (world.models(worker(0, 2)), world.models(worker(1, 2))),
+        (vec![("a", 4)], vec![("a", 4)])
+    );
+    world.start(worker(2, 2));
+    assert_eq!(world.models(worker(2, 2)), [("a", 4)]);
+
+    // Two that have started before either has chosen: the second one obeys.
+    let mut world = World::new(&[], 0);
+    world.models = Models::new(&[chooses]);
+    let plans = [worker(1, 2), worker(0, 2)].map(|worker| world.models.start(worker));
+    world.is_up(worker(1, 2), &plans[0]);
+    world.is_up(worker(0, 2), &plans[1]);
+    assert_eq!(world.models(worker(0, 2)), [("a", 4)], "what it chose itself");
+    world.all_do();
+    assert_eq!(
+        (world.models(worker(0, 2)), world.models(worker(1, 2))),
+        (vec![("a", 5)], vec![("a", 5)])
+    );
+    world.begin(contexts("a", 2));
+    world.all_do();
+    assert_eq!(world.models.plans().unwrap()[0].options.contexts, Contexts::Fixed(2));
 }
 
 #[test]

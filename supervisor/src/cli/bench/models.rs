@@ -44,7 +44,7 @@ pub(super) fn plans(
         let alone: &[u32] = if flags.quick { &CONTEXTS_QUICK } else { &CONTEXTS };
         let joined: &[u32] = if options.max_batch == Some(1) { &[] } else { &CONTEXTS_JOINED };
         let one = |contexts: u32, max_batch| {
-            let options = ModelOptions { contexts, max_batch, ..options.clone() };
+            let options = ModelOptions { contexts: contexts.into(), max_batch, ..options.clone() };
             ModelPlan { options, ..model.clone() }
         };
         plans.extend(alone.iter().map(|&contexts| one(contexts, Some(1))));
@@ -78,11 +78,14 @@ mod tests {
 
     fn plans_of(line: &[&str], max_batch: Option<u32>) -> Result<Vec<(u32, Option<u32>)>, String> {
         let flags = Line::parse_from([&["bench"], line].concat()).flags;
-        let options = ModelOptions { contexts: 3, max_batch, ..ModelOptions::default() };
+        let options = ModelOptions { contexts: 3.into(), max_batch, ..ModelOptions::default() };
         let model = ModelPlan { name: "m".into(), path: "m.onnx".into(), options };
         let plans = plans(&flags, &[model]).map_err(|error| error.to_string())?;
         assert!(plans.iter().all(|plan| plan.path == Path::new("m.onnx")));
-        Ok(plans.iter().map(|plan| (plan.options.contexts, plan.options.max_batch)).collect())
+        Ok(plans
+            .iter()
+            .map(|plan| (plan.options.contexts.fixed().unwrap(), plan.options.max_batch))
+            .collect())
     }
 
     #[test]

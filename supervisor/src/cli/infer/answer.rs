@@ -23,6 +23,11 @@ pub(super) fn write(
     let Some(outputs) = answer.outputs() else { return Ok(()) };
     for (at, tensor) in outputs.tensors().iter().enumerate() {
         write!(out, "{tensor}:")?;
+        if tensor.datatype() == DataType::Bytes {
+            let texts = outputs.texts(tensor.name()).map_err(io::Error::other)?;
+            let mut shown = texts.iter().take(SHOWN_MAX);
+            shown.try_for_each(|text| write!(out, " {:?}", String::from_utf8_lossy(text)))?;
+        }
         value::each(outputs, at, SHOWN_MAX, |value| write!(out, " {value}"))?;
         writeln!(out, "{}", if tensor.elements() > SHOWN_MAX { " …" } else { "" })?;
     }
@@ -93,6 +98,11 @@ impl Serialize for Data<'_> {
         let &Self(outputs, tensor) = self;
         let count = outputs.tensors()[tensor].elements();
         let mut list = serializer.serialize_seq(Some(count))?;
+        let info = &outputs.tensors()[tensor];
+        if info.datatype() == DataType::Bytes {
+            let texts = outputs.texts(info.name()).map_err(serde::ser::Error::custom)?;
+            texts.iter().try_for_each(|text| list.serialize_element(&value::Text(text)))?;
+        }
         value::each(outputs, tensor, count, |value| list.serialize_element(&value::Json(value)))?;
         list.end()
     }

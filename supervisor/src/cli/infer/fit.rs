@@ -84,6 +84,9 @@ fn advice(error: &ShapeError) -> String {
             ": save x.astype(ml_dtypes.bfloat16), or the bits as numpy.uint16 with .view('V2')"
                 .into()
         }
+        ShapeError::DataType { want: DataType::Bytes, .. } => {
+            ": save x.astype('U') for text, x.astype('S') for bytes".into()
+        }
         ShapeError::DataType { want, .. } => {
             format!(": save x.astype('{}')", want.descr().trim_start_matches('|'))
         }
@@ -115,6 +118,7 @@ pub(super) mod tests {
             outputs: vec![spec(&("y", DataType::Fp32, &[-1, 8]))],
             max_batch: 32,
             contexts: 2,
+            contexts_measured: Vec::new(),
             nodes: Vec::new(),
             device_bytes: 3 << 20,
             warm_up_shapes: Vec::new(),

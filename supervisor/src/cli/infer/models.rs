@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::tensor::TensorSpec;
-use gridpool_protocol::tensor::model::ModelState;
+use gridpool_protocol::tensor::model::{ContextsMeasured, ModelState};
 use serde::Serialize;
 
 use crate::cli::faults::impersonal;
@@ -27,6 +27,12 @@ pub(super) fn table(rows: &[DeviceModel], columns: usize) -> String {
     if rows.is_empty() {
         return NONE.to_owned();
     }
+    let choices = rows.iter().filter(|row| !row.model.contexts_measured.is_empty());
+    let choices = choices.map(|DeviceModel { worker, model }| {
+        let measured = ContextsMeasured::list(&model.contexts_measured);
+        format!("`{}` on {worker} chose its contexts by these: {measured}\n", model.name)
+    });
+    let chosen: String = choices.collect();
     let header = ["MODEL", "WORKER", "STATE", "CONTEXTS", "BATCH", "WHAT"].map(str::to_owned);
     // A later row with the same reason refers to the first.
     let mut said: BTreeMap<String, String> = BTreeMap::new();
@@ -44,7 +50,7 @@ pub(super) fn table(rows: &[DeviceModel], columns: usize) -> String {
         cells
     });
     let rows: Vec<_> = std::iter::once(header).chain(rows).collect();
-    text::fitted(&rows, columns)
+    text::fitted(&rows, columns) + &chosen
 }
 
 fn row(DeviceModel { worker, model }: &DeviceModel) -> [String; 6] {
@@ -85,6 +91,16 @@ mod tests {
         twice[1].worker = "cpu1#1".to_owned();
         assert!(table(&twice, 100).ends_with("-      as `a` on cpu0#1\n"));
         assert_eq!(table(&[], 100), NONE);
+        let mut one = rows[0].clone();
+        let measured = |contexts, runs_per_minute| ContextsMeasured {
+            contexts,
+            runs_per_minute,
+            p99_us: 12_340,
+        };
+        one.model.contexts_measured = vec![measured(1, 6_000), measured(2, 11_400)];
+        let said = "`mlp` on cpu0#1 chose its contexts by these: 1 context: 100 runs/s, p99 12.3 ms; \
+                    2 contexts: 190 runs/s, p99 12.3 ms\n";
+        assert!(table(&[one], 100).ends_with(said));
         let json = serde_json::to_value(ModelsDocument { models: &rows }).unwrap();
         assert_eq!(json["models"][0]["model"]["inputs"][0]["datatype"], "FP32");
         assert_eq!(json["models"][1]["model"]["reason"], "no file");

@@ -14,6 +14,7 @@ use gridpool_ipc::clock;
 use gridpool_protocol::bench::{Hops, ModelSubject};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::message::Priority;
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::tensor::model::ModelInfo;
 
@@ -92,6 +93,7 @@ impl Caller for EngineCaller {
         let request = Request {
             model: self.model.clone(),
             client: self.number,
+            priority: Priority::Normal,
             inputs: Source::Inline(Arc::clone(&self.test_input.packed)),
             outputs: Destination::Answer,
             deadline: None,

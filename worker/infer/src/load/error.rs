@@ -45,6 +45,15 @@ pub enum LoadError {
     /// Its file is not the one that was loaded first.
     #[error(transparent)]
     Changed(#[from] ChangedFile),
+    /// Its requests would wait for others, and none can join them.
+    #[error(
+        "leave max_queue_delay_us and preferred_batch out: there is nothing to wait for, because its requests cannot \
+         share runs: {reason}"
+    )]
+    Delay {
+        /// Why they cannot.
+        reason: String,
+    },
     /// A model of this name is loaded.
     #[error("a model `{name}` is loaded already")]
     Exists {

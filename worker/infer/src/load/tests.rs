@@ -105,7 +105,7 @@ fn inputs_that_go_with_the_run_give_what_bound_ones_give_on_several_threads() {
     let Some(runtime) = runtime() else { return };
     let file = file();
     let contexts = u32::try_from(THREADS).unwrap();
-    let options = ModelOptions { contexts, ..ModelOptions::default() };
+    let options = ModelOptions { contexts: contexts.into(), ..ModelOptions::default() };
     let load = |manner| {
         let memory = (HostMemory::Plain, manner);
         load_to_run(&runtime, DeviceKind::Cpu, memory, &file, &options).expect("it loads")

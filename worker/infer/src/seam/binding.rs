@@ -79,6 +79,19 @@ impl Binding {
         value.bytes_mut(&self.session)
     }
 
+    /// Sets an input of BYTES.
+    pub(crate) fn input_texts(
+        &mut self,
+        input: usize,
+        shape: &[i64],
+        texts: &[&[u8]],
+    ) -> Result<(), RuntimeFault> {
+        // Free the old one first: both together may be too much.
+        self.inputs[input] = None;
+        self.inputs[input] = Some(Value::of_texts(shape, texts, &self.session)?);
+        Ok(())
+    }
+
     /// Runs the model over the current inputs, unless `stop` ends it; returns its outputs in order.
     pub(crate) fn run(&mut self, stop: &Stop) -> Result<Vec<Value>, RuntimeFault> {
         let outputs = match self.bound.take() {

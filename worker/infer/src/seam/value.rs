@@ -3,7 +3,10 @@
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use gridpool_protocol::tensor::DataType;
+use gridpool_protocol::limits::BYTES_TENSOR_MAX;
+use gridpool_protocol::tensor::{DataType, TextsError, put_text};
+use ort::AsPointer;
+use ort::memory::Allocator;
 use ort::sys;
 
 use super::{OwnedAllocator, RuntimeFault, SharedSession};
@@ -57,6 +60,92 @@ impl Value {
             }
         }
         Ok(made)
+    }
+
+    /// A tensor of strings, in memory of the host.
+    pub(super) fn of_texts(
+        shape: &[i64],
+        texts: &[&[u8]],
+        session: &SharedSession,
+    ) -> Result<Self, RuntimeFault> {
+        let mut value = ptr::null_mut();
+        let (sides, rank) = (shape.as_ptr(), shape.len());
+        let (allocator, element) = (Allocator::default(), types::to_runtime(DataType::Bytes));
+        #[expect(unsafe_code, reason = "ort's strings are UTF-8 without zeros; ours are any bytes")]
+        // SAFETY: the default allocator is never freed, and `rank` sides are read.
+        let status = unsafe {
+            (ort::api().CreateTensorAsOrtValue)(
+                allocator.ptr().cast_mut(),
+                sides,
+                rank,
+                element.into(),
+                &raw mut value,
+            )
+        };
+        session.check("CreateTensorAsOrtValue", status)?;
+        let value = NonNull::new(value).expect("CreateTensorAsOrtValue gives one or an error");
+        let made = Self { value, made_as: None };
+        for (at, text) in texts.iter().enumerate() {
+            let mut room = ptr::null_mut();
+            #[expect(unsafe_code, reason = "as above")]
+            // SAFETY: the caller gives as many texts as the shape has elements; nothing else knows the tensor.
+            let status = unsafe {
+                (ort::api().GetResizedStringTensorElementBuffer)(
+                    made.value.as_ptr(),
+                    at,
+                    text.len(),
+                    &raw mut room,
+                )
+            };
+            session.check("GetResizedStringTensorElementBuffer", status)?;
+            #[expect(unsafe_code, reason = "memory of a string of ONNX Runtime")]
+            // SAFETY: the string has `text.len()` bytes now, and no other has its memory.
+            unsafe {
+                ptr::copy_nonoverlapping(text.as_ptr(), room.cast(), text.len());
+            }
+        }
+        Ok(made)
+    }
+
+    /// The strings of a tensor with that many elements, as the data of a BYTES tensor.
+    pub(crate) fn texts(
+        &self,
+        elements: usize,
+        session: &SharedSession,
+    ) -> Result<Result<Vec<u8>, TextsError>, RuntimeFault> {
+        let mut bytes = 0;
+        #[expect(unsafe_code, reason = "ort describes only values that it has made itself")]
+        // SAFETY: the caller has checked that it is a tensor of strings.
+        let status =
+            unsafe { (ort::api().GetStringTensorDataLength)(self.value.as_ptr(), &raw mut bytes) };
+        session.check("GetStringTensorDataLength", status)?;
+        if bytes > BYTES_TENSOR_MAX {
+            return Ok(Err(TextsError::Tensor));
+        }
+        let (mut joined, mut starts) = (vec![0_u8; bytes], vec![0_usize; elements]);
+        if elements > 0 {
+            let (into, length) = (joined.as_mut_ptr().cast(), joined.len());
+            #[expect(unsafe_code, reason = "ort reads only strings that are UTF-8")]
+            // SAFETY: both have room for what is written: all bytes, and the start of each element.
+            let status = unsafe {
+                (ort::api().GetStringTensorContent)(
+                    self.value.as_ptr(),
+                    into,
+                    length,
+                    starts.as_mut_ptr(),
+                    elements,
+                )
+            };
+            session.check("GetStringTensorContent", status)?;
+        }
+        let mut data = Vec::new();
+        let ends = starts.iter().skip(1).copied().chain([joined.len()]);
+        for (element, (&start, end)) in starts.iter().zip(ends).enumerate() {
+            if let Err(error) = put_text(&joined[start..end], element, &mut data) {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(data))
     }
 
     /// A tensor that the runtime gave us.

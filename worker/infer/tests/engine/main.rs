@@ -8,6 +8,7 @@
 mod bench;
 mod changes;
 mod contexts;
+mod delays;
 mod harness;
 mod joined;
 mod loading;
@@ -16,3 +17,4 @@ mod published;
 mod requests;
 mod row_turns;
 mod tensors;
+mod texts;

@@ -22,6 +22,7 @@ pub(in crate::gateway) fn info(name: &str) -> ModelInfo {
         outputs: vec![spec("y", DataType::Fp32, &[-1, 1 << 20]), spec("h", DataType::Fp16, &[-1])],
         max_batch: 8,
         contexts: 2,
+        contexts_measured: Vec::new(),
         nodes: vec![ProviderNodes { provider: "CPUExecutionProvider".to_owned(), nodes: 3 }],
         device_bytes: 0,
         warm_up_shapes: vec![vec![1, 2], vec![1]],
