@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 27;
+pub const PROTOCOL_VERSION: u32 = 28;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -138,5 +138,9 @@ pub const MODEL_NAME_BYTES_MAX: usize = 128;
 pub const MODEL_CONTEXTS_MAX: u32 = 64;
 /// Largest plan of a model, bytes. It must fit a worker's channel, and its command line as text.
 pub const MODEL_PLAN_BYTES_MAX: usize = 8 * 1_024;
+/// Most steps of one pipeline.
+pub const PIPELINE_STEPS_MAX: usize = 16;
+/// Most wires of one pipeline: inputs of all steps, and outputs.
+pub const PIPELINE_WIRES_MAX: usize = 256;
 /// Most rows of one run of a model.
 pub const MODEL_BATCH_MAX: u32 = 4_096;

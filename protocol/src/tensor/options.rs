@@ -13,6 +13,7 @@ use crate::limits::{
 };
 use crate::named::named;
 use crate::tensor::model::check_model_name;
+use crate::tensor::pipeline::{Pipeline, PipelineError};
 
 /// Default for the most rows of one run.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
@@ -86,6 +87,8 @@ pub struct ModelOptions {
     pub group: Option<String>,
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
     pub sha256: Option<String>,
+    /// Its steps, if it is a pipeline. Then its file is the one that describes it, and workers do not read that.
+    pub pipeline: Option<Pipeline>,
 }
 
 impl Default for ModelOptions {
@@ -102,6 +105,7 @@ impl Default for ModelOptions {
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
             sha256: None,
+            pipeline: None,
         }
     }
 }
@@ -141,6 +145,9 @@ pub enum OptionsError {
         /// The requested number.
         max_batch: u32,
     },
+    /// Its steps or wires are wrong.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
     /// A queue that holds no request.
     #[error("queue_requests and queue_bytes must be at least 1")]
     Queue,
@@ -159,7 +166,7 @@ pub enum OptionsError {
         text: String,
     },
     /// The plan is too long.
-    #[error("{bytes} bytes of path, warm_up and cpu_ops: at most {MODEL_PLAN_BYTES_MAX}")]
+    #[error("{bytes} bytes of path, warm_up, cpu_ops and steps: at most {MODEL_PLAN_BYTES_MAX}")]
     TooLong {
         /// Its length.
         bytes: usize,
@@ -234,6 +241,7 @@ impl ModelOptions {
         if let Some(text) = self.sha256.as_ref().filter(|text| !is_hash(text)) {
             return Err(OptionsError::Sha256 { text: text.clone() });
         }
+        self.pipeline.as_ref().map_or(Ok(()), Pipeline::check)?;
         let mut seen = BTreeSet::new();
         match self.providers.iter().find(|&&provider| !seen.insert(provider)) {
             Some(&provider) => Err(OptionsError::Twice { provider }),
