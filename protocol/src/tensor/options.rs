@@ -254,15 +254,7 @@ impl ModelOptions {
     /// # Errors
     /// [`ChangedFile`] if it has another.
     pub fn check_file(&self, name: &str, path: &Path, sha256: &str) -> Result<(), ChangedFile> {
-        match &self.sha256 {
-            Some(then) if then != sha256 => Err(ChangedFile {
-                name: name.to_owned(),
-                path: path.to_owned(),
-                then: then.clone(),
-                now: sha256.to_owned(),
-            }),
-            Some(_) | None => Ok(()),
-        }
+        check_file(name, path, self.sha256.as_ref(), sha256)
     }
 
     /// The providers for a device of that kind, in order. A CPU device has only one.
@@ -282,6 +274,27 @@ impl ModelOptions {
                 Ok(if gpu.is_empty() { vec![Provider::Cuda] } else { gpu })
             }
         }
+    }
+}
+
+/// Checks that a file of the model `name` has the SHA-256 that it must have, if that is known.
+///
+/// # Errors
+/// [`ChangedFile`] if it has another.
+pub fn check_file(
+    name: &str,
+    path: &Path,
+    then: Option<&String>,
+    sha256: &str,
+) -> Result<(), ChangedFile> {
+    match then {
+        Some(then) if then != sha256 => Err(ChangedFile {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            then: then.clone(),
+            now: sha256.to_owned(),
+        }),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -106,6 +106,7 @@ impl Pipeline {
             }
             self.check_wire(wire, || format!("the output `{output}`"))?;
         }
+        self.check_outputs()?;
         self.check_used()?;
         self.order().map(drop)
     }
@@ -169,6 +170,18 @@ impl Pipeline {
             Wire::Output { step: name, .. } if steps.clone().any(|step| step == name) => Ok(()),
             Wire::Output { step: name, .. } => Err(unknown("step", name, steps.collect())),
         }
+    }
+
+    /// Checks that no two outputs are one tensor.
+    fn check_outputs(&self) -> Result<(), PipelineError> {
+        let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+        for (output, wire) in &self.outputs {
+            if let Some(first) = seen.insert(wire, output) {
+                let (first, second) = (first.to_owned(), output.clone());
+                return Err(PipelineError::Same { first, second, wire: wire.clone() });
+            }
+        }
+        Ok(())
     }
 
     /// Checks that each input and each step is used.

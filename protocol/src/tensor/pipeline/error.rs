@@ -61,6 +61,16 @@ pub enum PipelineError {
         /// The input.
         input: String,
     },
+    /// Two outputs are the same tensor.
+    #[error("its outputs `{first}` and `{second}` are both `{wire}`: keep one")]
+    Same {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+        /// What they are.
+        wire: String,
+    },
     /// Too few or too many steps.
     #[error("it has {steps} steps: write 1 to {PIPELINE_STEPS_MAX}")]
     Steps {

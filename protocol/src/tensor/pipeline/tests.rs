@@ -57,6 +57,8 @@ fn a_wire_that_begins_nowhere_is_named_with_what_is_close() {
     assert!(error.starts_with("the output `boxes` takes `none.x`"), "{error}");
     let error = why(|pipeline| drop(pipeline.outputs.insert("same".into(), "image".into())));
     assert!(error.starts_with("its output `same` is its input `image`"), "{error}");
+    let error = why(|pipeline| drop(pipeline.outputs.insert("same".into(), "reid.y".into())));
+    assert_eq!(error, "its outputs `same` and `who` are both `reid.y`: keep one");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Which file each model is: the one that its first worker loaded.
+//! Which file each model is: the one that its first worker loaded. So is each step of a pipeline.
 
 use super::*;
 
@@ -23,6 +23,11 @@ impl Models {
                 info.reason = changed.to_string();
             } else if !info.sha256.is_empty() {
                 plan.options.sha256 = Some(info.sha256.clone());
+                let steps = plan.options.pipeline.iter_mut().flat_map(|own| &mut own.steps);
+                for step in steps {
+                    let loaded = info.steps.iter().find(|loaded| loaded.name == step.name);
+                    step.sha256 = loaded.map(|loaded| loaded.sha256.clone()).or(step.sha256.take());
+                }
             }
         }
     }
