@@ -233,7 +233,7 @@ impl Bench<'_> {
         uuid: &str,
     ) -> Result<(), CommandError> {
         let models = match &subject {
-            Subject::Model(subject) => vec![subject.model.clone()],
+            Subject::Model(subject) => subject.served(),
             Subject::Library | Subject::Pool { .. } | Subject::Resident { .. } => Vec::new(),
         };
         let recovery = match &subject {

@@ -31,7 +31,10 @@ pub(super) fn plans(
     for model in models {
         let options = match flags.fields.as_slice() {
             [] => model.options.clone(),
-            fields => options(&model.name, fields)?,
+            fields => ModelOptions {
+                pipeline: model.options.pipeline.clone(),
+                ..options(&model.name, fields)?
+            },
         };
         let alone: &[u32] = if flags.quick { &CONTEXTS_QUICK } else { &CONTEXTS };
         let joined: &[u32] = if options.max_batch == Some(1) { &[] } else { &CONTEXTS_JOINED };
