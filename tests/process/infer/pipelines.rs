@@ -172,7 +172,7 @@ fn a_pipeline_is_loaded_and_unloaded_while_the_pool_serves() {
     let file = pool.folder().join("tracker.toml");
     let load = |text: &str| {
         fs::write(&file, text).expect("a file can be written");
-        pool.cli(&["model", "load", "--pipeline"]).arg(&file).run()
+        pool.cli(&["model", "load"]).arg(format!("--pipeline={}", file.display())).run()
     };
     let right = tracker("find");
     load(&right.replace("'find'\ninputs", "'fnd'\ninputs")).complains(
