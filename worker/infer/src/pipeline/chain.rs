@@ -304,7 +304,11 @@ impl Chain {
             let mut output = like(value, &self.host, session)?;
             match kept.places[step][place] {
                 Place::Device => download(value, &mut output, session, stream)?,
-                Place::Host => output.bytes_mut(session)?.copy_from_slice(value.bytes(session)?),
+                Place::Host => {
+                    // A queued copy may still read memory that the allocator gave again.
+                    stream.wait().map_err(RuntimeFault::from)?;
+                    output.bytes_mut(session)?.copy_from_slice(value.bytes(session)?);
+                }
             }
             kept.outputs.push(output);
         }
