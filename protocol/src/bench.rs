@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{DeviceId, DeviceKind};
 use crate::named::named;
 use crate::tensor::model::ProviderNodes;
-use crate::tensor::options::ModelPlan;
+use crate::tensor::options::{ModelOptions, ModelPlan};
 
 /// The task of a measuring process, as JSON after `--plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +80,32 @@ impl ModelSubject {
         plan.name.push_str("-neighbour");
         plan.options.group = None;
         plan
+
+    /// All models that its pool serves: the model, and each step of a pipeline as a model of its own.
+    #[must_use]
+    pub fn served(&self) -> Vec<ModelPlan> {
+        let ModelPlan { name, path: _, options } = &self.model;
+        let steps = options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
+        let alone = steps.map(|step| ModelPlan {
+            name: step_model(name, &step.name),
+            path: step.path.clone(),
+            options: ModelOptions {
+                max_batch: Some(1),
+                warm_up: Vec::new(),
+                group: None,
+                sha256: step.sha256.clone(),
+                pipeline: None,
+                ..options.clone()
+            },
+        });
+        std::iter::once(self.model.clone()).chain(alone).collect()
     }
+}
+
+/// The name of a pipeline's step where it is a model of its own.
+#[must_use]
+pub fn step_model(pipeline: &str, step: &str) -> String {
+    format!("{pipeline}.{step}")
 }
 
 /// Which rows of a pool are wanted.

@@ -57,7 +57,7 @@ pub struct PoolModels {
 
 impl PoolModels {
     /// The models of a successor with these settings: as they are now, but where the settings say something new. A
-    /// model of the same path keeps the file that was loaded.
+    /// model of the same path keeps the file that was loaded, and a pipeline of the same steps their files.
     #[must_use]
     pub fn under(self, settings: &[ModelPlan]) -> Vec<ModelPlan> {
         let of =
@@ -66,13 +66,24 @@ impl PoolModels {
         let changed = settings.iter().filter(|plan| is_new(&plan.name)).cloned();
         let mut models: Vec<_> = changed.collect();
         for plan in &mut models {
-            let same = of(&self.now, &plan.name).filter(|now| now.path == plan.path);
-            let loaded = same.and_then(|now| now.options.sha256);
-            plan.options.sha256 = plan.options.sha256.take().or(loaded);
+            let same = of(&self.now, &plan.name).filter(|now| is_same(now, plan));
+            let Some(ModelPlan { options, .. }) = same else { continue };
+            plan.options.sha256 = plan.options.sha256.take().or(options.sha256);
+            plan.options.pipeline = options.pipeline;
         }
         models.extend(self.now.iter().filter(|plan| !is_new(&plan.name)).cloned());
         models
     }
+}
+
+/// Whether two models are made of the same files, as far as paths tell.
+fn is_same(one: &ModelPlan, other: &ModelPlan) -> bool {
+    one.path == other.path
+        && match (&one.options.pipeline, &other.options.pipeline) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.is_same(other),
+            (Some(_), None) | (None, Some(_)) => false,
+        }
 }
 
 /// What a pool is that is to be replaced.

@@ -147,6 +147,10 @@ pub const AUTO_CONTEXTS_MAX: u32 = 32;
 pub const AUTO_CONTEXTS_TIME: Duration = Duration::from_secs(10);
 /// Largest plan of a model, bytes. It must fit a worker's channel, and its command line as text.
 pub const MODEL_PLAN_BYTES_MAX: usize = 8 * 1_024;
+/// Most steps of one pipeline.
+pub const PIPELINE_STEPS_MAX: usize = 16;
+/// Most wires of one pipeline: inputs of all steps, and outputs.
+pub const PIPELINE_WIRES_MAX: usize = 256;
 /// Most rows of one run of a model.
 pub const MODEL_BATCH_MAX: u32 = 4_096;
 /// Longest batching delay of a model, microseconds.

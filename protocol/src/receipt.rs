@@ -146,12 +146,15 @@ impl RunReport {
         let service = ("the attempt", self.service_us as f64);
         let kernels = self.kernels.iter().map(|kernel| (&*kernel.name, kernel.device_us));
         let runs = self.infer.iter().map(|infer| (&*infer.model, infer.device_us));
-        for (what, us) in kernels.chain(runs).chain([service]) {
+        let steps = || self.infer.iter().flat_map(|infer| &infer.steps);
+        let times = steps().map(|step| (&*step.name, step.device_us));
+        for (what, us) in kernels.chain(runs).chain(times).chain([service]) {
             if !(0.0..=REPORT_US_MAX).contains(&us) {
                 return Err(ReportError::Time { what: what.to_owned(), us });
             }
         }
-        let most = self.h2d_bytes.max(self.d2h_bytes);
+        let handed = steps().map(|step| step.device_bytes.max(step.host_bytes)).max();
+        let most = self.h2d_bytes.max(self.d2h_bytes).max(handed.unwrap_or(0));
         if most > REPORT_BYTES_MAX {
             return Err(ReportError::Bytes { bytes: most });
         }

@@ -1,5 +1,5 @@
 //! Named tensors: types, shapes, and the packing of a set of tensors in one buffer. [`model`] describes models
-//! and their runs, [`options`] the options of a model.
+//! and their runs, [`options`] the options of a model, [`pipeline`] models as steps.
 //!
 //! ```
 //! use gridpool_protocol::tensor::{DataType, Packed, Tensor, TensorLayout};
@@ -20,6 +20,7 @@ mod error;
 pub mod model;
 pub mod options;
 mod packed;
+pub mod pipeline;
 mod spec;
 mod texts;
 

@@ -45,6 +45,7 @@ mod http;
 mod limits;
 mod models;
 mod origins;
+mod pipelines;
 mod quotas;
 mod users;
 
@@ -71,6 +72,7 @@ pub(crate) use limits::INFER_WINDOW_MAX;
 pub use limits::{LimitValue, list as list_limits};
 pub use models::parse_model;
 pub use origins::{Origin, Origins};
+pub use pipelines::parse_pipeline;
 pub use quotas::{WrittenQuota, quotas_of};
 pub use users::UserOptions;
 
@@ -269,7 +271,8 @@ impl Settings {
         let models = models.collect::<Result<Vec<_>, _>>();
         let mut origins = file.origins;
         let models = models.and_then(|flags| models::merge(file.models, flags, &mut origins));
-        let models = models.map_err(|reason| flags.wrong("--model", reason))?;
+        let mut models = models.map_err(|reason| flags.wrong("--model", reason))?;
+        pipelines::find_models(&mut models, &origins)?;
         let quotas = flags.quotas.iter().map(|text| WrittenQuota::parse_flag(text));
         let quotas = quotas.collect::<Result<Vec<_>, _>>();
         let note = |quota: &WrittenQuota| (format!("quota.{}", quota.who), flags.origin("--quota"));
@@ -322,7 +325,9 @@ pub struct Checked {
 /// # Errors
 /// Every [`ConfigError`] in it, in the order of its lines, at least one.
 pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
-    let settings = file::read(file, Named::MustBeThere)?;
+    let mut settings = file::read(file, Named::MustBeThere)?;
+    let found = pipelines::find_models(&mut settings.models, &settings.origins);
+    found.map_err(|error| vec![error])?;
     let taken = settings
         .models
         .iter()

@@ -23,6 +23,7 @@ use gridpool_protocol::batch::Grid;
 use gridpool_protocol::status::HttpStatus;
 use serde_json::{Value, json};
 
+pub(crate) use self::triton::python_of_models;
 use crate::pool::{Pool, Setup};
 use crate::wait::{TIMEOUT, eventually};
 

@@ -376,6 +376,7 @@ fn rows_of(columns: i64, state: ModelState) -> ModelInfo {
         nodes: Vec::new(),
         device_bytes: 0,
         warm_up_shapes: Vec::new(),
+        steps: Vec::new(),
         state,
         reason: String::new(),
     }

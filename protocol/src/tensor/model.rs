@@ -69,6 +69,23 @@ impl ContextsMeasured {
     }
 }
 
+/// A step of a pipeline on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepInfo {
+    /// Its name.
+    pub name: String,
+    /// Its model, as the pipeline names it.
+    pub model: String,
+    /// SHA-256 of the model's file.
+    pub sha256: String,
+    /// For each input of the model, the wire that it takes: `image`, `detect.boxes`.
+    pub inputs: Vec<(String, String)>,
+    /// The outputs that the pipeline uses.
+    pub outputs: Vec<TensorSpec>,
+    /// The number of nodes that each provider runs.
+    pub nodes: Vec<ProviderNodes>,
+}
+
 /// A model on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelInfo {
@@ -95,6 +112,8 @@ pub struct ModelInfo {
     /// The shape of each input in the warm-up run. A probe sends zeros of these shapes.
     #[serde(rename = "trial_shapes")]
     pub warm_up_shapes: Vec<Vec<u64>>,
+    /// Its steps in the order in which they run; none if it is one model.
+    pub steps: Vec<StepInfo>,
     /// Whether it accepts requests.
     pub state: ModelState,
     /// The reason if it does not, else empty.
@@ -117,6 +136,7 @@ impl ModelInfo {
             nodes: Vec::new(),
             device_bytes: 0,
             warm_up_shapes: Vec::new(),
+            steps: Vec::new(),
             state: ModelState::Unavailable,
             reason,
         }
@@ -169,6 +189,25 @@ pub struct InferReport {
     pub h2d_bytes: u64,
     /// Bytes of its own outputs.
     pub d2h_bytes: u64,
+    /// What each step of a pipeline did in those runs, in the order in which they ran; none for one model.
+    pub steps: Vec<StepReport>,
+}
+
+/// What a step of a pipeline did, in all runs of a request: those of other requests that shared them included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepReport {
+    /// The step.
+    pub name: String,
+    /// SHA-256 of its model's file.
+    pub sha256: String,
+    /// Its time, microseconds: device time from CUDA events on a GPU, else by the worker's clock.
+    pub device_us: f64,
+    /// Bytes of other steps' outputs that it took where they lay, in the device's memory. On a CPU device that is
+    /// the memory of the host.
+    pub device_bytes: u64,
+    /// Bytes of other steps' outputs that crossed the host's memory on the way to it, because a node on the CPU of
+    /// a GPU device makes or takes them. It is 0 unless `cpu_ops` allows such nodes, and on a CPU device.
+    pub host_bytes: u64,
 }
 
 /// A text that cannot be the name of a model.
@@ -220,6 +259,7 @@ mod tests {
             nodes: vec![ProviderNodes { provider: "CUDAExecutionProvider".into(), nodes: 7 }],
             device_bytes: 1 << 40,
             warm_up_shapes: vec![vec![1, 3]],
+            steps: Vec::new(),
             state: ModelState::Unavailable,
             reason: "why".into(),
         }

@@ -15,6 +15,7 @@ use crate::limits::{
 use crate::named::named;
 use crate::tensor::Contexts;
 use crate::tensor::model::check_model_name;
+use crate::tensor::pipeline::{Pipeline, PipelineError};
 
 /// Default for the most rows of one run.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
@@ -94,6 +95,8 @@ pub struct ModelOptions {
     pub group: Option<String>,
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
     pub sha256: Option<String>,
+    /// Its steps, if it is a pipeline. Then its file is the one that describes it, and workers do not read that.
+    pub pipeline: Option<Pipeline>,
 }
 
 impl Default for ModelOptions {
@@ -113,6 +116,7 @@ impl Default for ModelOptions {
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
             sha256: None,
+            pipeline: None,
         }
     }
 }
@@ -169,6 +173,9 @@ pub enum OptionsError {
         /// Most rows of a run.
         max_batch: u32,
     },
+    /// Its steps or wires are wrong.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
     /// A queue that holds no request.
     #[error("queue_requests and queue_bytes must be at least 1")]
     Queue,
@@ -193,7 +200,7 @@ pub enum OptionsError {
         text: String,
     },
     /// The plan is too long.
-    #[error("{bytes} bytes of path, warm_up and cpu_ops: at most {MODEL_PLAN_BYTES_MAX}")]
+    #[error("{bytes} bytes of path, warm_up, cpu_ops and steps: at most {MODEL_PLAN_BYTES_MAX}")]
     TooLong {
         /// Its length.
         bytes: usize,
@@ -283,6 +290,7 @@ impl ModelOptions {
         if let Some(text) = self.sha256.as_ref().filter(|text| !is_hash(text)) {
             return Err(OptionsError::Sha256 { text: text.clone() });
         }
+        self.pipeline.as_ref().map_or(Ok(()), Pipeline::check)?;
         let mut seen = BTreeSet::new();
         match self.providers.iter().find(|&&provider| !seen.insert(provider)) {
             Some(&provider) => Err(OptionsError::Twice { provider }),
@@ -301,15 +309,7 @@ impl ModelOptions {
     /// # Errors
     /// [`ChangedFile`] if it has another.
     pub fn check_file(&self, name: &str, path: &Path, sha256: &str) -> Result<(), ChangedFile> {
-        match &self.sha256 {
-            Some(then) if then != sha256 => Err(ChangedFile {
-                name: name.to_owned(),
-                path: path.to_owned(),
-                then: then.clone(),
-                now: sha256.to_owned(),
-            }),
-            Some(_) | None => Ok(()),
-        }
+        check_file(name, path, self.sha256.as_ref(), sha256)
     }
 
     /// The providers for a device of that kind, in order. A CPU device has only one.
@@ -329,6 +329,27 @@ impl ModelOptions {
                 Ok(if gpu.is_empty() { vec![Provider::Cuda] } else { gpu })
             }
         }
+    }
+}
+
+/// Checks that a file of the model `name` has the SHA-256 that it must have, if that is known.
+///
+/// # Errors
+/// [`ChangedFile`] if it has another.
+pub fn check_file(
+    name: &str,
+    path: &Path,
+    then: Option<&String>,
+    sha256: &str,
+) -> Result<(), ChangedFile> {
+    match then {
+        Some(then) if then != sha256 => Err(ChangedFile {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            then: then.clone(),
+            now: sha256.to_owned(),
+        }),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -110,13 +110,14 @@ impl Catalogue {
         pool: &mut Pool,
         client: ClientId,
         request: u64,
-        command: ModelCommand,
+        mut command: ModelCommand,
     ) -> Result<(), String> {
         let known = self.groups.iter().find(|(_, models)| models.knows(command.name()));
         let known = known.map(|(&group, _)| group);
-        let group = match (&command, known) {
+        let group = match (&mut command, known) {
             (_, Some(group)) => group,
             (ModelCommand::Load(plan), None) => {
+                self.find_steps(plan)?;
                 check_new(plan)?;
                 self.group_for(plan, pool)?
             }
@@ -128,6 +129,15 @@ impl Catalogue {
         self.busy.insert(group);
         pool.wake(group);
         Ok(())
+    }
+
+    /// Finds the files of those steps of a pipeline that name a model of this pool.
+    fn find_steps(&self, plan: &mut ModelPlan) -> Result<(), String> {
+        let Some(pipeline) = &mut plan.options.pipeline else { return Ok(()) };
+        let names: Vec<_> = self.0.values().flat_map(Models::open).collect();
+        let find = |name: &str| self.0.values().find_map(|models| models.file_of(name));
+        let found = pipeline.find_models(&names, find);
+        found.map_err(|error| format!("pipeline `{}`: {error}", plan.name))
     }
 
     /// The group for a new model: the one of that name, or a new one.

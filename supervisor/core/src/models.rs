@@ -15,6 +15,7 @@ mod step;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use gridpool_protocol::ids::{ClientId, WorkerId};
@@ -289,6 +290,12 @@ impl Models {
         self.wanted.get(name).is_some_and(|wanted| !wanted.is_closing)
     }
 
+    /// The file of a model that is no pipeline, and the hash that it must have.
+    pub(crate) fn file_of(&self, name: &str) -> Option<(&PathBuf, &Option<String>)> {
+        let plan = &self.wanted.get(name).filter(|wanted| !wanted.is_closing)?.plan;
+        plan.options.pipeline.is_none().then_some((&plan.path, &plan.options.sha256))
+    }
+
     /// Those models.
     pub(crate) fn open(&self) -> impl Iterator<Item = &str> {
         self.wanted().filter(|name| self.is_open(name))
@@ -365,10 +372,13 @@ impl Holder {
 /// Checks a model that is new to the pool.
 pub(crate) fn check_new(plan: &ModelPlan) -> Result<(), String> {
     check_model_name(&plan.name).map_err(|error| error.to_string())?;
-    plan.check().map_err(|error| format!("model `{}`: {error}", plan.name))?;
-    match plan.path.is_absolute() {
-        true => Ok(()),
-        false => Err(format!("`{}` is not an absolute path", plan.path.display())),
+    let what = if plan.options.pipeline.is_some() { "pipeline" } else { "model" };
+    plan.check().map_err(|error| format!("{what} `{}`: {error}", plan.name))?;
+    let steps = plan.options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
+    let mut paths = steps.map(|step| &step.path).chain([&plan.path]);
+    match paths.find(|path| !path.is_absolute()) {
+        None => Ok(()),
+        Some(path) => Err(format!("`{}` is not an absolute path", path.display())),
     }
 }
 

@@ -242,7 +242,7 @@ impl Bench<'_> {
     ) -> Result<(), CommandError> {
         let models = match &subject {
             Subject::Isolation(subject) => vec![subject.model.clone(), subject.neighbour()],
-            Subject::Model(subject) => vec![subject.model.clone()],
+            Subject::Model(subject) => subject.served(),
             Subject::Library | Subject::Pool { .. } | Subject::Resident { .. } => Vec::new(),
         };
         let recovery = match &subject {

@@ -1,6 +1,7 @@
 //! `gridpool model`: lists and changes the models of a running pool.
 
 use std::env;
+use std::path::PathBuf;
 
 use clap::Subcommand;
 use gridpool_protocol::limits::MODEL_CONTEXTS_MAX;
@@ -8,7 +9,7 @@ use tracing::Level;
 
 use super::flags::{ModelsFlags, SocketFlag, whole};
 use super::{CommandError, connect, infer, onnx, print_result, say_in_log, system};
-use crate::config::parse_model;
+use crate::config::{parse_model, parse_pipeline};
 use crate::{gateway, logging};
 
 /// The last lines of `load --help`.
@@ -27,8 +28,12 @@ pub(super) enum ModelCommand {
     #[command(after_help = LOAD_CODES)]
     Load {
         /// The model's name and file, such as resnet=resnet50.onnx.
-        #[arg(value_name = "NAME=PATH")]
-        model: String,
+        #[arg(value_name = "NAME=PATH", required_unless_present = "pipeline")]
+        model: Option<String>,
+        /// Load the `[[pipeline]]` of this file instead, under its own name. A step may name a `[[model]]` of the file
+        /// or a model of the pool; nothing else in the file has an effect.
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "fields"])]
+        pipeline: Option<PathBuf>,
         /// Set a field of `[[model]]` of the config file, such as contexts=4, device_bytes=2000000000,
         /// max_batch=16 or cpu_ops=["Shape"]; repeat for more fields.
         #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -64,11 +69,23 @@ pub(super) fn list(flags: &ModelsFlags) -> Result<u8, CommandError> {
 
 pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
     match command {
-        ModelCommand::Load { model, fields, socket } => {
-            let here = env::current_dir().map_err(system("the current folder"))?;
-            let plan = parse_model(model, fields, &here).map_err(CommandError::Usage)?;
-            // Workers read the file as the same user, so this check finds their errors sooner.
-            onnx::check(&plan.path)?;
+        ModelCommand::Load { model, pipeline, fields, socket } => {
+            let plan = match (model, pipeline) {
+                (_, Some(file)) => parse_pipeline(file),
+                (model, None) => {
+                    let here = env::current_dir().map_err(system("the current folder"))?;
+                    parse_model(model.as_deref().unwrap_or_default(), fields, &here)
+                }
+            };
+            let plan = plan.map_err(CommandError::Usage)?;
+            // Workers read the files as the same user, so this check finds their errors sooner.
+            match &plan.options.pipeline {
+                None => onnx::check(&plan.path)?,
+                Some(pipeline) => {
+                    let known = pipeline.steps.iter().filter(|step| step.names_file());
+                    known.into_iter().try_for_each(|step| onnx::check(&step.path))?;
+                }
+            }
             if let Some(why) = gateway::why_taken(&plan.name) {
                 let (says, field) =
                     (format!("warning: {why}"), ("model", plan.name.clone().into()));

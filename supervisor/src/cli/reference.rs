@@ -222,7 +222,7 @@ fn the_generated_json_fields_match_the_code() {
     let receipts = of(RECEIPT, &["Receipt"])
         + &attempt
         + &of(RECEIPT, &["KernelUse", "DeviceInfo", "ItemRange"])
-        + &of(MODEL, &["InferReport", "ProviderNodes"]);
+        + &of(MODEL, &["InferReport", "StepReport", "ProviderNodes"]);
     check("reference/json.md", "receipts", &receipts);
     let named = format!(
         "A `DeviceKind` is `cpu` or `gpu`.\n\nA `Verdict` is one of {}.\n\n\

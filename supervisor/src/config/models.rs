@@ -82,20 +82,53 @@ pub(super) struct FieldError {
     pub(super) reason: String,
 }
 
+/// What a table describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noun {
+    /// A `[[model]]`.
+    Model,
+    /// A `[[pipeline]]`, without its steps and wires.
+    Pipeline,
+}
+
+impl Noun {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Pipeline => "pipeline",
+        }
+    }
+}
+
 /// Reads one `[[model]]`. A path in it is relative to `folder`.
 ///
 /// # Errors
 /// Every wrong field, at least one.
-pub(super) fn parse_table(
+pub(super) fn parse_table(table: toml::Table, folder: &Path) -> Result<ModelPlan, Vec<FieldError>> {
+    parse_named(Noun::Model, table, folder)
+}
+
+/// Reads the fields that models and pipelines have.
+///
+/// # Errors
+/// As [`parse_table`].
+pub(super) fn parse_named(
+    noun: Noun,
     mut table: toml::Table,
     folder: &Path,
 ) -> Result<ModelPlan, Vec<FieldError>> {
+    let (noun, first) = match noun {
+        Noun::Model => (noun.name(), "name, path"),
+        Noun::Pipeline => (noun.name(), "name, inputs, steps, outputs"),
+    };
     let mut errors = Vec::new();
     let mut text = |key: &str| {
         let (field, reason) = match table.remove(key) {
             Some(toml::Value::String(text)) => return Some(text),
-            Some(_) => (Some(key.to_owned()), format!("`{key}` of a model needs a text in quotes")),
-            None => (None, format!("a [[model]] needs a `{key}`")),
+            Some(_) => {
+                (Some(key.to_owned()), format!("`{key}` of a {noun} needs a text in quotes"))
+            }
+            None => (None, format!("a [[{noun}]] needs a `{key}`")),
         };
         errors.push(FieldError { field, reason });
         None
@@ -103,21 +136,22 @@ pub(super) fn parse_table(
     let (name, path) = (text("name"), text("path"));
     if let Some(Err(error)) = name.as_deref().map(check_model_name) {
         let field = Some("name".to_owned());
-        errors.push(FieldError { field, reason: format!("`name` of a model: {error}") });
+        errors.push(FieldError { field, reason: format!("`name` of a {noun}: {error}") });
     }
     let of =
-        name.as_ref().map_or_else(|| "a model".to_owned(), |name| format!("the model `{name}`"));
+        name.as_ref().map_or_else(|| format!("a {noun}"), |name| format!("the {noun} `{name}`"));
     // One field at a time, since serde's error for a wrong type does not name the field.
     for (field, value) in &table {
         let alone = toml::Table::from_iter([(field.clone(), value.clone())]);
-        if ModelOptions::deserialize(toml::Value::Table(alone)).is_ok() {
+        let known = FIELDS.iter().find(|(known, _)| known == field);
+        if known.is_some() && ModelOptions::deserialize(toml::Value::Table(alone)).is_ok() {
             continue;
         }
-        let reason = match FIELDS.iter().find(|(known, _)| known == field) {
+        let reason = match known {
             Some((_, needs)) => format!("`{field}` of {of} needs {needs}"),
             None => {
                 let known = FIELDS.map(|(field, _)| field).join(", ");
-                format!("{of} has no field `{field}`; the fields are name, path, {known}")
+                format!("{of} has no field `{field}`; the fields are {first}, {known}")
             }
         };
         errors.push(FieldError { field: Some(field.clone()), reason });
@@ -131,7 +165,7 @@ pub(super) fn parse_table(
     let plan = ModelPlan { name, path: folder.join(path), options };
     plan.check().map_err(|error| {
         let field = field_of(&error, &plan.options).map(str::to_owned);
-        vec![FieldError { field, reason: format!("model `{}`: {error}", plan.name) }]
+        vec![FieldError { field, reason: format!("{noun} `{}`: {error}", plan.name) }]
     })?;
     Ok(plan)
 }
@@ -149,7 +183,10 @@ fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str
         OptionsError::Sha256 { .. } => Some("sha256"),
         OptionsError::CpuProvider | OptionsError::Twice { .. } => Some("providers"),
         OptionsError::Group { .. } if options.group.is_some() => Some("group"),
-        OptionsError::Group { .. } | OptionsError::NothingToJoin | OptionsError::TooLong { .. } => {
+        OptionsError::Group { .. }
+        | OptionsError::NothingToJoin
+        | OptionsError::Pipeline(_)
+        | OptionsError::TooLong { .. } => {
             None
         }
     }
@@ -173,6 +210,12 @@ pub(super) fn merge(
         seen.push(model.name.clone());
         origins.set(format!("model.{}.path", model.name), flag());
         match models.get_mut(&model.name) {
+            Some(known) if known.options.pipeline.is_some() => {
+                let name = &model.name;
+                return Err(format!(
+                    "`{name}` is a [[pipeline]] of the config file: name another model"
+                ));
+            }
             Some(known) => known.path = model.path,
             None => {
                 origins.set(format!("model.{}.name", model.name), flag());
@@ -228,7 +271,8 @@ mod tests {
     #[test]
     fn every_field_of_a_models_options_has_a_description_of_its_value() {
         let options = serde_json::to_value(ModelOptions::default()).unwrap();
-        let options: Vec<_> = options.as_object().unwrap().keys().cloned().collect();
+        let options = options.as_object().unwrap().keys().filter(|key| *key != "pipeline");
+        let options: Vec<_> = options.cloned().collect();
         assert_eq!(FIELDS.map(|(field, _)| field), *options);
     }
 

@@ -58,7 +58,7 @@ fn can_be_tried() -> bool {
 }
 
 /// A Python with onnx and onnxruntime: that of the virtual environment in which workers find ONNX Runtime.
-fn python_of_models() -> PathBuf {
+pub(crate) fn python_of_models() -> PathBuf {
     let environment = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
     environment.map_or_else(python, |environment| environment.join("bin/python3"))
 }

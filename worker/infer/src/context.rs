@@ -6,12 +6,13 @@ use std::sync::Arc;
 use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout, Texts, TextsError};
 
 use super::error::RuntimeFault;
+use super::pipeline::{Chain, StepRun};
 use super::place::Source;
-use super::seam::{Binding, SharedSession, Stop, Value};
+use super::seam::{Binding, DeviceMemory, SharedSession, Stop, Value};
 use super::signature::Signature;
 
-/// An execution context: a binding and the memory of its inputs. It shares its session with other contexts,
-/// which run at the same time.
+/// An execution context: a binding and the memory of its inputs, or those of all steps of a pipeline. It shares its
+/// session with other contexts, which run at the same time; on a GPU those of a pipeline have sessions of their own.
 ///
 /// One thread owns it. It may move to another thread, but two threads cannot use it at once: that does not
 /// compile.
@@ -27,9 +28,15 @@ use super::signature::Signature;
 /// ```
 #[derive(Debug)]
 pub struct Context {
-    binding: Binding,
-    session: SharedSession,
+    runner: Runner,
     signature: Arc<Signature>,
+}
+
+/// What a context runs.
+#[derive(Debug)]
+enum Runner {
+    Model { binding: Binding, session: SharedSession },
+    Pipeline(Box<Chain>),
 }
 
 /// The inputs of one request in a run.
@@ -67,6 +74,22 @@ pub enum RunError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A step of a pipeline gave a tensor that the next one does not take.
+    #[error(
+        "the step `{step}` takes `{wire}` as its input `{input}`: that is {got}, and its model takes {want}"
+    )]
+    Wire {
+        /// The step that takes it.
+        step: String,
+        /// The wire.
+        wire: String,
+        /// The input of its model.
+        input: String,
+        /// The type and shape that came.
+        got: String,
+        /// Those that the model takes.
+        want: String,
+    },
 }
 
 /// The outputs of a run.
@@ -76,6 +99,7 @@ pub(super) struct RunOutputs {
     values: Vec<Value>,
     /// The data of each output that is BYTES.
     texts: Vec<Option<Vec<u8>>>,
+    steps: Vec<StepRun>,
     session: SharedSession,
 }
 
@@ -87,7 +111,36 @@ impl Context {
         let inputs = Signature::names(&signature.inputs);
         let outputs = Signature::names(&signature.outputs);
         let binding = Binding::new(session, inputs, outputs)?;
-        Ok(Self { binding, session: session.clone(), signature: Arc::clone(signature) })
+        let runner = Runner::Model { binding, session: session.clone() };
+        Ok(Self { runner, signature: Arc::clone(signature) })
+    }
+
+    /// A context of a pipeline with this signature.
+    pub(super) fn of_chain(chain: Chain, signature: &Arc<Signature>) -> Self {
+        Self { runner: Runner::Pipeline(Box::new(chain)), signature: Arc::clone(signature) }
+    }
+
+    /// What ends a run of this context from another thread.
+    pub(super) fn new_stop(&self) -> Result<Stop, RuntimeFault> {
+        match &self.runner {
+            Runner::Model { .. } => Stop::new(),
+            Runner::Pipeline(chain) => chain.new_stop(),
+        }
+    }
+
+    /// The device memory of its sessions; `None` if they keep no count.
+    pub(super) fn device_memory(&self) -> Result<Option<DeviceMemory>, RuntimeFault> {
+        match &self.runner {
+            Runner::Model { session, .. } => session.device_memory(),
+            Runner::Pipeline(chain) => chain.device_memory(),
+        }
+    }
+
+    fn session(&self) -> &SharedSession {
+        match &self.runner {
+            Runner::Model { session, .. } => session,
+            Runner::Pipeline(chain) => chain.session(),
+        }
     }
 
     /// Runs the model over the inputs of all shares, concatenated, unless `stop` ends it.
@@ -110,13 +163,19 @@ impl Context {
                 let texts = Texts::new(&data, tensor(first, input).elements());
                 let wrong = |why| RunError::Input { name: spec.name.clone(), why };
                 let texts = texts.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-                self.binding.input_texts(input, &shape, &texts)?;
+                match &mut self.runner {
+                    Runner::Model { binding, .. } => binding.input_texts(input, &shape, &texts)?,
+                    Runner::Pipeline(_) => unreachable!("a pipeline with text was refused"),
+                }
                 continue;
             }
             if first.rows.is_some() {
                 shape[0] = all_rows.cast_signed();
             }
-            let memory = self.binding.input(input, spec.datatype, &shape)?;
+            let memory = match &mut self.runner {
+                Runner::Model { binding, .. } => binding.input(input, spec.datatype, &shape)?,
+                Runner::Pipeline(chain) => chain.input(input, spec.datatype, &shape)?,
+            };
             let mut rest = memory;
             for share in shares {
                 let range = bytes_of(share, input);
@@ -129,8 +188,11 @@ impl Context {
                 rest = others;
             }
         }
-        let values = self.binding.run(stop)?;
-        let given = self.checked(values)?;
+        let (values, steps) = match &mut self.runner {
+            Runner::Model { binding, .. } => (binding.run(stop)?, Vec::new()),
+            Runner::Pipeline(chain) => chain.run(stop)?,
+        };
+        let given = self.checked(values, steps)?;
         match first.rows {
             Some(_) => given.has_rows(all_rows),
             None => Ok(given),
@@ -138,11 +200,12 @@ impl Context {
     }
 
     /// Describes the values and checks that they match the model's description.
-    fn checked(&self, values: Vec<Value>) -> Result<RunOutputs, RunError> {
+    fn checked(&self, values: Vec<Value>, steps: Vec<StepRun>) -> Result<RunOutputs, RunError> {
+        let session = self.session();
         let (mut tensors, mut texts) = (Vec::with_capacity(values.len()), Vec::new());
         for (spec, value) in self.signature.outputs.iter().zip(&values) {
             let wrong = |reason: String| RunError::Output { name: spec.name.clone(), reason };
-            let (datatype, shape) = value.description(&self.session)?;
+            let (datatype, shape) = value.description(session)?;
             if datatype != Some(spec.datatype) {
                 return Err(wrong(format!("is not {}, as it says", spec.datatype)));
             }
@@ -152,7 +215,7 @@ impl Context {
             let tensor = Tensor::new(&spec.name, spec.datatype, sides);
             let tensor = tensor.map_err(|error| wrong(error.to_string()))?;
             let packed = match spec.is_text() {
-                true => Some(value.texts(tensor.elements(), &self.session)?),
+                true => Some(value.texts(tensor.elements(), session)?),
                 false => None,
             };
             let packed = packed.transpose().map_err(|error| wrong(error.to_string()))?;
@@ -167,7 +230,7 @@ impl Context {
             let name = self.signature.outputs[tensors.len()].name.clone();
             return Err(RunError::Output { name, reason: "was not given".to_owned() });
         }
-        Ok(RunOutputs { tensors, values, texts, session: self.session.clone() })
+        Ok(RunOutputs { tensors, values, texts, steps, session: session.clone() })
     }
 }
 
@@ -195,6 +258,11 @@ fn part_of(whole: Range<usize>, all: u64, rows: &Range<u64>) -> Range<usize> {
 impl RunOutputs {
     pub(super) fn tensors(&self) -> &[Tensor] {
         &self.tensors
+    }
+
+    /// What each step of a pipeline did; none for one model.
+    pub(super) fn steps(&self) -> &[StepRun] {
+        &self.steps
     }
 
     /// The bytes of an output, or of some of its rows.

@@ -18,7 +18,7 @@ use gridpool_protocol::tensor::options::ModelOptions;
 
 use super::batcher::{Entry, QueueError};
 use super::job::{Done, Job};
-use super::load::{LoadError, ModelFile, load};
+use super::load::{LoadError, ModelFiles, load};
 use super::model::{Model, Ticket};
 use super::place::{Destination, Source};
 use super::runtime::Runtime;
@@ -205,12 +205,12 @@ impl Engine {
         if is_served(self.models.lock().get(name)) {
             return Err(without_file(exists()));
         }
-        let file = ModelFile::read(path).map_err(without_file)?;
-        let sha256 = file.sha256.clone();
-        let checked = options.check_file(name, path, &sha256).map_err(LoadError::from);
-        let started =
-            checked.and_then(|()| self.start(&file, options, &self.blank(name, &sha256, options)));
-        drop(file);
+        let files = ModelFiles::read(name, path, options);
+        let files =
+            files.map_err(|(error, sha256)| NotLoaded { error: Box::new(error), sha256 })?;
+        let sha256 = files.sha256.clone();
+        let started = self.start(&files, options, &self.blank(name, &sha256, options));
+        drop(files);
         let model = started.map_err(|error| NotLoaded { error: Box::new(error), sha256 })?;
         let mut models = self.models.lock();
         // Another thread may have loaded a model of this name meanwhile.
@@ -237,6 +237,7 @@ impl Engine {
             nodes: Vec::new(),
             device_bytes: 0,
             warm_up_shapes: Vec::new(),
+            steps: Vec::new(),
             state: ModelState::Unavailable,
             reason: String::new(),
         }
@@ -244,11 +245,11 @@ impl Engine {
 
     fn start(
         &self,
-        file: &ModelFile,
+        files: &ModelFiles,
         options: &ModelOptions,
         blank: &ModelInfo,
     ) -> Result<Model, LoadError> {
-        let (loaded, contexts) = load(&self.runtime, self.kind, file, options)?;
+        let (loaded, contexts) = load(&self.runtime, self.kind, &blank.name, files, options)?;
         let count = u32::try_from(contexts.len()).expect("they are few");
         let info = ModelInfo {
             inputs: loaded.signature.inputs.clone(),
@@ -259,6 +260,7 @@ impl Engine {
             nodes: loaded.nodes.clone(),
             device_bytes: loaded.device_bytes(count),
             warm_up_shapes: loaded.warm_up_shapes(),
+            steps: loaded.steps(),
             state: ModelState::Ready,
             ..blank.clone()
         };

@@ -284,7 +284,7 @@ fn serve(shared: &Shared, mut context: Context) {
             };
         };
         let more = !queue.waiting.is_empty();
-        let begun = begin(&mut queue, parts);
+        let begun = begin(&mut queue, parts, &context);
         drop(queue);
         if more {
             // Another thread may have been woken for requests that this one took: wake one for the rest.
@@ -306,12 +306,12 @@ struct Begun {
 
 /// Begins a run of those of these parts that have no answer yet, if there are any. It is called under the lock under
 /// which they were taken: one that is withdrawn waits, or finds its run.
-fn begin(queue: &mut Queue, parts: Vec<Part<Arc<Job>>>) -> Option<Begun> {
+fn begin(queue: &mut Queue, parts: Vec<Part<Arc<Job>>>, context: &Context) -> Option<Begun> {
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.request.is_over()).collect();
     if parts.is_empty() {
         return None;
     }
-    match Stop::new() {
+    match context.new_stop() {
         Ok(stop) => {
             let stop = Arc::new(stop);
             let wanted = parts.iter().map(|part| Arc::clone(&part.request)).collect();
@@ -359,7 +359,7 @@ fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
         }
         Err(error) if parts.len() > 1 && leaves_device_usable(&error) => {
             for alone in parts {
-                let begun = begin(&mut shared.queue.lock(), vec![alone]);
+                let begun = begin(&mut shared.queue.lock(), vec![alone], context);
                 if let Some(begun) = begun {
                     run(shared, context, info, begun);
                 }
@@ -372,6 +372,6 @@ fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
 fn leaves_device_usable(error: &RunError) -> bool {
     match error {
         RunError::Fault(fault) => fault.leaves_device_usable(),
-        RunError::Input { .. } | RunError::Output { .. } => true,
+        RunError::Input { .. } | RunError::Output { .. } | RunError::Wire { .. } => true,
     }
 }

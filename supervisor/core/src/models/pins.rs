@@ -1,4 +1,5 @@
-//! Which file each model is: the one that its first worker loaded. And how many contexts it has, if that worker chose.
+//! Which file each model is: the one that its first worker loaded; so is each step of a pipeline. And how many contexts it
+//! has, if that worker chose.
 
 use gridpool_protocol::tensor::Contexts;
 
@@ -26,6 +27,11 @@ impl Models {
                 info.reason = changed.to_string();
             } else if !info.sha256.is_empty() {
                 plan.options.sha256 = Some(info.sha256.clone());
+                let steps = plan.options.pipeline.iter_mut().flat_map(|own| &mut own.steps);
+                for step in steps {
+                    let loaded = info.steps.iter().find(|loaded| loaded.name == step.name);
+                    step.sha256 = loaded.map(|loaded| loaded.sha256.clone()).or(step.sha256.take());
+                }
             }
             if info.state == ModelState::Ready && plan.options.contexts == Contexts::Auto {
                 plan.options.contexts = Contexts::Fixed(info.contexts);

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use gridpool_protocol::ids::{DeviceId, DeviceKind, Group};
 use gridpool_protocol::tensor::Contexts;
+use gridpool_protocol::tensor::model::StepInfo;
 use gridpool_protocol::tensor::options::ModelOptions;
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
 
 use super::*;
 
@@ -393,6 +395,31 @@ fn all_workers_have_as_many_contexts_as_the_first_one_chose() {
     world.begin(contexts("a", 2));
     world.all_do();
     assert_eq!(world.models.plans().unwrap()[0].options.contexts, Contexts::Fixed(2));
+}
+
+#[test]
+fn each_step_of_a_pipeline_keeps_the_file_that_was_loaded_first() {
+    let step = |name: &str| Step { name: name.to_owned(), ..Step::default() };
+    let pipeline = Pipeline { steps: vec![step("one"), step("two")], ..Pipeline::default() };
+    let options = ModelOptions { pipeline: Some(pipeline), ..ModelOptions::default() };
+    let mut models = Models::new(&[ModelPlan { options, ..plan("a") }]);
+    models.start(worker(0, 2));
+    let loaded = |name: &str, sha256: &str| StepInfo {
+        name: name.to_owned(),
+        model: String::new(),
+        sha256: sha256.to_owned(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        nodes: Vec::new(),
+    };
+    let mut info = ModelInfo::unavailable("a", String::new());
+    (info.state, info.sha256) = (ModelState::Ready, "12".to_owned());
+    info.steps = vec![loaded("two", "2"), loaded("one", "1")];
+    models.on_reported(worker(0, 2), &mut [info]);
+    let options = models.start(worker(0, 4)).remove(0).options;
+    let hashes: Vec<_> =
+        options.pipeline.unwrap().steps.into_iter().map(|step| step.sha256).collect();
+    assert_eq!(hashes, [Some("1".to_owned()), Some("2".to_owned())]);
 }
 
 #[test]

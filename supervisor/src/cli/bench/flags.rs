@@ -43,6 +43,8 @@ the output's largest number (a fiftieth in types of two bytes).
   direct    requests to the worker's engine in the measuring process: no socket, no supervisor
   pool      the same requests through a pool, by 32 threads with a connection each; direct and pool
             take turns
+  … steps   the steps of a [[pipeline]], called one by one as models of their own: directly by one process,
+            or through a pool in which each has a process
   contexts  runs of the model at once
   rows max  most rows of one run; 1: requests do not share runs
   callers   threads with one request in flight each

@@ -35,7 +35,10 @@ pub(super) fn plans(
     for model in models {
         let options = match flags.fields.as_slice() {
             [] => model.options.clone(),
-            fields => options(&model.name, fields)?,
+            fields => ModelOptions {
+                pipeline: model.options.pipeline.clone(),
+                ..options(&model.name, fields)?
+            },
         };
         if flags.isolation {
             plans.push(ModelPlan { options, ..model.clone() });

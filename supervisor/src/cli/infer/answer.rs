@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use gridpool_client::{Answer, TensorOutputs};
 use gridpool_protocol::receipt::Receipt;
 use gridpool_protocol::tensor::DataType;
+use gridpool_protocol::tensor::model::StepReport;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
@@ -31,7 +32,14 @@ pub(super) fn write(
         value::each(outputs, at, SHOWN_MAX, |value| write!(out, " {value}"))?;
         writeln!(out, "{}", if tensor.elements() > SHOWN_MAX { " …" } else { "" })?;
     }
-    writeln!(out, "{}", summary(model, &answer.receipt))
+    writeln!(out, "{}", summary(model, &answer.receipt))?;
+    let report = answer.receipt.attempts.last().and_then(|attempt| attempt.infer.as_ref());
+    report.into_iter().flat_map(|report| &report.steps).try_for_each(|step| {
+        let StepReport { name, sha256: _, device_us, device_bytes, host_bytes } = step;
+        let ms = device_us / 1e3;
+        let taken = format!("took {device_bytes} bytes on the device, {host_bytes} over the host");
+        writeln!(out, "  step {name}: {ms:.1} ms, {taken}")
+    })
 }
 
 /// A line with the worker and the time.

@@ -122,6 +122,7 @@ pub(super) mod tests {
             nodes: Vec::new(),
             device_bytes: 3 << 20,
             warm_up_shapes: Vec::new(),
+            steps: Vec::new(),
             state: if is_ready { ModelState::Ready } else { ModelState::Unavailable },
             reason: reason.into(),
         };

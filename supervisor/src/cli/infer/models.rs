@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::tensor::TensorSpec;
-use gridpool_protocol::tensor::model::{ContextsMeasured, ModelState};
+use gridpool_protocol::tensor::model::{ContextsMeasured, ModelState, StepInfo};
 use serde::Serialize;
 
 use crate::cli::faults::impersonal;
@@ -60,11 +60,22 @@ fn row(DeviceModel { worker, model }: &DeviceModel) -> [String; 6] {
         ModelState::Ready => (
             model.contexts.to_string(),
             model.max_batch.to_string(),
-            format!("{} -> {}", list(&model.inputs), list(&model.outputs)),
+            format!("{} -> {}{}", list(&model.inputs), list(&model.outputs), steps(&model.steps)),
         ),
         ModelState::Unavailable => ("-".to_owned(), "-".to_owned(), model.reason.clone()),
     };
     [model.name.clone(), worker.clone(), model.state.name().to_owned(), contexts, batch, what]
+}
+
+/// The steps of a pipeline, in the order in which they run.
+fn steps(steps: &[StepInfo]) -> String {
+    match steps {
+        [] => String::new(),
+        steps => {
+            let names: Vec<_> = steps.iter().map(|step| step.name.as_str()).collect();
+            format!(" (steps {})", names.join(", "))
+        }
+    }
 }
 
 #[cfg(test)]

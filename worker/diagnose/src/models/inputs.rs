@@ -64,6 +64,7 @@ mod tests {
         ModelInfo {
             inputs: vec![TensorSpec { name: "x".into(), datatype, shape: vec![first, 100] }],
             warm_up_shapes: vec![vec![1, 100]],
+            steps: Vec::new(),
             ..ModelInfo::unavailable("m", String::new())
         }
     }

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use gridpool_protocol::tensor::model::ModelNameError;
 use gridpool_protocol::tensor::options::{ChangedFile, OptionsError, Provider};
+use gridpool_protocol::tensor::pipeline::PipelineError;
 
 use crate::context::RunError;
 use crate::error::RuntimeFault;
+use crate::pipeline::WireError;
 use crate::placement::PlacementError;
 use crate::signature::SignatureError;
 use crate::warm_up::WarmUpError;
@@ -75,6 +77,9 @@ pub enum LoadError {
     /// Its options are not valid.
     #[error(transparent)]
     Options(#[from] OptionsError),
+    /// Its steps or wires are wrong.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
     /// Nodes would run where they may not.
     #[error(transparent)]
     Placement(#[from] PlacementError),
@@ -101,6 +106,15 @@ pub enum LoadError {
     /// Its inputs or outputs are not served.
     #[error(transparent)]
     Signature(#[from] SignatureError),
+    /// A step of the pipeline cannot be loaded.
+    #[error("the step `{step}`")]
+    Step {
+        /// The step.
+        step: String,
+        /// Why.
+        #[source]
+        source: Box<LoadError>,
+    },
     /// TensorRT is not installed.
     #[error(
         "the provider `tensorrt` needs {}: install TensorRT 10 (`pip install tensorrt`) and have its \
@@ -121,12 +135,18 @@ pub enum LoadError {
     /// Its first run fails.
     #[error(transparent)]
     WarmUp(#[from] WarmUpError),
+    /// Models of the pipeline do not fit together.
+    #[error(transparent)]
+    Wire(#[from] WireError),
 }
 
 impl LoadError {
     /// The error of ONNX Runtime, if there is one. It may be a fault of the device.
     #[must_use]
     pub fn fault(&self) -> Option<&RuntimeFault> {
+        if let Self::Step { source, .. } = self {
+            return source.fault();
+        }
         if let Self::Provider { source: fault, .. }
         | Self::Session(fault)
         | Self::WarmUp(WarmUpError::Run { source: RunError::Fault(fault), .. }) = self
@@ -135,6 +155,11 @@ impl LoadError {
         } else {
             None
         }
+    }
+
+    /// This error, of a step of a pipeline.
+    pub(crate) fn in_step(self, step: &str) -> Self {
+        Self::Step { step: step.to_owned(), source: Box::new(self) }
     }
 
     /// The fault, if it leaves the device unusable.

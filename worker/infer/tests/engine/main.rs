@@ -13,6 +13,7 @@ mod harness;
 mod joined;
 mod loading;
 mod onnx;
+mod pipelines;
 mod published;
 mod requests;
 mod row_turns;

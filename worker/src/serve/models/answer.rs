@@ -41,7 +41,9 @@ pub(super) fn answer(
             | InferError::Late
             | InferError::Outputs(_)
             | InferError::Parts { .. }
-            | InferError::Run(RunError::Input { .. } | RunError::Output { .. })),
+            | InferError::Run(
+                RunError::Input { .. } | RunError::Output { .. } | RunError::Wire { .. },
+            )),
         ) => Err(AttemptError::Refused(Chain(&error).to_string())),
     };
     send(replies, &FromWorker::Answer { attempt, result });

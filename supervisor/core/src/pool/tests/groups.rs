@@ -1,10 +1,13 @@
 //! Several groups on one device: what belongs to one group, to the device, and to all groups.
 
+use std::path::Path;
+
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
 
 use super::*;
 
@@ -371,6 +374,36 @@ fn groups_change_side_by_side_and_a_group_one_at_a_time() {
         };
         assert!(said.contains(why), "{said}");
     }
+}
+
+#[test]
+fn a_pipeline_gets_the_files_of_the_models_that_its_steps_name() {
+    let steps = |model: &str| {
+        let wires = |to: &str, from: &str| [(to.to_owned(), from.to_owned())].into();
+        let (name, model, inputs) = ("s".to_owned(), model.to_owned(), wires("x", "x"));
+        let step = Step { name, model, inputs, ..Step::default() };
+        let pipeline =
+            Pipeline { inputs: vec!["x".into()], steps: vec![step], outputs: wires("y", "s.y") };
+        let options = ModelOptions { pipeline: Some(pipeline), ..ModelOptions::default() };
+        change(1, ModelCommand::Load(ModelPlan { options, ..plan("line") }))
+    };
+    let mut core = core(&["detect"]);
+    tell(&mut core, Event::TimePassed);
+    let told = tell(&mut core, steps("detct"));
+    let [Action::Reply { result: Err(Refusal::Invalid(why)), .. }] = &told[..] else {
+        panic!("{told:?}")
+    };
+    let want = "pipeline `line`: its step `s` runs the model `detct`, and there is no such model; close to it: detect";
+    assert!(why.starts_with(want), "{why}");
+    tell(&mut core, steps("detect"));
+    let told = tell(&mut core, Event::TimePassed);
+    let own = spawned(&told).first().copied().unwrap_or(of(1, 3));
+    let told = [told, comes_up(&mut core, own, &[])].concat();
+    let loads = told.iter().find_map(|action| {
+        let Action::Command { command: ModelCommand::Load(plan), .. } = action else { return None };
+        plan.options.pipeline.clone()
+    });
+    assert_eq!(loads.expect("it is to load").steps[0].path, Path::new("/m/detect.onnx"));
 }
 
 #[test]
