@@ -80,6 +80,7 @@ impl ModelSubject {
         plan.name.push_str("-neighbour");
         plan.options.group = None;
         plan
+    }
 
     /// All models that its pool serves: the model, and each step of a pipeline as a model of its own.
     #[must_use]

@@ -134,8 +134,8 @@ impl Catalogue {
     /// Finds the files of those steps of a pipeline that name a model of this pool.
     fn find_steps(&self, plan: &mut ModelPlan) -> Result<(), String> {
         let Some(pipeline) = &mut plan.options.pipeline else { return Ok(()) };
-        let names: Vec<_> = self.0.values().flat_map(Models::open).collect();
-        let find = |name: &str| self.0.values().find_map(|models| models.file_of(name));
+        let names: Vec<_> = self.groups.values().flat_map(Models::open).collect();
+        let find = |name: &str| self.groups.values().find_map(|models| models.file_of(name));
         let found = pipeline.find_models(&names, find);
         found.map_err(|error| format!("pipeline `{}`: {error}", plan.name))
     }

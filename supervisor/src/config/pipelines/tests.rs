@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use gridpool_protocol::tensor::Contexts;
+
 use super::*;
 
 const TRACKER: &str = "name = 'tracker'\ncontexts = 2\ninputs = ['image']\n\
@@ -17,7 +19,7 @@ fn parse(text: &str) -> Result<ModelPlan, Vec<FieldError>> {
 fn a_pipeline_has_steps_wires_and_the_options_of_a_model() {
     let plan = parse(TRACKER).unwrap();
     assert_eq!((&*plan.name, &*plan.path), ("tracker", Path::new("/etc/pool.toml")));
-    assert_eq!((plan.options.contexts, plan.group()), (2, "tracker"));
+    assert_eq!((plan.options.contexts, plan.group()), (Contexts::Fixed(2), "tracker"));
     let pipeline = plan.options.pipeline.unwrap();
     assert_eq!(pipeline.inputs, ["image"]);
     assert_eq!(pipeline.outputs["who"], "reid.who");

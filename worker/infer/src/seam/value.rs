@@ -98,7 +98,7 @@ impl Value {
         };
         session.check("CreateTensorAsOrtValue", status)?;
         let value = NonNull::new(value).expect("CreateTensorAsOrtValue gives one or an error");
-        let made = Self { value, made_as: None };
+        let made = Self { value, made_as: None, _allocator: None };
         for (at, text) in texts.iter().enumerate() {
             let mut room = ptr::null_mut();
             #[expect(unsafe_code, reason = "as above")]
