@@ -59,7 +59,8 @@ impl ModelInput {
         Self::from_bytes(tensor, data)
     }
 
-    /// Makes an input from bytes: little-endian, row-major. An element of BYTES is its length as 4 bytes, then its bytes.
+    /// Makes an input from bytes: little-endian, row-major. An element of BYTES is its length as 4 bytes, then its
+    /// bytes.
     ///
     /// # Errors
     /// [`TensorError::Data`] if `data` does not have as many bytes as `tensor`, [`TensorError::Texts`] if it is not

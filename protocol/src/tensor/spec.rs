@@ -109,8 +109,8 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of that name, type and shape. An empty shape is a scalar. A dimension may be 0. A BYTES tensor has empty
-    /// elements at first; [`Tensor::with_data`] sets the size of others.
+    /// A tensor of that name, type and shape. An empty shape is a scalar. A dimension may be 0. The elements of a BYTES
+    /// tensor are empty at first; [`Tensor::with_data`] sets the size of others.
     ///
     /// # Errors
     /// [`TensorError`] if the name, a dimension or the size exceeds its limit.

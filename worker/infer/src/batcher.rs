@@ -2,8 +2,8 @@
 //!
 //! Without a batching delay a free context takes the waiting requests at once, up to the most rows of a run. The
 //! first request goes first. Later requests join it if their shapes, apart from rows, are equal. A request with more
-//! rows than a run is split over several runs. Requests of one client start by priority, and then in the order they came; a
-//! priority moves no request of another client.
+//! rows than a run is split over several runs. Requests of one client start by priority, and then in the order they
+//! came; a priority moves no request of another client.
 //!
 //! With a delay, a run that could have more rows waits for them, until a request of it has waited for that long or its
 //! deadline is near. A run that is full, or has a preferred number of rows, starts at once. Requests of other shapes
@@ -181,8 +181,8 @@ impl<T: Clone> Batcher<T> {
         self.waiting.is_empty()
     }
 
-    /// Adds a request to the end of the queue. Requests of its client that have a lower priority and have not begun then
-    /// stand after it, each at the next place that the client has.
+    /// Adds a request to the end of the queue. Requests of its client that have a lower priority and have not begun
+    /// then stand after it, each at the next place that the client has.
     pub(super) fn push(&mut self, entry: Entry<T>) -> Result<(), QueueError> {
         let Limits { requests, bytes: limit, .. } = self.limits;
         if self.waiting.len() >= requests {

@@ -23,8 +23,8 @@ pub enum SignatureError {
     },
     /// Its elements have 4 bits.
     #[error(
-        "its {side} `{name}` holds numbers of 4 bits, which are served as weights only: requests have no tensors of them, \
-         so add a Cast to or from INT8 to the model"
+        "its {side} `{name}` holds numbers of 4 bits, which are served as weights only: requests have no tensors of \
+         them, so add a Cast to or from INT8 to the model"
     )]
     FourBits {
         /// `input` or `output`.

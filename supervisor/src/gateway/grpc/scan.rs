@@ -18,7 +18,8 @@ pub(super) const PARAMETERS_MAX: usize = 1_024;
 const DIMENSIONS_BYTES_MAX: usize = 64 << 10;
 /// Bytes that a byte of an input's `contents` makes: a small number takes one, and becomes one of 64 bits.
 const PER_CONTENTS_BYTE: usize = 8;
-/// Bytes that an element of BYTES makes beside its own, in a list that grows by doubling: an empty one has two on the wire.
+/// Bytes that an element of BYTES makes beside its own, in a list that grows by doubling: an empty one has two on the
+/// wire.
 const PER_TEXT: usize = 2 * size_of::<Bytes>();
 
 /// The fields of a request and of its parts that are lists.
