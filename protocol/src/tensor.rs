@@ -1,5 +1,5 @@
 //! Named tensors: types, shapes, and the packing of a set of tensors in one buffer. [`model`] describes models
-//! and their runs, [`options`] the options of a model.
+//! and their runs, [`options`] the options of a model, [`version`] the names of versions.
 //!
 //! ```
 //! use gridpool_protocol::tensor::{DataType, Packed, Tensor, TensorLayout};
@@ -20,6 +20,7 @@ pub mod model;
 pub mod options;
 mod packed;
 mod spec;
+pub mod version;
 
 pub use datatype::{DataType, ParseDataTypeError};
 pub use element::{Element, Scalar, Visitor, numbers};

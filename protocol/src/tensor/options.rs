@@ -84,6 +84,8 @@ pub struct ModelOptions {
     pub queue_bytes: u64,
     /// The models that share its worker processes: those of this group. Without one, none does.
     pub group: Option<String>,
+    /// Whether earlier versions of its name stay loaded when it takes over.
+    pub keep: bool,
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
     pub sha256: Option<String>,
 }
@@ -101,6 +103,7 @@ impl Default for ModelOptions {
             queue_requests: QUEUE_REQUESTS_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
+            keep: false,
             sha256: None,
         }
     }
@@ -109,7 +112,7 @@ impl Default for ModelOptions {
 /// A model that every inference worker of a pool loads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelPlan {
-    /// Its name.
+    /// Its full name: `mlp`, or `mlp:2` for version 2. If an operator asks for a load, `mlp` is the next version.
     pub name: String,
     /// Its file.
     pub path: PathBuf,
@@ -191,7 +194,7 @@ pub struct ChangedFile {
 }
 
 impl ModelPlan {
-    /// The group whose workers have it: by default one of its own name, to itself.
+    /// The group whose workers have it: by default one of its full name, to itself.
     #[must_use]
     pub fn group(&self) -> &str {
         self.options.group.as_deref().unwrap_or(&self.name)
@@ -204,7 +207,9 @@ impl ModelPlan {
     pub fn check(&self) -> Result<(), OptionsError> {
         self.options.check()?;
         let group = self.group();
-        if group == Role::Grid.name() || check_model_name(group).is_err() {
+        let explicit =
+            self.options.group.as_deref().is_some_and(|own| check_model_name(own).is_err());
+        if group == Role::Grid.name() || explicit {
             return Err(OptionsError::Group { group: group.to_owned() });
         }
         let bytes = codec::encode(self).map_or(usize::MAX, |plan| plan.len());

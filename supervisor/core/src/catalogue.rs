@@ -1,26 +1,34 @@
 //! Which group has which model. Groups are independent: each has its own workers, its own queue and its own changes.
 //! A model without a group of its owner's choice has one to itself, of its own name.
 
+mod versions;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::ids::{ClientId, Group, WorkerId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::version::{ModelRef, split};
 
 use crate::Core;
 use crate::config::MODELS_MAX;
 use crate::event::Timestamp;
 use crate::models::{Effect, Models, StepContext, check_new};
 use crate::pool::Pool;
+use versions::{OpenVersion, Task, new_name};
 
 /// The most groups of models, those included whose last processes have not ended.
 const GROUPS_MAX: usize = 2 * MODELS_MAX;
 
 /// The models of a pool, by their groups.
 #[derive(Debug, Default)]
-pub(crate) struct Catalogue(BTreeMap<Group, Models>);
+pub(crate) struct Catalogue {
+    groups: BTreeMap<Group, Models>,
+    tasks: Vec<Task>,
+}
 
 /// Views, for status.
 impl Core {
@@ -28,7 +36,7 @@ impl Core {
     /// none of them.
     #[must_use]
     pub fn models(&self) -> Vec<(String, ModelInfo)> {
-        let all = self.catalogue.0.iter();
+        let all = self.catalogue.groups.iter();
         let out_of = |own| self.pool.quarantines().filter(move |out| out.group == own);
         all.flat_map(|(&group, models)| models.rows(out_of(group))).collect()
     }
@@ -39,7 +47,7 @@ impl Core {
     /// Which model is being changed, if one is.
     pub fn model_plans(&self) -> Result<Vec<ModelPlan>, String> {
         let mut plans = Vec::new();
-        for models in self.catalogue.0.values() {
+        for models in self.catalogue.groups.values() {
             plans.extend(models.plans()?);
         }
         plans.sort_by(|a, b| a.name.cmp(&b.name));
@@ -61,37 +69,41 @@ impl Catalogue {
             of_group.entry(plan.group()).or_default().push(plan.clone());
         }
         let group = |(name, plans): (&str, Vec<_>)| (pool.add_group(name), Models::new(&plans));
-        Self(of_group.into_iter().map(group).collect())
+        Self { groups: of_group.into_iter().map(group).collect(), tasks: Vec::new() }
     }
 
     /// The models of a worker's group; `None` for a worker that has no models.
     pub(crate) fn of(&mut self, worker: WorkerId) -> Option<&mut Models> {
-        self.0.get_mut(&worker.group)
+        self.groups.get_mut(&worker.group)
     }
 
-    /// The group whose workers have a model, or should have it; the error says why the model accepts no requests.
-    /// `settled` says whether no more workers are expected in a group.
-    pub(crate) fn check(
+    /// The group and the full name of the version that runs requests for `asked`; the error says why the model accepts
+    /// none. `settled` says whether no more workers are expected in a group.
+    pub(crate) fn route(
         &self,
-        name: &str,
+        asked: &Arc<str>,
         settled: impl Fn(Group) -> bool,
-    ) -> Result<Group, String> {
-        let Some((&group, models)) = self.0.iter().find(|(_, models)| models.is_open(name)) else {
-            return Err(match self.names().as_str() {
-                "none" => "this pool has no models: `gridpool model load NAME=PATH` gives it one"
-                    .to_owned(),
-                names => format!("there is no model `{name}`; there is {names}"),
-            });
+    ) -> Result<(Group, Arc<str>), String> {
+        let serving = ModelRef::parse(asked).ok().and_then(|asked| self.serving(asked));
+        let Some(OpenVersion { group, full_name, .. }) = serving else {
+            return Err(self.unknown(asked));
         };
-        match models.why_unavailable(name) {
+        match self.groups[&group].why_unavailable(full_name) {
             Some(why) if settled(group) => {
-                Err(format!("the model `{name}` could not be loaded: {why}"))
+                Err(format!("the model `{full_name}` could not be loaded: {why}"))
             }
-            Some(_) | None => Ok(group),
+            Some(_) | None if *full_name == **asked => Ok((group, Arc::clone(asked))),
+            Some(_) | None => Ok((group, full_name.into())),
         }
     }
 
-    /// Begins the change that an operator asks for, in its group; the error is the reply to a change that is refused.
+    /// The full name of the version that would run a request for `asked`, if there is one.
+    pub(crate) fn full_name_of<'a>(&'a self, asked: &str) -> Option<&'a str> {
+        let open = self.serving(ModelRef::parse(asked).ok()?)?;
+        Some(open.full_name)
+    }
+
+    /// Begins the change that an operator asks for; the error is the reply to a change that is refused.
     pub(crate) fn begin(
         &mut self,
         pool: &mut Pool,
@@ -99,30 +111,120 @@ impl Catalogue {
         request: u64,
         command: ModelCommand,
     ) -> Result<(), String> {
-        let known = self.0.iter().find(|(_, models)| models.knows(command.name()));
-        let known = known.map(|(&group, _)| group);
-        let group = match (&command, known) {
-            (_, Some(group)) => group,
-            (ModelCommand::Load(plan), None) => {
-                check_new(plan)?;
-                self.group_for(plan, pool)?
+        let typed = command.name().to_owned();
+        let asked = ModelRef::parse(&typed).map_err(|error| error.to_string())?;
+        self.check_unchanged(asked.name)?;
+        match command {
+            ModelCommand::Load(plan) => self.begin_load(pool, (client, request), asked, plan),
+            ModelCommand::Unload { .. } if asked.version.is_none() => {
+                self.begin_unloads(pool, (client, request), asked.name)
             }
-            (ModelCommand::Contexts { name, .. } | ModelCommand::Unload { name }, None) => {
-                return Err(format!("there is no model `{name}`; there is {}", self.names()));
+            ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } => {
+                let unknown = || self.unknown(&typed);
+                let open = self.serving(asked).ok_or_else(unknown)?;
+                let (group, name) = (open.group, open.full_name.to_owned());
+                let command = match command {
+                    ModelCommand::Contexts { contexts, .. } => {
+                        ModelCommand::Contexts { name, contexts }
+                    }
+                    ModelCommand::Load(_) | ModelCommand::Unload { .. } => {
+                        ModelCommand::Unload { name }
+                    }
+                };
+                self.begin_in(pool, group, (client, request), command)
+            }
+        }
+    }
+
+    /// Begins to load a version that is new to the pool.
+    fn begin_load(
+        &mut self,
+        pool: &mut Pool,
+        from: (ClientId, u64),
+        asked: ModelRef<'_>,
+        plan: ModelPlan,
+    ) -> Result<(), String> {
+        let known = self.versions(asked.name);
+        let plan = ModelPlan { name: new_name(asked, &known)?, ..plan };
+        let group = self.groups.iter().find(|(_, models)| models.knows(&plan.name));
+        let group = group.map(|(&group, _)| group);
+        let group = match group {
+            Some(group) => group,
+            None => {
+                check_new(&plan)?;
+                self.group_for(&plan, pool)?
             }
         };
-        self.0.entry(group).or_default().begin(client, request, command)?;
+        let task = Task::load(from, &plan.name, plan.options.keep);
+        self.begin_in(pool, group, from, ModelCommand::Load(plan))?;
+        self.tasks.push(task);
+        Ok(())
+    }
+
+    /// Begins to unload all versions of a model.
+    fn begin_unloads(
+        &mut self,
+        pool: &mut Pool,
+        from: (ClientId, u64),
+        name: &str,
+    ) -> Result<(), String> {
+        let open = self.open_versions(name);
+        let own: Vec<_> = open.map(|open| (open.group, open.full_name.to_owned())).collect();
+        match own.as_slice() {
+            [] => return Err(self.unknown(name)),
+            [(group, only)] => {
+                let command = ModelCommand::Unload { name: only.clone() };
+                return self.begin_in(pool, *group, from, command);
+            }
+            own => own.iter().try_for_each(|(group, _)| self.groups[group].check_settled())?,
+        }
+        let versions: Vec<_> = own.iter().map(|(_, full_name)| split(full_name).1).collect();
+        self.tasks.push(Task::unloads(from, name, &versions));
+        for (group, full_name) in own {
+            let models = self.groups.get_mut(&group).expect("it has the version");
+            models.unload(from.0, from.1, full_name);
+        }
+        Ok(())
+    }
+
+    /// Begins a change in a group.
+    fn begin_in(
+        &mut self,
+        pool: &mut Pool,
+        group: Group,
+        (client, request): (ClientId, u64),
+        command: ModelCommand,
+    ) -> Result<(), String> {
+        self.groups.entry(group).or_default().begin(client, request, command)?;
         pool.wake(group);
         Ok(())
     }
 
+    /// What there is instead of a model that there is not.
+    fn unknown(&self, asked: &str) -> String {
+        let (name, _) = split(asked);
+        let mut versions: Vec<_> = self.open_versions(name).map(|open| open.version).collect();
+        versions.sort_unstable();
+        if !versions.is_empty() && name != asked {
+            let versions: Vec<_> = versions.iter().map(u32::to_string).collect();
+            let versions = versions.join(", ");
+            return format!("there is no version of `{name}` as in `{asked}`; there is {versions}");
+        }
+        match self.names().as_str() {
+            "none" => {
+                "this pool has no models: `gridpool model load NAME=PATH` gives it one".to_owned()
+            }
+            names => format!("there is no model `{asked}`; there is {names}"),
+        }
+    }
+
     /// The group for a new model: the one of that name, or a new one.
     fn group_for(&mut self, plan: &ModelPlan, pool: &mut Pool) -> Result<Group, String> {
-        if self.0.values().map(Models::len).sum::<usize>() >= MODELS_MAX {
+        if self.groups.values().map(Models::len).sum::<usize>() >= MODELS_MAX {
             return Err(format!("a pool has at most {MODELS_MAX} models: unload one first"));
         }
         let named = |group: &Group| **pool.group_name(*group) == *plan.group();
-        if let Some(&group) = self.0.keys().find(|group| named(group)) {
+        if let Some(&group) = self.groups.keys().find(|group| named(group)) {
             return Ok(group);
         }
         if pool.model_groups() >= GROUPS_MAX {
@@ -130,40 +232,42 @@ impl Catalogue {
             return Err(format!("{why}: try again later"));
         }
         let group = pool.add_group(plan.group());
-        self.0.insert(group, Models::default());
+        self.groups.insert(group, Models::default());
         Ok(group)
     }
 
-    /// The models that accept requests.
+    /// The names of the models that accept requests.
     fn names(&self) -> String {
-        let mut names: Vec<_> = self.0.values().flat_map(Models::open).collect();
+        let open = self.groups.values().flat_map(Models::open);
+        let mut names: Vec<_> = open.map(|full_name| split(full_name).0).collect();
         names.sort_unstable();
+        names.dedup();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 
     /// When the next pending command times out.
     pub(crate) fn deadline(&self, timeout: Duration) -> Option<Timestamp> {
-        self.0.values().filter_map(|models| models.deadline(timeout)).min()
+        self.groups.values().filter_map(|models| models.deadline(timeout)).min()
     }
 
     /// A worker whose command has timed out.
     pub(crate) fn late(&self, now: Timestamp, timeout: Duration) -> Option<WorkerId> {
-        self.0.values().find_map(|models| models.late(now, timeout))
+        self.groups.values().find_map(|models| models.late(now, timeout))
     }
 
     /// The supervisor was not running for about `gap`: extends the timeouts of commands.
     pub(crate) fn excuse(&mut self, gap: Duration) {
-        self.0.values_mut().for_each(|models| models.excuse(gap));
+        self.groups.values_mut().for_each(|models| models.excuse(gap));
     }
 
     /// The groups in which a step may find something to do.
     pub(crate) fn need_step(&self) -> Vec<Group> {
-        let all = self.0.iter().filter(|(_, models)| models.needs_step());
+        let all = self.groups.iter().filter(|(_, models)| models.needs_step());
         all.map(|(&group, _)| group).collect()
     }
 
     /// All effects that are due now in a group.
     pub(crate) fn step(&mut self, group: Group, context: &StepContext<'_>) -> Vec<Effect> {
-        self.0.get_mut(&group).map(|models| models.step(context)).unwrap_or_default()
+        self.groups.get_mut(&group).map(|models| models.step(context)).unwrap_or_default()
     }
 }

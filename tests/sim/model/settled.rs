@@ -63,6 +63,7 @@ impl Model {
         self.the_core_wakes_when_something_is_due(now)?;
         self.the_counters_are_right(core)?;
         self.the_core_knows_which_groups_rest(core)?;
+        self.the_core_knows_the_version_of_each_job(core)?;
         self.a_group_that_rests_has_no_job()?;
         let ending = self.all_groups().into_iter().any(|group| self.is_ending(group));
         if ending || self.steps.is_multiple_of(STATUS_EVERY) {
