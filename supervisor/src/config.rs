@@ -56,6 +56,7 @@ use gridpool_ipc::socket::{self, RUNTIME_VARIABLE};
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::version::split;
 
 use crate::gateway::why_taken;
 use gridpool_core::config::PoolConfig;
@@ -323,10 +324,9 @@ pub struct Checked {
 /// Every [`ConfigError`] in it, in the order of its lines, at least one.
 pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
     let settings = file::read(file, Named::MustBeThere)?;
-    let taken = settings
-        .models
-        .iter()
-        .filter_map(|model| Some((format!("model.{}.name", model.name), why_taken(&model.name)?)));
+    let taken = settings.models.iter().filter_map(|model| {
+        Some((format!("model.{}.name", model.name), why_taken(split(&model.name).0)?))
+    });
     let unlisted = settings.policy.unlisted().into_iter().map(|rule| {
         let fault = &rule.fault;
         let reason = format!(

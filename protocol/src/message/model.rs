@@ -10,6 +10,8 @@ use crate::tensor::options::ModelPlan;
 pub struct DeviceModel {
     /// The worker, as `gpu0#2`.
     pub worker: String,
+    /// Whether it is the version that serves its name: requests that name no version go to it.
+    pub serves: bool,
     /// The model.
     pub model: ModelInfo,
 }

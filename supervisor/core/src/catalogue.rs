@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::ids::{ClientId, Group, WorkerId};
-use gridpool_protocol::message::ModelCommand;
+use gridpool_protocol::message::{DeviceModel, ModelCommand};
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::version::{ModelRef, split};
@@ -35,10 +35,15 @@ impl Core {
     /// The models that each worker reports; for each device that is out of service for a group of models, why it has
     /// none of them.
     #[must_use]
-    pub fn models(&self) -> Vec<(String, ModelInfo)> {
+    pub fn models(&self) -> Vec<DeviceModel> {
         let all = self.catalogue.groups.iter();
         let out_of = |own| self.pool.quarantines().filter(move |out| out.group == own);
-        all.flat_map(|(&group, models)| models.rows(out_of(group))).collect()
+        let rows = all.flat_map(|(&group, models)| models.rows(out_of(group)));
+        let row = |(worker, model): (String, ModelInfo)| {
+            let serving = self.catalogue.full_name_of(split(&model.name).0);
+            DeviceModel { worker, serves: serving == Some(&model.name), model }
+        };
+        rows.map(row).collect()
     }
 
     /// The models that workers should have, as operators have changed them.
@@ -52,6 +57,16 @@ impl Core {
         }
         plans.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(plans)
+    }
+
+    /// The full name that a model gets which is loaded under this name; the name itself if none is left.
+    #[must_use]
+    pub fn name_of_new(&self, name: &str) -> String {
+        let new = ModelRef::parse(name).ok().map(|asked| {
+            let known = self.catalogue.versions(asked.name);
+            new_name(asked, &known)
+        });
+        new.and_then(Result::ok).unwrap_or_else(|| name.to_owned())
     }
 
     /// The name of a group: `grid`, or that of its models.

@@ -8,6 +8,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::status::WorkerState;
+use gridpool_protocol::tensor::version::split;
 use nix::sys::signal::{SigSet, Signal};
 
 use super::error::{CommandError, system};
@@ -89,7 +90,7 @@ fn begin(
 }
 
 fn serve_http(shell: &Shell, settings: &Settings, front: Front) -> io::Result<()> {
-    for why in settings.models.iter().filter_map(|model| gateway::why_taken(&model.name)) {
+    for why in settings.models.iter().filter_map(|model| gateway::why_taken(split(&model.name).0)) {
         tracing::warn!("{why}");
     }
     shell.serve_http(front)

@@ -1,5 +1,6 @@
 //! What the gateway says of itself and its models, whichever protocol asks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::Server;
 use super::access;
 use super::failure::Failure;
-use super::models::{Model, VERSION, why_taken};
+use super::models::{Asked, Availability, Model, why_taken};
 use super::observer::PoolView;
 use super::seats::{Kind, Seat};
 
@@ -29,13 +30,14 @@ impl Server {
     /// Describes the server. Clients of the protocol read the first three fields.
     pub(super) async fn about(&self) -> Value {
         let view = self.observer.view().await;
-        let names =
-            |view: Arc<PoolView>| view.models().map(|model| json!(model.name())).collect::<Value>();
+        let names = |view: Arc<PoolView>| {
+            view.models().map(|model| model.name().to_owned()).collect::<BTreeSet<_>>()
+        };
         json!({
             "name": "gridpool",
             "version": env!("CARGO_PKG_VERSION"),
             "extensions": EXTENSIONS,
-            "models": view.map_or(Value::Null, names),
+            "models": view.map_or(Value::Null, |view| json!(names(view))),
         })
     }
 
@@ -57,11 +59,29 @@ impl Server {
         self.check_models(&view).await
     }
 
+    /// The document of a model.
+    pub(super) fn metadata_of(&self, model: &Model) -> Value {
+        let view = self.observer.latest();
+        let mut versions: Vec<_> = match model {
+            Model::Grid(_) => vec![1],
+            Model::Onnx(model, _) => {
+                let all = view.catalogue.versions(model.name());
+                let loaded = all.filter(|own| own.availability != Availability::Unloaded);
+                loaded.map(|own| own.version()).collect()
+            }
+        };
+        versions.sort_unstable();
+        model.metadata(&versions.iter().map(u32::to_string).collect::<Vec<_>>())
+    }
+
     /// Checks that a model is ready.
     pub(super) async fn check_ready_of(&self, model: &Model) -> Result<(), Failure> {
         match model {
             Model::Grid(_) => self.check_grids().await.map(drop),
-            Model::Onnx(model) => self.check_model(&model.info.name).await,
+            Model::Onnx(model, asked) => {
+                let version = (*asked == Asked::Version).then(|| model.version());
+                self.check_model(model.name(), version).await
+            }
         }
     }
 
@@ -80,11 +100,16 @@ impl Server {
         let row = |model: Model| {
             let why = match &model {
                 Model::Grid(_) => why_no_grids.clone(),
-                Model::Onnx(model) => model.why_not_ready().or_else(|| view.is_open().err()),
+                Model::Onnx(model, _) => model.why_not_ready().or_else(|| view.is_open().err()),
             };
             let state = if why.is_none() { "READY" } else { "UNAVAILABLE" };
             let reason = why.unwrap_or_default();
-            json!({ "name": model.name(), "version": VERSION, "state": state, "reason": reason })
+            json!({
+                "name": model.name(),
+                "version": model.version(),
+                "state": state,
+                "reason": reason,
+            })
         };
         let rows = view.models().map(row).filter(|row| !only_ready || row["state"] == "READY");
         Ok(rows.collect())

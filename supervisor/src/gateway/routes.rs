@@ -148,8 +148,8 @@ async fn ready(
 
 // ---- models ----
 
-async fn metadata(PathModel(model): PathModel) -> Response {
-    document(&model.metadata())
+async fn metadata(State(gateway): State<Arc<Server>>, PathModel(model): PathModel) -> Response {
+    document(&gateway.metadata_of(&model))
 }
 
 async fn config(PathModel(model): PathModel) -> Response {

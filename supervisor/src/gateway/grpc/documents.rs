@@ -66,7 +66,8 @@ impl Admitted {
                 Ok(message(&ReadyResponse { ready }))
             }
             Document::ModelMetadata => {
-                of_document::<ModelMetadataResponse>(self.model(body).await?.metadata())
+                let model = self.model(body).await?;
+                of_document::<ModelMetadataResponse>(gateway.metadata_of(&model))
             }
             Document::ModelConfig => {
                 let config =
