@@ -14,6 +14,7 @@ mod models;
 mod overload;
 mod triton;
 mod upgrades;
+mod versions;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
