@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use gridpool_protocol::message::{ClientMessage, DeviceModel, ModelCommand, Reply, ServerMessage};
+use gridpool_protocol::message::{
+    ClientMessage, DeviceModel, ModelCommand, Reply, RepositoryCommand, ServerMessage,
+};
 use gridpool_protocol::tensor::Tensor;
 use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -50,6 +52,15 @@ impl Client {
     /// [`ClientError::Refused`] if there is no such model, or a device has too little memory.
     pub fn set_contexts(&self, name: &str, contexts: u32) -> Result<String, ClientError> {
         self.change_models(&ModelCommand::Contexts { name: name.to_owned(), contexts })
+    }
+
+    /// Loads or unloads a model of the pool's model repository, if the pool follows one by request.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if it does not, or the model cannot be loaded.
+    pub fn change_repository(&self, command: &RepositoryCommand) -> Result<String, ClientError> {
+        let message = |request| ClientMessage::Repository { request, command: command.clone() };
+        granted(&self.connection.request_within(CHANGE_TIMEOUT, &message)?)
     }
 
     fn change_models(&self, command: &ModelCommand) -> Result<String, ClientError> {

@@ -36,6 +36,31 @@ pub enum ModelCommand {
     },
 }
 
+/// A change of the models of a pool to what its model repository has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RepositoryCommand {
+    /// Load the versions of a model that its policy wants.
+    Load {
+        /// The model.
+        name: String,
+    },
+    /// Unload all versions of a model.
+    Unload {
+        /// The model.
+        name: String,
+    },
+}
+
+impl RepositoryCommand {
+    /// The model's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Load { name } | Self::Unload { name } => name,
+        }
+    }
+}
+
 impl ModelCommand {
     /// The model's name.
     #[must_use]

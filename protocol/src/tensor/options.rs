@@ -13,6 +13,7 @@ use crate::limits::{
 };
 use crate::named::named;
 use crate::tensor::model::check_model_name;
+use crate::tensor::{ANY_SIZE, TensorSpec};
 
 /// Default for the most rows of one run.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
@@ -86,6 +87,10 @@ pub struct ModelOptions {
     pub group: Option<String>,
     /// Whether earlier versions of its name stay loaded when it takes over.
     pub keep: bool,
+    /// The inputs that the file must have, by name, type and shape, -1 for any size; if none is listed, any.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs that the file must have.
+    pub outputs: Vec<TensorSpec>,
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
     pub sha256: Option<String>,
 }
@@ -104,6 +109,8 @@ impl Default for ModelOptions {
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
             keep: false,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
             sha256: None,
         }
     }
@@ -193,6 +200,18 @@ pub struct ChangedFile {
     pub now: String,
 }
 
+/// The file of a model has other inputs or outputs than its options list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its options list the {kind} {want}; the file has {has}")]
+pub struct OtherTensors {
+    /// `input` or `output`.
+    pub kind: &'static str,
+    /// What is listed.
+    pub want: String,
+    /// What the file has.
+    pub has: String,
+}
+
 impl ModelPlan {
     /// The group whose workers have it: by default one of its full name, to itself.
     #[must_use]
@@ -259,6 +278,43 @@ impl ModelOptions {
                 now: sha256.to_owned(),
             }),
             Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Checks that a model has the inputs and outputs that are listed for it.
+    ///
+    /// # Errors
+    /// [`OtherTensors`]: the first that differs.
+    pub fn check_tensors(
+        &self,
+        inputs: &[TensorSpec],
+        outputs: &[TensorSpec],
+    ) -> Result<(), OtherTensors> {
+        let listed = |listed: &[TensorSpec], own: &[TensorSpec], kind| {
+            let is_like = |want: &TensorSpec, own: &TensorSpec| {
+                let mut sides = want.shape.iter().zip(&own.shape);
+                (&own.name, own.datatype) == (&want.name, want.datatype)
+                    && own.shape.len() == want.shape.len()
+                    && sides.all(|(&a, &b)| a == b || a == ANY_SIZE || b == ANY_SIZE)
+            };
+            let other = listed.iter().find(|want| !own.iter().any(|own| is_like(want, own)));
+            let other = other.map(|want| OtherTensors {
+                kind,
+                want: want.to_string(),
+                has: own.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            });
+            other.map_or(Ok(()), Err)
+        };
+        listed(&self.inputs, inputs, "input")?;
+        listed(&self.outputs, outputs, "output")?;
+        let is_listed = |own: &&TensorSpec| self.inputs.iter().any(|want| want.name == own.name);
+        match inputs.iter().find(|own| !self.inputs.is_empty() && !is_listed(own)) {
+            Some(own) => Err(OtherTensors {
+                kind: "input",
+                want: format!("no `{}`", own.name),
+                has: own.to_string(),
+            }),
+            None => Ok(()),
         }
     }
 

@@ -19,6 +19,7 @@ use super::start_pool;
 use crate::config::Settings;
 use crate::gateway;
 use crate::logging;
+use crate::repository::RepositoryMode;
 use crate::shell::{
     Claim, Ended, Front, Given, ListenError, Notifier, Origin, Predecessor, Shell, TakeOverError,
     TakenOver,
@@ -83,10 +84,21 @@ fn begin(
     if let Some(front) = front {
         serve_http(&shell, settings, front).map_err(system("the HTTP gateway"))?;
     }
+    follow(&shell, settings).map_err(system("the model repository"))?;
     if let Some(notifier) = notifier {
         shell.report_to(notifier, &settings.limits);
     }
     Ok(Served { shell, held, reloader })
+}
+
+/// Follows the model repository, if the settings say so.
+fn follow(shell: &Shell, settings: &Settings) -> io::Result<()> {
+    match &settings.repository {
+        Some(repository) if repository.mode != RepositoryMode::Start => {
+            shell.follow(repository.clone())
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn serve_http(shell: &Shell, settings: &Settings, front: Front) -> io::Result<()> {
@@ -111,6 +123,9 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
             let settings = served.reloader.running().clone();
             let released = move |shell: &Shell, failed: &dyn Fn(String)| {
                 opener.open();
+                if let Err(error) = follow(shell, &settings) {
+                    tracing::error!(%error, "the model repository is not followed");
+                }
                 if let Some(notifier) = notifier {
                     shell.report_to(notifier, &settings.limits);
                 }

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use gridpool_client::Principal;
+use gridpool_client::{ClientError, Principal};
+use gridpool_protocol::message::{Refusal, RepositoryCommand};
 use gridpool_protocol::tensor::model::check_model_name;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Server;
 use super::access;
+use super::blocking::run_blocking;
 use super::failure::Failure;
 use super::models::{Asked, Availability, Model, why_taken};
 use super::observer::PoolView;
@@ -19,7 +21,7 @@ use super::seats::{Kind, Seat};
 const EXTENSIONS: [&str; 4] =
     ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
 
-/// What would be done to a model of the repository.
+/// What is done to a model of the repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Load,
@@ -114,20 +116,50 @@ impl Server {
         let rows = view.models().map(row).filter(|row| !only_ready || row["state"] == "READY");
         Ok(rows.collect())
     }
+
+    /// Loads or unloads a model of the pool's model repository. Clients of the network name no files on this machine.
+    pub(super) async fn change(&self, name: &str, change: Change) -> Result<(), Failure> {
+        let (what, how, command) = match change {
+            Change::Load => {
+                let how = format!("gridpool model load {name}=PATH");
+                ("loaded", how, RepositoryCommand::Load { name: name.to_owned() })
+            }
+            Change::Unload => {
+                let how = format!("gridpool model unload {name}");
+                ("unloaded", how, RepositoryCommand::Unload { name: name.to_owned() })
+            }
+        };
+        if why_taken(name).is_some() {
+            let why = format!("`{name}` is built in: it is always there and cannot be {what}");
+            return Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why));
+        }
+        check_model_name(name).map_err(|error| Failure::bad(error.to_string()))?;
+        let client = self.observer.client().clone();
+        let done = run_blocking(move || Ok(client.change_repository(&command))).await?;
+        match done {
+            Ok(said) => tracing::info!(model = name, "{said}"),
+            Err(ClientError::Refused(Refusal::NotAllowed(_))) => {
+                let why = format!(
+                    "models are not {what} over HTTP or gRPC: run `{how}` where the pool runs, or have the pool started \
+                     with --model-repository DIR --repository request"
+                );
+                return Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        // The next request finds it so.
+        self.observer.view().await.map(drop)
+    }
 }
 
-/// Refuses to change the repository: clients of the network must not name files on this machine.
-pub(super) fn refuse_change(name: &str, change: Change) -> Failure {
-    let (what, command) = match change {
-        Change::Load => ("loaded", format!("gridpool model load {name}=PATH")),
-        Change::Unload => ("unloaded", format!("gridpool model unload {name}")),
-    };
-    let why = match (why_taken(name).is_some(), check_model_name(name)) {
-        (true, _) => format!("`{name}` is built in: it is always there and cannot be {what}"),
-        (false, Err(error)) => return Failure::bad(error.to_string()),
-        (false, Ok(())) => {
-            format!("models are not {what} over HTTP or gRPC: run `{command}` where the pool runs")
-        }
-    };
-    Failure::new(StatusCode::NOT_IMPLEMENTED, why)
+/// What a request for a load may set: nothing of the model. Its files are those of the repository.
+pub(super) fn check_change(parameters: &Value) -> Result<(), Failure> {
+    let none = Map::new();
+    let given = parameters.as_object().unwrap_or(&none);
+    match given.keys().find(|key| *key != "unload_dependents") {
+        Some(key) => Err(Failure::bad(format!(
+            "the parameter `{key}` is not served: a model is loaded as its folder in the model repository has it"
+        ))),
+        None => Ok(()),
+    }
 }

@@ -95,7 +95,8 @@ fn under_load(pool: &Pool, what: impl FnOnce()) -> u64 {
             scope.spawn(move || {
                 let mut web = Web::open(pool);
                 let (mut last, mut asked) = (0, 0);
-                let input = json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 1, 1, 1]});
+                let input =
+                    json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 1, 1, 1]});
                 let body = json!({"inputs": [input]}).to_string();
                 while is_on() {
                     let json = "Content-Type: application/json\r\n";
@@ -136,7 +137,11 @@ fn served(devices: u32) -> Option<Pool> {
     assert_eq!(version(&answer(ask(&client, request("m")))), 1);
     eventually("the gateway to know m", || {
         let got = Web::open(&pool).ask("GET", "/v2/models/m", "", b"");
-        if got.status == 200 { Ok(()) } else { Err(String::from_utf8_lossy(&got.body).into_owned()) }
+        if got.status == 200 {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&got.body).into_owned())
+        }
     });
     Some(pool)
 }
@@ -156,7 +161,8 @@ fn no_request_fails_over_swaps_under_load_and_each_caller_sees_versions_go_up() 
         }
     });
     assert!(asked > u64::from(swaps()), "{asked}");
-    let names: Vec<_> = client.models().expect("a list").into_iter().map(|r| r.model.name).collect();
+    let names: Vec<_> =
+        client.models().expect("a list").into_iter().map(|r| r.model.name).collect();
     assert_eq!(names, [format!("m:{last}"), format!("m:{last}")]);
     let counters = pool.status().counters;
     let failed = [counters.failed, counters.device_lost, counters.deadline, counters.poison];
@@ -233,7 +239,8 @@ fn a_version_that_stays_serves_under_its_number_and_again_under_the_name_when_th
         let got = Web::open(&pool).ask("GET", path, "", b"");
         (got.status, String::from_utf8_lossy(&got.body).into_owned())
     };
-    let versions = |text: &str| serde_json::from_str::<Value>(text).expect("JSON")["versions"].clone();
+    let versions =
+        |text: &str| serde_json::from_str::<Value>(text).expect("JSON")["versions"].clone();
     eventually("the gateway to know all", || match get("/v2/models/m") {
         (200, text) if versions(&text) == json!(["1", "2", "5"]) => Ok(()),
         other => Err(format!("{other:?}")),

@@ -244,6 +244,7 @@ impl Engine {
         blank: &ModelInfo,
     ) -> Result<Model, LoadError> {
         let (loaded, contexts) = load(&self.runtime, self.kind, file, options)?;
+        options.check_tensors(&loaded.signature.inputs, &loaded.signature.outputs)?;
         let info = ModelInfo {
             inputs: loaded.signature.inputs.clone(),
             outputs: loaded.signature.outputs.clone(),

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use gridpool_protocol::tensor::model::ModelNameError;
-use gridpool_protocol::tensor::options::{ChangedFile, OptionsError, Provider};
+use gridpool_protocol::tensor::options::{ChangedFile, OptionsError, OtherTensors, Provider};
 
 use crate::context::RunError;
 use crate::error::RuntimeFault;
@@ -66,6 +66,9 @@ pub enum LoadError {
     /// Its options are not valid.
     #[error(transparent)]
     Options(#[from] OptionsError),
+    /// It has other inputs or outputs than its options list.
+    #[error(transparent)]
+    Other(#[from] OtherTensors),
     /// Nodes would run where they may not.
     #[error(transparent)]
     Placement(#[from] PlacementError),
