@@ -28,7 +28,7 @@ fn swaps() -> u32 {
 }
 
 /// A file whose `double` multiplies by this factor instead of 2. Its name tells nothing.
-fn file(folder: &Path, factor: u16) -> PathBuf {
+pub(super) fn file(folder: &Path, factor: u16) -> PathBuf {
     let mut bytes = fs::read(model("three_outputs")).expect("it is in the repository");
     let two = [[0x4a, 4].as_slice(), &2_f32.to_le_bytes()].concat();
     let at = bytes.windows(two.len()).position(|window| window == two);
@@ -44,22 +44,22 @@ fn plan(name: &str, path: PathBuf) -> ModelPlan {
 }
 
 /// A request for `m` or a version of it.
-fn request(name: &str) -> Job<TensorOutputs> {
+pub(super) fn request(name: &str) -> Job<TensorOutputs> {
     let x = ModelInput::new("x", [1, 4], vec![1.0_f32; 4]).expect("as much data as it has");
     Job::model(name, [x]).expect("a small tensor")
 }
 
-fn ask(client: &Client, job: Job<TensorOutputs>) -> Handle<TensorOutputs> {
+pub(super) fn ask(client: &Client, job: Job<TensorOutputs>) -> Handle<TensorOutputs> {
     client.submit(job).expect("the request is accepted")
 }
 
-fn answer(handle: Handle<TensorOutputs>) -> Answer<TensorOutputs> {
+pub(super) fn answer(handle: Handle<TensorOutputs>) -> Answer<TensorOutputs> {
     within("an answer", move || handle.wait()).expect("the connection stands")
 }
 
 /// The version that gave an answer, by the receipt and by its output: version V multiplies by V.
 #[track_caller]
-fn version(answer: &Answer<TensorOutputs>) -> u32 {
+pub(super) fn version(answer: &Answer<TensorOutputs>) -> u32 {
     assert_eq!(answer.verdict(), Verdict::Ok, "{:?}", answer.receipt);
     let double = answer.outputs().expect("OK").values::<f32>("double").expect("singles");
     let last = answer.receipt.attempts.last().expect("it ran");
@@ -92,8 +92,8 @@ fn under_load(pool: &Pool, what: impl FnOnce()) -> u64 {
             })
         });
         let over_http = (0..CALLERS).map(|_| {
+            let mut web = Web::open(pool);
             scope.spawn(move || {
-                let mut web = Web::open(pool);
                 let (mut last, mut asked) = (0, 0);
                 let input =
                     json!({"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 1, 1, 1]});
@@ -122,7 +122,7 @@ fn under_load(pool: &Pool, what: impl FnOnce()) -> u64 {
 }
 
 /// A pool that serves `m` over the socket and HTTP.
-fn served(devices: u32) -> Option<Pool> {
+fn served(devices: usize) -> Option<Pool> {
     if !has_runtime() {
         return None;
     }
@@ -188,14 +188,15 @@ fn workers_that_are_killed_during_swaps_cost_no_request() {
     let client = pool.client();
     let is_over = &AtomicBool::new(false);
     let killed = thread::scope(|scope| {
-        let killer = scope.spawn(|| {
-            let (client, mut killed) = (pool.client(), 0);
+        let kills = pool.client();
+        let killer = scope.spawn(move || {
+            let mut killed = 0;
             while !is_over.load(Ordering::Relaxed) {
                 // A quiet worker: one that a request waits for is not killed three times.
-                for row in client.models().expect("a list").into_iter().filter(|row| row.serves) {
-                    killed += u32::from(client.kill(named(&row.worker), 9).is_ok());
+                for row in kills.models().expect("a list").into_iter().filter(|row| row.serves) {
+                    killed += u32::from(kills.kill(named(&row.worker), 9).is_ok());
                     eventually_so("an answer by the next", || {
-                        answer(ask(&client, request("m"))).verdict() == Verdict::Ok
+                        answer(ask(&kills, request("m"))).verdict() == Verdict::Ok
                     });
                 }
             }
