@@ -13,7 +13,7 @@ use super::Server;
 use super::access;
 use super::blocking::run_blocking;
 use super::failure::Failure;
-use super::models::{Asked, Availability, Model, why_taken};
+use super::models::{Asked, Availability, Model, OnnxModel, why_taken};
 use super::observer::PoolView;
 use super::seats::{Kind, Seat};
 
@@ -68,8 +68,12 @@ impl Server {
             Model::Grid(_) => vec![1],
             Model::Onnx(model, _) => {
                 let all = view.catalogue.versions(model.name());
-                let loaded = all.filter(|own| own.availability != Availability::Unloaded);
-                loaded.map(|own| own.version()).collect()
+                let all: Vec<_> =
+                    all.filter(|own| own.availability != Availability::Unloaded).collect();
+                // The workers of one that was unloaded may still be ending.
+                let is_here = |own: &&&Arc<OnnxModel>| !own.workers.is_empty();
+                let here: Vec<_> = all.iter().filter(is_here).map(|own| own.version()).collect();
+                if here.is_empty() { all.iter().map(|own| own.version()).collect() } else { here }
             }
         };
         versions.sort_unstable();
@@ -137,7 +141,7 @@ impl Server {
         let client = self.observer.client().clone();
         let done = run_blocking(move || Ok(client.change_repository(&command))).await?;
         match done {
-            Ok(said) => tracing::info!(model = name, "{said}"),
+            Ok(_) => {}
             Err(ClientError::Refused(Refusal::NotAllowed(_))) => {
                 let why = format!(
                     "models are not {what} over HTTP or gRPC: run `{how}` where the pool runs, or have the pool started \

@@ -159,7 +159,7 @@ impl Observer {
         let last = self.latest();
         let is_fresh = last.asked.is_some_and(|asked| asked.elapsed() < MODELS_EVERY);
         let known = Some(&last).filter(|_| is_fresh).and_then(|last| find(last));
-        if let Some(model) = known.filter(|model| model.can_be_asked().is_ok()) {
+        if let Some(model) = known.filter(|model| model.is_expected()) {
             return Ok(Model::Onnx(model, asked));
         }
         let view = self.view().await?;

@@ -136,7 +136,8 @@ impl Work {
                 let found = scan::model(&self.folder, name)
                     .map_err(|error| Refusal::Invalid(error.to_string()))?;
                 found.warnings.iter().for_each(|why| tracing::warn!("{why}"));
-                self.settle(name, &found.versions).map_err(unable)
+                let said = self.settle(name, &found.versions).map_err(unable)?;
+                Ok(if said.is_empty() { format!("`{name}` serves as it should") } else { said })
             }
             RepositoryCommand::Unload { name } => {
                 let names = scan::names(&self.folder)

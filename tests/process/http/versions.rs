@@ -75,6 +75,15 @@ fn is_later(last: &mut u32, next: u32) {
     *last = next;
 }
 
+/// Ends what goes on beside a test, also one that fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Asks over and over while `what` happens. Returns the number of answers.
 fn under_load(pool: &Pool, what: impl FnOnce()) -> u64 {
     let is_over = &AtomicBool::new(false);
@@ -115,8 +124,9 @@ fn under_load(pool: &Pool, what: impl FnOnce()) -> u64 {
             })
         });
         let callers: Vec<_> = local.chain(over_http).collect();
+        let over = Over(is_over);
         what();
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         callers.into_iter().map(|caller| caller.join().expect("every answer is right")).sum::<u64>()
     })
 }
@@ -202,6 +212,7 @@ fn workers_that_are_killed_during_swaps_cost_no_request() {
             }
             killed
         });
+        let over = Over(is_over);
         under_load(&pool, || {
             let mut number = 1;
             while number <= swaps() {
@@ -214,7 +225,7 @@ fn workers_that_are_killed_during_swaps_cost_no_request() {
                 }
             }
         });
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         killer.join().expect("it goes on")
     });
     assert!(killed > 0);

@@ -69,6 +69,14 @@ impl OnnxModel {
         split(&self.info.name).1
     }
 
+    /// Whether a worker has it, or will have it again.
+    pub(in crate::gateway) fn is_expected(&self) -> bool {
+        match &self.availability {
+            Availability::Ready | Availability::NoWorker(_) => true,
+            Availability::Unavailable(_) | Availability::Unloaded => false,
+        }
+    }
+
     /// Why it is not READY, if it is not.
     pub(in crate::gateway) fn why_not_ready(&self) -> Option<String> {
         let name = &self.info.name;
@@ -90,12 +98,10 @@ impl OnnxModel {
     pub(in crate::gateway) fn can_be_asked(&self) -> Result<(), Failure> {
         let name = &self.info.name;
         match &self.availability {
-            Availability::Ready | Availability::NoWorker(_) => Ok(()),
+            // The pool says whether there is a version that this gateway has not seen yet.
+            Availability::Ready | Availability::NoWorker(_) | Availability::Unloaded => Ok(()),
             Availability::Unavailable(why) => {
                 Err(Failure::unavailable(format!("the model `{name}` is unavailable: {why}")))
-            }
-            Availability::Unloaded => {
-                Err(Failure::unknown(self.why_not_ready().unwrap_or_default()))
             }
         }
     }

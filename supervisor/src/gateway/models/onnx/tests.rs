@@ -166,8 +166,7 @@ fn a_missing_model_is_refused_and_one_whose_workers_return_is_not() {
     );
     let why = asks(&of(Availability::Unavailable("cpu0#1: no file".into())), &good()).unwrap_err();
     assert_eq!(why, "the model `m` is unavailable: cpu0#1: no file");
-    let why = asks(&of(Availability::Unloaded), &good()).unwrap_err();
-    assert!(why.contains("`m` was unloaded; `gridpool model load m=PATH`"), "{why}");
+    assert_eq!(asks(&of(Availability::Unloaded), &good()), Ok(()), "the pool may have another");
 }
 
 #[test]
