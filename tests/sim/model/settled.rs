@@ -6,11 +6,13 @@ use std::time::Duration;
 use gridpool_core::Core;
 use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::{DeviceId, WorkerId};
+use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::status::{QueueStatus, WorkerState};
 
 use super::devices::Device;
 use super::quarantine::Service;
 use super::slots::{Slot, SlotId, State, Station};
+use super::versions::parts;
 use super::{Broken, Due, Model, Phase, holds};
 
 /// Events between two checks of the status rows; they are also checked at the end.
@@ -161,8 +163,21 @@ impl Model {
         holds(rule, told == out, || format!("out of service: {told:?} and not {out:?}"))?;
         let own = self.models_shown();
         let told = core.models();
-        let told = told.into_iter().map(|(at, info)| (at, info.name, info.contexts));
-        let told: Vec<_> = told.collect();
+        let row = |row: &DeviceModel| {
+            (row.worker.clone(), row.model.name.clone(), row.model.contexts, row.serves)
+        };
+        let told: Vec<_> = told.iter().map(row).collect();
+        let serves = |full: &str| {
+            let serving = self.version_for(&parts(full).0);
+            serving.is_some_and(|(_, serving)| serving == *full)
+        };
+        let own: Vec<_> = own
+            .into_iter()
+            .map(|(at, name, contexts)| {
+                let serves = serves(&name);
+                (at, name, contexts, serves)
+            })
+            .collect();
         holds(rule, told == own, || format!("models: {told:?} and not {own:?}"))
     }
 
