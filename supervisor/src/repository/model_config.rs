@@ -145,7 +145,11 @@ fn datatype(field: &Field) -> Result<DataType, TextError> {
 impl Reader {
     fn warn(&mut self, field: &Field, of: &str) {
         let (at, name) = (field.at, &field.name);
-        self.config.warnings.push(format!("{at}: `{of}{name}` has no effect here"));
+        let why = format!("`{of}{name}` has no effect here");
+        // A list is one field for each of its values.
+        if !self.config.warnings.iter().any(|said| said.ends_with(&why)) {
+            self.config.warnings.push(format!("{at}: {why}"));
+        }
     }
 
     fn tensor(

@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(fields[1].text(), Ok("t"));
         assert_eq!(fields[2].message(), Ok([].as_slice()));
         let wrong = fields[4].number::<u32>().unwrap_err().to_string();
-        assert_eq!(wrong, "line 1, column 23: `e` needs a whole number that is not too large");
+        assert_eq!(wrong, "line 1, column 27: `e` needs a whole number that is not too large");
         assert!(fields[0].text().is_err() && fields[1].number::<u32>().is_err());
         assert!(fields[2].word().is_err() && fields[0].message().is_err());
     }
