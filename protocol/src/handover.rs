@@ -20,6 +20,7 @@ use crate::ids::{JobId, JobKey};
 use crate::message::Inline;
 use crate::principal::Principal;
 use crate::tensor::options::ModelPlan;
+use crate::tensor::version::split;
 
 /// A job's name in every pool: its principal's key.
 pub type JobName = (Principal, JobKey);
@@ -71,7 +72,14 @@ impl PoolModels {
             plan.options.sha256 = plan.options.sha256.take().or(options.sha256);
             plan.options.pipeline = options.pipeline;
         }
-        models.extend(self.now.iter().filter(|plan| !is_new(&plan.name)).cloned());
+        // A version that was loaded since gives way to what the settings now say of its name.
+        let gives_way = |plan: &ModelPlan| {
+            let is_its = |new: &ModelPlan| split(&new.name).0 == split(&plan.name).0;
+            of(settings, &plan.name).is_none() && models.iter().any(is_its)
+        };
+        let kept = self.now.iter().filter(|plan| !is_new(&plan.name) && !gives_way(plan));
+        let kept: Vec<_> = kept.cloned().collect();
+        models.extend(kept);
         models
     }
 }

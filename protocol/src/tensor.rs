@@ -1,5 +1,5 @@
 //! Named tensors: types, shapes, and the packing of a set of tensors in one buffer. [`model`] describes models
-//! and their runs, [`options`] the options of a model, [`pipeline`] models as steps.
+//! and their runs, [`options`] the options of a model, [`pipeline`] models as steps, [`version`] the names of versions.
 //!
 //! ```
 //! use gridpool_protocol::tensor::{DataType, Packed, Tensor, TensorLayout};
@@ -23,6 +23,7 @@ mod packed;
 pub mod pipeline;
 mod spec;
 mod texts;
+pub mod version;
 
 pub use contexts::Contexts;
 pub use datatype::{DataType, ParseDataTypeError};

@@ -12,8 +12,10 @@ mod lifecycle;
 mod metrics;
 mod models;
 mod overload;
+mod repository;
 mod triton;
 mod upgrades;
+mod versions;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

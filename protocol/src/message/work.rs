@@ -21,7 +21,8 @@ use crate::search::{Score, SearchSize};
 pub enum Work {
     /// A model over named tensors.
     Model {
-        /// The model's name.
+        /// The model: its name, for the version that serves it, or a [version](crate::tensor::version). To a worker, its
+        /// full name.
         name: String,
     },
     /// A program over grids.

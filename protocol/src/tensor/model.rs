@@ -89,7 +89,7 @@ pub struct StepInfo {
 /// A model on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelInfo {
-    /// Its name.
+    /// Its full name: `mlp`, or `mlp:2` for version 2.
     pub name: String,
     /// SHA-256 of its file; empty if the file could not be read.
     pub sha256: String,
@@ -170,7 +170,7 @@ impl ModelInfo {
 /// How a model's request ran: the additional part of its receipt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InferReport {
-    /// The model.
+    /// The model's full name: `mlp`, or `mlp:2` for version 2.
     pub model: String,
     /// SHA-256 of its file.
     pub sha256: String,
@@ -214,10 +214,16 @@ pub struct StepReport {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{name}` cannot be the name of a model: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, \
-     the first a letter or a digit"
+     the first a letter or a digit; for a certain version add `:` and its number"
 )]
 pub struct ModelNameError {
     name: String,
+}
+
+impl ModelNameError {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned() }
+    }
 }
 
 /// Checks the name of a model, which appears in HTTP paths and in labels of metrics.
@@ -230,7 +236,7 @@ pub fn check_model_name(name: &str) -> Result<(), ModelNameError> {
     if starts && name.len() <= MODEL_NAME_BYTES_MAX && name.bytes().all(plain) {
         return Ok(());
     }
-    Err(ModelNameError { name: name.to_owned() })
+    Err(ModelNameError::new(name))
 }
 
 #[cfg(test)]

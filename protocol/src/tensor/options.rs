@@ -16,6 +16,7 @@ use crate::named::named;
 use crate::tensor::Contexts;
 use crate::tensor::model::check_model_name;
 use crate::tensor::pipeline::{Pipeline, PipelineError};
+use crate::tensor::{ANY_SIZE, TensorSpec};
 
 /// Default for the most rows of one run.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
@@ -93,6 +94,12 @@ pub struct ModelOptions {
     pub queue_bytes: u64,
     /// The models that share its worker processes: those of this group. Without one, none does.
     pub group: Option<String>,
+    /// Whether earlier versions of its name stay loaded when it takes over.
+    pub keep: bool,
+    /// The inputs that the file must have, by name, type and shape, -1 for any size; if none is listed, any.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs that the file must have.
+    pub outputs: Vec<TensorSpec>,
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
     pub sha256: Option<String>,
     /// Its steps, if it is a pipeline. Then its file is the one that describes it, and workers do not read that.
@@ -115,6 +122,9 @@ impl Default for ModelOptions {
             queue_requests: QUEUE_REQUESTS_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
+            keep: false,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
             sha256: None,
             pipeline: None,
         }
@@ -124,7 +134,7 @@ impl Default for ModelOptions {
 /// A model that every inference worker of a pool loads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelPlan {
-    /// Its name.
+    /// Its full name: `mlp`, or `mlp:2` for version 2. If an operator asks for a load, `mlp` is the next version.
     pub name: String,
     /// Its file.
     pub path: PathBuf,
@@ -231,8 +241,20 @@ pub struct ChangedFile {
     pub now: String,
 }
 
+/// The file of a model has other inputs or outputs than its options list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its options list the {kind} {want}; the file has {has}")]
+pub struct OtherTensors {
+    /// `input` or `output`.
+    pub kind: &'static str,
+    /// What is listed.
+    pub want: String,
+    /// What the file has.
+    pub has: String,
+}
+
 impl ModelPlan {
-    /// The group whose workers have it: by default one of its own name, to itself.
+    /// The group whose workers have it: by default one of its full name, to itself.
     #[must_use]
     pub fn group(&self) -> &str {
         self.options.group.as_deref().unwrap_or(&self.name)
@@ -245,7 +267,9 @@ impl ModelPlan {
     pub fn check(&self) -> Result<(), OptionsError> {
         self.options.check()?;
         let group = self.group();
-        if group == Role::Grid.name() || check_model_name(group).is_err() {
+        let explicit =
+            self.options.group.as_deref().is_some_and(|own| check_model_name(own).is_err());
+        if group == Role::Grid.name() || explicit {
             return Err(OptionsError::Group { group: group.to_owned() });
         }
         let bytes = codec::encode(self).map_or(usize::MAX, |plan| plan.len());
@@ -310,6 +334,43 @@ impl ModelOptions {
     /// [`ChangedFile`] if it has another.
     pub fn check_file(&self, name: &str, path: &Path, sha256: &str) -> Result<(), ChangedFile> {
         check_file(name, path, self.sha256.as_ref(), sha256)
+    }
+
+    /// Checks that a model has the inputs and outputs that are listed for it.
+    ///
+    /// # Errors
+    /// [`OtherTensors`]: the first that differs.
+    pub fn check_tensors(
+        &self,
+        inputs: &[TensorSpec],
+        outputs: &[TensorSpec],
+    ) -> Result<(), OtherTensors> {
+        let listed = |listed: &[TensorSpec], own: &[TensorSpec], kind| {
+            let is_like = |want: &TensorSpec, own: &TensorSpec| {
+                let mut sides = want.shape.iter().zip(&own.shape);
+                (&own.name, own.datatype) == (&want.name, want.datatype)
+                    && own.shape.len() == want.shape.len()
+                    && sides.all(|(&a, &b)| a == b || a == ANY_SIZE || b == ANY_SIZE)
+            };
+            let other = listed.iter().find(|want| !own.iter().any(|own| is_like(want, own)));
+            let other = other.map(|want| OtherTensors {
+                kind,
+                want: want.to_string(),
+                has: own.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            });
+            other.map_or(Ok(()), Err)
+        };
+        listed(&self.inputs, inputs, "input")?;
+        listed(&self.outputs, outputs, "output")?;
+        let is_listed = |own: &&TensorSpec| self.inputs.iter().any(|want| want.name == own.name);
+        match inputs.iter().find(|own| !self.inputs.is_empty() && !is_listed(own)) {
+            Some(own) => Err(OtherTensors {
+                kind: "input",
+                want: format!("no `{}`", own.name),
+                has: own.to_string(),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// The providers for a device of that kind, in order. A CPU device has only one.

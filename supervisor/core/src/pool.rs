@@ -44,6 +44,7 @@ mod upkeep;
 mod verdicts;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::handover::{JobName, JobNews};
@@ -307,6 +308,11 @@ impl Pool {
     /// Whether a live job uses a model.
     pub(crate) fn is_asked(&self, model: &str) -> bool {
         self.jobs.iter().any(|job| job.request.work.model().is_some_and(|own| **own == *model))
+    }
+
+    /// The model that a live job asks for.
+    pub(crate) fn model_of(&self, job: JobId) -> Option<&Arc<str>> {
+        self.jobs.get(job).and_then(|job| job.request.work.model())
     }
 
     /// Whether the pool has stopped accepting, for good.

@@ -167,6 +167,14 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("http_group", json!(access.group)),
         ("insecure", json!(access.is_insecure())),
         ("allow_chaos", json!(settings.allow_chaos)),
+        ("model_repository", optional(&settings.repository.as_ref().map(|own| own.folder.clone()))),
+        (
+            "repository",
+            match &settings.repository {
+                Some(own) => Value::from(own.mode.to_string()),
+                None => Value::Null,
+            },
+        ),
         ("onnxruntime", optional(&settings.onnxruntime)),
         ("sandbox", json!(settings.sandbox.name())),
         ("sandbox_write", Value::Array(settings.sandbox_write.iter().map(|at| path(at)).collect())),

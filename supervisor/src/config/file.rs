@@ -24,7 +24,8 @@ use super::{
     ConfigError, DeviceSelection, HttpAddress, HttpOptions, UserOptions, check_socket, http,
     parse_devices, users,
 };
-use gridpool_core::config::PoolConfig;
+use crate::repository::RepositoryMode;
+use gridpool_core::config::{MODELS_MAX, PoolConfig};
 use gridpool_core::policy::PolicyTable;
 
 mod models;
@@ -45,6 +46,8 @@ pub(super) struct FileSettings {
     pub(super) limits: Option<PoolConfig>,
     pub(super) policy: PolicyTable,
     pub(super) models: Vec<ModelPlan>,
+    pub(super) model_repository: Option<PathBuf>,
+    pub(super) repository: Option<RepositoryMode>,
     pub(super) onnxruntime: Option<PathBuf>,
     pub(super) sandbox: Option<SandboxMode>,
     pub(super) sandbox_write: Vec<PathBuf>,
@@ -222,6 +225,10 @@ impl FileParser<'_> {
                 self.names_file(&path, &key.span(), remedy);
                 self.settings.onnxruntime = Some(path);
             }
+            "model_repository" => settings.model_repository = Some(folder.join(text()?)),
+            "repository" => {
+                settings.repository = Some(text()?.parse().map_err(|e| misfit(format!("{e}")))?);
+            }
             "sandbox" => {
                 settings.sandbox = Some(text()?.parse().map_err(|e| misfit(format!("{e}")))?);
             }
@@ -386,7 +393,8 @@ fn unknown(key: &str) -> String {
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
          grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
-         onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, [[model]], [[pipeline]], [limits], \
+         model_repository, repository, onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, [[model]], \
+         [[pipeline]], [limits], \
          [policy] and [quota]"
     )
 }

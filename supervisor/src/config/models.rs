@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gridpool_core::config::MODELS_MAX;
-use gridpool_protocol::tensor::model::check_model_name;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan, OptionsError};
+use gridpool_protocol::tensor::version::ModelRef;
 use serde::Deserialize;
 
 use super::origins::{Origin, Origins};
 
 /// The fields of [`ModelOptions`], and the value that each needs.
-const FIELDS: [(&str, &str); 14] = [
+const FIELDS: [(&str, &str); 17] = [
     ("contexts", "a whole number, such as 4, or \"auto\""),
     ("latency_ms", "a whole number of milliseconds"),
     ("device_bytes", "a whole number of bytes"),
@@ -27,6 +27,15 @@ const FIELDS: [(&str, &str); 14] = [
     ("queue_requests", "a whole number, such as 1024"),
     ("queue_bytes", "a whole number of bytes"),
     ("group", "a name in quotes"),
+    ("keep", "true or false"),
+    (
+        "inputs",
+        "a list of tensors, such as [{ name = \"x\", datatype = \"FP32\", shape = [-1, 4] }]",
+    ),
+    (
+        "outputs",
+        "a list of tensors, such as [{ name = \"y\", datatype = \"FP32\", shape = [-1, 2] }]",
+    ),
     ("sha256", "the 64 digits in quotes that `sha256sum FILE` prints"),
 ];
 
@@ -36,17 +45,19 @@ pub(super) fn parse_flag(text: &str) -> Result<ModelPlan, String> {
         text.split_once('=').filter(|(_, path)| !path.is_empty()).ok_or_else(|| {
             format!("`{text}` names no file: write NAME=PATH, such as resnet=resnet50.onnx")
         })?;
-    check_model_name(name).map_err(|error| error.to_string())?;
+    let asked = ModelRef::parse(name).map_err(|error| error.to_string())?;
     let options = ModelOptions::default();
-    Ok(ModelPlan { name: name.to_owned(), path: PathBuf::from(path), options })
+    Ok(ModelPlan { name: asked.full_name().into_owned(), path: PathBuf::from(path), options })
 }
 
-/// Reads `NAME=PATH` and fields of a `[[model]]`, each as `KEY=VALUE`. A relative path starts at `folder`.
+/// Reads `NAME=PATH` and fields of a `[[model]]`, each as `KEY=VALUE`. A relative path starts at `folder`. The name stays
+/// as it is: for a pool that runs, a name without a version means the next one.
 ///
 /// # Errors
 /// A sentence with the error and what to write.
 pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<ModelPlan, String> {
     let ModelPlan { name, path, options: _ } = parse_flag(flag)?;
+    let typed = flag.split('=').next().unwrap_or(&name).to_owned();
     let mut table = toml::Table::new();
     for field in fields {
         let form = "write KEY=VALUE, such as contexts=4 or cpu_ops=[\"Shape\"]";
@@ -70,7 +81,7 @@ pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<Model
         let reasons: Vec<_> = errors.into_iter().map(|error| error.reason).collect();
         reasons.join("; ")
     })?;
-    Ok(ModelPlan { path: folder.join(path), ..plan })
+    Ok(ModelPlan { name: typed, path: folder.join(path), ..plan })
 }
 
 /// An error in a `[[model]]`.
@@ -134,7 +145,7 @@ pub(super) fn parse_named(
         None
     };
     let (name, path) = (text("name"), text("path"));
-    if let Some(Err(error)) = name.as_deref().map(check_model_name) {
+    if let Some(Err(error)) = name.as_deref().map(ModelRef::parse) {
         let field = Some("name".to_owned());
         errors.push(FieldError { field, reason: format!("`name` of a {noun}: {error}") });
     }
@@ -162,6 +173,7 @@ pub(super) fn parse_named(
     };
     let options = ModelOptions::deserialize(toml::Value::Table(table));
     let options = options.map_err(|error| whole(format!("{of}: {}", error.message())))?;
+    let name = ModelRef::parse(&name).map_or(name.clone(), |asked| asked.full_name().into_owned());
     let plan = ModelPlan { name, path: folder.join(path), options };
     plan.check().map_err(|error| {
         let field = field_of(&error, &plan.options).map(str::to_owned);
@@ -235,6 +247,15 @@ mod tests {
 
     #[test]
     fn a_model_is_parsed_or_refused_with_what_to_write() {
+        assert_eq!(
+            (&*parse_flag("m:2=x").unwrap().name, &*parse_flag("m:1=x").unwrap().name),
+            ("m:2", "m")
+        );
+        assert_eq!(
+            parse_model("m:1=x", &[], Path::new("/")).unwrap().name,
+            "m:1",
+            "not the next one"
+        );
         let model = parse_flag("resnet=models/a=b.onnx").unwrap();
         assert_eq!((&*model.name, &*model.path), ("resnet", Path::new("models/a=b.onnx")));
         assert!(parse_flag("resnet").unwrap_err().contains("write NAME=PATH"));

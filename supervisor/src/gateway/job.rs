@@ -61,9 +61,9 @@ impl PoolJob {
                 let answer = pool.send(job, origin)?;
                 Ok(Box::pin(async move {
                     let answer = match answer.await {
-                        // The gateway has made everything but the name, so the name is wrong.
+                        // The gateway has just seen the model, so it is being unloaded, or another comes.
                         Err(ClientError::Refused(Refusal::Invalid(why))) => {
-                            return Err(Failure::unknown(why));
+                            return Err(Failure::unavailable(why));
                         }
                         answer => answer?,
                     };

@@ -8,10 +8,11 @@ use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{
     Assignment, Dispatch, EncodedDone, Inline, ModelCommand, Refusal, ServerMessage, Submission,
-    ToWorker,
+    ToWorker, Work,
 };
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
+use gridpool_protocol::tensor::options::ModelPlan;
 use nix::libc::SIGKILL;
 use serde::Serialize;
 
@@ -275,8 +276,20 @@ impl Core {
         let held = |sent: &action::Assignment| {
             &**payloads.get(&sent.attempt.job).expect("a dispatched job has its payload")
         };
-        for attempts in attempts.chunk_by(|a, b| held(a).work == held(b).work) {
-            let work = held(&attempts[0]).submission.work.clone();
+        // The core has bound each request for a model to a version.
+        let model = |sent: &action::Assignment| match &held(sent).work {
+            event::Work::Model { .. } => self.pool.model_of(sent.attempt.job),
+            event::Work::Program { .. } | event::Work::Search { .. } => None,
+        };
+        let is_same = |a: &action::Assignment, b: &action::Assignment| match (model(a), model(b)) {
+            (None, None) => held(a).work == held(b).work,
+            (a, b) => a == b,
+        };
+        for attempts in attempts.chunk_by(is_same) {
+            let work = match model(&attempts[0]) {
+                Some(full_name) => Work::Model { name: full_name.to_string() },
+                None => held(&attempts[0]).submission.work.clone(),
+            };
             let assignments = attempts.iter().map(|sent| held(sent).assign(sent)).collect();
             let message = ToWorker::Dispatch(Box::new(Dispatch { work, assignments }));
             let arenas = attempts.iter().flat_map(|sent| &held(sent).arenas);
@@ -307,8 +320,9 @@ impl Core {
             return Err(Refusal::Unable(why));
         }
         let ModelCommand::Load(plan) = command else { return Ok(()) };
+        let plan = ModelPlan { name: self.pool.name_of_new(&plan.name), ..plan.clone() };
         let groups = self.pool.groups().count() + 1;
-        if !self.pool.needs_new_group(plan) || groups <= self.groups + self.of_groups.len() {
+        if !self.pool.needs_new_group(&plan) || groups <= self.groups + self.of_groups.len() {
             return Ok(());
         }
         let needed = shared.of_group;

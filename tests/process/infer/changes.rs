@@ -94,8 +94,9 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash() {
     let want = format!("`four_bits` cannot be loaded: {}#3: its input `x` holds", one().1);
     assert!(why.starts_with(&want), "{why}");
     assert!(why.contains("sha256"), "{why}");
-    let why = refused(client.load_model(plan("three_outputs")));
-    assert!(why.contains("`gridpool model unload three_outputs`"), "{why}");
+    let again = ModelPlan { name: "three_outputs:1".to_owned(), ..plan("three_outputs") };
+    let why = refused(client.load_model(again));
+    assert!(why.contains("there is a version 1 of `three_outputs` already"), "{why}");
     let wrong = ModelPlan { path: "m.onnx".into(), ..plan("mlp") };
     assert!(refused(client.load_model(wrong)).contains("not an absolute path"));
     let options = ModelOptions { contexts: 0.into(), ..ModelOptions::default() };

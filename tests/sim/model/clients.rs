@@ -97,7 +97,8 @@ impl Model {
         self.account_of(&request.principal);
         let own = self.devices.iter().filter(|(at, _)| at.group == group);
         let devices = own.filter(|(_, device)| device.may_serve()).count();
-        let new = Job::new(now, client, request.clone(), group, devices, &self.config);
+        let request = JobRequest { work: self.bound(&request.work), ..request.clone() };
+        let new = Job::new(now, client, request, group, devices, &self.config);
         if new.shards_due > 1 {
             self.coverage.hit("split: accepted");
         }

@@ -47,6 +47,7 @@ mod settled;
 mod sharing;
 mod slots;
 mod verdicts;
+mod versions;
 mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -72,6 +73,7 @@ use handover::Replaced;
 use helpers::Helpers;
 use jobs::Job;
 use models::Models;
+use versions::Swap;
 
 use notes::{Logged, Notes};
 use slots::Station;
@@ -191,6 +193,7 @@ pub(crate) struct Model {
     forgotten: BTreeSet<Name>,
     /// Of each group of models.
     models: BTreeMap<Group, Models>,
+    swaps: Vec<Swap>,
     helpers: Helpers,
     notes: Notes,
     due: Due,
@@ -240,6 +243,7 @@ impl Model {
             memory_order: VecDeque::new(),
             forgotten: BTreeSet::new(),
             models: BTreeMap::new(),
+            swaps: Vec::new(),
             helpers: Helpers::new(swarm.helper_limits),
             notes: Notes::default(),
             due: Due::default(),

@@ -13,8 +13,9 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::tensor::TensorError;
-use gridpool_protocol::tensor::model::{ModelInfo, ModelState, check_model_name};
+use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelOptions;
+use gridpool_protocol::tensor::version::check_full_name;
 
 use super::batcher::{Entry, QueueError};
 use super::job::{Done, Job};
@@ -200,7 +201,7 @@ impl Engine {
         options: &ModelOptions,
     ) -> Result<ModelInfo, NotLoaded> {
         let without_file = |error| NotLoaded { error: Box::new(error), sha256: String::new() };
-        check_model_name(name).map_err(|error| without_file(error.into()))?;
+        check_full_name(name).map_err(|error| without_file(error.into()))?;
         let exists = || LoadError::Exists { name: name.to_owned() };
         if is_served(self.models.lock().get(name)) {
             return Err(without_file(exists()));
@@ -251,6 +252,7 @@ impl Engine {
     ) -> Result<Model, LoadError> {
         let (loaded, contexts) = load(&self.runtime, self.kind, &blank.name, files, options)?;
         let count = u32::try_from(contexts.len()).expect("they are few");
+        options.check_tensors(&loaded.signature.inputs, &loaded.signature.outputs)?;
         let info = ModelInfo {
             inputs: loaded.signature.inputs.clone(),
             outputs: loaded.signature.outputs.clone(),

@@ -11,7 +11,9 @@ impl Models {
         if let Some((change, result)) = self.ended(context) {
             let Change { client, request, .. } = change;
             let reply = Effect::Reply { client, request, result };
-            if self.wanted.is_empty() {
+            if let Some((client, request, name)) = self.unloads.pop_front() {
+                self.change_to(client, request, ModelCommand::Unload { name });
+            } else if self.wanted.is_empty() {
                 // All workers end: they need no more commands.
                 return vec![reply, Effect::Rest];
             }

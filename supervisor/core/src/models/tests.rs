@@ -327,7 +327,7 @@ fn one_change_runs_at_a_time_and_an_answer_to_an_unknown_command_is_an_error() {
     assert!(world.models.on_command_ended(worker(0, 2), 99, Ok(())).is_err());
     world.all_do();
     for (what, why) in [
-        (load("a"), "there is a model `a` already, from /m/a.onnx"),
+        (load("a"), "there is a version 1 of `a` already, from /m/a.onnx"),
         (contexts("a", 0), "0 contexts"),
     ] {
         assert!(world.models.begin(CLIENT, 8, what).unwrap_err().starts_with(why));

@@ -37,7 +37,7 @@ pub(super) fn table(rows: &[DeviceModel], columns: usize) -> String {
     // A later row with the same reason refers to the first.
     let mut said: BTreeMap<String, String> = BTreeMap::new();
     let rows = rows.iter().map(|one| {
-        let DeviceModel { worker, model } = one;
+        let DeviceModel { worker, model, .. } = one;
         let mut cells = row(one);
         let why = impersonal(worker, &model.reason);
         match said.get(&why) {
@@ -53,7 +53,7 @@ pub(super) fn table(rows: &[DeviceModel], columns: usize) -> String {
     text::fitted(&rows, columns) + &chosen
 }
 
-fn row(DeviceModel { worker, model }: &DeviceModel) -> [String; 6] {
+fn row(DeviceModel { worker, model, .. }: &DeviceModel) -> [String; 6] {
     let list =
         |specs: &[TensorSpec]| specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let (contexts, batch, what) = match model.state {

@@ -22,7 +22,6 @@ use super::messages::PREFIX_BYTES;
 use crate::gateway::body::{Draft, HeldBytes};
 use crate::gateway::exchange::Exchange;
 use crate::gateway::failure::Failure;
-use crate::gateway::models::VERSION;
 use crate::gateway::reply::Reply;
 use crate::gateway::request::{
     InputTensor, Parameters, Request, Said, WantedOutputs, input_tensor, misfit, with_data,
@@ -100,7 +99,7 @@ impl Exchange for InferCall {
         }
         let head = ModelInferResponse {
             model_name: reply.model.clone(),
-            model_version: VERSION.to_owned(),
+            model_version: reply.version.clone().into_owned(),
             id: reply.id.clone().unwrap_or_default(),
             parameters,
             outputs: outputs.iter().map(|output| described(&output.tensor)).collect(),

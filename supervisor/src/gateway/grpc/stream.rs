@@ -21,7 +21,6 @@ use super::{Admitted, Messages, find, late, scan};
 use crate::gateway::body::HeldBytes;
 use crate::gateway::failure::Failure;
 use crate::gateway::limits::{STREAM_IDLE_MAX, STREAM_REQUESTS_MAX};
-use crate::gateway::models::VERSION;
 use crate::gateway::seats::Seat;
 
 /// A request in progress.
@@ -78,8 +77,9 @@ async fn run(admitted: Admitted, body: Body, parts: mpsc::Sender<Part>) {
                 break;
             }
         };
-        let failed =
-            |error: tokio::task::JoinError| refusal(&Failure::internal(error.to_string()), "", "");
+        let failed = |error: tokio::task::JoinError| {
+            refusal(&Failure::internal(error.to_string()), ("", ""), "")
+        };
         let message = (&mut request.0).await.unwrap_or_else(failed);
         let reading = Reading::new(&message);
         if parts.send(Part::Message(message, Arc::clone(&reading))).await.is_err() {
@@ -170,10 +170,11 @@ async fn next(
 async fn answer(admitted: Arc<Admitted>, message: Bytes, mut held: HeldBytes) -> Bytes {
     let request = match scan::decode(message, &mut held) {
         Ok(request) => request,
-        Err(failure) => return refusal(&failure, "", ""),
+        Err(failure) => return refusal(&failure, ("", ""), ""),
     };
     let Admitted { gateway, principal, until, seat } = &*admitted;
-    let (name, id) = (request.model_name.clone(), request.id.clone());
+    let (name, version) = (request.model_name.clone(), request.model_version.clone());
+    let id = request.id.clone();
     let done = async {
         let model = find(gateway, &name, &request.model_version).await?;
         let call = InferCall { request, until: *until, is_of_stream: true };
@@ -183,15 +184,15 @@ async fn answer(admitted: Arc<Admitted>, message: Bytes, mut held: HeldBytes) ->
         if let Some(reason) = failure.reason() {
             seat.note(reason);
         }
-        refusal(&failure, &name, &id)
+        refusal(&failure, (&name, &version), &id)
     })
 }
 
 /// The answer to a request that failed. It has the request's own name, so that the client knows which.
-fn refusal(failure: &Failure, model: &str, id: &str) -> Bytes {
+fn refusal(failure: &Failure, (model, version): (&str, &str), id: &str) -> Bytes {
     let response = ModelInferResponse {
         model_name: model.to_owned(),
-        model_version: VERSION.to_owned(),
+        model_version: version.to_owned(),
         id: id.to_owned(),
         ..ModelInferResponse::default()
     };

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use gridpool_protocol::tensor::model::ModelNameError;
-use gridpool_protocol::tensor::options::{ChangedFile, OptionsError, Provider};
+use gridpool_protocol::tensor::options::{ChangedFile, OptionsError, OtherTensors, Provider};
 use gridpool_protocol::tensor::pipeline::PipelineError;
 
 use crate::context::RunError;
@@ -80,6 +80,9 @@ pub enum LoadError {
     /// Its steps or wires are wrong.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
+    /// It has other inputs or outputs than its options list.
+    #[error(transparent)]
+    Other(#[from] OtherTensors),
     /// Nodes would run where they may not.
     #[error(transparent)]
     Placement(#[from] PlacementError),

@@ -364,7 +364,11 @@ fn groups_change_side_by_side_and_a_group_one_at_a_time() {
     }
     for (command, why) in [
         (ModelCommand::Unload { name: "x".to_owned() }, "there is no model `x`; there is a, b"),
-        (ModelCommand::Load(plan("a")), "there is a model `a` already"),
+        (ModelCommand::Load(plan("a:1")), "there is a version 1 of `a` already"),
+        (
+            ModelCommand::Unload { name: "a:2".to_owned() },
+            "there is no version of `a` as in `a:2`; there is 1",
+        ),
         (ModelCommand::Load(ModelPlan { path: "m".into(), ..plan("d") }), "not an absolute path"),
         (ModelCommand::Load(plan("grid")), "`grid` cannot be the name of a group"),
     ] {
