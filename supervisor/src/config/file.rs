@@ -25,7 +25,7 @@ use super::{
     parse_devices, users,
 };
 use crate::repository::RepositoryMode;
-use gridpool_core::config::{MODELS_MAX, PoolConfig};
+use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
 mod models;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use gridpool_protocol::tensor::options::ModelOptions;
-use gridpool_protocol::tensor::{ANY_SIZE, DataType, TensorSpec};
+use gridpool_protocol::tensor::{ANY_SIZE, Contexts, DataType, TensorSpec};
 
 use super::text::{Field, TextError, parse};
 
@@ -82,7 +82,7 @@ impl ModelConfig {
                 _ => return Err(unknown(field, "")),
             }
         }
-        reader.config.options.contexts = contexts.unwrap_or(1).max(1);
+        reader.config.options.contexts = Contexts::Fixed(contexts.unwrap_or(1).max(1));
         Ok(reader.config)
     }
 }
@@ -225,9 +225,13 @@ impl Reader {
                         }
                     }
                 }
-                "preferred_batch_size"
-                | "max_queue_delay_microseconds"
-                | "preserve_ordering"
+                "preferred_batch_size" => {
+                    self.config.options.preferred_batch.insert(part.number()?);
+                }
+                "max_queue_delay_microseconds" => {
+                    self.config.options.max_queue_delay_us = part.number()?;
+                }
+                "preserve_ordering"
                 | "priority_levels"
                 | "default_priority_level"
                 | "priority_queue_policy" => self.warn(part, of),
@@ -270,6 +274,8 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -284,6 +290,8 @@ mod tests {
             version_policy: { specific: { versions: [ 1, 3 ] } }
             dynamic_batching {
               preferred_batch_size: [ 4, 8 ]
+              max_queue_delay_microseconds: 500
+              preserve_ordering: false
               default_queue_policy { max_queue_size: 64 }
             }
             default_model_filename: "net.onnx"
@@ -296,7 +304,10 @@ mod tests {
         let config = ModelConfig::read("resnet", text).unwrap();
         let ModelOptions { contexts, max_batch, warm_up, queue_requests, inputs, outputs, .. } =
             &config.options;
-        assert_eq!((*contexts, *max_batch, *queue_requests), (3, Some(16), 64));
+        let has = (*contexts, *max_batch, *queue_requests);
+        assert_eq!(has, (Contexts::Fixed(3), Some(16), 64));
+        let waits = (config.options.max_queue_delay_us, &config.options.preferred_batch);
+        assert_eq!(waits, (500, &BTreeSet::from([4, 8])));
         assert_eq!(warm_up[0]["data"], [4, 3, 224, 224]);
         assert_eq!(inputs[0].to_string(), "data FP32 [?, 3, 224, 224]");
         assert_eq!(outputs[0].to_string(), "prob FP32 [?, 1000]");
@@ -306,7 +317,7 @@ mod tests {
         let want = [
             "output.label_filename",
             "instance_group.kind",
-            "dynamic_batching.preferred_batch_size",
+            "dynamic_batching.preserve_ordering",
             "optimization",
         ];
         assert_eq!(warned, want.map(Some));

@@ -28,7 +28,7 @@ pub(super) fn table(rows: &[DeviceModel], columns: usize) -> String {
         return NONE.to_owned();
     }
     let choices = rows.iter().filter(|row| !row.model.contexts_measured.is_empty());
-    let choices = choices.map(|DeviceModel { worker, model }| {
+    let choices = choices.map(|DeviceModel { worker, model, .. }| {
         let measured = ContextsMeasured::list(&model.contexts_measured);
         format!("`{}` on {worker} chose its contexts by these: {measured}\n", model.name)
     });

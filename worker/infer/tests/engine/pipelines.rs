@@ -160,7 +160,7 @@ fn where_nothing_is_found_the_next_steps_run_over_no_rows() {
 fn contexts_of_a_pipeline_run_at_once_and_can_be_more_and_fewer() {
     let Some(engine) = engine() else { return };
     MODELS.iter().for_each(|name| drop(load(&engine, name, &ModelOptions::default())));
-    let options = ModelOptions { contexts: 2, ..tracker() };
+    let options = ModelOptions { contexts: Contexts::Fixed(2), ..tracker() };
     assert_eq!(engine.load("tracker", &model("find"), &options).expect("it loads").contexts, 2);
     let images: Vec<_> = (0..16).map(|cell| picture(&[cell, 15 - cell, 3, 8, 5, 2])).collect();
     let want: Vec<_> = images.iter().map(|image| one_by_one(&engine, image)).collect();
