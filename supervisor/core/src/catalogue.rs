@@ -101,7 +101,11 @@ impl Catalogue {
     ) -> Result<(Group, Arc<str>), String> {
         let serving = ModelRef::parse(asked).ok().and_then(|asked| self.serving(asked));
         let Some(OpenVersion { group, full_name, .. }) = serving else {
-            return Err(self.unknown(asked));
+            return Err(match self.names().as_str() {
+                "none" => "this pool has no models: `gridpool model load NAME=PATH` gives it one"
+                    .to_owned(),
+                _ => self.unknown(asked),
+            });
         };
         match self.groups[&group].why_unavailable(full_name) {
             Some(why) if settled(group) => {
@@ -225,12 +229,7 @@ impl Catalogue {
             let versions = versions.join(", ");
             return format!("there is no version of `{name}` as in `{asked}`; there is {versions}");
         }
-        match self.names().as_str() {
-            "none" => {
-                "this pool has no models: `gridpool model load NAME=PATH` gives it one".to_owned()
-            }
-            names => format!("there is no model `{asked}`; there is {names}"),
-        }
+        format!("there is no model `{asked}`; there is {}", self.names())
     }
 
     /// The group for a new model: the one of that name, or a new one.
