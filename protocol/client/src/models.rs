@@ -37,7 +37,8 @@ impl Client {
         self.change_models(&ModelCommand::Load(plan))
     }
 
-    /// Unloads a model: `mlp` with all its versions, `mlp:2` that one. The pool refuses new requests at once, and runs the accepted ones first.
+    /// Unloads a model: `mlp` with all its versions, `mlp:2` that one. The pool refuses new requests at once, and runs
+    /// the accepted ones first.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if there is no such model, or models are being changed already.

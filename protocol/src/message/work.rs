@@ -21,8 +21,8 @@ use crate::search::{Score, SearchSize};
 pub enum Work {
     /// A model over named tensors.
     Model {
-        /// The model: its name, for the version that serves it, or a [version](crate::tensor::version). To a worker, its
-        /// full name.
+        /// The model: its name, for the version that serves it, or a [version](crate::tensor::version). A worker is
+        /// told its full name.
         name: String,
     },
     /// A program over grids.

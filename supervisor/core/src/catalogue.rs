@@ -112,7 +112,11 @@ impl Catalogue {
     ) -> Result<(Group, Arc<str>), String> {
         let serving = ModelRef::parse(asked).ok().and_then(|asked| self.serving(asked));
         let Some(OpenVersion { group, full_name, .. }) = serving else {
-            return Err(self.unknown(asked));
+            return Err(match self.open_names().is_empty() {
+                true => "this pool has no models: `gridpool model load NAME=PATH` gives it one"
+                    .to_owned(),
+                false => self.unknown(asked),
+            });
         };
         match self.groups[&group].why_unavailable(full_name) {
             Some(why) if settled(group) => {
@@ -256,10 +260,9 @@ impl Catalogue {
             let versions = versions.join(", ");
             return format!("there is no version of `{name}` as in `{asked}`; there is {versions}");
         }
-        match self.open_names().as_slice() {
-            [] => "this pool has no models: `gridpool model load NAME=PATH` gives it one".to_owned(),
-            names => format!("there is no model `{asked}`; there is {}", names.join(", ")),
-        }
+        let names = self.open_names();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        format!("there is no model `{asked}`; there is {names}")
     }
 
     /// The group for a new model: the one of that name, or a new one.

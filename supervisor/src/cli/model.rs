@@ -27,8 +27,8 @@ Exit codes:
 pub(super) enum ModelCommand {
     /// Load a model on every device. If one device fails, no device keeps it.
     ///
-    /// If NAME serves already, this is its next version. Once every device has it, it takes over in one step: new requests
-    /// go to it, the versions before it finish theirs and are unloaded. No request fails or waits.
+    /// If NAME serves already, this is its next version. Once every device has it, it takes over in one step: new
+    /// requests go to it, the versions before it finish theirs and are unloaded. No request fails or waits.
     #[command(after_help = LOAD_CODES)]
     Load {
         /// The model's name and file, such as resnet=resnet50.onnx.

@@ -393,8 +393,8 @@ fn unknown(key: &str) -> String {
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
          grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
-         model_repository, repository, onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, [[model]], \
-         [[pipeline]], [limits], \
+         model_repository, repository, onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, \
+         [[model]], [[pipeline]], [limits], \
          [policy] and [quota]"
     )
 }

@@ -50,8 +50,8 @@ pub(super) fn parse_flag(text: &str) -> Result<ModelPlan, String> {
     Ok(ModelPlan { name: asked.full_name().into_owned(), path: PathBuf::from(path), options })
 }
 
-/// Reads `NAME=PATH` and fields of a `[[model]]`, each as `KEY=VALUE`. A relative path starts at `folder`. The name stays
-/// as it is: for a pool that runs, a name without a version means the next one.
+/// Reads `NAME=PATH` and fields of a `[[model]]`, each as `KEY=VALUE`. A relative path starts at `folder`. The name
+/// stays as it is: for a pool that runs, a name without a version means the next one.
 ///
 /// # Errors
 /// A sentence with the error and what to write.

@@ -144,8 +144,8 @@ impl Server {
             Ok(_) => {}
             Err(ClientError::Refused(Refusal::NotAllowed(_))) => {
                 let why = format!(
-                    "models are not {what} over HTTP or gRPC: run `{how}` where the pool runs, or have the pool started \
-                     with --model-repository DIR --repository request"
+                    "models are not {what} over HTTP or gRPC: run `{how}` where the pool runs, or have the pool \
+                     started with --model-repository DIR --repository request"
                 );
                 return Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why));
             }

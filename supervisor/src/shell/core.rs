@@ -277,10 +277,7 @@ impl Core {
             &**payloads.get(&sent.attempt.job).expect("a dispatched job has its payload")
         };
         // The core has bound each request for a model to a version.
-        let model = |sent: &action::Assignment| match &held(sent).work {
-            event::Work::Model { .. } => self.pool.model_of(sent.attempt.job),
-            event::Work::Program { .. } | event::Work::Search { .. } => None,
-        };
+        let model = |sent: &action::Assignment| self.pool.model_of(sent.attempt.job);
         let is_same = |a: &action::Assignment, b: &action::Assignment| match (model(a), model(b)) {
             (None, None) => held(a).work == held(b).work,
             (a, b) => a == b,

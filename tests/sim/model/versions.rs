@@ -1,5 +1,5 @@
-//! Versions: which one runs a request, and swaps. A request for a name gets the version that has the highest number when
-//! it is accepted, or the one that it names, and no other afterwards. A swap refuses no request.
+//! Versions: which one runs a request, and swaps. A request for a name gets the version that has the highest number
+//! when it is accepted, or the one that it names, and no other afterwards. A swap refuses no request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

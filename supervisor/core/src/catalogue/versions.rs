@@ -1,8 +1,8 @@
 //! Versions of models: which one serves a name, and the changes that concern more than one.
 //!
-//! A version is a model of its own, with its full name. The highest one that accepts requests serves the name. So a swap
-//! needs no step of its own: once a new version is loaded on all devices it is the highest, and those before it are
-//! unloaded like any model, after their last request.
+//! A version is a model of its own, with its full name. The highest one that accepts requests serves the name. So a
+//! swap needs no step of its own: once a new version is loaded on all devices it is the highest, and those before it
+//! are unloaded like any model, after their last request.
 
 use gridpool_protocol::ids::{ClientId, Group};
 use gridpool_protocol::tensor::version::{ModelRef, full_name, split};
