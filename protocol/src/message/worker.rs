@@ -21,7 +21,7 @@ pub enum ToWorker {
         /// Echoed.
         number: u64,
         /// How.
-        command: ModelCommand,
+        command: Box<ModelCommand>,
     },
     /// Unmap these arenas, then send `Forgot`.
     Forget {

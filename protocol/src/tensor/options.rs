@@ -103,7 +103,7 @@ pub struct ModelOptions {
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
     pub sha256: Option<String>,
     /// Its steps, if it is a pipeline. Then its file is the one that describes it, and workers do not read that.
-    pub pipeline: Option<Pipeline>,
+    pub pipeline: Option<Box<Pipeline>>,
 }
 
 impl Default for ModelOptions {
@@ -314,7 +314,7 @@ impl ModelOptions {
         if let Some(text) = self.sha256.as_ref().filter(|text| !is_hash(text)) {
             return Err(OptionsError::Sha256 { text: text.clone() });
         }
-        self.pipeline.as_ref().map_or(Ok(()), Pipeline::check)?;
+        self.pipeline.as_deref().map_or(Ok(()), Pipeline::check)?;
         let mut seen = BTreeSet::new();
         match self.providers.iter().find(|&&provider| !seen.insert(provider)) {
             Some(&provider) => Err(OptionsError::Twice { provider }),

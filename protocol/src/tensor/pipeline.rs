@@ -149,15 +149,9 @@ impl Pipeline {
     fn check_wire(&self, wire: &str, of: impl Fn() -> String) -> Result<(), PipelineError> {
         let steps = self.steps.iter().map(|step| step.name.as_str());
         let unknown = |what, name: &str, known: Vec<&str>| {
-            let close = near::names(name, known.iter().copied());
-            PipelineError::Unknown {
-                of: of(),
-                wire: wire.to_owned(),
-                what,
-                name: name.to_owned(),
-                known: known.into_iter().map(str::to_owned).collect(),
-                close: close.into_iter().map(str::to_owned).collect(),
-            }
+            let suggestion = near::suggestion(name, &known);
+            let (wire, name) = (wire.to_owned(), name.to_owned());
+            PipelineError::Unknown { of: of(), wire, what, name, suggestion }
         };
         match Wire::parse(wire) {
             Wire::Input(name) if self.inputs.iter().any(|input| input == name) => Ok(()),
@@ -215,13 +209,9 @@ impl Pipeline {
     ) -> Result<(), PipelineError> {
         for step in self.steps.iter_mut().filter(|step| step.path.as_os_str().is_empty()) {
             let Some((path, sha256)) = find(&step.model) else {
-                let close = near::names(&step.model, known.iter().copied());
-                return Err(PipelineError::Model {
-                    step: step.name.clone(),
-                    model: step.model.clone(),
-                    known: known.iter().map(|&name| name.to_owned()).collect(),
-                    close: close.into_iter().map(str::to_owned).collect(),
-                });
+                let suggestion = near::suggestion(&step.model, known);
+                let (step, model) = (step.name.clone(), step.model.clone());
+                return Err(PipelineError::Model { step, model, suggestion });
             };
             step.path.clone_from(path);
             step.sha256 = step.sha256.take().or_else(|| sha256.clone());

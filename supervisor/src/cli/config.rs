@@ -102,7 +102,7 @@ impl SettingsDocument {
             let Value::Object(mut fields) = fields else { unreachable!("options are a struct") };
             fields.shift_insert(0, "name".to_owned(), json!(model.name));
             fields.remove("pipeline");
-            let section = match &model.options.pipeline {
+            let section = match model.options.pipeline.as_deref() {
                 None => {
                     let path = json!(model.path.display().to_string());
                     fields.shift_insert(1, "path".to_owned(), path);

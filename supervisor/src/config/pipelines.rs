@@ -84,7 +84,7 @@ pub(super) fn parse_table(
         return Err(errors);
     };
     plan.path = file.to_owned();
-    plan.options.pipeline = Some(pipeline);
+    plan.options.pipeline = Some(Box::new(pipeline));
     plan.check().map_err(|error| {
         vec![FieldError { field: None, reason: format!("pipeline `{}`: {error}", plan.name) }]
     })?;

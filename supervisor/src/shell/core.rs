@@ -159,7 +159,7 @@ impl Core {
             Action::Accept { .. } => {}
             Action::Command { worker, number, command } => {
                 tracing::debug!(%worker, number, name = command.name(), "command about a model");
-                let message = ToWorker::Model { number, command };
+                let message = ToWorker::Model { number, command: Box::new(command) };
                 self.with_link(worker, |link| link.send(&message));
             }
             Action::DeathReport(report) => {

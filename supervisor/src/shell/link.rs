@@ -343,7 +343,8 @@ mod tests {
                 link.run(&infer, arenas.iter().map(|id| (id, &arena))).unwrap();
                 link.cancel(attempt).unwrap();
             }
-            let message = ToWorker::Model { number: u64::MAX, command: ModelCommand::Load(plan) };
+            let command = Box::new(ModelCommand::Load(plan));
+            let message = ToWorker::Model { number: u64::MAX, command };
             link.send(&message).unwrap();
             for id in 0..ARENAS_PER_FORGET as u64 {
                 link.arenas.insert(ArenaId(u64::MAX - id), 1);

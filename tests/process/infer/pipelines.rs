@@ -92,7 +92,7 @@ fn long() -> ModelPlan {
         steps: vec![step("turn", "turns", &[("n", "n")]), step("judge", "mlp", &[("x", "turn.y")])],
         outputs: text(&[("y", "judge.y")]),
     };
-    let options = ModelOptions { pipeline: Some(pipeline), ..ModelOptions::default() };
+    let options = ModelOptions { pipeline: Some(Box::new(pipeline)), ..ModelOptions::default() };
     ModelPlan { name: "long".to_owned(), path: data("pipeline.py"), options }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout, Texts, TextsError};
 
 use super::error::RuntimeFault;
-use super::pipeline::{Chain, StepRun};
+use super::pipeline::{Chain, StepRun, WireError};
 use super::place::Source;
 use super::seam::{Binding, DeviceMemory, SharedSession, Stop, Value};
 use super::signature::Signature;
@@ -75,21 +75,8 @@ pub enum RunError {
         reason: String,
     },
     /// A step of a pipeline gave a tensor that the next one does not take.
-    #[error(
-        "the step `{step}` takes `{wire}` as its input `{input}`: that is {got}, and its model takes {want}"
-    )]
-    Wire {
-        /// The step that takes it.
-        step: String,
-        /// The wire.
-        wire: String,
-        /// The input of its model.
-        input: String,
-        /// The type and shape that came.
-        got: String,
-        /// Those that the model takes.
-        want: String,
-    },
+    #[error(transparent)]
+    Wire(Box<WireError>),
 }
 
 /// The outputs of a run.

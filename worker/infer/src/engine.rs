@@ -206,9 +206,7 @@ impl Engine {
         if is_served(self.models.lock().get(name)) {
             return Err(without_file(exists()));
         }
-        let files = ModelFiles::read(name, path, options);
-        let files =
-            files.map_err(|(error, sha256)| NotLoaded { error: Box::new(error), sha256 })?;
+        let files = ModelFiles::read(name, path, options)?;
         let sha256 = files.sha256.clone();
         let started = self.start(&files, options, &self.blank(name, &sha256, options));
         drop(files);

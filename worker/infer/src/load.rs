@@ -32,7 +32,7 @@ pub use session::{has_provider, try_provider};
 #[derive(Debug)]
 enum Graph {
     Model(SharedSession),
-    Pipeline(LoadedPipeline),
+    Pipeline(Box<LoadedPipeline>),
 }
 
 impl Graph {
@@ -79,7 +79,7 @@ pub(super) fn load(
     let loaded = LoadedPipeline::load(runtime, kind, name, pipeline, &files.files, options)?;
     let (pipeline, signature) = loaded;
     let nodes = pipeline.nodes();
-    warmed(kind, Graph::Pipeline(pipeline), Arc::new(signature), nodes, options)
+    warmed(kind, Graph::Pipeline(Box::new(pipeline)), Arc::new(signature), nodes, options)
 }
 
 /// Makes the contexts.

@@ -372,6 +372,6 @@ fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
 fn leaves_device_usable(error: &RunError) -> bool {
     match error {
         RunError::Fault(fault) => fault.leaves_device_usable(),
-        RunError::Input { .. } | RunError::Output { .. } | RunError::Wire { .. } => true,
+        RunError::Input { .. } | RunError::Output { .. } | RunError::Wire(_) => true,
     }
 }

@@ -49,11 +49,14 @@ enum Sessions {
     /// All contexts run these.
     Shared(Vec<Opened>),
     /// Each context has its own.
-    Own {
-        /// Those that no context has yet.
-        spare: Mutex<Option<Lane>>,
-        recipe: Recipe,
-    },
+    Own(Box<OwnSessions>),
+}
+
+#[derive(Debug)]
+struct OwnSessions {
+    /// Those that no context has yet.
+    spare: Mutex<Option<Lane>>,
+    recipe: Recipe,
 }
 
 /// How the sessions of another context are made.
@@ -109,7 +112,10 @@ impl LoadedPipeline {
         let (steps, wiring) = (infos.collect(), Arc::new(wiring));
         let sessions = match kind {
             DeviceKind::Cpu => Sessions::Shared(lane.steps),
-            DeviceKind::Gpu => Sessions::Own { spare: Mutex::new(Some(lane)), recipe },
+            DeviceKind::Gpu => {
+                let spare = Mutex::new(Some(lane));
+                Sessions::Own(Box::new(OwnSessions { spare, recipe }))
+            }
         };
         Ok((Self { wiring, steps, sessions }, signature))
     }
@@ -133,14 +139,15 @@ impl LoadedPipeline {
 
     /// Whether each context has the weights of all steps to itself.
     pub(super) fn has_weights_in_contexts(&self) -> bool {
-        matches!(self.sessions, Sessions::Own { .. })
+        matches!(self.sessions, Sessions::Own(_))
     }
 
     /// The run state of a new context.
     pub(super) fn chain(&self) -> Result<Chain, LoadError> {
         let lane = match &self.sessions {
             Sessions::Shared(steps) => Lane { steps: steps.clone(), stream: None },
-            Sessions::Own { spare, recipe } => {
+            Sessions::Own(own) => {
+                let OwnSessions { spare, recipe } = &**own;
                 let spare = spare.lock().take();
                 spare.map_or_else(|| recipe.again(), Ok)?
             }

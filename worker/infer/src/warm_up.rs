@@ -61,7 +61,7 @@ impl From<RunError> for NotRows {
         let reason = error.to_string();
         let fault = match error {
             RunError::Fault(fault) => Some(fault),
-            RunError::Input { .. } | RunError::Output { .. } | RunError::Wire { .. } => None,
+            RunError::Input { .. } | RunError::Output { .. } | RunError::Wire(_) => None,
         };
         Self { reason, fault }
     }

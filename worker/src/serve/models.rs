@@ -120,7 +120,7 @@ impl Server {
                     assignments.into_iter().for_each(|assignment| self.submit(&name, assignment));
                 }
                 Some(ToWorker::Model { number, command }) => {
-                    if let Err(why) = self.commands.take(number, command, &self.engine) {
+                    if let Err(why) = self.commands.take(number, *command, &self.engine) {
                         self.link.send(&FromWorker::CommandEnded { number, result: Err(why) });
                     }
                 }

@@ -187,7 +187,7 @@ impl TestWorker {
 
     /// Sends a command.
     pub(crate) fn send_command(&self, number: u64, command: ModelCommand) {
-        self.say(&ToWorker::Model { number, command });
+        self.say(&ToWorker::Model { number, command: Box::new(command) });
     }
 
     /// Waits for the result of a command.

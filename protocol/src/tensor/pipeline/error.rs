@@ -13,19 +13,16 @@ pub enum PipelineError {
     },
     /// A step's model does not exist.
     #[error(
-        "its step `{step}` runs the model `{model}`, and there is no such model; {}. A file's name ends with .onnx \
-         or has a `/`",
-        suggest(known, close)
+        "its step `{step}` runs the model `{model}`, and there is no such model; {suggestion}. A file's name ends with \
+         .onnx or has a `/`"
     )]
     Model {
         /// The step.
         step: String,
         /// Its model.
         model: String,
-        /// All models.
-        known: Vec<String>,
-        /// Models with a similar name.
-        close: Vec<String>,
+        /// Models with a similar name, or all.
+        suggestion: String,
     },
     /// A name that a step or an input cannot have.
     #[error(
@@ -86,7 +83,7 @@ pub enum PipelineError {
         name: String,
     },
     /// A wire begins at nothing.
-    #[error("{of} takes `{wire}`, and there is no {what} `{name}`; {}", suggest(known, close))]
+    #[error("{of} takes `{wire}`, and there is no {what} `{name}`; {suggestion}")]
     Unknown {
         /// What takes it.
         of: String,
@@ -96,10 +93,8 @@ pub enum PipelineError {
         what: &'static str,
         /// The unknown name.
         name: String,
-        /// All of its kind.
-        known: Vec<String>,
-        /// Those with a similar name.
-        close: Vec<String>,
+        /// Those with a similar name, or all.
+        suggestion: String,
     },
     /// Nothing takes an input, or an output of a step.
     #[error("nothing takes its {what} `{name}`: wire it, or leave it out")]
@@ -115,13 +110,4 @@ pub enum PipelineError {
         /// Their number.
         wires: usize,
     },
-}
-
-/// What is close, or else what there is.
-fn suggest(known: &[String], close: &[String]) -> String {
-    match (close, known) {
-        ([], []) => "there is none".to_owned(),
-        ([], known) => format!("there is {}", known.join(", ")),
-        (close, _) => format!("close to it: {}", close.join(", ")),
-    }
 }

@@ -30,7 +30,8 @@ impl Models {
                 let steps = plan.options.pipeline.iter_mut().flat_map(|own| &mut own.steps);
                 for step in steps {
                     let loaded = info.steps.iter().find(|loaded| loaded.name == step.name);
-                    step.sha256 = loaded.map(|loaded| loaded.sha256.clone()).or(step.sha256.take());
+                    step.sha256 =
+                        loaded.map(|loaded| loaded.sha256.clone()).or_else(|| step.sha256.take());
                 }
             }
             if info.state == ModelState::Ready && plan.options.contexts == Contexts::Auto {

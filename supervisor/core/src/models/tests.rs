@@ -391,7 +391,7 @@ fn all_workers_have_as_many_contexts_as_the_first_one_chose() {
 fn each_step_of_a_pipeline_keeps_the_file_that_was_loaded_first() {
     let step = |name: &str| Step { name: name.to_owned(), ..Step::default() };
     let pipeline = Pipeline { steps: vec![step("one"), step("two")], ..Pipeline::default() };
-    let options = ModelOptions { pipeline: Some(pipeline), ..ModelOptions::default() };
+    let options = ModelOptions { pipeline: Some(Box::new(pipeline)), ..ModelOptions::default() };
     let mut models = Models::new(&[ModelPlan { options, ..plan("a") }]);
     models.start(worker(0, 2));
     let loaded = |name: &str, sha256: &str| StepInfo {

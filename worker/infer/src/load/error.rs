@@ -116,7 +116,7 @@ pub enum LoadError {
         step: String,
         /// Why.
         #[source]
-        source: Box<LoadError>,
+        source: Box<Self>,
     },
     /// TensorRT is not installed.
     #[error(
@@ -140,7 +140,13 @@ pub enum LoadError {
     WarmUp(#[from] WarmUpError),
     /// Models of the pipeline do not fit together.
     #[error(transparent)]
-    Wire(#[from] WireError),
+    Wire(Box<WireError>),
+}
+
+impl From<WireError> for LoadError {
+    fn from(error: WireError) -> Self {
+        Self::Wire(Box::new(error))
+    }
 }
 
 impl LoadError {

@@ -10,6 +10,7 @@ use gridpool_protocol::tensor::pipeline::Step;
 use sha2::{Digest, Sha256};
 
 use super::error::{LoadError, MODEL_FILE_BYTES_MAX};
+use crate::engine::NotLoaded;
 
 /// The file of a model.
 #[derive(Debug)]
@@ -47,33 +48,30 @@ pub(crate) struct ModelFiles {
 
 impl ModelFiles {
     /// Reads them, and checks each against the hash that it must have.
-    pub(crate) fn read(
-        name: &str,
-        path: &Path,
-        options: &ModelOptions,
-    ) -> Result<Self, (LoadError, String)> {
-        let without_hash = |error| (error, String::new());
+    pub(crate) fn read(name: &str, path: &Path, options: &ModelOptions) -> Result<Self, NotLoaded> {
+        let fails =
+            |error, sha256: &str| NotLoaded { error: Box::new(error), sha256: sha256.to_owned() };
         let Some(pipeline) = &options.pipeline else {
-            let file = ModelFile::read(path).map_err(without_hash)?;
+            let file = ModelFile::read(path).map_err(|error| fails(error, ""))?;
             let sha256 = file.sha256.clone();
             let checked = check_file(name, path, options.sha256.as_ref(), &sha256);
-            checked.map_err(|error| (error.into(), sha256.clone()))?;
+            checked.map_err(|error| fails(error.into(), &sha256))?;
             return Ok(Self { files: vec![file], sha256 });
         };
-        pipeline.check().map_err(|error| without_hash(error.into()))?;
+        pipeline.check().map_err(|error| fails(error.into(), ""))?;
         let read = |step: &Step| {
             let file = ModelFile::read(&step.path)?;
             check_file(name, &step.path, step.sha256.as_ref(), &file.sha256)?;
             Ok(file)
         };
         let files = pipeline.steps.iter().map(|step| {
-            read(step).map_err(|error: LoadError| without_hash(error.in_step(&step.name)))
+            read(step).map_err(|error: LoadError| fails(error.in_step(&step.name), ""))
         });
         let files = files.collect::<Result<Vec<_>, _>>()?;
         let hashes: Vec<_> = files.iter().map(|file| file.sha256.clone()).collect();
         let sha256 = hex(&Sha256::digest(pipeline.hashed(&hashes)));
         let checked = check_file(name, path, options.sha256.as_ref(), &sha256);
-        checked.map_err(|error| (error.into(), sha256.clone()))?;
+        checked.map_err(|error| fails(error.into(), &sha256))?;
         Ok(Self { files, sha256 })
     }
 }

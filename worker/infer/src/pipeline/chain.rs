@@ -13,7 +13,7 @@ use gridpool_protocol::tensor::model::StepInfo;
 use gridpool_protocol::tensor::{DataType, TensorSpec};
 
 use super::wires::{self, From, Wiring};
-use super::{Lane, LoadError};
+use super::{Lane, LoadError, WireError};
 use crate::context::RunError;
 use crate::error::RuntimeFault;
 use crate::load::Opened;
@@ -110,13 +110,13 @@ impl ChainStep {
             || "of a type that is not served".to_owned(),
             |datatype| wires::described(datatype, &shape),
         );
-        Err(RunError::Wire {
+        Err(RunError::Wire(Box::new(WireError::Unfit {
             step: self.name.clone(),
             wire: self.wires[at].0.clone(),
             input: spec.name.clone(),
             got,
             want: wires::written(spec),
-        })
+        })))
     }
 }
 

@@ -63,23 +63,19 @@ pub enum WireError {
     },
     /// A model has no such input.
     #[error(
-        "the step `{step}` has a wire for `{input}`, and its model has no such input; {}",
-        suggest(known, close)
+        "the step `{step}` has a wire for `{input}`, and its model has no such input; {suggestion}"
     )]
     NoInput {
         /// The step.
         step: String,
         /// The input.
         input: String,
-        /// All inputs of the model.
-        known: Vec<String>,
-        /// Those with a similar name.
-        close: Vec<String>,
+        /// Those with a similar name, or all.
+        suggestion: String,
     },
     /// A model has no such output.
     #[error(
-        "{of} takes `{wire}`, and the model of `{step}` has no output `{tensor}`; {}",
-        suggest(known, close)
+        "{of} takes `{wire}`, and the model of `{step}` has no output `{tensor}`; {suggestion}"
     )]
     NoOutput {
         /// What takes it.
@@ -90,19 +86,9 @@ pub enum WireError {
         step: String,
         /// The output.
         tensor: String,
-        /// All outputs of the model.
-        known: Vec<String>,
-        /// Those with a similar name.
-        close: Vec<String>,
+        /// Those with a similar name, or all.
+        suggestion: String,
     },
-}
-
-/// What is close, and what there is.
-fn suggest(known: &[String], close: &[String]) -> String {
-    match close {
-        [] => format!("there is {}", known.join(", ")),
-        close => format!("close to it: {}", close.join(", ")),
-    }
 }
 
 /// Where a step takes an input from. Steps are counted in the order in which they run.
@@ -189,10 +175,9 @@ impl<'a> Maker<'a> {
         let signature = self.signatures[place];
         let is_known = |name: &&String| signature.inputs.iter().any(|spec| spec.name == **name);
         if let Some(input) = step.inputs.keys().find(|name| !is_known(name)) {
-            let known: Vec<_> = signature.inputs.iter().map(|spec| spec.name.clone()).collect();
-            let close = near(input, &known);
+            let suggestion = suggestion(input, &signature.inputs);
             let (step, input) = (step.name.clone(), input.clone());
-            return Err(WireError::NoInput { step, input, known, close });
+            return Err(WireError::NoInput { step, input, suggestion });
         }
         let mut takes = Vec::new();
         for spec in &signature.inputs {
@@ -252,14 +237,13 @@ impl<'a> Maker<'a> {
         of: impl FnOnce() -> String,
     ) -> Result<((usize, usize), &'a TensorSpec), WireError> {
         let is_it = |&at: &usize| self.pipeline.steps[at].name == step;
-        let place = self.order.iter().position(|at| is_it(at));
+        let place = self.order.iter().position(is_it);
         let place = place.expect("wires to unknown steps were refused");
         let outputs = &self.signatures[place].outputs;
         let at = outputs.iter().position(|spec| spec.name == tensor).ok_or_else(|| {
-            let known: Vec<_> = outputs.iter().map(|spec| spec.name.clone()).collect();
-            let close = near(tensor, &known);
-            let (step, tensor) = (step.to_owned(), tensor.to_owned());
-            WireError::NoOutput { of: of(), wire: wire.to_owned(), step, tensor, known, close }
+            let suggestion = suggestion(tensor, outputs);
+            let (wire, step, tensor) = (wire.to_owned(), step.to_owned(), tensor.to_owned());
+            WireError::NoOutput { of: of(), wire, step, tensor, suggestion }
         })?;
         are_numbers(&outputs[at], step)?;
         let gives = &mut self.steps[place].gives;
@@ -278,9 +262,10 @@ fn are_numbers(spec: &TensorSpec, step: &str) -> Result<(), WireError> {
     }
 }
 
-fn near(wrong: &str, known: &[String]) -> Vec<String> {
-    let close = near::names(wrong, known.iter().map(String::as_str));
-    close.into_iter().map(str::to_owned).collect()
+/// What to write in place of a name.
+fn suggestion(wrong: &str, specs: &[TensorSpec]) -> String {
+    let known: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
+    near::suggestion(wrong, &known)
 }
 
 /// What is of both types and shapes, under the first name; `None` if nothing can be.

@@ -35,7 +35,7 @@ fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 fn pipeline(inputs: &[&str], steps: Vec<Step>, outputs: &[(&str, &str)]) -> ModelOptions {
     let inputs = inputs.iter().map(|&name| name.to_owned()).collect();
     let pipeline = Pipeline { inputs, steps, outputs: texts(outputs) };
-    ModelOptions { pipeline: Some(pipeline), ..ModelOptions::default() }
+    ModelOptions { pipeline: Some(Box::new(pipeline)), ..ModelOptions::default() }
 }
 
 /// Detection, a choice, crops, and two branches on them.
@@ -98,7 +98,7 @@ fn same(got: &[Full], want: &[Full]) {
 }
 
 fn why(engine: &gridpool_infer::Engine, options: &ModelOptions) -> String {
-    let error = engine.load("wrong", &model("find"), options).unwrap_err();
+    let error = engine.load("wrong", &model("find"), options).expect_err("it does not fit");
     Chain(&error).to_string()
 }
 
@@ -121,7 +121,8 @@ fn a_pipeline_gives_what_its_steps_give_one_by_one_and_nothing_crosses_the_host(
     assert_eq!(nodes(&info.nodes), info.steps.iter().map(|step| nodes(&step.nodes)).sum::<u32>());
     for cells in [&[0][..], &[3, 9, 12, 2, 1, 8], &[15, 14, 13, 12, 11, 10, 9, 8, 7, 6]] {
         let image = picture(cells);
-        let answer = submit(&engine, "tracker", &[image.clone()]).unwrap().wait().unwrap();
+        let answer =
+            submit(&engine, "tracker", std::slice::from_ref(&image)).unwrap().wait().unwrap();
         let want = one_by_one(&engine, &image);
         assert_eq!(want[0].shape[0], cells.len() as u64);
         same(&outputs(&answer), &want);

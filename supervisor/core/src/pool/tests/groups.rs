@@ -388,7 +388,8 @@ fn a_pipeline_gets_the_files_of_the_models_that_its_steps_name() {
         let step = Step { name, model, inputs, ..Step::default() };
         let pipeline =
             Pipeline { inputs: vec!["x".into()], steps: vec![step], outputs: wires("y", "s.y") };
-        let options = ModelOptions { pipeline: Some(pipeline), ..ModelOptions::default() };
+        let options =
+            ModelOptions { pipeline: Some(Box::new(pipeline)), ..ModelOptions::default() };
         change(1, ModelCommand::Load(ModelPlan { options, ..plan("line") }))
     };
     let mut core = core(&["detect"]);
