@@ -16,6 +16,7 @@ pub struct DeviceModel {
 
 /// A change of the models of a pool, or of one worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "changes of models are rare")]
 pub enum ModelCommand {
     /// Set the number of contexts: requests that run at the same time.
     Contexts {
