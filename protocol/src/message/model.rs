@@ -19,6 +19,7 @@ pub struct DeviceModel {
 /// A change of the models of a pool, or of one worker. A worker is told full names. An operator who leaves the
 /// version out means: the next one to load, the one that serves the name for contexts, all of them to unload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "changes of models are rare")]
 pub enum ModelCommand {
     /// Set the number of contexts: requests that run at the same time.
     Contexts {

@@ -8,8 +8,6 @@ use serde::ser::{Serialize, Serializer};
 
 /// What the config file writes for [`Contexts::Auto`].
 const AUTO: &str = "auto";
-/// What a message has for it: no model has 0 contexts.
-const AUTO_ON_THE_WIRE: u32 = 0;
 
 /// The number of contexts of a model: runs that may overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,8 +47,8 @@ impl fmt::Display for Contexts {
 impl Serialize for Contexts {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match *self {
-            Self::Auto if to.is_human_readable() => to.serialize_str(AUTO),
-            Self::Auto => to.serialize_u32(AUTO_ON_THE_WIRE),
+            contexts if !to.is_human_readable() => contexts.fixed().serialize(to),
+            Self::Auto => to.serialize_str(AUTO),
             Self::Fixed(count) => to.serialize_u32(count),
         }
     }
@@ -61,10 +59,7 @@ impl<'de> Deserialize<'de> for Contexts {
         if from.is_human_readable() {
             return from.deserialize_any(Written);
         }
-        Ok(match u32::deserialize(from)? {
-            AUTO_ON_THE_WIRE => Self::Auto,
-            count => Self::Fixed(count),
-        })
+        Ok(Option::deserialize(from)?.map_or(Self::Auto, Self::Fixed))
     }
 }
 
@@ -103,14 +98,14 @@ mod tests {
 
     #[test]
     fn a_number_or_auto_is_read_as_it_is_written() {
-        for (contexts, json) in [(Contexts::Auto, "\"auto\""), (Contexts::Fixed(4), "4")] {
+        let zero = Contexts::Fixed(0);
+        let all = [(Contexts::Auto, "\"auto\""), (Contexts::Fixed(4), "4"), (zero, "0")];
+        for (contexts, json) in all {
             assert_eq!(serde_json::to_string(&contexts).unwrap(), json);
             assert_eq!(serde_json::from_str::<Contexts>(json).unwrap(), contexts);
             let bytes = codec::encode(&contexts).unwrap();
             assert_eq!(codec::decode::<Contexts>(&bytes).unwrap(), contexts);
         }
-        let zero = serde_json::from_str::<Contexts>("0").unwrap();
-        assert_eq!(zero, Contexts::Fixed(0), "which is refused with the other numbers");
         for wrong in ["-1", "1.5", "\"4\"", "\"Auto\"", "null", "4294967296"] {
             assert!(serde_json::from_str::<Contexts>(wrong).is_err(), "{wrong}");
         }

@@ -187,7 +187,8 @@ fn texts_go_both_ways_in_either_form_and_a_priority_is_a_number_of_tritons() {
         assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
         assert!(status.message().contains(why), "{status:?}");
     };
-    refused(asked(None, &[&data[..15]]), "it has 2 elements, but its shape says 3");
+    refused(asked(None, &[&data[..15]]), "the data ends inside element 2");
+    refused(asked(None, &[&data[..11]]), "it has 2 elements, but its shape says 3");
     let few = texts(elements()[..2].to_vec());
     refused(asked(Some(few), &[]), "bytes_contents has 2 elements, but its shape says 3");
     let named = with(asked(None, &[data]), "priority", Choice::String("high".to_owned()));

@@ -23,7 +23,7 @@ fn texts_go_both_ways_as_json_and_as_bytes() {
     assert_eq!(config["input"][0]["data_type"], "TYPE_STRING");
     assert_eq!(config["max_batch_size"], 0, "requests of it are not joined");
     until_ready(&pool);
-    get(&pool, "/v2/models/strings/ready").json();
+    assert_eq!(get(&pool, "/v2/models/strings/ready").status, 200);
     let texts = json!(["one", "", "äöü \u{0} €"]);
     let answer = post(&pool, PATH, &in_json(&texts, &json!([3]))).json();
     assert_eq!(answer["outputs"][0]["data"], texts, "{answer}");
