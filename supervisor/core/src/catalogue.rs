@@ -82,7 +82,8 @@ impl Catalogue {
         name: &str,
         settled: impl Fn(Group) -> bool,
     ) -> Result<Group, String> {
-        let Some((&group, models)) = self.groups.iter().find(|(_, models)| models.is_open(name)) else {
+        let Some((&group, models)) = self.groups.iter().find(|(_, models)| models.is_open(name))
+        else {
             return Err(match self.names().as_str() {
                 "none" => "this pool has no models: `gridpool model load NAME=PATH` gives it one"
                     .to_owned(),
