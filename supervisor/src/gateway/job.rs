@@ -61,9 +61,8 @@ impl PoolJob {
                 let answer = pool.send(job, origin)?;
                 Ok(Box::pin(async move {
                     let answer = match answer.await {
-                        // The gateway has made everything but the name, so the name is wrong.
                         Err(ClientError::Refused(Refusal::Invalid(why))) => {
-                            return Err(Failure::unknown(why));
+                            return Err(Failure::of_model(why));
                         }
                         answer => answer?,
                     };

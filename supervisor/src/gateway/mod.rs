@@ -215,7 +215,7 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
     ended
 }
 
-/// Why a model of the pool cannot be served over HTTP under that name, if it cannot.
+/// Why a model of the pool cannot be served over HTTP and gRPC under that name, if it cannot.
 #[must_use]
 pub fn why_taken(name: &str) -> Option<String> {
     models::why_taken(name)
