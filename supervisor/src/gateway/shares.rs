@@ -177,6 +177,8 @@ impl Drop for Share {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     fn uid(uid: u32) -> Principal {
@@ -205,6 +207,24 @@ mod tests {
         drop((one, other, third));
         assert_eq!(shares.sum(), 0);
         assert!(shares.held.lock().by.is_empty(), "nothing is kept of those who left");
+    }
+
+    #[test]
+    fn a_share_that_waits_for_room_grows_when_there_is_some_and_is_not_refused() {
+        let shares = shares();
+        let [mut one, mut other] = [(); 2].map(|()| shares.share(uid(1)));
+        one.grow(50).unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        {
+            let mut grows = pin!(other.grow_in_time(20));
+            assert!(grows.as_mut().poll(&mut cx).is_pending());
+            assert_eq!(shares.why_full(Some(&uid(1))), None);
+            one.shrink(40);
+            assert!(grows.as_mut().poll(&mut cx).is_pending(), "not enough");
+            one.shrink(20);
+            assert!(grows.as_mut().poll(&mut cx).is_ready());
+        }
+        assert_eq!(shares.sum(), 40);
     }
 
     #[test]

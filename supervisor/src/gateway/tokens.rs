@@ -233,6 +233,8 @@ mod tests {
             let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
             assert!(tokens.find(&one.token, at(86_399)).is_some(), "{expiry}");
             assert!(tokens.find(&one.token, at(86_400)).is_none(), "{expiry}");
+            assert!(tokens.named("one", at(86_399)).is_some(), "{expiry}");
+            assert!(tokens.named("one", at(86_400)).is_none(), "{expiry}");
         }
         assert!(made("tomorrow").unwrap_err().contains("is not a time"));
     }

@@ -58,41 +58,47 @@ pub(in crate::gateway) async fn greet(
         closes: Arc::default(),
     };
     let door = gateway.door.current();
-    match &door.grpc_tls {
+    let is_well = match &door.grpc_tls {
         None => serve(TokioIo::new(stream), visit).await,
         Some(acceptor) => match acceptor.accept(stream).await {
             Ok(stream) => serve(TokioIo::new(stream), visit).await,
             Err(error) => {
                 seat.note(Reason::Handshake);
                 tracing::debug!(%error, "a TLS handshake failed");
+                false
             }
         },
-    }
-    let (is_over, is_replaced) = (*gateway.closing.borrow(), gateway.door.current().is_leaving);
-    if !is_over || is_replaced {
-        farewell(back).await;
+    };
+    let is_stopping = *gateway.closing.borrow() && !gateway.door.current().is_leaving;
+    if is_well && seat.has_served() && !is_stopping {
+        farewell(back, &seat).await;
     }
     drop((watcher, seat));
 }
 
 /// Waits until the client has read what the kernel has for it, and closes. If the socket were closed before, a byte of
 /// the client would make the kernel drop all that.
-async fn farewell(back: oneshot::Receiver<impl Stream>) {
+async fn farewell(back: oneshot::Receiver<impl Stream>, seat: &Seat) {
     let Ok(mut stream) = back.await else { return };
+    let most = match seat.kind() {
+        Kind::Ordinary => FAREWELL_TIMEOUT,
+        Kind::Reserved(_) => REFUSAL_TIMEOUT,
+    };
     let to_its_end = async {
         stream.shutdown().await?;
         let mut bytes = [0; 4_096];
         while stream.read(&mut bytes).await? > 0 {}
         io::Result::Ok(())
     };
-    match timeout(FAREWELL_TIMEOUT, pin!(to_its_end)).await {
+    match timeout(most, pin!(to_its_end)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a connection of gRPC was closed by its client"),
         Err(_) => tracing::debug!("a client of gRPC does not close its connection"),
     }
 }
 
-async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit) {
+/// Serves a connection. Returns whether it ended without an error.
+async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit) -> bool {
     let (seat, gateway, closes) =
         (Arc::clone(&visit.seat), Arc::clone(&visit.gateway), Arc::clone(&visit.closes));
     let came = seat.came();
@@ -132,9 +138,11 @@ async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit)
             None => Poll::Pending,
         }
     });
-    if let Err(error) = ended.await {
+    let ended = ended.await;
+    if let Err(error) = &ended {
         tracing::debug!(%error, "a connection of gRPC ended with an error");
     }
+    ended.is_ok()
 }
 
 /// Waits until the connection is to end because the gateway does. If another gateway takes its place, a connection

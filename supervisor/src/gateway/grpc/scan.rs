@@ -242,6 +242,34 @@ mod tests {
     }
 
     #[test]
+    fn what_an_answer_repeats_of_a_request_is_short_and_read_without_decoding() {
+        let with = |model_name: &str, id: &str| ModelInferRequest {
+            model_name: model_name.to_owned(),
+            model_version: "1".to_owned(),
+            id: id.to_owned(),
+            raw_input_contents: vec![vec![0xff; 1_000].into()],
+            ..ModelInferRequest::default()
+        };
+        let of = |request: &ModelInferRequest| head(&request.encode_to_vec());
+        let [model, version, id] = ["m", "1", "7"].map(str::to_owned);
+        assert_eq!(of(&with("m", "7")), Ok(Head { model, version, id }));
+        for (long, why) in [
+            (with(&"n".repeat(MODEL_NAME_BYTES_MAX + 1), ""), "model_name has more than 128 bytes"),
+            (with("m", &"7".repeat(ID_BYTES_MAX + 1)), "id has more than 1024 bytes"),
+        ] {
+            assert!(of(&long).unwrap_err().message().contains(why));
+        }
+        // An empty field that nobody knows takes three bytes.
+        let many = [0xba, 0x06, 0].repeat(FIELDS_MAX + 1);
+        assert!(head(&many).unwrap_err().message().contains("fields"));
+        let mut named = input(TensorContents::default());
+        named.name = "x".repeat(TENSOR_NAME_BYTES_MAX + 1);
+        let request = ModelInferRequest { inputs: vec![named], ..ModelInferRequest::default() };
+        let why = count(&request.encode_to_vec()).unwrap().check().unwrap_err();
+        assert!(why.message().contains("bytes of a name"), "{why:?}");
+    }
+
+    #[test]
     fn a_small_message_that_would_make_much_is_refused() {
         // An empty input takes two bytes.
         let many = [0x2a, 0].repeat(TENSORS_MAX + 1);
