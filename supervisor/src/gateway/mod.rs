@@ -246,7 +246,6 @@ pub fn check_message(message: &[u8]) -> Result<u64, String> {
 
 /// The messages in a body of gRPC that comes in pieces, each of so many bytes and the last of the rest; and why they
 /// end, if not because the body does.
-#[must_use]
 pub fn split_messages(body: &[u8], pieces: &[usize]) -> (Vec<Vec<u8>>, Result<(), String>) {
     let (messages, end) = grpc::split(body, pieces);
     (messages, end.map_err(|failure| failure.message().to_owned()))

@@ -146,7 +146,7 @@ fn a_stream_ends_when_its_token_is_taken_back() {
     is_turned(&stream.next().unwrap().expect("an answer").infer_response.unwrap());
     tokens(pool.setup(), &[&other_line]);
     let status = eventually("the end of the stream", || {
-        stream.send(one());
+        stream.offer(one());
         stream.next().err().ok_or("an answer")
     });
     is(&status, Code::Unauthenticated, "the token `one` was taken back");
