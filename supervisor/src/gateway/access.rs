@@ -25,7 +25,7 @@ use super::limits::{
     CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, CONNECTIONS_UNNAMED_MAX, HEAD_BYTES_MAX, REFUSAL_TIMEOUT,
 };
 use super::reason::Reason;
-use super::seats::{Kind, Seat};
+use super::seats::{Kind, Seat, Turn};
 use super::tokens::Scope;
 
 /// Says how a browser came to send a request. Pages cannot set it.
@@ -65,13 +65,14 @@ pub(super) async fn admit(
 ) -> Response {
     let seat = request.extensions().get::<Arc<Seat>>().expect("every connection has one");
     let seat = Arc::clone(seat);
-    seat.works();
+    Turn::from(&*seat).works();
     seat.is_unnamed();
     let door = gateway.door.current();
     let allowed = allowed_origin(&door, request.headers());
     let is_preflight = request.method() == Method::OPTIONS && allowed.is_some();
-    let admitted = check(&door, &seat, &request)
-        .and_then(|principal| check_seat(&seat, request.uri().path()).map(|()| principal));
+    let turn = Turn::from(&*seat);
+    let admitted = check(&door, turn, &request)
+        .and_then(|principal| check_seat(turn, request.uri().path()).map(|()| principal));
     let mut response = match admitted {
         Ok(_) if is_preflight => StatusCode::NO_CONTENT.into_response(),
         Ok(principal) => {
@@ -114,10 +115,10 @@ async fn refuse(failure: Failure, request: Request, seat: &Seat) -> Response {
 }
 
 /// Whether the connection has a seat for this request.
-pub(super) fn check_seat(seat: &Seat, path: &str) -> Result<(), Failure> {
-    match seat.kind() {
-        Kind::Reserved(reason) if !is_reserved(path) => {
-            seat.refuses();
+pub(super) fn check_seat(turn: Turn<'_>, path: &str) -> Result<(), Failure> {
+    match turn.seat.kind() {
+        Kind::Reserved(reason) if !is_reserved(path) || !turn.is_alone() => {
+            turn.refuses();
             Err(Failure::busy(why_reserved(reason)))
         }
         Kind::Reserved(_) | Kind::Ordinary => Ok(()),
@@ -146,18 +147,18 @@ pub(super) fn why_reserved(reason: Reason) -> String {
 /// The principal of a request that may go on.
 pub(super) fn check(
     door: &Door,
-    seat: &Seat,
+    turn: Turn<'_>,
     request: &Request<Body>,
 ) -> Result<Principal, Failure> {
     check_head(request)?;
-    check_host(door, &seat.peer, request)?;
+    check_host(door, &turn.seat.peer, request)?;
     check_page(door, request.headers())?;
     check_content_type(request.headers())?;
     if request.method() == Method::OPTIONS && allowed_origin(door, request.headers()).is_some() {
         // A browser sends no token with its question.
-        return Ok(seat.peer.principal());
+        return Ok(turn.seat.peer.principal());
     }
-    check_token(door, seat, request)
+    check_token(door, turn, request)
 }
 
 /// Checks the length of the head. The HTTP library reads at most some more, and ends the connection then.
@@ -295,20 +296,36 @@ fn scopes_of(path: &str) -> Option<&'static [Scope]> {
     })
 }
 
-fn check_token(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Principal, Failure> {
+/// Checks that a token whose name was found before may still do this.
+pub(super) fn check_again(
+    door: &Door,
+    principal: &Principal,
+    scopes: &[Scope],
+) -> Result<(), Failure> {
+    let (Some(tokens), Principal::Token(name)) = (&door.tokens, principal) else {
+        return if door.tokens.is_none() { Ok(()) } else { Err(no_token()) };
+    };
+    match tokens.named(name, clock::time_of_day()) {
+        Some(known) if known.may(scopes) => Ok(()),
+        Some(_) | None => {
+            let why =
+                format!("the token `{name}` was taken back, or has expired, or lost its scope");
+            Err(unauthorized(", error=\"invalid_token\"", &why))
+        }
+    }
+}
+
+fn check_token(door: &Door, turn: Turn<'_>, request: &Request<Body>) -> Result<Principal, Failure> {
     let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
     let (given, another) = (given.next(), given.next());
     if another.is_some() {
         return Err(Failure::bad("the request has more than one Authorization"));
     }
     let (Some(tokens), Some(scopes)) = (&door.tokens, scopes_of(request.uri().path())) else {
-        return Ok(seat.peer.principal());
+        return Ok(turn.seat.peer.principal());
     };
     let token = match given.map(HeaderValue::to_str) {
-        None => {
-            let why = "this needs a token: send Authorization: Bearer TOKEN";
-            return Err(unauthorized("", why));
-        }
+        None => return Err(no_token()),
         Some(Ok(text)) => match text.split_once(' ').or(Some((text, ""))) {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
             Some(_) | None => {
@@ -325,7 +342,7 @@ fn check_token(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Prin
         return Err(unauthorized(", error=\"invalid_token\"", why));
     };
     let principal = Principal::Token(known.name.clone());
-    seat.is_of(&principal);
+    turn.is_of(&principal);
     if known.may(scopes) {
         return Ok(principal);
     }
@@ -337,6 +354,10 @@ fn check_token(door: &Door, seat: &Seat, request: &Request<Body>) -> Result<Prin
     );
     let challenge = format!(", error=\"insufficient_scope\", scope=\"{}\"", names.join(" "));
     Err(challenged(StatusCode::FORBIDDEN, &challenge, &why).because(Reason::Scope))
+}
+
+fn no_token() -> Failure {
+    unauthorized("", "this needs a token: send Authorization: Bearer TOKEN")
 }
 
 fn unauthorized(error: &str, why: &str) -> Failure {

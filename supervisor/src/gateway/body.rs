@@ -23,7 +23,7 @@ use super::limits::{
 };
 use super::pace::Pace;
 use super::reason::Reason;
-use super::seats::Seat;
+use super::seats::{Seat, Turn};
 use super::shares::{Full, Portions, Share, Shares};
 
 /// The memory that all bodies together may hold.
@@ -147,7 +147,7 @@ async fn each_piece(
     body: Body,
     mut take: impl FnMut(&[u8]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let mut pieces = Pieces::new(seat, body);
+    let mut pieces = Pieces::new(seat.into(), body);
     while let Some(data) = pieces.next().await? {
         take(&data)?;
     }
@@ -157,15 +157,21 @@ async fn each_piece(
 /// The pieces of a body, each of which must come in time. The seat knows how far the client is behind.
 #[derive(Debug)]
 pub(super) struct Pieces<'a> {
-    seat: &'a Seat,
+    turn: Turn<'a>,
     body: Body,
     until: Instant,
     pace: Pace,
 }
 
 impl<'a> Pieces<'a> {
-    pub(super) fn new(seat: &'a Seat, body: Body) -> Self {
-        Self { seat, body, until: clock::now() + BODY_TIMEOUT, pace: Pace::new() }
+    pub(super) fn new(turn: Turn<'a>, body: Body) -> Self {
+        Self { turn, body, until: clock::now() + BODY_TIMEOUT, pace: Pace::new() }
+    }
+
+    /// From now on the client has the time of a new body.
+    pub(super) fn renew(&mut self) {
+        (self.until, self.pace) = (clock::now() + BODY_TIMEOUT, Pace::new());
+        self.turn.works();
     }
 
     /// The first piece of the next message, for which the client has `idle`. From then on it has the time of a new
@@ -177,17 +183,24 @@ impl<'a> Pieces<'a> {
                 "the stream was idle for {seconds} s: open another when there is something to send"
             )));
         };
-        (self.until, self.pace) = (clock::now() + BODY_TIMEOUT, Pace::new());
-        self.seat.works();
+        self.renew();
         piece
     }
 
     /// The next piece; `None` at the end of the body.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
-        let began = clock::now();
-        self.seat.sends_body(self.pace.behind());
-        let left = self.pace.left().min(clock::until(self.until));
-        let Ok(piece) = timeout(left, self.data()).await else {
+        self.turn.sends_body(self.pace.behind());
+        let (mut began, mut left) = (clock::now(), self.pace.left().min(clock::until(self.until)));
+        let piece = loop {
+            let came = timeout(left, self.data()).await;
+            if came.is_ok() || !self.turn.is_held_up() {
+                break came;
+            }
+            // We do not read other calls of its connection, so it may be unable to send.
+            (began, left) = (clock::now(), GRACE);
+            self.until = self.until.max(began + GRACE);
+        };
+        let Ok(piece) = piece else {
             let why = format!(
                 "the body came too slowly: send it within {} s, at {RATE_MIN} bytes a second and with no pause of \
                  {} s",
@@ -199,10 +212,23 @@ impl<'a> Pieces<'a> {
         };
         match &piece {
             Ok(Some(data)) => self.pace.moved(began.elapsed(), data.len()),
-            Ok(None) => self.seat.works(),
+            Ok(None) => self.turn.works(),
             Err(_) => {}
         }
         piece
+    }
+
+    /// For tests: the client has no time left.
+    #[cfg(test)]
+    pub(super) fn runs_out(&mut self) {
+        self.until = clock::now();
+        self.pace.moved(GRACE, 0);
+    }
+
+    /// For tests: how far the client may fall behind.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> Duration {
+        self.pace.left()
     }
 
     async fn data(&mut self) -> Result<Option<Bytes>, Failure> {
@@ -211,8 +237,10 @@ impl<'a> Pieces<'a> {
             let Some(frame) = frame else { return Ok(None) };
             let frame =
                 frame.map_err(|error| Failure::bad(format!("the body ended early: {error}")))?;
-            // Ignore trailers.
-            if let Ok(data) = frame.into_data() {
+            // Ignore trailers, and frames that have nothing.
+            if let Ok(data) = frame.into_data()
+                && !data.is_empty()
+            {
                 return Ok(Some(data));
             }
         }
@@ -235,6 +263,12 @@ impl HeldBytes {
     pub(super) fn hold_more(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes += bytes;
         self.hold(0)
+    }
+
+    /// Holds so many bytes, and no more of what it held.
+    pub(super) fn shrink(&mut self, bytes: usize) {
+        self.bytes = bytes;
+        self.share.shrink(bytes);
     }
 
     /// Holds the request's share and `of_answer` bytes of its response.
@@ -278,7 +312,7 @@ impl<'a> Draft<'a> {
         if bytes > REPLY_BYTES_MAX {
             return Err(Failure::bad(format!(
                 "the answer would have more than {REPLY_BYTES_MAX} bytes: send fewer rows at once, name the \
-                 outputs that you want, or ask for them with binary_data, which takes less"
+                 outputs that you want, or, over HTTP, ask for them with binary_data, which takes less"
             )));
         }
         if bytes > self.bytes.capacity() {

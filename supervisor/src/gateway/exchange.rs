@@ -19,11 +19,11 @@ use super::pool::{HangUp, Origin};
 use super::reason::Reason;
 use super::reply::{self, Reply};
 use super::request::{Request, WantedOutputs};
-use super::shares::Full;
+use super::shares::{Full, Share};
 use super::tally::GatewayTimes;
 
-/// An IO thread encodes results up to this size itself, bytes.
-const QUICK_BYTES_MAX: usize = 16 << 10;
+/// An IO thread decodes requests and encodes results up to this size itself, bytes.
+pub(super) const QUICK_BYTES_MAX: usize = 16 << 10;
 
 /// A body of a protocol.
 pub(super) trait Exchange: Send + 'static {
@@ -55,6 +55,12 @@ impl Server {
         exchange: E,
         (principal, held): (Principal, HeldBytes),
     ) -> Result<E::Answer, Failure> {
+        let slot = self.slot(&principal)?;
+        self.ask_in(slot, model, exchange, (principal, held)).await
+    }
+
+    /// A place for a request, if there is one.
+    pub(super) fn slot(&self, principal: &Principal) -> Result<Share, Failure> {
         let mut slot = self.slots.share(principal.clone());
         slot.grow(1).map_err(|full| match full {
             Full::All => {
@@ -66,6 +72,17 @@ impl Server {
             ))
             .because(Reason::RequestsOwn),
         })?;
+        Ok(slot)
+    }
+
+    /// Answers a request that has its place. If this is dropped, the job is cancelled.
+    pub(super) async fn ask_in<E: Exchange>(
+        self: Arc<Self>,
+        slot: Share,
+        model: Model,
+        exchange: E,
+        (principal, held): (Principal, HeldBytes),
+    ) -> Result<E::Answer, Failure> {
         let hang_up = HangUp::default();
         let watch = hang_up.watch();
         let origin = Origin { principal, hang_up };

@@ -16,8 +16,7 @@
 //! | 500 | `INTERNAL` | FAILED, or a fault of gridpool |
 //! | 501 | `UNIMPLEMENTED` | loading and unloading, which the gateway does not do |
 //! | 503 | `RESOURCE_EXHAUSTED` | BUSY: the pool's limit, or the gateway's |
-//! | 503 | `CANCELLED` | CANCELLED |
-//! | 503 | `UNAVAILABLE` | draining, DEVICE_LOST, no pool |
+//! | 503 | `UNAVAILABLE` | draining, CANCELLED, DEVICE_LOST, no pool |
 //! | 504 | `DEADLINE_EXCEEDED` | DEADLINE |
 //!
 //! A 503 says with Retry-After when to try again if that helps, gRPC with `RetryInfo`.
@@ -35,6 +34,10 @@ use super::reason::Reason;
 
 /// The pool's words for when it probes a device: `tried again in 59 s`.
 const RETRIED_IN: &str = "tried again in ";
+/// The pool's words for a model that it has not, and for one that it cannot run.
+const NO_MODEL: [&str; 3] =
+    ["there is no model", "there is no version", "this pool has no models"];
+const NOT_LOADED: &str = "could not be loaded";
 /// The pool's words for a device that waits for its operator.
 const OPERATORS: &str = "out of service until `gridpool release";
 
@@ -68,6 +71,16 @@ impl Failure {
         Self::new(StatusCode::NOT_FOUND, message)
     }
 
+    /// The pool refuses a request for a model, of which the gateway has made everything but the name.
+    pub(super) fn of_model(why: String) -> Self {
+        // The gateway has just seen the model, so one that is not there is being unloaded, or another comes.
+        let is_gone = NO_MODEL.iter().any(|words| why.starts_with(words));
+        match is_gone || why.contains(NOT_LOADED) {
+            true => Self::unavailable(why),
+            false => Self::bad(why),
+        }
+    }
+
     /// The service is unavailable for now.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
@@ -98,16 +111,8 @@ impl Failure {
             0 => String::new(),
             done => format!(", {done} of {items} items were done and are dropped"),
         };
-        let failure =
-            Self::new(status, format!("{verdict}{reason} (job {job}, {attempts} attempts{done})"));
-        match verdict {
-            Verdict::Cancelled => Self { code: Code::Cancelled, ..failure },
-            Verdict::Deadline
-            | Verdict::DeviceLost
-            | Verdict::Failed
-            | Verdict::Ok
-            | Verdict::Poison => failure,
-        }
+        // CANCELLED is no `CANCELLED` of gRPC: that says that the caller did it, and is not tried again.
+        Self::new(status, format!("{verdict}{reason} (job {job}, {attempts} attempts{done})"))
     }
 
     /// The body was not read to its end.
@@ -271,7 +276,7 @@ mod tests {
         assert_eq!(poison, (422, Code::FailedPrecondition, false), "{why}");
         assert_eq!(status(Verdict::Failed), (500, Code::Internal, false));
         assert_eq!(status(Verdict::DeviceLost), (503, Code::Unavailable, true));
-        assert_eq!(status(Verdict::Cancelled), (503, Code::Cancelled, true));
+        assert_eq!(status(Verdict::Cancelled), (503, Code::Unavailable, true));
     }
 
     #[test]
@@ -310,6 +315,13 @@ mod tests {
             assert_eq!((response.status().as_u16(), after), (503, &HeaderValue::from(seconds)));
         }
         assert_eq!(status(ClientError::Lost).0, 503);
+        for (why, code) in [
+            ("there is no model `m`; there is n", Code::Unavailable),
+            ("the model `m` could not be loaded: cpu0: no", Code::Unavailable),
+            ("this user may have no jobs, by its quota", Code::InvalidArgument),
+        ] {
+            assert_eq!(Failure::of_model(why.to_owned()).code(), code, "{why}");
+        }
         assert_eq!(status(ClientError::Unexpected(String::new())).0, 500);
     }
 }

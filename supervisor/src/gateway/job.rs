@@ -61,9 +61,8 @@ impl PoolJob {
                 let answer = pool.send(job, origin)?;
                 Ok(Box::pin(async move {
                     let answer = match answer.await {
-                        // The gateway has just seen the model, so it is being unloaded, or another comes.
                         Err(ClientError::Refused(Refusal::Invalid(why))) => {
-                            return Err(Failure::unavailable(why));
+                            return Err(Failure::of_model(why));
                         }
                         answer => answer?,
                     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Open HTTP connections that may send any request. If all are taken, a client that has not sent a whole head, or
+/// Open connections that may send any request. If all are taken, a client that has not sent a whole head, or
 /// that is slow in sending a body, gives up its own for a new one.
 pub(super) const CONNECTIONS_MAX: usize = 512;
 /// Those of one principal.
@@ -13,6 +13,10 @@ pub(super) const CONNECTIONS_UNNAMED_MAX: usize = 256;
 /// Connections over the limit. The gateway answers for health and metrics there, anything else with 503, and
 /// closes them. It closes any more without an answer.
 pub(super) const RESERVED_MAX: usize = 64;
+/// Those of one principal.
+pub(super) const RESERVED_EACH_MAX: usize = 48;
+/// How long a connection over the limit keeps its place while it is answered, if another comes.
+pub(super) const RESERVED_FOR: Duration = Duration::from_secs(3);
 /// How long a new connection keeps its place, whoever comes.
 pub(super) const EVICTABLE_AFTER: Duration = Duration::from_millis(250);
 /// How far a client may be behind in sending a body, if others come and all connections are taken.
@@ -57,6 +61,12 @@ pub(super) const ERRORS_SHOWN_MAX: usize = 16;
 
 /// Calls of gRPC in progress on one connection. A client waits with more.
 pub(super) const CALLS_MAX: u32 = 128;
+/// Calls in progress on all connections, but for health. The gateway answers one more with `RESOURCE_EXHAUSTED`.
+pub(super) const CALLS_ALL_MAX: usize = 4_096;
+/// Those of one principal.
+pub(super) const CALLS_EACH_MAX: usize = 1_024;
+/// Longest message of a call that asks for a document. It does not count as memory of bodies.
+pub(super) const DOCUMENT_BYTES_MAX: usize = 16 << 10;
 /// Requests in progress of one stream of gRPC. More are read as these are answered.
 pub(super) const STREAM_REQUESTS_MAX: usize = 16;
 /// How long a stream of gRPC may send nothing.
@@ -64,15 +74,18 @@ pub(super) const STREAM_IDLE_MAX: Duration = Duration::from_secs(600);
 /// How long a connection of gRPC may be open without a call.
 pub(super) const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(300);
 /// What a client of gRPC may send before the gateway reads: on a call, and on the whole connection. It bounds the
-/// speed over long ways, and what clients that do not wait take of the memory.
-pub(super) const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// speed over long ways, and what clients that do not wait take of the memory, besides that of bodies. One call that
+/// is not read leaves room to the others.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 /// Longest frame of HTTP/2.
 pub(super) const FRAME_BYTES: u32 = 64 << 10;
 /// What the HTTP library holds of an answer that a client has no room for.
 pub(super) const SEND_BUFFER_BYTES: usize = 256 << 10;
-/// Calls that a client may reset before they are looked at.
+/// Calls that a client may have reset before the gateway looks at them.
 pub(super) const RESETS_MAX: usize = 32;
+/// How long a client of gRPC may take to read what was written when its connection ended.
+pub(super) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the gateway looks whether the other end of a connection of gRPC is there, and how long that may take.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
 pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -147,7 +160,7 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
         [
             "open connections".to_owned(),
             format!("{CONNECTIONS_MAX}, and {RESERVED_MAX} for health and metrics"),
-            CONNECTIONS_EACH_MAX.to_string(),
+            format!("{CONNECTIONS_EACH_MAX}, and {RESERVED_EACH_MAX}"),
         ],
         [
             "those that have not sent a token, if tokens are asked for".to_owned(),
@@ -176,6 +189,16 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
         one("rows and columns of a grid", SIDE_MAX.to_string()),
         one("`id` of a request", format!("{ID_BYTES_MAX} bytes")),
         one("gRPC: calls in progress on one connection", CALLS_MAX.to_string()),
+        [
+            "gRPC: calls in progress on all connections".to_owned(),
+            CALLS_ALL_MAX.to_string(),
+            CALLS_EACH_MAX.to_string(),
+        ],
+        one("gRPC: message that asks for a document", kib(DOCUMENT_BYTES_MAX)),
+        one(
+            "gRPC: bytes sent and not yet read, of a connection; not memory of bodies",
+            kib(CONNECTION_WINDOW_BYTES as usize),
+        ),
         one("gRPC: requests in progress of one stream", STREAM_REQUESTS_MAX.to_string()),
         one("gRPC: a stream on which nothing is sent", seconds(STREAM_IDLE_MAX)),
         one("gRPC: a connection without a call", seconds(CONNECTION_IDLE_MAX)),

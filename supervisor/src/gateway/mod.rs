@@ -74,7 +74,8 @@ use door::Doorway;
 use exchange::ParsedRequest;
 use failure::Failure;
 use limits::{
-    BEAT_EVERY, LOG_BYTES_PER_MINUTE, PROBES_MAX, REQUESTS_EACH_MAX, REQUESTS_MAX, STOP_TIMEOUT,
+    BEAT_EVERY, CALLS_ALL_MAX, CALLS_EACH_MAX, LOG_BYTES_PER_MINUTE, PROBES_MAX, REQUESTS_EACH_MAX,
+    REQUESTS_MAX, STOP_TIMEOUT,
 };
 use metrics::Requests;
 use models::{GridModel, Model};
@@ -161,6 +162,8 @@ struct Server {
     budget: BodyBudget,
     /// Requests in progress.
     slots: Arc<Shares>,
+    /// Calls of gRPC in progress.
+    calls: Arc<Shares>,
     /// Permits for probes in progress.
     probes: Arc<Semaphore>,
     refusals: Arc<Refusals<Reason>>,
@@ -190,12 +193,8 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
         statistics: Statistics::new(),
         requests: Requests::default(),
         budget: BodyBudget::new(),
-        slots: Shares::new(Portions {
-            all: REQUESTS_MAX,
-            each: REQUESTS_EACH_MAX,
-            for_small: 0,
-            small_max: REQUESTS_MAX,
-        }),
+        slots: Shares::new(Portions::of_places(REQUESTS_MAX, REQUESTS_EACH_MAX)),
+        calls: Shares::new(Portions::of_places(CALLS_ALL_MAX, CALLS_EACH_MAX)),
         probes: Arc::new(Semaphore::new(PROBES_MAX)),
         seats: Seats::new(Arc::clone(&refusals)),
         refusals,
@@ -216,7 +215,7 @@ pub fn run(options: &Options) -> Result<(), GatewayError> {
     ended
 }
 
-/// Why a model of the pool cannot be served over HTTP under that name, if it cannot.
+/// Why a model of the pool cannot be served over HTTP and gRPC under that name, if it cannot.
 #[must_use]
 pub fn why_taken(name: &str) -> Option<String> {
     models::why_taken(name)
@@ -243,6 +242,13 @@ pub fn check_request(model: &str, json_bytes: Option<usize>, body: &[u8]) -> Res
 /// The sentence that a client would receive.
 pub fn check_message(message: &[u8]) -> Result<u64, String> {
     grpc::check(message.to_vec()).map_err(|failure| failure.message().to_owned())
+}
+
+/// The messages in a body of gRPC that comes in pieces, each of so many bytes and the last of the rest; and why they
+/// end, if not because the body does.
+pub fn split_messages(body: &[u8], pieces: &[usize]) -> (Vec<Vec<u8>>, Result<(), String>) {
+    let (messages, end) = grpc::split(body, pieces);
+    (messages, end.map_err(|failure| failure.message().to_owned()))
 }
 
 /// Takes the descriptors that the supervisor passed, and asks the kernel to end this process with it.

@@ -50,8 +50,8 @@ pub(super) fn why_taken(name: &str) -> Option<String> {
     let is_taken = GridModel::find(name).is_some() || NAMES_OF_PATHS.contains(&name);
     is_taken.then(|| {
         format!(
-            "`{name}` is built into the HTTP gateway: HTTP clients cannot reach a model of this name; name it \
-             {name}_model, for instance"
+            "`{name}` is built into the gateway: clients over HTTP and gRPC cannot reach a model of this name; name \
+             it {name}_model, for instance"
         )
     })
 }

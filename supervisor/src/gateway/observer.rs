@@ -176,7 +176,7 @@ impl Observer {
                 Failure::unavailable(format!("whether there is a model `{name}` is unknown: {why}"))
             }
             (None, _) => Failure::unknown(format!(
-                "there is no model `{name}`; POST /v2/repository/index lists those that are served"
+                "there is no model `{name}`; the index of the repository lists those that are served"
             )),
         })
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use gridpool_ipc::clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep_until};
 
 use super::limits::{GRACE, RATE_MIN};
@@ -46,7 +47,10 @@ impl Pace {
 
 /// A connection that ends if its client reads too slowly.
 pub(super) struct Paced<S> {
-    stream: S,
+    /// It is there until this is dropped.
+    stream: Option<S>,
+    /// Who gets the stream then.
+    heir: Option<oneshot::Sender<S>>,
     seat: Arc<Seat>,
     pace: Pace,
     /// Since when the client does not read.
@@ -57,7 +61,23 @@ pub(super) struct Paced<S> {
 impl<S> Paced<S> {
     pub(super) fn new(stream: S, seat: Arc<Seat>) -> Self {
         let timer = Box::pin(sleep_until(clock::now().into()));
-        Self { stream, seat, pace: Pace::new(), blocked: None, timer }
+        let (stream, heir) = (Some(stream), None);
+        Self { stream, heir, seat, pace: Pace::new(), blocked: None, timer }
+    }
+
+    /// The same, and the stream once this is dropped.
+    pub(super) fn lent(stream: S, seat: Arc<Seat>) -> (Self, oneshot::Receiver<S>) {
+        let (heir, back) = oneshot::channel();
+        let mut own = Self::new(stream, seat);
+        own.heir = Some(heir);
+        (own, back)
+    }
+
+    fn stream(&mut self) -> Pin<&mut S>
+    where
+        S: Unpin,
+    {
+        Pin::new(self.stream.as_mut().expect("it is there until this is dropped"))
     }
 
     /// Whether the client has its time still. Called again when it has not.
@@ -65,6 +85,7 @@ impl<S> Paced<S> {
         if self.blocked.is_none() {
             let now = clock::now();
             self.blocked = Some(now);
+            self.seat.block(true);
             let until = (now + self.pace.left()).min(self.seat.answer_until(now));
             self.timer.as_mut().reset(until.into());
         }
@@ -75,6 +96,7 @@ impl<S> Paced<S> {
 
     fn wrote(&mut self, bytes: usize) {
         let waited = self.blocked.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.seat.block(false);
         self.pace.moved(waited, bytes);
     }
 
@@ -100,7 +122,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = self.stream().poll_read(cx, buffer);
+        self.seat.takes(buffer.filled().len() - before);
+        read
     }
 }
 
@@ -110,7 +135,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        let written = self.stream().poll_write(cx, bytes);
         self.after(written, cx)
     }
 
@@ -119,22 +144,31 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        let written = self.stream().poll_write_vectored(cx, slices);
         self.after(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        self.stream.as_ref().is_some_and(AsyncWrite::is_write_vectored)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = ready!(Pin::new(&mut self.stream).poll_flush(cx));
+        let flushed = ready!(self.stream().poll_flush(cx));
         self.seat.flushed();
         Poll::Ready(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        self.stream().poll_shutdown(cx)
+    }
+}
+
+impl<S> Drop for Paced<S> {
+    fn drop(&mut self) {
+        if let (Some(heir), Some(stream)) = (self.heir.take(), self.stream.take()) {
+            // If nobody waits for it, it closes here.
+            drop(heir.send(stream));
+        }
     }
 }
 

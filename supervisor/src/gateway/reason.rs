@@ -4,7 +4,7 @@ use crate::refusals::reasons;
 
 reasons! {
     /// The name is the label of the metric.
-    enum Reason says "HTTP clients are refused" {
+    enum Reason says "clients of the gateway are refused" {
         BodiesFull = "bodies_full",
         BodiesOwn = "bodies_own",
         ConnectionsFull = "connections_full",

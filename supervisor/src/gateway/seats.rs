@@ -3,7 +3,10 @@
 //! only health and metrics are served. So whatever many clients do, an operator and a load balancer get an answer.
 //!
 //! A connection is charged to its address until a head names a token. From then on it is charged to the token, and
-//! gets an ordinary seat if the token has room, whatever other connections of the address do.
+//! gets an ordinary seat if the token has room, whatever other connections of the address do. A connection of gRPC has
+//! many calls: it is charged to the first token, and gives up its seat if all of its calls wait for their client.
+
+mod call;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +22,12 @@ use tokio::task::AbortHandle;
 use super::access::Peer;
 use super::limits::{
     ANSWER_TIMEOUT, CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, CONNECTIONS_UNNAMED_MAX,
-    EVICTABLE_AFTER, EVICTABLE_BEHIND, RESERVED_MAX,
+    EVICTABLE_AFTER, EVICTABLE_BEHIND, RESERVED_EACH_MAX, RESERVED_FOR, RESERVED_MAX,
 };
 use super::reason::Reason;
 use crate::refusals::Refusals;
+
+pub(super) use call::{Call, Turn};
 
 /// The seats of one gateway.
 #[derive(Debug)]
@@ -43,7 +48,12 @@ struct Table {
 struct Occupant {
     kind: Kind,
     principal: Principal,
+    /// Since when it has a seat of that kind.
+    since: Instant,
+    /// What it does, unless it has calls of gRPC.
     phase: Phase,
+    /// What each call of gRPC does.
+    calls: BTreeMap<u64, Phase>,
     /// The task of the connection, once there is one.
     task: Option<AbortHandle>,
 }
@@ -95,13 +105,13 @@ pub(super) struct Seat {
     has_served: AtomicBool,
     /// Whether an answer is written.
     is_answering: AtomicBool,
-    /// Calls of gRPC in progress. A connection of HTTP has one request at a time, and counts none.
-    calls: AtomicUsize,
+    /// Calls of gRPC that the gateway does not read for now.
+    stalled: AtomicUsize,
+    /// Bytes that have come.
+    came: AtomicUsize,
+    /// Whether the client leaves no room for bytes that are to be written.
+    is_blocked: AtomicBool,
 }
-
-/// A call of gRPC on a connection. Dropping this ends it.
-#[derive(Debug)]
-pub(super) struct Call(Arc<Seat>);
 
 impl Seats {
     pub(super) fn new(refusals: Arc<Refusals<Reason>>) -> Arc<Self> {
@@ -130,7 +140,10 @@ impl Seats {
             Some((_, whose)) if self.evict(&mut table, of(false, whose)) => Kind::Ordinary,
             Some((reason, _)) => {
                 self.refusals.note(reason, &principal);
-                if table.reserved() >= RESERVED_MAX && !self.evict(&mut table, of(true, None)) {
+                let own = table.reserved(Some(&principal)) >= RESERVED_EACH_MAX;
+                let whose = own.then_some(&principal);
+                let is_full = own || table.reserved(None) >= RESERVED_MAX;
+                if is_full && !self.evict(&mut table, of(true, whose)) {
                     return None;
                 }
                 Kind::Reserved(reason)
@@ -138,11 +151,23 @@ impl Seats {
         };
         let number = table.next;
         table.next += 1;
-        let phase = Phase::Waiting(clock::now());
-        table.taken.insert(number, Occupant { kind, principal, phase, task: None });
+        let (since, calls, task) = (clock::now(), BTreeMap::new(), None);
+        let phase = Phase::Waiting(since);
+        table.taken.insert(number, Occupant { kind, principal, since, phase, calls, task });
         let (seats, principal) = (Arc::clone(self), Mutex::default());
-        let (has_served, is_answering, calls) = Default::default();
-        Some(Seat { seats, number, peer, principal, has_served, is_answering, calls })
+        let (has_served, is_answering, is_blocked) = Default::default();
+        let (stalled, came) = Default::default();
+        Some(Seat {
+            seats,
+            number,
+            peer,
+            principal,
+            has_served,
+            is_answering,
+            stalled,
+            came,
+            is_blocked,
+        })
     }
 
     /// Charges a connection whose request is worked on to a token. It has an ordinary seat afterwards if the token has
@@ -151,7 +176,9 @@ impl Seats {
         let mut table = self.table.lock();
         let Some(occupant) = table.taken.get(&number) else { return };
         let is_ordinary = occupant.kind == Kind::Ordinary;
-        if is_ordinary && occupant.principal == *principal {
+        let has_token = matches!(occupant.principal, Principal::Token(_));
+        let is_charged = has_token && occupant.calls.len() > 1;
+        if is_charged || is_ordinary && occupant.principal == *principal {
             return;
         }
         let of = |whose, only_unnamed| Eviction { reserved: false, whose, only_unnamed };
@@ -169,13 +196,16 @@ impl Seats {
         if let Kind::Reserved(reason) = kind {
             self.refusals.note(reason, principal);
             let another = Eviction { reserved: true, whose: None, only_unnamed: false };
-            if is_ordinary && table.reserved() >= RESERVED_MAX && !self.evict(&mut table, another) {
+            let is_full = table.reserved(None) >= RESERVED_MAX;
+            if is_ordinary && is_full && !self.evict(&mut table, another) {
                 table.remove(number);
                 return;
             }
         }
         if let Some(occupant) = table.taken.get_mut(&number) {
-            occupant.kind = kind;
+            if occupant.kind != kind {
+                (occupant.kind, occupant.since) = (kind, clock::now());
+            }
             occupant.principal = principal.clone();
         }
     }
@@ -194,17 +224,16 @@ impl Seats {
             if !is_meant {
                 continue;
             }
-            let (since, kept) = match one.phase {
-                Phase::Waiting(since) => (since, EVICTABLE_AFTER),
-                Phase::Sending(since) => (since, EVICTABLE_BEHIND),
-                Phase::Refused => {
-                    refused = refused.or(Some(number));
-                    continue;
-                }
-                Phase::Working | Phase::Answering(_) => continue,
-            };
+            if matches!(one.phase, Phase::Refused) {
+                refused = refused.or(Some(number));
+                continue;
+            }
             // A reserved seat is needed only for a moment.
-            let may_be_new = which.reserved || which.only_unnamed;
+            let (since, kept, may_be_new) = match one.waits() {
+                Some((since, kept)) => (since, kept, which.reserved || which.only_unnamed),
+                None if which.reserved => (one.since, RESERVED_FOR, false),
+                None => continue,
+            };
             if may_be_new || now.saturating_duration_since(since) >= kept {
                 let group = waiting.entry(&one.principal).or_insert((0, since, number));
                 let first = if since < group.1 { (since, number) } else { (group.1, group.2) };
@@ -239,7 +268,25 @@ impl Seats {
     /// How many connections are open: ordinary and reserved ones.
     pub(super) fn counts(&self) -> [usize; 2] {
         let table = self.table.lock();
-        [table.ordinary(None), table.reserved()]
+        [table.ordinary(None), table.reserved(None)]
+    }
+}
+
+impl Occupant {
+    /// Since when the connection waits for its client, and how long it may before it gives up its seat; `None` while
+    /// anything is worked on or answered.
+    fn waits(&self) -> Option<(Instant, Duration)> {
+        let own = self.calls.is_empty().then_some(&self.phase);
+        let mut all = self.calls.values().chain(own).map(|phase| match *phase {
+            Phase::Waiting(since) => Some((since, EVICTABLE_AFTER)),
+            Phase::Sending(since) => Some((since, EVICTABLE_BEHIND)),
+            Phase::Answering(_) | Phase::Refused | Phase::Working => None,
+        });
+        let first = all.next()??;
+        all.try_fold(first, |last, one| {
+            let one = one?;
+            Some(if one.0 + one.1 > last.0 + last.1 { one } else { last })
+        })
     }
 }
 
@@ -252,8 +299,10 @@ impl Table {
         self.taken.values().filter(is_such).count()
     }
 
-    fn reserved(&self) -> usize {
-        self.taken.len() - self.ordinary(None)
+    /// The reserved seats that are taken.
+    fn reserved(&self, of: Option<&Principal>) -> usize {
+        let all = self.taken.values().filter(|one| of.is_none_or(|own| one.principal == *own));
+        all.count() - self.ordinary(of)
     }
 
     /// Ends a connection. Returns whom it was charged to.
@@ -279,34 +328,17 @@ impl Seat {
         table.taken.get(&self.number).map_or(gone, |occupant| occupant.kind)
     }
 
-    /// A whole head has come.
-    pub(super) fn works(&self) {
-        self.enter(Phase::Working);
-    }
-
     /// The request of that head has no token, as far as is known.
     pub(super) fn is_unnamed(&self) {
         *self.principal.lock() = None;
     }
 
-    /// A token has sent the request of that head. The connection is charged to it from now on.
-    pub(super) fn is_of(&self, principal: &Principal) {
-        self.seats.charge(self.number, principal);
-        *self.principal.lock() = Some(principal.clone());
-    }
-
-    /// A call begins.
-    pub(super) fn call(self: &Arc<Self>) -> Call {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.has_served.store(true, Ordering::Relaxed);
-        self.works();
-        Call(Arc::clone(self))
-    }
-
     /// Since when the connection has no call, if it has none.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        match self.seats.table.lock().taken.get(&self.number)?.phase {
-            Phase::Waiting(since) if self.calls.load(Ordering::Relaxed) == 0 => Some(since),
+        let table = self.seats.table.lock();
+        let occupant = table.taken.get(&self.number)?;
+        match occupant.phase {
+            Phase::Waiting(since) if occupant.calls.is_empty() => Some(since),
             Phase::Answering(_)
             | Phase::Refused
             | Phase::Sending(_)
@@ -315,21 +347,23 @@ impl Seat {
         }
     }
 
-    /// The only call of the connection has nothing to do until its client sends something.
-    pub(super) fn waits(&self) {
-        if self.calls.load(Ordering::Relaxed) <= 1 {
-            self.enter(Phase::Waiting(clock::now()));
-        }
+    /// Bytes have come.
+    pub(super) fn takes(&self, bytes: usize) {
+        self.came.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Ends the connection.
-    pub(super) fn end(&self) {
-        drop(self.seats.table.lock().remove(self.number));
+    /// How many bytes have come.
+    pub(super) fn came(&self) -> usize {
+        self.came.load(Ordering::Relaxed)
     }
 
-    /// There is no seat for the request.
-    pub(super) fn refuses(&self) {
-        self.enter(Phase::Refused);
+    /// Whether the client leaves no room for what is to be written.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.is_blocked.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn block(&self, is_blocked: bool) {
+        self.is_blocked.store(is_blocked, Ordering::Relaxed);
     }
 
     /// The answer is there, and is written from now on.
@@ -344,15 +378,6 @@ impl Seat {
         if self.is_answering.swap(false, Ordering::Relaxed) {
             self.enter(Phase::Waiting(clock::now()));
         }
-    }
-
-    /// The client sends a body, and is behind.
-    pub(super) fn sends_body(&self, behind: Duration) {
-        if self.calls.load(Ordering::Relaxed) > 1 {
-            return;
-        }
-        let now = clock::now();
-        self.enter(Phase::Sending(now.checked_sub(behind).unwrap_or(now)));
     }
 
     /// Whether a request was answered.
@@ -387,14 +412,6 @@ impl Seat {
     pub(super) fn note(&self, reason: Reason) {
         let principal = self.principal.lock().clone();
         self.seats.refusals.note(reason, &principal.unwrap_or_else(|| self.peer.principal()));
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        if self.0.calls.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.enter(Phase::Waiting(clock::now()));
-        }
     }
 }
 

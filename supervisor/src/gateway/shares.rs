@@ -2,12 +2,14 @@
 //! and the last part is for small holders, so that a few large ones do not turn the others away.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use gridpool_client::Principal;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
+use tokio::sync::Notify;
 
 use super::limits::SATURATED_FOR;
 
@@ -24,11 +26,20 @@ pub(super) struct Portions {
     pub(super) small_max: usize,
 }
 
+impl Portions {
+    /// Places, of which each share is one.
+    pub(super) fn of_places(all: usize, each: usize) -> Self {
+        Self { all, each, for_small: 0, small_max: all }
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Shares {
     portions: Portions,
     held: Mutex<Held>,
+    /// Notified when a share shrinks.
+    shrinks: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -65,7 +76,7 @@ pub(super) enum Full {
 
 impl Shares {
     pub(super) fn new(portions: Portions) -> Arc<Self> {
-        Arc::new(Self { portions, held: Mutex::default() })
+        Arc::new(Self { portions, held: Mutex::default(), shrinks: Notify::new() })
     }
 
     /// An empty share of a principal, which can grow.
@@ -94,47 +105,80 @@ impl Shares {
 }
 
 impl Share {
-    /// Grows to `amount`. It never shrinks.
+    /// Grows to `amount`.
     pub(super) fn grow(&mut self, amount: usize) -> Result<(), Full> {
+        self.try_grow(amount).inspect_err(|full| {
+            let (mut held, now) = (self.shares.held.lock(), Some(clock::now()));
+            match full {
+                Full::All => held.refused = now,
+                Full::Own => held.by.entry(self.principal.clone()).or_default().refused = now,
+            }
+        })
+    }
+
+    /// Grows to `amount` as soon as there is room.
+    pub(super) async fn grow_in_time(&mut self, amount: usize) {
+        let shares = Arc::clone(&self.shares);
+        loop {
+            let mut shrinks = pin!(shares.shrinks.notified());
+            // From now on, and not from when it is first polled.
+            shrinks.as_mut().enable();
+            if self.try_grow(amount).is_ok() {
+                return;
+            }
+            shrinks.await;
+        }
+    }
+
+    fn try_grow(&mut self, amount: usize) -> Result<(), Full> {
         let Portions { all, each, for_small, small_max } = self.shares.portions;
         let Some(more) = amount.checked_sub(self.amount).filter(|&more| more > 0) else {
             return Ok(());
         };
         let kept = if amount > small_max { for_small } else { 0 };
         let mut held = self.shares.held.lock();
-        let (sum, now) = (held.sum, clock::now());
+        let sum = held.sum;
         // In this order: who holds its portion does not make the others' full.
-        let own = held.by.entry(self.principal.clone()).or_default();
-        if own.amount + more > each - kept {
-            own.refused = Some(now);
+        let own = held.by.get(&self.principal).map_or(0, |own| own.amount);
+        if own + more > each - kept {
             return Err(Full::Own);
         }
         if sum + more > all - kept {
-            held.refused = Some(now);
             return Err(Full::All);
         }
-        own.amount += more;
+        held.by.entry(self.principal.clone()).or_default().amount += more;
         held.sum += more;
         self.amount = amount;
         Ok(())
+    }
+
+    /// Gives back all but `amount`, if it has more.
+    pub(super) fn shrink(&mut self, amount: usize) {
+        let less = self.amount.saturating_sub(amount);
+        let mut held = self.shares.held.lock();
+        held.sum -= less;
+        if let Some(own) = held.by.get_mut(&self.principal) {
+            own.amount -= less;
+            if own.amount == 0 {
+                held.by.remove(&self.principal);
+            }
+        }
+        self.amount -= less;
+        drop(held);
+        self.shares.shrinks.notify_waiters();
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut held = self.shares.held.lock();
-        held.sum -= self.amount;
-        if let Some(own) = held.by.get_mut(&self.principal) {
-            own.amount -= self.amount;
-            if own.amount == 0 {
-                held.by.remove(&self.principal);
-            }
-        }
+        self.shrink(0);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     fn uid(uid: u32) -> Principal {
@@ -154,11 +198,33 @@ mod tests {
         assert_eq!(other.grow(5), Ok(()));
         assert_eq!(third.grow(40), Err(Full::All), "95 of 90 for large ones");
         assert_eq!(third.grow(35), Ok(()));
-        assert_eq!((third.grow(3), third.grow(36)), (Ok(()), Err(Full::All)), "it does not shrink");
+        assert_eq!(
+            (third.grow(3), third.grow(36)),
+            (Ok(()), Err(Full::All)),
+            "it does not grow less"
+        );
         assert_eq!(shares.sum(), 90);
         drop((one, other, third));
         assert_eq!(shares.sum(), 0);
         assert!(shares.held.lock().by.is_empty(), "nothing is kept of those who left");
+    }
+
+    #[test]
+    fn a_share_that_waits_for_room_grows_when_there_is_some_and_is_not_refused() {
+        let shares = shares();
+        let [mut one, mut other] = [(); 2].map(|()| shares.share(uid(1)));
+        one.grow(50).unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        {
+            let mut grows = pin!(other.grow_in_time(20));
+            assert!(grows.as_mut().poll(&mut cx).is_pending());
+            assert_eq!(shares.why_full(Some(&uid(1))), None);
+            one.shrink(40);
+            assert!(grows.as_mut().poll(&mut cx).is_pending(), "not enough");
+            one.shrink(20);
+            assert!(grows.as_mut().poll(&mut cx).is_ready());
+        }
+        assert_eq!(shares.sum(), 40);
     }
 
     #[test]

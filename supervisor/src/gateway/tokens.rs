@@ -140,6 +140,12 @@ impl Tokens {
         }
     }
 
+    /// The token of this name, unless it has expired at `now`.
+    pub(super) fn named(&self, name: &str, now: SystemTime) -> Option<&Known> {
+        let named = self.0.iter().find(|known| known.name == name);
+        named.filter(|known| known.expiry.is_none_or(|expiry| now < expiry))
+    }
+
     /// The token that has this text, unless it has expired at `now`. The time that this takes says nothing
     /// about the known hashes.
     pub(super) fn find(&self, text: &str, now: SystemTime) -> Option<&Known> {
@@ -227,6 +233,8 @@ mod tests {
             let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
             assert!(tokens.find(&one.token, at(86_399)).is_some(), "{expiry}");
             assert!(tokens.find(&one.token, at(86_400)).is_none(), "{expiry}");
+            assert!(tokens.named("one", at(86_399)).is_some(), "{expiry}");
+            assert!(tokens.named("one", at(86_400)).is_none(), "{expiry}");
         }
         assert!(made("tomorrow").unwrap_err().contains("is not a time"));
     }

@@ -19,6 +19,7 @@ pub(crate) mod client_frame;
 pub(crate) mod client_message;
 pub(crate) mod config;
 pub(crate) mod from_worker;
+pub(crate) mod grpc_body;
 pub(crate) mod infer_message;
 pub(crate) mod infer_request;
 pub(crate) mod input_arrow;
@@ -45,8 +46,8 @@ mod message;
 macro_rules! with_targets {
     ($macro:ident) => {
         $macro! {
-            client_frame client_message config from_worker infer_message infer_request input_arrow input_json
-            input_npy input_npz json_line lifeline names outputs program search server_message solver_code
+            client_frame client_message config from_worker grpc_body infer_message infer_request input_arrow
+            input_json input_npy input_npz json_line lifeline names outputs program search server_message solver_code
             solver_text tables tensors to_worker
         }
     };

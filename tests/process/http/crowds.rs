@@ -203,7 +203,10 @@ fn a_flood_of_refusals_is_counted_and_costs_few_lines_of_log() {
     assert_eq!(refused(&pool, "host"), 5_000.0);
     let log = pool.log();
     assert!(log.len() - before < 4_096, "{log}");
-    assert!(log.contains("HTTP clients are refused") && log.contains("reason=\"host\""), "{log}");
+    assert!(
+        log.contains("clients of the gateway are refused") && log.contains("reason=\"host\""),
+        "{log}"
+    );
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn a_built_in_name_has_precedence() {
     let Some(Availability::Unavailable(why)) = state(&catalogue, "rot90") else {
         panic!("{catalogue:?}")
     };
-    assert!(why.contains("`rot90` is built into the HTTP gateway"), "{why}");
+    assert!(why.contains("`rot90` is built into the gateway"), "{why}");
 }
 
 #[test]

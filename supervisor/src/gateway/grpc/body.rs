@@ -15,12 +15,14 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
+use super::messages::{PLAIN, PREFIX_BYTES};
 use super::status::status;
 use crate::gateway::failure::Failure;
 use crate::gateway::limits::ANSWER_TIMEOUT;
 use crate::gateway::metrics::CountedCall;
 use crate::gateway::pace::Pace;
-use crate::gateway::seats::{Call, Seat};
+use crate::gateway::reason::Reason;
+use crate::gateway::seats::Call;
 
 /// Bytes of a message that the connection takes at a time. It takes them as the client has room for them.
 const PIECE_BYTES: usize = 64 << 10;
@@ -53,11 +55,12 @@ impl Drop for EndsWithThis {
     }
 }
 
-/// How much of a message is not sent yet.
+/// How much of a message is not sent yet. The call is in progress until all is.
 #[derive(Debug)]
 pub(super) struct Reading {
     left: AtomicUsize,
     moved: Notify,
+    call: Arc<Call>,
 }
 
 /// A piece of a message. The connection drops it once it is sent.
@@ -79,8 +82,8 @@ impl Drop for Piece {
 }
 
 impl Reading {
-    pub(super) fn new(message: &Bytes) -> Arc<Self> {
-        Arc::new(Self { left: AtomicUsize::new(message.len()), moved: Notify::new() })
+    pub(super) fn new(message: &Bytes, call: Arc<Call>) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(message.len()), moved: Notify::new(), call })
     }
 
     fn took(&self, bytes: usize) {
@@ -88,16 +91,16 @@ impl Reading {
         self.moved.notify_one();
     }
 
-    /// Waits until the message is read. If that is too slow, ends the connection.
-    pub(super) async fn watch(&self, seat: &Seat) {
+    /// Waits until the message is read. If that is too slow, ends the call.
+    pub(super) async fn watch(&self) {
         let (until, mut pace) = (clock::now() + ANSWER_TIMEOUT, Pace::new());
         let mut left = self.left.load(Ordering::Acquire);
         while left > 0 {
             let began = clock::now();
             let patience = pace.left().min(clock::until(until));
             if timeout(patience, self.moved.notified()).await.is_err() {
-                seat.reads_slowly();
-                return seat.end();
+                self.call.note(Reason::SlowAnswer);
+                return self.call.reset();
             }
             let now = self.left.load(Ordering::Acquire);
             pace.moved(began.elapsed(), left - now);
@@ -106,7 +109,7 @@ impl Reading {
     }
 }
 
-/// See the module's text. The call is in progress until this is dropped.
+/// See the module's text.
 pub(super) struct Answers {
     /// What of the message the connection has not taken.
     message: Bytes,
@@ -114,25 +117,21 @@ pub(super) struct Answers {
     more: Option<(mpsc::Receiver<Part>, EndsWithThis)>,
     trailers: Option<HeaderMap>,
     counted: CountedCall,
-    _call: Call,
+    _call: Arc<Call>,
 }
 
 impl Answers {
     /// The answer of a call that succeeded.
-    pub(super) fn new(
-        outcome: Outcome,
-        seat: Arc<Seat>,
-        (call, mut counted): (Call, CountedCall),
-    ) -> Self {
+    pub(super) fn new(outcome: Outcome, call: Arc<Call>, mut counted: CountedCall) -> Self {
         if let Outcome::One(_) = outcome {
             counted.ends(Code::Ok);
         }
-        let mut answers = Self::empty(call, counted);
+        let mut answers = Self::empty(Arc::clone(&call), counted);
         match outcome {
             Outcome::One(message) => {
-                let reading = Reading::new(&message);
+                let reading = Reading::new(&message, call);
                 let watched = Arc::clone(&reading);
-                tokio::spawn(async move { watched.watch(&seat).await });
+                tokio::spawn(async move { watched.watch().await });
                 answers.message = message;
                 answers.reading = Some(reading);
                 answers.trailers = Some(trailers(&Status::ok("")));
@@ -143,7 +142,7 @@ impl Answers {
     }
 
     /// An answer without a message.
-    pub(super) fn empty(call: Call, counted: CountedCall) -> Self {
+    pub(super) fn empty(call: Arc<Call>, counted: CountedCall) -> Self {
         let (reading, more, trailers) = Default::default();
         Self { message: Bytes::new(), reading, more, trailers, counted, _call: call }
     }
@@ -151,7 +150,7 @@ impl Answers {
     /// The answer of a call that failed.
     pub(super) fn failed(
         failure: &Failure,
-        call: Call,
+        call: Arc<Call>,
         mut counted: CountedCall,
     ) -> Response<Self> {
         counted.ends(failure.code());
@@ -220,11 +219,14 @@ fn trailers(status: &Status) -> HeaderMap {
 }
 
 /// A small message, with what stands before it.
-pub(super) fn framed(message: &impl Message) -> Bytes {
-    let mut bytes = vec![0; super::messages::PREFIX_BYTES];
+pub(super) fn framed(message: &impl Message) -> Vec<u8> {
+    let mut bytes = prefix(message.encoded_len()).to_vec();
     message.encode(&mut bytes).expect("a vector grows");
-    let length = u32::try_from(bytes.len() - super::messages::PREFIX_BYTES);
-    let length = length.expect("a document is small");
-    bytes[1..super::messages::PREFIX_BYTES].copy_from_slice(&length.to_be_bytes());
-    bytes.into()
+    bytes
+}
+
+/// What stands before a message of so many bytes.
+pub(super) fn prefix(bytes: usize) -> [u8; PREFIX_BYTES] {
+    let [a, b, c, d] = u32::try_from(bytes).expect("an answer has a limit").to_be_bytes();
+    [PLAIN, a, b, c, d]
 }

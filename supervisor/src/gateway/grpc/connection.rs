@@ -1,5 +1,6 @@
 //! Connections of gRPC: HTTP/2 with bounds. A connection without calls ends after a while, and so does one whose
-//! gateway ends, once its calls have their answers.
+//! gateway ends, once its calls have their answers and the client has them. A call whose client does not read it is
+//! reset, and the others of its connection go on.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -13,25 +14,34 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use gridpool_ipc::clock;
 use hyper::body::Incoming;
-use hyper::rt::{Read, Write};
+use hyper::rt::{Executor, Read, Write};
 use hyper::server::conn::http2;
 use hyper::service::Service;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::Watcher;
-use tokio::sync::Notify;
-use tokio::time::sleep_until;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{sleep_until, timeout};
 
 use super::body::Answers;
 use crate::gateway::Server;
 use crate::gateway::limits::{
-    CALLS_MAX, CONNECTION_IDLE_MAX, CONNECTION_WINDOW_BYTES, FRAME_BYTES, HEAD_BYTES_MAX,
-    HEAD_TIMEOUT, LINGER, PING_EVERY, PING_TIMEOUT, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
-    RESETS_MAX, SEND_BUFFER_BYTES, STREAM_WINDOW_BYTES,
+    CALLS_MAX, CONNECTION_IDLE_MAX, CONNECTION_WINDOW_BYTES, FAREWELL_TIMEOUT, FRAME_BYTES,
+    HEAD_BYTES_MAX, HEAD_TIMEOUT, LINGER, PING_EVERY, PING_TIMEOUT, REFUSAL_TIMEOUT,
+    RESERVED_HEAD_TIMEOUT, RESETS_MAX, SEND_BUFFER_BYTES, STREAM_WINDOW_BYTES,
 };
 use crate::gateway::pace::Paced;
 use crate::gateway::reason::Reason;
-use crate::gateway::seats::{Kind, Seat};
+use crate::gateway::seats::{Call, Kind, Seat};
 use crate::gateway::serve::Stream;
+
+/// Bytes with which every connection begins: the preface, and the head of a frame of settings.
+const GREETING_BYTES: usize = 24 + 9;
+
+tokio::task_local! {
+    /// Notified if HTTP/2 is to reset the call that this task answers.
+    static RESET: Arc<Notify>;
+}
 
 /// Shakes hands if there is a certificate, and serves. Every call is refused if the client is `unwanted`.
 pub(in crate::gateway) async fn greet(
@@ -40,7 +50,7 @@ pub(in crate::gateway) async fn greet(
     (seat, unwanted): (Arc<Seat>, Option<String>),
     watcher: Watcher,
 ) {
-    let stream = Paced::new(stream, Arc::clone(&seat));
+    let (stream, back) = Paced::lent(stream, Arc::clone(&seat));
     let visit = Visit {
         seat: Arc::clone(&seat),
         gateway: Arc::clone(&gateway),
@@ -48,23 +58,51 @@ pub(in crate::gateway) async fn greet(
         closes: Arc::default(),
     };
     let door = gateway.door.current();
-    match &door.grpc_tls {
+    let is_well = match &door.grpc_tls {
         None => serve(TokioIo::new(stream), visit).await,
         Some(acceptor) => match acceptor.accept(stream).await {
             Ok(stream) => serve(TokioIo::new(stream), visit).await,
             Err(error) => {
                 seat.note(Reason::Handshake);
                 tracing::debug!(%error, "a TLS handshake failed");
+                false
             }
         },
+    };
+    let is_stopping = *gateway.closing.borrow() && !gateway.door.current().is_leaving;
+    if is_well && seat.has_served() && !is_stopping {
+        farewell(back, &seat).await;
     }
-    drop(watcher);
+    drop((watcher, seat));
 }
 
-async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit) {
+/// Waits until the client has read what the kernel has for it, and closes. If the socket were closed before, a byte of
+/// the client would make the kernel drop all that.
+async fn farewell(back: oneshot::Receiver<impl Stream>, seat: &Seat) {
+    let Ok(mut stream) = back.await else { return };
+    let most = match seat.kind() {
+        Kind::Ordinary => FAREWELL_TIMEOUT,
+        Kind::Reserved(_) => REFUSAL_TIMEOUT,
+    };
+    let to_its_end = async {
+        stream.shutdown().await?;
+        let mut bytes = [0; 4_096];
+        while stream.read(&mut bytes).await? > 0 {}
+        io::Result::Ok(())
+    };
+    match timeout(most, pin!(to_its_end)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a connection of gRPC was closed by its client"),
+        Err(_) => tracing::debug!("a client of gRPC does not close its connection"),
+    }
+}
+
+/// Serves a connection. Returns whether it ended without an error.
+async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit) -> bool {
     let (seat, gateway, closes) =
         (Arc::clone(&visit.seat), Arc::clone(&visit.gateway), Arc::clone(&visit.closes));
-    let mut http = http2::Builder::new(TokioExecutor::new());
+    let came = seat.came();
+    let mut http = http2::Builder::new(EachCall);
     http.timer(TokioTimer::new())
         .max_concurrent_streams(CALLS_MAX)
         .max_header_list_size(u32::try_from(HEAD_BYTES_MAX).expect("a head is short"))
@@ -73,13 +111,12 @@ async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit)
         .max_frame_size(FRAME_BYTES)
         .max_send_buf_size(SEND_BUFFER_BYTES)
         .max_pending_accept_reset_streams(RESETS_MAX)
-        .max_local_error_reset_streams(RESETS_MAX)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT);
     let mut connection = pin!(http.serve_connection(stream, visit));
     let mut closed = pin!(until_closed(&seat, &gateway));
     let mut told = pin!(closes.notified());
-    let mut idle = pin!(until_idle(&seat));
+    let mut idle = pin!(until_idle(&seat, came));
     let mut over = None;
     let ended = poll_fn(|cx| {
         if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
@@ -101,9 +138,11 @@ async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit)
             None => Poll::Pending,
         }
     });
-    if let Err(error) = ended.await {
+    let ended = ended.await;
+    if let Err(error) = &ended {
         tracing::debug!(%error, "a connection of gRPC ended with an error");
     }
+    ended.is_ok()
 }
 
 /// Waits until the connection is to end because the gateway does. If another gateway takes its place, a connection
@@ -117,28 +156,55 @@ async fn until_closed(seat: &Seat, gateway: &Server) {
     }
 }
 
-/// Waits until the connection has had no call for long.
-async fn until_idle(seat: &Seat) {
-    let first = match seat.kind() {
-        Kind::Ordinary => HEAD_TIMEOUT,
-        Kind::Reserved(_) => RESERVED_HEAD_TIMEOUT,
+/// Waits until the connection has had no call for long. `came` is how many bytes had come before it began.
+async fn until_idle(seat: &Seat, came: usize) {
+    let (first, is_ordinary) = match seat.kind() {
+        Kind::Ordinary => (HEAD_TIMEOUT, true),
+        Kind::Reserved(_) => (RESERVED_HEAD_TIMEOUT, false),
     };
     sleep_until((clock::now() + first).into()).await;
-    if seat.has_served() {
+    // A client may connect before it has something to ask.
+    let has_greeted = seat.came() >= came + GREETING_BYTES;
+    if seat.has_served() || is_ordinary && has_greeted {
         until_idle_for(seat, CONNECTION_IDLE_MAX).await;
-    } else {
+    } else if !has_greeted {
         seat.note(Reason::SlowHead);
     }
 }
 
 async fn until_idle_for(seat: &Seat, most: Duration) {
     loop {
-        // One with a call is looked at again when it could be idle for so long.
-        let since = seat.idle_since().unwrap_or_else(clock::now);
-        if seat.idle_since().is_some() && since.elapsed() >= most {
+        // One with a call, or whose client has not read all, is looked at again when it could be idle for so long.
+        let since = seat.idle_since().filter(|_| !seat.is_blocked());
+        let (is_idle, since) = (since.is_some(), since.unwrap_or_else(clock::now));
+        if is_idle && since.elapsed() >= most {
             return;
         }
         sleep_until((since + most).into()).await;
+    }
+}
+
+/// Answers each call in a task of its own.
+#[derive(Clone, Copy, Debug)]
+struct EachCall;
+
+impl<F> Executor<F> for EachCall
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, call: F) {
+        let reset = Arc::new(Notify::new());
+        let told = Arc::clone(&reset);
+        let until_reset = async move {
+            let (mut call, mut told) = (pin!(call), pin!(told.notified()));
+            // HTTP/2 resets a call whose task is gone.
+            poll_fn(|cx| match told.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => call.as_mut().poll(cx),
+            })
+            .await;
+        };
+        tokio::spawn(RESET.scope(reset, until_reset));
     }
 }
 
@@ -164,8 +230,13 @@ impl Service<Request<Incoming>> for Visit {
             if *gateway.closing.borrow() {
                 closes.notify_one();
             }
+            let call = Arc::new(Call::begin(Arc::clone(&seat), RESET.with(Arc::clone)));
+            if matches!(seat.kind(), Kind::Reserved(_)) {
+                closes.notify_one();
+            }
             let request = request.map(Body::new);
-            let answer = super::answer(gateway, Arc::clone(&seat), unwanted, request).await;
+            let answer = super::answer(gateway, call, unwanted, request).await;
+            // A token may have changed its seat.
             if matches!(seat.kind(), Kind::Reserved(_)) {
                 closes.notify_one();
             }

@@ -4,18 +4,27 @@ use axum::body::Body;
 use gridpool_inference::{
     Empty, ModelConfigResponse, ModelMetadataResponse, ModelRequest, ModelStatisticsResponse,
     ReadyResponse, RepositoryIndexRequest, RepositoryIndexResponse, RepositoryModelRequest,
-    ServerLiveResponse, ServerMetadataResponse,
+    SERVICE, ServerLiveResponse, ServerMetadataResponse,
 };
 use prost::Message;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::body::{Outcome, framed};
+use super::messages::Messages;
 use super::method::Document;
 use super::{Admitted, find};
 use crate::gateway::documents::{Change, check_change};
 use crate::gateway::failure::Failure;
 use crate::gateway::models::Model;
+use crate::gateway::seats::Turn;
+
+/// Of which service the health is asked. None is all.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct HealthRequest {
+    #[prost(string, tag = "1")]
+    service: String,
+}
 
 /// Whether a service serves, in the words of gRPC's health check.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
@@ -41,13 +50,17 @@ impl Admitted {
             }
             Document::ServerReady => {
                 let _: Empty = self.read(body).await?;
-                let ready = gateway.check_ready(&self.principal, &self.seat).await.is_ok();
+                let ready = gateway.check_ready(&self.principal, self.call.seat()).await.is_ok();
                 Ok(message(&ReadyResponse { ready }))
             }
             Document::Health => {
-                // Whichever service it names, there is one.
-                let _: Empty = self.read(body).await?;
-                let ready = gateway.check_ready(&self.principal, &self.seat).await.is_ok();
+                let HealthRequest { service } = self.read(body).await?;
+                if !service.is_empty() && service != SERVICE {
+                    return Err(Failure::unknown(format!(
+                        "there is no service `{service}`: ask for {SERVICE}, or for none"
+                    )));
+                }
+                let ready = gateway.check_ready(&self.principal, self.call.seat()).await.is_ok();
                 let status = if ready { SERVING } else { NOT_SERVING };
                 Ok(message(&HealthResponse { status }))
             }
@@ -108,7 +121,10 @@ impl Admitted {
     }
 
     async fn read<M: Message + Default>(&self, body: Body) -> Result<M, Failure> {
-        let (bytes, _held) = self.messages(body).one().await?;
+        let (client, is_packable) =
+            ((&self.principal, Turn::from(&*self.call)), self.packing.requests);
+        let messages = Messages::of_document(client, (body, is_packable));
+        let (bytes, _held) = messages.one().await?;
         M::decode(bytes).map_err(|error| {
             Failure::bad(format!("the message is not of the inference protocol: {error}"))
         })
@@ -121,7 +137,7 @@ fn names(asked: &RepositoryModelRequest) -> Value {
 }
 
 fn message(message: &impl Message) -> Outcome {
-    Outcome::One(framed(message))
+    Outcome::One(framed(message).into())
 }
 
 fn of_document<M: Message + DeserializeOwned>(document: Value) -> Result<Outcome, Failure> {

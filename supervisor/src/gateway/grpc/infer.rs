@@ -17,8 +17,10 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use serde_json::{Map, Value};
 
+use super::body::prefix;
 use super::late;
 use super::messages::PREFIX_BYTES;
+use super::packing::pack;
 use crate::gateway::body::{Draft, HeldBytes};
 use crate::gateway::exchange::Exchange;
 use crate::gateway::failure::Failure;
@@ -41,6 +43,8 @@ pub(super) struct InferCall {
     /// When the client gives up.
     pub(super) until: Option<Instant>,
     pub(super) is_of_stream: bool,
+    /// Whether its answer is packed.
+    pub(super) is_packed: bool,
 }
 
 /// How its answer is written.
@@ -48,6 +52,7 @@ pub(super) struct InferCall {
 pub(super) struct Form {
     is_of_stream: bool,
     says_final: bool,
+    is_packed: bool,
 }
 
 impl Exchange for InferCall {
@@ -80,9 +85,9 @@ impl Exchange for InferCall {
     }
 
     fn into_form(self) -> Form {
-        let wants = self.request.parameters.get(WANTS_FINAL).and_then(|p| p.choice.as_ref());
-        let says_final = self.is_of_stream && wants == Some(&Choice::Bool(true));
-        Form { is_of_stream: self.is_of_stream, says_final }
+        let Self { is_of_stream, is_packed, .. } = self;
+        let says_final = is_of_stream && wants_final(&self.request);
+        Form { is_of_stream, says_final, is_packed }
     }
 
     fn write(
@@ -95,7 +100,7 @@ impl Exchange for InferCall {
         let outputs: Vec<_> = chosen.into_iter().map(|(output, _)| output).collect();
         let mut parameters = choices(&reply.parameters);
         if form.says_final {
-            parameters.insert(IS_FINAL.to_owned(), Choice::Bool(true).into());
+            parameters.extend(mark_of_final());
         }
         let head = ModelInferResponse {
             model_name: reply.model.clone(),
@@ -106,8 +111,20 @@ impl Exchange for InferCall {
             raw_output_contents: Vec::new(),
         };
         let bytes = encode(&head, &outputs, form.is_of_stream, &mut held)?;
+        let bytes = if form.is_packed { pack(bytes, &mut held)? } else { bytes };
         Ok(held.bytes(bytes))
     }
+}
+
+/// Whether the client of a stream wants the mark of a last answer.
+pub(super) fn wants_final(request: &ModelInferRequest) -> bool {
+    let wants = request.parameters.get(WANTS_FINAL).and_then(|p| p.choice.as_ref());
+    wants == Some(&Choice::Bool(true))
+}
+
+/// That mark.
+pub(super) fn mark_of_final() -> [(String, InferParameter); 1] {
+    [(IS_FINAL.to_owned(), Choice::Bool(true).into())]
 }
 
 fn described(tensor: &Tensor) -> InferOutputTensor {
@@ -133,7 +150,7 @@ fn encode(
     let whole = if is_of_stream { of_field(OF_STREAM, message) } else { message };
     let mut draft = Draft::new(held);
     draft.reserve(PREFIX_BYTES + whole)?;
-    let mut start = prefix(whole)?;
+    let mut start = prefix(whole).to_vec();
     if is_of_stream {
         begin_field(OF_STREAM, message, &mut start);
     }
@@ -147,13 +164,6 @@ fn encode(
         })
     });
     draft.finish(written)
-}
-
-/// What stands before a message of so many bytes.
-pub(super) fn prefix(bytes: usize) -> Result<Vec<u8>, Failure> {
-    let bytes = u32::try_from(bytes)
-        .map_err(|_| Failure::bad("the answer would have more than 4 GiB: send fewer rows"))?;
-    Ok([&[0][..], &bytes.to_be_bytes()].concat())
 }
 
 fn begin_field(number: u32, bytes: usize, to: &mut Vec<u8>) {

@@ -8,6 +8,9 @@ use crate::gateway::tokens::Scope;
 
 /// The path of gRPC's own health check, which load balancers and kubelets ask.
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
+/// The other method of that service.
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+const NO_WATCH: &str = "the health is not sent as it changes: call Check again and again";
 const NO_SHARED_MEMORY: &str =
     "shared memory is not served: send the tensors in the request, in raw_input_contents";
 const NO_CUDA_MEMORY: &str = "CUDA shared memory is not served: send the tensors in the request, in \
@@ -79,9 +82,13 @@ impl Method {
         if path == HEALTH {
             return Some(Self::Served(Document::Health));
         }
+        if path == WATCH {
+            return Some(Self::Unserved(NO_WATCH));
+        }
         let name = path.strip_prefix('/')?.strip_prefix(SERVICE)?.strip_prefix('/')?;
-        let served = SERVED.iter().filter(|&&(_, method)| method != Self::Served(Document::Health));
-        let served = served.clone().find(|(known, _)| *known == name).map(|&(_, method)| method);
+        // `Check` is first, and is no method of this service.
+        let served =
+            SERVED[1..].iter().find(|(known, _)| *known == name).map(|&(_, method)| method);
         let unserved = || UNSERVED.iter().find(|(known, _)| *known == name);
         served.or_else(|| unserved().map(|&(_, why)| Self::Unserved(why)))
     }
@@ -130,6 +137,8 @@ mod tests {
         for wrong in ["Check", "modelinfer", "ModelInfer/", ""] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
+        assert_eq!(Method::find(WATCH), Some(Method::Unserved(NO_WATCH)));
+        assert_eq!(SERVED[0].1, Method::Served(Document::Health));
         assert_eq!(Method::find("/v2/health/live"), None);
     }
 }

@@ -1,8 +1,9 @@
 //! gRPC: the same service as over HTTP, in the messages of [`gridpool_inference`].
 //!
 //! A call passes the stations of an HTTP request: `access` admits it, `exchange` runs it. This folder reads its
-//! messages (`messages`, `scan`), and writes the answer (`body`, `status`). Messages are framed here, and not by a
-//! library, because every byte that comes or waits to be read counts against the memory for bodies.
+//! messages (`messages`, `packing`, `scan`), and writes the answer (`body`, `status`). Messages are framed here, and
+//! not by a library, because each counts against the memory for bodies from its first byte until its answer is read.
+//! What HTTP/2 itself holds of a connection has a limit of its own.
 
 mod body;
 mod connection;
@@ -10,6 +11,7 @@ mod documents;
 mod infer;
 mod messages;
 mod method;
+mod packing;
 mod scan;
 mod status;
 mod stream;
@@ -17,7 +19,7 @@ mod stream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use gridpool_client::Principal;
 use gridpool_inference::ModelInferRequest;
@@ -27,17 +29,23 @@ use tonic::Code;
 
 use super::Server;
 use super::access;
-use super::body::BodyBudget;
-use super::exchange::ParsedRequest;
+use super::blocking::run_blocking;
+use super::body::{BodyBudget, HeldBytes};
+use super::exchange::{ParsedRequest, QUICK_BYTES_MAX};
 use super::failure::Failure;
+use super::limits::{CALLS_ALL_MAX, CALLS_EACH_MAX, REFUSAL_TIMEOUT, STATUS_TIMEOUT};
 use super::metrics::CountedCall;
 use super::models::{GridModel, Model};
-use super::seats::Seat;
+use super::reason::Reason;
+use super::seats::{Call, Kind, Turn};
+use super::shares::{Full, Share};
 use body::{Answers, Outcome};
 use infer::InferCall;
 use messages::Messages;
+use packing::Packing;
 
 pub(super) use connection::greet;
+pub(super) use messages::split;
 pub(super) use method::{Method, SERVED};
 
 /// The content type of calls and answers.
@@ -50,20 +58,22 @@ const TIMEOUT_DIGITS_MAX: usize = 8;
 /// A call that was admitted.
 pub(super) struct Admitted {
     gateway: Arc<Server>,
-    seat: Arc<Seat>,
+    call: Arc<Call>,
     principal: Principal,
     /// When the client gives up.
     until: Option<Instant>,
+    packing: Packing,
+    /// Its share of all calls; health needs none.
+    _share: Option<Share>,
 }
 
 /// Answers a call.
 async fn answer(
     gateway: Arc<Server>,
-    seat: Arc<Seat>,
+    call: Arc<Call>,
     unwanted: Option<Arc<str>>,
     request: Request<Body>,
 ) -> Response<Answers> {
-    let call = seat.call();
     let path = request.uri().path();
     let method = Method::find(path);
     let mut counted = CountedCall::new(Arc::clone(&gateway), method);
@@ -75,8 +85,9 @@ async fn answer(
     }
     let admitted = match unwanted {
         Some(why) => Err(Failure::new(StatusCode::FORBIDDEN, &*why)),
-        None => admit(&gateway, &seat, &request),
+        None => admit(&gateway, &call, method, &request),
     };
+    let is_packed = admitted.as_ref().is_ok_and(|admitted| admitted.packing.answers);
     let done = match (admitted, method) {
         (Ok(admitted), Some(method)) => admitted.run(method, request).await,
         (Ok(_), None) => Err(method::unknown(path)),
@@ -85,17 +96,23 @@ async fn answer(
     if let Err(failure) = &done
         && let Some(reason) = failure.reason()
     {
-        seat.note(reason);
+        call.note(reason);
     }
-    match done {
+    let mut response = match done {
         Ok(outcome) => {
-            let mut response = Response::new(Answers::new(outcome, seat, (call, counted)));
+            let mut response = Response::new(Answers::new(outcome, call, counted));
             let kind = HeaderValue::from_static(CONTENT_TYPE);
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            if is_packed {
+                let how = HeaderValue::from_static(packing::GZIP);
+                response.headers_mut().insert(packing::ENCODING, how);
+            }
             response
         }
         Err(failure) => Answers::failed(&failure, call, counted),
-    }
+    };
+    response.headers_mut().insert(packing::ACCEPTS, packing::ACCEPTED);
+    response
 }
 
 /// The status of HTTP for what is no call.
@@ -113,14 +130,33 @@ fn why_no_call(request: &Request<Body>) -> Option<StatusCode> {
 
 fn admit(
     gateway: &Arc<Server>,
-    seat: &Arc<Seat>,
+    call: &Arc<Call>,
+    method: Option<Method>,
     request: &Request<Body>,
 ) -> Result<Admitted, Failure> {
-    seat.is_unnamed();
-    let principal = access::check(&gateway.door.current(), seat, request)?;
-    access::check_seat(seat, request.uri().path())?;
+    let turn = Turn::from(&**call);
+    let principal = access::check(&gateway.door.current(), turn, request)?;
+    access::check_seat(turn, request.uri().path())?;
     let until = timeout_of(request.headers())?.map(|timeout| clock::now() + timeout);
-    Ok(Admitted { gateway: Arc::clone(gateway), seat: Arc::clone(seat), principal, until })
+    let packing = Packing::of(request.headers())?;
+    let needs_share = method.is_some_and(|method| !method.is_reserved());
+    let share = needs_share.then(|| share(gateway, &principal)).transpose()?;
+    let (gateway, call) = (Arc::clone(gateway), Arc::clone(call));
+    Ok(Admitted { gateway, call, principal, until, packing, _share: share })
+}
+
+/// A share of all calls, for one.
+fn share(gateway: &Server, principal: &Principal) -> Result<Share, Failure> {
+    let mut share = gateway.calls.share(principal.clone());
+    share.grow(1).map_err(|full| match full {
+        Full::All => Failure::busy(format!("BUSY: {CALLS_ALL_MAX} calls are in progress already"))
+            .because(Reason::RequestsFull),
+        Full::Own => {
+            Failure::busy(format!("BUSY: {CALLS_EACH_MAX} calls of yours are in progress already"))
+                .because(Reason::RequestsOwn)
+        }
+    })?;
+    Ok(share)
 }
 
 /// What `grpc-timeout` says.
@@ -152,36 +188,63 @@ fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
 
 impl Admitted {
     async fn run(self, method: Method, request: Request<Body>) -> Result<Outcome, Failure> {
-        let body = request.into_body();
+        let (body, until) = (request.into_body(), self.until);
+        // A seat for health and metrics alone is needed by the next who asks.
+        let most = match self.call.seat().kind() {
+            Kind::Ordinary => None,
+            Kind::Reserved(_) => Some(clock::now() + REFUSAL_TIMEOUT),
+        };
+        let until = until.into_iter().chain(most).min();
         match method {
             Method::ModelStreamInfer => Ok(stream::begin(self, body)),
             Method::ModelInfer => self.infer(body).await,
             Method::Unserved(why) => Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why)),
-            Method::Served(document) => {
-                let until = self.until;
-                let asked = self.document(document, body);
-                match until {
-                    None => asked.await,
-                    Some(until) => timeout(clock::until(until), asked)
-                        .await
-                        .unwrap_or_else(|_| Err(late("the answer was not there in time"))),
-                }
-            }
+            Method::Served(document) => in_time(until, self.document(document, body)).await,
         }
     }
 
     async fn infer(self, body: Body) -> Result<Outcome, Failure> {
-        let (message, mut held) = self.messages(body).one().await?;
-        let request: ModelInferRequest = scan::decode(message, &mut held)?;
-        let Self { gateway, principal, until, .. } = self;
-        let model = find(&gateway, &request.model_name, &request.model_version).await?;
-        let call = InferCall { request, until, is_of_stream: false };
-        gateway.ask(model, call, (principal, held)).await.map(Outcome::One)
+        let turn = Turn::from(&*self.call);
+        let body = (body, self.packing.requests);
+        let messages = Messages::new(&self.gateway.budget, (&self.principal, turn), body);
+        let prepared = in_time(self.until, async {
+            let (message, held) = messages.one().await?;
+            let slot = self.gateway.slot(&self.principal)?;
+            let head = scan::head(&message)?;
+            let model = find(&self.gateway, &head.model, &head.version).await?;
+            Ok((model, decode(message, held).await?, slot))
+        });
+        let (model, (request, held), slot) = prepared.await?;
+        let (until, is_packed) = (self.until, self.packing.answers);
+        let call = InferCall { request, until, is_of_stream: false, is_packed };
+        let gateway = Arc::clone(&self.gateway);
+        let asked = gateway.ask_in(slot, model, call, (self.principal.clone(), held));
+        // The job has the same deadline, and its receipt says more.
+        in_time(self.until.map(|until| until + STATUS_TIMEOUT), asked).await.map(Outcome::One)
     }
+}
 
-    fn messages(&self, body: Body) -> Messages<'_> {
-        Messages::new(&self.gateway.budget, (&self.principal, &self.seat), body)
+/// What a call waits for, if it is there before its client gives up.
+async fn in_time<T>(
+    until: Option<Instant>,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    match until {
+        None => work.await,
+        Some(until) => timeout(clock::until(until), work)
+            .await
+            .unwrap_or_else(|_| Err(late("the answer was not there in time"))),
     }
+}
+
+/// Decodes a request. A large one is not decoded on a thread that reads and writes sockets.
+async fn decode(
+    message: Bytes,
+    mut held: HeldBytes,
+) -> Result<(ModelInferRequest, HeldBytes), Failure> {
+    let is_small = message.len() <= QUICK_BYTES_MAX;
+    let decode = move || Ok((scan::decode(message, &mut held)?, held));
+    if is_small { decode() } else { run_blocking(decode).await }
 }
 
 /// The model of a request. An empty version is any.
@@ -193,11 +256,13 @@ async fn find(gateway: &Server, name: &str, version: &str) -> Result<Model, Fail
 /// Parses a request for a built-in model into a job, and returns its number of items.
 pub(super) fn check(message: Vec<u8>) -> Result<u64, Failure> {
     let mut held = BodyBudget::new().held(&Principal::Uid(0));
-    let request = scan::decode(message.into(), &mut held)?;
+    let message = Bytes::from(message);
+    scan::head(&message)?;
+    let request = scan::decode(message, &mut held)?;
     let name = &request.model_name;
     let none = || Failure::unknown(format!("there is no model `{name}`"));
     let model = GridModel::find(name).map(Model::Grid).ok_or_else(none)?;
-    let call = InferCall { request, until: None, is_of_stream: false };
+    let call = InferCall { request, until: None, is_of_stream: false, is_packed: false };
     ParsedRequest::read(&model, &call).map(|(parsed, _)| parsed.items)
 }
 

@@ -5,23 +5,29 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 
 use axum::body::{Body, Bytes};
 use gridpool_inference::{ModelInferResponse, ModelStreamInferResponse};
+use gridpool_ipc::mutex::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tonic::Status;
 
 use super::body::{EndsWithThis, Outcome, Part, Reading, framed};
-use super::infer::InferCall;
-use super::status::status;
-use super::{Admitted, Messages, find, late, scan};
+use super::infer::{InferCall, mark_of_final, wants_final};
+use super::scan::Head;
+use super::status::{sentence, status};
+use super::{Admitted, Messages, Method, decode, find, late, scan};
+use crate::gateway::access;
 use crate::gateway::body::HeldBytes;
 use crate::gateway::failure::Failure;
 use crate::gateway::limits::{STREAM_IDLE_MAX, STREAM_REQUESTS_MAX};
-use crate::gateway::seats::Seat;
+use crate::gateway::seats::{Call, Turn};
+use crate::gateway::shares::Share;
+
+/// Most bytes of the answer to a request that failed: its id, names, and the sentence.
+const REFUSAL_BYTES_MAX: usize = 8 << 10;
 
 /// A request in progress.
 struct InProgress(JoinHandle<Bytes>);
@@ -33,19 +39,26 @@ impl Drop for InProgress {
 }
 
 /// What the two tasks of a stream know of each other.
-#[derive(Debug)]
-struct Progress {
+#[derive(Debug, Default)]
+struct Progress(Mutex<Doing>);
+
+#[derive(Debug, Default)]
+struct Doing {
     /// Requests without an answer.
-    requests: AtomicUsize,
+    requests: usize,
     /// Whether the next request is waited for.
-    is_waiting: AtomicBool,
+    is_waiting: bool,
 }
 
 impl Progress {
-    /// The client is all that the stream waits for, if so.
-    fn rest(&self, seat: &Seat) {
-        if self.is_waiting.load(Ordering::SeqCst) && self.requests.load(Ordering::SeqCst) == 0 {
-            seat.waits();
+    /// Changes it. If the client is all that the stream waits for then, the call rests.
+    fn change(&self, call: &Call, change: impl FnOnce(&mut Doing)) {
+        let mut doing = self.0.lock();
+        change(&mut doing);
+        if !doing.is_waiting {
+            Turn::from(call).works();
+        } else if doing.requests == 0 {
+            call.waits();
         }
     }
 }
@@ -60,43 +73,44 @@ pub(super) fn begin(admitted: Admitted, body: Body) -> Outcome {
 /// Answers in order.
 async fn run(admitted: Admitted, body: Body, parts: mpsc::Sender<Part>) {
     let admitted = Arc::new(admitted);
-    let progress =
-        Arc::new(Progress { requests: AtomicUsize::new(0), is_waiting: AtomicBool::new(false) });
+    let progress = Arc::new(Progress::default());
     let places = Arc::new(Semaphore::new(STREAM_REQUESTS_MAX));
     let (queue, mut requests) = mpsc::channel(STREAM_REQUESTS_MAX);
     let reading =
         read(Arc::clone(&admitted), body, (queue, Arc::clone(&places)), Arc::clone(&progress));
     let _reader = EndsWithThis(tokio::spawn(reading).abort_handle());
-    let seat = &admitted.seat;
+    let call = &admitted.call;
     let mut end = Status::ok("");
     while let Some(next) = requests.recv().await {
         let mut request: InProgress = match next {
             Ok(request) => request,
             Err(failure) => {
-                end = noted(&failure, seat);
+                end = noted(&failure, call);
                 break;
             }
         };
-        let failed = |error: tokio::task::JoinError| {
-            refusal(&Failure::internal(error.to_string()), ("", ""), "")
+        let message = match (&mut request.0).await {
+            Ok(message) => message,
+            Err(error) => {
+                end = noted(&Failure::internal(error.to_string()), call);
+                break;
+            }
         };
-        let message = (&mut request.0).await.unwrap_or_else(failed);
-        let reading = Reading::new(&message);
+        let reading = Reading::new(&message, Arc::clone(call));
         if parts.send(Part::Message(message, Arc::clone(&reading))).await.is_err() {
             return;
         }
-        reading.watch(seat).await;
+        reading.watch().await;
         places.add_permits(1);
-        progress.requests.fetch_sub(1, Ordering::SeqCst);
-        progress.rest(seat);
+        progress.change(call, |doing| doing.requests -= 1);
     }
     // If nobody listens, the client is gone.
     parts.send(Part::End(end)).await.unwrap_or_default();
 }
 
-fn noted(failure: &Failure, seat: &Seat) -> Status {
+fn noted(failure: &Failure, call: &Call) -> Status {
     if let Some(reason) = failure.reason() {
-        seat.note(reason);
+        call.note(reason);
     }
     status(failure)
 }
@@ -108,20 +122,15 @@ async fn read(
     (queue, places): (mpsc::Sender<Result<InProgress, Failure>>, Arc<Semaphore>),
     progress: Arc<Progress>,
 ) {
-    let mut messages = admitted.messages(body);
+    let (principal, turn) = (&admitted.principal, Turn::from(&*admitted.call));
+    let body = (body, admitted.packing.requests);
+    let mut messages = Messages::new(&admitted.gateway.budget, (principal, turn), body);
     loop {
-        let place = places.acquire().await.expect("the semaphore is never closed");
-        // The other task gives it back.
-        place.forget();
-        progress.is_waiting.store(true, Ordering::SeqCst);
-        progress.rest(&admitted.seat);
-        let next = next(&admitted, &mut messages).await;
-        progress.is_waiting.store(false, Ordering::SeqCst);
-        let begun = match next {
+        let next = next(&admitted, &mut messages, &places, &progress);
+        let begun = match unless_over(&admitted, next).await {
             Ok(None) => return,
-            Ok(Some((message, held))) => {
-                progress.requests.fetch_add(1, Ordering::SeqCst);
-                let answering = answer(Arc::clone(&admitted), message, held);
+            Ok(Some((message, held, slot))) => {
+                let answering = answer(Arc::clone(&admitted), message, (held, slot));
                 Ok(InProgress(tokio::spawn(answering)))
             }
             Err(failure) => Err(failure),
@@ -133,14 +142,41 @@ async fn read(
     }
 }
 
-/// The next request, unless the gateway ends, or the client's time is over.
+/// The next request, once there is a place for it on the stream and in the gateway.
 async fn next(
     admitted: &Admitted,
     messages: &mut Messages<'_>,
-) -> Result<Option<(Bytes, HeldBytes)>, Failure> {
+    places: &Semaphore,
+    progress: &Progress,
+) -> Result<Option<(Bytes, HeldBytes, Share)>, Failure> {
+    let Admitted { gateway, call, principal, .. } = admitted;
+    let stall = call.stalls();
+    // The other task gives it back.
+    places.acquire().await.expect("the semaphore is never closed").forget();
+    drop(stall);
+    progress.change(call, |doing| doing.is_waiting = true);
+    let next = messages.next(STREAM_IDLE_MAX).await;
+    let came = matches!(next, Ok(Some(_)));
+    progress.change(call, |doing| {
+        (doing.is_waiting, doing.requests) = (false, doing.requests + usize::from(came));
+    });
+    let Some((message, held)) = next? else { return Ok(None) };
+    let scopes = Method::ModelStreamInfer.scopes().unwrap_or_default();
+    access::check_again(&gateway.door.current(), principal, scopes)?;
+    let _stall = call.stalls();
+    let mut slot = gateway.slots.share(principal.clone());
+    slot.grow_in_time(1).await;
+    Ok(Some((message, held, slot)))
+}
+
+/// What a stream waits for, unless the gateway ends, or the client's time is over.
+async fn unless_over<T>(
+    admitted: &Admitted,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let mut closing = admitted.gateway.closing.subscribe();
     let mut closed = pin!(closing.wait_for(|is| *is));
-    let mut next = pin!(messages.next(STREAM_IDLE_MAX));
+    let mut work = pin!(work);
     let over = async {
         match admitted.until {
             Some(until) => tokio::time::sleep_until(until.into()).await,
@@ -148,10 +184,8 @@ async fn next(
         }
     };
     let mut over = pin!(over);
+    // The end comes first: a client may always have another request ready.
     poll_fn(|cx| {
-        if let Poll::Ready(next) = next.as_mut().poll(cx) {
-            return Poll::Ready(next);
-        }
         if over.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(late(
                 "the time that the client allows for the stream is over",
@@ -161,41 +195,53 @@ async fn next(
             let why = "this gateway ends: open another stream, and send what has no answer again";
             return Poll::Ready(Err(Failure::unavailable(why)));
         }
-        Poll::Pending
+        work.as_mut().poll(cx)
     })
     .await
 }
 
 /// Answers one request.
-async fn answer(admitted: Arc<Admitted>, message: Bytes, mut held: HeldBytes) -> Bytes {
-    let request = match scan::decode(message, &mut held) {
-        Ok(request) => request,
-        Err(failure) => return refusal(&failure, ("", ""), ""),
-    };
-    let Admitted { gateway, principal, until, seat } = &*admitted;
-    let (name, version) = (request.model_name.clone(), request.model_version.clone());
-    let id = request.id.clone();
+async fn answer(
+    admitted: Arc<Admitted>,
+    message: Bytes,
+    (held, slot): (HeldBytes, Share),
+) -> Bytes {
+    let Admitted { gateway, principal, until, call, packing, .. } = &*admitted;
+    // What it holds if it is refused: its bytes are gone then.
+    let mut spare = gateway.budget.held(principal);
+    let (mut head, mut says_final) = (Head::default(), false);
     let done = async {
-        let model = find(gateway, &name, &request.model_version).await?;
-        let call = InferCall { request, until: *until, is_of_stream: true };
-        Arc::clone(gateway).ask(model, call, (principal.clone(), held)).await
+        head = scan::head(&message)?;
+        spare.hold_more(REFUSAL_BYTES_MAX)?;
+        let model = find(gateway, &head.model, &head.version).await?;
+        let (request, held) = decode(message, held).await?;
+        says_final = wants_final(&request);
+        let (until, is_packed) = (*until, packing.answers);
+        let call = InferCall { request, until, is_of_stream: true, is_packed };
+        Arc::clone(gateway).ask_in(slot, model, call, (principal.clone(), held)).await
     };
-    done.await.unwrap_or_else(|failure| {
-        if let Some(reason) = failure.reason() {
-            seat.note(reason);
+    match done.await {
+        Ok(answer) => answer,
+        Err(failure) => {
+            if let Some(reason) = failure.reason() {
+                call.note(reason);
+            }
+            refusal(&failure, head, says_final, spare)
         }
-        refusal(&failure, (&name, &version), &id)
-    })
+    }
 }
 
 /// The answer to a request that failed. It has the request's own name, so that the client knows which.
-fn refusal(failure: &Failure, (model, version): (&str, &str), id: &str) -> Bytes {
+fn refusal(failure: &Failure, head: Head, says_final: bool, mut spare: HeldBytes) -> Bytes {
     let response = ModelInferResponse {
-        model_name: model.to_owned(),
-        model_version: version.to_owned(),
-        id: id.to_owned(),
+        model_name: head.model,
+        model_version: head.version,
+        id: head.id,
+        parameters: mark_of_final().into_iter().filter(|_| says_final).collect(),
         ..ModelInferResponse::default()
     };
-    let error_message = failure.message().to_owned();
-    framed(&ModelStreamInferResponse { error_message, infer_response: Some(response) })
+    let error_message = sentence(failure).to_owned();
+    let bytes = framed(&ModelStreamInferResponse { error_message, infer_response: Some(response) });
+    spare.shrink(bytes.len());
+    spare.bytes(bytes)
 }

@@ -234,7 +234,7 @@ families! {
             Gateway(|view| number(view.requests.in_flight.load(Ordering::Relaxed)));
         Counter "gridpool_grpc_calls_total"
             "Calls of gRPC since the gateway started, by method and code. CANCELLED: the client gave up before the \
-             answer, or its job was cancelled."
+             answer, or did not read it."
             GatewayBy(&["method", "code"], |view| view.requests.calls());
         Gauge "gridpool_grpc_calls_in_flight" "Calls of gRPC, streams included, that are read or worked on now."
             Gateway(|view| number(view.requests.calls_in_flight.load(Ordering::Relaxed)));

@@ -25,9 +25,10 @@ fn of_token(seats: &Arc<Seats>, name: &str, count: usize) -> Vec<Seat> {
     let mut all = Vec::new();
     for _ in 0..count {
         let seat = come(seats, 1).pop().expect("there is a seat to say no from");
-        seat.works();
-        seat.is_of(&token(name));
-        seat.sends_body(Duration::ZERO);
+        let turn = Turn::from(&seat);
+        turn.works();
+        turn.is_of(&token(name));
+        turn.sends_body(Duration::ZERO);
         all.push(seat);
     }
     all
@@ -55,12 +56,12 @@ fn a_connection_that_is_charged_to_its_token_stays_so_between_requests() {
     one.iter().for_each(|seat| {
         seat.answers();
         seat.flushed();
-        seat.works();
+        Turn::from(seat).works();
         seat.is_unnamed();
     });
     assert_eq!(seats.counts(), [CONNECTIONS_EACH_MAX, 0]);
     assert_eq!(ordinary(&come(&seats, 1)), 1, "the address has room");
-    one[0].is_of(&token("other"));
+    Turn::from(&one[0]).is_of(&token("other"));
     assert_eq!(ordinary(&of_token(&seats, "one", 2)), 1);
 }
 
@@ -86,10 +87,106 @@ fn refused_requests_hold_no_more_seats_than_are_reserved_and_go_first() {
     let bad = of_token(&seats, "bad", CONNECTIONS_EACH_MAX + 3 * RESERVED_MAX);
     assert!(seats.counts()[1] <= RESERVED_MAX, "{:?}", seats.counts());
     let probes = come(&seats, CONNECTIONS_UNNAMED_MAX + 8);
-    bad[CONNECTIONS_EACH_MAX..].iter().for_each(Seat::refuses);
-    bad[CONNECTIONS_EACH_MAX..].iter().for_each(|seat| seat.sends_body(Duration::ZERO));
+    bad[CONNECTIONS_EACH_MAX..].iter().for_each(|seat| Turn::from(seat).refuses());
+    bad[CONNECTIONS_EACH_MAX..].iter().for_each(|seat| Turn::from(seat).sends_body(Duration::ZERO));
     let last = probes.last().unwrap();
     come(&seats, RESERVED_MAX / 2);
     assert!(matches!(last.kind(), Kind::Reserved(_)), "it is there still");
     assert!(seats.table.lock().taken.contains_key(&last.number));
+}
+
+/// Connections with so many calls that have nothing to do.
+fn with_calls(seats: &Arc<Seats>, count: usize, calls: usize) -> Vec<(Arc<Seat>, Vec<Call>)> {
+    let begun = |seat: &Arc<Seat>| {
+        let call = Call::begin(Arc::clone(seat), Arc::default());
+        call.waits();
+        call
+    };
+    let all = come(seats, count).into_iter().map(Arc::new);
+    all.map(|seat| (Arc::clone(&seat), (0..calls).map(|_| begun(&seat)).collect())).collect()
+}
+
+fn is_there(seats: &Seats, seat: &Seat) -> bool {
+    seats.table.lock().taken.contains_key(&seat.number)
+}
+
+/// Makes all that has begun seem older.
+fn grow_old(seats: &Seats, by: Duration) {
+    let older = |when: &mut Instant| *when = when.checked_sub(by).expect("the clock has run");
+    for occupant in seats.table.lock().taken.values_mut() {
+        older(&mut occupant.since);
+        for phase in occupant.calls.values_mut().chain([&mut occupant.phase]) {
+            if let Phase::Waiting(since) | Phase::Sending(since) = phase {
+                older(since);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_whose_calls_all_wait_gives_up_its_seat_however_many_they_are() {
+    let seats = seats();
+    let idle = with_calls(&seats, CONNECTIONS_UNNAMED_MAX, 2);
+    assert_eq!(ordinary(&come(&seats, 1)), 0, "they have just come");
+    grow_old(&seats, EVICTABLE_AFTER);
+    Turn::from(&idle[0].1[1]).works();
+    let new = come(&seats, CONNECTIONS_UNNAMED_MAX - 1);
+    assert_eq!(ordinary(&new), CONNECTIONS_UNNAMED_MAX - 1);
+    assert!(is_there(&seats, &idle[0].0), "one of its calls is worked on");
+    assert!(!is_there(&seats, &idle[1].0));
+    Turn::from(&idle[0].1[1]).sends_body(EVICTABLE_BEHIND);
+    grow_old(&seats, Duration::ZERO);
+    assert!(seats.table.lock().taken[&idle[0].0.number].waits().is_some());
+}
+
+#[test]
+fn whatever_many_clients_do_with_calls_another_gets_an_answer() {
+    let seats = seats();
+    let all = with_calls(&seats, CONNECTIONS_UNNAMED_MAX, 2);
+    all.iter().flat_map(|(_, calls)| calls).for_each(|call| Turn::from(call).works());
+    let mut probes = with_calls(&seats, RESERVED_EACH_MAX, 2);
+    let first = come(&seats, 1);
+    assert_eq!(first.len(), 1, "one that waits gives way");
+    Turn::from(&first[0]).works();
+    probes.iter().flat_map(|(_, calls)| calls).for_each(|call| Turn::from(call).works());
+    assert!(come(&seats, 1).is_empty(), "all have just come");
+    grow_old(&seats, RESERVED_FOR);
+    let second = come(&seats, 1);
+    assert_eq!(second.len(), 1, "none keeps a reserved seat for long");
+    // Their principal has no more than its share.
+    assert!(seats.counts()[1] <= RESERVED_EACH_MAX);
+    probes.clear();
+    assert!(seats.counts()[1] <= 2);
+}
+
+#[test]
+fn a_connection_is_idle_from_the_end_of_its_last_call_on() {
+    let seats = seats();
+    let (seat, mut calls) = with_calls(&seats, 1, 2).remove(0);
+    assert_eq!(seat.idle_since(), None);
+    calls.pop();
+    assert_eq!(seat.idle_since(), None, "one is left, though it waits");
+    calls.clear();
+    assert!(seat.idle_since().is_some());
+}
+
+#[test]
+fn a_connection_is_charged_to_the_token_of_its_first_call() {
+    let seats = seats();
+    let (seat, calls) = with_calls(&seats, 1, 2).remove(0);
+    Turn::from(&calls[0]).is_of(&token("one"));
+    Turn::from(&calls[1]).is_of(&token("other"));
+    assert_eq!(seats.table.lock().taken[&seat.number].principal, token("one"));
+    assert_eq!(seats.counts(), [1, 0]);
+}
+
+#[test]
+fn a_call_is_held_up_while_another_of_its_connection_is_not_read() {
+    let seats = seats();
+    let (seat, calls) = with_calls(&seats, 1, 2).remove(0);
+    let stall = calls[0].stalls();
+    assert!(Turn::from(&calls[1]).is_held_up());
+    assert!(!Turn::from(&*seat).is_held_up(), "a request of HTTP is alone");
+    drop(stall);
+    assert!(!Turn::from(&calls[1]).is_held_up());
 }

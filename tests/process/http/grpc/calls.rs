@@ -6,7 +6,6 @@ use gridpool_inference::{
     RepositoryIndexResponse, RepositoryModelRequest, ServerLiveResponse, ServerMetadataResponse,
     TensorContents,
 };
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
@@ -20,8 +19,31 @@ fn named(name: &str) -> ModelRequest {
     ModelRequest { name: name.to_owned(), version: String::new() }
 }
 
-fn read<T: DeserializeOwned>(document: Value) -> T {
-    serde_json::from_value(document).expect("a document of the protocol")
+/// The messages of gRPC's health check.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct HealthCheck {
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+struct HealthAnswer {
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+/// These members of a document, which must have them.
+#[track_caller]
+fn of(document: &Value, names: &[&str]) -> Value {
+    let member =
+        |name: &&str| document.get(*name).unwrap_or_else(|| panic!("no {name}: {document}"));
+    names.iter().map(member).cloned().collect()
+}
+
+/// The same of each part of a list.
+#[track_caller]
+fn each(list: &Value, names: &[&str]) -> Value {
+    list.as_array().expect("a list").iter().map(|part| of(part, names)).collect()
 }
 
 #[test]
@@ -35,23 +57,53 @@ fn each_document_is_that_of_http() {
         let ready: ReadyResponse = grpc.ask("ModelReady", named(name)).unwrap();
         assert_eq!(ready.ready, is, "{name}");
     }
+    // Each field by its name in JSON: the gateway makes messages of the same documents, so a field that is missing in
+    // both would be equal.
     let server: ServerMetadataResponse = grpc.ask("ServerMetadata", Empty {}).unwrap();
-    assert_eq!(server, read(get(&pool, "/v2").json()));
+    let http = get(&pool, "/v2").json();
+    assert_eq!(
+        json!([server.name, server.version, server.extensions]),
+        of(&http, &["name", "version", "extensions"])
+    );
     let metadata: ModelMetadataResponse = grpc.ask("ModelMetadata", named("rot90")).unwrap();
-    assert_eq!(metadata, read(get(&pool, "/v2/models/rot90").json()));
+    let http = get(&pool, "/v2/models/rot90").json();
+    let own = json!([metadata.name, metadata.versions, metadata.platform]);
+    assert_eq!(own, of(&http, &["name", "versions", "platform"]));
+    for (own, all) in [(&metadata.inputs, "inputs"), (&metadata.outputs, "outputs")] {
+        let own: Value = own.iter().map(|t| json!([t.name, t.datatype, t.shape])).collect();
+        assert_eq!(own, each(&http[all], &["name", "datatype", "shape"]));
+    }
     let config: ModelConfigResponse = grpc.ask("ModelConfig", named("rot90")).unwrap();
-    assert_eq!(config.config, Some(read(get(&pool, "/v2/models/rot90/config").json())));
+    let (config, http) = (config.config.unwrap(), get(&pool, "/v2/models/rot90/config").json());
+    let own = json!([config.name, config.platform, config.backend, config.max_batch_size]);
+    assert_eq!(own, of(&http, &["name", "platform", "backend", "max_batch_size"]));
+    let own: Value = config.input.iter().map(|t| json!([t.name, t.dims])).collect();
+    assert_eq!(own, each(&http["input"], &["name", "dims"]));
+    assert_eq!(
+        (&http["input"][0]["data_type"], config.input[0].data_type),
+        (&json!("TYPE_UINT8"), 2)
+    );
     is_turned(&grpc.ask("ModelInfer", one()).unwrap());
     let stats: ModelStatisticsResponse = grpc.ask("ModelStatistics", named("rot90")).unwrap();
-    assert_eq!(stats, read(get(&pool, "/v2/models/rot90/stats").json()));
-    assert_eq!(stats.model_stats[0].inference_count, 1);
+    let http = get(&pool, "/v2/models/rot90/stats").json();
+    let row = &stats.model_stats[0];
+    let own = json!([row.name, row.version, row.inference_count, row.execution_count]);
+    let names = ["name", "version", "inference_count", "execution_count"];
+    assert_eq!(own, of(&http["model_stats"][0], &names));
+    assert_eq!(row.inference_count, 1);
+    let success = row.inference_stats.as_ref().unwrap().success.as_ref().unwrap();
+    let http = &http["model_stats"][0]["inference_stats"]["success"];
+    assert_eq!(json!([success.count, success.ns]), of(http, &["count", "ns"]));
     let all: ModelStatisticsResponse = grpc.ask("ModelStatistics", named("")).unwrap();
-    assert_eq!(all, read(get(&pool, "/v2/models/stats").json()));
+    let http = get(&pool, "/v2/models/stats").json();
+    let own: Value = all.model_stats.iter().map(|row| json!([row.name])).collect();
+    assert_eq!(own, each(&http["model_stats"], &["name"]));
     for ready in [false, true] {
         let asked = RepositoryIndexRequest { ready, ..RepositoryIndexRequest::default() };
         let index: RepositoryIndexResponse = grpc.ask("RepositoryIndex", asked).unwrap();
         let rows = post(&pool, "/v2/repository/index", &json!({"ready": ready})).json();
-        assert_eq!(index, read(json!({ "models": rows })));
+        let own: Value = index.models.iter().map(|m| json!([m.name, m.version, m.state])).collect();
+        assert_eq!(own, each(&rows, &["name", "version", "state"]));
         assert!(!index.models.is_empty());
     }
     let metrics = String::from_utf8(get(&pool, "/metrics").body).unwrap();
@@ -59,9 +111,16 @@ fn each_document_is_that_of_http() {
     assert!(metrics.contains(row), "{metrics}");
     assert!(metrics.contains("nv_inference_request_success{model=\"rot90\",version=\"1\"} 1\n"));
     // gRPC's own health check, which asks for a service by its name.
-    let health: gridpool_inference::InferParameter =
-        grpc.ask_at("/grpc.health.v1.Health/Check", Empty {}).unwrap();
-    assert_eq!(health.choice, Some(Choice::Bool(true)), "field 1 is 1: it serves");
+    let check = |service: &str| {
+        let asked = HealthCheck { service: service.to_owned() };
+        grpc.ask_at::<HealthAnswer>("/grpc.health.v1.Health/Check", asked)
+    };
+    for service in ["", gridpool_inference::SERVICE] {
+        assert_eq!(check(service).unwrap().status, 1, "it serves");
+    }
+    assert_eq!(check("nope").unwrap_err().code(), Code::NotFound);
+    let watch = grpc.ask_at::<Empty>("/grpc.health.v1.Health/Watch", Empty {}).unwrap_err();
+    assert!(watch.message().contains("call Check again and again"), "{watch:?}");
 }
 
 #[test]

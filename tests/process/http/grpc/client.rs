@@ -177,6 +177,15 @@ impl Duplex {
         requests.send(request).expect("the stream is open");
     }
 
+    /// Sends a request to a stream that may have ended.
+    pub(super) fn offer(&self, request: ModelInferRequest) {
+        // The next answer says so then.
+        self.requests
+            .as_ref()
+            .map_or(Ok(()), |requests| requests.send(request))
+            .unwrap_or_default();
+    }
+
     /// No more requests come.
     pub(super) fn close(&mut self) {
         self.requests = None;

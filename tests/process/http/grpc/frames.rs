@@ -9,6 +9,7 @@ use crate::wait::TIMEOUT;
 
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const PING: u8 = 6;
 const WINDOW_UPDATE: u8 = 8;
@@ -37,9 +38,19 @@ impl Http2 {
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
         let mut own = Self(stream);
         own.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("it takes it");
-        let setting = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &window.to_be_bytes()].concat();
-        own.frame((SETTINGS, 0, 0), &setting);
+        own.takes(window);
         own
+    }
+
+    /// From now on the gateway may send so many bytes on each call.
+    pub(super) fn takes(&mut self, window: u32) {
+        let setting = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &window.to_be_bytes()].concat();
+        self.frame((SETTINGS, 0, 0), &setting);
+    }
+
+    /// The gateway may send so many bytes more on all calls together.
+    pub(super) fn takes_in_all(&mut self, more: u32) {
+        self.frame((WINDOW_UPDATE, 0, 0), &more.to_be_bytes());
     }
 
     /// Sends a frame of a type with flags on a call.
@@ -75,8 +86,13 @@ impl Http2 {
 
     /// Sends a whole message on a call.
     pub(super) fn message(&mut self, call: u32, message: &[u8]) {
+        self.flagged(call, 0, message);
+    }
+
+    /// The same with a flag before it: whether it is compressed.
+    pub(super) fn flagged(&mut self, call: u32, flag: u8, message: &[u8]) {
         let length = u32::try_from(message.len()).expect("it is short").to_be_bytes();
-        let whole = [&[0][..], &length, message].concat();
+        let whole = [&[flag][..], &length, message].concat();
         let mut pieces = whole.chunks(16 << 10).peekable();
         while let Some(piece) = pieces.next() {
             let flags = if pieces.peek().is_none() { END_STREAM } else { 0 };

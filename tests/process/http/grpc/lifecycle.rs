@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use nix::sys::signal::Signal;
+use prost::Message;
 use tonic::Code;
 
+use super::frames::{DATA, END_STREAM, HEADERS, Http2};
 use super::*;
 use crate::http::gateway_pid;
 use crate::pool::cpu;
@@ -24,6 +26,57 @@ fn a_gateway_that_dies_is_replaced_at_the_same_address() {
     let answer = eventually("an answer", || grpc.ask::<ModelInferResponse>("ModelInfer", one()));
     is_turned(&answer);
     assert_eq!(address(&pool), at);
+}
+
+#[test]
+fn a_busy_stream_is_told_of_an_upgrade_too() {
+    let pool = served(cpu(1));
+    let old = gateway_pid(&pool);
+    let mut stream = Grpc::open(&address(&pool)).stream();
+    let nothing = || ModelInferRequest { model_name: "nope".to_owned(), ..Default::default() };
+    // More than are in progress at a time, so another is always there.
+    (0..200).for_each(|_| stream.send(nothing()));
+    let busy = thread::spawn(move || {
+        loop {
+            match stream.next() {
+                Ok(answer) => assert!(answer.is_some(), "the stream ends well"),
+                Err(status) => break status,
+            }
+            stream.offer(nothing());
+        }
+    });
+    pool.cli(&["upgrade"]).run().output();
+    let status = busy.join().expect("it ends with a status");
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(status.message().contains("open another stream"), "{status:?}");
+    all_gone(&[old]);
+}
+
+#[test]
+fn an_answer_that_is_read_late_is_whole_after_an_upgrade() {
+    let pool = served(cpu(1));
+    let mut slow = Http2::open(&address(&pool), 1 << 24);
+    slow.takes_in_all(1 << 24);
+    // Once it is answered, both sides know how much the other takes.
+    slow.call(1, "ServerLive", &[]);
+    slow.message(1, &[]);
+    while slow.hear().is_some_and(|frame| frame.flags & END_STREAM == 0) {}
+    slow.call(3, "ModelInfer", &[]);
+    // What a client may send before the gateway reads, and more than the kernel takes of an answer that is not read.
+    slow.message(3, &request(&vec![small(); 280]).encode_to_vec());
+    assert_eq!(slow.hear().map(|frame| frame.kind), Some(HEADERS));
+    // It connects later, so it is closed later.
+    let mut idle = Http2::open(&address(&pool), 1 << 16);
+    pool.cli(&["upgrade"]).run().output();
+    while idle.hear().is_some() {}
+    // If the socket were closed by now, this would make the kernel drop what it has not sent.
+    slow.takes_in_all(1);
+    let (mut bytes, mut is_whole) = (0, false);
+    while let Some(frame) = slow.hear() {
+        bytes += if frame.kind == DATA { frame.bytes.len() } else { 0 };
+        is_whole |= frame.kind == HEADERS && frame.flags & END_STREAM > 0;
+    }
+    assert!(is_whole && bytes > 280 * 900, "{bytes} bytes");
 }
 
 #[test]

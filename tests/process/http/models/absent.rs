@@ -194,7 +194,7 @@ fn a_model_with_the_name_of_an_op_leaves_the_op_alone_and_says_so() {
     });
     assert_eq!(row["state"], "UNAVAILABLE");
     assert!(
-        row["reason"].as_str().is_some_and(|why| why.contains("is built into the HTTP gateway")),
+        row["reason"].as_str().is_some_and(|why| why.contains("is built into the gateway")),
         "{row}"
     );
     assert_eq!(get(&pool, "/v2/models/rot90").json()["platform"], "gridpool");

@@ -20,7 +20,7 @@ fn input(name: &str, datatype: &str, shape: &[i64], contents: TensorContents) ->
 }
 
 fn call(request: ModelInferRequest) -> InferCall {
-    InferCall { request, until: None, is_of_stream: false }
+    InferCall { request, until: None, is_of_stream: false, is_packed: false }
 }
 
 /// The data of the only input of this type with these contents, or why there is none.
@@ -96,7 +96,7 @@ fn a_deadline_is_the_earlier_of_the_parameter_and_of_the_call() {
     let read = |micros, until| {
         let request =
             ModelInferRequest { parameters: timeout(micros), ..ModelInferRequest::default() };
-        let call = InferCall { request, until, is_of_stream: false };
+        let call = InferCall { request, until, is_of_stream: false, is_packed: false };
         call.read().map(|request| request.deadline)
     };
     let second = std::time::Duration::from_secs(1);
@@ -126,7 +126,7 @@ fn an_answer_is_a_frame_with_a_message_that_has_the_data_behind() {
     let budget = BodyBudget::new();
     let write = |is_of_stream| {
         let held = budget.held(&Principal::Uid(1));
-        let form = Form { is_of_stream, says_final: is_of_stream };
+        let form = Form { is_of_stream, says_final: is_of_stream, is_packed: false };
         InferCall::write(form, &reply, &wanted, held).unwrap()
     };
     let check = |response: &ModelInferResponse| {
