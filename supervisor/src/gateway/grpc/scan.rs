@@ -120,7 +120,7 @@ impl Counts {
         few("raw_input_contents", self.raw, TENSORS_MAX)?;
         few("parameters", self.parameters, PARAMETERS_MAX)?;
         few("bytes of dimensions", self.dimensions, DIMENSIONS_BYTES_MAX)?;
-        few("bytes of a name", self.name, TENSOR_NAME_BYTES_MAX)?
+        few("bytes of a name", self.name, TENSOR_NAME_BYTES_MAX)
     }
 }
 
