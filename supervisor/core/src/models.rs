@@ -104,6 +104,7 @@ pub(crate) struct StepContext<'a> {
 
 /// What a step asks of the core.
 #[derive(Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "changes of models are rare")]
 pub(crate) enum Effect {
     /// Tell a worker to change its models.
     Command { worker: WorkerId, number: u64, command: ModelCommand },

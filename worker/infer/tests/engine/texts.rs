@@ -35,9 +35,10 @@ fn texts_of_any_bytes_go_through_a_model() {
     let none = ask(&engine, "strings", &[texts("text", &[0], &[])]);
     assert_eq!(none, [texts("same", &[0], &[])]);
     // A shorter tensor after a longer one, and the other way round.
-    for count in [1, 3, 2] {
-        let got = ask(&engine, "strings", &[texts("text", &[count], &all[..count as usize])]);
-        assert_eq!(got, [texts("same", &[count], &all[..count as usize])]);
+    for some in [&all[..1], &all[..3], &all[..2]] {
+        let shape = [some.len() as u64];
+        let got = ask(&engine, "strings", &[texts("text", &shape, some)]);
+        assert_eq!(got, [texts("same", &shape, some)]);
     }
 }
 
@@ -109,6 +110,7 @@ fn numbers_of_16_bits_are_computed_with_and_joined() {
         }
         bytes
     };
+    #[expect(clippy::cast_possible_truncation, reason = "they were numbers of 16 bits")]
     let numbers = |tensor: &Full| {
         let numbers = gridpool_protocol::tensor::numbers(tensor.datatype, &tensor.bytes);
         numbers.expect("floats").into_iter().map(|n| n as f32).collect::<Vec<_>>()
@@ -116,7 +118,7 @@ fn numbers_of_16_bits_are_computed_with_and_joined() {
     let w: Vec<f32> =
         (0..16_u32).map(|at| ((at * 7_919 + 104_729) % 1_009) as f32 / 1_009.0 - 0.5).collect();
     for rows in [1, 3, 40] {
-        let x = irregular(rows, 4 * rows as usize);
+        let x = irregular(rows, 4 * usize::try_from(rows).unwrap());
         let input = |name, datatype| full(name, datatype, &[rows, 4], &half(datatype, &x));
         let got =
             ask(&engine, "halves", &[input("x16", DataType::Fp16), input("xb", DataType::Bf16)]);
