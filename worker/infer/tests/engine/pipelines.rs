@@ -232,7 +232,7 @@ fn what_does_not_fit_is_refused_at_load_with_step_and_tensor() {
     );
     let error =
         change(|own| drop(own.steps[2].inputs.insert("boxes".into(), "select.keep".into())));
-    assert!(error.ends_with("has no output `keep`; close to it: kept"), "{error}");
+    assert!(error.ends_with("has no output `keep`; there is kept"), "{error}");
     let error = change(|own| drop(own.steps[2].inputs.remove("boxes")));
     assert!(error.contains("no wire for the input `boxes` of its model, FP32 [?, 4]"), "{error}");
     let error = change(|own| own.steps[3].path = PathBuf::from("/nowhere/large.onnx"));
