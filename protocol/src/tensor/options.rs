@@ -64,6 +64,16 @@ impl FromStr for Provider {
     }
 }
 
+/// Inputs and outputs that a model must have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ListedTensors {
+    /// All inputs; if none is listed, any.
+    pub inputs: Vec<TensorSpec>,
+    /// Some of the outputs.
+    pub outputs: Vec<TensorSpec>,
+}
+
 /// The options of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -96,10 +106,8 @@ pub struct ModelOptions {
     pub group: Option<String>,
     /// Whether earlier versions of its name stay loaded when it takes over.
     pub keep: bool,
-    /// The inputs that the file must have, by name, type and shape, -1 for any size; if none is listed, any.
-    pub inputs: Vec<TensorSpec>,
-    /// Outputs that the file must have.
-    pub outputs: Vec<TensorSpec>,
+    /// The inputs and outputs that the file must have, by name, type and shape, -1 for any size.
+    pub tensors: Option<Box<ListedTensors>>,
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
     pub sha256: Option<String>,
     /// Its steps, if it is a pipeline. Then its file is the one that describes it, and workers do not read that.
@@ -123,8 +131,7 @@ impl Default for ModelOptions {
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
             keep: false,
-            inputs: Vec::new(),
-            outputs: Vec::new(),
+            tensors: None,
             sha256: None,
             pipeline: None,
         }
@@ -360,10 +367,11 @@ impl ModelOptions {
             });
             other.map_or(Ok(()), Err)
         };
-        listed(&self.inputs, inputs, "input")?;
-        listed(&self.outputs, outputs, "output")?;
-        let is_listed = |own: &&TensorSpec| self.inputs.iter().any(|want| want.name == own.name);
-        match inputs.iter().find(|own| !self.inputs.is_empty() && !is_listed(own)) {
+        let Some(wanted) = &self.tensors else { return Ok(()) };
+        listed(&wanted.inputs, inputs, "input")?;
+        listed(&wanted.outputs, outputs, "output")?;
+        let is_listed = |own: &&TensorSpec| wanted.inputs.iter().any(|want| want.name == own.name);
+        match inputs.iter().find(|own| !wanted.inputs.is_empty() && !is_listed(own)) {
             Some(own) => Err(OtherTensors {
                 kind: "input",
                 want: format!("no `{}`", own.name),

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::origins::{Origin, Origins};
 
 /// The fields of [`ModelOptions`], and the value that each needs.
-const FIELDS: [(&str, &str); 17] = [
+const FIELDS: [(&str, &str); 16] = [
     ("contexts", "a whole number, such as 4, or \"auto\""),
     ("latency_ms", "a whole number of milliseconds"),
     ("device_bytes", "a whole number of bytes"),
@@ -29,12 +29,8 @@ const FIELDS: [(&str, &str); 17] = [
     ("group", "a name in quotes"),
     ("keep", "true or false"),
     (
-        "inputs",
-        "a list of tensors, such as [{ name = \"x\", datatype = \"FP32\", shape = [-1, 4] }]",
-    ),
-    (
-        "outputs",
-        "a list of tensors, such as [{ name = \"y\", datatype = \"FP32\", shape = [-1, 2] }]",
+        "tensors",
+        "tables of tensors, such as { inputs = [{ name = \"x\", datatype = \"FP32\", shape = [-1, 4] }] }",
     ),
     ("sha256", "the 64 digits in quotes that `sha256sum FILE` prints"),
 ];

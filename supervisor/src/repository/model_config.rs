@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use gridpool_protocol::tensor::options::ModelOptions;
+use gridpool_protocol::tensor::options::{ListedTensors, ModelOptions};
 use gridpool_protocol::tensor::{ANY_SIZE, Contexts, DataType, TensorSpec};
 
 use super::text::{Field, TextError, parse};
@@ -69,8 +69,8 @@ impl ModelConfig {
                 "backend" => is_only(field, BACKEND)?,
                 "platform" => is_only(field, PLATFORM)?,
                 "max_batch_size" => {}
-                "input" => reader.tensor(field, |options| &mut options.inputs)?,
-                "output" => reader.tensor(field, |options| &mut options.outputs)?,
+                "input" => reader.tensor(field, |listed| &mut listed.inputs)?,
+                "output" => reader.tensor(field, |listed| &mut listed.outputs)?,
                 "instance_group" => {
                     *contexts.get_or_insert(0) += reader.instances(field)?;
                 }
@@ -155,7 +155,7 @@ impl Reader {
     fn tensor(
         &mut self,
         field: &Field,
-        into: fn(&mut ModelOptions) -> &mut Vec<TensorSpec>,
+        into: fn(&mut ListedTensors) -> &mut Vec<TensorSpec>,
     ) -> Result<(), TextError> {
         let (mut name, mut kind, mut dims) = (None, None, Vec::new());
         let of = format!("{}.", field.name);
@@ -179,7 +179,7 @@ impl Reader {
             datatype: kind.ok_or_else(|| lacks("data_type"))?,
             shape: dims,
         };
-        into(&mut self.config.options).push(spec);
+        into(self.config.options.tensors.get_or_insert_default()).push(spec);
         Ok(())
     }
 
@@ -302,8 +302,9 @@ mod tests {
             optimization { }
         "#;
         let config = ModelConfig::read("resnet", text).unwrap();
-        let ModelOptions { contexts, max_batch, warm_up, queue_requests, inputs, outputs, .. } =
+        let ModelOptions { contexts, max_batch, warm_up, queue_requests, tensors, .. } =
             &config.options;
+        let ListedTensors { inputs, outputs } = &**tensors.as_ref().unwrap();
         let has = (*contexts, *max_batch, *queue_requests);
         assert_eq!(has, (Contexts::Fixed(3), Some(16), 64));
         let waits = (config.options.max_queue_delay_us, &config.options.preferred_batch);
@@ -329,7 +330,7 @@ mod tests {
         );
         let zero = zero.unwrap().options;
         assert_eq!(
-            (zero.max_batch, zero.inputs[0].to_string()),
+            (zero.max_batch, zero.tensors.unwrap().inputs[0].to_string()),
             (Some(1), "x INT64 [2]".to_owned())
         );
     }

@@ -182,7 +182,7 @@ fn list(versions: &[u32]) -> String {
 
 /// The full name that a new version gets: the next one, unless the operator chose.
 pub(super) fn new_name(asked: ModelRef<'_>, known: &[u32]) -> Result<String, String> {
-    let next = known.iter().max().map_or(Some(asked.number()), |last| last.checked_add(1));
+    let next = known.iter().max().map_or_else(|| Some(asked.number()), |last| last.checked_add(1));
     let version = asked.version.or(next);
     version
         .map(|version| full_name(asked.name, version))
