@@ -173,9 +173,8 @@ pub(super) fn input_tensor(
 
 /// The tensor for this data; the error is what is wrong with the data.
 pub(super) fn with_data(tensor: Tensor, data: &[u8]) -> Result<Tensor, String> {
-    tensor.with_data(data).map_err(|error| match error {
-        TensorError::Texts { why, .. } => why.to_string(),
-        other => other.to_string(),
+    tensor.with_data(data).map_err(|error| {
+        if let TensorError::Texts { why, .. } = error { why.to_string() } else { error.to_string() }
     })
 }
 
