@@ -2,7 +2,8 @@
 //! Runtime these are skipped, unless one is required.
 //!
 //! How models change is in `changes`, what clients that follow no rules ask in `hostile`, what models do to each
-//! other in `isolation`, models as steps in `pipelines`, what grids and models do to each other in `load`, and where outputs may go in `output`.
+//! other in `isolation`, what grids and models do to each other in `load`, where outputs may go in `output`, and
+//! models as steps in `pipelines`.
 
 mod changes;
 mod hostile;

@@ -2,7 +2,8 @@
 //! number of contexts. Repetitions of both alternate, so that a machine that changes its speed affects both.
 //!
 //! - `test_input` makes inputs, and compares every answer with the first answer to the same input.
-//! - `direct` and `pooled` send requests. For a pipeline, `stepwise` calls its steps one by one through either. `load_generator` runs several callers at the same time.
+//! - `direct` and `pooled` send requests. For a pipeline, `stepwise` calls its steps one by one
+//!   through either. `load_generator` runs several callers at the same time.
 
 mod direct;
 mod load_generator;
