@@ -152,6 +152,43 @@ fn unknown_programs_and_flags_of_bench_are_usage_errors() {
     bench().arg("--plot=/no/such/x.svg").run().complains(2, &["there is no folder /no/such"]);
 }
 
+#[test]
+fn a_pipeline_is_measured_beside_its_steps_one_by_one_with_the_same_answers() {
+    if !has_runtime() {
+        return;
+    }
+    let step = |name: &str, inputs: &str| {
+        let file = data("models").join(format!("{name}.onnx"));
+        format!(
+            "[[pipeline.steps]]\nname = '{name}'\nmodel = '{}'\ninputs = {{ {inputs} }}\n",
+            file.display()
+        )
+    };
+    let text = [
+        "[[pipeline]]\nname = 'chain'\ninputs = ['image']\nmax_batch = 1\n".to_owned(),
+        "outputs = { boxes = 'find.boxes', who = 'reid.who' }\n".to_owned(),
+        step("find", "image = 'image'"),
+        step("crop", "image = 'image', boxes = 'find.boxes'"),
+        step("reid", "crops = 'crop.crops'"),
+    ];
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("chain.toml");
+    fs::write(&config, text.concat()).expect("a file can be written");
+    let call = gridpool(["bench", "--quick", "--json", "--devices", "cpu:1", "--config"]);
+    let document = call.arg(&config).run().document();
+    let mut seen = BTreeSet::new();
+    for row in document["rows"].as_array().expect("a list of rows") {
+        assert!(row["fault"].is_null() && row["skipped"].is_null(), "{row}");
+        assert!(row["value"]["median"].as_f64() > Some(0.0), "{row}");
+        seen.insert((row["section"].to_string(), row["runner"].to_string()));
+    }
+    let runners = ["direct", "direct steps", "pool", "pool steps"];
+    let rows = ["models", "model_latency"].into_iter();
+    let want = rows.flat_map(|section| runners.map(|runner| (section, runner)));
+    let quoted = |text: &str| format!("\"{text}\"");
+    assert_eq!(seen, want.map(|(section, runner)| (quoted(section), quoted(runner))).collect());
+}
+
 /// A bench of this model alone.
 fn of_model(model: &str) -> Cli {
     gridpool(["bench", "--quick", "--json", "--devices", "cpu:1"]).args(&["--model", model])

@@ -185,7 +185,7 @@ fn a_pipeline_is_loaded_and_unloaded_while_the_pool_serves() {
     );
     load(&right.replace("boxes = 'select.kept' }", "boxes = 'find.scores' }")).complains(
         1,
-        &["the step `crop` takes `find.scores` as its input `boxes`: that is FP32 [?], and its model takes FP32 [?, 4]"],
+        &["the step `crop` takes `find.scores` as its input `boxes`: that is FP32 [?], and its model"],
     );
     load(&right.replace("'select.kept' }", "'slect.kept' }"))
         .complains(2, &["tracker.toml, line 1: pipeline `tracker`: ", "close to it: select"]);

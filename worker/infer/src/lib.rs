@@ -2,8 +2,8 @@
 //!
 //! [`library`] finds ONNX Runtime, [`runtime`] loads it, [`engine`] loads models and takes requests. A
 //! model is one session, with its weights once, and a [`Context`] for each run that may be under way at
-//! once. A pipeline has one session for each step. `seam.rs` is the one place that calls ONNX Runtime's C API by hand; its first lines say why
-//! several threads may run one session.
+//! once. A pipeline has a session for each step. `seam.rs` is the one place that calls ONNX Runtime's C API
+//! by hand; its first lines say why several threads may run one session.
 //!
 //! What a request can rely on:
 //! - It runs only where its model's nodes were placed at load time. On a GPU no node runs on the CPU,

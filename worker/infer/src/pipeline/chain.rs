@@ -12,7 +12,7 @@ use gridpool_ipc::clock;
 use gridpool_protocol::tensor::model::StepInfo;
 use gridpool_protocol::tensor::{DataType, TensorSpec};
 
-use super::wires::{self, From, Wiring};
+use super::wires::{self, Origin, Wiring};
 use super::{Lane, LoadError, WireError};
 use crate::context::RunError;
 use crate::error::RuntimeFault;
@@ -194,8 +194,8 @@ impl Chain {
             let (mut inputs, mut run) = (Vec::with_capacity(wired.takes.len()), StepRun::default());
             for (at, from) in wired.takes.iter().enumerate() {
                 inputs.push(match *from {
-                    From::Input(input) => present(&self.inputs[input]),
-                    From::Step { step: from, given: place } => {
+                    Origin::Input(input) => present(&self.inputs[input]),
+                    Origin::Step { step: from, given: place } => {
                         let value = present(&given[from][place]);
                         step.check(at, value)?;
                         run.device_bytes += value.size(&step.session)? as u64;
@@ -251,7 +251,7 @@ impl Chain {
             // What is copied for this step alone, by input.
             let mut moved: Vec<Option<Value>> = Vec::with_capacity(wired.takes.len());
             for (at, from) in wired.takes.iter().enumerate() {
-                let From::Step { step: from, given } = *from else {
+                let Origin::Step { step: from, given } = *from else {
                     moved.push(None);
                     continue;
                 };
@@ -282,11 +282,11 @@ impl Chain {
             let inputs =
                 wired.takes.iter().enumerate().map(|(at, from)| match (*from, &moved[at]) {
                     (_, Some(moved)) => moved,
-                    (From::Input(input), None) => match step.wires[at].1 {
+                    (Origin::Input(input), None) => match step.wires[at].1 {
                         Place::Device => present(&self.uploaded[input]),
                         Place::Host => present(&self.inputs[input]),
                     },
-                    (From::Step { step, given }, None) => &kept.given[step][given],
+                    (Origin::Step { step, given }, None) => &kept.given[step][given],
                 });
             let inputs: Vec<_> = inputs.collect();
             stream.mark(2 * place).map_err(RuntimeFault::from)?;
@@ -322,7 +322,7 @@ impl Chain {
         for (at, (host, device)) in self.inputs.iter().zip(&mut self.uploaded).enumerate() {
             let takes = |(step, wired): (&ChainStep, &wires::WiredStep)| {
                 let mut inputs = wired.takes.iter().zip(&step.wires);
-                inputs.any(|(&from, wire)| from == From::Input(at) && wire.1 == Place::Device)
+                inputs.any(|(&from, wire)| from == Origin::Input(at) && wire.1 == Place::Device)
             };
             if !self.steps.iter().zip(&self.wiring.steps).any(takes) {
                 continue;

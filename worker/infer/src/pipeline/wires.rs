@@ -93,7 +93,7 @@ pub enum WireError {
 
 /// Where a step takes an input from. Steps are counted in the order in which they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum From {
+pub(super) enum Origin {
     /// An input of the pipeline.
     Input(usize),
     /// One of the outputs that an earlier step gives.
@@ -109,7 +109,7 @@ pub(super) enum From {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WiredStep {
     /// For each input of its model, in the model's order.
-    pub(super) takes: Vec<From>,
+    pub(super) takes: Vec<Origin>,
     /// The outputs of its model that are used, by index.
     pub(super) gives: Vec<usize>,
 }
@@ -201,7 +201,7 @@ impl<'a> Maker<'a> {
                             want: written(spec),
                         });
                     }
-                    From::Step { step: from, given }
+                    Origin::Step { step: from, given }
                 }
             });
         }
@@ -210,7 +210,12 @@ impl<'a> Maker<'a> {
     }
 
     /// A step takes an input of the pipeline, whose type and shape is what all such steps take.
-    fn take_input(&mut self, name: &str, step: &str, spec: &TensorSpec) -> Result<From, WireError> {
+    fn take_input(
+        &mut self,
+        name: &str,
+        step: &str,
+        spec: &TensorSpec,
+    ) -> Result<Origin, WireError> {
         let at = self.pipeline.inputs.iter().position(|input| input == name);
         let at = at.expect("wires to unknown inputs were refused");
         let fits = match &self.inputs[at] {
@@ -225,7 +230,7 @@ impl<'a> Maker<'a> {
         };
         let first_step = self.inputs[at].take().map_or_else(|| step.to_owned(), |(first, _)| first);
         self.inputs[at] = Some((first_step, TensorSpec { name: name.to_owned(), ..fits }));
-        Ok(From::Input(at))
+        Ok(Origin::Input(at))
     }
 
     /// The output of a step that a wire names: the step, the index among what it gives, and its type and shape.

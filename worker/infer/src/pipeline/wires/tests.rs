@@ -53,7 +53,7 @@ fn wires_carry_types_and_shapes_from_steps_to_the_whole() {
     assert_eq!(whole.inputs, [fp32("image", &[1, 32, 32])], "what both steps take");
     assert_eq!(whole.outputs, [fp32("crops", &[-1, 8]), fp32("where", &[-1, 4])]);
     assert_eq!(wiring.steps[0].gives, [1], "nobody takes the scores");
-    assert_eq!(wiring.steps[1].takes, [From::Input(0), From::Step { step: 0, given: 0 }]);
+    assert_eq!(wiring.steps[1].takes, [Origin::Input(0), Origin::Step { step: 0, given: 0 }]);
     assert_eq!(wiring.outputs, [(1, 0), (0, 0)]);
 }
 
