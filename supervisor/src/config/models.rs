@@ -169,7 +169,8 @@ pub(super) fn parse_named(
     };
     let options = ModelOptions::deserialize(toml::Value::Table(table));
     let options = options.map_err(|error| whole(format!("{of}: {}", error.message())))?;
-    let name = ModelRef::parse(&name).map_or(name.clone(), |asked| asked.full_name().into_owned());
+    let name = ModelRef::parse(&name)
+        .map_or_else(|_| name.clone(), |asked| asked.full_name().into_owned());
     let plan = ModelPlan { name, path: folder.join(path), options };
     plan.check().map_err(|error| {
         let field = field_of(&error, &plan.options).map(str::to_owned);

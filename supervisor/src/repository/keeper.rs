@@ -127,9 +127,11 @@ impl Work {
     }
 
     fn perform(&mut self, command: &RepositoryCommand) -> Result<String, Refusal> {
-        let unable = |error: ClientError| match error {
-            ClientError::Refused(refusal) => refusal,
-            other => Refusal::Unable(Chain(&other).to_string()),
+        let unable = |error: ClientError| {
+            if let ClientError::Refused(refusal) = error {
+                return refusal;
+            }
+            Refusal::Unable(Chain(&error).to_string())
         };
         match command {
             RepositoryCommand::Load { name } => {

@@ -81,7 +81,7 @@ impl Field {
     }
 
     /// The fields of a message.
-    pub(super) fn message(&self) -> Result<&[Field], TextError> {
+    pub(super) fn message(&self) -> Result<&[Self], TextError> {
         match &self.value {
             Value::Message(fields) => Ok(fields),
             Value::Bare(_) | Value::Text(_) => Err(self.expects("a message in braces")),
