@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{DeviceId, DeviceKind};
 use crate::named::named;
 use crate::tensor::model::ProviderNodes;
-use crate::tensor::options::ModelPlan;
+use crate::tensor::options::{ModelOptions, ModelPlan};
 
 /// The task of a measuring process, as JSON after `--plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub struct Plan {
 pub enum Subject {
     /// The reference library in the measuring process, on all cores.
     Library,
+    /// A model of a pool, while [its neighbour](ModelSubject::neighbour) is in trouble.
+    Isolation(Box<ModelSubject>),
     /// A model, alternately called in the measuring process and through a pool.
     Model(Box<ModelSubject>),
     /// A pool, through its socket.
@@ -68,6 +70,43 @@ pub struct ModelSubject {
     pub onnxruntime: Option<PathBuf>,
     /// The model, as the pool's workers load it.
     pub model: ModelPlan,
+}
+
+impl ModelSubject {
+    /// The same model once more, under another name: it has workers of its own.
+    #[must_use]
+    pub fn neighbour(&self) -> ModelPlan {
+        let mut plan = self.model.clone();
+        plan.name.push_str("-neighbour");
+        plan.options.group = None;
+        plan
+    }
+
+    /// All models that its pool serves: the model, and each step of a pipeline as a model of its own.
+    #[must_use]
+    pub fn served(&self) -> Vec<ModelPlan> {
+        let ModelPlan { name, path: _, options } = &self.model;
+        let steps = options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
+        let alone = steps.map(|step| ModelPlan {
+            name: step_model(name, &step.name),
+            path: step.path.clone(),
+            options: ModelOptions {
+                max_batch: Some(1),
+                warm_up: Vec::new(),
+                group: None,
+                sha256: step.sha256.clone(),
+                pipeline: None,
+                ..options.clone()
+            },
+        });
+        std::iter::once(self.model.clone()).chain(alone).collect()
+    }
+}
+
+/// The name of a pipeline's step where it is a model of its own.
+#[must_use]
+pub fn step_model(pipeline: &str, step: &str) -> String {
+    format!("{pipeline}.{step}")
 }
 
 /// Which rows of a pool are wanted.
@@ -111,6 +150,8 @@ pub enum Section {
     Latency,
     /// Requests of a model, several in flight, directly and through a pool.
     Models,
+    /// One request of a model at a time, while another model on the same device is in trouble.
+    Isolation,
     /// One request of a model at a time, directly and through a pool.
     ModelLatency,
     /// Jobs, several in flight, from client memory to client memory.
@@ -252,13 +293,13 @@ pub struct Row {
     pub name: String,
     /// The program.
     pub program: Option<String>,
-    /// What ran it: `library`, `cpu:1 pool`, `pool`, `direct`, or a device's name.
+    /// What ran it: `library`, `cpu:1 pool`, `pool`, `direct`, or a device's name. In a row of isolation, the model.
     pub runner: String,
     /// The grids.
     pub workload: Option<Workload>,
     /// Items of one job.
     pub batch: Option<u32>,
-    /// Jobs in flight.
+    /// Jobs in flight. In a row of isolation, how often the neighbour was in trouble.
     pub jobs: Option<u32>,
     /// Devices at work.
     pub devices: u32,
@@ -280,6 +321,8 @@ pub struct Row {
     pub to_direct: Option<f64>,
     /// The rate of a model, divided by the runner's rate with one context.
     pub to_one_context: Option<f64>,
+    /// The longest time beside a neighbour in trouble, divided by the 99th percentile beside an idle one.
+    pub to_idle: Option<f64>,
     /// Times of single jobs.
     pub latency: Option<Latency>,
     /// Where it ran.
@@ -312,6 +355,7 @@ impl Row {
             of_limit: None,
             to_direct: None,
             to_one_context: None,
+            to_idle: None,
             latency: None,
             proof: None,
             skipped: None,

@@ -20,6 +20,7 @@ use crate::ids::{JobId, JobKey};
 use crate::message::Inline;
 use crate::principal::Principal;
 use crate::tensor::options::ModelPlan;
+use crate::tensor::version::split;
 
 /// A job's name in every pool: its principal's key.
 pub type JobName = (Principal, JobKey);
@@ -57,7 +58,7 @@ pub struct PoolModels {
 
 impl PoolModels {
     /// The models of a successor with these settings: as they are now, but where the settings say something new. A
-    /// model of the same path keeps the file that was loaded.
+    /// model of the same path keeps the file that was loaded, and a pipeline of the same steps their files.
     #[must_use]
     pub fn under(self, settings: &[ModelPlan]) -> Vec<ModelPlan> {
         let of =
@@ -66,13 +67,31 @@ impl PoolModels {
         let changed = settings.iter().filter(|plan| is_new(&plan.name)).cloned();
         let mut models: Vec<_> = changed.collect();
         for plan in &mut models {
-            let same = of(&self.now, &plan.name).filter(|now| now.path == plan.path);
-            let loaded = same.and_then(|now| now.options.sha256);
-            plan.options.sha256 = plan.options.sha256.take().or(loaded);
+            let same = of(&self.now, &plan.name).filter(|now| is_same(now, plan));
+            let Some(ModelPlan { options, .. }) = same else { continue };
+            plan.options.sha256 = plan.options.sha256.take().or(options.sha256);
+            plan.options.pipeline = options.pipeline;
         }
-        models.extend(self.now.iter().filter(|plan| !is_new(&plan.name)).cloned());
+        // A version that was loaded since gives way to what the settings now say of its name.
+        let gives_way = |plan: &ModelPlan| {
+            let is_its = |new: &ModelPlan| split(&new.name).0 == split(&plan.name).0;
+            of(settings, &plan.name).is_none() && models.iter().any(is_its)
+        };
+        let kept = self.now.iter().filter(|plan| !is_new(&plan.name) && !gives_way(plan));
+        let kept: Vec<_> = kept.cloned().collect();
+        models.extend(kept);
         models
     }
+}
+
+/// Whether two models are made of the same files, as far as paths tell.
+fn is_same(one: &ModelPlan, other: &ModelPlan) -> bool {
+    one.path == other.path
+        && match (&one.options.pipeline, &other.options.pipeline) {
+            (None, None) => true,
+            (Some(one), Some(other)) => one.is_same(other),
+            (Some(_), None) | (None, Some(_)) => false,
+        }
 }
 
 /// What a pool is that is to be replaced.
@@ -200,7 +219,7 @@ mod tests {
         };
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| plan(name, "/1"));
         let mut more = b.clone();
-        more.options.contexts = 4;
+        more.options.contexts = 4.into();
         more.options.sha256 = Some("of /1".to_owned());
         // `a` was unloaded, `b` was given contexts, `d` was loaded.
         let settings = vec![a.clone(), b.clone(), c.clone()];

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 27;
+pub const PROTOCOL_VERSION: u32 = 28;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -129,14 +129,29 @@ pub const TENSOR_RANK_MAX: usize = 16;
 pub const TENSOR_SIDE_MAX: u64 = 1 << 33;
 /// Most bytes of one set of tensors, header included: it must fit an arena.
 pub const TENSOR_BYTES_MAX: u64 = ARENA_BYTES_MAX;
-/// Longest header of a set of tensors, bytes: the most tensors, each with the longest name and shape.
+/// Longest header of a set of tensors, bytes: the most tensors, each with the longest name and shape, and the size of
+/// its data.
 pub const TENSORS_HEADER_BYTES_MAX: usize =
-    16 + TENSORS_MAX * (4 + TENSOR_NAME_BYTES_MAX + 8 * TENSOR_RANK_MAX);
+    16 + TENSORS_MAX * (4 + TENSOR_NAME_BYTES_MAX + 8 * TENSOR_RANK_MAX + 8);
+/// Most bytes of one element of a BYTES tensor.
+pub const BYTES_ELEMENT_MAX: usize = 1 << 20;
+/// Most bytes of a BYTES tensor, with 4 for the length of each element. ONNX Runtime takes 32 more for each.
+pub const BYTES_TENSOR_MAX: usize = 64 << 20;
 /// Longest name of a model, in bytes.
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Most contexts of one model.
 pub const MODEL_CONTEXTS_MAX: u32 = 64;
+/// Most contexts that a worker tries for a model with `contexts = "auto"`: a power of 2.
+pub const AUTO_CONTEXTS_MAX: u32 = 32;
+/// How long it tries. A number that it has begun to try is measured to its end.
+pub const AUTO_CONTEXTS_TIME: Duration = Duration::from_secs(10);
 /// Largest plan of a model, bytes. It must fit a worker's channel, and its command line as text.
 pub const MODEL_PLAN_BYTES_MAX: usize = 8 * 1_024;
+/// Most steps of one pipeline.
+pub const PIPELINE_STEPS_MAX: usize = 16;
+/// Most wires of one pipeline: inputs of all steps, and outputs.
+pub const PIPELINE_WIRES_MAX: usize = 256;
 /// Most rows of one run of a model.
 pub const MODEL_BATCH_MAX: u32 = 4_096;
+/// Longest batching delay of a model, microseconds.
+pub const MODEL_QUEUE_DELAY_US_MAX: u64 = 1_000_000;

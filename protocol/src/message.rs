@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::receipt::{Receipt, Verdict};
 use crate::status::{PolicyRule, Status};
 
-pub use model::{DeviceModel, ModelCommand};
+pub use model::{DeviceModel, ModelCommand, RepositoryCommand};
 pub use release::{ParseReleaseError, Release};
 pub use work::{
     Destination, Inline, Input, Packing, Payload, Priority, Slice, Submission, Terms, Work,
@@ -31,6 +31,7 @@ pub use worker::{
 
 /// Client to supervisor. `request` is echoed in the reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "changes of models are rare")]
 pub enum ClientMessage {
     /// First message of a connection.
     Hello {
@@ -62,6 +63,13 @@ pub enum ClientMessage {
         request: u64,
         /// How.
         command: ModelCommand,
+    },
+    /// Load or unload a model of the pool's model repository.
+    Repository {
+        /// Echoed.
+        request: u64,
+        /// How.
+        command: RepositoryCommand,
     },
     /// List the models.
     Models {

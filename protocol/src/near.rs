@@ -29,6 +29,16 @@ pub fn names<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&
     close.into_iter().map(|(.., name)| name).take(SUGGESTED_MAX).collect()
 }
 
+/// What to write instead: the names that are close, or else all.
+#[must_use]
+pub fn suggestion(wrong: &str, known: &[&str]) -> String {
+    match (names(wrong, known.iter().copied()).as_slice(), known) {
+        ([], []) => "there is none".to_owned(),
+        ([], known) => format!("there is {}", known.join(", ")),
+        (close, _) => format!("close to it: {}", close.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -112,7 +112,7 @@ pub struct RunReport {
     /// Buffers made or enlarged, and arenas registered, for it. In the steady state this is 0.
     pub allocations: u32,
     /// How a model's request ran; `None` for a program.
-    pub infer: Option<InferReport>,
+    pub infer: Option<Box<InferReport>>,
     /// What a search did; `None` for other work.
     pub search: Option<Box<SearchReport>>,
 }
@@ -146,12 +146,15 @@ impl RunReport {
         let service = ("the attempt", self.service_us as f64);
         let kernels = self.kernels.iter().map(|kernel| (&*kernel.name, kernel.device_us));
         let runs = self.infer.iter().map(|infer| (&*infer.model, infer.device_us));
-        for (what, us) in kernels.chain(runs).chain([service]) {
+        let steps = || self.infer.iter().flat_map(|infer| &infer.steps);
+        let times = steps().map(|step| (&*step.name, step.device_us));
+        for (what, us) in kernels.chain(runs).chain(times).chain([service]) {
             if !(0.0..=REPORT_US_MAX).contains(&us) {
                 return Err(ReportError::Time { what: what.to_owned(), us });
             }
         }
-        let most = self.h2d_bytes.max(self.d2h_bytes);
+        let handed = steps().map(|step| step.device_bytes.max(step.host_bytes)).max();
+        let most = self.h2d_bytes.max(self.d2h_bytes).max(handed.unwrap_or(0));
         if most > REPORT_BYTES_MAX {
             return Err(ReportError::Bytes { bytes: most });
         }
@@ -248,7 +251,7 @@ impl Attempt {
             d2h_bytes: report.d2h_bytes,
             service_us: report.service_us,
             allocations: report.allocations,
-            infer: report.infer,
+            infer: report.infer.map(|infer| *infer),
             search: report.search.map(|search| *search),
         }
     }
@@ -328,7 +331,7 @@ mod tests {
             device_us,
             ..InferReport::default()
         };
-        assert_eq!(RunReport { infer: Some(infer(2.0)), ..report() }.check(), Ok(()));
+        assert_eq!(RunReport { infer: Some(Box::new(infer(2.0))), ..report() }.check(), Ok(()));
         for us in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9, 3.7e13] {
             let mut kernel = report();
             kernel.kernels[0].device_us = us;
@@ -337,7 +340,7 @@ mod tests {
                 why,
                 format!("its report says {us} us in rot90; the limits are 0 and 3.6e13")
             );
-            let model = RunReport { infer: Some(infer(us)), ..report() };
+            let model = RunReport { infer: Some(Box::new(infer(us))), ..report() };
             assert!(matches!(model.check(), Err(ReportError::Time { what, .. }) if what == "m"));
         }
         let endless = RunReport { service_us: u64::MAX, ..report() };

@@ -1,5 +1,5 @@
 //! Named tensors: types, shapes, and the packing of a set of tensors in one buffer. [`model`] describes models
-//! and their runs, [`options`] the options of a model.
+//! and their runs, [`options`] the options of a model, [`pipeline`] models as steps, [`version`] the names of versions.
 //!
 //! ```
 //! use gridpool_protocol::tensor::{DataType, Packed, Tensor, TensorLayout};
@@ -13,16 +13,22 @@
 //! # Ok::<(), gridpool_protocol::tensor::TensorError>(())
 //! ```
 
+mod contexts;
 mod datatype;
 mod element;
 mod error;
 pub mod model;
 pub mod options;
 mod packed;
+pub mod pipeline;
 mod spec;
+mod texts;
+pub mod version;
 
+pub use contexts::Contexts;
 pub use datatype::{DataType, ParseDataTypeError};
 pub use element::{Element, Scalar, Visitor, numbers};
 pub use error::{TensorError, bytes_needed};
 pub use packed::{DATA_ALIGNMENT, Packed, TensorLayout};
 pub use spec::{ANY_SIZE, ShapeError, Tensor, TensorSpec};
+pub use texts::{Texts, TextsError, put_text};

@@ -45,19 +45,21 @@ mod http;
 mod limits;
 mod models;
 mod origins;
+mod pipelines;
 mod quotas;
+mod sockets;
 mod users;
 
 use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use gridpool_ipc::socket::{self, RUNTIME_VARIABLE};
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::version::split;
 
 use crate::gateway::why_taken;
+use crate::repository::{self, Repository, RepositoryMode};
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
@@ -71,11 +73,10 @@ pub(crate) use limits::INFER_WINDOW_MAX;
 pub use limits::{LimitValue, list as list_limits};
 pub use models::parse_model;
 pub use origins::{Origin, Origins};
+pub use pipelines::parse_pipeline;
 pub use quotas::{WrittenQuota, quotas_of};
+use sockets::{check_socket, resolve_socket};
 pub use users::UserOptions;
-
-/// Longest path of a Unix socket, from `sun_path` of `sockaddr_un`.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// All settings of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +101,8 @@ pub struct Settings {
     pub policy: PolicyTable,
     /// The models of inference workers; a pool without models has no such workers.
     pub models: Vec<ModelPlan>,
+    /// The model repository, if there is one.
+    pub repository: Option<Repository>,
     /// ONNX Runtime's library; `None` searches for it.
     pub onnxruntime: Option<PathBuf>,
     /// Whether workers and helpers are confined.
@@ -135,6 +138,10 @@ pub struct Overrides {
     pub allow_chaos: Option<bool>,
     /// Every `--model`.
     pub models: Vec<String>,
+    /// `--model-repository` or `GRIDPOOL_MODEL_REPOSITORY`.
+    pub model_repository: Option<PathBuf>,
+    /// `--repository` or `GRIDPOOL_REPOSITORY`.
+    pub repository: Option<RepositoryMode>,
     /// `--onnxruntime` or `GRIDPOOL_ONNXRUNTIME`.
     pub onnxruntime: Option<PathBuf>,
     /// `--sandbox` or `GRIDPOOL_SANDBOX`.
@@ -186,6 +193,8 @@ impl Overrides {
             ("insecure", "--insecure", self.http_options.insecure.is_some()),
             ("limits.standbys", "--standby", self.standbys.is_some()),
             ("allow_chaos", "--allow-chaos", self.allow_chaos.is_some()),
+            ("model_repository", "--model-repository", self.model_repository.is_some()),
+            ("repository", "--repository", self.repository.is_some()),
             ("onnxruntime", "--onnxruntime", self.onnxruntime.is_some()),
             ("sandbox", "--sandbox", self.sandbox.is_some()),
             ("sandbox_write", "--sandbox-write", !self.sandbox_write.is_empty()),
@@ -269,7 +278,16 @@ impl Settings {
         let models = models.collect::<Result<Vec<_>, _>>();
         let mut origins = file.origins;
         let models = models.and_then(|flags| models::merge(file.models, flags, &mut origins));
-        let models = models.map_err(|reason| flags.wrong("--model", reason))?;
+        let mut models = models.map_err(|reason| flags.wrong("--model", reason))?;
+        pipelines::find_models(&mut models, &origins)?;
+        let mode = flags.repository.or(file.repository).unwrap_or_default();
+        let folder = flags.model_repository.clone().or(file.model_repository);
+        let repository = folder.map(|folder| Repository { folder, mode });
+        let models = match &repository {
+            None => models,
+            Some(repository) => repository::at_start(repository, &models)
+                .map_err(|error| wrong_repository(&flags, &origins, error.to_string()))?,
+        };
         let quotas = flags.quotas.iter().map(|text| WrittenQuota::parse_flag(text));
         let quotas = quotas.collect::<Result<Vec<_>, _>>();
         let note = |quota: &WrittenQuota| (format!("quota.{}", quota.who), flags.origin("--quota"));
@@ -295,6 +313,7 @@ impl Settings {
             limits,
             policy: file.policy,
             models,
+            repository,
             onnxruntime: flags.onnxruntime.or(file.onnxruntime),
             sandbox: flags.sandbox.or(file.sandbox).unwrap_or_default(),
             sandbox_write: match flags.sandbox_write.is_empty() {
@@ -322,11 +341,12 @@ pub struct Checked {
 /// # Errors
 /// Every [`ConfigError`] in it, in the order of its lines, at least one.
 pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
-    let settings = file::read(file, Named::MustBeThere)?;
-    let taken = settings
-        .models
-        .iter()
-        .filter_map(|model| Some((format!("model.{}.name", model.name), why_taken(&model.name)?)));
+    let mut settings = file::read(file, Named::MustBeThere)?;
+    let found = pipelines::find_models(&mut settings.models, &settings.origins);
+    found.map_err(|error| vec![error])?;
+    let taken = settings.models.iter().filter_map(|model| {
+        Some((format!("model.{}.name", model.name), why_taken(split(&model.name).0)?))
+    });
     let unlisted = settings.policy.unlisted().into_iter().map(|rule| {
         let fault = &rule.fault;
         let reason = format!(
@@ -345,27 +365,6 @@ pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
     warnings.sort();
     let warnings = warnings.into_iter().map(|(_, text)| text).collect();
     Ok(Checked { settings: settings.origins.set_count(), warnings })
-}
-
-fn resolve_socket(
-    flags: &Overrides,
-    file: Option<PathBuf>,
-    origins: &mut Origins,
-) -> Result<PathBuf, ConfigError> {
-    let Some(path) = &flags.socket else {
-        return Ok(file.unwrap_or_else(|| {
-            let (socket, is_named) = socket::default_path();
-            if is_named {
-                let variable = RUNTIME_VARIABLE.to_owned();
-                origins.set("socket", Origin::Environment { variable });
-            }
-            socket
-        }));
-    };
-    match check_socket(path) {
-        Ok(()) => Ok(path.clone()),
-        Err(reason) => Err(flags.wrong("--socket", reason)),
-    }
 }
 
 /// Puts the flags of HTTP over the file's settings.
@@ -404,29 +403,17 @@ fn resolve_http(
     }
 }
 
-fn check_socket(path: &Path) -> Result<(), String> {
-    let bytes = path.as_os_str().as_bytes();
-    if bytes.is_empty() {
-        return Err(
-            "the path of the socket is empty: name a file, such as /tmp/pool/pool.sock".to_owned()
-        );
+/// The error of a model repository, where it is named.
+fn wrong_repository(flags: &Overrides, origins: &Origins, reason: String) -> ConfigError {
+    match origins.of("model_repository") {
+        Origin::File { file, line } if flags.model_repository.is_none() => {
+            ConfigError::File { file: file.clone(), line: *line, reason }
+        }
+        Origin::Default
+        | Origin::Environment { .. }
+        | Origin::File { .. }
+        | Origin::Flag { .. } => flags.wrong("--model-repository", reason),
     }
-    if bytes.len() > SOCKET_PATH_BYTES_MAX {
-        return Err(format!(
-            "the path of the socket has {} bytes; a Unix socket takes at most \
-             {SOCKET_PATH_BYTES_MAX}",
-            bytes.len()
-        ));
-    }
-    if bytes.ends_with(b"/") || path.is_dir() {
-        let file = path.join(socket::SOCKET_NAME);
-        return Err(format!(
-            "{} is a folder: name a file in it, such as {}",
-            path.display(),
-            file.display()
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

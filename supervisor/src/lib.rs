@@ -12,4 +12,5 @@ pub mod gateway;
 mod generated;
 pub mod logging;
 mod refusals;
+pub mod repository;
 pub mod shell;

@@ -214,6 +214,32 @@ fn a_model_is_measured_directly_and_through_a_pool_and_every_answer_compared() {
 }
 
 #[test]
+fn a_model_is_measured_beside_a_neighbour_in_trouble() {
+    if !has_runtime() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("gridpool.toml");
+    fs::write(&config, "[limits]\ninfer_cancel_grace_s = 0.1\n").expect("it can be written");
+    let config = config.to_str().expect("UTF-8");
+    let document = of_model(&mlp()).args(&["--isolation", "--config", config]).run().document();
+    let rows = document["rows"].as_array().expect("a list of rows");
+    let troubles: Vec<_> = rows.iter().map(|row| (&row["name"], row["jobs"].as_u64())).collect();
+    let want = ["is idle", "is busy", "is killed", "hangs", "is loaded"];
+    assert_eq!(rows.len(), want.len(), "{troubles:?}");
+    for (row, what) in rows.iter().zip(want) {
+        assert_eq!(row["name"], format!("its neighbour {what}"), "{row}");
+        assert!(row["fault"].is_null() && row["skipped"].is_null(), "{row}");
+        assert!(row["section"] == "isolation" && row["runner"] == "mlp", "{row}");
+        assert!(row["latency"]["jobs"].as_u64() > Some(0), "{row}");
+        // Each of five turns brought trouble, and only then it is compared.
+        let is_idle = what == "is idle";
+        assert_eq!(row["jobs"].as_u64() >= Some(5), !is_idle, "{row}");
+        assert_eq!(row["to_idle"].as_f64() > Some(0.0), !is_idle, "{row}");
+    }
+}
+
+#[test]
 fn a_model_that_cannot_be_measured_ends_bench_with_the_sentence_that_says_why() {
     let says = |call: Cli, code: i32, words: &str| {
         let Finished { code: got, stdout, stderr } = call.run();

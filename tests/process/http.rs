@@ -12,8 +12,10 @@ mod lifecycle;
 mod metrics;
 mod models;
 mod overload;
+mod repository;
 mod triton;
 mod upgrades;
+mod versions;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -23,6 +25,7 @@ use gridpool_protocol::batch::Grid;
 use gridpool_protocol::status::HttpStatus;
 use serde_json::{Value, json};
 
+pub(crate) use self::triton::python_of_models;
 use crate::pool::{Pool, Setup};
 use crate::wait::{TIMEOUT, eventually};
 

@@ -2,13 +2,16 @@
 //! Runtime these are skipped, unless one is required.
 //!
 //! How models change is in `changes`, what clients that follow no rules ask in `hostile`, what models do to each
-//! other in `isolation`, what grids and models do to each other in `load`, and where outputs may go in `output`.
+//! other in `isolation`, models as steps in `pipelines`, what grids and models do to each other in `load`, where outputs
+//! may go in `output`, and text in `texts`.
 
 mod changes;
 mod hostile;
 mod isolation;
 mod load;
 mod output;
+mod pipelines;
+mod texts;
 
 use std::fs;
 use std::path::PathBuf;
@@ -321,12 +324,12 @@ fn an_error_of_the_runtime_is_told_once_and_not_in_the_log() {
 
 #[test]
 fn impossible_requests_are_refused_with_what_to_type() {
-    let Some(pool) = pool(&["strings", "three_outputs", "two_inputs"]) else { return };
+    let Some(pool) = pool(&["four_bits", "three_outputs", "two_inputs"]) else { return };
     let complains = |call: Cli, code, words: &[&str]| call.run().complains(code, words);
-    let known = ["no model `three`", "strings, three_outputs, two_inputs"];
+    let known = ["no model `three`", "four_bits, three_outputs, two_inputs"];
     complains(pool.infer("three", "two_inputs.npz"), 2, &known);
-    let why = format!("no device serves strings: {}#", one().1);
-    complains(pool.infer("strings", "two_inputs.npz"), 69, &[&why]);
+    let why = format!("no device serves four_bits: {}#", one().1);
+    complains(pool.infer("four_bits", "two_inputs.npz"), 69, &[&why]);
     let other = ["three_outputs: it has no input `shift`", "it takes x FP32 [?, 4]"];
     complains(pool.infer("three_outputs", "two_inputs.npz"), 65, &other);
     let nameless = ["an .npy does not name its input", "numpy.savez('in.npz', **{\"x\": x"];
@@ -341,7 +344,7 @@ fn impossible_requests_are_refused_with_what_to_type() {
 
 #[test]
 fn models_are_listed_with_their_inputs_or_why_no_worker_serves_them() {
-    let Some(pool) = pool(&["strings", "two_inputs"]) else { return };
+    let Some(pool) = pool(&["four_bits", "two_inputs"]) else { return };
     let document = pool.cli(&["models"]).arg("--json").run().document();
     let rows: Vec<&Value> = document["models"].as_array().expect("a list").iter().collect();
     let row = |name: &str| {
@@ -352,15 +355,15 @@ fn models_are_listed_with_their_inputs_or_why_no_worker_serves_them() {
     assert_eq!(two["model"]["state"], ModelState::Ready.name());
     assert_eq!(two["model"]["inputs"][1]["datatype"], "INT32");
     assert!(two["worker"].as_str().expect("a name").starts_with(one().1));
-    assert_eq!(row("strings")["model"]["state"], ModelState::Unavailable.name());
+    assert_eq!(row("four_bits")["model"]["state"], ModelState::Unavailable.name());
     let text = pool.cli(&["models"]).run().output();
     assert_eq!(pool.cli(&["model", "list"]).run().output(), text, "under either name");
     assert_eq!(pool.cli(&["model", "list", "--json"]).run().document(), document);
     assert!(text.contains("x FP32 [?, ?], shift INT32 [?] -> y FP32 [?, ?]"), "{text}");
     let log = pool.log();
-    let said = log.lines().filter(|line| line.contains("loaded") && line.contains("\"strings\""));
+    let said = log.lines().filter(|line| line.contains("loaded") && line.contains("\"four_bits\""));
     let said: Vec<_> = said.collect();
-    let path = format!("path=\"{}\"", model("strings").display());
+    let path = format!("path=\"{}\"", model("four_bits").display());
     assert!(matches!(said[..], [line] if line.contains(&path)), "once, with its file: {log}");
 
     let pool = cpu(1).start();

@@ -103,6 +103,10 @@ pub(crate) struct Rates {
     pub(crate) model_losses: u64,
     /// Steps in which an operator asks to change the models.
     pub(crate) model_changes: u64,
+    /// Requests and operators that name a version.
+    pub(crate) certain_versions: u64,
+    /// Loads after which the versions before stay.
+    pub(crate) kept_versions: u64,
     /// Commands that the worker fails.
     pub(crate) lost_commands: u64,
     /// Commands that the worker answers under another number.
@@ -170,6 +174,8 @@ impl Rates {
             load_fails: rate(rng, 400),
             model_losses: rate(rng, 100),
             model_changes: rate(rng, 200),
+            certain_versions: rate(rng, 300),
+            kept_versions: rate(rng, 500),
             lost_commands: rate(rng, 300),
             wrong_commands: rate(rng, 200),
             deadly_commands: rate(rng, 300),

@@ -244,10 +244,15 @@ impl Swarm {
 /// What the names of models that share their workers begin with.
 const SHARES: char = 's';
 
+/// The contexts of a plan: the world's workers choose none.
+pub(crate) fn contexts_of(plan: &ModelPlan) -> u32 {
+    plan.options.contexts.fixed().expect("the swarm gives numbers")
+}
+
 /// A model as this pool loads it. One whose name begins so shares its workers with the others of that kind.
 pub(crate) fn plan(name: &str, contexts: u32) -> ModelPlan {
     let group = name.starts_with(SHARES).then(|| "shared".to_owned());
-    let options = ModelOptions { contexts, group, ..ModelOptions::default() };
+    let options = ModelOptions { contexts: contexts.into(), group, ..ModelOptions::default() };
     ModelPlan { name: name.to_owned(), path: "/models/m.onnx".into(), options }
 }
 

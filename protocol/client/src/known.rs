@@ -6,7 +6,7 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::tensor::Tensor;
 use gridpool_protocol::tensor::model::ModelInfo;
 
-/// The models that the client has queried, each with the epoch of its connection.
+/// The models that the client has queried, by what jobs call them, each with the epoch of its connection.
 #[derive(Debug, Default)]
 pub(super) struct KnownModels {
     inner: Mutex<BTreeMap<String, (u64, ModelInfo)>>,
@@ -26,8 +26,8 @@ impl KnownModels {
         Some(info.output_bytes(inputs))
     }
 
-    pub(super) fn note(&self, epoch: u64, info: ModelInfo) {
-        self.inner.lock().insert(info.name.clone(), (epoch, info));
+    pub(super) fn note(&self, model: &str, epoch: u64, info: ModelInfo) {
+        self.inner.lock().insert(model.to_owned(), (epoch, info));
     }
 
     pub(super) fn forget(&self, model: &str) {

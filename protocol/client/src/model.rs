@@ -6,7 +6,7 @@ use gridpool_protocol::limits::INFER_INLINE_BYTES_MAX;
 use gridpool_protocol::message::{Packing, Refusal, Work};
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::shared::SharedSlice;
-use gridpool_protocol::tensor::model::check_model_name;
+use gridpool_protocol::tensor::version::ModelRef;
 use gridpool_protocol::tensor::{TensorError, TensorLayout};
 
 use super::connection::Connection;
@@ -27,7 +27,8 @@ struct OverTensors {
 }
 
 impl Job<TensorOutputs> {
-    /// Runs `model` over these inputs. Small inputs travel in the message. Larger ones are packed into
+    /// Runs `model` over these inputs: `mlp` is the version that serves the name when the job is accepted, `mlp:2`
+    /// is version 2. Small inputs travel in the message. Larger ones are packed into
     /// shared memory when the job is submitted.
     ///
     /// # Errors
@@ -70,7 +71,7 @@ impl Runnable for OverTensors {
     }
 
     fn output_bytes(&self, connection: &Connection) -> Result<Option<u64>, ClientError> {
-        check_model_name(&self.model).map_err(|error| Refusal::Invalid(error.to_string()))?;
+        ModelRef::parse(&self.model).map_err(|error| Refusal::Invalid(error.to_string()))?;
         connection.outputs_of(&self.model, self.layout.tensors())
     }
 

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use gridpool_protocol::message::{ClientMessage, DeviceModel, ModelCommand, Reply, ServerMessage};
+use gridpool_protocol::message::{
+    ClientMessage, DeviceModel, ModelCommand, Reply, RepositoryCommand, ServerMessage,
+};
 use gridpool_protocol::tensor::Tensor;
-use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
+use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::version::{ModelRef, split};
 
 use super::connection::Connection;
 use super::{Client, ClientError, granted};
@@ -24,8 +27,9 @@ impl Client {
         self.connection.models()
     }
 
-    /// Loads a model on all devices of the pool, and returns a sentence that names the workers. The path
-    /// must be absolute, since the workers read the file. Waits until the model is loaded, at most two hours.
+    /// Loads a model on all devices of the pool, and returns a sentence that names the workers. If the name serves
+    /// already, this is its next version: it takes over, and those before it are unloaded unless the plan keeps them.
+    /// The path must be absolute, since the workers read the file. Waits until the model is loaded, at most two hours.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if a device could not load the model; then no device keeps it.
@@ -33,7 +37,8 @@ impl Client {
         self.change_models(&ModelCommand::Load(plan))
     }
 
-    /// Unloads a model. The pool refuses new requests at once, and runs the accepted ones first.
+    /// Unloads a model: `mlp` with all its versions, `mlp:2` that one. The pool refuses new requests at once, and runs
+    /// the accepted ones first.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if there is no such model, or models are being changed already.
@@ -48,6 +53,15 @@ impl Client {
     /// [`ClientError::Refused`] if there is no such model, or a device has too little memory.
     pub fn set_contexts(&self, name: &str, contexts: u32) -> Result<String, ClientError> {
         self.change_models(&ModelCommand::Contexts { name: name.to_owned(), contexts })
+    }
+
+    /// Loads or unloads a model of the pool's model repository, if the pool follows one by request.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if it does not, or the model cannot be loaded.
+    pub fn change_repository(&self, command: &RepositoryCommand) -> Result<String, ClientError> {
+        let message = |request| ClientMessage::Repository { request, command: command.clone() };
+        granted(&self.connection.request_within(CHANGE_TIMEOUT, &message)?)
     }
 
     fn change_models(&self, command: &ModelCommand) -> Result<String, ClientError> {
@@ -92,11 +106,15 @@ impl Connection {
         if let Some(bytes) = self.known.output_bytes(model, epoch, inputs) {
             return Ok(bytes);
         }
-        let mut rows = self.models()?.into_iter().map(|row| row.model);
-        let ready = |row: &ModelInfo| row.name == model && row.state == ModelState::Ready;
-        let Some(info) = rows.find(ready) else { return Ok(None) };
-        let bytes = info.output_bytes(inputs);
-        self.known.note(epoch, info);
+        let Ok(asked) = ModelRef::parse(model) else { return Ok(None) };
+        let is_asked = |row: &DeviceModel| {
+            let (name, version) = split(&row.model.name);
+            name == asked.name && asked.version.map_or(row.serves, |own| own == version)
+        };
+        let ready = |row: &DeviceModel| is_asked(row) && row.model.state == ModelState::Ready;
+        let Some(row) = self.models()?.into_iter().find(ready) else { return Ok(None) };
+        let bytes = row.model.output_bytes(inputs);
+        self.known.note(model, epoch, row.model);
         Ok(bytes)
     }
 }

@@ -5,7 +5,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use gridpool_protocol::output::Bytes;
-use gridpool_protocol::tensor::{DataType, Element, Packed, Tensor, TensorError, TensorLayout};
+use gridpool_protocol::tensor::{
+    DataType, Element, Packed, Tensor, TensorError, TensorLayout, Texts, TextsError, put_text,
+};
 
 /// A named tensor with its data, row-major. Clones share the data, which is copied only when it is sent.
 #[derive(Clone, Debug)]
@@ -39,12 +41,32 @@ impl ModelInput {
         Self::of(Tensor::new(name, T::DATATYPE, shape.into())?, data)
     }
 
-    /// Makes an input from bytes: little-endian, row-major.
+    /// Makes a BYTES input from its elements, row-major: texts, or any other bytes.
     ///
     /// # Errors
-    /// [`TensorError::Data`] if `data` does not have as many bytes as `tensor`.
+    /// [`TensorError`] if there are not as many elements as `shape` says, or a limit is exceeded.
+    pub fn texts<T: AsRef<[u8]>>(
+        name: impl Into<String>,
+        shape: impl Into<Vec<u64>>,
+        texts: &[T],
+    ) -> Result<Self, TensorError> {
+        let tensor = Tensor::new(name, DataType::Bytes, shape.into())?;
+        let mut data = Vec::new();
+        for (element, text) in texts.iter().enumerate() {
+            put_text(text.as_ref(), element, &mut data)
+                .map_err(|why| TensorError::Texts { name: tensor.name().to_owned(), why })?;
+        }
+        Self::from_bytes(tensor, data)
+    }
+
+    /// Makes an input from bytes: little-endian, row-major. An element of BYTES is its length as 4 bytes, then its
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`TensorError::Data`] if `data` does not have as many bytes as `tensor`, [`TensorError::Texts`] if it is not
+    /// the elements of a BYTES tensor.
     pub fn from_bytes(tensor: Tensor, data: Vec<u8>) -> Result<Self, TensorError> {
-        Self::of(tensor, data)
+        Self::of(tensor.with_data(&data)?, data)
     }
 
     /// Makes inputs from tensors and their bytes.
@@ -98,6 +120,14 @@ pub enum ReadError {
         /// Its type.
         has: DataType,
     },
+    /// The data of a BYTES output is not its elements.
+    #[error("the output `{name}`: {why}")]
+    Texts {
+        /// The output.
+        name: String,
+        /// Why.
+        why: TextsError,
+    },
 }
 
 /// The outputs of a model. Large outputs stay in the shared memory that the worker wrote. Drop all clones to
@@ -142,17 +172,36 @@ impl TensorOutputs {
     /// # Errors
     /// [`ReadError`] if there is no such output, or its elements have another type.
     pub fn values<T: Element>(&self, name: &str) -> Result<Values<T>, ReadError> {
+        let at = self.of_type(name, T::DATATYPE)?;
+        let tensor = &self.tensors()[at];
+        let data = T::fill(tensor.elements(), |bytes| self.copy_to(at, 0, bytes));
+        Ok(Values { shape: tensor.shape().to_vec(), data })
+    }
+
+    /// Copies the elements of the BYTES output `name` out of shared memory.
+    ///
+    /// # Errors
+    /// [`ReadError`] if there is no such output, its elements have another type, or a worker wrote others than it said.
+    pub fn texts(&self, name: &str) -> Result<Values<Vec<u8>>, ReadError> {
+        let at = self.of_type(name, DataType::Bytes)?;
+        let (tensor, data) = (&self.tensors()[at], self.data(at));
+        let texts = Texts::new(&data, tensor.elements()).map(|text| text.map(<[u8]>::to_vec));
+        let texts = texts.collect::<Result<_, _>>();
+        let texts = texts.map_err(|why| ReadError::Texts { name: name.to_owned(), why })?;
+        Ok(Values { shape: tensor.shape().to_vec(), data: texts })
+    }
+
+    /// The index of the output of that name, if it has that type.
+    fn of_type(&self, name: &str, wanted: DataType) -> Result<usize, ReadError> {
         let Some(at) = self.find(name) else {
             let has = self.tensors().iter().map(|tensor| tensor.name().to_owned()).collect();
             return Err(ReadError::Missing { name: name.to_owned(), has });
         };
-        let tensor = &self.tensors()[at];
-        if tensor.datatype() != T::DATATYPE {
-            let (wanted, has) = (T::DATATYPE, tensor.datatype());
-            return Err(ReadError::DataType { name: name.to_owned(), wanted, has });
+        let has = self.tensors()[at].datatype();
+        match has == wanted {
+            true => Ok(at),
+            false => Err(ReadError::DataType { name: name.to_owned(), wanted, has }),
         }
-        let data = T::fill(tensor.elements(), |bytes| self.copy_to(at, 0, bytes));
-        Ok(Values { shape: tensor.shape().to_vec(), data })
     }
 
     /// Copies the data of a tensor: little-endian, row-major.

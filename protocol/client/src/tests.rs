@@ -94,7 +94,11 @@ impl Server {
     fn say_models(&mut self, rows: &[ModelInfo]) {
         let message = self.hear();
         let ClientMessage::Models { request, from: 0 } = message else { panic!("{message:?}") };
-        let row = |model: &ModelInfo| DeviceModel { worker: "cpu0#1".into(), model: model.clone() };
+        let row = |model: &ModelInfo| DeviceModel {
+            worker: "cpu0#1".into(),
+            serves: true,
+            model: model.clone(),
+        };
         let models: Vec<_> = rows.iter().map(row).collect();
         let total = u32::try_from(models.len()).unwrap();
         let reply = Reply::Models { models, total };
@@ -372,9 +376,11 @@ fn rows_of(columns: i64, state: ModelState) -> ModelInfo {
         outputs: vec![spec("y", columns)],
         max_batch: 32,
         contexts: 1,
+        contexts_measured: Vec::new(),
         nodes: Vec::new(),
         device_bytes: 0,
         warm_up_shapes: Vec::new(),
+        steps: Vec::new(),
         state,
         reason: String::new(),
     }

@@ -12,6 +12,8 @@ mod status;
 use serde::Deserialize;
 
 /// Encodes and decodes messages.
+use std::collections::BTreeMap;
+
 pub use prost::Message;
 
 pub use config::{
@@ -160,6 +162,9 @@ pub struct RepositoryModelRequest {
     /// The model.
     #[prost(string, tag = "2")]
     pub model_name: String,
+    /// The names of parameters; their values are not read.
+    #[prost(btree_map = "string, message", tag = "3")]
+    pub parameters: BTreeMap<String, Empty>,
 }
 
 #[cfg(test)]

@@ -77,15 +77,11 @@ impl Terms {
         at_most_once: bool,
         refuse_if_busy: bool,
     ) -> PyResult<Self> {
-        let priority = match priority {
-            None | Some("normal") => Priority::Normal,
-            Some("high") => Priority::High,
-            Some("low") => Priority::Low,
-            Some(other) => {
-                let text = format!("priority is {other:?}: write \"high\", \"normal\" or \"low\"");
-                return Err(PyValueError::new_err(text));
-            }
-        };
+        let name = priority.unwrap_or(Priority::Normal.name());
+        let priority = Priority::from_name(name).ok_or_else(|| {
+            let text = format!("priority is {name:?}: write \"high\", \"normal\" or \"low\"");
+            PyValueError::new_err(text)
+        })?;
         Ok(Self { deadline, priority, at_most_once, refuse_if_busy })
     }
 

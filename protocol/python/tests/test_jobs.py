@@ -356,6 +356,20 @@ def test_a_model():
         assert values.shape[0] == 3 and result.receipt.verdict == "OK"
 
 
+def test_a_model_of_texts():
+    pytest.importorskip("onnxruntime")
+    with gridpool.Pool(devices="cpu:1", models={"strings": DATA / "models" / "strings.onnx"}) as pool:
+        want = [b"one", b"", b"\xff\0", "ä€".encode()]
+        for texts in (np.array(want, object), want, np.array(["one", "", "x", "ä€"])):
+            (got,) = pool.infer("strings", {"text": texts}, priority="high").values()
+            assert got.dtype == object and got.shape == (4,)
+            assert list(got) == [t.encode() if isinstance(t, str) else t for t in list(texts)]
+        with pytest.raises(ValueError, match="neither text nor bytes"):
+            pool.infer("strings", {"text": np.array([1, None], object)})
+        with pytest.raises(ValueError, match="priority"):
+            pool.infer("strings", {"text": want}, priority="urgent")
+
+
 def test_the_command_is_the_package_s():
     done = subprocess.run([sys.executable, "-m", "gridpool", "--version"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("gridpool ")

@@ -10,12 +10,16 @@ use crate::tensor::options::ModelPlan;
 pub struct DeviceModel {
     /// The worker, as `gpu0#2`.
     pub worker: String,
+    /// Whether it is the version that serves its name: requests that name no version go to it.
+    pub serves: bool,
     /// The model.
     pub model: ModelInfo,
 }
 
-/// A change of the models of a pool, or of one worker.
+/// A change of the models of a pool, or of one worker. A worker is told full names. An operator who leaves the
+/// version out means: the next one to load, the one that serves the name for contexts, all of them to unload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "changes of models are rare")]
 pub enum ModelCommand {
     /// Set the number of contexts: requests that run at the same time.
     Contexts {
@@ -31,6 +35,31 @@ pub enum ModelCommand {
         /// The model.
         name: String,
     },
+}
+
+/// A change of the models of a pool to what its model repository has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RepositoryCommand {
+    /// Load the versions of a model that its policy wants.
+    Load {
+        /// The model.
+        name: String,
+    },
+    /// Unload all versions of a model.
+    Unload {
+        /// The model.
+        name: String,
+    },
+}
+
+impl RepositoryCommand {
+    /// The model's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Load { name } | Self::Unload { name } => name,
+        }
+    }
 }
 
 impl ModelCommand {

@@ -11,6 +11,7 @@ use crate::chaos::Chaos;
 use crate::codec;
 use crate::ids::{ArenaId, JobKey, Role};
 use crate::limits::{DEADLINE_MAX, INFER_INLINE_BYTES_MAX, INLINE_BYTES_MAX};
+use crate::named::named;
 use crate::principal::Principal;
 use crate::program::Ties;
 use crate::search::{Score, SearchSize};
@@ -20,7 +21,8 @@ use crate::search::{Score, SearchSize};
 pub enum Work {
     /// A model over named tensors.
     Model {
-        /// The model's name.
+        /// The model: its name, for the version that serves it, or a [version](crate::tensor::version). A worker is
+        /// told its full name.
         name: String,
     },
     /// A program over grids.
@@ -140,18 +142,18 @@ pub enum Destination {
     Inline,
 }
 
-/// The order of a client's own waiting jobs. It does not affect other clients.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub enum Priority {
-    /// Before the client's other jobs.
-    High,
-    /// In order.
-    #[default]
-    Normal,
-    /// After the client's other jobs.
-    Low,
+named! {
+    /// The order of a client's own waiting jobs. It does not affect other clients.
+    #[derive(Default)]
+    pub enum Priority {
+        /// Before the client's other jobs.
+        High = "high",
+        /// In order.
+        #[default]
+        Normal = "normal",
+        /// After the client's other jobs.
+        Low = "low",
+    }
 }
 
 /// The terms of a job, for any kind of work.

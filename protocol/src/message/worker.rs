@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Inline, ModelCommand, Payload, Work};
+use super::{Inline, ModelCommand, Payload, Priority, Work};
 use crate::chaos::ChaosFault;
 use crate::fault::FaultCode;
 use crate::ids::{ArenaId, AttemptId, ClientId, WorkerName};
@@ -13,6 +13,7 @@ use crate::tensor::model::ModelInfo;
 
 /// Supervisor to worker, over ipc-channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "a change of models is rare, and few are held")]
 pub enum ToWorker {
     /// Run these attempts and answer each.
     Dispatch(Box<Dispatch>),
@@ -21,7 +22,7 @@ pub enum ToWorker {
         /// Echoed.
         number: u64,
         /// How.
-        command: ModelCommand,
+        command: Box<ModelCommand>,
     },
     /// Unmap these arenas, then send `Forgot`.
     Forget {
@@ -46,8 +47,10 @@ pub struct Dispatch {
 pub struct Assignment {
     /// The attempt.
     pub attempt: AttemptId,
-    /// The job's client. A worker begins the requests of one client in their order.
+    /// The job's client. A worker begins the requests of one client by priority, and then in their order.
     pub client: ClientId,
+    /// The job's priority among those of its client.
+    pub priority: Priority,
     /// The bytes of the whole job.
     pub payload: Payload,
     /// The items of this attempt. It reads and writes no others.

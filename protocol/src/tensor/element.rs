@@ -84,10 +84,11 @@ pub trait Visitor {
 macro_rules! elements {
     ($($datatype:ident $type:ty: $from_le:expr, $fill:expr, $to:expr, $from:expr;)*) => {
         impl DataType {
-            /// Runs a visitor for the Rust type of its elements.
-            pub fn visit<V: Visitor>(self, visitor: V) -> V::Output {
+            /// Runs a visitor for the Rust type of its elements; `None` for BYTES, whose elements have no fixed size.
+            pub fn visit<V: Visitor>(self, visitor: V) -> Option<V::Output> {
                 match self {
-                    $(Self::$datatype => visitor.visit::<$type>(),)*
+                    $(Self::$datatype => Some(visitor.visit::<$type>()),)*
+                    Self::Bytes => None,
                 }
             }
         }
@@ -177,12 +178,12 @@ fn brain(number: Scalar) -> Option<bf16> {
 }
 
 impl DataType {
-    /// Reads an element from its bytes.
+    /// Reads an element from its bytes; `None` for BYTES.
     ///
     /// # Panics
     /// If `bytes` does not have the length of an element.
     #[must_use]
-    pub fn read(self, bytes: &[u8]) -> Scalar {
+    pub fn read(self, bytes: &[u8]) -> Option<Scalar> {
         struct Read<'a>(&'a [u8]);
         impl Visitor for Read<'_> {
             type Output = Scalar;
@@ -208,7 +209,7 @@ impl DataType {
                 true
             }
         }
-        self.visit(Write(number, to))
+        self.visit(Write(number, to)).unwrap_or(false)
     }
 }
 
@@ -225,7 +226,7 @@ pub fn numbers(datatype: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
             elements.map(|bytes| T::from_le(bytes).to_scalar().to_f64()).collect()
         }
     }
-    datatype.visit(Numbers(bytes))
+    datatype.visit(Numbers(bytes)).flatten()
 }
 
 // Elements are sent as they are in memory.
@@ -256,7 +257,7 @@ mod tests {
             (DataType::Fp64, &f64::NAN.to_le_bytes(), "NaN"),
         ];
         for (datatype, bytes, text) in cases {
-            let number = datatype.read(bytes);
+            let number = datatype.read(bytes).unwrap();
             assert_eq!(number.to_string(), text, "{datatype}");
             let mut written = Vec::new();
             assert!(datatype.write(number, &mut written));
@@ -275,8 +276,10 @@ mod tests {
             }
         }
         let takes = |datatype: DataType, number| datatype.write(number, &mut Vec::new());
-        for datatype in DataType::ALL {
-            assert_eq!(datatype.visit(Size), (datatype, datatype.bytes()));
+        assert_eq!(DataType::Bytes.visit(Size), None);
+        assert!(!takes(DataType::Bytes, Scalar::Unsigned(1)));
+        for datatype in DataType::ALL.into_iter().filter(|&datatype| datatype != DataType::Bytes) {
+            assert_eq!(datatype.visit(Size), Some((datatype, datatype.bytes())));
             assert_eq!(takes(datatype, Scalar::Bool(true)), datatype == DataType::Bool);
             assert_eq!(takes(datatype, Scalar::Double(0.5)), datatype.float_bits().is_some());
             assert_eq!(takes(datatype, Scalar::Unsigned(1)), datatype != DataType::Bool);
@@ -301,7 +304,7 @@ mod tests {
             (0x7c00, f32::INFINITY),
             (0xfc00, f32::NEG_INFINITY),
         ];
-        let number = |bits: u16| DataType::Fp16.read(&bits.to_le_bytes());
+        let number = |bits: u16| DataType::Fp16.read(&bits.to_le_bytes()).unwrap();
         for (bits, want) in cases {
             assert_eq!(number(bits), Scalar::Single(want), "{bits:#x}");
         }

@@ -1,5 +1,6 @@
 //! The errors of sets of tensors.
 
+use super::TextsError;
 use crate::limits::{
     TENSOR_BYTES_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_RANK_MAX, TENSOR_SIDE_MAX,
     TENSORS_HEADER_BYTES_MAX, TENSORS_MAX,
@@ -26,6 +27,14 @@ pub enum TensorError {
         got: usize,
         /// Bytes that it takes.
         want: usize,
+    },
+    /// The data of a BYTES tensor is not its elements.
+    #[error("tensor `{name}`: {why}")]
+    Texts {
+        /// The tensor.
+        name: String,
+        /// Why.
+        why: TextsError,
     },
     /// There is no such type.
     #[error("tensor `{name}`: there is no type with number {number}")]

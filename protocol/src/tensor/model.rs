@@ -1,9 +1,11 @@
 //! The description of a model, and the report of a request. `--json` prints these types, so field names are part
 //! of the interface. The wire format is not self-describing, so never skip or flatten a field.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use super::{ANY_SIZE, Tensor, TensorLayout, TensorSpec};
+use super::{ANY_SIZE, DataType, Tensor, TensorLayout, TensorSpec};
 use crate::limits::MODEL_NAME_BYTES_MAX;
 use crate::named::named;
 
@@ -35,10 +37,59 @@ impl ProviderNodes {
     }
 }
 
+/// What a worker measured with a number of contexts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextsMeasured {
+    /// Contexts that ran at the same time.
+    pub contexts: u32,
+    /// Runs of all of them in a minute. A run has the shapes of the warm-up.
+    pub runs_per_minute: u64,
+    /// The time within which 99 of 100 runs ended, microseconds.
+    pub p99_us: u64,
+}
+
+/// Prints `4 contexts: 300 runs/s, p99 14 ms`.
+impl fmt::Display for ContextsMeasured {
+    #[expect(clippy::cast_precision_loss, reason = "numbers that are rounded for people")]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { contexts, runs_per_minute, p99_us } = self;
+        let s = if *contexts == 1 { "" } else { "s" };
+        let (rate, ms) = (*runs_per_minute as f64 / 60.0, *p99_us as f64 / 1e3);
+        let digits = |number: f64| if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+        let (few, fewer) = (digits(rate), digits(ms));
+        write!(f, "{contexts} context{s}: {rate:.few$} runs/s, p99 {ms:.fewer$} ms")
+    }
+}
+
+impl ContextsMeasured {
+    /// All rows in a line.
+    #[must_use]
+    pub fn list(rows: &[Self]) -> String {
+        rows.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// A step of a pipeline on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepInfo {
+    /// Its name.
+    pub name: String,
+    /// Its model, as the pipeline names it.
+    pub model: String,
+    /// SHA-256 of the model's file.
+    pub sha256: String,
+    /// For each input of the model, the wire that it takes: `image`, `detect.boxes`.
+    pub inputs: Vec<(String, String)>,
+    /// The outputs that the pipeline uses.
+    pub outputs: Vec<TensorSpec>,
+    /// The number of nodes that each provider runs.
+    pub nodes: Vec<ProviderNodes>,
+}
+
 /// A model on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelInfo {
-    /// Its name.
+    /// Its full name: `mlp`, or `mlp:2` for version 2.
     pub name: String,
     /// SHA-256 of its file; empty if the file could not be read.
     pub sha256: String,
@@ -52,6 +103,8 @@ pub struct ModelInfo {
     pub max_batch: u32,
     /// Its contexts: the number of runs that may overlap.
     pub contexts: u32,
+    /// With `contexts = "auto"`: what the worker measured before it chose. Empty if the number was known.
+    pub contexts_measured: Vec<ContextsMeasured>,
     /// The number of nodes that each provider runs.
     pub nodes: Vec<ProviderNodes>,
     /// Device memory, bytes: of the model, and the most that each context used in warm-up; 0 if unknown.
@@ -59,6 +112,8 @@ pub struct ModelInfo {
     /// The shape of each input in the warm-up run. A probe sends zeros of these shapes.
     #[serde(rename = "trial_shapes")]
     pub warm_up_shapes: Vec<Vec<u64>>,
+    /// Its steps in the order in which they run; none if it is one model.
+    pub steps: Vec<StepInfo>,
     /// Whether it accepts requests.
     pub state: ModelState,
     /// The reason if it does not, else empty.
@@ -77,22 +132,27 @@ impl ModelInfo {
             outputs: Vec::new(),
             max_batch: 1,
             contexts: 0,
+            contexts_measured: Vec::new(),
             nodes: Vec::new(),
             device_bytes: 0,
             warm_up_shapes: Vec::new(),
+            steps: Vec::new(),
             state: ModelState::Unavailable,
             reason,
         }
     }
 
     /// The size of the packed outputs for these inputs, bytes. `None` unless the model fixes every dimension of
-    /// every output, except for a first one that the inputs choose.
+    /// every output, except for a first one that the inputs choose, and none is BYTES.
     #[must_use]
     pub fn output_bytes(&self, inputs: &[Tensor]) -> Option<u64> {
         let free = |spec: &&TensorSpec| spec.shape.first() == Some(&ANY_SIZE);
         let named = |spec: &TensorSpec| inputs.iter().find(|tensor| tensor.name() == spec.name);
         let rows = self.inputs.iter().find(free).and_then(named);
         let rows = rows.and_then(|tensor| tensor.shape().first().copied());
+        if self.outputs.iter().any(|spec| spec.datatype == DataType::Bytes) {
+            return None;
+        }
         let given = |spec: &TensorSpec| {
             let side = |(axis, &side): (usize, &i64)| match u64::try_from(side) {
                 Ok(side) => Some(side),
@@ -110,7 +170,7 @@ impl ModelInfo {
 /// How a model's request ran: the additional part of its receipt.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InferReport {
-    /// The model.
+    /// The model's full name: `mlp`, or `mlp:2` for version 2.
     pub model: String,
     /// SHA-256 of its file.
     pub sha256: String,
@@ -129,16 +189,41 @@ pub struct InferReport {
     pub h2d_bytes: u64,
     /// Bytes of its own outputs.
     pub d2h_bytes: u64,
+    /// What each step of a pipeline did in those runs, in the order in which they ran; none for one model.
+    pub steps: Vec<StepReport>,
+}
+
+/// What a step of a pipeline did, in all runs of a request: those of other requests that shared them included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepReport {
+    /// The step.
+    pub name: String,
+    /// SHA-256 of its model's file.
+    pub sha256: String,
+    /// Its time, microseconds: device time from CUDA events on a GPU, else by the worker's clock.
+    pub device_us: f64,
+    /// Bytes of other steps' outputs that it took where they lay, in the device's memory. On a CPU device that is
+    /// the memory of the host.
+    pub device_bytes: u64,
+    /// Bytes of other steps' outputs that crossed the host's memory on the way to it, because a node on the CPU of
+    /// a GPU device makes or takes them. It is 0 unless `cpu_ops` allows such nodes, and on a CPU device.
+    pub host_bytes: u64,
 }
 
 /// A text that cannot be the name of a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{name}` cannot be the name of a model: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, \
-     the first a letter or a digit"
+     the first a letter or a digit; for a certain version add `:` and its number"
 )]
 pub struct ModelNameError {
     name: String,
+}
+
+impl ModelNameError {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned() }
+    }
 }
 
 /// Checks the name of a model, which appears in HTTP paths and in labels of metrics.
@@ -151,14 +236,13 @@ pub fn check_model_name(name: &str) -> Result<(), ModelNameError> {
     if starts && name.len() <= MODEL_NAME_BYTES_MAX && name.bytes().all(plain) {
         return Ok(());
     }
-    Err(ModelNameError { name: name.to_owned() })
+    Err(ModelNameError::new(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::codec;
-    use crate::tensor::DataType;
 
     fn info() -> ModelInfo {
         ModelInfo {
@@ -173,9 +257,15 @@ mod tests {
             outputs: Vec::new(),
             max_batch: 32,
             contexts: 4,
+            contexts_measured: vec![ContextsMeasured {
+                contexts: 4,
+                runs_per_minute: 18_030,
+                p99_us: 1_500,
+            }],
             nodes: vec![ProviderNodes { provider: "CUDAExecutionProvider".into(), nodes: 7 }],
             device_bytes: 1 << 40,
             warm_up_shapes: vec![vec![1, 3]],
+            steps: Vec::new(),
             state: ModelState::Unavailable,
             reason: "why".into(),
         }
@@ -227,6 +317,8 @@ mod tests {
         let info = info();
         let bytes = codec::encode(&info).unwrap();
         assert_eq!(codec::decode::<ModelInfo>(&bytes).unwrap(), info);
+        let said = ContextsMeasured::list(&info.contexts_measured);
+        assert_eq!(said, "4 contexts: 300 runs/s, p99 1.50 ms");
         let json = serde_json::to_value(&info).unwrap();
         assert_eq!(json["state"], ModelState::Unavailable.name());
         assert_eq!(json["inputs"][0]["datatype"], "BF16");

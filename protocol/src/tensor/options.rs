@@ -10,9 +10,13 @@ use crate::codec;
 use crate::ids::{DeviceKind, Role};
 use crate::limits::{
     MODEL_BATCH_MAX, MODEL_CONTEXTS_MAX, MODEL_NAME_BYTES_MAX, MODEL_PLAN_BYTES_MAX,
+    MODEL_QUEUE_DELAY_US_MAX,
 };
 use crate::named::named;
+use crate::tensor::Contexts;
 use crate::tensor::model::check_model_name;
+use crate::tensor::pipeline::{Pipeline, PipelineError};
+use crate::tensor::{ANY_SIZE, TensorSpec};
 
 /// Default for the most rows of one run.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
@@ -60,16 +64,32 @@ impl FromStr for Provider {
     }
 }
 
+/// Inputs and outputs that a model must have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ListedTensors {
+    /// All inputs; if none is listed, any.
+    pub inputs: Vec<TensorSpec>,
+    /// Some of the outputs.
+    pub outputs: Vec<TensorSpec>,
+}
+
 /// The options of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelOptions {
-    /// Contexts: the number of runs that may overlap.
-    pub contexts: u32,
+    /// Contexts: the number of runs that may overlap, or `"auto"`: a worker measures how many serve most.
+    pub contexts: Contexts,
+    /// With `contexts = "auto"`: the longest that 99 of 100 runs may take, milliseconds.
+    pub latency_ms: Option<u32>,
     /// Most bytes of device memory that it and all its contexts may take.
     pub device_bytes: Option<u64>,
     /// Most rows of one run; with 1, requests are never joined.
     pub max_batch: Option<u32>,
+    /// Longest time in microseconds that a request waits for others to join it, when it could start.
+    pub max_queue_delay_us: u64,
+    /// Numbers of rows: a run that has one of them starts at once, and without the requests beyond it.
+    pub preferred_batch: BTreeSet<u32>,
     /// Warm-up runs of every context before the model is READY: a shape for each input, by name.
     pub warm_up: Vec<BTreeMap<String, Vec<u64>>>,
     /// Ops that may run on the CPU of a GPU device: `Shape`, `Gather`.
@@ -84,16 +104,25 @@ pub struct ModelOptions {
     pub queue_bytes: u64,
     /// The models that share its worker processes: those of this group. Without one, none does.
     pub group: Option<String>,
+    /// Whether earlier versions of its name stay loaded when it takes over.
+    pub keep: bool,
+    /// The inputs and outputs that the file must have, by name, type and shape, -1 for any size.
+    pub tensors: Option<Box<ListedTensors>>,
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
     pub sha256: Option<String>,
+    /// Its steps, if it is a pipeline. Then its file is the one that describes it, and workers do not read that.
+    pub pipeline: Option<Box<Pipeline>>,
 }
 
 impl Default for ModelOptions {
     fn default() -> Self {
         Self {
-            contexts: 1,
+            contexts: Contexts::Fixed(1),
+            latency_ms: None,
             device_bytes: None,
             max_batch: None,
+            max_queue_delay_us: 0,
+            preferred_batch: BTreeSet::new(),
             warm_up: Vec::new(),
             cpu_ops: BTreeSet::new(),
             providers: Vec::new(),
@@ -101,7 +130,10 @@ impl Default for ModelOptions {
             queue_requests: QUEUE_REQUESTS_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
+            keep: false,
+            tensors: None,
             sha256: None,
+            pipeline: None,
         }
     }
 }
@@ -109,7 +141,7 @@ impl Default for ModelOptions {
 /// A model that every inference worker of a pool loads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelPlan {
-    /// Its name.
+    /// Its full name: `mlp`, or `mlp:2` for version 2. If an operator asks for a load, `mlp` is the next version.
     pub name: String,
     /// Its file.
     pub path: PathBuf,
@@ -135,12 +167,32 @@ pub enum OptionsError {
         /// The name.
         group: String,
     },
+    /// A bound that no run keeps.
+    #[error("a latency_ms of 0: write at least 1, or leave it out")]
+    Latency,
     /// Too few or too many rows.
     #[error("a max_batch of {max_batch}: write 1 to {MODEL_BATCH_MAX}")]
     MaxBatch {
         /// The requested number.
         max_batch: u32,
     },
+    /// A delay or preferred sizes for requests that are never joined.
+    #[error(
+        "max_queue_delay_us and preferred_batch with a max_batch of 1: its requests are never joined, so there is \
+         nothing to wait for; leave both out"
+    )]
+    NothingToJoin,
+    /// A size of a run that no run has.
+    #[error("a preferred_batch of {rows}: write sizes from 1 to max_batch, which is {max_batch}")]
+    PreferredBatch {
+        /// The size.
+        rows: u32,
+        /// Most rows of a run.
+        max_batch: u32,
+    },
+    /// Its steps or wires are wrong.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
     /// A queue that holds no request.
     #[error("queue_requests and queue_bytes must be at least 1")]
     Queue,
@@ -150,6 +202,12 @@ pub enum OptionsError {
          cpu_ops = [\"Shape\", …]"
     )]
     CpuProvider,
+    /// Too long a delay.
+    #[error("a max_queue_delay_us of {us}: write 0 to {MODEL_QUEUE_DELAY_US_MAX}")]
+    QueueDelay {
+        /// The delay.
+        us: u64,
+    },
     /// The hash has another form.
     #[error(
         "a sha256 of `{text}`: write the 64 lower-case hexadecimal digits that `sha256sum FILE` prints"
@@ -159,7 +217,7 @@ pub enum OptionsError {
         text: String,
     },
     /// The plan is too long.
-    #[error("{bytes} bytes of path, warm_up and cpu_ops: at most {MODEL_PLAN_BYTES_MAX}")]
+    #[error("{bytes} bytes of path, warm_up, cpu_ops and steps: at most {MODEL_PLAN_BYTES_MAX}")]
     TooLong {
         /// Its length.
         bytes: usize,
@@ -190,8 +248,20 @@ pub struct ChangedFile {
     pub now: String,
 }
 
+/// The file of a model has other inputs or outputs than its options list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its options list the {kind} {want}; the file has {has}")]
+pub struct OtherTensors {
+    /// `input` or `output`.
+    pub kind: &'static str,
+    /// What is listed.
+    pub want: String,
+    /// What the file has.
+    pub has: String,
+}
+
 impl ModelPlan {
-    /// The group whose workers have it: by default one of its own name, to itself.
+    /// The group whose workers have it: by default one of its full name, to itself.
     #[must_use]
     pub fn group(&self) -> &str {
         self.options.group.as_deref().unwrap_or(&self.name)
@@ -204,7 +274,9 @@ impl ModelPlan {
     pub fn check(&self) -> Result<(), OptionsError> {
         self.options.check()?;
         let group = self.group();
-        if group == Role::Grid.name() || check_model_name(group).is_err() {
+        let explicit =
+            self.options.group.as_deref().is_some_and(|own| check_model_name(own).is_err());
+        if group == Role::Grid.name() || explicit {
             return Err(OptionsError::Group { group: group.to_owned() });
         }
         let bytes = codec::encode(self).map_or(usize::MAX, |plan| plan.len());
@@ -221,10 +293,25 @@ impl ModelOptions {
     /// # Errors
     /// The first [`OptionsError`].
     pub fn check(&self) -> Result<(), OptionsError> {
-        check_contexts(self.contexts)?;
+        if let Some(contexts) = self.contexts.fixed() {
+            check_contexts(contexts)?;
+        }
+        if self.latency_ms == Some(0) {
+            return Err(OptionsError::Latency);
+        }
         let max_batch = self.max_batch.unwrap_or(MAX_BATCH_DEFAULT);
         if max_batch == 0 || max_batch > MODEL_BATCH_MAX {
             return Err(OptionsError::MaxBatch { max_batch });
+        }
+        if self.max_queue_delay_us > MODEL_QUEUE_DELAY_US_MAX {
+            return Err(OptionsError::QueueDelay { us: self.max_queue_delay_us });
+        }
+        if max_batch == 1 && self.waits_for_rows() {
+            return Err(OptionsError::NothingToJoin);
+        }
+        let fits = |rows: &&u32| (1..=max_batch).contains(*rows);
+        if let Some(&rows) = self.preferred_batch.iter().find(|rows| !fits(rows)) {
+            return Err(OptionsError::PreferredBatch { rows, max_batch });
         }
         if self.queue_requests == 0 || self.queue_bytes == 0 {
             return Err(OptionsError::Queue);
@@ -234,6 +321,7 @@ impl ModelOptions {
         if let Some(text) = self.sha256.as_ref().filter(|text| !is_hash(text)) {
             return Err(OptionsError::Sha256 { text: text.clone() });
         }
+        self.pipeline.as_deref().map_or(Ok(()), Pipeline::check)?;
         let mut seen = BTreeSet::new();
         match self.providers.iter().find(|&&provider| !seen.insert(provider)) {
             Some(&provider) => Err(OptionsError::Twice { provider }),
@@ -241,19 +329,55 @@ impl ModelOptions {
         }
     }
 
+    /// Whether its runs look at how many rows they have before they start.
+    #[must_use]
+    pub fn waits_for_rows(&self) -> bool {
+        self.max_queue_delay_us > 0 || !self.preferred_batch.is_empty()
+    }
+
     /// Checks that the file of the model `name` has the SHA-256 that it must have, if that is known.
     ///
     /// # Errors
     /// [`ChangedFile`] if it has another.
     pub fn check_file(&self, name: &str, path: &Path, sha256: &str) -> Result<(), ChangedFile> {
-        match &self.sha256 {
-            Some(then) if then != sha256 => Err(ChangedFile {
-                name: name.to_owned(),
-                path: path.to_owned(),
-                then: then.clone(),
-                now: sha256.to_owned(),
+        check_file(name, path, self.sha256.as_ref(), sha256)
+    }
+
+    /// Checks that a model has the inputs and outputs that are listed for it.
+    ///
+    /// # Errors
+    /// [`OtherTensors`]: the first that differs.
+    pub fn check_tensors(
+        &self,
+        inputs: &[TensorSpec],
+        outputs: &[TensorSpec],
+    ) -> Result<(), OtherTensors> {
+        let listed = |listed: &[TensorSpec], own: &[TensorSpec], kind| {
+            let is_like = |want: &TensorSpec, own: &TensorSpec| {
+                let mut sides = want.shape.iter().zip(&own.shape);
+                (&own.name, own.datatype) == (&want.name, want.datatype)
+                    && own.shape.len() == want.shape.len()
+                    && sides.all(|(&a, &b)| a == b || a == ANY_SIZE || b == ANY_SIZE)
+            };
+            let other = listed.iter().find(|want| !own.iter().any(|own| is_like(want, own)));
+            let other = other.map(|want| OtherTensors {
+                kind,
+                want: want.to_string(),
+                has: own.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            });
+            other.map_or(Ok(()), Err)
+        };
+        let Some(wanted) = &self.tensors else { return Ok(()) };
+        listed(&wanted.inputs, inputs, "input")?;
+        listed(&wanted.outputs, outputs, "output")?;
+        let is_listed = |own: &&TensorSpec| wanted.inputs.iter().any(|want| want.name == own.name);
+        match inputs.iter().find(|own| !wanted.inputs.is_empty() && !is_listed(own)) {
+            Some(own) => Err(OtherTensors {
+                kind: "input",
+                want: format!("no `{}`", own.name),
+                has: own.to_string(),
             }),
-            Some(_) | None => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -277,6 +401,27 @@ impl ModelOptions {
     }
 }
 
+/// Checks that a file of the model `name` has the SHA-256 that it must have, if that is known.
+///
+/// # Errors
+/// [`ChangedFile`] if it has another.
+pub fn check_file(
+    name: &str,
+    path: &Path,
+    then: Option<&String>,
+    sha256: &str,
+) -> Result<(), ChangedFile> {
+    match then {
+        Some(then) if then != sha256 => Err(ChangedFile {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            then: then.clone(),
+            now: sha256.to_owned(),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Checks the number of a model's contexts.
 ///
 /// # Errors
@@ -297,10 +442,15 @@ mod tests {
         let default = ModelOptions::default;
         assert_eq!(default().check(), Ok(()));
         let wrong = [
-            ModelOptions { contexts: 0, ..default() },
-            ModelOptions { contexts: MODEL_CONTEXTS_MAX + 1, ..default() },
+            ModelOptions { contexts: Contexts::Fixed(0), ..default() },
+            ModelOptions { contexts: Contexts::Fixed(MODEL_CONTEXTS_MAX + 1), ..default() },
+            ModelOptions { latency_ms: Some(0), ..default() },
             ModelOptions { max_batch: Some(0), ..default() },
             ModelOptions { max_batch: Some(MODEL_BATCH_MAX + 1), ..default() },
+            ModelOptions { max_queue_delay_us: MODEL_QUEUE_DELAY_US_MAX + 1, ..default() },
+            ModelOptions { max_batch: Some(1), max_queue_delay_us: 1, ..default() },
+            ModelOptions { preferred_batch: [0].into(), ..default() },
+            ModelOptions { preferred_batch: [4, 33].into(), ..default() },
             ModelOptions { queue_requests: 0, ..default() },
             ModelOptions { queue_bytes: 0, ..default() },
             ModelOptions { sha256: Some("A".repeat(64)), ..default() },
@@ -337,7 +487,7 @@ mod tests {
         let json = r#"{"contexts": 4, "providers": ["tensorrt", "cuda"], "cpu_ops": ["Shape"],
                        "warm_up": [{"x": [8, 3]}]}"#;
         let options: ModelOptions = serde_json::from_str(json).unwrap();
-        assert_eq!(options.contexts, 4);
+        assert_eq!(options.contexts, Contexts::Fixed(4));
         assert_eq!(options.providers, [Provider::TensorRt, Provider::Cuda]);
         assert_eq!(options.warm_up[0]["x"], [8, 3]);
         assert_eq!(options.queue_requests, QUEUE_REQUESTS_DEFAULT);

@@ -6,7 +6,7 @@
 //!
 //! The header is little-endian: `GPT1`, the number of tensors (u32), bytes of the header (u32), four bytes of 0.
 //! Then for each tensor: the number of its type (u8), the number of dimensions (u8), bytes of its name (u16), the
-//! name, and each dimension (u64).
+//! name, and each dimension (u64). A BYTES tensor then has the bytes of its data (u64).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,6 +24,7 @@ const MAGIC: [u8; 4] = *b"GPT1";
 const HEAD_BYTES: usize = 16;
 /// Type, rank, bytes of the name.
 const TENSOR_HEAD_BYTES: usize = 4;
+/// Of a dimension, and of the size of a BYTES tensor.
 const SIDE_BYTES: usize = 8;
 
 /// The tensors of a set, and the place of each one's data.
@@ -149,6 +150,9 @@ impl TensorLayout {
             header.extend(length.to_le_bytes());
             header.extend(name.as_bytes());
             header.extend(tensor.shape().iter().flat_map(|side| side.to_le_bytes()));
+            if tensor.datatype() == DataType::Bytes {
+                header.extend((tensor.bytes() as u64).to_le_bytes());
+            }
         }
         header
     }
@@ -257,7 +261,8 @@ impl<'a> Packed<'a> {
 }
 
 fn header_bytes(tensor: &Tensor) -> usize {
-    TENSOR_HEAD_BYTES + tensor.name().len() + SIDE_BYTES * tensor.shape().len()
+    let sides = tensor.shape().len() + usize::from(tensor.datatype() == DataType::Bytes);
+    TENSOR_HEAD_BYTES + tensor.name().len() + SIDE_BYTES * sides
 }
 
 /// Reads a header from its start.
@@ -321,7 +326,13 @@ impl<'a> Reader<'a> {
             return Err(TensorError::DataType { name, number: datatype });
         };
         let sides = self.take(SIDE_BYTES * rank)?.as_chunks().0;
-        Tensor::new(name, datatype, sides.iter().map(|&side| u64::from_le_bytes(side)).collect())
+        let shape = sides.iter().map(|&side| u64::from_le_bytes(side)).collect();
+        let tensor = Tensor::new(name, datatype, shape)?;
+        if datatype != DataType::Bytes {
+            return Ok(tensor);
+        }
+        let size = u64::from_le_bytes(self.array()?);
+        tensor.with_size(usize::try_from(size).unwrap_or(usize::MAX))
     }
 }
 

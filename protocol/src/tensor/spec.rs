@@ -4,8 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataType, TensorError};
-use crate::limits::{TENSOR_BYTES_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_RANK_MAX, TENSOR_SIDE_MAX};
+use super::texts::LENGTH_BYTES;
+use super::{DataType, TensorError, Texts, TextsError};
+use crate::limits::{
+    BYTES_TENSOR_MAX, TENSOR_BYTES_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_RANK_MAX, TENSOR_SIDE_MAX,
+};
 
 /// A dimension in a [`TensorSpec`] that every request chooses.
 pub const ANY_SIZE: i64 = -1;
@@ -47,6 +50,12 @@ pub enum ShapeError {
 }
 
 impl TensorSpec {
+    /// Whether its elements are those of BYTES.
+    #[must_use]
+    pub fn is_text(&self) -> bool {
+        self.datatype == DataType::Bytes
+    }
+
     /// Checks that `tensor` matches, apart from its name.
     ///
     /// # Errors
@@ -100,7 +109,8 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of that name, type and shape. An empty shape is a scalar. A dimension may be 0.
+    /// A tensor of that name, type and shape. An empty shape is a scalar. A dimension may be 0. The elements of a BYTES
+    /// tensor are empty at first; [`Tensor::with_data`] sets the size of others.
     ///
     /// # Errors
     /// [`TensorError`] if the name, a dimension or the size exceeds its limit.
@@ -118,12 +128,47 @@ impl Tensor {
             return Err(TensorError::Side { name, axis, side });
         }
         let bytes = if shape.contains(&0) { Some(0) } else { size(datatype, &shape) };
+        let is_text = datatype == DataType::Bytes;
+        let most = if is_text { BYTES_TENSOR_MAX as u64 } else { TENSOR_BYTES_MAX };
         let bytes = match bytes {
-            Some(bytes) if bytes <= TENSOR_BYTES_MAX => bytes,
+            Some(bytes) if bytes <= most => bytes,
             other => return Err(TensorError::Bytes { name, bytes: other.unwrap_or(u64::MAX) }),
         };
         let bytes = usize::try_from(bytes).expect("TENSOR_BYTES_MAX fits usize");
         Ok(Self { name, datatype, shape, bytes })
+    }
+
+    /// The tensor for this data, which must have the size that its shape and type take, and be the elements of a BYTES
+    /// tensor.
+    ///
+    /// # Errors
+    /// [`TensorError::Data`] or [`TensorError::Texts`] if it is not.
+    pub fn with_data(self, data: &[u8]) -> Result<Self, TensorError> {
+        let sized = self.with_size(data.len())?;
+        if sized.datatype == DataType::Bytes {
+            let checked = Texts::new(data, sized.elements()).check();
+            checked.map_err(|why| TensorError::Texts { name: sized.name.clone(), why })?;
+        }
+        Ok(sized)
+    }
+
+    /// The tensor with data of so many bytes. Only a BYTES tensor can have another number than its shape says.
+    pub(super) fn with_size(self, got: usize) -> Result<Self, TensorError> {
+        let elements = self.elements();
+        if self.datatype != DataType::Bytes {
+            return match got == self.bytes {
+                true => Ok(self),
+                false => Err(TensorError::Data { name: self.name, got, want: self.bytes }),
+            };
+        }
+        let why = if got > BYTES_TENSOR_MAX {
+            TextsError::Tensor
+        } else if got < elements * LENGTH_BYTES || (elements == 0 && got > 0) {
+            TextsError::Count { got: got / LENGTH_BYTES, want: elements }
+        } else {
+            return Ok(Self { bytes: got, ..self });
+        };
+        Err(TensorError::Texts { name: self.name, why })
     }
 
     /// Its name.
@@ -159,7 +204,12 @@ impl Tensor {
     /// The number of its elements.
     #[must_use]
     pub fn elements(&self) -> usize {
-        self.bytes / self.datatype.bytes()
+        if self.datatype != DataType::Bytes {
+            return self.bytes / self.datatype.bytes();
+        }
+        // Its size was checked with elements of the fewest bytes.
+        let sides = self.shape.iter().map(|&side| usize::try_from(side).unwrap_or(usize::MAX));
+        sides.fold(1, usize::saturating_mul)
     }
 }
 

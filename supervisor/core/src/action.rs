@@ -200,6 +200,7 @@ impl fmt::Display for HelperEnd {
 
 /// Something worth a line in the log.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "changes of models are rare")]
 pub enum Note {
     /// A worker failed to carry out a command.
     CommandFailed {

@@ -1,19 +1,24 @@
 //! Which group has which model. Groups are independent: each has its own workers, its own queue and its own changes.
 //! A model without a group of its owner's choice has one to itself, of its own name.
 
+mod versions;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::ids::{ClientId, Group, WorkerId};
-use gridpool_protocol::message::ModelCommand;
+use gridpool_protocol::message::{DeviceModel, ModelCommand};
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::version::{ModelRef, split};
 
 use crate::Core;
 use crate::config::MODELS_MAX;
 use crate::event::Timestamp;
 use crate::models::{Effect, Models, StepContext, check_new};
 use crate::pool::Pool;
+use versions::{OpenVersion, Task, new_name};
 
 /// The most groups of models, those included whose last processes have not ended.
 const GROUPS_MAX: usize = 2 * MODELS_MAX;
@@ -24,6 +29,7 @@ pub(crate) struct Catalogue {
     groups: BTreeMap<Group, Models>,
     /// Those with a change, a pending command, or news since the last step: the others are not looked at.
     busy: BTreeSet<Group>,
+    tasks: Vec<Task>,
 }
 
 /// Views, for status.
@@ -31,10 +37,15 @@ impl Core {
     /// The models that each worker reports; for each device that is out of service for a group of models, why it has
     /// none of them.
     #[must_use]
-    pub fn models(&self) -> Vec<(String, ModelInfo)> {
+    pub fn models(&self) -> Vec<DeviceModel> {
         let all = self.catalogue.groups.iter();
         let out_of = |own| self.pool.quarantines().filter(move |out| out.group == own);
-        all.flat_map(|(&group, models)| models.rows(out_of(group))).collect()
+        let rows = all.flat_map(|(&group, models)| models.rows(out_of(group)));
+        let row = |(worker, model): (String, ModelInfo)| {
+            let serving = self.catalogue.full_name_of(split(&model.name).0);
+            DeviceModel { worker, serves: serving == Some(&model.name), model }
+        };
+        rows.map(row).collect()
     }
 
     /// The models that workers should have, as operators have changed them.
@@ -48,6 +59,22 @@ impl Core {
         }
         plans.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(plans)
+    }
+
+    /// The full name that a model gets which is loaded under this name; the name itself if none is left.
+    #[must_use]
+    pub fn name_of_new(&self, name: &str) -> String {
+        let new = ModelRef::parse(name).ok().map(|asked| {
+            let known = self.catalogue.versions(asked.name);
+            new_name(asked, &known)
+        });
+        new.and_then(Result::ok).unwrap_or_else(|| name.to_owned())
+    }
+
+    /// Whether a new model of this full name needs one group more than there ever were.
+    #[must_use]
+    pub fn needs_new_group(&self, plan: &ModelPlan) -> bool {
+        self.catalogue.needs_new_group(plan, &self.pool)
     }
 
     /// The name of a group: `grid`, or that of its models.
@@ -65,7 +92,8 @@ impl Catalogue {
             of_group.entry(plan.group()).or_default().push(plan.clone());
         }
         let group = |(name, plans): (&str, Vec<_>)| (pool.add_group(name), Models::new(&plans));
-        Self { groups: of_group.into_iter().map(group).collect(), busy: BTreeSet::new() }
+        let groups = of_group.into_iter().map(group).collect();
+        Self { groups, ..Self::default() }
     }
 
     /// The models of a worker's group, to be told something; `None` for a worker that has no models.
@@ -75,30 +103,37 @@ impl Catalogue {
         Some(own)
     }
 
-    /// The group whose workers have a model, or should have it; the error says why the model accepts no requests.
-    /// `settled` says whether no more workers are expected in a group.
-    pub(crate) fn check(
+    /// The group and the full name of the version that runs requests for `asked`; the error says why the model accepts
+    /// none. `settled` says whether no more workers are expected in a group.
+    pub(crate) fn route(
         &self,
-        name: &str,
+        asked: &Arc<str>,
         settled: impl Fn(Group) -> bool,
-    ) -> Result<Group, String> {
-        let Some((&group, models)) = self.groups.iter().find(|(_, models)| models.is_open(name))
-        else {
-            return Err(match self.names().as_str() {
-                "none" => "this pool has no models: `gridpool model load NAME=PATH` gives it one"
+    ) -> Result<(Group, Arc<str>), String> {
+        let serving = ModelRef::parse(asked).ok().and_then(|asked| self.serving(asked));
+        let Some(OpenVersion { group, full_name, .. }) = serving else {
+            return Err(match self.open_names().is_empty() {
+                true => "this pool has no models: `gridpool model load NAME=PATH` gives it one"
                     .to_owned(),
-                names => format!("there is no model `{name}`; there is {names}"),
+                false => self.unknown(asked),
             });
         };
-        match models.why_unavailable(name) {
+        match self.groups[&group].why_unavailable(full_name) {
             Some(why) if settled(group) => {
-                Err(format!("the model `{name}` could not be loaded: {why}"))
+                Err(format!("the model `{full_name}` could not be loaded: {why}"))
             }
-            Some(_) | None => Ok(group),
+            Some(_) | None if *full_name == **asked => Ok((group, Arc::clone(asked))),
+            Some(_) | None => Ok((group, full_name.into())),
         }
     }
 
-    /// Begins the change that an operator asks for, in its group; the error is the reply to a change that is refused.
+    /// The full name of the version that would run a request for `asked`, if there is one.
+    pub(crate) fn full_name_of<'a>(&'a self, asked: &str) -> Option<&'a str> {
+        let open = self.serving(ModelRef::parse(asked).ok()?)?;
+        Some(open.full_name)
+    }
+
+    /// Begins the change that an operator asks for; the error is the reply to a change that is refused.
     pub(crate) fn begin(
         &mut self,
         pool: &mut Pool,
@@ -106,22 +141,128 @@ impl Catalogue {
         request: u64,
         command: ModelCommand,
     ) -> Result<(), String> {
-        let known = self.groups.iter().find(|(_, models)| models.knows(command.name()));
-        let known = known.map(|(&group, _)| group);
-        let group = match (&command, known) {
-            (_, Some(group)) => group,
-            (ModelCommand::Load(plan), None) => {
-                check_new(plan)?;
-                self.group_for(plan, pool)?
+        let typed = command.name().to_owned();
+        let asked = ModelRef::parse(&typed).map_err(|error| error.to_string())?;
+        self.check_unchanged(asked.name)?;
+        match command {
+            ModelCommand::Load(plan) => self.begin_load(pool, (client, request), asked, plan),
+            ModelCommand::Unload { .. } if asked.version.is_none() => {
+                self.begin_unloads(pool, (client, request), asked.name)
             }
-            (ModelCommand::Contexts { name, .. } | ModelCommand::Unload { name }, None) => {
-                return Err(format!("there is no model `{name}`; there is {}", self.names()));
+            ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } => {
+                let unknown = || self.unknown(&typed);
+                let open = self.serving(asked).ok_or_else(unknown)?;
+                let (group, name) = (open.group, open.full_name.to_owned());
+                let command = match command {
+                    ModelCommand::Contexts { contexts, .. } => {
+                        ModelCommand::Contexts { name, contexts }
+                    }
+                    ModelCommand::Load(_) | ModelCommand::Unload { .. } => {
+                        ModelCommand::Unload { name }
+                    }
+                };
+                self.begin_in(pool, group, (client, request), command)
+            }
+        }
+    }
+
+    /// Begins to load a version that is new to the pool.
+    fn begin_load(
+        &mut self,
+        pool: &mut Pool,
+        from: (ClientId, u64),
+        asked: ModelRef<'_>,
+        plan: ModelPlan,
+    ) -> Result<(), String> {
+        let known = self.versions(asked.name);
+        let mut plan = ModelPlan { name: new_name(asked, &known)?, ..plan };
+        let group = self.groups.iter().find(|(_, models)| models.knows(&plan.name));
+        let group = group.map(|(&group, _)| group);
+        let group = match group {
+            Some(group) => group,
+            None => {
+                self.find_steps(&mut plan)?;
+                check_new(&plan)?;
+                self.group_for(&plan, pool)?
             }
         };
+        let task = Task::load(from, &plan.name, plan.options.keep);
+        self.begin_in(pool, group, from, ModelCommand::Load(plan))?;
+        self.tasks.push(task);
+        Ok(())
+    }
+
+    /// Begins to unload all versions of a model.
+    fn begin_unloads(
+        &mut self,
+        pool: &mut Pool,
+        from: (ClientId, u64),
+        name: &str,
+    ) -> Result<(), String> {
+        let open = self.open_versions(name);
+        let own: Vec<_> = open.map(|open| (open.group, open.full_name.to_owned())).collect();
+        match own.as_slice() {
+            [] => return Err(self.unknown(name)),
+            [(group, only)] => {
+                let command = ModelCommand::Unload { name: only.clone() };
+                return self.begin_in(pool, *group, from, command);
+            }
+            own => own.iter().try_for_each(|(group, _)| self.groups[group].check_settled())?,
+        }
+        let versions: Vec<_> = own.iter().map(|(_, full_name)| split(full_name).1).collect();
+        self.tasks.push(Task::unloads(from, name, &versions));
+        for (group, full_name) in own {
+            self.unload(group, from, full_name);
+        }
+        Ok(())
+    }
+
+    /// Unloads a version once its group has no other change.
+    fn unload(&mut self, group: Group, (client, request): (ClientId, u64), full_name: String) {
+        let models = self.groups.get_mut(&group).expect("it has the version");
+        models.unload(client, request, full_name);
+        self.busy.insert(group);
+    }
+
+    /// Begins a change in a group.
+    fn begin_in(
+        &mut self,
+        pool: &mut Pool,
+        group: Group,
+        (client, request): (ClientId, u64),
+        command: ModelCommand,
+    ) -> Result<(), String> {
         self.groups.entry(group).or_default().begin(client, request, command)?;
         self.busy.insert(group);
         pool.wake(group);
         Ok(())
+    }
+
+    /// Finds the files of those steps of a pipeline that name a model of this pool.
+    fn find_steps(&self, plan: &mut ModelPlan) -> Result<(), String> {
+        let Some(pipeline) = &mut plan.options.pipeline else { return Ok(()) };
+        let names = self.open_names();
+        let find = |name: &str| {
+            let open = self.serving(ModelRef::parse(name).ok()?)?;
+            self.groups[&open.group].file_of(open.full_name)
+        };
+        let found = pipeline.find_models(&names, find);
+        found.map_err(|error| format!("pipeline `{}`: {error}", plan.name))
+    }
+
+    /// What there is instead of a model that there is not.
+    fn unknown(&self, asked: &str) -> String {
+        let (name, _) = split(asked);
+        let mut versions: Vec<_> = self.open_versions(name).map(|open| open.version).collect();
+        versions.sort_unstable();
+        if !versions.is_empty() && name != asked {
+            let versions: Vec<_> = versions.iter().map(u32::to_string).collect();
+            let versions = versions.join(", ");
+            return format!("there is no version of `{name}` as in `{asked}`; there is {versions}");
+        }
+        let names = self.open_names();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        format!("there is no model `{asked}`; there is {names}")
     }
 
     /// The group for a new model: the one of that name, or a new one.
@@ -129,11 +270,10 @@ impl Catalogue {
         if self.groups.values().map(Models::len).sum::<usize>() >= MODELS_MAX {
             return Err(format!("a pool has at most {MODELS_MAX} models: unload one first"));
         }
-        let named = |group: &Group| **pool.group_name(*group) == *plan.group();
-        if let Some(&group) = self.groups.keys().find(|group| named(group)) {
+        if let Some(group) = self.group_of(plan, pool) {
             return Ok(group);
         }
-        if pool.model_groups() >= GROUPS_MAX {
+        if pool.vacant_group(plan.group()).is_none() && pool.model_groups() >= GROUPS_MAX {
             let why = format!("workers of {GROUPS_MAX} groups of models have not ended yet");
             return Err(format!("{why}: try again later"));
         }
@@ -142,11 +282,24 @@ impl Catalogue {
         Ok(group)
     }
 
-    /// The models that accept requests.
-    fn names(&self) -> String {
-        let mut names: Vec<_> = self.groups.values().flat_map(Models::open).collect();
+    /// The group that a new model joins, if there is one of that name that is not vacant.
+    fn group_of(&self, plan: &ModelPlan, pool: &Pool) -> Option<Group> {
+        let named = |group: &Group| **pool.group_name(*group) == *plan.group();
+        self.groups.keys().copied().find(|group| named(group) && !pool.is_vacant(*group))
+    }
+
+    /// Whether a new model needs one group more than there ever were.
+    pub(crate) fn needs_new_group(&self, plan: &ModelPlan, pool: &Pool) -> bool {
+        self.group_of(plan, pool).is_none() && pool.vacant_group(plan.group()).is_none()
+    }
+
+    /// The names of the models that accept requests.
+    fn open_names(&self) -> Vec<&str> {
+        let open = self.groups.values().flat_map(Models::open);
+        let mut names: Vec<_> = open.map(|full_name| split(full_name).0).collect();
         names.sort_unstable();
-        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        names.dedup();
+        names
     }
 
     /// When the next pending command times out.

@@ -29,8 +29,8 @@ pub struct PoolConfig {
     /// Connections of one user to the pool's socket. The pool's own user and root have no such limit.
     // The core does not use this field.
     pub user_connections_max: usize,
-    /// Workers that a principal may cost because they did not stop its jobs in time; then its jobs are refused
-    /// as BUSY, and those that wait are held.
+    /// Workers of a group that a principal may cost because they did not stop its jobs in time; then its jobs for that
+    /// group are refused as BUSY, and those that wait are held.
     pub kills_max: usize,
     /// After this time one of them is given back, then the next.
     pub kill_refill: Duration,

@@ -14,13 +14,15 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use gridpool_protocol::ids::{ClientId, WorkerId};
 use gridpool_protocol::message::ModelCommand;
-use gridpool_protocol::tensor::model::{ModelInfo, ModelState, check_model_name};
+use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::{ModelPlan, check_contexts};
+use gridpool_protocol::tensor::version::{check_full_name, split};
 
 use crate::Quarantine;
 use crate::action::Note;
@@ -38,6 +40,8 @@ pub(crate) struct Models {
     /// The models given to each worker that has started and not reported yet.
     started: BTreeMap<WorkerId, BTreeMap<String, Edition>>,
     change: Option<Change>,
+    /// Versions to unload after the change, for whom. They accept no requests already.
+    unloads: VecDeque<(ClientId, u64, String)>,
     /// The number of the latest command or edition.
     number: u64,
     /// Something has changed since the last step.
@@ -100,6 +104,7 @@ pub(crate) struct StepContext<'a> {
 
 /// What a step asks of the core.
 #[derive(Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "changes of models are rare")]
 pub(crate) enum Effect {
     /// Tell a worker to change its models.
     Command { worker: WorkerId, number: u64, command: ModelCommand },
@@ -245,24 +250,42 @@ impl Models {
     ) -> Result<(), String> {
         self.check_settled()?;
         self.check_command(&command)?;
-        if let ModelCommand::Unload { name } = &command
-            && let Some(wanted) = self.wanted.get_mut(name)
-        {
+        if let ModelCommand::Unload { name } = &command {
+            self.close(name);
+        }
+        self.change_to(client, request, command);
+        Ok(())
+    }
+
+    /// Begins to unload a version that another has followed: at once it accepts no requests, whatever is being changed.
+    pub(crate) fn unload(&mut self, client: ClientId, request: u64, name: String) {
+        self.close(&name);
+        match self.change {
+            Some(_) => self.unloads.push_back((client, request, name)),
+            None => self.change_to(client, request, ModelCommand::Unload { name }),
+        }
+    }
+
+    fn close(&mut self, name: &str) {
+        if let Some(wanted) = self.wanted.get_mut(name) {
             wanted.is_closing = true;
         }
+    }
+
+    fn change_to(&mut self, client: ClientId, request: u64, command: ModelCommand) {
         let edition = self.next_number();
         self.change = Some(Change { client, request, command, edition, failed: Vec::new() });
         // A worker that failed before may succeed now.
         self.holders.values_mut().for_each(|holder| holder.refused.clear());
         self.needs_step = true;
-        Ok(())
     }
 
     fn check_command(&self, command: &ModelCommand) -> Result<(), String> {
         match (command, self.wanted.get(command.name())) {
             (ModelCommand::Load(ModelPlan { name, .. }), Some(known)) => Err(format!(
-                "there is a model `{name}` already, from {}: `gridpool model unload {name}` makes room \
-                 for another",
+                "there is a version {} of `{}` already, from {}: leave the number out to load the next one",
+                split(name).1,
+                split(name).0,
                 known.plan.path.display()
             )),
             (ModelCommand::Contexts { contexts, .. }, _) => {
@@ -287,6 +310,12 @@ impl Models {
     /// Whether a model accepts requests, if it can be loaded.
     pub(crate) fn is_open(&self, name: &str) -> bool {
         self.wanted.get(name).is_some_and(|wanted| !wanted.is_closing)
+    }
+
+    /// The file of a model that is no pipeline, and the hash that it must have.
+    pub(crate) fn file_of(&self, name: &str) -> Option<(&PathBuf, &Option<String>)> {
+        let plan = &self.wanted.get(name).filter(|wanted| !wanted.is_closing)?.plan;
+        plan.options.pipeline.is_none().then_some((&plan.path, &plan.options.sha256))
     }
 
     /// Those models.
@@ -334,7 +363,8 @@ impl Models {
         Ok(self.wanted.values().map(|wanted| wanted.plan.clone()).collect())
     }
 
-    fn check_settled(&self) -> Result<(), String> {
+    /// The error says which model is being changed.
+    pub(crate) fn check_settled(&self) -> Result<(), String> {
         let Some(Change { command, .. }) = &self.change else { return Ok(()) };
         let (name, verb) = (command.name(), verb(command));
         Err(format!("`{name}` is being {verb}; try again when that is done"))
@@ -343,6 +373,15 @@ impl Models {
     /// Whether nothing happens before its workers or an operator say something.
     pub(crate) fn is_settled(&self) -> bool {
         !self.needs_step() && self.oldest().is_none()
+    }
+
+    /// The error: a version of the model `name` is being changed.
+    pub(crate) fn check_unchanged(&self, name: &str) -> Result<(), String> {
+        let is_its = |change: &Change| split(change.command.name()).0 == name;
+        match self.change.as_ref().is_some_and(is_its) {
+            true => self.check_settled(),
+            false => Ok(()),
+        }
     }
 
     /// Whether a step may find something to do.
@@ -364,11 +403,14 @@ impl Holder {
 
 /// Checks a model that is new to the pool.
 pub(crate) fn check_new(plan: &ModelPlan) -> Result<(), String> {
-    check_model_name(&plan.name).map_err(|error| error.to_string())?;
-    plan.check().map_err(|error| format!("model `{}`: {error}", plan.name))?;
-    match plan.path.is_absolute() {
-        true => Ok(()),
-        false => Err(format!("`{}` is not an absolute path", plan.path.display())),
+    check_full_name(&plan.name).map_err(|error| error.to_string())?;
+    let what = if plan.options.pipeline.is_some() { "pipeline" } else { "model" };
+    plan.check().map_err(|error| format!("{what} `{}`: {error}", plan.name))?;
+    let steps = plan.options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
+    let mut paths = steps.map(|step| &step.path).chain([&plan.path]);
+    match paths.find(|path| !path.is_absolute()) {
+        None => Ok(()),
+        Some(path) => Err(format!("`{}` is not an absolute path", path.display())),
     }
 }
 
@@ -391,11 +433,19 @@ fn shorten(text: &mut String) {
     }
 }
 
+/// The contexts of a model whose first worker has not chosen them yet.
+const NOT_CHOSEN: u32 = 0;
+
+/// The contexts that a plan asks for.
+fn count(plan: &ModelPlan) -> u32 {
+    plan.options.contexts.fixed().unwrap_or(NOT_CHOSEN)
+}
+
 /// The contexts that a command asks for.
 fn contexts_of(command: &ModelCommand) -> u32 {
     match command {
         ModelCommand::Contexts { contexts, .. } => *contexts,
-        ModelCommand::Load(plan) => plan.options.contexts,
+        ModelCommand::Load(plan) => count(plan),
         ModelCommand::Unload { .. } => 0,
     }
 }

@@ -44,6 +44,7 @@ mod upkeep;
 mod verdicts;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::handover::{JobName, JobNews};
@@ -60,7 +61,6 @@ use crate::policy::PolicyTable;
 use crate::quota::{Quota, Quotas};
 use accounts::Accounts;
 use attention::Attention;
-use budget::KillBudget;
 use death_report::DeathReport;
 use denylist::Denylist;
 use devices::Devices;
@@ -96,7 +96,6 @@ pub(crate) struct Pool {
     clients: BTreeSet<ClientId>,
     replaced: Replaced,
     denylist: Denylist,
-    kills: KillBudget,
     accounts: Accounts,
     /// The number of the latest group of suspects.
     suspects: u32,
@@ -134,7 +133,6 @@ impl Pool {
             clients: BTreeSet::new(),
             replaced: Replaced::No,
             denylist: Denylist::new(config.denylist_max),
-            kills: KillBudget::default(),
             accounts: Accounts::default(),
             suspects: 0,
             faults: Faults::default(),
@@ -310,6 +308,11 @@ impl Pool {
     /// Whether a live job uses a model.
     pub(crate) fn is_asked(&self, model: &str) -> bool {
         self.jobs.iter().any(|job| job.request.work.model().is_some_and(|own| **own == *model))
+    }
+
+    /// The model that a live job asks for.
+    pub(crate) fn model_of(&self, job: JobId) -> Option<&Arc<str>> {
+        self.jobs.get(job).and_then(|job| job.request.work.model())
     }
 
     /// Whether the pool has stopped accepting, for good.

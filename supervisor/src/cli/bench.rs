@@ -44,6 +44,8 @@ pub(super) use flags::{BenchFlags, COLUMNS};
 
 /// Numbers of devices to measure together, as far as the machine has them.
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
+/// How often a neighbour may be killed because it hangs: more often than there is time for.
+const NEIGHBOUR_KILLS_MAX: usize = 100_000;
 /// How long a process may be silent: the largest batch on one core, compared and timed.
 const SILENCE_MAX: Duration = Duration::from_secs(900);
 
@@ -140,7 +142,8 @@ impl Bench<'_> {
             return self.pool(all, threads, PoolRows::Search);
         }
         if let (Some(device), false) = (all.first(), models.is_empty()) {
-            return models.iter().try_for_each(|model| self.model(device, model));
+            let of_model = if self.flags.isolation { Subject::Isolation } else { Subject::Model };
+            return models.iter().try_for_each(|model| self.model(device, model, of_model));
         }
         let counts = counts(all.len());
         self.limits(all, kind, &counts)?;
@@ -210,10 +213,15 @@ impl Bench<'_> {
         self.with_pool(pool_devices, cpu_threads, subject, "")
     }
 
-    /// A model, called directly and through a pool of one device.
-    fn model(&mut self, device: &PoolDevice, model: &ModelPlan) -> Result<(), CommandError> {
+    /// A model in a pool of one device.
+    fn model(
+        &mut self,
+        device: &PoolDevice,
+        model: &ModelPlan,
+        subject: fn(Box<ModelSubject>) -> Subject,
+    ) -> Result<(), CommandError> {
         let threads = self.machine.cores;
-        let subject = Subject::Model(Box::new(ModelSubject {
+        let subject = subject(Box::new(ModelSubject {
             socket: self.socket.clone(),
             device: device.id,
             uuid: device.uuid.clone(),
@@ -233,14 +241,16 @@ impl Bench<'_> {
         uuid: &str,
     ) -> Result<(), CommandError> {
         let models = match &subject {
-            Subject::Model(subject) => vec![subject.model.clone()],
+            Subject::Isolation(subject) => vec![subject.model.clone(), subject.neighbour()],
+            Subject::Model(subject) => subject.served(),
             Subject::Library | Subject::Pool { .. } | Subject::Resident { .. } => Vec::new(),
         };
         let recovery = match &subject {
             Subject::Pool { rows: PoolRows::Recovery { standbys, kills }, .. } => {
                 Some((*standbys, *kills))
             }
-            Subject::Library
+            Subject::Isolation(_)
+            | Subject::Library
             | Subject::Model(_)
             | Subject::Pool { .. }
             | Subject::Resident { .. } => None,
@@ -250,6 +260,10 @@ impl Bench<'_> {
             limits.standbys = standbys;
             // Each of its endless jobs costs a worker.
             limits.kills_max = limits.kills_max.max(kills as usize + 1);
+        }
+        if let Subject::Isolation(_) = &subject {
+            // So does each time that the neighbour hangs.
+            limits.kills_max = limits.kills_max.max(NEIGHBOUR_KILLS_MAX);
         }
         let command = private::worker_command(self.settings, self.worker.clone(), cpu_threads);
         let command = WorkerCommand { models, ..command };

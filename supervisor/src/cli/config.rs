@@ -7,6 +7,8 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use gridpool_protocol::tensor::pipeline::Pipeline;
+
 use super::error::CommandError;
 use super::flags::ServeFlags;
 use super::variables::UnreadVariable;
@@ -86,6 +88,7 @@ struct Setting {
 enum Section {
     Top,
     Model(String),
+    Pipeline(String),
     Limits,
     Policy,
     Quota,
@@ -98,11 +101,24 @@ impl SettingsDocument {
             let fields = serde_json::to_value(&model.options).expect("options are plain data");
             let Value::Object(mut fields) = fields else { unreachable!("options are a struct") };
             fields.shift_insert(0, "name".to_owned(), json!(model.name));
-            fields.shift_insert(1, "path".to_owned(), json!(model.path.display().to_string()));
-            fields.into_iter().map(|(field, value)| {
+            fields.remove("pipeline");
+            let section = match model.options.pipeline.as_deref() {
+                None => {
+                    let path = json!(model.path.display().to_string());
+                    fields.shift_insert(1, "path".to_owned(), path);
+                    Section::Model(model.name.clone())
+                }
+                Some(Pipeline { inputs, steps, outputs }) => {
+                    fields.shift_insert(1, "inputs".to_owned(), json!(inputs));
+                    fields.shift_insert(2, "steps".to_owned(), json!(steps));
+                    fields.shift_insert(3, "outputs".to_owned(), json!(outputs));
+                    Section::Pipeline(model.name.clone())
+                }
+            };
+            fields.into_iter().map(move |(field, value)| {
                 let name = format!("model.{}.{field}", model.name);
                 let origin = settings.origins.of(&name).clone();
-                let section = Section::Model(model.name.clone());
+                let section = section.clone();
                 Setting { name, value, origin, section, instead: when_not_set(&field) }
             })
         }));
@@ -151,6 +167,14 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("http_group", json!(access.group)),
         ("insecure", json!(access.is_insecure())),
         ("allow_chaos", json!(settings.allow_chaos)),
+        ("model_repository", optional(&settings.repository.as_ref().map(|own| own.folder.clone()))),
+        (
+            "repository",
+            match &settings.repository {
+                Some(own) => Value::from(own.mode.to_string()),
+                None => Value::Null,
+            },
+        ),
         ("onnxruntime", optional(&settings.onnxruntime)),
         ("sandbox", json!(settings.sandbox.name())),
         ("sandbox_write", Value::Array(settings.sandbox_write.iter().map(|at| path(at)).collect())),
@@ -206,6 +230,7 @@ fn write(out: &mut dyn Write, document: &SettingsDocument, columns: usize) -> io
             match section {
                 Section::Top => {}
                 Section::Model(_) => writeln!(out, "[[model]]")?,
+                Section::Pipeline(_) => writeln!(out, "[[pipeline]]")?,
                 Section::Limits => writeln!(out, "[limits]")?,
                 Section::Policy => writeln!(out, "[policy]")?,
                 Section::Quota => writeln!(out, "[quota]")?,
@@ -222,14 +247,20 @@ impl Setting {
         let name = match &self.section {
             Section::Top => &*self.name,
             // A model's name may have dots.
-            Section::Model(model) => &self.name["model.".len() + model.len() + 1..],
+            Section::Model(model) | Section::Pipeline(model) => {
+                &self.name["model.".len() + model.len() + 1..]
+            }
             Section::Limits | Section::Policy | Section::Quota => {
                 self.name.split_once('.').map_or(&*self.name, |(_, name)| name)
             }
         };
         let name = match self.section {
             Section::Policy => format!("\"{name}\""),
-            Section::Top | Section::Model(_) | Section::Limits | Section::Quota => name.to_owned(),
+            Section::Top
+            | Section::Model(_)
+            | Section::Pipeline(_)
+            | Section::Limits
+            | Section::Quota => name.to_owned(),
         };
         let (name, value) = match (name.strip_suffix("_ms"), self.value.as_u64()) {
             (Some(time), Some(ms)) if ms % 1_000 == 0 => {

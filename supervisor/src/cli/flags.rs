@@ -13,6 +13,7 @@ use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::signal::Signal;
 
 use crate::config::{ConfigError, HttpOptions, Overrides, Settings};
+use crate::repository::RepositoryMode;
 
 /// Flags of `serve`.
 #[derive(Debug, Args)]
@@ -83,6 +84,14 @@ pub(super) struct PoolFlags {
     /// more options.
     #[arg(long = "model", value_name = "NAME=PATH")]
     models: Vec<String>,
+    /// Serve the models of this folder, which is laid out as Triton's model repositories are: NAME/1/model.onnx and
+    /// NAME/config.pbtxt.
+    #[arg(long, value_name = "DIR", env = "GRIDPOOL_MODEL_REPOSITORY")]
+    model_repository: Option<PathBuf>,
+    /// When the model repository is followed: at the `start` (the default), also by `request` of clients of HTTP and
+    /// gRPC, or `poll`: whenever something in it changes.
+    #[arg(long, value_name = "MODE", env = "GRIDPOOL_REPOSITORY")]
+    repository: Option<RepositoryMode>,
     /// ONNX Runtime's library; the default is `ORT_DYLIB_PATH`, then the usual places.
     #[arg(long, value_name = "FILE", env = "GRIDPOOL_ONNXRUNTIME")]
     onnxruntime: Option<PathBuf>,
@@ -224,6 +233,8 @@ impl PoolFlags {
             standbys: self.standby,
             allow_chaos: None,
             models: self.models.clone(),
+            model_repository: self.model_repository.clone(),
+            repository: self.repository,
             onnxruntime: self.onnxruntime.clone(),
             sandbox: self.sandbox,
             sandbox_write: self.sandbox_write.clone(),

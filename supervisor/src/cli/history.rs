@@ -249,7 +249,7 @@ fn number(rows: &mut [Row]) {
 
 fn model_rows(models: &[DeviceModel]) -> Vec<ModelRow> {
     let mut rows: BTreeMap<&str, ModelRow> = BTreeMap::new();
-    for DeviceModel { worker, model } in models {
+    for DeviceModel { worker, model, .. } in models {
         let named = || ModelRow { name: model.name.clone(), ..ModelRow::default() };
         let row = rows.entry(&model.name).or_insert_with(named);
         row.workers += 1;

@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gridpool_client::{Answer, Client, ClientError, Job, ModelInput, TensorOutputs};
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::ARENA_BYTES_MAX;
-use gridpool_protocol::message::{DeviceModel, Refusal};
+use gridpool_protocol::message::{DeviceModel, Priority, Refusal};
 use gridpool_protocol::receipt::Verdict;
 
 use super::flags::{parse_seconds, whole};
@@ -57,6 +58,10 @@ pub(super) struct InferFlags {
     #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE")]
     #[arg(value_parser = parse_seconds, allow_negative_numbers = true)]
     deadline: Duration,
+    /// Which of this client's waiting requests run first: high, normal or low.
+    #[arg(long, value_name = "PRIORITY", default_value = "normal")]
+    #[arg(value_parser = named_priority())]
+    priority: Priority,
     /// Fail at once if the pool is full or drains, or if there is none; without this flag, try again until
     /// the deadline, and for 10 s if there is none.
     #[arg(long)]
@@ -64,6 +69,12 @@ pub(super) struct InferFlags {
     /// Print one JSON document: outputs and receipt. With --output it leaves out the outputs' data.
     #[arg(long)]
     json: bool,
+}
+
+/// Reads the name of a priority.
+fn named_priority() -> impl TypedValueParser<Value = Priority> {
+    let names = PossibleValuesParser::new(Priority::ALL.map(Priority::name));
+    names.map(|name| Priority::from_name(&name).expect("one of the names"))
 }
 
 /// Sends one request. Calls `connect` once flags and files are checked, with whether not to wait for a pool.
@@ -84,7 +95,7 @@ pub(super) fn run(
     };
     let job = ModelInput::from_tensors(tensors).and_then(|inputs| Job::model(&flags.model, inputs));
     let job = job.map_err(InferError::Tensors)?;
-    let job = job.with_deadline(flags.deadline);
+    let job = job.with_deadline(flags.deadline).with_priority(flags.priority);
     let job = if flags.no_wait { job.refuse_if_busy() } else { job };
     let job = match flags.output_bytes {
         Some(bytes) => job.with_output_bytes(bytes),

@@ -1,14 +1,16 @@
 //! `gridpool model`: lists and changes the models of a running pool.
 
 use std::env;
+use std::path::PathBuf;
 
 use clap::Subcommand;
 use gridpool_protocol::limits::MODEL_CONTEXTS_MAX;
+use gridpool_protocol::tensor::version::{VERSION_MARK, split};
 use tracing::Level;
 
 use super::flags::{ModelsFlags, SocketFlag, whole};
 use super::{CommandError, connect, infer, onnx, print_result, say_in_log, system};
-use crate::config::parse_model;
+use crate::config::{parse_model, parse_pipeline};
 use crate::{gateway, logging};
 
 /// The last lines of `load --help`.
@@ -16,7 +18,7 @@ const LOAD_CODES: &str = "\
 Exit codes:
   0   the model is loaded on every device
   1   the pool could not load it; nothing has changed
-  2   the command line is wrong, or the pool has a model of that name
+  2   the command line is wrong, the pool has that version, or the model is being changed
   65  PATH is missing, cannot be read, or is no ONNX model
   69  no pool at the socket";
 
@@ -24,11 +26,24 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 pub(super) enum ModelCommand {
     /// Load a model on every device. If one device fails, no device keeps it.
+    ///
+    /// If NAME serves already, this is its next version. Once every device has it, it takes over in one step: new
+    /// requests go to it, the versions before it finish theirs and are unloaded. No request fails or waits.
     #[command(after_help = LOAD_CODES)]
     Load {
         /// The model's name and file, such as resnet=resnet50.onnx.
-        #[arg(value_name = "NAME=PATH")]
-        model: String,
+        #[arg(value_name = "NAME=PATH", required_unless_present = "pipeline")]
+        model: Option<String>,
+        /// Load the `[[pipeline]]` of this file instead, under its own name. A step may name a `[[model]]` of the file
+        /// or a model of the pool; nothing else in the file has an effect.
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "fields"])]
+        pipeline: Option<PathBuf>,
+        /// The number of the version. One below the version that serves is loaded beside it.
+        #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=u32::MAX.into()))]
+        version: Option<u32>,
+        /// Keep the versions before it, under their numbers: `gridpool infer NAME:1`.
+        #[arg(long)]
+        keep: bool,
         /// Set a field of `[[model]]` of the config file, such as contexts=4, device_bytes=2000000000,
         /// max_batch=16 or cpu_ops=["Shape"]; repeat for more fields.
         #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -40,14 +55,14 @@ pub(super) enum ModelCommand {
     List(ModelsFlags),
     /// Unload a model: refuse new requests, finish the accepted ones, then free its memory.
     Unload {
-        /// The model's name.
+        /// The model's name, for all its versions, or NAME:VERSION.
         name: String,
         #[command(flatten)]
         socket: SocketFlag,
     },
     /// Set how many requests of a model run at once on each device. No request is lost.
     Contexts {
-        /// The model's name.
+        /// The model's name, for the version that serves it, or NAME:VERSION.
         name: String,
         /// The number of contexts: requests that run at once.
         #[arg(value_name = "K", value_parser = whole::<u32>(1..=MODEL_CONTEXTS_MAX.into()))]
@@ -64,12 +79,32 @@ pub(super) fn list(flags: &ModelsFlags) -> Result<u8, CommandError> {
 
 pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
     match command {
-        ModelCommand::Load { model, fields, socket } => {
-            let here = env::current_dir().map_err(system("the current folder"))?;
-            let plan = parse_model(model, fields, &here).map_err(CommandError::Usage)?;
-            // Workers read the file as the same user, so this check finds their errors sooner.
-            onnx::check(&plan.path)?;
-            if let Some(why) = gateway::why_taken(&plan.name) {
+        ModelCommand::Load { model, pipeline, version, keep, fields, socket } => {
+            let plan = match (model, pipeline) {
+                (_, Some(file)) => parse_pipeline(file),
+                (model, None) => {
+                    let here = env::current_dir().map_err(system("the current folder"))?;
+                    parse_model(model.as_deref().unwrap_or_default(), fields, &here)
+                }
+            };
+            let mut plan = plan.map_err(CommandError::Usage)?;
+            plan.options.keep |= keep;
+            if let Some(version) = version {
+                if plan.name.contains(VERSION_MARK) {
+                    let why = format!("`{}` has a version already: leave --version out", plan.name);
+                    return Err(CommandError::Usage(why));
+                }
+                plan.name = format!("{}{VERSION_MARK}{version}", plan.name);
+            }
+            // Workers read the files as the same user, so this check finds their errors sooner.
+            match &plan.options.pipeline {
+                None => onnx::check(&plan.path)?,
+                Some(pipeline) => {
+                    let known = pipeline.steps.iter().filter(|step| step.names_file());
+                    known.into_iter().try_for_each(|step| onnx::check(&step.path))?;
+                }
+            }
+            if let Some(why) = gateway::why_taken(split(&plan.name).0) {
                 let (says, field) =
                     (format!("warning: {why}"), ("model", plan.name.clone().into()));
                 say_in_log(logging::format(), Level::WARN, &says, field);

@@ -119,7 +119,8 @@ fn the_generated_settings_match_the_code() {
         [format!("`{name}`"), format!("`--{flag}`"), help]
     };
     let names = "devices socket worker_bin http http_host http_origin http_tokens http_cert http_key http_group \
-                 insecure allow_chaos onnxruntime sandbox sandbox_write socket_group socket_mode operators";
+                 insecure allow_chaos model_repository repository onnxruntime sandbox sandbox_write socket_group \
+                 socket_mode operators";
     let rows = names.split_whitespace().map(row);
     check("reference/config.md", "settings", &table(["key", "flag", "meaning"], rows));
 }
@@ -190,7 +191,12 @@ fn the_generated_limits_match_the_code() {
         ("dimensions of a tensor", wire::TENSOR_RANK_MAX.to_string()),
         ("name of a model", format!("{} bytes", wire::MODEL_NAME_BYTES_MAX)),
         ("contexts of a model", wire::MODEL_CONTEXTS_MAX.to_string()),
+        ("one element of a BYTES tensor", bytes(wire::BYTES_ELEMENT_MAX as u64)),
+        ("one BYTES tensor", bytes(wire::BYTES_TENSOR_MAX as u64)),
+        ("contexts that `auto` tries", wire::AUTO_CONTEXTS_MAX.to_string()),
+        ("time in which `auto` tries them", format!("{} s", wire::AUTO_CONTEXTS_TIME.as_secs())),
         ("rows of one run of a model", wire::MODEL_BATCH_MAX.to_string()),
+        ("batching delay of a model", format!("{} µs", wire::MODEL_QUEUE_DELAY_US_MAX)),
     ];
     let rows = rows.map(|(what, most)| [what.to_owned(), most]);
     check("reference/limits.md", "wire", &table(["what", "at most"], rows));
@@ -217,7 +223,7 @@ fn the_generated_json_fields_match_the_code() {
     let receipts = of(RECEIPT, &["Receipt"])
         + &attempt
         + &of(RECEIPT, &["KernelUse", "DeviceInfo", "ItemRange"])
-        + &of(MODEL, &["InferReport", "ProviderNodes"]);
+        + &of(MODEL, &["InferReport", "StepReport", "ProviderNodes"]);
     check("reference/json.md", "receipts", &receipts);
     let named = format!(
         "A `DeviceKind` is `cpu` or `gpu`.\n\nA `Verdict` is one of {}.\n\n\

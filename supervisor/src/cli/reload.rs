@@ -147,6 +147,7 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("insecure", one.http_options.is_insecure() == other.http_options.is_insecure()),
         ("allow_chaos", one.allow_chaos == other.allow_chaos),
         ("onnxruntime", one.onnxruntime == other.onnxruntime),
+        ("model_repository", one.repository == other.repository),
         ("sandbox", one.sandbox == other.sandbox),
         ("sandbox_write", one.sandbox_write == other.sandbox_write),
         ("policy", one.policy == other.policy),

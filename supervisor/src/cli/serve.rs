@@ -8,6 +8,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::status::WorkerState;
+use gridpool_protocol::tensor::version::split;
 use nix::sys::signal::{SigSet, Signal};
 
 use super::error::{CommandError, system};
@@ -18,6 +19,7 @@ use super::start_pool;
 use crate::config::Settings;
 use crate::gateway;
 use crate::logging;
+use crate::repository::RepositoryMode;
 use crate::shell::{
     Claim, Ended, Front, Given, ListenError, Notifier, Origin, Predecessor, Shell, TakeOverError,
     TakenOver,
@@ -82,14 +84,25 @@ fn begin(
     if let Some(front) = front {
         serve_http(&shell, settings, front).map_err(system("the HTTP gateway"))?;
     }
+    follow(&shell, settings).map_err(system("the model repository"))?;
     if let Some(notifier) = notifier {
         shell.report_to(notifier, &settings.limits);
     }
     Ok(Served { shell, held, reloader })
 }
 
+/// Follows the model repository, if the settings say so.
+fn follow(shell: &Shell, settings: &Settings) -> io::Result<()> {
+    match &settings.repository {
+        Some(repository) if repository.mode != RepositoryMode::Start => {
+            shell.follow(repository.clone())
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 fn serve_http(shell: &Shell, settings: &Settings, front: Front) -> io::Result<()> {
-    for why in settings.models.iter().filter_map(|model| gateway::why_taken(&model.name)) {
+    for why in settings.models.iter().filter_map(|model| gateway::why_taken(split(&model.name).0)) {
         tracing::warn!("{why}");
     }
     shell.serve_http(front)
@@ -110,6 +123,9 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
             let settings = served.reloader.running().clone();
             let released = move |shell: &Shell, failed: &dyn Fn(String)| {
                 opener.open();
+                if let Err(error) = follow(shell, &settings) {
+                    tracing::error!(%error, "the model repository is not followed");
+                }
                 if let Some(notifier) = notifier {
                     shell.report_to(notifier, &settings.limits);
                 }

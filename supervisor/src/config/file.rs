@@ -3,7 +3,6 @@
 //! Owns the grammar of the file. May not know flags or defaults.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -19,15 +18,17 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::limits::{self, Key};
-use super::models;
 use super::origins::{Origin, Origins};
 use super::quotas::WrittenQuota;
 use super::{
     ConfigError, DeviceSelection, HttpAddress, HttpOptions, UserOptions, check_socket, http,
     parse_devices, users,
 };
-use gridpool_core::config::{MODELS_MAX, PoolConfig};
+use crate::repository::RepositoryMode;
+use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
+
+mod models;
 
 /// Largest config file.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -45,6 +46,8 @@ pub(super) struct FileSettings {
     pub(super) limits: Option<PoolConfig>,
     pub(super) policy: PolicyTable,
     pub(super) models: Vec<ModelPlan>,
+    pub(super) model_repository: Option<PathBuf>,
+    pub(super) repository: Option<RepositoryMode>,
     pub(super) onnxruntime: Option<PathBuf>,
     pub(super) sandbox: Option<SandboxMode>,
     pub(super) sandbox_write: Vec<PathBuf>,
@@ -222,6 +225,10 @@ impl FileParser<'_> {
                 self.names_file(&path, &key.span(), remedy);
                 self.settings.onnxruntime = Some(path);
             }
+            "model_repository" => settings.model_repository = Some(folder.join(text()?)),
+            "repository" => {
+                settings.repository = Some(text()?.parse().map_err(|e| misfit(format!("{e}")))?);
+            }
             "sandbox" => {
                 settings.sandbox = Some(text()?.parse().map_err(|e| misfit(format!("{e}")))?);
             }
@@ -273,6 +280,14 @@ impl FileParser<'_> {
                 }
                 return Ok(());
             }
+            "pipeline" => {
+                let tables = value.get_ref().as_array();
+                let wrong = || misfit("a pipeline is a table: [[pipeline]]".into());
+                for table in tables.ok_or_else(wrong)? {
+                    self.take_in_pipeline(table);
+                }
+                return Ok(());
+            }
             "limits" => {
                 self.take_in_limits(table("`limits` is a table: [limits]")?, value.span());
                 return Ok(());
@@ -321,47 +336,6 @@ impl FileParser<'_> {
             }
         }
         self.settings.limits = Some(config);
-    }
-
-    /// Reads a `[[model]]`.
-    fn take_in_model(&mut self, table: &Spanned<DeValue<'_>>) {
-        let own = toml::Table::deserialize(ValueDeserializer::from(table.clone()));
-        let (Ok(own), Some(spans)) = (own, table.get_ref().as_table()) else {
-            let reason = "a model is a table: [[model]]".to_owned();
-            return self.misfits.push(Misfit { at: table.span(), reason });
-        };
-        let keys = spans.iter().map(|(key, _)| (key.get_ref().as_ref(), key.span()));
-        let keys: BTreeMap<&str, Range<usize>> = keys.collect();
-        let text = |key: &str| own.get(key).and_then(toml::Value::as_str).map(str::to_owned);
-        if let (Some(path), Some(at)) = (text("path"), keys.get("path")) {
-            let remedy =
-                "name the model's ONNX file; a path is relative to the folder of this file";
-            self.names_file(&self.folder.join(path), at, remedy);
-        }
-        let name = text("name");
-        if let Some(name) = name.filter(|name| self.models.contains(name)) {
-            let reason = format!("the model `{name}` is there twice: keep one");
-            self.misfits.push(Misfit { at: table.span(), reason });
-        }
-        self.models.extend(text("name"));
-        let model = match models::parse_table(own, self.folder) {
-            Ok(model) => model,
-            Err(errors) => {
-                let place = |key: Option<&str>| key.and_then(|key| keys.get(key)).cloned();
-                let misfits = errors.into_iter().map(|models::FieldError { field, reason }| {
-                    Misfit { at: place(field.as_deref()).unwrap_or_else(|| table.span()), reason }
-                });
-                return self.misfits.extend(misfits);
-            }
-        };
-        if self.settings.models.len() == MODELS_MAX {
-            let reason = format!("one model too many: a pool has at most {MODELS_MAX}");
-            return self.misfits.push(Misfit { at: table.span(), reason });
-        }
-        for (key, at) in keys {
-            self.came_from(format!("model.{}.{key}", model.name), &at);
-        }
-        self.settings.models.push(model);
     }
 
     fn take_in_quotas(&mut self, table: &DeTable<'_>) {
@@ -419,7 +393,8 @@ fn unknown(key: &str) -> String {
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
          grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
-         onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, [[model]], [limits], \
+         model_repository, repository, onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, \
+         [[model]], [[pipeline]], [limits], \
          [policy] and [quota]"
     )
 }

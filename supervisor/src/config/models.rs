@@ -6,17 +6,20 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gridpool_core::config::MODELS_MAX;
-use gridpool_protocol::tensor::model::check_model_name;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan, OptionsError};
+use gridpool_protocol::tensor::version::ModelRef;
 use serde::Deserialize;
 
 use super::origins::{Origin, Origins};
 
 /// The fields of [`ModelOptions`], and the value that each needs.
-const FIELDS: [(&str, &str); 11] = [
-    ("contexts", "a whole number, such as 4"),
+const FIELDS: [(&str, &str); 16] = [
+    ("contexts", "a whole number, such as 4, or \"auto\""),
+    ("latency_ms", "a whole number of milliseconds"),
     ("device_bytes", "a whole number of bytes"),
     ("max_batch", "a whole number, such as 32"),
+    ("max_queue_delay_us", "a whole number of microseconds, such as 500"),
+    ("preferred_batch", "a list of whole numbers, such as [8, 16]"),
     ("warm_up", "a list of shapes by the names of inputs, such as [{ x = [8, 3] }]"),
     ("cpu_ops", "a list of ops, such as [\"Shape\", \"Gather\"]"),
     ("providers", "a list of \"tensorrt\", \"cuda\" and \"cpu\""),
@@ -24,6 +27,11 @@ const FIELDS: [(&str, &str); 11] = [
     ("queue_requests", "a whole number, such as 1024"),
     ("queue_bytes", "a whole number of bytes"),
     ("group", "a name in quotes"),
+    ("keep", "true or false"),
+    (
+        "tensors",
+        "tables of tensors, such as { inputs = [{ name = \"x\", datatype = \"FP32\", shape = [-1, 4] }] }",
+    ),
     ("sha256", "the 64 digits in quotes that `sha256sum FILE` prints"),
 ];
 
@@ -33,17 +41,19 @@ pub(super) fn parse_flag(text: &str) -> Result<ModelPlan, String> {
         text.split_once('=').filter(|(_, path)| !path.is_empty()).ok_or_else(|| {
             format!("`{text}` names no file: write NAME=PATH, such as resnet=resnet50.onnx")
         })?;
-    check_model_name(name).map_err(|error| error.to_string())?;
+    let asked = ModelRef::parse(name).map_err(|error| error.to_string())?;
     let options = ModelOptions::default();
-    Ok(ModelPlan { name: name.to_owned(), path: PathBuf::from(path), options })
+    Ok(ModelPlan { name: asked.full_name().into_owned(), path: PathBuf::from(path), options })
 }
 
-/// Reads `NAME=PATH` and fields of a `[[model]]`, each as `KEY=VALUE`. A relative path starts at `folder`.
+/// Reads `NAME=PATH` and fields of a `[[model]]`, each as `KEY=VALUE`. A relative path starts at `folder`. The name
+/// stays as it is: for a pool that runs, a name without a version means the next one.
 ///
 /// # Errors
 /// A sentence with the error and what to write.
 pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<ModelPlan, String> {
     let ModelPlan { name, path, options: _ } = parse_flag(flag)?;
+    let typed = flag.split('=').next().unwrap_or(&name).to_owned();
     let mut table = toml::Table::new();
     for field in fields {
         let form = "write KEY=VALUE, such as contexts=4 or cpu_ops=[\"Shape\"]";
@@ -67,7 +77,7 @@ pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<Model
         let reasons: Vec<_> = errors.into_iter().map(|error| error.reason).collect();
         reasons.join("; ")
     })?;
-    Ok(ModelPlan { path: folder.join(path), ..plan })
+    Ok(ModelPlan { name: typed, path: folder.join(path), ..plan })
 }
 
 /// An error in a `[[model]]`.
@@ -79,42 +89,76 @@ pub(super) struct FieldError {
     pub(super) reason: String,
 }
 
+/// What a table describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noun {
+    /// A `[[model]]`.
+    Model,
+    /// A `[[pipeline]]`, without its steps and wires.
+    Pipeline,
+}
+
+impl Noun {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Pipeline => "pipeline",
+        }
+    }
+}
+
 /// Reads one `[[model]]`. A path in it is relative to `folder`.
 ///
 /// # Errors
 /// Every wrong field, at least one.
-pub(super) fn parse_table(
+pub(super) fn parse_table(table: toml::Table, folder: &Path) -> Result<ModelPlan, Vec<FieldError>> {
+    parse_named(Noun::Model, table, folder)
+}
+
+/// Reads the fields that models and pipelines have.
+///
+/// # Errors
+/// As [`parse_table`].
+pub(super) fn parse_named(
+    noun: Noun,
     mut table: toml::Table,
     folder: &Path,
 ) -> Result<ModelPlan, Vec<FieldError>> {
+    let (noun, first) = match noun {
+        Noun::Model => (noun.name(), "name, path"),
+        Noun::Pipeline => (noun.name(), "name, inputs, steps, outputs"),
+    };
     let mut errors = Vec::new();
     let mut text = |key: &str| {
         let (field, reason) = match table.remove(key) {
             Some(toml::Value::String(text)) => return Some(text),
-            Some(_) => (Some(key.to_owned()), format!("`{key}` of a model needs a text in quotes")),
-            None => (None, format!("a [[model]] needs a `{key}`")),
+            Some(_) => {
+                (Some(key.to_owned()), format!("`{key}` of a {noun} needs a text in quotes"))
+            }
+            None => (None, format!("a [[{noun}]] needs a `{key}`")),
         };
         errors.push(FieldError { field, reason });
         None
     };
     let (name, path) = (text("name"), text("path"));
-    if let Some(Err(error)) = name.as_deref().map(check_model_name) {
+    if let Some(Err(error)) = name.as_deref().map(ModelRef::parse) {
         let field = Some("name".to_owned());
-        errors.push(FieldError { field, reason: format!("`name` of a model: {error}") });
+        errors.push(FieldError { field, reason: format!("`name` of a {noun}: {error}") });
     }
     let of =
-        name.as_ref().map_or_else(|| "a model".to_owned(), |name| format!("the model `{name}`"));
+        name.as_ref().map_or_else(|| format!("a {noun}"), |name| format!("the {noun} `{name}`"));
     // One field at a time, since serde's error for a wrong type does not name the field.
     for (field, value) in &table {
         let alone = toml::Table::from_iter([(field.clone(), value.clone())]);
-        if ModelOptions::deserialize(toml::Value::Table(alone)).is_ok() {
+        let known = FIELDS.iter().find(|(known, _)| known == field);
+        if known.is_some() && ModelOptions::deserialize(toml::Value::Table(alone)).is_ok() {
             continue;
         }
-        let reason = match FIELDS.iter().find(|(known, _)| known == field) {
+        let reason = match known {
             Some((_, needs)) => format!("`{field}` of {of} needs {needs}"),
             None => {
                 let known = FIELDS.map(|(field, _)| field).join(", ");
-                format!("{of} has no field `{field}`; the fields are name, path, {known}")
+                format!("{of} has no field `{field}`; the fields are {first}, {known}")
             }
         };
         errors.push(FieldError { field: Some(field.clone()), reason });
@@ -125,10 +169,11 @@ pub(super) fn parse_table(
     };
     let options = ModelOptions::deserialize(toml::Value::Table(table));
     let options = options.map_err(|error| whole(format!("{of}: {}", error.message())))?;
+    let name = ModelRef::parse(&name).map_or(name.clone(), |asked| asked.full_name().into_owned());
     let plan = ModelPlan { name, path: folder.join(path), options };
     plan.check().map_err(|error| {
         let field = field_of(&error, &plan.options).map(str::to_owned);
-        vec![FieldError { field, reason: format!("model `{}`: {error}", plan.name) }]
+        vec![FieldError { field, reason: format!("{noun} `{}`: {error}", plan.name) }]
     })?;
     Ok(plan)
 }
@@ -137,13 +182,21 @@ pub(super) fn parse_table(
 fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str> {
     match error {
         OptionsError::Contexts { .. } => Some("contexts"),
+        OptionsError::Latency => Some("latency_ms"),
         OptionsError::MaxBatch { .. } => Some("max_batch"),
+        OptionsError::QueueDelay { .. } => Some("max_queue_delay_us"),
+        OptionsError::PreferredBatch { .. } => Some("preferred_batch"),
         OptionsError::Queue if options.queue_requests == 0 => Some("queue_requests"),
         OptionsError::Queue => Some("queue_bytes"),
         OptionsError::Sha256 { .. } => Some("sha256"),
         OptionsError::CpuProvider | OptionsError::Twice { .. } => Some("providers"),
         OptionsError::Group { .. } if options.group.is_some() => Some("group"),
-        OptionsError::Group { .. } | OptionsError::TooLong { .. } => None,
+        OptionsError::Group { .. }
+        | OptionsError::NothingToJoin
+        | OptionsError::Pipeline(_)
+        | OptionsError::TooLong { .. } => {
+            None
+        }
     }
 }
 
@@ -165,6 +218,12 @@ pub(super) fn merge(
         seen.push(model.name.clone());
         origins.set(format!("model.{}.path", model.name), flag());
         match models.get_mut(&model.name) {
+            Some(known) if known.options.pipeline.is_some() => {
+                let name = &model.name;
+                return Err(format!(
+                    "`{name}` is a [[pipeline]] of the config file: name another model"
+                ));
+            }
             Some(known) => known.path = model.path,
             None => {
                 origins.set(format!("model.{}.name", model.name), flag());
@@ -184,6 +243,15 @@ mod tests {
 
     #[test]
     fn a_model_is_parsed_or_refused_with_what_to_write() {
+        assert_eq!(
+            (&*parse_flag("m:2=x").unwrap().name, &*parse_flag("m:1=x").unwrap().name),
+            ("m:2", "m")
+        );
+        assert_eq!(
+            parse_model("m:1=x", &[], Path::new("/")).unwrap().name,
+            "m:1",
+            "not the next one"
+        );
         let model = parse_flag("resnet=models/a=b.onnx").unwrap();
         assert_eq!((&*model.name, &*model.path), ("resnet", Path::new("models/a=b.onnx")));
         assert!(parse_flag("resnet").unwrap_err().contains("write NAME=PATH"));
@@ -191,7 +259,7 @@ mod tests {
         assert!(parse_flag("a/b=x").unwrap_err().contains("cannot be the name of a model"));
         let text = "name = 'm'\npath = 'm.onnx'\ncontexts = 4\ncpu_ops = ['Shape']";
         let model = parse_table(text.parse().unwrap(), Path::new("/etc")).unwrap();
-        assert_eq!((&*model.path, model.options.contexts), (Path::new("/etc/m.onnx"), 4));
+        assert_eq!((&*model.path, model.options.contexts), (Path::new("/etc/m.onnx"), 4.into()));
         let wrong = [
             ("path = 'm.onnx'", "a [[model]] needs a `name`"),
             ("name = 'm'", "a [[model]] needs a `path`"),
@@ -220,7 +288,8 @@ mod tests {
     #[test]
     fn every_field_of_a_models_options_has_a_description_of_its_value() {
         let options = serde_json::to_value(ModelOptions::default()).unwrap();
-        let options: Vec<_> = options.as_object().unwrap().keys().cloned().collect();
+        let options = options.as_object().unwrap().keys().filter(|key| *key != "pipeline");
+        let options: Vec<_> = options.cloned().collect();
         assert_eq!(FIELDS.map(|(field, _)| field), *options);
     }
 
@@ -232,7 +301,7 @@ mod tests {
         let models = merge(vec![of_file], flags(), &mut Origins::default()).unwrap();
         let short: Vec<_> = models
             .iter()
-            .map(|m| (&*m.name, m.path.to_str().unwrap(), m.options.contexts))
+            .map(|m| (&*m.name, m.path.to_str().unwrap(), m.options.contexts.fixed().unwrap()))
             .collect();
         assert_eq!(short, [("m", "b", 4), ("n", "c", 1)]);
         let twice = [flags(), flags()].concat();

@@ -2,12 +2,14 @@
 //! known before.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::status::{QuarantineStatus, WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
+use gridpool_protocol::tensor::version::{full_name, split};
 
 use super::limits::UNLOADED_MAX;
 use super::models::{Availability, OnnxModel, Record, why_taken};
@@ -15,8 +17,9 @@ use super::models::{Availability, OnnxModel, Record, why_taken};
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Catalogue {
+    /// By their full names.
     models: BTreeMap<String, Arc<OnnxModel>>,
-    /// Names of unloaded models, the oldest first.
+    /// Full names of unloaded models, the oldest first.
     unloaded: VecDeque<String>,
     /// The groups of models that no worker serves, and why.
     outages: BTreeMap<String, String>,
@@ -114,9 +117,27 @@ impl PoolReport {
 }
 
 impl Catalogue {
-    /// The model of that name, unloaded ones included.
-    pub(super) fn find(&self, name: &str) -> Option<&Arc<OnnxModel>> {
-        self.models.get(name)
+    /// The version of a model, unloaded ones included: the one of this number, or the one that serves the name. If none
+    /// does, the highest, best one that has workers or had some lately.
+    pub(super) fn find(&self, name: &str, version: Option<u32>) -> Option<&Arc<OnnxModel>> {
+        if let Some(version) = version {
+            return self.models.get(&full_name(name, version));
+        }
+        let rank = |model: &&Arc<OnnxModel>| {
+            let is_there = model.availability != Availability::Unloaded;
+            (model.serves && is_there, is_there, model.version())
+        };
+        self.versions(name).max_by_key(rank)
+    }
+
+    /// All versions of a model, unloaded ones included.
+    pub(super) fn versions<'a, 'n>(
+        &'a self,
+        name: &'n str,
+    ) -> impl Iterator<Item = &'a Arc<OnnxModel>> + use<'a, 'n> {
+        let near = self.models.range::<str, _>((Bound::Included(name), Bound::Unbounded));
+        let near = near.take_while(move |(full_name, _)| full_name.starts_with(name));
+        near.map(|(_, model)| model).filter(move |model| model.name() == name)
     }
 
     /// Every model, recently unloaded ones included.
@@ -175,9 +196,9 @@ fn model(rows: &[&DeviceModel], group: &str, record: Arc<Record>) -> OnnxModel {
     let is_ready = |row: &&&DeviceModel| row.model.state == ModelState::Ready;
     let ready = || rows.iter().filter(is_ready);
     let info: &ModelInfo = &ready().next().unwrap_or(&rows[0]).model;
-    let name = &info.name;
+    let serves = rows.iter().any(|row| row.serves);
     let workers: Vec<_> = ready().map(|row| row.worker.clone()).collect();
-    let availability = if let Some(why) = why_taken(name) {
+    let availability = if let Some(why) = why_taken(split(&info.name).0) {
         Availability::Unavailable(why)
     } else if workers.is_empty() {
         let why = rows.iter().map(|row| format!("{}: {}", row.worker, row.model.reason));
@@ -185,7 +206,8 @@ fn model(rows: &[&DeviceModel], group: &str, record: Arc<Record>) -> OnnxModel {
     } else {
         Availability::Ready
     };
-    OnnxModel { info: info.clone(), group: group.to_owned(), workers, availability, record }
+    let (info, group) = (info.clone(), group.to_owned());
+    OnnxModel { info, serves, group, workers, availability, record }
 }
 
 #[cfg(test)]

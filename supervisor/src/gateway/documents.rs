@@ -1,16 +1,19 @@
 //! What the gateway says of itself and its models, whichever protocol asks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use gridpool_client::Principal;
+use gridpool_client::{ClientError, Principal};
+use gridpool_protocol::message::{Refusal, RepositoryCommand};
 use gridpool_protocol::tensor::model::check_model_name;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Server;
 use super::access;
+use super::blocking::run_blocking;
 use super::failure::Failure;
-use super::models::{Model, VERSION, why_taken};
+use super::models::{Asked, Availability, Model, OnnxModel, why_taken};
 use super::observer::PoolView;
 use super::seats::{Kind, Seat};
 
@@ -18,7 +21,7 @@ use super::seats::{Kind, Seat};
 const EXTENSIONS: [&str; 4] =
     ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
 
-/// What would be done to a model of the repository.
+/// What is done to a model of the repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Load,
@@ -29,13 +32,14 @@ impl Server {
     /// Describes the server. Clients of the protocol read the first three fields.
     pub(super) async fn about(&self) -> Value {
         let view = self.observer.view().await;
-        let names =
-            |view: Arc<PoolView>| view.models().map(|model| json!(model.name())).collect::<Value>();
+        let names = |view: Arc<PoolView>| {
+            view.models().map(|model| model.name().to_owned()).collect::<BTreeSet<_>>()
+        };
         json!({
             "name": "gridpool",
             "version": env!("CARGO_PKG_VERSION"),
             "extensions": EXTENSIONS,
-            "models": view.map_or(Value::Null, names),
+            "models": view.map_or(Value::Null, |view| json!(names(view))),
         })
     }
 
@@ -57,11 +61,33 @@ impl Server {
         self.check_models(&view).await
     }
 
+    /// The document of a model.
+    pub(super) fn metadata_of(&self, model: &Model) -> Value {
+        let view = self.observer.latest();
+        let mut versions: Vec<_> = match model {
+            Model::Grid(_) => vec![1],
+            Model::Onnx(model, _) => {
+                let all = view.catalogue.versions(model.name());
+                let all: Vec<_> =
+                    all.filter(|own| own.availability != Availability::Unloaded).collect();
+                // The workers of one that was unloaded may still be ending.
+                let is_here = |own: &&&Arc<OnnxModel>| !own.workers.is_empty();
+                let here: Vec<_> = all.iter().filter(is_here).map(|own| own.version()).collect();
+                if here.is_empty() { all.iter().map(|own| own.version()).collect() } else { here }
+            }
+        };
+        versions.sort_unstable();
+        model.metadata(&versions.iter().map(u32::to_string).collect::<Vec<_>>())
+    }
+
     /// Checks that a model is ready.
     pub(super) async fn check_ready_of(&self, model: &Model) -> Result<(), Failure> {
         match model {
             Model::Grid(_) => self.check_grids().await.map(drop),
-            Model::Onnx(model) => self.check_model(&model.info.name).await,
+            Model::Onnx(model, asked) => {
+                let version = (*asked == Asked::Version).then(|| model.version());
+                self.check_model(model.name(), version).await
+            }
         }
     }
 
@@ -80,29 +106,64 @@ impl Server {
         let row = |model: Model| {
             let why = match &model {
                 Model::Grid(_) => why_no_grids.clone(),
-                Model::Onnx(model) => model.why_not_ready().or_else(|| view.is_open().err()),
+                Model::Onnx(model, _) => model.why_not_ready().or_else(|| view.is_open().err()),
             };
             let state = if why.is_none() { "READY" } else { "UNAVAILABLE" };
             let reason = why.unwrap_or_default();
-            json!({ "name": model.name(), "version": VERSION, "state": state, "reason": reason })
+            json!({
+                "name": model.name(),
+                "version": model.version(),
+                "state": state,
+                "reason": reason,
+            })
         };
         let rows = view.models().map(row).filter(|row| !only_ready || row["state"] == "READY");
         Ok(rows.collect())
     }
+
+    /// Loads or unloads a model of the pool's model repository. Clients of the network name no files on this machine.
+    pub(super) async fn change(&self, name: &str, change: Change) -> Result<(), Failure> {
+        let (what, how, command) = match change {
+            Change::Load => {
+                let how = format!("gridpool model load {name}=PATH");
+                ("loaded", how, RepositoryCommand::Load { name: name.to_owned() })
+            }
+            Change::Unload => {
+                let how = format!("gridpool model unload {name}");
+                ("unloaded", how, RepositoryCommand::Unload { name: name.to_owned() })
+            }
+        };
+        if why_taken(name).is_some() {
+            let why = format!("`{name}` is built in: it is always there and cannot be {what}");
+            return Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why));
+        }
+        check_model_name(name).map_err(|error| Failure::bad(error.to_string()))?;
+        let client = self.observer.client().clone();
+        let done = run_blocking(move || Ok(client.change_repository(&command))).await?;
+        match done {
+            Ok(_) => {}
+            Err(ClientError::Refused(Refusal::NotAllowed(_))) => {
+                let why = format!(
+                    "models are not {what} over HTTP or gRPC: run `{how}` where the pool runs, or have the pool \
+                     started with --model-repository DIR --repository request"
+                );
+                return Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        // The next request finds it so.
+        self.observer.view().await.map(drop)
+    }
 }
 
-/// Refuses to change the repository: clients of the network must not name files on this machine.
-pub(super) fn refuse_change(name: &str, change: Change) -> Failure {
-    let (what, command) = match change {
-        Change::Load => ("loaded", format!("gridpool model load {name}=PATH")),
-        Change::Unload => ("unloaded", format!("gridpool model unload {name}")),
-    };
-    let why = match (why_taken(name).is_some(), check_model_name(name)) {
-        (true, _) => format!("`{name}` is built in: it is always there and cannot be {what}"),
-        (false, Err(error)) => return Failure::bad(error.to_string()),
-        (false, Ok(())) => {
-            format!("models are not {what} over HTTP or gRPC: run `{command}` where the pool runs")
-        }
-    };
-    Failure::new(StatusCode::NOT_IMPLEMENTED, why)
+/// What a request for a load may set: nothing of the model. Its files are those of the repository.
+pub(super) fn check_change(parameters: &Value) -> Result<(), Failure> {
+    let none = Map::new();
+    let given = parameters.as_object().unwrap_or(&none);
+    match given.keys().find(|key| *key != "unload_dependents") {
+        Some(key) => Err(Failure::bad(format!(
+            "the parameter `{key}` is not served: a model is loaded as its folder in the model repository has it"
+        ))),
+        None => Ok(()),
+    }
 }

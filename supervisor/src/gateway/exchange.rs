@@ -128,15 +128,17 @@ impl Server {
         .await?;
         let (receipt, unread) = answer.await?;
         let answered = clock::now();
+        let model = &self.observer.ran(model, &receipt);
         model.has_answered(&receipt);
         let mut parameters = reply::proof(&receipt)?;
         let (bytes, name) = (unread.bytes, model.name().to_owned());
+        let version = model.version();
         let write = move || {
             let (outputs, errors) = (unread.read)()?;
             if !errors.is_empty() {
                 parameters.insert("errors".to_owned(), Value::Array(errors).to_string().into());
             }
-            E::write(form, &Reply { model: name, id, parameters, outputs }, &wanted, held)
+            E::write(form, &Reply { model: name, version, id, parameters, outputs }, &wanted, held)
         };
         let response =
             if bytes <= QUICK_BYTES_MAX { write()? } else { run_blocking(write).await? };

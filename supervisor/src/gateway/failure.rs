@@ -35,7 +35,8 @@ use super::reason::Reason;
 /// The pool's words for when it probes a device: `tried again in 59 s`.
 const RETRIED_IN: &str = "tried again in ";
 /// The pool's words for a model that it has not, and for one that it cannot run.
-const NO_MODEL: [&str; 2] = ["there is no model", "this pool has no models"];
+const NO_MODEL: [&str; 3] =
+    ["there is no model", "there is no version", "this pool has no models"];
 const NOT_LOADED: &str = "could not be loaded";
 /// The pool's words for a device that waits for its operator.
 const OPERATORS: &str = "out of service until `gridpool release";
@@ -72,12 +73,11 @@ impl Failure {
 
     /// The pool refuses a request for a model, of which the gateway has made everything but the name.
     pub(super) fn of_model(why: String) -> Self {
-        if NO_MODEL.iter().any(|words| why.starts_with(words)) {
-            Self::unknown(why)
-        } else if why.contains(NOT_LOADED) {
-            Self::unavailable(why)
-        } else {
-            Self::bad(why)
+        // The gateway has just seen the model, so one that is not there is being unloaded, or another comes.
+        let is_gone = NO_MODEL.iter().any(|words| why.starts_with(words));
+        match is_gone || why.contains(NOT_LOADED) {
+            true => Self::unavailable(why),
+            false => Self::bad(why),
         }
     }
 
@@ -316,7 +316,7 @@ mod tests {
         }
         assert_eq!(status(ClientError::Lost).0, 503);
         for (why, code) in [
-            ("there is no model `m`; there is n", Code::NotFound),
+            ("there is no model `m`; there is n", Code::Unavailable),
             ("the model `m` could not be loaded: cpu0: no", Code::Unavailable),
             ("this user may have no jobs, by its quota", Code::InvalidArgument),
         ] {

@@ -42,7 +42,10 @@ pub(super) async fn metrics(State(gateway): State<Arc<Server>>) -> Result<Respon
         Err(error) => Err(error.clone()),
     };
     let view = view.unwrap_or_else(|_| gateway.observer.latest());
-    let numbers = |model: Model| (model.name().to_owned(), gateway.statistics.of(&model).numbers());
+    let numbers = |model: Model| {
+        let named = (model.name().to_owned(), model.version().into_owned());
+        (named, gateway.statistics.of(&model).numbers())
+    };
     let models: Vec<_> = view.models().map(numbers).collect();
     let load = Load {
         refused: gateway.refusals.counts().collect(),

@@ -22,7 +22,7 @@ use super::tensors;
 pub(super) use grid::GridModel;
 pub(super) use onnx::{Availability, OnnxModel, Record};
 
-/// The only version of every model.
+/// The only version of every built-in model.
 pub(super) const VERSION: &str = "1";
 /// Names that paths have: `/v2/models/stats`.
 const NAMES_OF_PATHS: [&str; 1] = ["stats"];
@@ -33,7 +33,16 @@ pub(super) enum Model {
     /// Built in. Grid workers run it.
     Grid(GridModel),
     /// A model of the pool. Inference workers run it.
-    Onnx(Arc<OnnxModel>),
+    Onnx(Arc<OnnxModel>, Asked),
+}
+
+/// What a request names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A model, whichever version serves it.
+    Name,
+    /// A version.
+    Version,
 }
 
 /// Why a model of the pool cannot be served under that name, if it cannot: an op or a path has it.
@@ -51,7 +60,15 @@ impl Model {
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Grid(model) => model.name(),
-            Self::Onnx(model) => &model.info.name,
+            Self::Onnx(model, _) => model.name(),
+        }
+    }
+
+    /// The number of its version.
+    pub(super) fn version(&self) -> Cow<'static, str> {
+        match self {
+            Self::Grid(_) => VERSION.into(),
+            Self::Onnx(model, _) => model.version().to_string().into(),
         }
     }
 
@@ -59,7 +76,7 @@ impl Model {
     pub(super) fn inputs(&self) -> Cow<'_, [TensorSpec]> {
         match self {
             Self::Grid(model) => model.inputs().into(),
-            Self::Onnx(model) => (&*model.info.inputs).into(),
+            Self::Onnx(model, _) => (&*model.info.inputs).into(),
         }
     }
 
@@ -67,7 +84,7 @@ impl Model {
     pub(super) fn outputs(&self) -> Cow<'_, [TensorSpec]> {
         match self {
             Self::Grid(model) => model.outputs().into(),
-            Self::Onnx(model) => (&*model.info.outputs).into(),
+            Self::Onnx(model, _) => (&*model.info.outputs).into(),
         }
     }
 
@@ -75,15 +92,15 @@ impl Model {
     fn platform(&self) -> &'static str {
         match self {
             Self::Grid(_) => grid::PLATFORM,
-            Self::Onnx(_) => onnx::PLATFORM,
+            Self::Onnx(..) => onnx::PLATFORM,
         }
     }
 
-    /// The document of `/v2/models/NAME`.
-    pub(super) fn metadata(&self) -> Value {
+    /// The document of `/v2/models/NAME`. `versions` are those that there are.
+    pub(super) fn metadata(&self, versions: &[String]) -> Value {
         json!({
             "name": self.name(),
-            "versions": [VERSION],
+            "versions": versions,
             "platform": self.platform(),
             "inputs": self.inputs(),
             "outputs": self.outputs(),
@@ -94,7 +111,7 @@ impl Model {
     pub(super) fn config(&self) -> Value {
         match self {
             Self::Grid(model) => model.config(),
-            Self::Onnx(model) => model.config(),
+            Self::Onnx(model, _) => model.config(),
         }
     }
 
@@ -103,7 +120,7 @@ impl Model {
         let first = request.inputs.first().and_then(|input| input.tensor.shape().first().copied());
         let has_rows = match self {
             Self::Grid(_) => true,
-            Self::Onnx(model) => model.has_rows(),
+            Self::Onnx(model, _) => model.has_rows(),
         };
         first.filter(|_| has_rows).unwrap_or(1)
     }
@@ -112,13 +129,13 @@ impl Model {
     pub(super) fn has_answered(&self, receipt: &Receipt) {
         match self {
             Self::Grid(_) => {}
-            Self::Onnx(model) => model.record.probe.succeeded(receipt),
+            Self::Onnx(model, _) => model.record.probe.succeeded(receipt),
         }
     }
 
     /// Checks a request and makes its job.
     pub(super) fn work(&self, request: &mut Request<'_>) -> Result<PoolJob, Failure> {
-        if let Self::Onnx(model) = self {
+        if let Self::Onnx(model, _) = self {
             model.can_be_asked()?;
         }
         check_inputs(self, request)?;
@@ -127,7 +144,7 @@ impl Model {
             Self::Grid(model) => {
                 grids::job(&model.program(request)?, request).map(PoolJob::Program)
             }
-            Self::Onnx(model) => model.job(request).map(PoolJob::Model),
+            Self::Onnx(model, asked) => model.job(*asked, request).map(PoolJob::Model),
         }
     }
 }

@@ -9,13 +9,16 @@ use gridpool_client::{Client, ClientError};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::metrics::Metrics;
+use gridpool_protocol::receipt::Receipt;
+use gridpool_protocol::tensor::model::ModelInfo;
+use gridpool_protocol::tensor::version::{parse_version, split};
 use tokio::time::timeout;
 
 use super::blocking::run_blocking;
 use super::catalogue::{Catalogue, PoolReport};
 use super::failure::Failure;
 use super::limits::{MODELS_EVERY, STATUS_TIMEOUT};
-use super::models::{GridModel, Model, VERSION};
+use super::models::{Asked, GridModel, Model, OnnxModel, VERSION};
 use super::pool;
 
 /// See the module's text.
@@ -61,7 +64,10 @@ impl PoolView {
 
     /// Every model, in the order of the ops and then of names.
     pub(super) fn models(&self) -> impl Iterator<Item = Model> {
-        let of_pool = self.catalogue.all().map(|model| Model::Onnx(Arc::clone(model)));
+        let of_pool = self.catalogue.all().map(|model| {
+            let model = Arc::clone(model);
+            Model::Onnx(model, Asked::Version)
+        });
         GridModel::all().map(Model::Grid).chain(of_pool)
     }
 }
@@ -121,44 +127,75 @@ impl Observer {
         in_time(asking).await
     }
 
-    /// The model of that name. If the path names a version, the model must have it.
+    /// The version of a model that a request goes to: the one that it names, or the one that serves the name.
     pub(super) async fn find(
         self: &Arc<Self>,
         name: &str,
         version: Option<&str>,
     ) -> Result<Model, Failure> {
-        let model = match GridModel::find(name) {
-            Some(model) => Model::Grid(model),
-            None => self.find_of_pool(name).await?,
+        let Some(model) = GridModel::find(name) else {
+            return self.find_of_pool(name, version).await;
         };
         match version {
             Some(other) if other != VERSION => Err(Failure::unknown(format!(
                 "the model `{name}` has no version `{other}`; its only one is `{VERSION}`"
             ))),
-            Some(_) | None => Ok(model),
+            Some(_) | None => Ok(Model::Grid(model)),
         }
     }
 
-    async fn find_of_pool(self: &Arc<Self>, name: &str) -> Result<Model, Failure> {
+    async fn find_of_pool(
+        self: &Arc<Self>,
+        name: &str,
+        version: Option<&str>,
+    ) -> Result<Model, Failure> {
+        let number = version.map(parse_version);
+        let asked = if version.is_some() { Asked::Version } else { Asked::Name };
+        let find = |view: &PoolView| match number {
+            Some(None) => None,
+            Some(number) => view.catalogue.find(name, number).cloned(),
+            None => view.catalogue.find(name, None).cloned(),
+        };
         let last = self.latest();
-        let known = last.catalogue.find(name).filter(|model| model.can_be_asked().is_ok());
         let is_fresh = last.asked.is_some_and(|asked| asked.elapsed() < MODELS_EVERY);
-        if let Some(model) = known.filter(|_| is_fresh) {
-            return Ok(Model::Onnx(Arc::clone(model)));
+        let known = Some(&last).filter(|_| is_fresh).and_then(|last| find(last));
+        if let Some(model) = known.filter(|model| model.is_expected()) {
+            return Ok(Model::Onnx(model, asked));
         }
         let view = self.view().await?;
-        if let Some(model) = view.catalogue.find(name) {
-            return Ok(Model::Onnx(Arc::clone(model)));
+        if let Some(model) = find(&view) {
+            return Ok(Model::Onnx(model, asked));
         }
+        let of_name: Vec<_> = view.catalogue.versions(name).map(|own| own.version()).collect();
         // An unknown model may be one that a worker is loading.
-        Err(match view.catalogue.outage() {
-            Some(why) => {
+        Err(match (view.catalogue.outage(), version) {
+            (_, Some(version)) if !of_name.is_empty() => Failure::unknown(format!(
+                "the model `{name}` has no version `{version}`; there is {of_name:?}"
+            )),
+            (Some(why), _) => {
                 Failure::unavailable(format!("whether there is a model `{name}` is unknown: {why}"))
             }
-            None => Failure::unknown(format!(
+            (None, _) => Failure::unknown(format!(
                 "there is no model `{name}`; the index of the repository lists those that are served"
             )),
         })
+    }
+
+    /// The version that a request went to. It is not the one that was found before, if another took over meanwhile.
+    pub(super) fn ran(&self, found: &Model, receipt: &Receipt) -> Model {
+        let Model::Onnx(model, asked) = found else { return found.clone() };
+        let report = receipt.attempts.last().and_then(|attempt| attempt.infer.as_ref());
+        let Some(report) = report.filter(|report| report.model != model.info.name) else {
+            return found.clone();
+        };
+        let (name, version) = split(&report.model);
+        let known = self.latest().catalogue.find(name, Some(version)).cloned();
+        let unknown = || {
+            // The next look at the pool has it.
+            let info = ModelInfo { name: report.model.clone(), ..model.info.clone() };
+            Arc::new(OnnxModel { info, record: Arc::default(), ..OnnxModel::clone(model) })
+        };
+        Model::Onnx(known.unwrap_or_else(unknown), *asked)
     }
 }
 

@@ -132,7 +132,7 @@ pub(super) mod tests {
             items: 1,
             joined_items: joined_rows,
             service_us: 1,
-            infer: Some(infer),
+            infer: Some(Box::new(infer)),
             ..RunReport::default()
         };
         let attempt = Attempt::answered(worker.to_owned(), device, ItemRange::default(), report);

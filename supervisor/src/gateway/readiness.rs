@@ -200,11 +200,15 @@ impl Server {
     }
 
     /// Checks that a model is ready: a worker has it and ran it recently.
-    pub(super) async fn check_model(&self, name: &str) -> Result<(), Failure> {
+    pub(super) async fn check_model(
+        &self,
+        name: &str,
+        version: Option<u32>,
+    ) -> Result<(), Failure> {
         let view = self.observer.view().await?;
         view.is_open().map_err(Failure::unavailable)?;
         let gone = || Failure::unavailable(format!("`{name}` was unloaded"));
-        let model = view.catalogue.find(name).ok_or_else(gone)?;
+        let model = view.catalogue.find(name, version).ok_or_else(gone)?;
         match model.why_not_ready() {
             Some(why) => Err(Failure::unavailable(why)),
             None => self.probe_model(model).await.map_err(Failure::unavailable),

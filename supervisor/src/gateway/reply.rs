@@ -1,5 +1,6 @@
 //! Writes one inference response: JSON, with the data of its tensors inside or as bytes behind it.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use axum::http::{HeaderName, HeaderValue, header};
@@ -11,7 +12,6 @@ use serde_json::{Map, Value, json};
 
 use super::body::{Draft, HeldBytes};
 use super::failure::Failure;
-use super::models::VERSION;
 use super::request::{HEADER_LENGTH, WantedOutputs};
 use super::tensors::{Flat, OutputTensor};
 
@@ -19,6 +19,8 @@ use super::tensors::{Flat, OutputTensor};
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) model: String,
+    /// The version that ran.
+    pub(super) version: Cow<'static, str>,
     pub(super) id: Option<String>,
     pub(super) parameters: Map<String, Value>,
     pub(super) outputs: Vec<OutputTensor>,
@@ -91,7 +93,7 @@ impl Reply {
         });
         let wire = ResponseJson {
             model_name: &self.model,
-            model_version: VERSION,
+            model_version: &self.version,
             id: self.id.as_deref(),
             parameters: &self.parameters,
             outputs: outputs.collect(),

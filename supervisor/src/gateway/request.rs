@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use gridpool_protocol::limits::{DEADLINE_MAX, TENSORS_MAX};
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::program::Ties;
-use gridpool_protocol::tensor::{DataType, Tensor};
+use gridpool_protocol::tensor::{DataType, Tensor, TensorError};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -171,6 +171,14 @@ pub(super) fn input_tensor(
     Tensor::new(name, datatype, shape).map_err(|error| misfit(error.to_string()))
 }
 
+/// The tensor for this data; the error is what is wrong with the data.
+pub(super) fn with_data(tensor: Tensor, data: &[u8]) -> Result<Tensor, String> {
+    tensor.with_data(data).map_err(|error| match error {
+        TensorError::Texts { why, .. } => why.to_string(),
+        other => other.to_string(),
+    })
+}
+
 /// What is wrong with an input.
 pub(super) fn misfit(name: &str, why: &str) -> Failure {
     Failure::bad(format!("input `{name}`: {why}"))
@@ -212,7 +220,7 @@ fn inputs<'a>(wires: Vec<InputJson<'a>>, bytes: &'a [u8]) -> Result<Vec<InputTen
                     ))
                 })?;
                 rest = after;
-                if data.len() != tensor.bytes() {
+                if tensor.datatype() != DataType::Bytes && data.len() != tensor.bytes() {
                     return Err(misfit(format!(
                         "binary_data_size is {size}; its shape and datatype say {}",
                         tensor.bytes()
@@ -231,6 +239,7 @@ fn inputs<'a>(wires: Vec<InputJson<'a>>, bytes: &'a [u8]) -> Result<Vec<InputTen
                 return Err(misfit("it has neither data nor binary_data_size".to_owned()));
             }
         };
+        let tensor = with_data(tensor, &data).map_err(misfit)?;
         inputs.push(InputTensor { tensor, data });
     }
     if rest.is_empty() {
@@ -277,16 +286,13 @@ fn deadline(parameters: &Parameters) -> Result<Option<Duration>, Failure> {
     Ok(deadline.filter(|deadline| !deadline.is_zero()))
 }
 
-/// Triton's priorities: 0 is the default, 1 the highest. A pool has one more level.
+/// Triton's priorities: 0 is the default, 1 the highest, a larger number a lower one. A pool has one level above the
+/// default and one below it.
 fn priority(parameters: &Parameters) -> Result<Priority, Failure> {
     Ok(match number(parameters, "priority")? {
         None | Some(0) => Priority::Normal,
         Some(1) => Priority::High,
-        Some(2) => Priority::Low,
-        Some(other) => {
-            let why = "it must be 1, which comes first, 2, which comes last, or 0, the default";
-            return Err(Failure::bad(format!("`priority` is {other}; {why}")));
-        }
+        Some(_) => Priority::Low,
     })
 }
 

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::Server;
 use super::access;
 use super::body::{BodyBudget, HeldBytes};
-use super::documents::{Change, refuse_change};
+use super::documents::{Change, check_change};
 use super::exchange::Exchange;
 use super::failure::Failure;
 use super::metrics;
@@ -148,8 +148,8 @@ async fn ready(
 
 // ---- models ----
 
-async fn metadata(PathModel(model): PathModel) -> Response {
-    document(&model.metadata())
+async fn metadata(State(gateway): State<Arc<Server>>, PathModel(model): PathModel) -> Response {
+    document(&gateway.metadata_of(&model))
 }
 
 async fn config(PathModel(model): PathModel) -> Response {
@@ -235,21 +235,37 @@ async fn index(
 }
 
 async fn load(
+    State(gateway): State<Arc<Server>>,
     Path(name): Path<String>,
+    Extension(principal): Extension<Principal>,
     Extension(seat): Extension<Arc<Seat>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Infallible, Failure> {
-    BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
-    Err(refuse_change(&name, Change::Load))
+) -> Result<StatusCode, Failure> {
+    let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
+    check_change(&parameters(&body)?)?;
+    gateway.change(&name, Change::Load).await.map(|()| StatusCode::OK)
 }
 
 async fn unload(
+    State(gateway): State<Arc<Server>>,
     Path(name): Path<String>,
+    Extension(principal): Extension<Principal>,
     Extension(seat): Extension<Arc<Seat>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Infallible, Failure> {
-    BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
-    Err(refuse_change(&name, Change::Unload))
+) -> Result<StatusCode, Failure> {
+    let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
+    check_change(&parameters(&body)?)?;
+    gateway.change(&name, Change::Unload).await.map(|()| StatusCode::OK)
+}
+
+/// The parameters of a body that may be empty.
+fn parameters(body: &[u8]) -> Result<Value, Failure> {
+    if body.is_empty() {
+        return Ok(Value::Null);
+    }
+    let asked: Value = serde_json::from_slice(body)
+        .map_err(|error| Failure::bad(format!("the body is not valid JSON: {error}")))?;
+    Ok(asked["parameters"].clone())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::models::{GridModel, Model, VERSION};
+use super::models::{GridModel, Model};
 use super::tally::Tally;
 
 /// The tallies of the built-in models, by name.
@@ -23,13 +23,13 @@ impl Statistics {
             Model::Grid(model) => {
                 self.0.get(model.name()).expect("every built-in model has a tally")
             }
-            Model::Onnx(model) => &model.record.tally,
+            Model::Onnx(model, _) => &model.record.tally,
         }
     }
 
     /// The document of `/v2/models/stats`. Every model has a row.
     pub(super) fn document(&self, models: impl IntoIterator<Item = Model>) -> Value {
-        let row = |model: Model| self.of(&model).row(model.name(), VERSION);
+        let row = |model: Model| self.of(&model).row(model.name(), &model.version());
         json!({ "model_stats": models.into_iter().map(row).collect::<Value>() })
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use gridpool_client::TensorOutputs;
-use gridpool_protocol::tensor::{DataType, Element, Scalar, Tensor, Visitor};
+use gridpool_protocol::tensor::{DataType, Element, Scalar, Tensor, Texts, Visitor, put_text};
 use serde::de::{self, DeserializeSeed, Error, SeqAccess};
 use serde::ser::SerializeSeq;
 use serde::{Deserializer, Serialize, Serializer};
@@ -44,7 +44,7 @@ impl OutputTensor {
         tensors.map(of).collect()
     }
 
-    /// Passes the data to `take` in pieces of whole elements.
+    /// Passes the data to `take` in pieces: of whole elements, unless it is BYTES.
     pub(super) fn chunks<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         match &self.data {
             OutputData::Private(data) => take(data),
@@ -66,14 +66,15 @@ impl OutputTensor {
 pub(super) fn parse(json: &str, tensor: &Tensor) -> Result<Vec<u8>, serde_json::Error> {
     // An element takes at least two characters, so a short text cannot reserve memory for a large tensor.
     let room = tensor.bytes().min(json.len() / 2 * tensor.datatype().bytes());
-    let mut sink = Sink { tensor, bytes: Vec::with_capacity(room), leaves_at: None };
+    let bytes = Vec::with_capacity(room);
+    let mut sink = Sink { tensor, bytes, elements: 0, leaves_at: None };
     let mut json = serde_json::Deserializer::from_str(json);
     NestedData { sink: &mut sink, depth: 0 }.deserialize(&mut json)?;
     json.end()?;
-    if sink.bytes.len() == tensor.bytes() {
+    let got = sink.elements;
+    if got == tensor.elements() {
         return Ok(sink.bytes);
     }
-    let got = sink.bytes.len() / tensor.datatype().bytes();
     Err(Error::custom(format!("it has {got} elements, but its shape says {}", tensor.elements())))
 }
 
@@ -85,6 +86,7 @@ pub(super) fn goes_as_json(datatype: DataType) -> bool {
 struct Sink<'a> {
     tensor: &'a Tensor,
     bytes: Vec<u8>,
+    elements: usize,
     /// The depth at which the numbers stand.
     leaves_at: Option<usize>,
 }
@@ -96,17 +98,33 @@ struct NestedData<'a, 'b> {
 }
 
 impl Sink<'_> {
-    fn take<E: Error>(&mut self, depth: usize, number: Scalar) -> Result<(), E> {
+    /// Counts one more element. Returns its number.
+    fn count<E: Error>(&mut self, depth: usize) -> Result<usize, E> {
         let rank = self.tensor.shape().len().max(1);
         if depth != 1 && depth != rank || *self.leaves_at.get_or_insert(depth) != depth {
             return Err(E::custom(format!(
-                "put the numbers in one flat list, or in lists nested {rank} deep"
+                "put the elements in one flat list, or in lists nested {rank} deep"
             )));
         }
-        if self.bytes.len() == self.tensor.bytes() {
-            let elements = self.tensor.elements();
+        let (at, elements) = (self.elements, self.tensor.elements());
+        if at == elements {
             return Err(E::custom(format!("it has more than {elements} elements")));
         }
+        self.elements += 1;
+        Ok(at)
+    }
+
+    fn take_text<E: Error>(&mut self, depth: usize, text: &str) -> Result<(), E> {
+        let at = self.count(depth)?;
+        let datatype = self.tensor.datatype();
+        if datatype != DataType::Bytes {
+            return Err(E::custom(format!("element {at} is a text, which is not a {datatype}")));
+        }
+        put_text(text.as_bytes(), at, &mut self.bytes).map_err(E::custom)
+    }
+
+    fn take<E: Error>(&mut self, depth: usize, number: Scalar) -> Result<(), E> {
+        let at = self.count(depth)?;
         let datatype = self.tensor.datatype();
         if !goes_as_json(datatype) {
             return Err(E::custom(format!("{datatype} is sent as binary data only, not as JSON")));
@@ -114,7 +132,11 @@ impl Sink<'_> {
         if datatype.write(number, &mut self.bytes) {
             return Ok(());
         }
-        let at = self.bytes.len() / datatype.bytes();
+        if datatype == DataType::Bytes {
+            return Err(E::custom(format!(
+                "element {at} is {number}; an element of BYTES is a text in quotes"
+            )));
+        }
         Err(E::custom(format!("element {at} is {number}, which is not a {datatype}")))
     }
 }
@@ -131,7 +153,7 @@ impl<'de> de::Visitor<'de> for NestedData<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of numbers, flat or nested as the shape says")
+        f.write_str("a list of elements, flat or nested as the shape says")
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
@@ -148,6 +170,10 @@ impl<'de> de::Visitor<'de> for NestedData<'_, '_> {
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
         self.sink.take(self.depth, Scalar::Double(value))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        self.sink.take_text(self.depth, text)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
@@ -184,9 +210,31 @@ impl Serialize for Flat<'_> {
         let OutputTensor { tensor, .. } = self.0;
         let mut list = to.serialize_seq(Some(tensor.elements()))?;
         let datatype = tensor.datatype();
-        self.0.chunks(|chunk| datatype.visit(Put { tensor, chunk, list: &mut list }))?;
+        if datatype == DataType::Bytes {
+            put_texts(self.0, &mut list)?;
+            return list.end();
+        }
+        self.0.chunks(|chunk| {
+            datatype.visit(Put { tensor, chunk, list: &mut list }).unwrap_or(Ok(()))
+        })?;
         list.end()
     }
+}
+
+/// Appends the elements of a BYTES tensor to a list.
+fn put_texts<L: SerializeSeq>(output: &OutputTensor, list: &mut L) -> Result<(), L::Error> {
+    let OutputTensor { tensor, .. } = output;
+    let mut data = Vec::with_capacity(tensor.bytes());
+    output.chunks(|chunk| {
+        data.extend(chunk);
+        Ok(())
+    })?;
+    for text in Texts::new(&data, tensor.elements()) {
+        let text = text.map_err(serde::ser::Error::custom)?;
+        let text = str::from_utf8(text).map_err(|_| no_json(tensor, "bytes that are not UTF-8"))?;
+        list.serialize_element(text)?;
+    }
+    Ok(())
 }
 
 /// Appends the elements in `chunk` to a list.

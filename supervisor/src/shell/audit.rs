@@ -9,7 +9,7 @@ use gridpool_ipc::account::Account;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::ClientId;
-use gridpool_protocol::message::{ClientMessage, ModelCommand, Refusal};
+use gridpool_protocol::message::{ClientMessage, ModelCommand, Refusal, RepositoryCommand};
 
 use crate::logging::AUDIT;
 
@@ -44,6 +44,8 @@ pub(super) struct Order {
     what: &'static str,
     /// What it does to the pool, after "may".
     pub(super) may: &'static str,
+    /// Whether the gateway may give it, for those of its clients that may.
+    pub(super) is_for_gateway: bool,
     /// What it is about; empty for the whole pool.
     on: String,
 }
@@ -75,12 +77,20 @@ impl Order {
                 };
                 (request, what, "change its models", cut(command.name()))
             }
+            ClientMessage::Repository { request, command } => {
+                let what = match command {
+                    RepositoryCommand::Load { .. } => "repository load",
+                    RepositoryCommand::Unload { .. } => "repository unload",
+                };
+                (request, what, "change its models", cut(command.name()))
+            }
             ClientMessage::Release { request, release } => {
                 (request, "release", "release what it took away", release.to_string())
             }
         };
         let user = who.account.name().unwrap_or_default();
-        Some((*request, Self { who, user, what, may, on }))
+        let is_for_gateway = matches!(message, ClientMessage::Repository { .. });
+        Some((*request, Self { who, user, what, may, is_for_gateway, on }))
     }
 
     /// Writes the line.

@@ -2,6 +2,7 @@
 
 mod check;
 mod peer;
+mod saying;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,6 +32,7 @@ use super::seats::{NoSeat, Seat};
 use check::Checked;
 use gridpool_core::event::{ClientEvent, Event};
 pub(super) use peer::Peer;
+pub(super) use saying::answer;
 
 /// Descriptors that a connection takes, its arenas apart.
 pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
@@ -234,6 +236,7 @@ impl Connection {
             | ClientMessage::Kill { .. }
             | ClientMessage::Model { .. }
             | ClientMessage::Release { .. }
+            | ClientMessage::Repository { .. }
             | ClientMessage::Upgrade { .. }) => self.on_order(order),
         }
         Ok(())
@@ -276,6 +279,13 @@ impl Connection {
                 let outbox = self.outbox.clone();
                 return self.shared.upgrade(move |result| {
                     let result = result.map_err(|error| Refusal::Unable(Chain(&error).to_string()));
+                    order.ended(result.as_deref());
+                    outbox.tell(&answer(request, result));
+                });
+            }
+            ClientMessage::Repository { command, .. } => {
+                let outbox = self.outbox.clone();
+                return self.shared.change_repository(command, move |result| {
                     order.ended(result.as_deref());
                     outbox.tell(&answer(request, result));
                 });
@@ -424,26 +434,5 @@ impl Connection {
     fn note_broken(&self, refused: Refused, reason: &str) {
         let whom = self.who.account;
         self.shared.users.refusals.note(refused, &format_args!("{whom}: {reason}"));
-    }
-
-    fn reply(&self, request: u64, result: Result<String, Refusal>) {
-        self.outbox.tell(&answer(request, result));
-    }
-
-    fn say(&self, request: u64, reply: Reply) {
-        self.outbox.tell(&ServerMessage::Reply { request, reply });
-    }
-
-    fn say_closing(&self, reason: String) {
-        self.outbox.tell(&ServerMessage::Closing { reason });
-        self.outbox.close();
-    }
-}
-
-/// The answer to an order.
-pub(super) fn answer(request: u64, result: Result<String, Refusal>) -> ServerMessage {
-    match result {
-        Ok(what) => ServerMessage::Granted { request, what },
-        Err(refusal) => ServerMessage::Denied { request, refusal },
     }
 }

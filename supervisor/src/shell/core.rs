@@ -8,10 +8,11 @@ use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{
     Assignment, Dispatch, EncodedDone, Inline, ModelCommand, Refusal, ServerMessage, Submission,
-    ToWorker,
+    ToWorker, Work,
 };
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
+use gridpool_protocol::tensor::options::ModelPlan;
 use nix::libc::SIGKILL;
 use serde::Serialize;
 
@@ -158,7 +159,7 @@ impl Core {
             Action::Accept { .. } => {}
             Action::Command { worker, number, command } => {
                 tracing::debug!(%worker, number, name = command.name(), "command about a model");
-                let message = ToWorker::Model { number, command };
+                let message = ToWorker::Model { number, command: Box::new(command) };
                 self.with_link(worker, |link| link.send(&message));
             }
             Action::DeathReport(report) => {
@@ -275,8 +276,17 @@ impl Core {
         let held = |sent: &action::Assignment| {
             &**payloads.get(&sent.attempt.job).expect("a dispatched job has its payload")
         };
-        for attempts in attempts.chunk_by(|a, b| held(a).work == held(b).work) {
-            let work = held(&attempts[0]).submission.work.clone();
+        // The core has bound each request for a model to a version.
+        let model = |sent: &action::Assignment| self.pool.model_of(sent.attempt.job);
+        let is_same = |a: &action::Assignment, b: &action::Assignment| match (model(a), model(b)) {
+            (None, None) => held(a).work == held(b).work,
+            (a, b) => a == b,
+        };
+        for attempts in attempts.chunk_by(is_same) {
+            let work = match model(&attempts[0]) {
+                Some(full_name) => Work::Model { name: full_name.to_string() },
+                None => held(&attempts[0]).submission.work.clone(),
+            };
             let assignments = attempts.iter().map(|sent| held(sent).assign(sent)).collect();
             let message = ToWorker::Dispatch(Box::new(Dispatch { work, assignments }));
             let arenas = attempts.iter().flat_map(|sent| &held(sent).arenas);
@@ -307,9 +317,9 @@ impl Core {
             return Err(Refusal::Unable(why));
         }
         let ModelCommand::Load(plan) = command else { return Ok(()) };
-        let is_there = self.pool.groups().any(|(_, name, _)| name == plan.group());
+        let plan = ModelPlan { name: self.pool.name_of_new(&plan.name), ..plan.clone() };
         let groups = self.pool.groups().count() + 1;
-        if is_there || groups <= self.groups + self.of_groups.len() {
+        if !self.pool.needs_new_group(&plan) || groups <= self.groups + self.of_groups.len() {
             return Ok(());
         }
         let needed = shared.of_group;
@@ -403,6 +413,7 @@ impl HeldJob {
         Assignment {
             attempt,
             client: self.client,
+            priority: terms.priority,
             payload: payload.clone(),
             shard,
             deadline_ms: u64::try_from(drop_after.as_millis()).unwrap_or(u64::MAX),

@@ -198,8 +198,8 @@ mod tests {
         JOIN_INLINE_BYTES_MAX, JOIN_MAX, MODEL_NAME_BYTES_MAX, PROGRAM_BYTES_MAX,
     };
     use gridpool_protocol::message::{
-        Assignment, Destination, Dispatch, Inline, Input, ModelCommand, Packing, Payload, Slice,
-        Work,
+        Assignment, Destination, Dispatch, Inline, Input, ModelCommand, Packing, Payload, Priority,
+        Slice, Work,
     };
     use gridpool_protocol::program::Ties;
     use gridpool_protocol::receipt::ItemRange;
@@ -217,6 +217,7 @@ mod tests {
         let assignment = |number| Assignment {
             attempt: AttemptId { job: JobId(u64::MAX), number: u32::MAX },
             client: ClientId(u64::MAX),
+            priority: Priority::Low,
             payload: Payload {
                 packing: Packing::Grids { items: u32::MAX, cells: u32::MAX },
                 input: match number {
@@ -321,7 +322,9 @@ mod tests {
         };
         let (client, deadline_ms) = (ClientId(u64::MAX), u64::MAX);
         let shard = ItemRange { start: 0, end: 1 };
-        let assignment = Assignment { attempt, client, payload, shard, deadline_ms, chaos: None };
+        let priority = Priority::Low;
+        let assignment =
+            Assignment { attempt, client, priority, payload, shard, deadline_ms, chaos: None };
         let work = Work::Model { name: "m".repeat(MODEL_NAME_BYTES_MAX) };
         let infer = ToWorker::Dispatch(Box::new(Dispatch { work, assignments: vec![assignment] }));
         let mut plan = ModelPlan {
@@ -340,7 +343,8 @@ mod tests {
                 link.run(&infer, arenas.iter().map(|id| (id, &arena))).unwrap();
                 link.cancel(attempt).unwrap();
             }
-            let message = ToWorker::Model { number: u64::MAX, command: ModelCommand::Load(plan) };
+            let command = Box::new(ModelCommand::Load(plan));
+            let message = ToWorker::Model { number: u64::MAX, command };
             link.send(&message).unwrap();
             for id in 0..ARENAS_PER_FORGET as u64 {
                 link.arenas.insert(ArenaId(u64::MAX - id), 1);

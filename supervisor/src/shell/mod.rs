@@ -90,6 +90,7 @@ use timer::Timer;
 use users::Users;
 
 use self::core::Core;
+use crate::repository::{Keeper, Repository};
 
 pub use arenas::arena_bytes_max;
 pub(crate) use claim::folder_of;
@@ -153,6 +154,8 @@ struct Shared {
     former_gateway: OnceLock<FormerGateway>,
     /// That pool, whether it has ended or not.
     former_pool: OnceLock<FormerPool>,
+    /// Follows the model repository, if there is one.
+    keeper: OnceLock<Keeper>,
     /// The pool's socket, if it has one.
     door: OnceLock<Arc<Door>>,
     /// How a successor is started, if one may be.
@@ -232,6 +235,7 @@ impl Shell {
             gateway: OnceLock::new(),
             former_gateway: OnceLock::new(),
             former_pool: OnceLock::new(),
+            keeper: OnceLock::new(),
             door: OnceLock::new(),
             origin: OnceLock::new(),
             is_upgrading: AtomicBool::new(false),
@@ -272,6 +276,16 @@ impl Shell {
     }
 
     /// Descriptors that a pool with these models over this many devices keeps for itself and its workers.
+    /// Follows a model repository from now on. Call it once the pool serves its socket.
+    ///
+    /// # Errors
+    /// The system's, if it cannot be watched.
+    pub fn follow(&self, repository: Repository) -> io::Result<()> {
+        let keeper = Keeper::start(repository, self.shared.socket.clone())?;
+        drop(self.shared.keeper.set(keeper));
+        Ok(())
+    }
+
     fn descriptors_needed(models: &[ModelPlan], devices: usize, standbys: u32) -> usize {
         let slots = groups_of(models) * slots_of_group(devices, standbys);
         DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SLOT * slots

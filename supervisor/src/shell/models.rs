@@ -14,13 +14,12 @@ impl Shared {
     pub(super) fn models_from(&self, from: u32) -> (Vec<DeviceModel>, u32) {
         let all = self.lock().pool.models();
         let total = u32::try_from(all.len()).unwrap_or(u32::MAX);
-        let rows = all.into_iter().map(|(worker, model)| DeviceModel { worker, model });
         let mut bytes = 0;
         let fits = |row: &DeviceModel| {
             let is_first = bytes == 0;
             bytes += codec::encode(row).map_or(MODEL_ROWS_BYTES_MAX, |row| row.len());
             is_first || bytes <= MODEL_ROWS_BYTES_MAX
         };
-        (rows.skip(from as usize).take_while(fits).collect(), total)
+        (all.into_iter().skip(from as usize).take_while(fits).collect(), total)
     }
 }

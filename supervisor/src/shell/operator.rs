@@ -1,10 +1,25 @@
-//! Sends signals to workers for an operator.
+//! What operators ask of a running pool beside the core: signals to workers, changes by the model repository.
 
 use gridpool_protocol::ids::{ClientId, WorkerId, WorkerSelector};
-use gridpool_protocol::message::Refusal;
+use gridpool_protocol::message::{Refusal, RepositoryCommand};
 use nix::libc::SIGKILL;
 
 use super::Shared;
+use crate::repository::NOT_BY_REQUEST;
+
+impl Shared {
+    /// Loads or unloads a model of the model repository, and calls `answer` when that is done.
+    pub(super) fn change_repository(
+        &self,
+        command: RepositoryCommand,
+        answer: impl FnOnce(Result<String, Refusal>) + Send + 'static,
+    ) {
+        match self.keeper.get() {
+            Some(keeper) => keeper.ask(command, answer),
+            None => answer(Err(Refusal::NotAllowed(NOT_BY_REQUEST.to_owned()))),
+        }
+    }
+}
 
 /// Sends a signal to a worker, by the name of its process or of its device.
 pub(super) fn kill(

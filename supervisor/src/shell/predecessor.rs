@@ -25,6 +25,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed, Protocol, Welcome};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
+use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::options::ModelPlan;
 use nix::errno::Errno;
@@ -142,11 +143,11 @@ impl Predecessor {
     pub fn check_models(&self, shell: &Shell) -> Result<(), TakeOverError> {
         let rows = shell.shared.lock().pool.models();
         for name in &self.pool.models.ready {
-            let own = || rows.iter().filter(|(_, row)| row.name == *name);
-            if own().any(|(_, row)| row.state == ModelState::Ready) {
+            let own = || rows.iter().filter(|row| row.model.name == *name);
+            if own().any(|row| row.model.state == ModelState::Ready) {
                 continue;
             }
-            if let Some((at, row)) = own().next() {
+            if let Some(DeviceModel { worker: at, model: row, .. }) = own().next() {
                 let (name, why) = (name.clone(), format!("{at}: {}", row.reason));
                 return Err(TakeOverError::Model { name, why });
             }

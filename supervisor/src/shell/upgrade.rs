@@ -281,8 +281,8 @@ impl Successor<'_> {
             let core = shared.lock();
             (core.pool.model_plans().map_err(|why| self.failed(why))?, core.pool.models())
         };
-        let ready = rows.into_iter().filter(|(_, row)| row.state == ModelState::Ready);
-        let ready = ready.map(|(_, row)| row.name).collect();
+        let ready = rows.into_iter().filter(|row| row.model.state == ModelState::Ready);
+        let ready = ready.map(|row| row.model.name).collect();
         let settings = shared.origin.get().map(|origin| origin.models.clone()).unwrap_or_default();
         self.say(&FromPredecessor::Welcome(Welcome {
             socket: shared.socket.clone(),

@@ -19,6 +19,9 @@ FOLDER = pathlib.Path(__file__).parent
 # An opset whose ops CUDA's provider has kernels for: it lags behind ONNX.
 OPSET = 17
 IR_VERSION = 8
+# The first with numbers of 4 bits; StringConcat is nearly as new.
+NEW_OPSET = 21
+NEW_IR_VERSION = 10
 # Where one of them keeps its weights.
 EXTERNAL = "external.weights"
 
@@ -39,13 +42,13 @@ def value(name, datatype, shape):
     return helper.make_tensor_value_info(name, datatype, shape)
 
 
-def save(name, nodes, inputs, outputs, initializers=()):
+def save(name, nodes, inputs, outputs, initializers=(), opset=OPSET, ir_version=IR_VERSION):
     graph = helper.make_graph(list(nodes), name, list(inputs), list(outputs), list(initializers))
     model = helper.make_model(
         graph,
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=[helper.make_opsetid("", opset)],
         producer_name="gridpool",
-        ir_version=IR_VERSION,
+        ir_version=ir_version,
     )
     if name != "external":  # The checker would look for the file.
         onnx.checker.check_model(model)
@@ -53,7 +56,8 @@ def save(name, nodes, inputs, outputs, initializers=()):
 
 
 def node(op, inputs, outputs, **attributes):
-    return helper.make_node(op, inputs.split(), outputs.split(), name=f"{op}_{outputs.split()[0]}", **attributes)
+    inputs = inputs.split() if isinstance(inputs, str) else inputs
+    return helper.make_node(op, inputs, outputs.split(), name=f"{op}_{outputs.split()[0]}", **attributes)
 
 
 def three_outputs():
@@ -160,12 +164,75 @@ def shape_ops():
 
 
 def strings():
-    """Takes text, which gridpool refuses."""
+    """Text goes through unchanged, any bytes."""
     return save(
         "strings",
         [node("Identity", "text", "same")],
         [value("text", T.STRING, ["N"])],
         [value("same", T.STRING, ["N"])],
+    )
+
+
+def words():
+    """A mark behind each text, and how many elements there are."""
+    return save(
+        "words",
+        [node("StringConcat", "text mark", "marked"), node("Shape", "text", "count")],
+        [value("text", T.STRING, ["N", "M"])],
+        [value("marked", T.STRING, ["N", "M"]), value("count", T.INT64, [2])],
+        [helper.make_tensor("mark", T.STRING, [1], [b"!"])],
+        opset=NEW_OPSET,
+        ir_version=NEW_IR_VERSION,
+    )
+
+
+def four_bits():
+    """Takes numbers of 4 bits, which gridpool refuses."""
+    return save(
+        "four_bits",
+        [node("Cast", "x", "y", to=T.FLOAT)],
+        [value("x", T.INT4, ["N"])],
+        [value("y", T.FLOAT, ["N"])],
+        opset=NEW_OPSET,
+        ir_version=NEW_IR_VERSION,
+    )
+
+
+def four_bit_weights():
+    """[N, 4] times weights of 4 bits, signed and unsigned, that are scaled as the model runs."""
+    signed = helper.make_tensor("signed", T.INT4, [4], [-8, -1, 3, 7])
+    unsigned = helper.make_tensor("unsigned", T.UINT4, [4], [0, 1, 8, 15])
+    return save(
+        "four_bit_weights",
+        [
+            node("DequantizeLinear", "signed half", "a"),
+            node("DequantizeLinear", "unsigned half", "b"),
+            node("Mul", "x a", "by_signed"),
+            node("Mul", "x b", "by_unsigned"),
+        ],
+        [value("x", T.FLOAT, ["N", 4])],
+        [value("by_signed", T.FLOAT, ["N", 4]), value("by_unsigned", T.FLOAT, ["N", 4])],
+        [signed, unsigned, constant("half", 0.5, numpy.float32)],
+        opset=NEW_OPSET,
+        ir_version=NEW_IR_VERSION,
+    )
+
+
+def halves():
+    """Computes with numbers of 16 bits of both kinds: [N, 4] times a matrix, as FP16 and as BF16."""
+    matrix = numpy_helper.to_array(weights("w", 4, 4))
+    fp16 = numpy_helper.from_array(matrix.astype(numpy.float16), "w16")
+    bf16 = helper.make_tensor("wb", T.BFLOAT16, [4, 4], matrix.flatten().tolist())
+    return save(
+        "halves",
+        [
+            node("MatMul", "x16 w16", "p"), node("Relu", "p", "y16"),
+            node("Cast", "xb", "xf", to=T.FLOAT), node("Cast", "wb", "wf", to=T.FLOAT),
+            node("MatMul", "xf wf", "q"), node("Cast", "q", "yb", to=T.BFLOAT16),
+        ],
+        [value("x16", T.FLOAT16, ["N", 4]), value("xb", T.BFLOAT16, ["N", 4])],
+        [value("y16", T.FLOAT16, ["N", 4]), value("yb", T.BFLOAT16, ["N", 4])],
+        [fp16, bf16],
     )
 
 
@@ -292,8 +359,130 @@ def endless():
     )
 
 
+# The pictures of a pipeline's tests: a side, and the side of a cell in which something may be found.
+SIDE, CELL = 32, 8
+ACROSS = SIDE // CELL
+
+
+def find():
+    """Finds something in each cell of a picture that has a pixel above a half: no box, or up to 16."""
+    cells = [(CELL * at % SIDE, CELL * at // SIDE * CELL) for at in range(ACROSS * ACROSS)]
+    table = [[x, y, x + CELL, y + CELL] for x, y in cells]
+    return save(
+        "find",
+        [
+            node("MaxPool", "image", "brightest", kernel_shape=[CELL, CELL], strides=[CELL, CELL]),
+            node("Reshape", "brightest all", "flat"),
+            node("Greater", "flat half", "hot"),
+            node("NonZero", "hot", "where"),
+            node("Squeeze", "where first", "index"),
+            node("Gather", "flat index", "scores"),
+            node("Gather", "table index", "boxes"),
+        ],
+        [value("image", T.FLOAT, [1, 1, SIDE, SIDE])],
+        [value("boxes", T.FLOAT, ["K", 4]), value("scores", T.FLOAT, ["K"])],
+        [
+            constant("all", [ACROSS * ACROSS]), constant("half", 0.5, numpy.float32),
+            constant("first", [0]), constant("table", table, numpy.float32),
+        ],
+    )
+
+
+def select():
+    """Keeps the boxes whose score is above 3/4."""
+    return save(
+        "select",
+        [
+            node("Greater", "scores bar", "good"),
+            node("NonZero", "good", "where"),
+            node("Squeeze", "where first", "index"),
+            node("Gather", "boxes index", "kept"),
+        ],
+        [value("boxes", T.FLOAT, ["K", 4]), value("scores", T.FLOAT, ["K"])],
+        [value("kept", T.FLOAT, ["M", 4])],
+        [constant("bar", 0.75, numpy.float32), constant("first", [0])],
+    )
+
+
+def crop():
+    """Cuts boxes out of a picture, each resampled to 8 by 8. CUDA has this version of RoiAlign."""
+    return save(
+        "crop",
+        [
+            node("ReduceSum", "boxes second", "sums", keepdims=0),
+            node("Mul", "sums nothing", "zeros"),
+            node("Cast", "zeros", "picture", to=T.INT64),
+            node(
+                "RoiAlign", "image boxes picture", "crops",
+                mode="avg", output_height=CELL, output_width=CELL, sampling_ratio=2,
+            ),
+        ],
+        [value("image", T.FLOAT, [1, 1, SIDE, SIDE]), value("boxes", T.FLOAT, ["K", 4])],
+        [value("crops", T.FLOAT, ["K", 1, CELL, CELL])],
+        [constant("second", [1]), constant("nothing", 0, numpy.float32)],
+        opset=13,
+    )
+
+
+def enlarge():
+    """Crops of twice the height and width."""
+    return save(
+        "enlarge",
+        [node("Resize", ["crops", "", "scales"], "large", mode="linear")],
+        [value("crops", T.FLOAT, ["N", 1, CELL, CELL])],
+        [value("large", T.FLOAT, ["N", 1, 2 * CELL, 2 * CELL])],
+        [constant("scales", [1, 1, 2, 2], numpy.float32)],
+    )
+
+
+def pose():
+    """Five points for each enlarged crop, by weights that mean nothing."""
+    return save(
+        "pose",
+        [
+            node("Conv", "crops kernels", "edges", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+            node("Relu", "edges", "lit"),
+            node("Flatten", "lit", "flat", axis=1),
+            node("Gemm", "flat weights bias", "numbers"),
+            node("Tanh", "numbers", "bounded"),
+            node("Reshape", "bounded pairs", "points"),
+        ],
+        [value("crops", T.FLOAT, ["N", 1, 2 * CELL, 2 * CELL])],
+        [value("points", T.FLOAT, ["N", 5, 2])],
+        [
+            weights("kernels", 4, 1, 3, 3), weights("weights", 4 * CELL * CELL, 10), weights("bias", 10),
+            constant("pairs", [-1, 5, 2]),
+        ],
+    )
+
+
+def reid():
+    """A vector of length 1 for each crop, by weights that mean nothing."""
+    return save(
+        "reid",
+        [
+            node("Conv", "crops kernels", "parts", kernel_shape=[4, 4], strides=[2, 2]),
+            node("Flatten", "parts", "flat", axis=1),
+            node("Gemm", "flat weights bias", "numbers"),
+            node("Mul", "numbers numbers", "squares"),
+            node("ReduceSum", "squares second", "sums", keepdims=1),
+            node("Add", "sums little", "more"),
+            node("Sqrt", "more", "length"),
+            node("Div", "numbers length", "who"),
+        ],
+        [value("crops", T.FLOAT, ["N", 1, CELL, CELL])],
+        [value("who", T.FLOAT, ["N", 8])],
+        [
+            weights("kernels", 3, 1, 4, 4), weights("weights", 27, 8), weights("bias", 8),
+            constant("second", [1]), constant("little", 1e-6, numpy.float32),
+        ],
+    )
+
+
 MODELS = [
-    three_outputs, mlp, two_inputs, datatypes, no_cuda_kernel, shape_ops, strings, sequence, scalar,
+    find, select, crop, enlarge, pose, reid,
+    three_outputs, mlp, two_inputs, datatypes, no_cuda_kernel, shape_ops, strings, words, four_bits,
+    four_bit_weights, halves, sequence, scalar,
     nonzero, not_rows, lookup, external, external_weights, distinct, fixed,
     turns, endless,
 ]

@@ -240,7 +240,7 @@ fn a_wrong_request_is_400_and_the_sentence_names_the_place() {
     ask(&wrong("/inputs/1/name", json!("SIZES")), "takes GRID and SIZE, not `SIZES`");
     ask(&wrong("/inputs/1/name", json!("GRID")), "input `GRID`: it occurs twice");
     ask(&wrong("/inputs/0/datatype", json!("INT8")), "`GRID` is INT8; the model takes UINT8");
-    ask(&wrong("/inputs/0/datatype", json!("BYTES")), "`BYTES` is not a tensor type");
+    ask(&wrong("/inputs/0/datatype", json!("INT4")), "`INT4` is not a tensor type");
     ask(
         &wrong("/inputs/0/shape", json!([2, 900])),
         "has the shape [2, 900]; the model takes [?, 30, 30]",
@@ -260,7 +260,7 @@ fn a_wrong_request_is_400_and_the_sentence_names_the_place() {
         "gives GRID, SIZE, STATUS; it has no output `COLOR`",
     );
     ask(&with("outputs", json!([{"name": "SIZE"}, {"name": "SIZE"}])), "asked for twice");
-    ask(&with("parameters", json!({"priority": 3})), "`priority` is 3; it must be 1, which comes");
+    ask(&with("parameters", json!({"priority": "high"})), "`priority` is \"high\"");
     ask(&with("parameters", json!({"timeout": -1})), "`timeout` is -1; it must be a whole number");
     ask(
         &with("parameters", json!({"timeout": 1e18})),

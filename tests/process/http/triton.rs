@@ -31,7 +31,7 @@ fn has_client() -> bool {
 }
 
 /// Runs a script of tests/http.
-fn script(python: PathBuf, name: &str, arguments: &[&OsStr]) -> String {
+pub(super) fn script(python: PathBuf, name: &str, arguments: &[&OsStr]) -> String {
     let mut command = Command::new(python);
     command.arg(binaries::root().join("tests/http").join(name)).args(arguments);
     let output = within("the script", move || command.output()).expect("python can be started");
@@ -43,7 +43,7 @@ fn script(python: PathBuf, name: &str, arguments: &[&OsStr]) -> String {
 
 /// Whether the client is installed. Fails if it must be and is not.
 #[expect(clippy::print_stderr, reason = "a test that does nothing says so")]
-fn can_be_tried() -> bool {
+pub(super) fn can_be_tried() -> bool {
     let has_client = has_client();
     if !has_client {
         assert!(
@@ -58,7 +58,7 @@ fn can_be_tried() -> bool {
 }
 
 /// A Python with onnx and onnxruntime: that of the virtual environment in which workers find ONNX Runtime.
-fn python_of_models() -> PathBuf {
+pub(crate) fn python_of_models() -> PathBuf {
     let environment = std::env::var_os("VIRTUAL_ENV").map(PathBuf::from);
     environment.map_or_else(python, |environment| environment.join("bin/python3"))
 }

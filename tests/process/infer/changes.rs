@@ -90,15 +90,16 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash() {
     let Some(pool) = pool(&["three_outputs"]) else { return };
     let client = pool.client();
     let before = (holder(&pool).pid, listed(&pool));
-    let why = refused(client.load_model(plan("strings")));
-    let want = format!("`strings` cannot be loaded: {}#3: its input `text` holds", one().1);
+    let why = refused(client.load_model(plan("four_bits")));
+    let want = format!("`four_bits` cannot be loaded: {}#3: its input `x` holds", one().1);
     assert!(why.starts_with(&want), "{why}");
     assert!(why.contains("sha256"), "{why}");
-    let why = refused(client.load_model(plan("three_outputs")));
-    assert!(why.contains("`gridpool model unload three_outputs`"), "{why}");
+    let again = ModelPlan { name: "three_outputs:1".to_owned(), ..plan("three_outputs") };
+    let why = refused(client.load_model(again));
+    assert!(why.contains("there is a version 1 of `three_outputs` already"), "{why}");
     let wrong = ModelPlan { path: "m.onnx".into(), ..plan("mlp") };
     assert!(refused(client.load_model(wrong)).contains("not an absolute path"));
-    let options = ModelOptions { contexts: 0, ..ModelOptions::default() };
+    let options = ModelOptions { contexts: 0.into(), ..ModelOptions::default() };
     let why = refused(client.load_model(ModelPlan { options, ..plan("mlp") }));
     assert!(why.contains("0 contexts: write 1 to 64"), "{why}");
     // Nobody writes into it, so opening it would last for ever, and every order after it.
@@ -147,8 +148,8 @@ fn a_first_model_that_does_not_load_leaves_a_pool_without_models() {
         return;
     }
     let pool = one().0.start();
-    let why = refused(pool.client().load_model(plan("strings")));
-    assert!(why.contains("holds strings"), "{why}");
+    let why = refused(pool.client().load_model(plan("four_bits")));
+    assert!(why.contains("holds numbers of 4 bits"), "{why}");
     eventually("its worker to end", || {
         let rows = holders(&pool);
         if rows.is_empty() { Ok(()) } else { Err(format!("{rows:?}")) }

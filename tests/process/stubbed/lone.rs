@@ -15,7 +15,7 @@ use gridpool_protocol::batch::GridBatch;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId};
 use gridpool_protocol::message::{
     Assignment, AttemptError, Destination, Dispatch, FromWorker, Inline, Input, OnLifeline,
-    Packing, Payload, SharedArena, Slice, ToWorker, Work,
+    Packing, Payload, Priority, SharedArena, Slice, ToWorker, Work,
 };
 use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::{Program, Ties};
@@ -203,6 +203,7 @@ impl Lone {
         let assignment = Assignment {
             attempt,
             client: ClientId(1),
+            priority: Priority::Normal,
             payload,
             shard: ItemRange { start: 0, end: items },
             deadline_ms: 60_000,

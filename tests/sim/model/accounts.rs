@@ -110,9 +110,9 @@ impl Model {
         let row = |(principal, account): (&Principal, &Account)| {
             let jobs = || self.jobs.values().filter(|job| job.request.principal == *principal);
             let queued = jobs().filter(|job| job.waits()).count() as u64;
-            let spent = self.kills.get(principal);
-            let spent = spent.map_or(0, |back| back.iter().filter(|&&at| at > now).count());
-            let left = self.config.kills_max - spent;
+            let own = self.kills.iter().filter(|((_, who), _)| who == principal);
+            let spent = own.map(|(_, back)| back.iter().filter(|&&at| at > now).count());
+            let left = self.config.kills_max - spent.max().unwrap_or(0);
             PrincipalStatus {
                 principal: principal.to_string(),
                 queued,

@@ -97,7 +97,8 @@ impl Model {
         self.account_of(&request.principal);
         let own = self.devices.iter().filter(|(at, _)| at.group == group);
         let devices = own.filter(|(_, device)| device.may_serve()).count();
-        let new = Job::new(now, client, request.clone(), group, devices, &self.config);
+        let request = JobRequest { work: self.bound(&request.work), ..request.clone() };
+        let new = Job::new(now, client, request, group, devices, &self.config);
         if new.shards_due > 1 {
             self.coverage.hit("split: accepted");
         }
@@ -129,7 +130,8 @@ impl Model {
         if self.never_has_the_quota(request) {
             return Some(Refusal::Invalid(String::new()));
         }
-        let quota = match self.kills_back_at(now, &request.principal) {
+        let back_at = self.kills_back_at(now, group, &request.principal);
+        let quota = match back_at {
             None => self.quota_reached(now, request),
             Some(_) => None,
         };
@@ -147,7 +149,7 @@ impl Model {
         let own_of_role = of_role().filter(|job| job.request.principal == request.principal);
         let own_bytes: u64 = own_of_role.map(|job| job.request.inline_bytes).sum();
         let own_waiting = principals_own().filter(|job| job.waits()).count();
-        let limit = if let Some(at) = self.kills_back_at(now, &request.principal) {
+        let limit = if let Some(at) = back_at {
             self.coverage.hit("refuse: BUSY kills");
             let seconds = at.since(now).as_micros().div_ceil(1_000_000);
             Limit::Kills { back_s: u32::try_from(seconds).expect("it is soon") }
@@ -177,8 +179,8 @@ impl Model {
         Some(Refusal::Busy(limit))
     }
 
-    /// A kill costs every principal whose attempt was not stopped in time.
-    pub(super) fn kills_are_charged(&mut self, now: Timestamp, front: &Dispatch) {
+    /// A kill of a worker of a group costs every principal whose attempt was not stopped in time.
+    pub(super) fn kills_are_charged(&mut self, now: Timestamp, group: Group, front: &Dispatch) {
         let overdue = front.attempts.iter().filter(|sent| {
             let wanted = [AttemptOutcome::Cancelled, AttemptOutcome::Deadline];
             sent.free_at.is_some_and(|(at, why)| at <= now && wanted.contains(&why))
@@ -186,7 +188,7 @@ impl Model {
         let owners: BTreeSet<_> =
             overdue.map(|sent| self.accepted[&sent.attempt.job].clone()).collect();
         for owner in owners {
-            let own = self.kills.entry(owner).or_default();
+            let own = self.kills.entry((group, owner)).or_default();
             own.retain(|&at| at > now);
             if own.len() < self.config.kills_max {
                 let from = own.last().copied().unwrap_or(now).max(now);
@@ -195,28 +197,38 @@ impl Model {
         }
     }
 
-    /// When a principal that has spent its budget of kills has one again.
-    fn kills_back_at(&self, now: Timestamp, principal: &Principal) -> Option<Timestamp> {
-        let own = self.kills.get(principal).into_iter().flatten().copied();
+    /// When a principal that has spent its budget of kills in a group has one again.
+    fn kills_back_at(
+        &self,
+        now: Timestamp,
+        group: Group,
+        principal: &Principal,
+    ) -> Option<Timestamp> {
+        let own = self.kills.get(&(group, principal.clone())).into_iter().flatten().copied();
         let later: Vec<_> = own.filter(|&at| at > now).collect();
         later.get(later.len().checked_sub(self.config.kills_max)?).copied()
     }
 
     /// Whether a job waits until its principal has a budget of kills again.
     pub(super) fn is_held(&self, now: Timestamp, job: &Job) -> bool {
-        self.kills_back_at(now, &job.request.principal).is_some()
+        self.kills_back_at(now, job.group, &job.request.principal).is_some()
     }
 
     /// Once time has passed: who gets no turn.
     pub(super) fn principals_are_held(&mut self, now: Timestamp) {
-        let all = self.kills.keys();
-        let held: BTreeSet<_> =
-            all.filter(|own| self.kills_back_at(now, own).is_some()).cloned().collect();
-        if self.jobs.values().any(|job| job.waits() && held.contains(&job.request.principal)) {
-            self.coverage.hit("held: a job waits for its principal's budget of kills");
-        }
-        for state in self.groups.values_mut() {
-            if state.fair.hold(&held) {
+        for group in self.groups.keys().copied().collect::<Vec<_>>() {
+            let all = self.kills.keys().filter(|(own, _)| *own == group).map(|(_, who)| who);
+            let is_held = |who: &&Principal| self.kills_back_at(now, group, who).is_some();
+            let held: BTreeSet<_> = all.filter(is_held).cloned().collect();
+            let mut waiting = self.jobs.values().filter(|job| job.waits());
+            if waiting.any(|job| job.group == group && held.contains(&job.request.principal)) {
+                self.coverage.hit("held: a job waits for its principal's budget of kills");
+            }
+            let mut waiting = self.jobs.values().filter(|job| job.waits());
+            if waiting.any(|job| job.group != group && held.contains(&job.request.principal)) {
+                self.coverage.hit("held: in one group and not in another");
+            }
+            if self.group_mut(group).fair.hold(&held) {
                 self.coverage.hit("held: jobs have their turn again");
             }
         }
@@ -225,7 +237,8 @@ impl Model {
     /// When a principal with jobs that are held has a budget of kills again.
     pub(super) fn held_until(&self, now: Timestamp) -> Option<Timestamp> {
         let waiting = self.jobs.values().filter(|job| job.waits());
-        waiting.filter_map(|job| self.kills_back_at(now, &job.request.principal)).min()
+        let back = |job: &Job| self.kills_back_at(now, job.group, &job.request.principal);
+        waiting.filter_map(back).min()
     }
 
     pub(super) fn no_job_begins_whose_principal_has_spent_its_kills(

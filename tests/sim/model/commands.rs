@@ -13,14 +13,14 @@ use super::models::{Change, Models, Wanted, are_alike};
 use super::notes::Logged;
 use super::slots::{State, Why};
 use super::{Broken, Model, holds};
-use crate::swarm::plan;
+use crate::swarm::{contexts_of, plan};
 
-/// What a worker should have of a model: edition, contexts, hash of the file.
-type Goal<'a> = (u64, u32, Option<&'a str>);
+/// What a worker should have of a model: edition, contexts, whether versions before it stay, hash of the file.
+type Goal<'a> = (u64, u32, bool, Option<&'a str>);
 
 impl Wanted {
     fn goal(&self) -> Goal<'_> {
-        (self.edition, self.contexts, self.file.as_deref())
+        (self.edition, self.contexts, self.keep, self.file.as_deref())
     }
 }
 
@@ -96,10 +96,11 @@ impl Models {
             wanted.map(|(name, model)| (name.as_str(), model.goal())).collect();
         match self.change.as_ref().filter(|change| !change.failed) {
             Some(Change { command: ModelCommand::Load(plan), edition, file, .. }) => {
-                goal.insert(&plan.name, (*edition, plan.options.contexts, file.as_deref()));
+                let (contexts, keep) = (contexts_of(plan), plan.options.keep);
+                goal.insert(&plan.name, (*edition, contexts, keep, file.as_deref()));
             }
             Some(Change { command: ModelCommand::Contexts { name, contexts }, .. }) => {
-                goal.entry(name).and_modify(|(_, own, _)| *own = *contexts);
+                goal.entry(name).and_modify(|(_, own, ..)| *own = *contexts);
             }
             Some(Change { command: ModelCommand::Unload { .. }, .. }) | None => {}
         }
@@ -124,12 +125,13 @@ impl Models {
         if let Some((name, &edition)) = holder.has.iter().find(is_extra) {
             return Some((ModelCommand::Unload { name: name.clone() }, edition));
         }
-        let differs = |(&name, &(edition, contexts, file)): (&&str, &Goal<'_>)| {
+        let differs = |(&name, &(edition, contexts, keep, file)): (&&str, &Goal<'_>)| {
             if holder.refused.contains(&(edition, contexts)) {
                 return None;
             }
             if !holder.has.contains_key(name) {
                 let mut plan = plan(name, contexts);
+                plan.options.keep = keep;
                 plan.options.sha256 = file.map(str::to_owned);
                 let load = ModelCommand::Load(plan);
                 return (!self.is_tried(edition)).then_some((load, edition));
@@ -308,7 +310,7 @@ impl Model {
                 self.command_failed(worker, &command, true);
             }
             (ModelCommand::Load(plan), false) => {
-                holder.refused.insert((command.edition, plan.options.contexts));
+                holder.refused.insert((command.edition, contexts_of(plan)));
                 self.command_failed(worker, &command, true);
             }
         }
@@ -381,7 +383,7 @@ impl Model {
         };
         let own = plans
             .iter()
-            .map(|plan| (plan.name.clone(), plan.options.contexts, plan.options.sha256.clone()));
+            .map(|plan| (plan.name.clone(), contexts_of(plan), plan.options.sha256.clone()));
         let wanted = models.at_starts.iter();
         let due =
             wanted.clone().map(|(name, model)| (name.clone(), model.contexts, model.file.clone()));

@@ -132,7 +132,8 @@ impl Model {
         told: bool,
     ) -> Result<(), Broken> {
         let rule = "a_content_hash_is_required_if_a_similar_job_is_denylisted";
-        let due = self.denylist.knows_one_like(request);
+        let request = JobRequest { work: self.bound(&request.work), ..request.clone() };
+        let due = self.denylist.knows_one_like(&request);
         if due {
             self.coverage.hit("content: asked for at submission");
         }

@@ -47,6 +47,7 @@ mod settled;
 mod sharing;
 mod slots;
 mod verdicts;
+mod versions;
 mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -72,6 +73,7 @@ use handover::Replaced;
 use helpers::Helpers;
 use jobs::Job;
 use models::Models;
+use versions::Swap;
 
 use notes::{Logged, Notes};
 use slots::Station;
@@ -177,8 +179,8 @@ pub(crate) struct Model {
     jobs: BTreeMap<JobId, Job>,
     /// Every job that was ever accepted.
     accepted: BTreeMap<JobId, Principal>,
-    /// Of each principal: when the kills that it caused are given back.
-    kills: BTreeMap<Principal, Vec<Timestamp>>,
+    /// Of each group and principal: when the kills that it caused there are given back.
+    kills: BTreeMap<(Group, Principal), Vec<Timestamp>>,
     accounts: Accounts,
     /// The latest number of suspects that may share a dispatch with each other.
     next_suspects: u64,
@@ -191,6 +193,7 @@ pub(crate) struct Model {
     forgotten: BTreeSet<Name>,
     /// Of each group of models.
     models: BTreeMap<Group, Models>,
+    swaps: Vec<Swap>,
     helpers: Helpers,
     notes: Notes,
     due: Due,
@@ -240,6 +243,7 @@ impl Model {
             memory_order: VecDeque::new(),
             forgotten: BTreeSet::new(),
             models: BTreeMap::new(),
+            swaps: Vec::new(),
             helpers: Helpers::new(swarm.helper_limits),
             notes: Notes::default(),
             due: Due::default(),

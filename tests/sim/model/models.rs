@@ -1,6 +1,6 @@
 //! The wanted models, and the change that an operator asks for. `commands` has how workers get them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gridpool_core::config::MODELS_MAX;
 use gridpool_core::event::{Timestamp, Work};
@@ -14,13 +14,16 @@ use super::fair::Fair;
 use super::notes::Logged;
 use super::quarantine::Service;
 use super::slots::{Slot, State, Station};
+use super::versions::{parts, written};
 use super::{Broken, GroupModel, Model, Phase, holds};
-use crate::swarm::plan;
+use crate::swarm::{contexts_of, plan};
 
 /// A model that workers should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) contexts: u32,
+    /// Whether versions before it stay when it takes over.
+    pub(super) keep: bool,
     /// Distinguishes it from earlier ones of the same name.
     pub(super) edition: u64,
     /// It is unloaded when no job uses it.
@@ -47,6 +50,8 @@ pub(super) struct Models {
     /// The same when workers were started, before the models changed in the same event.
     pub(super) at_starts: BTreeMap<String, Wanted>,
     pub(super) change: Option<Change>,
+    /// Unloads that wait for the change to end.
+    later: VecDeque<((ClientId, u64), String)>,
     /// The models given to each worker that has not reported yet.
     pub(super) started: BTreeMap<WorkerId, BTreeMap<String, u64>>,
     pub(super) holders: BTreeMap<WorkerId, Holder>,
@@ -62,15 +67,26 @@ impl Models {
 
     fn want(&mut self, plan: &ModelPlan) {
         self.editions += 1;
-        let (contexts, edition) = (plan.options.contexts, self.editions);
-        let wanted = Wanted { contexts, edition, closes: false, file: None };
+        let (contexts, keep, edition) = (contexts_of(plan), plan.options.keep, self.editions);
+        let wanted = Wanted { contexts, keep, edition, closes: false, file: None };
         self.wanted.insert(plan.name.clone(), wanted);
     }
 
-    /// Whether a model is one of them, or is being loaded.
-    fn knows(&self, name: &str) -> bool {
-        let is_its = |change: &Change| change.command.name() == name;
-        self.wanted.contains_key(name) || self.change.as_ref().is_some_and(is_its)
+    /// A change begins.
+    fn changes(&mut self, from: (ClientId, u64), command: ModelCommand) {
+        self.editions += 1;
+        let edition = self.editions;
+        self.change = Some(Change { from, command, edition, failed: false, file: None });
+        self.holders.values_mut().for_each(Holder::forgive);
+    }
+
+    /// A version accepts no more requests, and is unloaded once nothing else is being changed.
+    pub(super) fn unload(&mut self, from: (ClientId, u64), name: &str) {
+        self.wanted.get_mut(name).expect("it is there").closes = true;
+        match self.change.is_some() {
+            true => self.later.push_back((from, name.to_owned())),
+            false => self.changes(from, ModelCommand::Unload { name: name.to_owned() }),
+        }
     }
 
     /// The change is permanent.
@@ -83,9 +99,9 @@ impl Models {
                 }
             }
             ModelCommand::Load(plan) => {
-                let (contexts, edition) = (plan.options.contexts, change.edition);
-                let file = change.file.clone();
-                let model = Wanted { contexts, edition, closes: false, file };
+                let (contexts, edition) = (contexts_of(plan), change.edition);
+                let (keep, file) = (plan.options.keep, change.file.clone());
+                let model = Wanted { contexts, keep, edition, closes: false, file };
                 wanted.insert(plan.name.clone(), model);
             }
             ModelCommand::Unload { .. } => {}
@@ -110,85 +126,113 @@ impl Model {
         request: u64,
         command: &ModelCommand,
     ) {
-        let known = self.models.iter().find(|(_, models)| models.knows(command.name()));
-        let changes = known.is_some_and(|(_, models)| models.change.is_some());
+        let from = (client, request);
+        let (name, number) = parts(command.name());
         let all: usize = self.models.values().map(Models::count).sum();
-        let home = self.group_of_new(command.name());
+        let open = self.open_versions(&name);
         let is_changed = |group: &Group| self.models[group].change.is_some();
+        let number = number.unwrap_or_else(|| match command {
+            ModelCommand::Load(_) => self.next_version(&name),
+            ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } => {
+                open.keys().max().copied().unwrap_or(1)
+            }
+        });
+        let (full, own) = (written(&name, number), open.get(&number).copied());
+        let home = self.group_of_new(&full);
+        let takes_all = matches!(command, ModelCommand::Unload { name } if !name.contains(':'));
         let refused = if self.is_draining() {
             Some("change: of a pool that drains")
-        } else if changes {
+        } else if self.is_being_changed(&name) {
             Some("change: during another")
         } else {
-            match (command, known.is_some()) {
-                (ModelCommand::Load(_), true) => Some("change: a model that is there already"),
-                (ModelCommand::Load(_), false) if all >= MODELS_MAX => Some("change: too many"),
-                (ModelCommand::Load(_), false) if home.as_ref().is_some_and(is_changed) => {
-                    Some("change: beside another in its group")
+            match (command, own) {
+                (ModelCommand::Load(_), Some(_)) => Some("change: a version that is there already"),
+                (ModelCommand::Load(_), None) if all >= MODELS_MAX => Some("change: too many"),
+                (ModelCommand::Load(_), None) => {
+                    home.filter(is_changed).map(|_| "change: beside another in its group")
                 }
-                (ModelCommand::Contexts { contexts: 0, .. }, true) => Some("change: no context"),
-                (ModelCommand::Contexts { .. } | ModelCommand::Unload { .. }, false) => {
+                (ModelCommand::Contexts { .. } | ModelCommand::Unload { .. }, None) => {
                     Some("change: no such model")
                 }
-                (
-                    ModelCommand::Contexts { .. }
-                    | ModelCommand::Load(_)
-                    | ModelCommand::Unload { .. },
-                    _,
-                ) => None,
+                (ModelCommand::Unload { .. }, Some(_)) if takes_all => {
+                    open.values().any(is_changed).then_some("change: beside another in its group")
+                }
+                (ModelCommand::Contexts { .. } | ModelCommand::Unload { .. }, Some(group))
+                    if is_changed(&group) =>
+                {
+                    Some("change: beside another in its group")
+                }
+                (ModelCommand::Contexts { contexts: 0, .. }, Some(_)) => Some("change: no context"),
+                (ModelCommand::Contexts { .. } | ModelCommand::Unload { .. }, Some(_)) => None,
             }
         };
         if let Some(why) = refused {
             self.coverage.hit(why);
-            self.due.told.insert((client, request), false);
+            self.due.told.insert(from, false);
             return;
         }
         self.coverage.hit(match command {
             ModelCommand::Contexts { .. } => "change: contexts",
+            ModelCommand::Load(_) if !open.is_empty() => "change: another version is loaded",
             ModelCommand::Load(_) => "change: a model is loaded",
             ModelCommand::Unload { .. } => "change: a model is being unloaded",
         });
-        let known = known.map(|(&group, _)| group);
-        let group = known.or(home).unwrap_or_else(|| self.has_a_new_group(command.name()));
         if self.models.values().any(|models| models.change.is_some()) {
             self.coverage.hit("change: beside another of another group");
         }
+        if takes_all && open.len() > 1 {
+            return self.all_are_unloaded(from, &name, &open);
+        }
+        let group = own.or(home).unwrap_or_else(|| self.has_a_new_group(&full));
+        let command = match command {
+            ModelCommand::Contexts { contexts, .. } => {
+                ModelCommand::Contexts { name: full.clone(), contexts: *contexts }
+            }
+            ModelCommand::Load(plan) => {
+                self.swap_begins(from, &name, (number, plan.options.keep));
+                ModelCommand::Load(ModelPlan { name: full.clone(), ..plan.clone() })
+            }
+            ModelCommand::Unload { .. } => ModelCommand::Unload { name: full.clone() },
+        };
         let models = self.models.get_mut(&group).expect("it was just found");
-        if let ModelCommand::Unload { name } = command {
+        if let ModelCommand::Unload { name } = &command {
             models.wanted.get_mut(name).expect("it is known").closes = true;
         }
-        models.editions += 1;
-        let (from, edition) = ((client, request), models.editions);
-        let command = command.clone();
-        models.change = Some(Change { from, command, edition, failed: false, file: None });
-        models.holders.values_mut().for_each(Holder::forgive);
+        models.changes(from, command);
         self.group_wakes(group);
     }
 
-    /// The group that a model which is new to the pool joins, if there is one of its name.
+    /// The group that a model which is new to the pool joins, if there is one of its name with anything left.
     fn group_of_new(&self, model: &str) -> Option<Group> {
         let name = plan(model, 1).group().to_owned();
-        self.models.iter().find(|(_, models)| models.name == name).map(|(&group, _)| group)
+        let mut all = self.models.iter();
+        all.find(|&(&group, own)| own.name == name && !self.is_vacant(group)).map(|(&at, _)| at)
     }
 
-    /// A group of models is new. It takes the number of one that has no work, no process, no memory and no job left,
-    /// the lowest, or a new one. A device that is out of service for a fault of its own is so for all.
-    fn has_a_new_group(&mut self, model: &str) -> Group {
+    /// Whether a group of models has no work, no process, no memory and no job left.
+    fn is_vacant(&self, group: Group) -> bool {
         let is_left = |slot: &Slot| !matches!(slot.state, State::Absent { .. });
-        let is_free = |group: &Group| {
-            self.has_nothing_to_do(*group)
-                && !self.is_ending(*group)
-                && self.jobs_of(*group).next().is_none()
-                && !self.slots_of(*group).any(|(_, slot)| is_left(slot))
-        };
-        let free = self.models.keys().copied().find(is_free);
+        self.has_nothing_to_do(group)
+            && !self.is_ending(group)
+            && self.jobs_of(group).next().is_none()
+            && !self.slots_of(group).any(|(_, slot)| is_left(slot))
+    }
+
+    /// A group of models is new. It takes the number of a vacant one, first of the one of its name, then the lowest; or
+    /// a new one. A device that is out of service for a fault of its own is so for all.
+    fn has_a_new_group(&mut self, model: &str) -> Group {
+        let name = plan(model, 1).group().to_owned();
+        let all = || self.models.iter().filter(|&(&group, _)| self.is_vacant(group));
+        let named = all().find(|(_, models)| models.name == name);
+        let vacant = named.or_else(|| all().next()).map(|(&group, _)| group);
         let next = u16::try_from(self.models.len()).expect("they are few");
-        let group = free.unwrap_or(Group::Models(next));
-        self.coverage.hit(match free {
-            Some(_) => "group: has the number of one that is gone",
-            None => "group: new",
+        self.coverage.hit(match (vacant, named) {
+            (Some(_), Some(_)) => "group: new, and had models of its name before",
+            (Some(_), None) => "group: has the number of one that is gone",
+            (None, _) => "group: new",
         });
-        self.begins_group(group, plan(model, 1).group());
+        let group = vacant.unwrap_or(Group::Models(next));
+        self.begins_group(group, &name);
         group
     }
 
@@ -196,6 +240,7 @@ impl Model {
     pub(super) fn begins_group(&mut self, group: Group, name: &str) {
         let (fair, retries) = (Fair::default(), 0);
         let (limits, phase) = (self.config.of(group.role()), Phase::Resting);
+        self.kills.retain(|(own, _), _| *own != group);
         let new = GroupModel { limits, phase, fair, retries, jobs_high: 0, bytes_high: 0 };
         let state = self.groups.entry(group).or_insert(new);
         state.phase = Phase::Resting;
@@ -229,12 +274,12 @@ impl Model {
 
     /// The group whose workers run a job; the error says why the job is refused.
     pub(super) fn group_for(&self, work: &Work) -> Result<Group, &'static str> {
-        let Some(name) = work.model() else { return Ok(Group::Grid) };
-        let is_open = |models: &Models| models.wanted.get(&**name).is_some_and(|own| !own.closes);
-        let Some((&group, models)) = self.models.iter().find(|(_, models)| is_open(models)) else {
+        let Some(asked) = work.model() else { return Ok(Group::Grid) };
+        let Some((group, name)) = self.version_for(asked) else {
             return Err("refuse: no such model");
         };
-        let said = models.holders.values().filter_map(|holder| holder.says.get(&**name));
+        let holders = self.models[&group].holders.values();
+        let said = holders.filter_map(|holder| holder.says.get(&name));
         let mut said = said.peekable();
         let all_failed = said.peek().is_some() && said.all(|says| !says.is_ready);
         match all_failed && !self.awaits_workers(group) {
@@ -277,15 +322,22 @@ impl Model {
             (_, false) if change.failed => "change: failed by a worker",
             (_, false) => "change: failed without workers",
         });
-        self.due.told.insert(change.from, is_done);
         self.notes.due.push(Logged::Changed(is_done));
         if is_done {
             models.adopt(&change);
         }
+        let next = models.later.pop_front();
+        let is_last = next.is_none();
+        if let Some((from, name)) = next {
+            models.changes(from, ModelCommand::Unload { name });
+        }
         self.commands_are_due(now, group);
-        if self.models[&group].wanted.is_empty() {
+        if is_last && self.models[&group].wanted.is_empty() {
             self.coverage.hit("rest: no model is left");
             self.group_rests(now, group);
+        }
+        if let Some(is_done) = self.part_ends(change.from, is_done) {
+            self.due.told.insert(change.from, is_done);
         }
         true
     }
@@ -340,7 +392,10 @@ impl Model {
         if !lost.is_empty() {
             self.coverage.hit("phase 2: no worker has the file that was loaded");
         }
-        open.into_iter().map(|(_, name, _)| name.clone()).collect()
+        // A name alone would be its highest version.
+        let typed =
+            |name: &String| if name.contains(':') { name.clone() } else { format!("{name}:1") };
+        open.into_iter().map(|(_, name, _)| typed(name)).collect()
     }
 
     /// Whether every active worker has the wanted models, or has failed to load them.
@@ -348,6 +403,7 @@ impl Model {
         &mut self,
     ) -> Result<(), Broken> {
         let rule = "every_worker_has_the_wanted_models_once_the_faults_stop";
+        holds(rule, self.swaps.is_empty(), || format!("{:?} have not ended", self.swaps))?;
         for models in self.models.values() {
             models.every_worker_has_the_wanted_models(rule)?;
         }
@@ -373,8 +429,9 @@ impl Device {
 
 impl Models {
     fn every_worker_has_the_wanted_models(&self, rule: &'static str) -> Result<(), Broken> {
-        let Self { wanted, holders, change, .. } = self;
-        holds(rule, change.is_none(), || format!("{change:?} has not ended"))?;
+        let Self { wanted, holders, change, later, .. } = self;
+        let is_settled = change.is_none() && later.is_empty();
+        holds(rule, is_settled, || format!("{change:?}, {later:?} have not ended"))?;
         for (worker, holder) in holders {
             let editions = wanted.iter().map(|(name, model)| (name, &model.edition));
             let is_refused = |edition| holder.refused.iter().any(|&(own, _)| own == edition);

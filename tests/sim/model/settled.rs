@@ -6,11 +6,13 @@ use std::time::Duration;
 use gridpool_core::Core;
 use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::{DeviceId, WorkerId};
+use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::status::{QueueStatus, WorkerState};
 
 use super::devices::Device;
 use super::quarantine::Service;
 use super::slots::{Slot, SlotId, State, Station};
+use super::versions::parts;
 use super::{Broken, Due, Model, Phase, holds};
 
 /// Events between two checks of the status rows; they are also checked at the end.
@@ -63,6 +65,7 @@ impl Model {
         self.the_core_wakes_when_something_is_due(now)?;
         self.the_counters_are_right(core)?;
         self.the_core_knows_which_groups_rest(core)?;
+        self.the_core_knows_the_version_of_each_job(core)?;
         self.a_group_that_rests_has_no_job()?;
         let ending = self.all_groups().into_iter().any(|group| self.is_ending(group));
         if ending || self.steps.is_multiple_of(STATUS_EVERY) {
@@ -160,8 +163,21 @@ impl Model {
         holds(rule, told == out, || format!("out of service: {told:?} and not {out:?}"))?;
         let own = self.models_shown();
         let told = core.models();
-        let told = told.into_iter().map(|(at, info)| (at, info.name, info.contexts));
-        let told: Vec<_> = told.collect();
+        let row = |row: &DeviceModel| {
+            (row.worker.clone(), row.model.name.clone(), row.model.contexts, row.serves)
+        };
+        let told: Vec<_> = told.iter().map(row).collect();
+        let serves = |full: &str| {
+            let serving = self.version_for(&parts(full).0);
+            serving.is_some_and(|(_, serving)| serving == *full)
+        };
+        let own: Vec<_> = own
+            .into_iter()
+            .map(|(at, name, contexts)| {
+                let serves = serves(&name);
+                (at, name, contexts, serves)
+            })
+            .collect();
         holds(rule, told == own, || format!("models: {told:?} and not {own:?}"))
     }
 

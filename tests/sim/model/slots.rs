@@ -287,7 +287,7 @@ impl Model {
                 let front = outstanding.front();
                 let is_late = self.due.verdicts.keys().any(|&job| front.has(job));
                 self.coverage.hit(if is_late { "kill: late job" } else { "kill: grace over" });
-                self.kills_are_charged(now, front);
+                self.kills_are_charged(now, at.group(), front);
                 self.kill(now, at, Why::FreeDevice(Freed::Ended));
             }
             State::Busy { .. } | State::Ready => {

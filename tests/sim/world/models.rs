@@ -9,7 +9,7 @@ use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::World;
-use crate::swarm::plan;
+use crate::swarm::{contexts_of, plan};
 
 /// A model in a worker.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,15 @@ impl World {
         if !self.rng.chance(self.swarm.model_jobs) {
             return None;
         }
-        Some(self.some_name().into())
+        let name = self.some_name();
+        let is_certain = self.rng.chance(self.swarm.rates.certain_versions);
+        Some(if is_certain { self.some_version(&name) } else { name }.into())
+    }
+
+    /// A version of a model, which may exist.
+    fn some_version(&mut self, name: &str) -> String {
+        let number = self.rng.between(1, 4);
+        format!("{name}:{number}")
     }
 
     /// A model that may exist, or one that never does.
@@ -62,7 +70,7 @@ impl World {
             let content = self.content_now();
             let is_other = is_other(plan, content);
             let is_ready = is_ready && !is_other;
-            let loaded = Loaded { contexts: plan.options.contexts, is_ready, content, is_other };
+            let loaded = Loaded { contexts: contexts_of(plan), is_ready, content, is_other };
             let process = self.processes.get_mut(&worker).expect("it has just started");
             process.models.insert(plan.name.clone(), loaded);
         }
@@ -130,7 +138,7 @@ impl World {
             }
             ModelCommand::Load(plan) => {
                 let loaded = Loaded {
-                    contexts: plan.options.contexts,
+                    contexts: contexts_of(plan),
                     is_ready: true,
                     content,
                     is_other: false,
@@ -167,12 +175,19 @@ impl World {
 
     /// An operator asks to change the models.
     pub(super) fn changes_models(&mut self, client: ClientId) -> Event {
-        let name = self.some_name();
+        let mut name = self.some_name();
+        if self.rng.chance(self.swarm.rates.certain_versions) {
+            name = self.some_version(&name);
+        }
         let contexts = u32::try_from(self.rng.below(4)).expect("it is small");
         let command = match self.rng.below(5) {
             0 => ModelCommand::Contexts { name, contexts },
-            1 | 2 => ModelCommand::Unload { name },
-            _ => ModelCommand::Load(plan(&name, contexts.max(1))),
+            1 => ModelCommand::Unload { name },
+            _ => {
+                let mut plan = plan(&name, contexts.max(1));
+                plan.options.keep = self.rng.chance(self.swarm.rates.kept_versions);
+                ModelCommand::Load(plan)
+            }
         };
         self.change_of(client, command)
     }

@@ -38,7 +38,7 @@ use std::path::PathBuf;
 
 use gridpool_client::ClientError;
 use gridpool_protocol::batch::BatchError;
-use gridpool_protocol::bench::{Line, ModelSubject, Plan, PoolRows, Row, Subject, Workload};
+use gridpool_protocol::bench::{Line, Plan, PoolRows, Row, Subject, Workload};
 use gridpool_protocol::exit::cli as exit;
 
 use serde::Serialize;
@@ -142,13 +142,13 @@ pub fn run(plan: &str, out: &mut dyn Write) -> Result<(), BenchError> {
         return Err(BenchError::NoProgram { ops: plan.ops.join(","), names: programs::names() });
     }
     let mut report = Report { out };
-    if let Subject::Model(subject) = &plan.subject {
-        return measure_model(&plan, subject, &mut report);
+    if let Subject::Model(_) | Subject::Isolation(_) = &plan.subject {
+        return measure_model(&plan, &mut report);
     }
     let tasks = env::var_os(TASKS).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let source = Source::open(tasks.as_deref())?;
     match &plan.subject {
-        Subject::Model(_) => unreachable!("it was measured above"),
+        Subject::Model(_) | Subject::Isolation(_) => unreachable!("it was measured above"),
         Subject::Library => library::measure(&plan, &source, &mut report),
         Subject::Pool { socket, devices, kind, rows: PoolRows::Recovery { standbys, kills } } => {
             let (devices, kind, standbys, kills) = (*devices, *kind, *standbys, *kills);
@@ -171,16 +171,18 @@ pub fn run(plan: &str, out: &mut dyn Write) -> Result<(), BenchError> {
 }
 
 #[cfg(feature = "infer")]
-fn measure_model(
-    plan: &Plan,
-    subject: &ModelSubject,
-    report: &mut Report<'_>,
-) -> Result<(), BenchError> {
-    models::measure(plan, subject, report)
+fn measure_model(plan: &Plan, report: &mut Report<'_>) -> Result<(), BenchError> {
+    match &plan.subject {
+        Subject::Isolation(subject) => models::isolation::measure(plan, subject, report),
+        Subject::Model(subject) => models::measure(plan, subject, report),
+        Subject::Library | Subject::Pool { .. } | Subject::Resident { .. } => {
+            unreachable!("it measures no model")
+        }
+    }
 }
 
 #[cfg(not(feature = "infer"))]
-fn measure_model(_: &Plan, _: &ModelSubject, _: &mut Report<'_>) -> Result<(), BenchError> {
+fn measure_model(_: &Plan, _: &mut Report<'_>) -> Result<(), BenchError> {
     Err(BenchError::NoModels)
 }
 

@@ -2,11 +2,15 @@
 //! number of contexts. Repetitions of both alternate, so that a machine that changes its speed affects both.
 //!
 //! - `test_input` makes inputs, and compares every answer with the first answer to the same input.
-//! - `direct` and `pooled` send requests. `load_generator` runs several callers at the same time.
+//! - `isolation` measures a model of a pool while its neighbour is in trouble.
+//! - `direct` and `pooled` send requests. For a pipeline, `stepwise` calls its steps one by one through either.
+//!   `load_generator` runs several callers at the same time.
 
 mod direct;
+pub(crate) mod isolation;
 mod load_generator;
 mod pooled;
+mod stepwise;
 pub(crate) mod test_input;
 
 use std::sync::Arc;
@@ -18,7 +22,7 @@ use gridpool_protocol::bench::{Line, ModelSubject, Plan, Row, Section, Unit};
 use gridpool_protocol::chain::Chain;
 
 use self::direct::Direct;
-use self::load_generator::LoadGenerator;
+use self::load_generator::{Caller, LoadGenerator};
 use self::pooled::Pooled;
 use self::test_input::{TestInput, test_inputs};
 use super::repeat::Repeat;
@@ -26,6 +30,9 @@ use super::{BenchError, Report};
 
 /// Threads that send requests to a pool, each with a connection: more than there are contexts.
 const CALLERS: u32 = 32;
+/// Runners that call a pipeline's steps one by one.
+const DIRECT_STEPS: &str = "direct steps";
+const POOL_STEPS: &str = "pool steps";
 /// How long one repetition should take. Contexts run dry at the ends of a round, which should be a small
 /// part of it.
 const REPETITION: Duration = Duration::from_secs(1);
@@ -41,7 +48,7 @@ pub(super) fn measure(
     let doing = |what: &str| Line::Doing(format!("{name}, {} contexts: {what}", options.contexts));
     report.line(&doing("it is loaded"))?;
     let unmeasured = |runner: &str| Row {
-        contexts: Some(options.contexts),
+        contexts: options.contexts.fixed(),
         max_batch: options.max_batch,
         ..Row::new(Section::Models, name, runner, Unit::ItemsPerSecond)
     };
@@ -69,11 +76,16 @@ pub(super) fn measure(
     };
     report.line(&doing("directly, and through the pool"))?;
     bench.rates(report, &test_inputs)?;
-    if options.contexts == 1 && direct.info.max_batch == 1 {
+    if options.contexts.fixed() == Some(1) && direct.info.max_batch == 1 {
         report.line(&doing("one request at a time"))?;
         bench.latencies(report, &test_inputs[0])?;
     }
     Ok(())
+}
+
+/// Callers of a pipeline's steps; none of a model.
+fn of_steps(row: Row, callers: Vec<Box<dyn Caller>>) -> Option<LoadGenerator> {
+    (!callers.is_empty()).then(|| LoadGenerator::new(row, callers))
 }
 
 /// A model that is loaded in this process and in a pool.
@@ -113,6 +125,17 @@ impl Models<'_> {
                 callers.collect(),
             ));
         }
+        if let Some(&count) = self.direct_callers().last() {
+            let asked = (0..count).zip(all.iter().cycle());
+            let callers = asked.filter_map(|(n, one)| self.direct.step_caller(n.into(), one));
+            let row = self.row(Section::Models, DIRECT_STEPS, count);
+            load_generators.extend(of_steps(row, callers.collect()));
+        }
+        let row = self.row(Section::Models, POOL_STEPS, CALLERS);
+        match all.iter().filter_map(|one| self.pool.step_caller(one).transpose()).collect() {
+            Ok(callers) => load_generators.extend(of_steps(row, callers)),
+            Err(failure) => return report.measured(row, Err(failure)),
+        }
         let row = self.row(Section::Models, "pool", CALLERS);
         let callers = all.iter().map(|test_input| self.pool.caller(test_input));
         match callers.collect() {
@@ -128,6 +151,12 @@ impl Models<'_> {
         match self.pool.caller(one) {
             Ok(caller) => alone.push(LoadGenerator::new(row("pool"), vec![caller])),
             Err(failure) => return report.measured(row("pool"), Err(failure)),
+        }
+        let steps = self.direct.step_caller(0, one).into_iter().collect();
+        alone.extend(of_steps(row(DIRECT_STEPS), steps));
+        match self.pool.step_caller(one) {
+            Ok(caller) => alone.extend(of_steps(row(POOL_STEPS), caller.into_iter().collect())),
+            Err(failure) => return report.measured(row(POOL_STEPS), Err(failure)),
         }
         self.in_turns(report, alone)
     }

@@ -292,6 +292,7 @@ impl Shape<'_> {
             Section::Scheduling => ("pool", Unit::NanosecondsPerItem),
             Section::EndToEnd if self.together > 1 => (&*sending_many, Unit::ItemsPerSecond),
             Section::EndToEnd
+            | Section::Isolation
             | Section::Limits
             | Section::ModelLatency
             | Section::Models

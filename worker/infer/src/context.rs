@@ -3,15 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout};
+use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout, Texts, TextsError};
 
 use super::error::RuntimeFault;
+use super::pipeline::{Chain, StepRun, WireError};
 use super::place::Source;
-use super::seam::{Binding, SharedSession, Stop, Value};
+use super::seam::{Binding, DeviceMemory, SharedSession, Stop, Value};
 use super::signature::Signature;
 
-/// An execution context: a binding and the memory of its inputs. It shares its session with other contexts,
-/// which run at the same time.
+/// An execution context: a binding and the memory of its inputs, or those of all steps of a pipeline. It shares its
+/// session with other contexts, which run at the same time; on a GPU those of a pipeline have sessions of their own.
 ///
 /// One thread owns it. It may move to another thread, but two threads cannot use it at once: that does not
 /// compile.
@@ -27,9 +28,15 @@ use super::signature::Signature;
 /// ```
 #[derive(Debug)]
 pub struct Context {
-    binding: Binding,
-    session: SharedSession,
+    runner: Runner,
     signature: Arc<Signature>,
+}
+
+/// What a context runs.
+#[derive(Debug)]
+enum Runner {
+    Model { binding: Binding, session: SharedSession },
+    Pipeline(Box<Chain>),
 }
 
 /// The inputs of one request in a run.
@@ -51,6 +58,14 @@ pub enum RunError {
     /// ONNX Runtime failed.
     #[error(transparent)]
     Fault(#[from] RuntimeFault),
+    /// An input is not what the request said.
+    #[error("the input `{name}`: {why}")]
+    Input {
+        /// Which one.
+        name: String,
+        /// What is wrong with it.
+        why: TextsError,
+    },
     /// An output does not match the model's own description.
     #[error("the model's output `{name}` {reason}")]
     Output {
@@ -59,6 +74,9 @@ pub enum RunError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A step of a pipeline gave a tensor that the next one does not take.
+    #[error(transparent)]
+    Wire(Box<WireError>),
 }
 
 /// The outputs of a run.
@@ -66,6 +84,9 @@ pub enum RunError {
 pub(super) struct RunOutputs {
     tensors: Vec<Tensor>,
     values: Vec<Value>,
+    /// The data of each output that is BYTES.
+    texts: Vec<Option<Vec<u8>>>,
+    steps: Vec<StepRun>,
     session: SharedSession,
 }
 
@@ -77,7 +98,36 @@ impl Context {
         let inputs = Signature::names(&signature.inputs);
         let outputs = Signature::names(&signature.outputs);
         let binding = Binding::new(session, inputs, outputs)?;
-        Ok(Self { binding, session: session.clone(), signature: Arc::clone(signature) })
+        let runner = Runner::Model { binding, session: session.clone() };
+        Ok(Self { runner, signature: Arc::clone(signature) })
+    }
+
+    /// A context of a pipeline with this signature.
+    pub(super) fn of_chain(chain: Chain, signature: &Arc<Signature>) -> Self {
+        Self { runner: Runner::Pipeline(Box::new(chain)), signature: Arc::clone(signature) }
+    }
+
+    /// What ends a run of this context from another thread.
+    pub(super) fn new_stop(&self) -> Result<Stop, RuntimeFault> {
+        match &self.runner {
+            Runner::Model { .. } => Stop::new(),
+            Runner::Pipeline(chain) => chain.new_stop(),
+        }
+    }
+
+    /// The device memory of its sessions; `None` if they keep no count.
+    pub(super) fn device_memory(&self) -> Result<Option<DeviceMemory>, RuntimeFault> {
+        match &self.runner {
+            Runner::Model { session, .. } => session.device_memory(),
+            Runner::Pipeline(chain) => chain.device_memory(),
+        }
+    }
+
+    fn session(&self) -> &SharedSession {
+        match &self.runner {
+            Runner::Model { session, .. } => session,
+            Runner::Pipeline(chain) => chain.session(),
+        }
     }
 
     /// Runs the model over the inputs of all shares, concatenated, unless `stop` ends it.
@@ -93,10 +143,26 @@ impl Context {
         let all_rows: u64 = shares.iter().map(rows).sum();
         for (input, spec) in self.signature.inputs.iter().enumerate() {
             let mut shape = tensor(first, input).signed_shape();
+            if spec.is_text() {
+                // Its model has no rows, so this is the only share.
+                let mut data = vec![0; bytes_of(first, input).len()];
+                first.source.read(bytes_of(first, input).start, &mut data);
+                let texts = Texts::new(&data, tensor(first, input).elements());
+                let wrong = |why| RunError::Input { name: spec.name.clone(), why };
+                let texts = texts.collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+                match &mut self.runner {
+                    Runner::Model { binding, .. } => binding.input_texts(input, &shape, &texts)?,
+                    Runner::Pipeline(_) => unreachable!("a pipeline with text was refused"),
+                }
+                continue;
+            }
             if first.rows.is_some() {
                 shape[0] = all_rows.cast_signed();
             }
-            let memory = self.binding.input(input, spec.datatype, &shape)?;
+            let memory = match &mut self.runner {
+                Runner::Model { binding, .. } => binding.input(input, spec.datatype, &shape)?,
+                Runner::Pipeline(chain) => chain.input(input, spec.datatype, &shape)?,
+            };
             let mut rest = memory;
             for share in shares {
                 let range = bytes_of(share, input);
@@ -109,8 +175,11 @@ impl Context {
                 rest = others;
             }
         }
-        let values = self.binding.run(stop)?;
-        let given = self.checked(values)?;
+        let (values, steps) = match &mut self.runner {
+            Runner::Model { binding, .. } => (binding.run(stop)?, Vec::new()),
+            Runner::Pipeline(chain) => chain.run(stop)?,
+        };
+        let given = self.checked(values, steps)?;
         match first.rows {
             Some(_) => given.has_rows(all_rows),
             None => Ok(given),
@@ -118,11 +187,12 @@ impl Context {
     }
 
     /// Describes the values and checks that they match the model's description.
-    fn checked(&self, values: Vec<Value>) -> Result<RunOutputs, RunError> {
-        let mut tensors = Vec::with_capacity(values.len());
+    fn checked(&self, values: Vec<Value>, steps: Vec<StepRun>) -> Result<RunOutputs, RunError> {
+        let session = self.session();
+        let (mut tensors, mut texts) = (Vec::with_capacity(values.len()), Vec::new());
         for (spec, value) in self.signature.outputs.iter().zip(&values) {
             let wrong = |reason: String| RunError::Output { name: spec.name.clone(), reason };
-            let (datatype, shape) = value.description(&self.session)?;
+            let (datatype, shape) = value.description(session)?;
             if datatype != Some(spec.datatype) {
                 return Err(wrong(format!("is not {}, as it says", spec.datatype)));
             }
@@ -130,13 +200,24 @@ impl Context {
             let sides = sides.collect::<Result<Vec<_>, _>>();
             let sides = sides.map_err(|_| wrong(format!("has the shape {shape:?}")))?;
             let tensor = Tensor::new(&spec.name, spec.datatype, sides);
-            tensors.push(tensor.map_err(|error| wrong(error.to_string()))?);
+            let tensor = tensor.map_err(|error| wrong(error.to_string()))?;
+            let packed = match spec.is_text() {
+                true => Some(value.texts(tensor.elements(), session)?),
+                false => None,
+            };
+            let packed = packed.transpose().map_err(|error| wrong(error.to_string()))?;
+            let sized = match &packed {
+                Some(data) => tensor.with_data(data).map_err(|error| wrong(error.to_string()))?,
+                None => tensor,
+            };
+            tensors.push(sized);
+            texts.push(packed);
         }
         if tensors.len() < self.signature.outputs.len() {
             let name = self.signature.outputs[tensors.len()].name.clone();
             return Err(RunError::Output { name, reason: "was not given".to_owned() });
         }
-        Ok(RunOutputs { tensors, values, session: self.session.clone() })
+        Ok(RunOutputs { tensors, values, texts, steps, session: session.clone() })
     }
 }
 
@@ -166,12 +247,20 @@ impl RunOutputs {
         &self.tensors
     }
 
+    /// What each step of a pipeline did; none for one model.
+    pub(super) fn steps(&self) -> &[StepRun] {
+        &self.steps
+    }
+
     /// The bytes of an output, or of some of its rows.
     pub(super) fn bytes(
         &self,
         output: usize,
         rows: Option<&Range<u64>>,
     ) -> Result<&[u8], RuntimeFault> {
+        if let Some(data) = &self.texts[output] {
+            return Ok(data);
+        }
         let bytes = self.values[output].bytes(&self.session)?;
         // A tensor without elements has no memory, even if it has rows.
         let Some(rows) = rows.filter(|_| !bytes.is_empty()) else { return Ok(bytes) };

@@ -7,16 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::message::Priority;
 use gridpool_protocol::tensor::TensorError;
-use gridpool_protocol::tensor::model::{ModelInfo, ModelState, check_model_name};
+use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelOptions;
+use gridpool_protocol::tensor::version::check_full_name;
 
 use super::batcher::{Entry, QueueError};
 use super::job::{Done, Job};
-use super::load::{LoadError, ModelFile, load};
+use super::load::{LoadError, ModelFiles, load};
 use super::model::{Model, Ticket};
 use super::place::{Destination, Source};
 use super::runtime::Runtime;
@@ -26,8 +29,10 @@ use super::signature::InputError;
 pub struct Request {
     /// The model's name.
     pub model: String,
-    /// The client: requests of one client start in the order they come.
+    /// The client: requests of one client start by priority, and then in the order they come.
     pub client: u64,
+    /// Its priority among those of its client.
+    pub priority: Priority,
     /// Its inputs, packed.
     pub inputs: Source,
     /// Where its outputs go.
@@ -41,9 +46,10 @@ pub struct Request {
 
 impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { model, client, inputs: _, outputs: _, deadline, done: _ } = self;
+        let Self { model, client, priority, inputs: _, outputs: _, deadline, done: _ } = self;
         let mut request = f.debug_struct("Request");
-        request.field("model", model).field("client", client).field("deadline", deadline);
+        request.field("model", model).field("client", client).field("priority", priority);
+        request.field("deadline", deadline);
         request.finish_non_exhaustive()
     }
 }
@@ -195,17 +201,15 @@ impl Engine {
         options: &ModelOptions,
     ) -> Result<ModelInfo, NotLoaded> {
         let without_file = |error| NotLoaded { error: Box::new(error), sha256: String::new() };
-        check_model_name(name).map_err(|error| without_file(error.into()))?;
+        check_full_name(name).map_err(|error| without_file(error.into()))?;
         let exists = || LoadError::Exists { name: name.to_owned() };
         if is_served(self.models.lock().get(name)) {
             return Err(without_file(exists()));
         }
-        let file = ModelFile::read(path).map_err(without_file)?;
-        let sha256 = file.sha256.clone();
-        let checked = options.check_file(name, path, &sha256).map_err(LoadError::from);
-        let started =
-            checked.and_then(|()| self.start(&file, options, &self.blank(name, &sha256, options)));
-        drop(file);
+        let files = ModelFiles::read(name, path, options)?;
+        let sha256 = files.sha256.clone();
+        let started = self.start(&files, options, &self.blank(name, &sha256, options));
+        drop(files);
         let model = started.map_err(|error| NotLoaded { error: Box::new(error), sha256 })?;
         let mut models = self.models.lock();
         // Another thread may have loaded a model of this name meanwhile.
@@ -228,9 +232,11 @@ impl Engine {
             outputs: Vec::new(),
             max_batch: options.max_batch.unwrap_or(1),
             contexts: 0,
+            contexts_measured: Vec::new(),
             nodes: Vec::new(),
             device_bytes: 0,
             warm_up_shapes: Vec::new(),
+            steps: Vec::new(),
             state: ModelState::Unavailable,
             reason: String::new(),
         }
@@ -238,19 +244,23 @@ impl Engine {
 
     fn start(
         &self,
-        file: &ModelFile,
+        files: &ModelFiles,
         options: &ModelOptions,
         blank: &ModelInfo,
     ) -> Result<Model, LoadError> {
-        let (loaded, contexts) = load(&self.runtime, self.kind, file, options)?;
+        let (loaded, contexts) = load(&self.runtime, self.kind, &blank.name, files, options)?;
+        let count = u32::try_from(contexts.len()).expect("they are few");
+        options.check_tensors(&loaded.signature.inputs, &loaded.signature.outputs)?;
         let info = ModelInfo {
             inputs: loaded.signature.inputs.clone(),
             outputs: loaded.signature.outputs.clone(),
             max_batch: loaded.rows_max.unwrap_or(1),
-            contexts: options.contexts,
+            contexts: count,
+            contexts_measured: loaded.contexts_measured.clone(),
             nodes: loaded.nodes.clone(),
-            device_bytes: loaded.device_bytes(options.contexts),
+            device_bytes: loaded.device_bytes(count),
             warm_up_shapes: loaded.warm_up_shapes(),
+            steps: loaded.steps(),
             state: ModelState::Ready,
             ..blank.clone()
         };
@@ -311,7 +321,7 @@ impl Engine {
     /// # Errors
     /// [`RequestError`] if it is not accepted; then `done` is not called.
     pub fn submit(&self, request: Request) -> Result<Ticket, RequestError> {
-        let Request { model: name, client, inputs, outputs, deadline, done } = request;
+        let Request { model: name, client, priority, inputs, outputs, deadline, done } = request;
         let model = self.model(&name)?;
         let layout = inputs.layout()?;
         let arrangement = model.arrange(&layout)?;
@@ -322,7 +332,8 @@ impl Engine {
         let bytes = layout.bytes() as u64;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let job = Arc::new(Job::new(id, inputs, layout, arrangement, outputs, done));
-        let entry = Entry { client, rows, bytes, deadline, request: Arc::clone(&job) };
+        let (arrived, request) = (clock::now(), Arc::clone(&job));
+        let entry = Entry { client, priority, rows, bytes, arrived, deadline, request };
         match model.push(entry) {
             Ok(Some(ticket)) => Ok(ticket),
             Ok(None) => {

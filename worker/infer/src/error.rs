@@ -36,6 +36,13 @@ impl RuntimeFault {
         Self { call, code, message: message[..end].trim_end().to_owned() }
     }
 
+    /// This fault, of a step of a pipeline.
+    #[must_use]
+    pub(crate) fn in_step(self, step: &str) -> Self {
+        let message = format!("in the step `{step}`: {}", self.message);
+        Self { message, ..self }
+    }
+
     /// The code for the supervisor: CUDA's code if the message names one.
     #[must_use]
     pub fn code(&self) -> FaultCode {
@@ -70,6 +77,13 @@ impl RuntimeFault {
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
+    }
+}
+
+/// A fault of the stream on which a pipeline computes.
+impl From<Fault> for RuntimeFault {
+    fn from(fault: Fault) -> Self {
+        Self { call: "the stream", code: fault.code(), message: fault.to_string() }
     }
 }
 

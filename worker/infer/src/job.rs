@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use gridpool_ipc::mutex::Mutex;
-use gridpool_protocol::tensor::model::{InferReport, ModelInfo};
+use gridpool_protocol::tensor::model::{InferReport, ModelInfo, StepInfo, StepReport};
 use gridpool_protocol::tensor::{Tensor, TensorError, TensorLayout};
 
 use super::context::{RunError, RunInputs, RunOutputs};
+use super::pipeline::StepRun;
 use super::place::{Destination, Placed, Source, Writing};
 use super::signature::Arrangement;
 
@@ -65,6 +66,8 @@ struct JobState {
     runs: u32,
     joined_rows: u64,
     device_us: f64,
+    /// What each step of a pipeline did.
+    steps: Vec<StepRun>,
     /// Taken by the thread that ends it.
     done: Option<Done>,
 }
@@ -100,6 +103,7 @@ impl Job {
             runs: 0,
             joined_rows: 0,
             device_us: 0.0,
+            steps: Vec::new(),
             done: Some(done),
         };
         Self { id, source, layout, arrangement, state: Mutex::new(state) }
@@ -146,6 +150,8 @@ impl Job {
         state.runs += 1;
         state.joined_rows += run.joined_rows;
         state.device_us += run.device_us;
+        state.steps.resize(run.given.steps().len(), StepRun::default());
+        state.steps.iter_mut().zip(run.given.steps()).for_each(|(all, run)| all.add(run));
         state.rows_left -= rows.map_or(0, |rows| rows.end - rows.start);
         let ended = match written {
             Ok(()) if state.rows_left > 0 => return,
@@ -206,6 +212,13 @@ impl Job {
         let bytes_of = |layout: &TensorLayout| -> u64 {
             layout.tensors().iter().map(|tensor| tensor.bytes() as u64).sum()
         };
+        let step = |(info, run): (&StepInfo, &StepRun)| StepReport {
+            name: info.name.clone(),
+            sha256: info.sha256.clone(),
+            device_us: run.device_us,
+            device_bytes: run.device_bytes,
+            host_bytes: run.host_bytes,
+        };
         let report = InferReport {
             model: info.name.clone(),
             sha256: info.sha256.clone(),
@@ -216,6 +229,7 @@ impl Job {
             device_us: state.device_us,
             h2d_bytes: bytes_of(&self.layout),
             d2h_bytes: bytes_of(&layout),
+            steps: info.steps.iter().zip(&state.steps).map(step).collect(),
         };
         // For a model without rows, a run counts as a row.
         let rows =

@@ -2,7 +2,7 @@
 //!
 //! [`library`] finds ONNX Runtime, [`runtime`] loads it, [`engine`] loads models and takes requests. A
 //! model is one session, with its weights once, and a [`Context`] for each run that may be under way at
-//! once. `seam.rs` is the one place that calls ONNX Runtime's C API by hand; its first lines say why
+//! once. A pipeline has one session for each step. `seam.rs` is the one place that calls ONNX Runtime's C API by hand; its first lines say why
 //! several threads may run one session.
 //!
 //! What a request can rely on:
@@ -13,6 +13,7 @@
 //!   kernels. Loading detects a model whose rows depend on each other.
 
 mod batcher;
+mod choice;
 mod context;
 mod cuda_libraries;
 pub mod engine;
@@ -21,6 +22,7 @@ mod job;
 pub mod library;
 mod load;
 mod model;
+mod pipeline;
 mod place;
 mod placement;
 mod runs;
@@ -40,6 +42,7 @@ pub use job::{Answer, Done, InferError};
 pub use library::{LibraryError, Places};
 pub use load::{LoadError, MODEL_FILE_BYTES_MAX, has_provider, try_provider};
 pub use model::Ticket;
+pub use pipeline::WireError;
 pub use place::{ArenaPart, Destination, Placed, Source};
 pub use placement::PlacementError;
 pub use runtime::{Runtime, Surveyed};

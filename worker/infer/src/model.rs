@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Condvar, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
@@ -9,7 +10,7 @@ use gridpool_protocol::tensor::TensorLayout;
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::{ModelOptions, check_contexts};
 
-use super::batcher::{Batcher, Entry, Limits, Part, QueueError};
+use super::batcher::{Batcher, Delay, Entry, Limits, Next, Part, QueueError};
 use super::context::{Context, RunError, RunInputs};
 use super::job::{InferError, Job, ModelRun};
 use super::load::{LoadError, Loaded};
@@ -97,8 +98,12 @@ impl Model {
             requests: options.queue_requests,
             bytes: options.queue_bytes,
         };
+        let delay = Delay {
+            longest: Duration::from_micros(options.max_queue_delay_us),
+            preferred: options.preferred_batch.iter().map(|&rows| rows.into()).collect(),
+        };
         let queue = Queue {
-            waiting: Batcher::new(limits),
+            waiting: Batcher::new(limits).with_delay(delay, loaded.run_time),
             runs: Runs::default(),
             contexts: 0,
             leaving: 0,
@@ -208,7 +213,10 @@ impl Model {
 
     /// Takes no more requests. Does not wait for those in the queue.
     pub(super) fn refuse(&self) {
-        self.shared.queue.lock().closed = true;
+        let mut queue = self.shared.queue.lock();
+        queue.closed = true;
+        queue.waiting.end_delay();
+        drop(queue);
         self.shared.changed.notify_all();
     }
 
@@ -251,8 +259,13 @@ fn serve(shared: &Shared, mut context: Context) {
                 shared.ended.notify_all();
                 return;
             }
-            let late = queue.waiting.late(clock::now());
-            let parts = queue.waiting.take();
+            let now = clock::now();
+            let late = queue.waiting.late(now);
+            let (parts, wait) = match queue.waiting.take(now) {
+                Next::Run(parts) => (parts, None),
+                Next::Wait(until) => (Vec::new(), Some(until)),
+                Next::Nothing => (Vec::new(), None),
+            };
             if !late.is_empty() || !parts.is_empty() {
                 break (late, parts, Arc::clone(&queue.info));
             }
@@ -262,10 +275,16 @@ fn serve(shared: &Shared, mut context: Context) {
                 shared.ended.notify_all();
                 return;
             }
-            queue = shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = match wait {
+                None => shared.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let waited = shared.changed.wait_timeout(queue, clock::until(until));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
         };
         let more = !queue.waiting.is_empty();
-        let begun = begin(&mut queue, parts);
+        let begun = begin(&mut queue, parts, &context);
         drop(queue);
         if more {
             // Another thread may have been woken for requests that this one took: wake one for the rest.
@@ -287,12 +306,12 @@ struct Begun {
 
 /// Begins a run of those of these parts that have no answer yet, if there are any. It is called under the lock under
 /// which they were taken: one that is withdrawn waits, or finds its run.
-fn begin(queue: &mut Queue, parts: Vec<Part<Arc<Job>>>) -> Option<Begun> {
+fn begin(queue: &mut Queue, parts: Vec<Part<Arc<Job>>>, context: &Context) -> Option<Begun> {
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.request.is_over()).collect();
     if parts.is_empty() {
         return None;
     }
-    match Stop::new() {
+    match context.new_stop() {
         Ok(stop) => {
             let stop = Arc::new(stop);
             let wanted = parts.iter().map(|part| Arc::clone(&part.request)).collect();
@@ -317,8 +336,12 @@ fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
         parts.iter().map(|part| part.request.run_inputs(part.rows.clone())).collect();
     let began = clock::now();
     let ran = context.run(&shares, &stop);
-    let device_us = began.elapsed().as_secs_f64() * 1e6;
-    let is_stopped = shared.queue.lock().runs.end(number);
+    let took = began.elapsed();
+    let device_us = took.as_secs_f64() * 1e6;
+    let mut queue = shared.queue.lock();
+    let is_stopped = queue.runs.end(number);
+    queue.waiting.ran(took);
+    drop(queue);
     match ran {
         Ok(_) if is_stopped => fail(&parts, &InferError::Cancelled),
         Err(error) if is_stopped && leaves_device_usable(&error) => {
@@ -336,7 +359,7 @@ fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
         }
         Err(error) if parts.len() > 1 && leaves_device_usable(&error) => {
             for alone in parts {
-                let begun = begin(&mut shared.queue.lock(), vec![alone]);
+                let begun = begin(&mut shared.queue.lock(), vec![alone], context);
                 if let Some(begun) = begun {
                     run(shared, context, info, begun);
                 }
@@ -349,6 +372,6 @@ fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
 fn leaves_device_usable(error: &RunError) -> bool {
     match error {
         RunError::Fault(fault) => fault.leaves_device_usable(),
-        RunError::Output { .. } => true,
+        RunError::Input { .. } | RunError::Output { .. } | RunError::Wire(_) => true,
     }
 }

@@ -12,7 +12,8 @@
 //!   is dropped once the shared part was taken from it.
 //! - One thread at a time owns a [`Binding`]: every call takes `&mut self`, it is `Send` and not `Sync`, and
 //!   it alone owns its tensors.
-//! - CUDA graphs and user streams make runs of one session depend on each other. They are never set.
+//! - CUDA graphs make runs of one session depend on each other: they are never set. So do user streams: only the
+//!   sessions of a pipeline's context have one, and no other context runs those.
 //!
 //! # Why inputs are not bound on a GPU
 //! `BindInput` copies a host tensor to the device at once, on a stream that it borrows from the session's
@@ -22,8 +23,13 @@
 //! its own stream, and waits for that. (`CopyOneInputAcrossDevices` and `CopyInputsAcrossDevices` in
 //! `core/framework/utils.cc`; microsoft/onnxruntime issue 15438.) On a cpu device nothing is copied, and
 //! inputs are bound.
+//!
+//! The sessions of a pipeline on a GPU have one stream of their own, on which gridpool makes the copies by itself
+//! (`place.rs`). What is bound there lies on the device already, so `BindInput` copies nothing.
 
 mod binding;
+mod bound;
+mod place;
 mod placement;
 mod value;
 
@@ -43,6 +49,8 @@ use super::error::RuntimeFault;
 use super::library::is_new_enough;
 
 pub(super) use binding::Binding;
+pub(super) use bound::Bound;
+pub(super) use place::{Place, download, on_stream, on_stream_too, places, upload};
 pub(super) use placement::{AssignedNode, assigned_nodes};
 pub(super) use value::Value;
 
@@ -152,6 +160,14 @@ impl Stop {
         RunOptions::new().map(Self).map_err(|error| fault("CreateRunOptions", &error, false))
     }
 
+    /// For runs that return before the device is done with them.
+    pub(super) fn of_queued_runs() -> Result<Self, RuntimeFault> {
+        let mut own = Self::new()?;
+        let queued = own.0.disable_device_sync();
+        queued.map_err(|error| fault("AddRunConfigEntry", &error, false))?;
+        Ok(own)
+    }
+
     /// The run that has it ends soon, with an error.
     pub(super) fn stop(&self) {
         if let Err(error) = self.0.terminate() {
@@ -182,7 +198,15 @@ fn number(pairs: NonNull<sys::OrtKeyValuePairs>, key: &CStr) -> Option<u64> {
 
 /// An allocator of a session.
 #[derive(Debug)]
-struct OwnedAllocator(NonNull<sys::OrtAllocator>);
+pub(super) struct OwnedAllocator(NonNull<sys::OrtAllocator>);
+
+// SAFETY: an allocator belongs to no thread, and ONNX Runtime's lock themselves.
+#[expect(unsafe_code, reason = "a raw address is not Send by itself")]
+unsafe impl Send for OwnedAllocator {}
+
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "a raw address is not Sync by itself")]
+unsafe impl Sync for OwnedAllocator {}
 
 impl OwnedAllocator {
     fn new(session: &SharedSession, info: &MemoryInfo<'_>) -> Result<Self, RuntimeFault> {

@@ -21,11 +21,12 @@ pub enum SignatureError {
         /// What it is.
         what: &'static str,
     },
-    /// Its elements are strings.
+    /// Its elements have 4 bits.
     #[error(
-        "its {side} `{name}` holds strings, which are not served: change the model to take and give numbers"
+        "its {side} `{name}` holds numbers of 4 bits, which are served as weights only: requests have no tensors of \
+         them, so add a Cast to or from INT8 to the model"
     )]
-    Strings {
+    FourBits {
         /// `input` or `output`.
         side: &'static str,
         /// Which one.
@@ -92,7 +93,7 @@ pub enum InputError {
 pub(super) struct Signature {
     pub(super) inputs: Vec<TensorSpec>,
     pub(super) outputs: Vec<TensorSpec>,
-    /// Whether the first dimension of every input and output is free and has one name: perhaps rows.
+    /// Whether the first dimension of every input and output is free and has one name, and none is BYTES: perhaps rows.
     pub(super) may_have_rows: bool,
     /// Whether the model names that dimension, or leaves all of them unnamed.
     pub(super) rows_share_a_name: bool,
@@ -137,7 +138,10 @@ impl Signature {
         let inputs = specs("input", inputs)?;
         let outputs = specs("output", outputs)?;
         let rows_share_a_name = symbols.windows(2).all(|pair| pair[0] == pair[1]);
-        let may_have_rows = all_free && !inputs.is_empty() && !outputs.is_empty();
+        // Rows of texts have no common size.
+        let has_texts = [&inputs, &outputs].into_iter().flatten().any(TensorSpec::is_text);
+        let is_empty = inputs.is_empty() || outputs.is_empty();
+        let may_have_rows = all_free && !is_empty && !has_texts;
         Ok(Self { inputs, outputs, may_have_rows, rows_share_a_name })
     }
 
@@ -192,8 +196,8 @@ fn spec(
         ValueType::Map { .. } => return Err(no_tensor("a map")),
         ValueType::Optional(_) => return Err(no_tensor("optional")),
     };
-    if element == TensorElementType::String {
-        return Err(SignatureError::Strings { side, name: name() });
+    if matches!(element, TensorElementType::Int4 | TensorElementType::Uint4) {
+        return Err(SignatureError::FourBits { side, name: name() });
     }
     let datatype = types::from_runtime(element).ok_or_else(|| SignatureError::DataType {
         side,
@@ -261,13 +265,18 @@ mod tests {
         assert!(!rows(&[n("x")], &[outlet("y", F, &[(1, "")])]).0);
         assert!(!rows(&[n("x"), outlet("s", F, &[])], &[n("y")]).0);
         assert!(!rows(&[], &[n("y")]).0);
+        let text = || outlet("t", TensorElementType::String, &[(-1, "N")]);
+        assert!(!rows(&[n("x"), text()], &[n("y")]).0, "rows of texts have no common size");
+        assert!(!rows(&[n("x")], &[text()]).0);
     }
 
     #[test]
     fn unserved_types_are_refused_by_name() {
-        let text = outlet("t", TensorElementType::String, &[(-1, "")]);
-        let error = of(&[text], &[]).unwrap_err().to_string();
-        assert!(error.starts_with("its input `t` holds strings, which are not served"), "{error}");
+        for small in [TensorElementType::Int4, TensorElementType::Uint4] {
+            let error = of(&[outlet("t", small, &[(-1, "")])], &[]).unwrap_err().to_string();
+            assert!(error.starts_with("its input `t` holds numbers of 4 bits"), "{error}");
+            assert!(error.ends_with("add a Cast to or from INT8 to the model"), "{error}");
+        }
         let list = ("l", ValueType::Sequence(Box::new(outlet("", F, &[]).1)));
         let error = of(&[], &[list]).unwrap_err();
         assert_eq!(error.to_string(), "its output `l` is a sequence; only tensors are served");

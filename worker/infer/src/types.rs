@@ -19,6 +19,7 @@ pub(super) fn to_runtime(datatype: DataType) -> TensorElementType {
         DataType::Bf16 => TensorElementType::Bfloat16,
         DataType::Fp32 => TensorElementType::Float32,
         DataType::Fp64 => TensorElementType::Float64,
+        DataType::Bytes => TensorElementType::String,
     }
 }
 
@@ -36,7 +37,7 @@ mod tests {
         for datatype in DataType::ALL {
             assert_eq!(from_runtime(to_runtime(datatype)), Some(datatype));
         }
-        for other in [TensorElementType::String, TensorElementType::Complex64] {
+        for other in [TensorElementType::Int4, TensorElementType::Complex64] {
             assert_eq!(from_runtime(other), None);
         }
     }

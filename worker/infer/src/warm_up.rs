@@ -10,7 +10,6 @@ use gridpool_protocol::tensor::{
 use super::context::{Context, RunError, RunInputs, RunOutputs};
 use super::error::RuntimeFault;
 use super::place::Source;
-use super::seam::Stop;
 use super::signature::Signature;
 
 /// Why a warm-up did not run, or failed.
@@ -62,7 +61,7 @@ impl From<RunError> for NotRows {
         let reason = error.to_string();
         let fault = match error {
             RunError::Fault(fault) => Some(fault),
-            RunError::Output { .. } => None,
+            RunError::Input { .. } | RunError::Output { .. } | RunError::Wire(_) => None,
         };
         Self { reason, fault }
     }
@@ -139,7 +138,8 @@ impl WarmUp {
         let source = Source::Inline(Arc::from(bytes));
         let (layout, order) = (&self.layout, &self.order[..]);
         let share = RunInputs { layout, order, source: &source, rows: self.rows.map(|n| 0..n) };
-        context.run(&[share], &Stop::new()?)
+        let stop = context.new_stop()?;
+        context.run(&[share], &stop)
     }
 
     /// Its bytes, where row `r` is row `rows[r]` of an endless table of irregular numbers.

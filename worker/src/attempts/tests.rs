@@ -5,6 +5,7 @@ use gridpool_ipc::arena::Arena;
 use gridpool_ipc::clock;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId};
+use gridpool_protocol::message::Priority;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::ItemRange;
 
@@ -27,6 +28,7 @@ fn assignment(input: Input, output: Destination) -> Assignment {
     Assignment {
         attempt: AttemptId { job: JobId(7), number: 1 },
         client: ClientId(1),
+        priority: Priority::Normal,
         payload: Payload { packing: Packing::Grids { items: 3, cells: 6 }, input, output },
         shard: ItemRange { start: 0, end: 3 },
         deadline_ms: 60_000,

@@ -120,7 +120,7 @@ impl Server {
                     assignments.into_iter().for_each(|assignment| self.submit(&name, assignment));
                 }
                 Some(ToWorker::Model { number, command }) => {
-                    if let Err(why) = self.commands.take(number, command, &self.engine) {
+                    if let Err(why) = self.commands.take(number, *command, &self.engine) {
                         self.link.send(&FromWorker::CommandEnded { number, result: Err(why) });
                     }
                 }
@@ -160,7 +160,7 @@ impl Server {
 
     fn accept(&self, model: &str, assignment: Assignment) -> Result<(), AttemptError> {
         let arrived = clock::now();
-        let Assignment { attempt, client, payload, deadline_ms, .. } = assignment;
+        let Assignment { attempt, client, priority, payload, deadline_ms, .. } = assignment;
         let (inputs, outputs) = self.places(&payload).map_err(AttemptError::Refused)?;
         let (replies, kind, in_flight) =
             (self.link.replies.clone(), self.kind, self.in_flight.clone());
@@ -171,7 +171,7 @@ impl Server {
         // The time left when it was sent is counted from its arrival here.
         let deadline = arrived.checked_add(Duration::from_millis(deadline_ms));
         let (model, client) = (model.to_owned(), client.0);
-        let request = Request { model, client, inputs, outputs, deadline, done };
+        let request = Request { model, client, priority, inputs, outputs, deadline, done };
         let ticket = self.engine.submit(request).map_err(|error| not_accepted(&error))?;
         // What is cancelled on the lifeline, before or from now on, is withdrawn.
         self.link.cancels.on_cancel(attempt, move || {

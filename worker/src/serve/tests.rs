@@ -12,7 +12,7 @@ use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{ChaosFault, DeviceFault, ReplyFault};
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{ClientId, JobId};
-use gridpool_protocol::message::{Destination, Inline, Input, Packing, Payload};
+use gridpool_protocol::message::{Destination, Inline, Input, Packing, Payload, Priority};
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::shared::SharedSlice;
@@ -84,6 +84,7 @@ fn assignment(number: u32, chaos: Option<ChaosFault>) -> Assignment {
     Assignment {
         attempt: AttemptId { job: JobId(1), number },
         client: ClientId(1),
+        priority: Priority::Normal,
         payload: Payload { packing, input, output: Destination::Inline },
         shard: ItemRange { start: 0, end: 1 },
         deadline_ms: 60_000,

@@ -13,7 +13,7 @@ use gridpool_ipc::{clock, frame};
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceKind, JobId};
 use gridpool_protocol::message::{
     Assignment, AttemptAnswer, AttemptError, Destination, Dispatch, FromWorker, Inline, Input,
-    ModelCommand, OnLifeline, Packing, Payload, ToWorker, Work,
+    ModelCommand, OnLifeline, Packing, Payload, Priority, ToWorker, Work,
 };
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::tensor::model::ModelInfo;
@@ -27,7 +27,7 @@ const FAR: u64 = 3_600_000;
 
 /// A model as the supervisor writes it.
 pub(crate) fn plan(name: &str, path: impl Into<PathBuf>, contexts: u32) -> ModelPlan {
-    let options = ModelOptions { contexts, ..ModelOptions::default() };
+    let options = ModelOptions { contexts: contexts.into(), ..ModelOptions::default() };
     ModelPlan { name: name.to_owned(), path: path.into(), options }
 }
 
@@ -154,6 +154,7 @@ impl TestWorker {
         let assignment = Assignment {
             attempt: attempt(job),
             client: ClientId(client),
+            priority: Priority::Normal,
             payload: Payload { packing: Packing::Tensors, input, output },
             shard: ItemRange { start: 0, end: 1 },
             deadline_ms,
@@ -186,7 +187,7 @@ impl TestWorker {
 
     /// Sends a command.
     pub(crate) fn send_command(&self, number: u64, command: ModelCommand) {
-        self.say(&ToWorker::Model { number, command });
+        self.say(&ToWorker::Model { number, command: Box::new(command) });
     }
 
     /// Waits for the result of a command.

@@ -151,7 +151,7 @@ fn a_model_is_listed_before_the_result_of_its_load_and_serves() {
 #[test]
 fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash_of_the_file() {
     let Some((folder, _)) = worker(1) else { return };
-    let bad = ModelPlan { path: model("strings"), ..plan("bad", "", 1) };
+    let bad = ModelPlan { path: model("four_bits"), ..plan("bad", "", 1) };
     let Some(mut worker) = TestWorker::start(&[mlp("mlp"), bad], &[]) else { return };
     let before = worker.models().to_vec();
     assert_eq!(before[0].state, ModelState::Unavailable);
@@ -168,7 +168,11 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash_of_the_file() {
     let wrong = |name: &str, path: &std::path::Path| load(plan(name, path, 1));
     let commands: [(ModelCommand, &str, &str); 8] = [
         (wrong("new", &broken), "because protobuf parsing failed", &hash_of(&broken)),
-        (wrong("new", &model("strings")), "holds strings", &hash_of(&model("strings"))),
+        (
+            wrong("new", &model("four_bits")),
+            "holds numbers of 4 bits",
+            &hash_of(&model("four_bits")),
+        ),
         (wrong("new", &gone), "gone.onnx: No such file or directory", ""),
         (wrong("bad", &broken), "because protobuf parsing failed", &hash_of(&broken)),
         (wrong("mlp", &model("mlp")), "a model `mlp` is loaded already", ""),
@@ -186,7 +190,11 @@ fn a_load_that_fails_changes_nothing_and_says_why_with_the_hash_of_the_file() {
     worker.ask(1, "mlp", &row(1));
     assert!(worker.answer(1).is_ok());
     worker.ask(2, "bad", &row(1));
-    is_of_the_worker(&mut worker, 2, "`bad` is not available: its input `text` holds strings");
+    is_of_the_worker(
+        &mut worker,
+        2,
+        "`bad` is not available: its input `x` holds numbers of 4 bits",
+    );
     // An unavailable model can be unloaded, and its name reused.
     assert_eq!(worker.run_command(9, unload("bad")), Ok(()));
     assert_eq!(worker.names(), ["mlp"]);

@@ -352,6 +352,12 @@ class Client:
         tensors: list[tuple[str, str, list[int], bytes]] = []
         for name, value in inputs.items():
             array = np.asarray(value)
+            if array.dtype.kind in "SU" and not isinstance(value, np.ndarray):
+                # Such an array drops zeros at the end of its elements.
+                array = np.array(value, dtype=object)
+            if array.dtype.kind in "OSU":
+                tensors.append((name, "BYTES", list(array.shape), _packed_texts(name, array)))
+                continue
             array = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
             if array.dtype.str not in _DATATYPES:
                 raise ValueError(f"input {name!r}: no model takes {array.dtype}")
@@ -361,6 +367,9 @@ class Client:
         )
         result = InferResult()
         for name, datatype, shape, data in outputs:
+            if datatype == "BYTES":
+                result[name] = np.array(_texts(data), dtype=object).reshape(shape)
+                continue
             # NumPy has no BF16: these are its bits.
             dtype = "<u2" if datatype == "BF16" else _DTYPES[datatype]
             result[name] = np.frombuffer(data, dtype).reshape(shape)
@@ -613,6 +622,30 @@ _DATATYPES = {
 _DTYPES = {name: dtype for dtype, name in _DATATYPES.items()}
 _SETTLED = ("ready", "busy", "standby", "quarantined")
 _LIVE: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _packed_texts(name: str, array: Any) -> bytes:
+    """The elements of an array of texts or bytes, row by row: each as its length, 4 bytes, and its bytes."""
+    parts: list[bytes] = []
+    for element in array.ravel(order="C").tolist():
+        if isinstance(element, str):
+            element = element.encode()
+        if not isinstance(element, (bytes, bytearray, memoryview)):
+            raise ValueError(f"input {name!r}: an element is {element!r}, neither text nor bytes")
+        element = bytes(element)
+        parts += [len(element).to_bytes(4, "little"), element]
+    return b"".join(parts)
+
+
+def _texts(data: bytes) -> list[bytes]:
+    """The elements of a BYTES tensor."""
+    texts: list[bytes] = []
+    at = 0
+    while at < len(data):
+        start = at + 4
+        at = start + int.from_bytes(data[start - 4 : start], "little")
+        texts.append(data[start:at])
+    return texts
 
 
 def _after_fork_in_child() -> None:

@@ -113,10 +113,36 @@ fn sets_beyond_a_limit_are_refused() {
 }
 
 #[test]
+fn the_header_of_a_text_has_the_size_of_its_data() {
+    let data = b"\x03\0\0\0one\0\0\0\0";
+    let text = |shape: &[u64]| Tensor::new("t", DataType::Bytes, shape.to_vec()).unwrap();
+    let after = Tensor::new("x", DataType::Int8, vec![1]).unwrap();
+    let layout = TensorLayout::new(vec![text(&[2, 1]).with_data(data).unwrap(), after]).unwrap();
+    let bytes = layout.pack(&[data, &[7]]).unwrap();
+    assert_eq!(read(&bytes).unwrap(), layout);
+    let packed = Packed::read(&bytes).unwrap();
+    assert_eq!((packed.data(0), packed.data(1)), (&data[..], &[7][..]));
+    assert_eq!((layout.tensors()[0].bytes(), layout.tensors()[0].elements()), (11, 2));
+    let at = HEAD_BYTES + TENSOR_HEAD_BYTES + 1 + 2 * SIDE_BYTES;
+    let sized = |size: u64| {
+        let mut bytes = bytes.clone();
+        bytes[at..at + 8].copy_from_slice(&size.to_le_bytes());
+        read(&bytes).unwrap_err().to_string()
+    };
+    assert_eq!(sized(7), "tensor `t`: it has 1 elements, but its shape says 2");
+    assert!(sized(u64::MAX).contains("a tensor of BYTES has at most 67108864 bytes"));
+    assert!(sized(1 << 20).contains("are needed"));
+    for (shape, data) in [(&[2][..], &data[..8]), (&[0], data), (&[1], data)] {
+        let error = text(shape).with_data(data).unwrap_err();
+        assert!(matches!(error, TensorError::Texts { .. }), "{error}");
+    }
+}
+
+#[test]
 fn the_longest_header_is_as_long_as_its_limit() {
     use crate::limits::TENSOR_NAME_BYTES_MAX;
     let name = |at: usize| format!("{at:0TENSOR_NAME_BYTES_MAX$}");
-    let tensor = |at| Tensor::new(name(at), DataType::Bool, vec![1; TENSOR_RANK_MAX]).unwrap();
+    let tensor = |at| Tensor::new(name(at), DataType::Bytes, vec![1; TENSOR_RANK_MAX]).unwrap();
     let layout = TensorLayout::new((0..TENSORS_MAX).map(tensor).collect()).unwrap();
     assert_eq!(layout.header().len(), TENSORS_HEADER_BYTES_MAX);
 }

@@ -1,9 +1,13 @@
-//! Which file each model is: the one that its first worker loaded.
+//! Which file each model is: the one that its first worker loaded; so is each step of a pipeline. And how many contexts it
+//! has, if that worker chose.
+
+use gridpool_protocol::tensor::Contexts;
 
 use super::*;
 
 impl Models {
-    /// Pins each model to the file that its first worker loaded, whatever happens to the path later.
+    /// Pins each model to the file that its first worker loaded, whatever happens to the path later, and to the number
+    /// of contexts that it chose: the other workers measure nothing.
     pub(super) fn pin(&mut self, worker: WorkerId, reported: &mut [ModelInfo]) {
         let Some(holder) = self.holders.get(&worker) else { return };
         for info in reported.iter_mut().filter(|info| info.state == ModelState::Ready) {
@@ -23,6 +27,15 @@ impl Models {
                 info.reason = changed.to_string();
             } else if !info.sha256.is_empty() {
                 plan.options.sha256 = Some(info.sha256.clone());
+                let steps = plan.options.pipeline.iter_mut().flat_map(|own| &mut own.steps);
+                for step in steps {
+                    let loaded = info.steps.iter().find(|loaded| loaded.name == step.name);
+                    step.sha256 =
+                        loaded.map(|loaded| loaded.sha256.clone()).or_else(|| step.sha256.take());
+                }
+            }
+            if info.state == ModelState::Ready && plan.options.contexts == Contexts::Auto {
+                plan.options.contexts = Contexts::Fixed(info.contexts);
             }
         }
     }

@@ -11,7 +11,9 @@ impl Models {
         if let Some((change, result)) = self.ended(context) {
             let Change { client, request, .. } = change;
             let reply = Effect::Reply { client, request, result };
-            if self.wanted.is_empty() {
+            if let Some((client, request, name)) = self.unloads.pop_front() {
+                self.change_to(client, request, ModelCommand::Unload { name });
+            } else if self.wanted.is_empty() {
                 // All workers end: they need no more commands.
                 return vec![reply, Effect::Rest];
             }
@@ -41,7 +43,7 @@ impl Models {
 
     /// The models that workers should have, with the pending change applied.
     fn goal(&self) -> BTreeMap<&str, (&ModelPlan, Edition, u32)> {
-        let own = |wanted: &Wanted| wanted.plan.options.contexts;
+        let own = |wanted: &Wanted| count(&wanted.plan);
         let of = |(name, wanted)| {
             let (name, wanted): (&String, &Wanted) = (name, wanted);
             (name.as_str(), (&wanted.plan, wanted.edition, own(wanted)))
@@ -57,7 +59,7 @@ impl Models {
                 }
             }
             ModelCommand::Load(plan) => {
-                goal.insert(&plan.name, (plan, change.edition, plan.options.contexts));
+                goal.insert(&plan.name, (plan, change.edition, count(plan)));
             }
             ModelCommand::Unload { .. } => {}
         }
@@ -83,9 +85,13 @@ impl Models {
                     return None;
                 }
                 let mut plan = plan.clone();
-                plan.options.contexts = contexts;
+                if contexts > NOT_CHOSEN {
+                    plan.options.contexts = contexts.into();
+                }
                 ModelCommand::Load(plan)
-            } else if holder.ready(name).is_some_and(|info| info.contexts != contexts) {
+            } else if contexts > NOT_CHOSEN
+                && holder.ready(name).is_some_and(|info| info.contexts != contexts)
+            {
                 ModelCommand::Contexts { name: name.to_owned(), contexts }
             } else {
                 return None;
@@ -159,7 +165,7 @@ impl Models {
         match &change.command {
             ModelCommand::Contexts { name, contexts } => {
                 if let Some(wanted) = self.wanted.get_mut(name) {
-                    wanted.plan.options.contexts = *contexts;
+                    wanted.plan.options.contexts = (*contexts).into();
                 }
             }
             ModelCommand::Load(plan) => {

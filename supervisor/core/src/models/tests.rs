@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use gridpool_protocol::ids::{DeviceId, DeviceKind, Group};
+use gridpool_protocol::tensor::Contexts;
+use gridpool_protocol::tensor::model::StepInfo;
 use gridpool_protocol::tensor::options::ModelOptions;
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
 
 use super::*;
 
@@ -73,7 +76,8 @@ impl World {
 
     fn has(&mut self, worker: WorkerId, plan: &ModelPlan) {
         let mut info = ModelInfo::unavailable(&plan.name, String::new());
-        (info.state, info.contexts) = (ModelState::Ready, plan.options.contexts);
+        let contexts = plan.options.contexts.fixed().unwrap_or(worker.device.index + 4);
+        (info.state, info.contexts) = (ModelState::Ready, contexts);
         self.workers.get_mut(&worker).unwrap().insert(plan.name.clone(), info);
     }
 
@@ -323,7 +327,7 @@ fn one_change_runs_at_a_time_and_an_answer_to_an_unknown_command_is_an_error() {
     assert!(world.models.on_command_ended(worker(0, 2), 99, Ok(())).is_err());
     world.all_do();
     for (what, why) in [
-        (load("a"), "there is a model `a` already, from /m/a.onnx"),
+        (load("a"), "there is a version 1 of `a` already, from /m/a.onnx"),
         (contexts("a", 0), "0 contexts"),
     ] {
         assert!(world.models.begin(CLIENT, 8, what).unwrap_err().starts_with(why));
@@ -359,6 +363,53 @@ fn every_worker_has_the_file_that_the_first_one_loaded() {
     );
     [worker(0, 2), worker(1, 2)].into_iter().for_each(|worker| models.on_ended(worker));
     assert_eq!(models.start(worker(0, 4))[0].options.sha256, Some("1".to_owned()));
+}
+
+#[test]
+fn all_workers_have_as_many_contexts_as_the_first_one_chose() {
+    let mut chooses = plan("a");
+    chooses.options.contexts = Contexts::Auto;
+    let all_have = |world: &World, count| {
+        world.workers.keys().all(|&worker| world.models(worker) == [("a", count)])
+    };
+    let mut world = World::new(&[], 2);
+    world.begin(ModelCommand::Load(chooses.clone()));
+    assert_eq!(world.commands.len(), 1, "one worker tries it first");
+    world.all_do();
+    world.start(worker(2, 2));
+    assert!(all_have(&world, 4));
+    // Two that have started before either has chosen: the second one obeys.
+    let mut world = World { models: Models::new(&[chooses]), ..World::new(&[], 0) };
+    let plans = [1, 0].map(|index| (worker(index, 2), world.models.start(worker(index, 2))));
+    plans.iter().for_each(|(worker, plans)| world.is_up(*worker, plans));
+    assert_eq!(world.models(worker(0, 2)), [("a", 4)], "what it chose itself");
+    world.all_do();
+    assert!(all_have(&world, 5));
+}
+
+#[test]
+fn each_step_of_a_pipeline_keeps_the_file_that_was_loaded_first() {
+    let step = |name: &str| Step { name: name.to_owned(), ..Step::default() };
+    let pipeline = Pipeline { steps: vec![step("one"), step("two")], ..Pipeline::default() };
+    let options = ModelOptions { pipeline: Some(Box::new(pipeline)), ..ModelOptions::default() };
+    let mut models = Models::new(&[ModelPlan { options, ..plan("a") }]);
+    models.start(worker(0, 2));
+    let loaded = |name: &str, sha256: &str| StepInfo {
+        name: name.to_owned(),
+        model: String::new(),
+        sha256: sha256.to_owned(),
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        nodes: Vec::new(),
+    };
+    let mut info = ModelInfo::unavailable("a", String::new());
+    (info.state, info.sha256) = (ModelState::Ready, "12".to_owned());
+    info.steps = vec![loaded("two", "2"), loaded("one", "1")];
+    models.on_reported(worker(0, 2), &mut [info]);
+    let options = models.start(worker(0, 4)).remove(0).options;
+    let hashes: Vec<_> =
+        options.pipeline.unwrap().steps.into_iter().map(|step| step.sha256).collect();
+    assert_eq!(hashes, [Some("1".to_owned()), Some("2".to_owned())]);
 }
 
 #[test]

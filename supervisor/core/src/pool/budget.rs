@@ -1,6 +1,6 @@
-//! How many workers a principal may cost. A worker that is killed because it did not stop an attempt in time is taken
-//! from the budget of the attempt's principal, and given back later, one after the other. Without a budget, a
-//! principal's jobs are refused, and those that wait already are held.
+//! How many workers of a group a principal may cost. A worker that is killed because it did not stop an attempt in time
+//! is taken from the budget of the attempt's principal, and given back later, one after the other. Without a budget, a
+//! principal's jobs for the group are refused, and those that wait already are held. Its jobs for other groups go on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

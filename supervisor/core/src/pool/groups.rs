@@ -11,6 +11,7 @@ use gridpool_protocol::status::{Counters, QueueStatus};
 use super::Pool;
 use super::attention::Attention;
 use super::availability::Availability;
+use super::budget::KillBudget;
 use super::devices::Device;
 use super::meters::Meters;
 use super::queue::Queue;
@@ -41,6 +42,7 @@ pub(super) struct GroupState {
     pub(super) queue: Queue,
     pub(super) counters: Counters,
     pub(super) meters: Meters,
+    pub(super) kills: KillBudget,
     /// Jobs without a verdict.
     jobs: usize,
     inline_bytes: u64,
@@ -57,33 +59,39 @@ pub(super) struct GroupState {
 }
 
 impl Pool {
-    /// Adds a group of models with this name, or gives the name to one that has no work, no worker and no job left. It
-    /// has work from now on.
+    /// Adds a group of models with this name, or gives the name to a vacant one. It has work from now on.
     pub(crate) fn add_group(&mut self, name: &str) -> Group {
-        let is_free = |group: Group| {
-            let is_vacant = |slot: &Slot| !slot.holds_device();
-            let state = &self.groups[group];
-            state.phase == Phase::Resting
-                && !state.has_jobs()
-                && self.slots.of_group(group).all(|(_, slot)| is_vacant(slot))
-        };
-        let groups = self.groups.iter().map(|(group, _)| group);
-        let mut own = groups.filter(|group| group.role() == Role::Infer);
-        if let Some(group) = own.find(|&group| is_free(group)) {
-            drop(own);
-            self.groups[group].name = name.into();
+        if let Some(group) = self.vacant_group(name) {
+            let state = &mut self.groups[group];
+            (state.name, state.kills) = (name.into(), KillBudget::default());
             self.devices.iter_mut().for_each(|device| device.renew_service(group));
             self.slots.of_group_mut(group).for_each(Slot::renew);
             self.wake(group);
             return group;
         }
-        drop(own);
         let group = self.groups.push(GroupState::new(name, self.config.of(Role::Infer)));
         self.attention.push(Attention::default());
         self.devices.iter_mut().for_each(Device::add_service);
         self.slots.add(group, &self.devices, self.config.standbys);
         self.services_changed = true;
         group
+    }
+
+    /// A vacant group of models: the one of this name, or another.
+    pub(crate) fn vacant_group(&self, name: &str) -> Option<Group> {
+        let own = self.groups.iter().filter(|&(group, _)| self.is_vacant(group));
+        let (group, _) = own.min_by_key(|(_, state)| *state.name != *name)?;
+        Some(group)
+    }
+
+    /// Whether a group of models has no work, no worker and no job left: its next models owe nothing to those that it
+    /// had.
+    pub(crate) fn is_vacant(&self, group: Group) -> bool {
+        let state = &self.groups[group];
+        group.role() == Role::Infer
+            && state.phase == Phase::Resting
+            && !state.has_jobs()
+            && self.slots.of_group(group).all(|(_, slot)| !slot.holds_device())
     }
 
     /// How many groups of models there are, those without work included.
@@ -127,6 +135,7 @@ impl GroupState {
             queue: Queue::default(),
             counters: Counters::default(),
             meters: Meters::default(),
+            kills: KillBudget::default(),
             jobs: 0,
             inline_bytes: 0,
             bytes_of: BTreeMap::new(),

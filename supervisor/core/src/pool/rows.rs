@@ -151,8 +151,8 @@ impl Pool {
         let row = |principal: &Principal, account: &Account| {
             let queued =
                 self.groups.iter().map(|(_, group)| group.queue.jobs_of(principal) as u64).sum();
-            let spent = self.kills.count(now, principal);
-            let left = self.config.kills_max.saturating_sub(spent);
+            let spent = self.groups.iter().map(|(_, group)| group.kills.count(now, principal));
+            let left = self.config.kills_max.saturating_sub(spent.max().unwrap_or(0));
             PrincipalStatus {
                 principal: principal.to_string(),
                 queued,

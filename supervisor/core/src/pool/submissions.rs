@@ -122,7 +122,7 @@ impl Pool {
         let principals = state.queue.principals_with(own);
         let jobs_max = (config.principal_jobs_max / principals).max(1);
         let bytes_max = config.principal_bytes_max / principals as u64;
-        let limit = if let Some(at) = self.kills.back_at(now, own, config.kills_max) {
+        let limit = if let Some(at) = state.kills.back_at(now, own, config.kills_max) {
             let seconds = at.since(now).as_micros().div_ceil(1_000_000);
             Limit::Kills { back_s: u32::try_from(seconds).unwrap_or(u32::MAX) }
         } else if let Some(quota) = self.accounts.limit(now, request) {

@@ -43,9 +43,9 @@ impl Pool {
         let feeds = own().filter_map(|(_, slot)| self.feed_timeout_of(slot));
         let starts = own().filter_map(|(index, _)| self.may_start_at(index));
         let drain = self.drain_until().filter(|_| !self.groups[group].is_leaving());
-        let kills_max = self.config.kills_max;
-        let back = |own| self.kills.back_at(Timestamp::default(), own, kills_max);
-        let back = self.groups[group].queue.held().filter_map(back);
+        let (state, kills_max) = (&self.groups[group], self.config.kills_max);
+        let back = |own| state.kills.back_at(Timestamp::default(), own, kills_max);
+        let back = state.queue.held().filter_map(back);
         slots.chain(feeds).chain(starts).chain(drain).chain(back).min()
     }
 
@@ -68,15 +68,14 @@ impl Pool {
         self.give_up_if_unavailable(now, group);
         self.end_drain(now, group);
         self.start_workers(now, group);
-        let spent = self.kills.all_spent(now, self.config.kills_max);
-        self.groups[group].queue.hold(&spent);
+        let state = &mut self.groups[group];
+        state.queue.hold(&state.kills.all_spent(now, self.config.kills_max));
         self.dispatch(now, group);
-        // A standby that takes over from a killed worker may get work at once.
-        while self.expire_feeds(now, group) {
-            self.dispatch(now, group);
+        // If it kills one, the group is looked at again: a standby may have taken over.
+        if !self.expire_feeds(now, group) {
+            self.make_room(now, group);
+            self.groups[group].note_waiting();
         }
-        self.make_room(now, group);
-        self.groups[group].note_waiting();
     }
 
     /// Reports the results of an event that was handled completely.
@@ -119,10 +118,9 @@ impl Pool {
                     Some((at, why)) if at <= now => {
                         let PoolConfig { kills_max, kill_refill, .. } = self.config;
                         for principal in outstanding.overdue(now) {
-                            self.kills.spend(now, principal, kills_max, kill_refill);
+                            let kills = &mut self.groups[group].kills;
+                            kills.spend(now, principal, kills_max, kill_refill);
                         }
-                        // What waits of them is held in every group.
-                        self.touch_all();
                         KillCause::FreeDevice(Freed::Ended(why))
                     }
                     Some(_) | None => KillCause::Hang,

@@ -43,12 +43,18 @@ the output's largest number (a fiftieth in types of two bytes).
   direct    requests to the worker's engine in the measuring process: no socket, no supervisor
   pool      the same requests through a pool, by 32 threads with a connection each; direct and pool
             take turns
+  … steps   the steps of a [[pipeline]], called one by one as models of their own: directly by one process,
+            or through a pool in which each has a process
   contexts  runs of the model at once
   rows max  most rows of one run; 1: requests do not share runs
   callers   threads with one request in flight each
   x direct  the pool's rate over the better direct rate with as many contexts
   x one     the rate over the rate with one context
-  a run     requests that shared a run";
+  a run     requests that shared a run
+
+With --isolation the rows of a model are what happened to its neighbour, in turns of 2 s:
+  troubles  how often it was asked, killed, stopped or loaded meanwhile
+  x idle    the longest time of a request, over the 99th percentile beside an idle neighbour";
 
 /// Flags of `gridpool bench`.
 #[derive(Debug, Args)]
@@ -76,6 +82,10 @@ pub(in crate::cli) struct BenchFlags {
     /// their verdicts.
     #[arg(long, conflicts_with = "recovery")]
     pub(super) search: bool,
+    /// Measure only what a model feels of another on the same device, which is the same model once more: the times of
+    /// single requests while that is idle, busy, killed, stopped, and loaded again and again. Needs --model.
+    #[arg(long, conflicts_with_all = ["recovery", "search"])]
+    pub(super) isolation: bool,
     /// Set a field of `[[model]]` for all measured models, such as max_batch=16 or cpu_ops=["Shape"];
     /// repeat for more fields. It overrides the config file.
     #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "recovery")]

@@ -28,6 +28,15 @@ impl Ledger {
             row.to_direct = rate.zip(direct).map(|(rate, direct)| rate / direct);
             row.to_one_context = rate.zip(one).map(|(rate, one)| rate / one);
         }
+        if row.section == Section::Isolation {
+            let idle = self.rows.iter().rfind(|other| {
+                (other.section, &other.runner) == (Section::Isolation, &row.runner)
+                    && other.jobs.is_none()
+            });
+            let idle = idle.and_then(|row| row.latency).map(|latency| latency.p99_us);
+            let longest = row.latency.filter(|_| row.jobs.is_some()).map(|latency| latency.max_us);
+            row.to_idle = longest.zip(idle).map(|(longest, idle)| longest / idle);
+        }
         self.rows.push(row);
         self.rows.last().expect("it was just pushed")
     }
@@ -57,7 +66,7 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use gridpool_protocol::bench::Spread;
+    use gridpool_protocol::bench::{Latency, Spread};
 
     use super::*;
 
@@ -84,6 +93,20 @@ mod tests {
         assert_eq!(added.of_limit, None, "two devices were not measured");
         assert_eq!(ledger.faults(), 0);
     }
+
+    #[test]
+    fn the_longest_answer_beside_trouble_is_compared_with_most_answers_beside_none() {
+        let mut ledger = Ledger::default();
+        let mut add = |model, troubles, p99_us, max_us| {
+            let latency = Some(Latency { p99_us, max_us, ..Latency::default() });
+            let row = Row::new(Section::Isolation, "r", model, Unit::Microseconds);
+            ledger.add(Row { latency, jobs: troubles, ..row }).to_idle
+        };
+        assert_eq!(add("m", None, 10.0, 40.0), None);
+        assert_eq!(add("m", Some(3), 11.0, 15.0), Some(1.5));
+        assert_eq!(add("n", Some(3), 11.0, 15.0), None, "another model");
+    }
+
     #[test]
     fn a_model_in_a_pool_is_compared_with_itself_directly_and_with_one_context() {
         let mut ledger = Ledger::default();

@@ -23,6 +23,10 @@ pub(super) fn plans(
 ) -> Result<Vec<ModelPlan>, BenchError> {
     let wants_grids = !flags.ops.is_empty() || flags.recovery.is_some();
     let models = if wants_grids { &[] } else { models };
+    if models.is_empty() && flags.isolation {
+        let why = "--isolation measures models: name one, such as --model resnet=resnet50.onnx";
+        return Err(BenchError::Models(why.to_owned()));
+    }
     if models.is_empty() && !flags.fields.is_empty() {
         let why = "--set changes models: name one, such as --model resnet=resnet50.onnx";
         return Err(BenchError::Models(why.to_owned()));
@@ -31,12 +35,19 @@ pub(super) fn plans(
     for model in models {
         let options = match flags.fields.as_slice() {
             [] => model.options.clone(),
-            fields => options(&model.name, fields)?,
+            fields => ModelOptions {
+                pipeline: model.options.pipeline.clone(),
+                ..options(&model.name, fields)?
+            },
         };
+        if flags.isolation {
+            plans.push(ModelPlan { options, ..model.clone() });
+            continue;
+        }
         let alone: &[u32] = if flags.quick { &CONTEXTS_QUICK } else { &CONTEXTS };
         let joined: &[u32] = if options.max_batch == Some(1) { &[] } else { &CONTEXTS_JOINED };
         let one = |contexts: u32, max_batch| {
-            let options = ModelOptions { contexts, max_batch, ..options.clone() };
+            let options = ModelOptions { contexts: contexts.into(), max_batch, ..options.clone() };
             ModelPlan { options, ..model.clone() }
         };
         plans.extend(alone.iter().map(|&contexts| one(contexts, Some(1))));
@@ -70,11 +81,14 @@ mod tests {
 
     fn plans_of(line: &[&str], max_batch: Option<u32>) -> Result<Vec<(u32, Option<u32>)>, String> {
         let flags = Line::parse_from([&["bench"], line].concat()).flags;
-        let options = ModelOptions { contexts: 3, max_batch, ..ModelOptions::default() };
+        let options = ModelOptions { contexts: 3.into(), max_batch, ..ModelOptions::default() };
         let model = ModelPlan { name: "m".into(), path: "m.onnx".into(), options };
         let plans = plans(&flags, &[model]).map_err(|error| error.to_string())?;
         assert!(plans.iter().all(|plan| plan.path == Path::new("m.onnx")));
-        Ok(plans.iter().map(|plan| (plan.options.contexts, plan.options.max_batch)).collect())
+        Ok(plans
+            .iter()
+            .map(|plan| (plan.options.contexts.fixed().unwrap(), plan.options.max_batch))
+            .collect())
     }
 
     #[test]
@@ -85,6 +99,7 @@ mod tests {
         assert_eq!(plans_of(&[], one), Ok(all[..4].to_vec()));
         let quick = [(1, one), (4, one), (1, Some(16)), (4, Some(16))];
         assert_eq!(plans_of(&["--quick", "--set", "max_batch=16"], one), Ok(quick.to_vec()));
+        assert_eq!(plans_of(&["--isolation"], None), Ok(vec![(3, None)]), "as it is");
         assert_eq!(plans_of(&["--ops", "rot90"], None), Ok(Vec::new()));
         assert_eq!(plans_of(&["--recovery"], None), Ok(Vec::new()));
     }
@@ -92,6 +107,7 @@ mod tests {
     #[test]
     fn wrong_fields_are_refused_with_what_to_write() {
         let wrong = [
+            (&["--isolation", "--ops", "rot90"][..], "--isolation measures models: name one"),
             (&["--set", "contexts=4"][..], "--set contexts: bench measures [1, 2, 4, 8] contexts"),
             (&["--set", "max_batch"], "--set `max_batch`: write KEY=VALUE"),
             (&["--set", "max_batch=0"], "a max_batch of 0"),

@@ -35,7 +35,8 @@ pub(super) struct Table {
 impl Table {
     /// Writes one row, under a new heading if it needs one.
     pub(super) fn row(&mut self, out: &mut dyn Write, row: &Row) -> io::Result<()> {
-        let is_long = matches!(row.section, Section::Limits | Section::Recovery);
+        let is_long =
+            matches!(row.section, Section::Isolation | Section::Limits | Section::Recovery);
         let name = if is_long { LIMIT_NAME } else { NAME };
         // Each model has a heading with its name.
         let is_model = matches!(row.section, Section::Models | Section::ModelLatency);
@@ -85,6 +86,9 @@ fn heading(row: &Row) -> String {
         Section::Latency => format!("LATENCY of single jobs in us, {devices}, {}", row.runner),
         Section::EndToEnd => format!("END TO END, {devices}, {}", row.runner),
         Section::Models => format!("MODEL {}, {devices}", row.name),
+        Section::Isolation => {
+            format!("ISOLATION: requests of {} in us, {devices}", row.runner)
+        }
         Section::ModelLatency => {
             format!("LATENCY of single requests of {} in us, {devices}", row.name)
         }
@@ -98,7 +102,7 @@ fn heading(row: &Row) -> String {
 /// The cells that identify a row.
 fn known(row: &Row) -> Vec<Cell> {
     let mut cells = Vec::new();
-    if row.section == Section::Recovery {
+    if matches!(row.section, Section::Isolation | Section::Recovery) {
         return cells;
     }
     if row.section == Section::Limits {
@@ -172,12 +176,20 @@ fn measured(row: &Row) -> Vec<Cell> {
             ]);
             cells
         }
-        Section::Recovery => {
+        Section::Isolation => {
             let latency = row.latency.unwrap_or_default();
-            let mut cells = vec![cell("times", 8, Some(latency.jobs.to_string()))];
-            let times =
-                [("p50", latency.p50_us), ("p99", latency.p99_us), ("most", latency.max_us)];
-            cells.extend(times.map(|(title, time)| cell(title, 12, Some(us(time)))));
+            let mut cells = vec![
+                cell("troubles", 9, row.jobs.map(|troubles| troubles.to_string())),
+                cell("times", 8, Some(latency.jobs.to_string())),
+            ];
+            cells.extend(percentiles(row));
+            cells.push(cell("x idle", 8, row.to_idle.map(proportion)));
+            cells
+        }
+        Section::Recovery => {
+            let times = row.latency.unwrap_or_default().jobs.to_string();
+            let mut cells = vec![cell("times", 8, Some(times))];
+            cells.extend(percentiles(row));
             cells
         }
         Section::Scheduling => three(row.value, ["ns/item", "least", "most"], 9, row.unit),
@@ -188,6 +200,12 @@ fn measured(row: &Row) -> Vec<Cell> {
             cells
         }
     }
+}
+
+fn percentiles(row: &Row) -> [Cell; 3] {
+    let latency = row.latency.unwrap_or_default();
+    [("p50", latency.p50_us), ("p99", latency.p99_us), ("most", latency.max_us)]
+        .map(|(title, time)| cell(title, 12, Some(us(time))))
 }
 
 /// Percentiles of single jobs, and the parts of their time.

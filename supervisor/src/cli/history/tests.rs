@@ -58,7 +58,7 @@ pub(in crate::cli) fn model(worker: &str, name: &str, reason: &str) -> DeviceMod
         "" => ModelInfo { state: ModelState::Ready, contexts: 2, device_bytes: 3 << 20, ..info },
         _ => info,
     };
-    DeviceModel { worker: worker.to_owned(), model }
+    DeviceModel { worker: worker.to_owned(), serves: true, model }
 }
 
 /// The picture after each of these snapshots.

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use gridpool_client::{Answer, TensorOutputs};
 use gridpool_protocol::receipt::Receipt;
 use gridpool_protocol::tensor::DataType;
+use gridpool_protocol::tensor::model::StepReport;
 use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
@@ -23,10 +24,22 @@ pub(super) fn write(
     let Some(outputs) = answer.outputs() else { return Ok(()) };
     for (at, tensor) in outputs.tensors().iter().enumerate() {
         write!(out, "{tensor}:")?;
+        if tensor.datatype() == DataType::Bytes {
+            let texts = outputs.texts(tensor.name()).map_err(io::Error::other)?;
+            let mut shown = texts.iter().take(SHOWN_MAX);
+            shown.try_for_each(|text| write!(out, " {:?}", String::from_utf8_lossy(text)))?;
+        }
         value::each(outputs, at, SHOWN_MAX, |value| write!(out, " {value}"))?;
         writeln!(out, "{}", if tensor.elements() > SHOWN_MAX { " …" } else { "" })?;
     }
-    writeln!(out, "{}", summary(model, &answer.receipt))
+    writeln!(out, "{}", summary(model, &answer.receipt))?;
+    let report = answer.receipt.attempts.last().and_then(|attempt| attempt.infer.as_ref());
+    report.into_iter().flat_map(|report| &report.steps).try_for_each(|step| {
+        let StepReport { name, sha256: _, device_us, device_bytes, host_bytes } = step;
+        let ms = device_us / 1e3;
+        let taken = format!("took {device_bytes} bytes on the device, {host_bytes} over the host");
+        writeln!(out, "  step {name}: {ms:.1} ms, {taken}")
+    })
 }
 
 /// A line with the worker and the time.
@@ -93,6 +106,11 @@ impl Serialize for Data<'_> {
         let &Self(outputs, tensor) = self;
         let count = outputs.tensors()[tensor].elements();
         let mut list = serializer.serialize_seq(Some(count))?;
+        let info = &outputs.tensors()[tensor];
+        if info.datatype() == DataType::Bytes {
+            let texts = outputs.texts(info.name()).map_err(serde::ser::Error::custom)?;
+            texts.iter().try_for_each(|text| list.serialize_element(&value::Text(text)))?;
+        }
         value::each(outputs, tensor, count, |value| list.serialize_element(&value::Json(value)))?;
         list.end()
     }

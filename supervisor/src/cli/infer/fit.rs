@@ -2,6 +2,7 @@
 
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
+use gridpool_protocol::tensor::version::{ModelRef, split};
 use gridpool_protocol::tensor::{DataType, ShapeError, Tensor, TensorSpec};
 
 use super::error::InferError;
@@ -14,24 +15,40 @@ pub(super) fn find<'a>(
     rows: &'a [DeviceModel],
     model: &str,
 ) -> Result<Option<&'a ModelInfo>, InferError> {
-    let named: Vec<_> = rows.iter().filter(|row| row.model.name == model).collect();
+    let named = versions(rows, model);
     if let Some(row) = named.iter().find(|row| row.model.state == ModelState::Ready) {
         return Ok(Some(&row.model));
     }
-    let model = model.to_owned();
     if rows.is_empty() {
         return Ok(None);
     }
     if named.is_empty() {
-        let mut known: Vec<_> = rows.iter().map(|row| row.model.name.clone()).collect();
+        let name = |row: &DeviceModel| match ModelRef::parse(model) {
+            Ok(ModelRef { version: Some(_), .. }) => row.model.name.clone(),
+            Ok(_) | Err(_) => split(&row.model.name).0.to_owned(),
+        };
+        let mut known: Vec<_> = rows.iter().map(name).collect();
         known.sort_unstable();
         known.dedup();
-        return Err(InferError::Unknown { model, known });
+        return Err(InferError::Unknown { model: model.to_owned(), known });
     }
     let said = alike(named.iter().map(|row| (&*row.worker, &*row.model.reason)));
     let why = said.iter().map(|Alike { names, says }| format!("{}: {says}", names.join(", ")));
     let why = why.collect();
-    Err(InferError::Unavailable { model, why })
+    Err(InferError::Unavailable { model: model.to_owned(), why })
+}
+
+/// The rows of the version that a request for `model` goes to; of all, if it names none and none serves.
+fn versions<'a>(rows: &'a [DeviceModel], model: &str) -> Vec<&'a DeviceModel> {
+    let Ok(asked) = ModelRef::parse(model) else { return Vec::new() };
+    let is_own = |row: &&DeviceModel| split(&row.model.name).0 == asked.name;
+    let own: Vec<_> = rows.iter().filter(is_own).collect();
+    let is_asked = |row: &&DeviceModel| match asked.version {
+        Some(version) => split(&row.model.name).1 == version,
+        None => row.serves,
+    };
+    let chosen: Vec<_> = own.iter().copied().filter(is_asked).collect();
+    if chosen.is_empty() && asked.version.is_none() { own } else { chosen }
 }
 
 /// The arrays for a model that no worker has reported yet: the worker of the request checks them.
@@ -84,6 +101,9 @@ fn advice(error: &ShapeError) -> String {
             ": save x.astype(ml_dtypes.bfloat16), or the bits as numpy.uint16 with .view('V2')"
                 .into()
         }
+        ShapeError::DataType { want: DataType::Bytes, .. } => {
+            ": save x.astype('U') for text, x.astype('S') for bytes".into()
+        }
         ShapeError::DataType { want, .. } => {
             format!(": save x.astype('{}')", want.descr().trim_start_matches('|'))
         }
@@ -115,13 +135,15 @@ pub(super) mod tests {
             outputs: vec![spec(&("y", DataType::Fp32, &[-1, 8]))],
             max_batch: 32,
             contexts: 2,
+            contexts_measured: Vec::new(),
             nodes: Vec::new(),
             device_bytes: 3 << 20,
             warm_up_shapes: Vec::new(),
+            steps: Vec::new(),
             state: if is_ready { ModelState::Ready } else { ModelState::Unavailable },
             reason: reason.into(),
         };
-        DeviceModel { worker: "cpu0#1".into(), model }
+        DeviceModel { worker: "cpu0#1".into(), serves: true, model }
     }
 
     fn tensor(name: &str, datatype: DataType, shape: &[u64]) -> (Tensor, Vec<u8>) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use gridpool_client::TensorOutputs;
-use gridpool_protocol::tensor::Scalar;
+use gridpool_protocol::tensor::{DataType, Scalar};
 use serde::{Serialize, Serializer};
 
 /// Bytes to copy at a time from shared memory: a multiple of every element's size.
@@ -33,7 +33,7 @@ fn chunks_of<E>(
     Ok(())
 }
 
-/// Passes the first elements of an output to `take`, up to a limit.
+/// Passes the first elements of an output to `take`, up to a limit. A BYTES output has none: see [`Text`].
 pub(super) fn each<E>(
     outputs: &TensorOutputs,
     tensor: usize,
@@ -41,14 +41,30 @@ pub(super) fn each<E>(
     mut take: impl FnMut(Scalar) -> Result<(), E>,
 ) -> Result<(), E> {
     let datatype = outputs.tensors()[tensor].datatype();
+    if datatype == DataType::Bytes {
+        return Ok(());
+    }
     let count = outputs.tensors()[tensor].elements().min(at_most);
     chunks_of(outputs, tensor, 0..count * datatype.bytes(), |chunk| {
-        chunk.chunks_exact(datatype.bytes()).try_for_each(|bytes| take(datatype.read(bytes)))
+        let mut elements = chunk.chunks_exact(datatype.bytes());
+        elements.try_for_each(|bytes| datatype.read(bytes).map_or(Ok(()), &mut take))
     })
 }
 
 /// One element as JSON. NaN and the infinities are strings.
 pub(super) struct Json(pub(super) Scalar);
+
+/// One element of a BYTES output as JSON: a string, or a list of its bytes if they are not UTF-8.
+pub(super) struct Text<'a>(pub(super) &'a [u8]);
+
+impl Serialize for Text<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match str::from_utf8(self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => self.0.serialize(serializer),
+        }
+    }
+}
 
 /// The string for a number that JSON cannot write.
 fn word(number: f64) -> &'static str {
@@ -75,8 +91,6 @@ impl Serialize for Json {
 
 #[cfg(test)]
 mod tests {
-    use gridpool_protocol::tensor::DataType;
-
     use super::*;
 
     #[test]
@@ -92,7 +106,7 @@ mod tests {
             (DataType::Fp64, &f64::NAN.to_le_bytes(), "\"NaN\""),
         ];
         for (datatype, bytes, json) in cases {
-            let value = Json(datatype.read(bytes));
+            let value = Json(datatype.read(bytes).unwrap());
             assert_eq!(serde_json::to_string(&value).unwrap(), json, "{datatype}");
         }
     }

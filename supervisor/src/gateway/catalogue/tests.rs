@@ -23,7 +23,7 @@ fn serving(name: &str) -> WorkerStatus {
 fn row(worker: &str, name: &str, reason: &str) -> DeviceModel {
     let state = if reason.is_empty() { ModelState::Ready } else { ModelState::Unavailable };
     let model = ModelInfo { state, reason: reason.to_owned(), ..info(name) };
-    DeviceModel { worker: worker.to_owned(), model }
+    DeviceModel { worker: worker.to_owned(), serves: true, model }
 }
 
 fn after(before: &Catalogue, workers: &[WorkerStatus], rows: &[DeviceModel]) -> Catalogue {
@@ -33,7 +33,7 @@ fn after(before: &Catalogue, workers: &[WorkerStatus], rows: &[DeviceModel]) -> 
 }
 
 fn state(catalogue: &Catalogue, name: &str) -> Option<Availability> {
-    catalogue.find(name).map(|model| model.availability.clone())
+    catalogue.find(name, None).map(|model| model.availability.clone())
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_model_is_ready_if_one_worker_has_it_else_it_gives_the_reason_of_each() {
     let rows = [row("cpu0#2", "m", "no memory"), row("cpu1#2", "m", "")];
     let one = after(&Catalogue::default(), &workers, &rows);
     assert_eq!(state(&one, "m"), Some(Availability::Ready));
-    assert_eq!(one.find("m").unwrap().workers, ["cpu1#2"]);
+    assert_eq!(one.find("m", None).unwrap().workers, ["cpu1#2"]);
     let rows = [row("cpu0#2", "m", "no memory"), row("cpu1#2", "m", "no file")];
     let none = after(&one, &workers, &rows);
     let why = "cpu0#2: no memory; cpu1#2: no file".to_owned();
@@ -53,7 +53,7 @@ fn a_model_is_ready_if_one_worker_has_it_else_it_gives_the_reason_of_each() {
 fn a_model_waits_for_workers_that_ended_and_is_unloaded_if_they_serve_without_it() {
     let rows = [row("cpu0#2", "a", ""), row("cpu0#2", "b", "")];
     let both = after(&Catalogue::default(), &[serving("cpu0#2")], &rows);
-    both.find("a").unwrap().record.tally.failed(std::time::Duration::ZERO);
+    both.find("a", None).unwrap().record.tally.failed(std::time::Duration::ZERO);
     // The shell may still list the models of a worker that is ending.
     for rows in [&rows[..], &[]] {
         let ending = [worker("cpu0#2", Role::Infer, WorkerState::Stopping)];
@@ -64,7 +64,7 @@ fn a_model_waits_for_workers_that_ended_and_is_unloaded_if_they_serve_without_it
         let back = after(&away, &[serving("cpu0#3")], &[row("cpu0#3", "a", "")]);
         assert_eq!(state(&back, "a"), Some(Availability::Ready));
         assert_eq!(state(&back, "b"), Some(Availability::Unloaded));
-        let record = |of: &Catalogue| Arc::clone(&of.find("a").unwrap().record);
+        let record = |of: &Catalogue| Arc::clone(&of.find("a", None).unwrap().record);
         assert!(Arc::ptr_eq(&record(&both), &record(&back)), "what was counted is kept");
         // An unloaded model stays unloaded when the worker dies.
         assert_eq!(state(&after(&back, &ending, &[]), "b"), Some(Availability::Unloaded));

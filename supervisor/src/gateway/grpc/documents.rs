@@ -14,7 +14,7 @@ use super::body::{Outcome, framed};
 use super::messages::Messages;
 use super::method::Document;
 use super::{Admitted, find};
-use crate::gateway::documents::{Change, refuse_change};
+use crate::gateway::documents::{Change, check_change};
 use crate::gateway::failure::Failure;
 use crate::gateway::models::Model;
 use crate::gateway::seats::Turn;
@@ -79,7 +79,8 @@ impl Admitted {
                 Ok(message(&ReadyResponse { ready }))
             }
             Document::ModelMetadata => {
-                of_document::<ModelMetadataResponse>(self.model(body).await?.metadata())
+                let model = self.model(body).await?;
+                of_document::<ModelMetadataResponse>(gateway.metadata_of(&model))
             }
             Document::ModelConfig => {
                 let config =
@@ -101,11 +102,15 @@ impl Admitted {
             }
             Document::RepositoryModelLoad => {
                 let asked: RepositoryModelRequest = self.read(body).await?;
-                Err(refuse_change(&asked.model_name, Change::Load))
+                check_change(&names(&asked))?;
+                gateway.change(&asked.model_name, Change::Load).await?;
+                Ok(message(&Empty {}))
             }
             Document::RepositoryModelUnload => {
                 let asked: RepositoryModelRequest = self.read(body).await?;
-                Err(refuse_change(&asked.model_name, Change::Unload))
+                check_change(&names(&asked))?;
+                gateway.change(&asked.model_name, Change::Unload).await?;
+                Ok(message(&Empty {}))
             }
         }
     }
@@ -124,6 +129,11 @@ impl Admitted {
             Failure::bad(format!("the message is not of the inference protocol: {error}"))
         })
     }
+}
+
+/// The parameters of a request for a change, without their values.
+fn names(asked: &RepositoryModelRequest) -> Value {
+    asked.parameters.keys().map(|key| (key.clone(), Value::Null)).collect()
 }
 
 fn message(message: &impl Message) -> Outcome {

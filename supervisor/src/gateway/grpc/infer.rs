@@ -12,7 +12,7 @@ use gridpool_inference::{
 };
 use gridpool_ipc::clock;
 use gridpool_protocol::limits::DEADLINE_MAX;
-use gridpool_protocol::tensor::{DataType, Scalar, Tensor};
+use gridpool_protocol::tensor::{DataType, Scalar, Tensor, put_text};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use serde_json::{Map, Value};
@@ -24,10 +24,9 @@ use super::packing::pack;
 use crate::gateway::body::{Draft, HeldBytes};
 use crate::gateway::exchange::Exchange;
 use crate::gateway::failure::Failure;
-use crate::gateway::models::VERSION;
 use crate::gateway::reply::Reply;
 use crate::gateway::request::{
-    InputTensor, Parameters, Request, Said, WantedOutputs, input_tensor, misfit,
+    InputTensor, Parameters, Request, Said, WantedOutputs, input_tensor, misfit, with_data,
 };
 use crate::gateway::tensors::OutputTensor;
 
@@ -105,7 +104,7 @@ impl Exchange for InferCall {
         }
         let head = ModelInferResponse {
             model_name: reply.model.clone(),
-            model_version: VERSION.to_owned(),
+            model_version: reply.version.clone().into_owned(),
             id: reply.id.clone().unwrap_or_default(),
             parameters,
             outputs: outputs.iter().map(|output| described(&output.tensor)).collect(),
@@ -226,7 +225,9 @@ fn inputs<'a>(
             (Some(_), Some(_)) => {
                 return Err(misfit("it has both contents and raw_input_contents".to_owned()));
             }
-            (Some(data), None) if data.len() != tensor.bytes() => {
+            (Some(data), None)
+                if tensor.datatype() != DataType::Bytes && data.len() != tensor.bytes() =>
+            {
                 return Err(misfit(format!(
                     "its entry of raw_input_contents has {} bytes; its shape and datatype say {}",
                     data.len(),
@@ -240,6 +241,7 @@ fn inputs<'a>(
                 return Err(misfit("it has neither contents nor raw_input_contents".to_owned()));
             }
         };
+        let tensor = with_data(tensor, &data).map_err(misfit)?;
         inputs.push(InputTensor { tensor, data });
     }
     Ok(inputs)
@@ -290,6 +292,7 @@ fn typed(tensor: &Tensor, contents: &TensorContents) -> Result<Vec<u8>, String> 
         DataType::Fp64 => {
             ("fp64_contents", Ok(fp64_contents.iter().flat_map(|n| n.to_le_bytes()).collect()))
         }
+        DataType::Bytes => ("bytes_contents", texts(bytes_contents)),
         DataType::Fp16 | DataType::Bf16 => {
             return Err(format!("{datatype} is sent in raw_input_contents only"));
         }
@@ -298,11 +301,23 @@ fn typed(tensor: &Tensor, contents: &TensorContents) -> Result<Vec<u8>, String> 
         return Err(format!("it has {other}; {datatype} is sent in {field}"));
     }
     let data = data?;
-    if data.len() == tensor.bytes() {
+    let got = match datatype == DataType::Bytes {
+        true => bytes_contents.len(),
+        false => data.len() / datatype.bytes(),
+    };
+    if got == tensor.elements() {
         return Ok(data);
     }
-    let got = data.len() / datatype.bytes();
     Err(format!("{field} has {got} elements, but its shape says {}", tensor.elements()))
+}
+
+/// The data of a BYTES tensor.
+fn texts(elements: &[Bytes]) -> Result<Vec<u8>, String> {
+    let mut data = Vec::new();
+    for (at, element) in elements.iter().enumerate() {
+        put_text(element, at, &mut data).map_err(|error| error.to_string())?;
+    }
+    Ok(data)
 }
 
 fn write<T>(

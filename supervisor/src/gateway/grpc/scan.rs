@@ -22,9 +22,12 @@ const DIMENSIONS_BYTES_MAX: usize = 64 << 10;
 /// the job.
 const COPIES: usize = 4;
 /// Bytes that a byte of each field of `contents` makes. The smallest number takes one, and becomes one of 4 or 8.
-const CONTENTS_BYTE_MAKES: [usize; 9] = [0, 1, 4, 8, 4, 8, 1, 1, 0];
+const CONTENTS_BYTE_MAKES: [usize; 9] = [0, 1, 4, 8, 4, 8, 1, 1, 1];
 /// Most fields of a request, of those that it has itself.
 const FIELDS_MAX: usize = 2 * (3 * TENSORS_MAX + PARAMETERS_MAX);
+/// Bytes that an element of BYTES makes beside its own, in a list that grows by doubling: an empty one has two on the
+/// wire.
+const PER_TEXT: usize = 2 * size_of::<Bytes>();
 
 /// The fields of a request and of its parts that are lists.
 mod field {
@@ -99,7 +102,7 @@ pub(super) fn head(request: &[u8]) -> Result<Head, Failure> {
 pub(super) fn decode(bytes: Bytes, held: &mut HeldBytes) -> Result<ModelInferRequest, Failure> {
     let counts = count(&bytes).map_err(not_valid)?;
     counts.check()?;
-    held.hold_more(counts.contents * COPIES)?;
+    held.hold_more(counts.contents * COPIES + counts.texts * PER_TEXT)?;
     ModelInferRequest::decode(bytes).map_err(not_valid)
 }
 
@@ -126,10 +129,7 @@ impl Counts {
             );
             return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
-        match self.texts {
-            0 => Ok(()),
-            _ => Err(Failure::bad("BYTES tensors are not served: send numbers")),
-        }
+        Ok(())
     }
 }
 
@@ -287,8 +287,8 @@ mod tests {
             TensorContents { bytes_contents: vec![Bytes::new()], ..TensorContents::default() };
         let request =
             ModelInferRequest { inputs: vec![input(texts)], ..ModelInferRequest::default() };
-        let why = count(&request.encode_to_vec()).unwrap().check().unwrap_err();
-        assert!(why.message().contains("BYTES"), "{why:?}");
+        let counts = count(&request.encode_to_vec()).unwrap();
+        assert_eq!((counts.check(), counts.texts), (Ok(()), 1));
         assert!(count(&[0x2a, 200]).is_err(), "it ends within a field");
     }
 }

@@ -23,7 +23,6 @@ use crate::gateway::access;
 use crate::gateway::body::HeldBytes;
 use crate::gateway::failure::Failure;
 use crate::gateway::limits::{STREAM_IDLE_MAX, STREAM_REQUESTS_MAX};
-use crate::gateway::models::VERSION;
 use crate::gateway::seats::{Call, Turn};
 use crate::gateway::shares::Share;
 
@@ -236,7 +235,7 @@ async fn answer(
 fn refusal(failure: &Failure, head: Head, says_final: bool, mut spare: HeldBytes) -> Bytes {
     let response = ModelInferResponse {
         model_name: head.model,
-        model_version: VERSION.to_owned(),
+        model_version: head.version,
         id: head.id,
         parameters: mark_of_final().into_iter().filter(|_| says_final).collect(),
         ..ModelInferResponse::default()

@@ -4,7 +4,6 @@ use gridpool_protocol::fault::{FaultClass, FaultCode};
 use gridpool_protocol::metrics::{DeviceMetrics, Histogram, Histograms, Metrics, RoleMetrics};
 use gridpool_protocol::status::{DeviceStatus, Status, WorkerStatus};
 
-use super::super::models::VERSION;
 use super::super::tally::ModelTotals;
 use super::page::{Labelled, Row, RowValue, number};
 use super::requests::Requests;
@@ -16,8 +15,8 @@ pub(super) struct PageInput<'a> {
     pub(super) metrics: Option<&'a Metrics>,
     pub(super) requests: &'a Requests,
     pub(super) load: &'a Load,
-    /// Every model by name.
-    pub(super) models: &'a [(String, ModelTotals)],
+    /// Every model by name and version.
+    pub(super) models: &'a [((String, String), ModelTotals)],
 }
 
 /// What this gateway holds and refuses.
@@ -119,8 +118,8 @@ impl FamilySource {
             Self::Gateway(of) => return vec![(Vec::new(), RowValue::Number(of(view)))],
             Self::GatewayBy(_, of) => return numbers(of(view)),
             Self::Model(of) => {
-                let row = |(name, numbers): &(String, ModelTotals)| {
-                    (vec![name.clone(), VERSION.to_owned()], number(of(numbers)))
+                let row = |((name, version), numbers): &((String, String), ModelTotals)| {
+                    (vec![name.clone(), version.clone()], number(of(numbers)))
                 };
                 return numbers(view.models.iter().map(row).collect());
             }

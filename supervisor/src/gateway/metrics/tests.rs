@@ -97,7 +97,10 @@ fn complete() -> Metrics {
 
 fn page(metrics: Option<&Metrics>) -> Page {
     let statistics = Statistics::new();
-    let numbers = |model: Model| (model.name().to_owned(), statistics.of(&model).numbers());
+    let numbers = |model: Model| {
+        let named = (model.name().to_owned(), model.version().into_owned());
+        (named, statistics.of(&model).numbers())
+    };
     let models: Vec<_> = GridModel::all().map(Model::Grid).map(numbers).collect();
     let refused = Refusals::<Reason>::default().counts().collect();
     let (requests, load) = (Requests::default(), Load { refused, ..Load::default() });

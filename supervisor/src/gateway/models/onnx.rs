@@ -5,9 +5,11 @@ use std::sync::Arc;
 use gridpool_client::{Job, ModelInput, OUTPUT_BYTES_DEFAULT, TensorOutputs};
 use gridpool_protocol::limits::DEADLINE_DEFAULT;
 use gridpool_protocol::tensor::model::{ModelInfo, ProviderNodes};
+use gridpool_protocol::tensor::version::{VERSION_MARK, split};
 use gridpool_protocol::tensor::{DataType, Tensor};
 use serde_json::{Value, json};
 
+use super::Asked;
 use super::config::config_of;
 use crate::gateway::failure::Failure;
 use crate::gateway::limits::REPLY_BYTES_MAX;
@@ -24,6 +26,8 @@ const BACKEND: &str = "onnxruntime";
 pub(in crate::gateway) struct OnnxModel {
     /// As the first worker that has it READY reports it. If none has, as it was last reported.
     pub(in crate::gateway) info: ModelInfo,
+    /// Whether it is the version that serves its name.
+    pub(in crate::gateway) serves: bool,
     /// The group whose workers have it.
     pub(in crate::gateway) group: String,
     /// The workers that have it READY.
@@ -56,6 +60,23 @@ pub(in crate::gateway) struct Record {
 }
 
 impl OnnxModel {
+    /// Its name, without the version.
+    pub(in crate::gateway) fn name(&self) -> &str {
+        split(&self.info.name).0
+    }
+
+    pub(in crate::gateway) fn version(&self) -> u32 {
+        split(&self.info.name).1
+    }
+
+    /// Whether a worker has it, or will have it again.
+    pub(in crate::gateway) fn is_expected(&self) -> bool {
+        match &self.availability {
+            Availability::Ready | Availability::NoWorker(_) => true,
+            Availability::Unavailable(_) | Availability::Unloaded => false,
+        }
+    }
+
     /// Why it is not READY, if it is not.
     pub(in crate::gateway) fn why_not_ready(&self) -> Option<String> {
         let name = &self.info.name;
@@ -77,12 +98,10 @@ impl OnnxModel {
     pub(in crate::gateway) fn can_be_asked(&self) -> Result<(), Failure> {
         let name = &self.info.name;
         match &self.availability {
-            Availability::Ready | Availability::NoWorker(_) => Ok(()),
+            // The pool says whether there is a version that this gateway has not seen yet.
+            Availability::Ready | Availability::NoWorker(_) | Availability::Unloaded => Ok(()),
             Availability::Unavailable(why) => {
                 Err(Failure::unavailable(format!("the model `{name}` is unavailable: {why}")))
-            }
-            Availability::Unloaded => {
-                Err(Failure::unknown(self.why_not_ready().unwrap_or_default()))
             }
         }
     }
@@ -93,9 +112,13 @@ impl OnnxModel {
     }
 
     /// Makes the job of a request whose inputs have been checked, and moves their data into it.
-    pub(super) fn job(&self, request: &mut Request<'_>) -> Result<Job<TensorOutputs>, Failure> {
+    pub(super) fn job(
+        &self,
+        asked: Asked,
+        request: &mut Request<'_>,
+    ) -> Result<Job<TensorOutputs>, Failure> {
         if request.program.is_some() {
-            let name = &self.info.name;
+            let name = self.name();
             return Err(Failure::bad(format!(
                 "the model `{name}` takes no program; the model `program` does"
             )));
@@ -108,7 +131,7 @@ impl OnnxModel {
         let inputs = std::mem::take(&mut request.inputs).into_iter();
         let inputs = inputs.map(|input| (input.tensor, input.data.into_owned()));
         let job = ModelInput::from_tensors(inputs)
-            .and_then(|inputs| Job::model(self.info.name.clone(), inputs));
+            .and_then(|inputs| Job::model(self.called(asked), inputs));
         let job = job.map_err(|error| Failure::bad(error.to_string()))?;
         let job = job
             .with_output_bytes(room)
@@ -116,6 +139,14 @@ impl OnnxModel {
             .refuse_if_busy()
             .end_with_pool();
         Ok(job.with_deadline(request.deadline.unwrap_or(DEADLINE_DEFAULT)))
+    }
+
+    /// What the pool is asked for. Which version serves a name is the pool's to say, at the moment when it accepts.
+    fn called(&self, asked: Asked) -> String {
+        match asked {
+            Asked::Name => self.name().to_owned(),
+            Asked::Version => format!("{}{VERSION_MARK}{}", self.name(), self.version()),
+        }
     }
 
     /// Bytes to reserve for the outputs. They must fit a response.
@@ -136,7 +167,8 @@ impl OnnxModel {
 
     /// The document of `/v2/models/NAME/config`, in Triton's terms.
     pub(super) fn config(&self) -> Value {
-        let ModelInfo { name, sha256, onnxruntime, max_batch, contexts, .. } = &self.info;
+        let ModelInfo { sha256, onnxruntime, max_batch, contexts, .. } = &self.info;
+        let name = self.name();
         let has_rows = self.has_rows();
         let configs =
             |specs: &[_]| -> Value { specs.iter().map(|spec| config_of(spec, has_rows)).collect() };

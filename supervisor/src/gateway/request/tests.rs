@@ -53,6 +53,8 @@ fn parameters_are_read_or_refused_and_zero_is_the_default() {
     let late = (Some(Duration::from_micros(1)), Priority::High);
     assert_eq!(with(json!({"timeout": 1, "priority": 1})), Ok(late));
     assert_eq!(with(json!({"priority": 2, "of_their_own": {}})), Ok((None, Priority::Low)));
+    assert_eq!(with(json!({"priority": u64::MAX})), Ok((None, Priority::Low)));
+    assert!(with(json!({"priority": "high"})).unwrap_err().contains("a whole number"));
     for wrong in [json!("1"), json!(1.0), json!(-1), json!(null), json!([1])] {
         let error = with(json!({ "timeout": wrong })).unwrap_err();
         assert!(error.contains("it must be a whole number"), "{error}");

@@ -1,5 +1,7 @@
 //! Tensor data is converted to bytes and back.
 
+use gridpool_protocol::limits::BYTES_ELEMENT_MAX;
+
 use super::*;
 
 fn tensor(datatype: DataType, shape: &[u64]) -> Tensor {
@@ -10,6 +12,7 @@ fn tensor(datatype: DataType, shape: &[u64]) -> Tensor {
 fn there_and_back(datatype: DataType, shape: &[u64], json: &str) -> Result<String, String> {
     let tensor = tensor(datatype, shape);
     let data = parse(json, &tensor).map_err(|error| error.to_string())?;
+    let tensor = tensor.with_data(&data).unwrap();
     Ok(serde_json::to_string(&Flat(&OutputTensor::private(tensor, data))).unwrap())
 }
 
@@ -49,6 +52,28 @@ fn integers_are_exact_to_their_last_digit_or_refused() {
 }
 
 #[test]
+fn texts_are_strings_in_json_or_refused() {
+    let take = |json: &str| there_and_back(DataType::Bytes, &[2, 2], json);
+    let flat = r#"["one","","ä\"\n","\u0000"]"#;
+    assert_eq!(take(flat).as_deref(), Ok(flat));
+    assert_eq!(take(r#"[["one",""],["ä\"\n","\u0000"]]"#).as_deref(), Ok(flat));
+    let wrong = |json: &str, why: &str| {
+        let error = take(json).unwrap_err();
+        assert!(error.contains(why), "{json}: {error}");
+    };
+    wrong(r#"["a", "b", "c"]"#, "it has 3 elements, but its shape says 4");
+    wrong(r#"["a", "b", "c", "d", "e"]"#, "it has more than 4 elements");
+    wrong(r#"["a", 1, "c", "d"]"#, "element 1 is 1; an element of BYTES is a text in quotes");
+    let long = format!("[\"{}\"]", "x".repeat(BYTES_ELEMENT_MAX + 1));
+    wrong(&long, "element 0 has 1048577 bytes; an element of BYTES has at most 1048576");
+    let data = [2, 0, 0, 0, 0xff, 0xfe];
+    let bytes = tensor(DataType::Bytes, &[1]).with_data(&data).unwrap();
+    let output = OutputTensor::private(bytes, data.to_vec());
+    let error = serde_json::to_string(&Flat(&output)).unwrap_err().to_string();
+    assert!(error.contains("bytes that are not UTF-8, which JSON cannot express"), "{error}");
+}
+
+#[test]
 fn data_is_flat_or_nested_exactly_as_the_shape_says() {
     let take = |json: &str| there_and_back(DataType::Uint8, &[2, 3], json);
     let flat = Ok("[1,2,3,4,5,6]".to_owned());
@@ -58,13 +83,13 @@ fn data_is_flat_or_nested_exactly_as_the_shape_says() {
         ("[[1,2],[3,4],[5,6]]", "a list of dimension 1 has 2 entries, the shape says 3"),
         ("[[1,2,3]]", "a list of dimension 0 has 1 entries, the shape says 2"),
         ("[[[1,2,3],[4,5,6]]]", "it is nested deeper than its 2 dimensions"),
-        ("[1,2,3,[4,5,6]]", "put the numbers in one flat list, or in lists nested 2 deep"),
-        ("[[1,2,3],4,5,6]", "put the numbers in one flat list, or in lists nested 2 deep"),
+        ("[1,2,3,[4,5,6]]", "put the elements in one flat list, or in lists nested 2 deep"),
+        ("[[1,2,3],4,5,6]", "put the elements in one flat list, or in lists nested 2 deep"),
         ("[1,2,3,4,5]", "it has 5 elements, but its shape says 6"),
         ("[1,2,3,4,5,6,7]", "it has more than 6 elements"),
-        ("7", "put the numbers in one flat list"),
-        ("[1,2,3,4,5,\"6\"]", "invalid type: string \"6\", expected a list of numbers"),
-        ("[1,2,3,4,5,null]", "invalid type: null, expected a list of numbers"),
+        ("7", "put the elements in one flat list"),
+        ("[1,2,3,4,5,\"6\"]", "element 5 is a text, which is not a"),
+        ("[1,2,3,4,5,null]", "invalid type: null, expected a list of elements"),
     ];
     for (json, want) in refused {
         let error = take(json).expect_err(json);

@@ -40,6 +40,7 @@ impl Peer {
         let what = order.may;
         match self {
             Self::Operator => Ok(()),
+            Self::Gateway if order.is_for_gateway => Ok(()),
             Self::Client => Err(format!(
                 "only the user of this pool, root and those whom `gridpool serve --operators` names may {what}"
             )),

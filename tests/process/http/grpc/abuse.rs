@@ -131,7 +131,10 @@ fn a_small_message_that_would_make_much_and_one_that_is_none_are_refused() {
     texts.inputs[0].contents =
         Some(gridpool_inference::TensorContents { bytes_contents, ..Default::default() });
     let status = grpc.ask::<ModelInferResponse>("ModelInfer", texts).unwrap_err();
-    assert!(status.message().contains("BYTES tensors are not served"), "{status:?}");
+    assert!(
+        status.message().contains("it has bytes_contents; UINT8 is sent in uint_contents"),
+        "{status:?}"
+    );
     let mut large = one();
     large.raw_input_contents[0] = vec![0; 65 << 20].into();
     let status = grpc.ask::<ModelInferResponse>("ModelInfer", large).unwrap_err();

@@ -214,3 +214,42 @@ fn a_model_of_the_pool_is_served_with_its_types_and_its_proof() {
         grpc.ask("ModelStatistics", named("three_outputs")).unwrap();
     assert_eq!(stats.model_stats[0].inference_count, 2, "rows");
 }
+
+#[test]
+fn texts_go_both_ways_in_either_form_and_a_priority_is_a_number_of_tritons() {
+    if !has_runtime() {
+        return;
+    }
+    let path = format!("strings={}", model("strings").display());
+    let pool = served(cpu(1).args(&["--model", &path]));
+    let grpc = Grpc::open(&address(&pool));
+    let config: ModelConfigResponse =
+        eventually("the model", || grpc.ask("ModelConfig", named("strings")));
+    assert_eq!(config.config.unwrap().input[0].data_type, 13);
+    let data = b"\x03\0\0\0one\0\0\0\0\x01\0\0\0\xff";
+    let elements = || vec![b"one".to_vec().into(), Vec::new().into(), vec![0xff].into()];
+    let asked = |contents: Option<TensorContents>, raw: &[&[u8]]| ModelInferRequest {
+        model_name: "strings".to_owned(),
+        inputs: vec![InferInputTensor { contents, ..tensor("text", "BYTES", &[3]) }],
+        raw_input_contents: raw.iter().map(|raw| raw.to_vec().into()).collect(),
+        ..ModelInferRequest::default()
+    };
+    let texts = |bytes_contents| TensorContents { bytes_contents, ..TensorContents::default() };
+    for request in [asked(None, &[data]), asked(Some(texts(elements())), &[])] {
+        let request = with(request, "priority", Choice::Uint64(1));
+        let answer: ModelInferResponse = grpc.ask("ModelInfer", request).unwrap();
+        assert_eq!(answer.raw_output_contents[0][..], data[..]);
+        assert_eq!(answer.outputs[0].datatype, "BYTES");
+    }
+    let refused = |request: ModelInferRequest, why: &str| {
+        let status = grpc.ask::<ModelInferResponse>("ModelInfer", request).unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+        assert!(status.message().contains(why), "{status:?}");
+    };
+    refused(asked(None, &[&data[..15]]), "the data ends inside element 2");
+    refused(asked(None, &[&data[..11]]), "it has 2 elements, but its shape says 3");
+    let few = texts(elements()[..2].to_vec());
+    refused(asked(Some(few), &[]), "bytes_contents has 2 elements, but its shape says 3");
+    let named = with(asked(None, &[data]), "priority", Choice::String("high".to_owned()));
+    refused(named, "`priority` is \"high\"");
+}

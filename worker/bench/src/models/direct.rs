@@ -14,10 +14,13 @@ use gridpool_ipc::clock;
 use gridpool_protocol::bench::{Hops, ModelSubject};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::message::Priority;
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::tensor::model::ModelInfo;
+use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::load_generator::{Caller, Timed};
+use super::stepwise::{Full, OneRun, StepCaller, packed};
 use super::test_input::TestInput;
 use crate::BenchError;
 use crate::evidence::Evidence;
@@ -31,6 +34,7 @@ pub(super) struct Direct {
     engine: Arc<Engine>,
     device: Arc<DeviceInfo>,
     pub(super) info: Arc<ModelInfo>,
+    plan: Arc<ModelPlan>,
 }
 
 impl Direct {
@@ -43,11 +47,17 @@ impl Direct {
         };
         let runtime = Runtime::find(&Places::here(onnxruntime.as_deref()), *threads)?;
         let engine = Engine::new(runtime, device.kind);
-        let loaded = engine.load(&model.name, &model.path, &model.options);
+        let loaded = subject.served().into_iter().try_fold(None, |first, plan| {
+            let info = engine.load(&plan.name, &plan.path, &plan.options)?;
+            Ok(first.or(Some(info)))
+        });
+        let loaded = loaded.map(|first| first.expect("the model itself is the first"));
+        let plan = Arc::new(model.clone());
         Ok(loaded.map(|info| Self {
             engine: Arc::new(engine),
             device: Arc::new(device),
             info: Arc::new(info),
+            plan,
         }))
     }
 
@@ -58,41 +68,48 @@ impl Direct {
 
     /// A caller with this input, under a client number of its own.
     pub(super) fn caller(&self, number: u64, test_input: &Arc<TestInput>) -> Box<dyn Caller> {
-        let (sender, answers) = mpsc::channel();
         Box::new(EngineCaller {
-            engine: Arc::clone(&self.engine),
-            device: Arc::clone(&self.device),
+            runs: self.runs(number),
             model: self.info.name.clone(),
-            number,
             test_input: Arc::clone(test_input),
-            sender,
-            answers,
             evidence: Evidence::of_requests(test_input.rows),
         })
     }
+
+    /// A caller of the steps one by one, each a model of this engine; none if it is no pipeline.
+    pub(super) fn step_caller(
+        &self,
+        number: u64,
+        test_input: &Arc<TestInput>,
+    ) -> Option<Box<dyn Caller>> {
+        Some(Box::new(StepCaller::new(&self.plan, self.runs(number), test_input)?))
+    }
+
+    fn runs(&self, number: u64) -> EngineRuns {
+        let (sender, answers) = mpsc::channel();
+        let (engine, device) = (Arc::clone(&self.engine), Arc::clone(&self.device));
+        EngineRuns { engine, device, number, sender, answers }
+    }
 }
 
-/// Calls the engine.
-struct EngineCaller {
+/// Requests to the engine, one at a time.
+struct EngineRuns {
     engine: Arc<Engine>,
     device: Arc<DeviceInfo>,
-    model: String,
     number: u64,
-    test_input: Arc<TestInput>,
     sender: Sender<Result<Answer, InferError>>,
     answers: Receiver<Result<Answer, InferError>>,
-    evidence: Evidence,
 }
 
-impl Caller for EngineCaller {
-    fn call(&mut self) -> Result<Timed, Failure> {
-        let wrong = |error: &dyn std::error::Error| Failure::Wrong(Chain(error).to_string());
-        let started = clock::now();
+impl EngineRuns {
+    /// Sends a request and waits for its answer.
+    fn ask(&mut self, model: &str, inputs: Arc<[u8]>) -> Result<Answer, Failure> {
         let sender = self.sender.clone();
         let request = Request {
-            model: self.model.clone(),
+            model: model.to_owned(),
             client: self.number,
-            inputs: Source::Inline(Arc::clone(&self.test_input.packed)),
+            priority: Priority::Normal,
+            inputs: Source::Inline(inputs),
             outputs: Destination::Answer,
             deadline: None,
             // The caller may be gone.
@@ -100,15 +117,51 @@ impl Caller for EngineCaller {
         };
         self.engine.submit(request).map_err(|error| wrong(&error))?;
         let answer = self.answers.recv().expect("this caller holds a sender");
+        answer.map_err(|error| wrong(&error))
+    }
+}
+
+impl OneRun for EngineRuns {
+    fn run(
+        &mut self,
+        model: &str,
+        inputs: Vec<Full>,
+        evidence: &mut Evidence,
+    ) -> Result<TensorOutputs, Failure> {
+        let Answer { outputs, report, .. } = self.ask(model, packed(&inputs)?.into())?;
+        evidence.add_run(&report, &self.device);
+        unpacked(outputs)
+    }
+}
+
+fn wrong(error: &dyn std::error::Error) -> Failure {
+    Failure::Wrong(Chain(error).to_string())
+}
+
+fn unpacked(outputs: Placed) -> Result<TensorOutputs, Failure> {
+    let bytes = match outputs {
+        Placed::Inline(bytes) => bytes,
+        Placed::InArena(_) => unreachable!("it named no arena"),
+    };
+    TensorOutputs::new(bytes).map_err(|error| wrong(&error))
+}
+
+/// Calls the engine.
+struct EngineCaller {
+    runs: EngineRuns,
+    model: String,
+    test_input: Arc<TestInput>,
+    evidence: Evidence,
+}
+
+impl Caller for EngineCaller {
+    fn call(&mut self) -> Result<Timed, Failure> {
+        let started = clock::now();
+        let answer = self.runs.ask(&self.model, Arc::clone(&self.test_input.packed))?;
         let took_us = started.elapsed().as_secs_f64() * 1e6;
-        let Answer { outputs, report, .. } = answer.map_err(|error| wrong(&error))?;
-        self.evidence.add_run(&report, &self.device);
-        let bytes = match outputs {
-            Placed::Inline(bytes) => bytes,
-            Placed::InArena(_) => unreachable!("it named no arena"),
-        };
-        let outputs = TensorOutputs::new(bytes).map_err(|error| wrong(&error))?;
-        self.test_input.check(&outputs, NAME)?;
+        let Answer { outputs, report, .. } = answer;
+        self.evidence.add_run(&report, &self.runs.device);
+        self.test_input.check(&unpacked(outputs)?, NAME)?;
         let device_us = report.device_us.min(took_us);
         let hops = Hops { device_us, worker_us: took_us - device_us, ..Hops::default() };
         Ok((took_us, hops))

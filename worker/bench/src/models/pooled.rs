@@ -10,9 +10,10 @@ use gridpool_protocol::bench::ModelSubject;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt};
 use gridpool_protocol::tensor::model::{InferReport, ModelInfo, ModelState, ProviderNodes};
-use gridpool_protocol::tensor::options::Provider;
+use gridpool_protocol::tensor::options::{ModelPlan, Provider};
 
 use super::load_generator::{Caller, Timed};
+use super::stepwise::{Full, OneRun, StepCaller};
 use super::test_input::TestInput;
 use crate::BenchError;
 use crate::evidence::{self, Evidence};
@@ -25,6 +26,7 @@ const DEADLINE: Duration = Duration::from_secs(600);
 pub(super) struct Pooled {
     socket: PathBuf,
     proper: Arc<ExpectedReceipt>,
+    plan: Arc<ModelPlan>,
 }
 
 /// What every receipt must show.
@@ -62,7 +64,8 @@ impl Pooled {
         let allows_cpu = !subject.model.options.cpu_ops.is_empty();
         let proper =
             ExpectedReceipt { kind: subject.device.kind, info: Arc::clone(info), allows_cpu };
-        Ok(Ok(Self { socket: subject.socket.clone(), proper: Arc::new(proper) }))
+        let (socket, plan) = (subject.socket.clone(), Arc::new(subject.model.clone()));
+        Ok(Ok(Self { socket, proper: Arc::new(proper), plan }))
     }
 
     /// A caller with this input, over a connection of its own.
@@ -77,6 +80,37 @@ impl Pooled {
             proper: Arc::clone(&self.proper),
             evidence: Evidence::of_requests(test_input.rows),
         }))
+    }
+
+    /// A caller of the steps one by one, each a model of the pool; none if it is no pipeline.
+    pub(super) fn step_caller(
+        &self,
+        test_input: &Arc<TestInput>,
+    ) -> Result<Option<Box<dyn Caller>>, Failure> {
+        let runs = PoolRuns { client: Client::connect(&self.socket)?, kind: self.proper.kind };
+        let caller = StepCaller::new(&self.plan, runs, test_input);
+        Ok(caller.map(|caller| -> Box<dyn Caller> { Box::new(caller) }))
+    }
+}
+
+/// Requests to models of the pool, one at a time.
+struct PoolRuns {
+    client: Client,
+    kind: DeviceKind,
+}
+
+impl OneRun for PoolRuns {
+    fn run(
+        &mut self,
+        model: &str,
+        inputs: Vec<Full>,
+        evidence: &mut Evidence,
+    ) -> Result<TensorOutputs, Failure> {
+        let job = ModelInput::from_tensors(inputs).and_then(|inputs| Job::model(model, inputs));
+        let job = job.map_err(|error| Failure::Wrong(error.to_string()))?.with_deadline(DEADLINE);
+        let (receipt, outputs) = self.client.run(job)?.into_parts();
+        evidence.add(&receipt, self.kind).map_err(Failure::Wrong)?;
+        outputs.ok_or_else(|| Failure::Wrong("a request ended OK without outputs".to_owned()))
     }
 }
 

@@ -122,6 +122,7 @@ mod tests {
         ModelInfo {
             inputs: vec![TensorSpec { name: "x".into(), datatype, shape: vec![-1, 500] }],
             warm_up_shapes: vec![vec![2, 500]],
+            steps: Vec::new(),
             max_batch,
             state: ModelState::Ready,
             ..ModelInfo::unavailable("m", String::new())

@@ -6,7 +6,9 @@
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
 
-use cudarc::driver::sys::{CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream, CUuuid};
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmodule, CUstream, CUuuid,
+};
 use gridpool_kernels::argument::DeviceAddress;
 
 use super::api::Api;
@@ -36,6 +38,10 @@ pub(super) struct Driver {
 /// The device by the driver's number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceHandle(CUdevice);
+
+/// The device's primary context, which ONNX Runtime uses too.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ContextHandle(CUcontext);
 
 /// A loaded module.
 #[derive(Clone, Copy, Debug)]
@@ -135,14 +141,20 @@ impl Driver {
         Ok(uuid.bytes.map(|byte| byte.to_ne_bytes()[0]))
     }
 
-    /// Makes the device's primary context, which takes a quarter of a second, and enters it.
-    pub(super) fn enter_context(&self, device: DeviceHandle) -> Result<(), Fault> {
+    /// Makes the device's primary context, which takes a quarter of a second, and enters it on this thread.
+    pub(super) fn enter_context(&self, device: DeviceHandle) -> Result<ContextHandle, Fault> {
         let mut context = ptr::null_mut();
         // SAFETY: the call writes one handle.
         let code = unsafe { (self.api.device_primary_ctx_retain)(&raw mut context, device.0) };
         checked("cuDevicePrimaryCtxRetain", code)?;
-        // SAFETY: the context was just retained and is never released.
-        let code = unsafe { (self.api.ctx_set_current)(context) };
+        self.enter(ContextHandle(context))?;
+        Ok(ContextHandle(context))
+    }
+
+    /// Enters a context on this thread.
+    pub(super) fn enter(&self, context: ContextHandle) -> Result<(), Fault> {
+        // SAFETY: the context was retained and is never released.
+        let code = unsafe { (self.api.ctx_set_current)(context.0) };
         checked("cuCtxSetCurrent", code)
     }
 
@@ -185,6 +197,11 @@ impl Driver {
         let code = unsafe { (self.api.stream_create)(&raw mut stream, STREAM_NON_BLOCKING) };
         checked("cuStreamCreate", code)?;
         Ok(Stream(stream))
+    }
+
+    /// The address by which another library in this process knows a stream.
+    pub(super) fn address(stream: Stream) -> *mut c_void {
+        stream.0.cast()
     }
 
     /// Waits until everything in `stream` is done.

@@ -38,7 +38,7 @@ fn set_script(script: &str) {
     machine::with(|device| device.set_script(script)).expect("a test writes a good script");
 }
 
-fn fail(call: &str, code: u32) {
+pub(super) fn fail(call: &str, code: u32) {
     set_script(&format!("call={call} code={code}"));
 }
 

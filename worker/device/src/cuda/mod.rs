@@ -10,6 +10,7 @@
 //!   results in place; `pipeline` sends chunks round the lanes.
 //! - `solve` runs solvers, with a module, a stream and buffers of its own.
 //! - `device` is the [`Device`](crate::device::Device); `resident` times kernels alone.
+//! - `compute` is a stream for ONNX Runtime, with copies and times.
 //! - `inspect` checks the library and the device for `gridpool diagnose`, `exercise` checks plain memory.
 //! - `chaos` injects faults.
 //!
@@ -18,6 +19,7 @@
 
 mod api;
 mod chaos;
+mod compute;
 mod deliver;
 mod device;
 mod driver;
@@ -37,6 +39,7 @@ mod schedule;
 mod scratch;
 mod solve;
 
+pub use compute::ComputeStream;
 pub use device::CudaDevice;
 pub use exercise::{MemoryFault, PlainMemory};
 pub use inspect::{DeviceFacts, Library};

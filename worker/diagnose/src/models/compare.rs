@@ -8,7 +8,7 @@
 //! values computed from sums. Types of two bytes, and TF32, keep 8 to 11 bits.
 
 use gridpool_client::TensorOutputs;
-use gridpool_protocol::tensor::{DataType, Tensor, numbers};
+use gridpool_protocol::tensor::{DataType, Tensor, Texts, numbers};
 
 /// How far a number may be from the reference, relative to it.
 const RELATIVE: f64 = 1e-3;
@@ -55,6 +55,11 @@ fn first(
 ) -> Option<(usize, String)> {
     if got == want {
         return None;
+    }
+    if datatype == DataType::Bytes {
+        let (got, want) = (Texts::new(got, usize::MAX), Texts::new(want, usize::MAX));
+        let at = got.zip(want).position(|(got, want)| got != want)?;
+        return Some((at, "is another text".to_owned()));
     }
     let size = datatype.bytes();
     let bytes = || {

@@ -7,6 +7,7 @@ use gridpool_client::TensorOutputs;
 use gridpool_infer::{Destination, Engine, LibraryError, Placed, Places, Request, Runtime, Source};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::message::Priority;
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 use gridpool_protocol::tensor::{Tensor, TensorLayout};
@@ -26,7 +27,7 @@ impl Reference {
     /// out. The error is a sentence.
     pub(super) fn load(&self, plan: &ModelPlan) -> Result<ModelInfo, String> {
         let options = ModelOptions {
-            contexts: 1,
+            contexts: 1.into(),
             device_bytes: None,
             cpu_ops: Default::default(),
             providers: Vec::new(),
@@ -56,6 +57,7 @@ impl Reference {
         let request = Request {
             model: model.to_owned(),
             client: 0,
+            priority: Priority::Normal,
             inputs: Source::Inline(packed.into()),
             outputs: Destination::Answer,
             deadline: None,

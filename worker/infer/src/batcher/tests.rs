@@ -1,6 +1,7 @@
-//! The batcher against a model that knows single rows only, and against its promises.
+//! The batcher without a delay, against a model that knows single rows only, and against its promises.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use gridpool_ipc::clock;
@@ -8,25 +9,46 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod delays;
+
 const ROWS: u64 = 8;
 
+/// When every test begins.
+static START: LazyLock<Instant> = LazyLock::new(clock::now);
+
+fn after(ms: u64) -> Instant {
+    *START + Duration::from_millis(ms)
+}
+
 fn entry(client: u64, rows: u64, request: usize) -> Entry<usize> {
-    Entry { client, rows: Some((rows, vec![vec![3]])), bytes: rows, deadline: None, request }
+    let rows = (rows, vec![vec![3]]);
+    let (bytes, arrived) = (rows.0, *START);
+    let priority = Priority::Normal;
+    Entry { client, priority, rows: Some(rows), bytes, arrived, deadline: None, request }
 }
 
 fn batcher() -> Batcher<usize> {
     Batcher::new(Limits { rows: ROWS, requests: 100, bytes: 10_000 })
 }
 
+/// What a context runs at the start.
+fn parts(batcher: &mut Batcher<usize>) -> Vec<Part<usize>> {
+    match batcher.take(*START) {
+        Next::Run(parts) => parts,
+        Next::Nothing => Vec::new(),
+        Next::Wait(until) => panic!("it waits until {until:?}"),
+    }
+}
+
 fn taken(batcher: &mut Batcher<usize>) -> Vec<(usize, Range<u64>)> {
-    let parts = batcher.take().into_iter();
+    let parts = parts(batcher).into_iter();
     parts.map(|part| (part.request, part.rows.expect("it has rows"))).collect()
 }
 
 #[test]
 fn a_free_context_takes_at_once_what_waits() {
     let mut batcher = batcher();
-    assert_eq!(batcher.take(), []);
+    assert_eq!(batcher.take(*START), Next::Nothing);
     batcher.push(entry(1, 2, 0)).unwrap();
     assert_eq!(taken(&mut batcher), [(0, 0..2)]);
     for (client, request) in [(0, 0), (1, 1), (2, 2)] {
@@ -61,7 +83,7 @@ fn other_shapes_and_whole_requests_run_apart() {
     }
     assert_eq!(taken(&mut batcher), [(0, 0..1), (4, 0..1)], "client 1 has another before its 5");
     assert_eq!(taken(&mut batcher), [(1, 0..1)]);
-    assert_eq!(batcher.take(), [Part { request: 2, rows: None }]);
+    assert_eq!(parts(&mut batcher), [Part { request: 2, rows: None }]);
     assert_eq!(taken(&mut batcher), [(3, 0..0)]);
     assert_eq!(taken(&mut batcher), [(5, 0..1)]);
 }
@@ -81,12 +103,37 @@ fn an_expired_request_is_dropped_before_it_runs() {
 }
 
 #[test]
+fn a_priority_orders_a_clients_own_requests_and_moves_nobody_elses() {
+    use Priority::{High, Low, Normal};
+    let mut batcher = batcher();
+    let all =
+        [(1, Low), (2, Low), (1, Normal), (3, High), (1, High), (1, High), (2, Normal), (1, Low)];
+    for (request, (client, priority)) in all.into_iter().enumerate() {
+        batcher.push(Entry { priority, ..entry(client, ROWS, request) }).unwrap();
+    }
+    let order: Vec<_> = (0..all.len()).map(|_| taken(&mut batcher)[0].0).collect();
+    assert_eq!(order, [4, 6, 5, 3, 2, 0, 1, 7], "client 1 has the places 0, 2, 4, 5 and 7");
+}
+
+#[test]
+fn a_request_that_has_begun_is_not_overtaken() {
+    let mut batcher = batcher();
+    batcher.push(Entry { priority: Priority::Low, ..entry(1, 2 * ROWS, 0) }).unwrap();
+    batcher.push(Entry { priority: Priority::Low, ..entry(1, 1, 1) }).unwrap();
+    assert_eq!(taken(&mut batcher), [(0, 0..ROWS)]);
+    batcher.push(Entry { priority: Priority::High, ..entry(1, ROWS, 2) }).unwrap();
+    assert_eq!(taken(&mut batcher), [(0, ROWS..2 * ROWS)]);
+    assert_eq!(taken(&mut batcher), [(2, 0..ROWS)]);
+    assert_eq!(taken(&mut batcher), [(1, 0..1)]);
+}
+
+#[test]
 fn the_queue_is_limited_in_requests_and_bytes() {
     let mut batcher = Batcher::new(Limits { rows: 8, requests: 3, bytes: 10 });
     batcher.push(Entry { bytes: 50, ..entry(1, 1, 0) }).expect("no other waits");
     let error = batcher.push(entry(1, 1, 1)).unwrap_err();
     assert_eq!(error, QueueError::Bytes { bytes: 50, more: 1, limit: 10 });
-    assert_eq!(batcher.take().len(), 1);
+    assert_eq!(parts(&mut batcher).len(), 1);
     for request in 0..3 {
         batcher.push(entry(1, 3, request)).unwrap();
     }
@@ -173,8 +220,10 @@ proptest! {
                     let late = late.map(|after| now + after);
                     let entry = Entry {
                         client,
+                        priority: Priority::Normal,
                         rows: rows.map(|rows| (rows, vec![vec![shape]])),
                         bytes: 1,
+                        arrived: start,
                         deadline: late.map(|late| start + Duration::from_millis(late)),
                         request: next,
                     };
@@ -185,7 +234,7 @@ proptest! {
                     next += 1;
                 }
                 Step::Take => {
-                    let parts = batcher.take().into_iter();
+                    let parts = parts(&mut batcher).into_iter();
                     let run: Vec<_> = parts.map(|part| (part.request, part.rows)).collect();
                     prop_assert_eq!(run, expected(&mut queue));
                 }

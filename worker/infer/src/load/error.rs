@@ -4,10 +4,12 @@ use std::io;
 use std::path::PathBuf;
 
 use gridpool_protocol::tensor::model::ModelNameError;
-use gridpool_protocol::tensor::options::{ChangedFile, OptionsError, Provider};
+use gridpool_protocol::tensor::options::{ChangedFile, OptionsError, OtherTensors, Provider};
+use gridpool_protocol::tensor::pipeline::PipelineError;
 
 use crate::context::RunError;
 use crate::error::RuntimeFault;
+use crate::pipeline::WireError;
 use crate::placement::PlacementError;
 use crate::signature::SignatureError;
 use crate::warm_up::WarmUpError;
@@ -45,6 +47,15 @@ pub enum LoadError {
     /// Its file is not the one that was loaded first.
     #[error(transparent)]
     Changed(#[from] ChangedFile),
+    /// Its requests would wait for others, and none can join them.
+    #[error(
+        "leave max_queue_delay_us and preferred_batch out: there is nothing to wait for, because its requests cannot \
+         share runs: {reason}"
+    )]
+    Delay {
+        /// Why they cannot.
+        reason: String,
+    },
     /// A model of this name is loaded.
     #[error("a model `{name}` is loaded already")]
     Exists {
@@ -66,6 +77,12 @@ pub enum LoadError {
     /// Its options are not valid.
     #[error(transparent)]
     Options(#[from] OptionsError),
+    /// Its steps or wires are wrong.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    /// It has other inputs or outputs than its options list.
+    #[error(transparent)]
+    Other(#[from] OtherTensors),
     /// Nodes would run where they may not.
     #[error(transparent)]
     Placement(#[from] PlacementError),
@@ -92,6 +109,15 @@ pub enum LoadError {
     /// Its inputs or outputs are not served.
     #[error(transparent)]
     Signature(#[from] SignatureError),
+    /// A step of the pipeline cannot be loaded.
+    #[error("the step `{step}`")]
+    Step {
+        /// The step.
+        step: String,
+        /// Why.
+        #[source]
+        source: Box<Self>,
+    },
     /// TensorRT is not installed.
     #[error(
         "the provider `tensorrt` needs {}: install TensorRT 10 (`pip install tensorrt`) and have its \
@@ -112,12 +138,24 @@ pub enum LoadError {
     /// Its first run fails.
     #[error(transparent)]
     WarmUp(#[from] WarmUpError),
+    /// Models of the pipeline do not fit together.
+    #[error(transparent)]
+    Wire(Box<WireError>),
+}
+
+impl From<WireError> for LoadError {
+    fn from(error: WireError) -> Self {
+        Self::Wire(Box::new(error))
+    }
 }
 
 impl LoadError {
     /// The error of ONNX Runtime, if there is one. It may be a fault of the device.
     #[must_use]
     pub fn fault(&self) -> Option<&RuntimeFault> {
+        if let Self::Step { source, .. } = self {
+            return source.fault();
+        }
         if let Self::Provider { source: fault, .. }
         | Self::Session(fault)
         | Self::WarmUp(WarmUpError::Run { source: RunError::Fault(fault), .. }) = self
@@ -126,6 +164,11 @@ impl LoadError {
         } else {
             None
         }
+    }
+
+    /// This error, of a step of a pipeline.
+    pub(crate) fn in_step(self, step: &str) -> Self {
+        Self::Step { step: step.to_owned(), source: Box::new(self) }
     }
 
     /// The fault, if it leaves the device unusable.

@@ -4,17 +4,20 @@
 //! the runtime runs in a process of its own.
 
 use std::env;
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 
+use gridpool_protocol::tensor::options::Provider;
 use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout};
 
+use super::session::{FALLBACK_IS_DISABLED, refusal, session};
 use super::*;
 use crate::Places;
 use crate::context::RunInputs;
 use crate::place::Source;
-use crate::seam::Stop;
+use crate::seam::{HostMemory, Manner, Stop};
 
 const THREADS: u64 = 4;
 const RUNS: u64 = 500;
@@ -85,7 +88,7 @@ fn a_strict_session_has_no_node_on_the_cpu_and_a_lenient_one_names_them() {
     let Some(runtime) = runtime() else { return };
     let (file, options) = (file(), ModelOptions::default());
     let new = |is_strict| {
-        session(&runtime, DeviceKind::Cpu, &file, &[Provider::Cpu], &options, is_strict)
+        session(&runtime, DeviceKind::Cpu, &file, &[Provider::Cpu], &options, None, is_strict)
     };
     let LoadError::Session(fault) = new(true).unwrap_err() else { panic!("another error") };
     assert!(fault.message().contains(FALLBACK_IS_DISABLED), "{fault}");
@@ -105,10 +108,13 @@ fn inputs_that_go_with_the_run_give_what_bound_ones_give_on_several_threads() {
     let Some(runtime) = runtime() else { return };
     let file = file();
     let contexts = u32::try_from(THREADS).unwrap();
-    let options = ModelOptions { contexts, ..ModelOptions::default() };
+    let options = ModelOptions { contexts: contexts.into(), ..ModelOptions::default() };
     let load = |manner| {
         let memory = (HostMemory::Plain, manner);
-        load_to_run(&runtime, DeviceKind::Cpu, memory, &file, &options).expect("it loads")
+        let kind = DeviceKind::Cpu;
+        let opened = Opened::open_to_run(&runtime, kind, memory, &file, &options, None);
+        let Opened { session, signature, nodes } = opened.expect("it opens");
+        warmed(kind, Graph::Model(session), signature, nodes, &options).expect("it loads")
     };
     let (_bound, mut contexts) = load(Manner::Bound);
     let want: Vec<_> = (0..THREADS).map(|seed| run(&mut contexts[0], seed, 1)).collect();

@@ -2,8 +2,12 @@
 
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::Arc;
 
-use gridpool_protocol::tensor::DataType;
+use gridpool_protocol::limits::BYTES_TENSOR_MAX;
+use gridpool_protocol::tensor::{DataType, TextsError, put_text};
+use ort::AsPointer;
+use ort::memory::Allocator;
 use ort::sys;
 
 use super::{OwnedAllocator, RuntimeFault, SharedSession};
@@ -15,6 +19,8 @@ pub(crate) struct Value {
     value: NonNull<sys::OrtValue>,
     /// The type and shape it was made with; none for an output.
     made_as: Option<(DataType, Vec<i64>)>,
+    /// What its memory came from; none for an output.
+    _allocator: Option<Arc<OwnedAllocator>>,
 }
 
 // SAFETY: a tensor belongs to no thread.
@@ -22,9 +28,27 @@ pub(crate) struct Value {
 unsafe impl Send for Value {}
 
 impl Value {
-    /// A tensor whose bytes are 0.
-    pub(super) fn new(
-        allocator: &OwnedAllocator,
+    /// A tensor of the host whose bytes are 0.
+    pub(crate) fn new(
+        allocator: &Arc<OwnedAllocator>,
+        datatype: DataType,
+        shape: &[i64],
+        session: &SharedSession,
+    ) -> Result<Self, RuntimeFault> {
+        let made = Self::blank(allocator, datatype, shape, session)?;
+        if let (Some(start), bytes) = made.memory(session)? {
+            #[expect(unsafe_code, reason = "memory of the allocator's holds no values yet")]
+            // SAFETY: the tensor has this many bytes, and nothing else knows it.
+            unsafe {
+                ptr::write_bytes(start.as_ptr(), 0, bytes);
+            }
+        }
+        Ok(made)
+    }
+
+    /// A tensor that is to be written before it is read.
+    pub(crate) fn blank(
+        allocator: &Arc<OwnedAllocator>,
         datatype: DataType,
         shape: &[i64],
         session: &SharedSession,
@@ -36,7 +60,7 @@ impl Value {
             unsafe_code,
             reason = "ort's tensors have the type of their elements in Rust's types"
         )]
-        // SAFETY: the allocator outlives the tensor (see Binding), and `rank` sides are read.
+        // SAFETY: the tensor keeps a share of the allocator, and `rank` sides are read.
         let status = unsafe {
             (ort::api().CreateTensorAsOrtValue)(
                 allocator.0.as_ptr(),
@@ -48,28 +72,117 @@ impl Value {
         };
         session.check("CreateTensorAsOrtValue", status)?;
         let value = NonNull::new(value).expect("CreateTensorAsOrtValue gives one or an error");
-        let made = Self { value, made_as: Some((datatype, shape.to_vec())) };
-        if let (Some(start), bytes) = made.memory(session)? {
-            #[expect(unsafe_code, reason = "memory of the allocator's holds no values yet")]
-            // SAFETY: the tensor has this many bytes, and nothing else knows it.
+        let made_as = Some((datatype, shape.to_vec()));
+        Ok(Self { value, made_as, _allocator: Some(Arc::clone(allocator)) })
+    }
+
+    /// A tensor of strings, in memory of the host.
+    pub(super) fn of_texts(
+        shape: &[i64],
+        texts: &[&[u8]],
+        session: &SharedSession,
+    ) -> Result<Self, RuntimeFault> {
+        let mut value = ptr::null_mut();
+        let (sides, rank) = (shape.as_ptr(), shape.len());
+        let (allocator, element) = (Allocator::default(), types::to_runtime(DataType::Bytes));
+        #[expect(unsafe_code, reason = "ort's strings are UTF-8 without zeros; ours are any bytes")]
+        // SAFETY: the default allocator is never freed, and `rank` sides are read.
+        let status = unsafe {
+            (ort::api().CreateTensorAsOrtValue)(
+                allocator.ptr().cast_mut(),
+                sides,
+                rank,
+                element.into(),
+                &raw mut value,
+            )
+        };
+        session.check("CreateTensorAsOrtValue", status)?;
+        let value = NonNull::new(value).expect("CreateTensorAsOrtValue gives one or an error");
+        let made = Self { value, made_as: None, _allocator: None };
+        for (at, text) in texts.iter().enumerate() {
+            let mut room = ptr::null_mut();
+            #[expect(unsafe_code, reason = "as above")]
+            // SAFETY: the caller gives as many texts as the shape has elements; nothing else knows the tensor.
+            let status = unsafe {
+                (ort::api().GetResizedStringTensorElementBuffer)(
+                    made.value.as_ptr(),
+                    at,
+                    text.len(),
+                    &raw mut room,
+                )
+            };
+            session.check("GetResizedStringTensorElementBuffer", status)?;
+            #[expect(unsafe_code, reason = "memory of a string of ONNX Runtime")]
+            // SAFETY: the string has `text.len()` bytes now, and no other has its memory.
             unsafe {
-                ptr::write_bytes(start.as_ptr(), 0, bytes);
+                ptr::copy_nonoverlapping(text.as_ptr(), room.cast(), text.len());
             }
         }
         Ok(made)
     }
 
+    /// The strings of a tensor with that many elements, as the data of a BYTES tensor.
+    pub(crate) fn texts(
+        &self,
+        elements: usize,
+        session: &SharedSession,
+    ) -> Result<Result<Vec<u8>, TextsError>, RuntimeFault> {
+        let mut bytes = 0;
+        #[expect(unsafe_code, reason = "ort describes only values that it has made itself")]
+        // SAFETY: the caller has checked that it is a tensor of strings.
+        let status =
+            unsafe { (ort::api().GetStringTensorDataLength)(self.value.as_ptr(), &raw mut bytes) };
+        session.check("GetStringTensorDataLength", status)?;
+        if bytes > BYTES_TENSOR_MAX {
+            return Ok(Err(TextsError::Tensor));
+        }
+        let (mut joined, mut starts) = (vec![0_u8; bytes], vec![0_usize; elements]);
+        if elements > 0 {
+            let (into, length) = (joined.as_mut_ptr().cast(), joined.len());
+            #[expect(unsafe_code, reason = "ort reads only strings that are UTF-8")]
+            // SAFETY: both have room for what is written: all bytes, and the start of each element.
+            let status = unsafe {
+                (ort::api().GetStringTensorContent)(
+                    self.value.as_ptr(),
+                    into,
+                    length,
+                    starts.as_mut_ptr(),
+                    elements,
+                )
+            };
+            session.check("GetStringTensorContent", status)?;
+        }
+        let mut data = Vec::new();
+        let ends = starts.iter().skip(1).copied().chain([joined.len()]);
+        for (element, (&start, end)) in starts.iter().zip(ends).enumerate() {
+            if let Err(error) = put_text(&joined[start..end], element, &mut data) {
+                return Ok(Err(error));
+            }
+        }
+        Ok(Ok(data))
+    }
+
     /// A tensor that the runtime gave us.
     pub(super) fn taken(value: *mut sys::OrtValue) -> Option<Self> {
-        Some(Self { value: NonNull::new(value)?, made_as: None })
+        Some(Self { value: NonNull::new(value)?, made_as: None, _allocator: None })
     }
 
     pub(super) fn address(&self) -> *const sys::OrtValue {
         self.value.as_ptr()
     }
 
+    /// The type and shape it was made with; none for an output.
+    pub(crate) fn made_as(&self) -> Option<(DataType, &[i64])> {
+        self.made_as.as_ref().map(|(datatype, shape)| (*datatype, shape.as_slice()))
+    }
+
+    /// The number of its bytes.
+    pub(crate) fn size(&self, session: &SharedSession) -> Result<usize, RuntimeFault> {
+        self.memory(session).map(|(_, bytes)| bytes)
+    }
+
     /// Whether it was made with this type and shape.
-    pub(super) fn is(&self, datatype: DataType, shape: &[i64]) -> bool {
+    pub(crate) fn is(&self, datatype: DataType, shape: &[i64]) -> bool {
         self.made_as.as_ref().is_some_and(|made| made.0 == datatype && made.1 == shape)
     }
 
@@ -112,7 +225,7 @@ impl Value {
         Ok(unsafe { slice::from_raw_parts(start.as_ptr(), bytes) })
     }
 
-    pub(super) fn bytes_mut(&mut self, session: &SharedSession) -> Result<&mut [u8], RuntimeFault> {
+    pub(crate) fn bytes_mut(&mut self, session: &SharedSession) -> Result<&mut [u8], RuntimeFault> {
         let (start, bytes) = self.memory(session)?;
         let Some(start) = start else { return Ok(&mut []) };
         #[expect(unsafe_code, reason = "the memory of a tensor")]
@@ -121,7 +234,7 @@ impl Value {
     }
 
     /// The start and number of its bytes.
-    fn memory(
+    pub(super) fn memory(
         &self,
         session: &SharedSession,
     ) -> Result<(Option<NonNull<u8>>, usize), RuntimeFault> {

@@ -123,13 +123,13 @@ fn a_hundred_requests_that_wait_for_a_model_are_run_before_it_is_unloaded() {
 #[test]
 fn a_model_that_cannot_be_loaded_is_listed_by_load_and_not_by_try_load() {
     let Some(engine) = engine() else { return };
-    let failed = engine.try_load("strings", &model("strings"), &contexts(1)).unwrap_err();
+    let failed = engine.try_load("four_bits", &model("four_bits"), &contexts(1)).unwrap_err();
     assert_eq!(failed.sha256.len(), 64);
     assert!(failed.reason().ends_with(&format!("(sha256 {})", failed.sha256)), "{failed:?}");
     assert!(engine.list().is_empty());
-    engine.load("strings", &model("strings"), &contexts(1)).expect_err("strings");
+    engine.load("four_bits", &model("four_bits"), &contexts(1)).expect_err("4 bits");
     assert_eq!(engine.list()[0].reason, failed.reason());
-    let gone = engine.try_load("strings", model("strings").parent().unwrap(), &contexts(1));
+    let gone = engine.try_load("four_bits", model("four_bits").parent().unwrap(), &contexts(1));
     assert_eq!(gone.unwrap_err().sha256, "", "a folder has none");
     assert_eq!(engine.list()[0].reason, failed.reason(), "as before");
 }

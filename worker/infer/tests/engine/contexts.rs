@@ -6,6 +6,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use gridpool_infer::{ContextsError, Engine, LoadError, ModelOptions, Request};
 use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::tensor::Contexts;
 
 use crate::harness::{BlockedContext, ask, close, contexts, engine, load, submit_with};
 use crate::tensors::{Full, device, fp32, irregular, model};
@@ -120,8 +121,8 @@ fn surplus_contexts_end_after_their_run() {
 #[test]
 fn contexts_beyond_the_memory_that_a_model_is_allowed_are_refused_all_or_none() {
     let Some(engine) = engine() else { return };
-    let options = |contexts, device_bytes| ModelOptions {
-        contexts,
+    let options = |contexts: u32, device_bytes| ModelOptions {
+        contexts: contexts.into(),
         device_bytes: Some(device_bytes),
         ..ModelOptions::default()
     };
@@ -145,4 +146,33 @@ fn contexts_beyond_the_memory_that_a_model_is_allowed_are_refused_all_or_none() 
     assert!(matches!(error, ContextsError::Load(LoadError::Budget { .. })), "{error}");
     assert_eq!(engine.list()[0].contexts, 4, "as before");
     client(&engine, 1, 10, &serial(&engine));
+}
+
+#[test]
+fn as_many_contexts_as_serve_most_are_made_and_what_was_measured_is_said() {
+    let Some(engine) = engine() else { return };
+    let auto = |latency_ms| ModelOptions {
+        contexts: Contexts::Auto,
+        latency_ms,
+        ..ModelOptions::default()
+    };
+    let info = load(&engine, "mlp", &auto(None));
+    let measured = &info.contexts_measured;
+    assert_eq!(measured[0].contexts, 1);
+    assert!(measured.windows(2).all(|pair| pair[1].contexts == 2 * pair[0].contexts));
+    assert!(measured.iter().all(|row| row.runs_per_minute > 0 && row.p99_us > 0), "{measured:?}");
+    assert!(measured.iter().any(|row| row.contexts == info.contexts), "{info:?}");
+    let most = measured.iter().map(|row| row.runs_per_minute).max().unwrap();
+    let chosen = measured.iter().find(|row| row.contexts == info.contexts).unwrap();
+    assert!(chosen.runs_per_minute * 100 >= most * 80, "{measured:?}");
+    assert_eq!(ask(&engine, "mlp", &[fp32("x", &[1, 16], &[0.5; 16])])[0].shape, [1, 8]);
+    assert_eq!(engine.set_contexts("mlp", info.contexts + 1).unwrap().contexts, info.contexts + 1);
+    assert!(engine.unload("mlp"));
+    // A bound that many runs at a time cannot keep: it gets one.
+    let endless = engine.load("turns", &model("turns"), &auto(Some(1))).unwrap();
+    assert!(endless.contexts >= 1 && !endless.contexts_measured.is_empty(), "{endless:?}");
+    let error = engine.load("never", &model("mlp"), &auto(Some(0))).unwrap_err();
+    assert_eq!(error.to_string(), "a latency_ms of 0: write at least 1, or leave it out");
+    let fixed = load(&engine, "mlp", &contexts(2));
+    assert_eq!((fixed.contexts, fixed.contexts_measured), (2, Vec::new()));
 }

@@ -7,6 +7,7 @@ use gridpool_infer::{
     Answer, Destination, Engine, InferError, ModelOptions, Placed, Request, RequestError, Source,
     Ticket,
 };
+use gridpool_protocol::message::Priority;
 use gridpool_protocol::tensor::DataType;
 use gridpool_protocol::tensor::model::ModelInfo;
 
@@ -24,7 +25,7 @@ pub(crate) fn load(engine: &Engine, name: &str, options: &ModelOptions) -> Model
 
 /// Options with this number of contexts.
 pub(crate) fn contexts(contexts: u32) -> ModelOptions {
-    ModelOptions { contexts, ..ModelOptions::default() }
+    ModelOptions { contexts: contexts.into(), ..ModelOptions::default() }
 }
 
 impl Full {
@@ -75,6 +76,7 @@ pub(crate) fn request(
     Request {
         model: model.to_owned(),
         client: 1,
+        priority: Priority::Normal,
         inputs: Source::Inline(Arc::from(pack(inputs))),
         outputs: Destination::Answer,
         deadline: None,

@@ -8,6 +8,7 @@ use gridpool_infer::{
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::message::Priority;
 
 use crate::harness::{
     BlockedContext, Waiter, ask, close, engine, load, outputs, submit, submit_with,
@@ -36,7 +37,8 @@ fn single_runs(engine: &Engine, count: u64) -> Vec<Vec<f32>> {
 #[test]
 fn batches_of_every_size_equal_the_single_runs() {
     let Some(engine) = engine() else { return };
-    let info = load(&engine, "mlp", &ModelOptions { contexts: 2, ..ModelOptions::default() });
+    let info =
+        load(&engine, "mlp", &ModelOptions { contexts: 2.into(), ..ModelOptions::default() });
     assert_eq!(info.max_batch, 32);
     let single = single_runs(&engine, 1_000);
     assert!(single.windows(2).all(|pair| pair[0] != pair[1]), "rows differ");
@@ -211,6 +213,25 @@ fn max_batch_1_joins_nothing() {
         assert_eq!((answer.report.runs, answer.rows), (1, 1), "and is not split");
         assert_eq!(outputs(&answer)[0].shape, [count, 8]);
     }
+}
+
+#[test]
+fn a_request_of_a_higher_priority_runs_before_those_of_its_client_that_wait() {
+    let Some(engine) = engine() else { return };
+    load(&engine, "mlp", &ModelOptions { max_batch: Some(1), ..ModelOptions::default() });
+    let held = BlockedContext::one(&engine, "mlp", &[rows(0..1)]);
+    let (sender, order) = mpsc::channel();
+    for (number, priority) in
+        [Priority::Low, Priority::Normal, Priority::High].into_iter().enumerate()
+    {
+        let sender = sender.clone();
+        let done = move |answer: Result<_, _>| sender.send((number, answer.is_ok())).unwrap();
+        let request = crate::harness::request("mlp", &[rows(0..1)], done);
+        engine.submit(Request { priority, ..request }).unwrap();
+    }
+    held.let_go();
+    drop(sender);
+    assert_eq!(order.iter().collect::<Vec<_>>(), [(2, true), (1, true), (0, true)]);
 }
 
 #[test]

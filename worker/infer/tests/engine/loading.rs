@@ -21,7 +21,7 @@ fn a_model_that_does_not_load_leaves_the_others_and_says_why_with_its_hash() {
     let Some(engine) = engine() else { return };
     load(&engine, "mlp", &defaults());
     let reasons = [
-        ("strings", "its input `text` holds strings, which are not served"),
+        ("four_bits", "its input `x` holds numbers of 4 bits, which are served as weights only"),
         ("sequence", "its output `parts` is a sequence; only tensors are served"),
     ];
     for (name, reason) in reasons {
@@ -37,7 +37,7 @@ fn a_model_that_does_not_load_leaves_the_others_and_says_why_with_its_hash() {
     assert!(Chain(&error).to_string().contains("No such file"), "{error}");
     let listed = engine.list();
     let names: Vec<_> = listed.iter().map(|info| info.name.as_str()).collect();
-    assert_eq!(names, ["broken", "gone", "mlp", "sequence", "strings"]);
+    assert_eq!(names, ["broken", "four_bits", "gone", "mlp", "sequence"]);
     for info in &listed {
         let is_ready = info.name == "mlp";
         assert_eq!(info.state == ModelState::Ready, is_ready, "{info:?}");
@@ -45,8 +45,8 @@ fn a_model_that_does_not_load_leaves_the_others_and_says_why_with_its_hash() {
         assert_eq!(info.sha256.len(), if info.name == "gone" { 0 } else { 64 });
         assert!(is_ready || info.reason.contains(&info.sha256), "{info:?}");
     }
-    let error = submit(&engine, "strings", &[]).err().expect("it is not served").to_string();
-    assert!(error.starts_with("the model `strings` is not available: its input"), "{error}");
+    let error = submit(&engine, "four_bits", &[]).err().expect("it is not served").to_string();
+    assert!(error.starts_with("the model `four_bits` is not available: its input"), "{error}");
     assert_eq!(ask(&engine, "mlp", &[fp32("x", &[1, 16], &[0.5; 16])])[0].shape, [1, 8]);
 }
 
@@ -54,7 +54,7 @@ fn a_model_that_does_not_load_leaves_the_others_and_says_why_with_its_hash() {
 fn a_failed_load_changes_nothing_and_a_name_can_be_reused() {
     let Some(engine) = engine() else { return };
     let before = load(&engine, "mlp", &defaults());
-    for path in [model("strings"), model("mlp")] {
+    for path in [model("four_bits"), model("mlp")] {
         engine.load("mlp", &path, &defaults()).expect_err("the name is taken");
         assert_eq!(engine.list(), std::slice::from_ref(&before));
     }
@@ -63,7 +63,7 @@ fn a_failed_load_changes_nothing_and_a_name_can_be_reused() {
     assert!(engine.list().is_empty());
     let error = submit(&engine, "mlp", &[]).err().expect("it is gone").to_string();
     assert_eq!(error, "there is no model `mlp`; there is none");
-    engine.load("mlp", &model("strings"), &defaults()).expect_err("strings are not served");
+    engine.load("mlp", &model("four_bits"), &defaults()).expect_err("it is not served");
     load(&engine, "mlp", &defaults());
     assert_eq!(engine.list()[0].state, ModelState::Ready);
     let error = engine.load("a/b", &model("mlp"), &defaults()).unwrap_err();

@@ -8,11 +8,14 @@
 mod bench;
 mod changes;
 mod contexts;
+mod delays;
 mod harness;
 mod joined;
 mod loading;
 mod onnx;
+mod pipelines;
 mod published;
 mod requests;
 mod row_turns;
 mod tensors;
+mod texts;

@@ -32,6 +32,11 @@ fn all_outputs_of_a_model_come_back_with_how_it_ran() {
     assert_eq!((report.h2d_bytes, report.d2h_bytes), (32, 8 + 32 + 64));
 }
 
+/// The types that the model `datatypes` takes.
+fn numeric() -> impl Iterator<Item = DataType> {
+    DataType::ALL.into_iter().filter(|&datatype| datatype != DataType::Bytes)
+}
+
 #[test]
 fn every_type_goes_through_bit_for_bit() {
     let Some(engine) = engine() else { return };
@@ -45,7 +50,7 @@ fn every_type_goes_through_bit_for_bit() {
             let bytes: Vec<u8> = (0..count).map(byte).collect();
             full(&datatype.name().to_lowercase(), datatype, &[rows as u64, 3], &bytes)
         };
-        let inputs: Vec<Full> = DataType::ALL.map(input).into();
+        let inputs: Vec<Full> = numeric().map(input).collect();
         let got = ask(&engine, "datatypes", &inputs);
         assert_eq!(got.len(), 13);
         for input in &inputs {
@@ -64,7 +69,7 @@ fn a_bool_that_is_neither_0_nor_1_is_1() {
         let bytes = vec![if datatype == DataType::Bool { 200 } else { 0 }; 3 * datatype.bytes()];
         full(&datatype.name().to_lowercase(), datatype, &[1, 3], &bytes)
     };
-    let got = ask(&engine, "datatypes", &DataType::ALL.map(input));
+    let got = ask(&engine, "datatypes", &numeric().map(input).collect::<Vec<_>>());
     assert_eq!(got[0], full("bool_out", DataType::Bool, &[1, 3], &[1, 1, 1]));
 }
 

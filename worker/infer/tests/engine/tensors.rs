@@ -88,7 +88,9 @@ pub(crate) fn irregular(seed: u64, count: usize) -> Vec<f32> {
 }
 
 pub(crate) fn pack(tensors: &[Full]) -> Vec<u8> {
-    let new = |full: &Full| Tensor::new(&full.name, full.datatype, full.shape.clone());
+    let new = |full: &Full| {
+        Tensor::new(&full.name, full.datatype, full.shape.clone())?.with_data(&full.bytes)
+    };
     let layout = tensors.iter().map(new).collect::<Result<Vec<_>, _>>().and_then(TensorLayout::new);
     let data: Vec<_> = tensors.iter().map(|full| &full.bytes[..]).collect();
     layout.and_then(|layout| layout.pack(&data)).expect("a small set of tensors")

@@ -41,7 +41,9 @@ pub(super) fn answer(
             | InferError::Late
             | InferError::Outputs(_)
             | InferError::Parts { .. }
-            | InferError::Run(RunError::Output { .. })),
+            | InferError::Run(
+                RunError::Input { .. } | RunError::Output { .. } | RunError::Wire(_),
+            )),
         ) => Err(AttemptError::Refused(Chain(&error).to_string())),
     };
     send(replies, &FromWorker::Answer { attempt, result });
@@ -83,7 +85,7 @@ fn report(answer: Answer, arrived: Instant) -> Result<AttemptAnswer, AttemptErro
         d2h_bytes: report.d2h_bytes,
         service_us: u64::try_from(service).unwrap_or(u64::MAX),
         allocations: 0,
-        infer: Some(report),
+        infer: Some(Box::new(report)),
         search: None,
     };
     Ok(AttemptAnswer { report, output })

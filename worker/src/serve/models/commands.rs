@@ -24,6 +24,7 @@ const COMMANDS_MAX: usize = 1;
 
 /// A command, after the part that is done when it arrives.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "changes of models are rare")]
 enum Command {
     Contexts {
         name: String,

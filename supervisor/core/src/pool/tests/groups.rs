@@ -1,10 +1,13 @@
 //! Several groups on one device: what belongs to one group, to the device, and to all groups.
 
+use std::path::Path;
+
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
 
 use super::*;
 
@@ -361,7 +364,11 @@ fn groups_change_side_by_side_and_a_group_one_at_a_time() {
     }
     for (command, why) in [
         (ModelCommand::Unload { name: "x".to_owned() }, "there is no model `x`; there is a, b"),
-        (ModelCommand::Load(plan("a")), "there is a model `a` already"),
+        (ModelCommand::Load(plan("a:1")), "there is a version 1 of `a` already"),
+        (
+            ModelCommand::Unload { name: "a:2".to_owned() },
+            "there is no version of `a` as in `a:2`; there is 1",
+        ),
         (ModelCommand::Load(ModelPlan { path: "m".into(), ..plan("d") }), "not an absolute path"),
         (ModelCommand::Load(plan("grid")), "`grid` cannot be the name of a group"),
     ] {
@@ -371,6 +378,37 @@ fn groups_change_side_by_side_and_a_group_one_at_a_time() {
         };
         assert!(said.contains(why), "{said}");
     }
+}
+
+#[test]
+fn a_pipeline_gets_the_files_of_the_models_that_its_steps_name() {
+    let steps = |model: &str| {
+        let wires = |to: &str, from: &str| [(to.to_owned(), from.to_owned())].into();
+        let (name, model, inputs) = ("s".to_owned(), model.to_owned(), wires("x", "x"));
+        let step = Step { name, model, inputs, ..Step::default() };
+        let pipeline =
+            Pipeline { inputs: vec!["x".into()], steps: vec![step], outputs: wires("y", "s.y") };
+        let options =
+            ModelOptions { pipeline: Some(Box::new(pipeline)), ..ModelOptions::default() };
+        change(1, ModelCommand::Load(ModelPlan { options, ..plan("line") }))
+    };
+    let mut core = core(&["detect"]);
+    tell(&mut core, Event::TimePassed);
+    let told = tell(&mut core, steps("detct"));
+    let [Action::Reply { result: Err(Refusal::Invalid(why)), .. }] = &told[..] else {
+        panic!("{told:?}")
+    };
+    let want = "pipeline `line`: its step `s` runs the model `detct`, and there is no such model; close to it: detect";
+    assert!(why.starts_with(want), "{why}");
+    tell(&mut core, steps("detect"));
+    let told = tell(&mut core, Event::TimePassed);
+    let own = spawned(&told).first().copied().unwrap_or(of(1, 3));
+    let told = [told, comes_up(&mut core, own, &[])].concat();
+    let loads = told.iter().find_map(|action| {
+        let Action::Command { command: ModelCommand::Load(plan), .. } = action else { return None };
+        plan.options.pipeline.clone()
+    });
+    assert_eq!(loads.expect("it is to load").steps[0].path, Path::new("/m/detect.onnx"));
 }
 
 #[test]
@@ -399,4 +437,51 @@ fn a_fault_of_the_device_is_one_for_later_groups_too() {
     let told = tell(&mut core, change(1, ModelCommand::Load(plan("a"))));
     assert_eq!((spawned(&told), replied(&told)), (vec![], vec![(1, false)]));
     assert_eq!(out(&core), [Group::Grid]);
+}
+
+/// A model is unloaded, and its worker ends.
+fn unload(core: &mut Core, name: &str) {
+    let unload = ModelCommand::Unload { name: name.to_owned() };
+    let told = tell(core, change(1, unload));
+    for (own, number) in commanded(&told) {
+        tell(core, worker(own, WorkerEvent::CommandEnded { number, result: Ok(()) }));
+        tell(core, exited(own, ExitStatus::Code(0)));
+        tell(core, worker(own, WorkerEvent::Reclaimed));
+    }
+}
+
+#[test]
+fn a_model_that_is_loaded_again_is_not_judged_by_what_it_was() {
+    let mut core = core(&["a", "b"]);
+    tell(&mut core, Event::TimePassed);
+    comes_up(&mut core, of(1, 3), &["b"]);
+    unload(&mut core, "b");
+    tell(&mut core, exited(of(0, 2), ExitStatus::Code(73)));
+    tell(&mut core, worker(of(0, 2), WorkerEvent::Reclaimed));
+    assert_eq!(out(&core), [Group::Models(0)], "a set-up that no restart mends");
+    unload(&mut core, "a");
+    assert!(rests(&core));
+    let told = tell(&mut core, change(2, ModelCommand::Load(plan("a"))));
+    assert_eq!(spawned(&told), [of(0, 4)], "in its own place, which is in service again");
+    assert_eq!(out(&core), []);
+}
+
+#[test]
+fn a_principal_that_has_cost_a_model_its_workers_is_refused_there_alone() {
+    let grace = Duration::from_millis(100);
+    let config = PoolConfig { kills_max: 1, infer_cancel_grace: grace, ..PoolConfig::DEFAULT };
+    let models = [plan("a"), plan("b")];
+    let mut core = Core::new(config, PolicyTable::default(), &[DEVICE], &models, HelperLimits::of);
+    tell(&mut core, Event::TimePassed);
+    comes_up(&mut core, of(0, 2), &["a"]);
+    comes_up(&mut core, of(1, 3), &["b"]);
+    assert_eq!(sent_to(&tell(&mut core, submitted(1, model("a")))), Some(of(0, 2)));
+    let cancel = ClientEvent::CancelRequested { key: JobKey(1) };
+    tell(&mut core, Event::Client(CLIENT, cancel));
+    let late = Timestamp(grace);
+    assert_eq!(killed(&tell_at(&mut core, late, Event::TimePassed)), [of(0, 2)]);
+    let told = tell_at(&mut core, late, submitted(2, model("a")));
+    assert!(matches!(told[..], [Action::Refuse { refusal: Refusal::Busy(_), .. }]), "{told:?}");
+    let told = tell_at(&mut core, late, submitted(3, model("b")));
+    assert_eq!(sent_to(&told), Some(of(1, 3)));
 }

@@ -402,9 +402,10 @@ fn model_report(run_us: f64) -> RunReport {
         device_us: run_us,
         h2d_bytes: 0,
         d2h_bytes: 0,
+        steps: Vec::new(),
     };
     let kernels = vec![KernelUse { name: "a".to_owned(), launches: 1, device_us: run_us }];
-    RunReport { joined_items: 8, kernels, infer: Some(infer), ..report() }
+    RunReport { joined_items: 8, kernels, infer: Some(Box::new(infer)), ..report() }
 }
 
 #[test]

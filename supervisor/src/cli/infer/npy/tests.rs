@@ -2,7 +2,7 @@
 
 use gridpool_client::TensorOutputs;
 use gridpool_protocol::limits::TENSOR_RANK_MAX;
-use gridpool_protocol::tensor::TensorLayout;
+use gridpool_protocol::tensor::{TensorLayout, Texts};
 
 use super::super::npz::{self, Arrays};
 use super::*;
@@ -96,13 +96,14 @@ fn an_array_that_is_not_a_tensor_is_refused_with_its_name_and_what_to_do() {
     let header = |descr: &str, shape: &str| {
         format!("{{'shape': {shape}, \"fortran_order\": False, 'descr': {descr}}}")
     };
-    let cases: [(Vec<u8>, &[&str]); 12] = [
+    let cases: [(Vec<u8>, &[&str]); 13] = [
         (npy(&header("'>f4'", "(1,)"), &[0; 4]), &["big-endian", "save x.astype('<f4')"]),
         (
-            npy(&header("'<U3'", "(1,)"), &[0; 12]),
-            &["`<U3`", "does not serve models that take text"],
+            npy(&header("'<U1'", "(1,)"), &[0, 0xd8, 0, 0]),
+            &["has an element 0 that is not Unicode text"],
         ),
-        (npy(&header("'|O'", "()"), &[0; 8]), &["not of objects"]),
+        (npy(&header("'<U2'", "(1,)"), &[0; 7]), &["7 bytes of data", "need 8"]),
+        (npy(&header("'|O'", "()"), &[0; 8]), &["only Python reads", "save x.astype('U')"]),
         (npy(&header("'<c8'", "()"), &[0; 8]), &["`<c8`, which no tensor has"]),
         (npy(&header("[('a', '<f4')]", "()"), &[0; 4]), &["without fields"]),
         (npy(&header("'<f4'", "(2,)"), &[0; 7]), &["7 bytes of data", "need 8"]),
@@ -121,6 +122,24 @@ fn an_array_that_is_not_a_tensor_is_refused_with_its_name_and_what_to_do() {
     let said = |bytes: &[u8]| Arrays::read(bytes.to_vec()).unwrap_err().to_string();
     assert!(said(b"[[0]]").contains("neither an .npz nor an .npy"));
     assert!(said(&STORED[..STORED.len() / 2]).contains("broken or incomplete"));
+}
+
+#[test]
+fn arrays_of_text_and_of_bytes_are_read_without_what_fills_them_up() {
+    let texts = |descr: &str, order: &str, data: &[u8]| {
+        let shape = "'shape': (2, 2), ";
+        let header = format!("{{'descr': '{descr}', 'fortran_order': {order}, {shape}}}\n");
+        let (tensor, data) = read("x", npy(&header, data)).unwrap();
+        assert_eq!((tensor.datatype(), tensor.shape()), (DataType::Bytes, &[2, 2][..]));
+        let texts = Texts::new(&data, 4).map(|text| text.unwrap().to_vec());
+        texts.map(|text| String::from_utf8(text).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts("|S2", "False", b"a\0bb\0c\0\0"), ["a", "bb", "\0c", ""]);
+    assert_eq!(texts("|S2", "True", b"a\0bb\0c\0\0"), ["a", "\0c", "bb", ""]);
+    let characters: Vec<u8> =
+        "ä\0b€\0\0cd".chars().flat_map(|c| u32::from(c).to_le_bytes()).collect();
+    assert_eq!(texts("<U2", "False", &characters), ["ä", "b€", "", "cd"]);
+    assert_eq!(texts("|S0", "False", b""), [""; 4]);
 }
 
 #[test]

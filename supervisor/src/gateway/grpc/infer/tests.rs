@@ -115,7 +115,13 @@ fn an_answer_is_a_frame_with_a_message_that_has_the_data_behind() {
     let outputs = vec![OutputTensor::private(tensor, b"abc".to_vec())];
     let mut parameters = reply::proof(&Receipt::default()).unwrap();
     parameters.insert("more".to_owned(), json!(0.5));
-    let reply = Reply { model: "m".to_owned(), id: Some("7".to_owned()), parameters, outputs };
+    let reply = Reply {
+        model: "m".to_owned(),
+        version: "1".into(),
+        id: Some("7".to_owned()),
+        parameters,
+        outputs,
+    };
     let wanted = WantedOutputs::Some(vec![("y".to_owned(), true)]);
     let budget = BodyBudget::new();
     let write = |is_of_stream| {

@@ -1,0 +1,113 @@
+//! Why a description of a pipeline is wrong.
+
+use crate::limits::{MODEL_NAME_BYTES_MAX, PIPELINE_STEPS_MAX, PIPELINE_WIRES_MAX};
+
+/// Why a description of a pipeline is wrong. The caller says of which pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PipelineError {
+    /// Steps wait for each other.
+    #[error("its steps wait for each other: {}", steps.join(" takes an output of "))]
+    Circle {
+        /// The steps, the first one again at the end.
+        steps: Vec<String>,
+    },
+    /// A step's model does not exist.
+    #[error(
+        "its step `{step}` runs the model `{model}`, and there is no such model; {suggestion}. A file's name ends with \
+         .onnx or has a `/`"
+    )]
+    Model {
+        /// The step.
+        step: String,
+        /// Its model.
+        model: String,
+        /// Models with a similar name, or all.
+        suggestion: String,
+    },
+    /// A name that a step or an input cannot have.
+    #[error(
+        "`{name}` cannot be the name of its {what}: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-` or `_`"
+    )]
+    Name {
+        /// `step` or `input`.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A wire names a step and none of its outputs.
+    #[error("{of} takes `{step}`, which is a step: write `{step}.TENSOR` with one of its outputs")]
+    NoTensor {
+        /// What takes it.
+        of: String,
+        /// The step.
+        step: String,
+    },
+    /// It has no inputs or no outputs.
+    #[error("it has no {what}: name at least one")]
+    Nothing {
+        /// `input` or `output`.
+        what: &'static str,
+    },
+    /// An output is an input.
+    #[error(
+        "its output `{output}` is its input `{input}`: an output is an output of a step, STEP.TENSOR"
+    )]
+    PassedOn {
+        /// The output.
+        output: String,
+        /// The input.
+        input: String,
+    },
+    /// Two outputs are the same tensor.
+    #[error("its outputs `{first}` and `{second}` are both `{wire}`: keep one")]
+    Same {
+        /// One of them.
+        first: String,
+        /// The other.
+        second: String,
+        /// What they are.
+        wire: String,
+    },
+    /// Too few or too many steps.
+    #[error("it has {steps} steps: write 1 to {PIPELINE_STEPS_MAX}")]
+    Steps {
+        /// Their number.
+        steps: usize,
+    },
+    /// A name is there twice.
+    #[error("its {what} `{name}` is there twice: keep one, or rename one")]
+    Twice {
+        /// `step` or `input`.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A wire begins at nothing.
+    #[error("{of} takes `{wire}`, and there is no {what} `{name}`; {suggestion}")]
+    Unknown {
+        /// What takes it.
+        of: String,
+        /// The wire.
+        wire: String,
+        /// `step` or `input`.
+        what: &'static str,
+        /// The unknown name.
+        name: String,
+        /// Those with a similar name, or all.
+        suggestion: String,
+    },
+    /// Nothing takes an input, or an output of a step.
+    #[error("nothing takes its {what} `{name}`: wire it, or leave it out")]
+    Unused {
+        /// `step` or `input`.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// Too many wires.
+    #[error("it has {wires} wires, those of its outputs included: at most {PIPELINE_WIRES_MAX}")]
+    Wires {
+        /// Their number.
+        wires: usize,
+    },
+}

@@ -1,0 +1,216 @@
+//! Pipelines: parses `[[pipeline]]`, and finds the models that steps name.
+//!
+//! Owns the grammar of steps and wires. May not read a model.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
+use toml::{Table, Value};
+
+use super::models::{self, FieldError, Noun};
+use super::origins::{Origin, Origins};
+use super::{ConfigError, Named, file};
+
+/// The keys of a step.
+const STEP: [&str; 4] = ["name", "model", "sha256", "inputs"];
+
+/// Reads one `[[pipeline]]` of `file`. A path in it is relative to `folder`.
+///
+/// # Errors
+/// Every wrong field, at least one.
+pub(super) fn parse_table(
+    mut table: Table,
+    file: &Path,
+    folder: &Path,
+) -> Result<ModelPlan, Vec<FieldError>> {
+    let mut errors = Vec::new();
+    let name = table.get("name").and_then(Value::as_str);
+    let of = name.map_or_else(|| "a pipeline".to_owned(), |name| format!("the pipeline `{name}`"));
+    if table.contains_key("path") {
+        let reason = format!("{of} has no `path`: each of its steps has a `model`");
+        errors.push(FieldError { field: Some("path".to_owned()), reason });
+    }
+    let mut take = |key: &str, needs: &str| {
+        let value = table.remove(key);
+        if value.is_none() {
+            let reason = format!("{of} needs `{key}`, {needs}");
+            errors.push(FieldError { field: None, reason });
+        }
+        value
+    };
+    let inputs = take("inputs", "a list of names, such as [\"image\"]");
+    let steps = take("steps", "a list of { name = …, model = …, inputs = { … } }");
+    let outputs =
+        take("outputs", "names with outputs of steps, such as { boxes = \"find.boxes\" }");
+    let mut wrong = |key: &str, reason: String| {
+        errors.push(FieldError { field: Some(key.to_owned()), reason });
+    };
+    let mut pipeline = Pipeline::default();
+    match inputs.map(names) {
+        Some(Some(names)) => pipeline.inputs = names,
+        Some(None) => {
+            wrong("inputs", format!("`inputs` of {of} needs a list of names, such as [\"image\"]"));
+        }
+        None => {}
+    }
+    match outputs.map(wires) {
+        Some(Some(wires)) => pipeline.outputs = wires,
+        Some(None) => wrong(
+            "outputs",
+            format!(
+                "`outputs` of {of} needs a wire for each name, such as {{ boxes = \"find.boxes\" }}"
+            ),
+        ),
+        None => {}
+    }
+    match steps {
+        Some(Value::Array(steps)) => {
+            for (at, one) in steps.into_iter().enumerate() {
+                match step(one, at, folder) {
+                    Ok(step) => pipeline.steps.push(step),
+                    Err(reason) => wrong("steps", format!("{of}: {reason}")),
+                }
+            }
+        }
+        Some(_) => wrong("steps", format!("`steps` of {of} needs a list of tables")),
+        None => {}
+    }
+    // The rest is as for a model. The path is put back below, since it need not be UTF-8.
+    table.insert("path".to_owned(), Value::String(".".to_owned()));
+    let plan = models::parse_named(Noun::Pipeline, table, folder);
+    let (Ok(mut plan), true) = (plan.map_err(|more| errors.extend(more)), errors.is_empty()) else {
+        return Err(errors);
+    };
+    plan.path = file.to_owned();
+    plan.options.pipeline = Some(Box::new(pipeline));
+    plan.check().map_err(|error| {
+        vec![FieldError { field: None, reason: format!("pipeline `{}`: {error}", plan.name) }]
+    })?;
+    Ok(plan)
+}
+
+fn names(value: Value) -> Option<Vec<String>> {
+    let Value::Array(list) = value else { return None };
+    list.into_iter().map(text).collect()
+}
+
+fn wires(value: Value) -> Option<BTreeMap<String, String>> {
+    let Value::Table(table) = value else { return None };
+    table.into_iter().map(|(name, wire)| Some((name, text(wire)?))).collect()
+}
+
+fn text(value: Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text),
+        Value::Integer(_)
+        | Value::Float(_)
+        | Value::Boolean(_)
+        | Value::Datetime(_)
+        | Value::Array(_)
+        | Value::Table(_) => None,
+    }
+}
+
+/// Reads a step, the one at this place of the list.
+fn step(value: Value, at: usize, folder: &Path) -> Result<Step, String> {
+    let Value::Table(mut table) = value else {
+        return Err(format!(
+            "step {} needs a table: {{ name = …, model = …, inputs = {{ … }} }}",
+            at + 1
+        ));
+    };
+    let name = table.remove("name").and_then(text);
+    let name = name.ok_or_else(|| format!("step {} needs a `name` in quotes", at + 1))?;
+    let model = table.remove("model").and_then(text).filter(|model| !model.is_empty());
+    let model = model.ok_or_else(|| {
+        format!("the step `{name}` needs a `model` in quotes: the name of one, or an ONNX file")
+    })?;
+    let inputs = table.remove("inputs").and_then(wires).ok_or_else(|| {
+        format!(
+            "the step `{name}` needs `inputs` with a wire for each input of its model, such as {{ x = \"image\", y = \
+             \"step.tensor\" }}"
+        )
+    })?;
+    let sha256 = match table.remove("sha256") {
+        None => None,
+        Some(value) => Some(text(value).ok_or_else(|| {
+            format!("`sha256` of the step `{name}` needs the 64 digits in quotes that `sha256sum FILE` prints")
+        })?),
+    };
+    if let Some(key) = table.keys().next() {
+        return Err(format!(
+            "the step `{name}` has no field `{key}`; the fields are {}",
+            STEP.join(", ")
+        ));
+    }
+    let mut step = Step { name, model, sha256, inputs, ..Step::default() };
+    if step.names_file() {
+        step.path = folder.join(&step.model);
+    }
+    Ok(step)
+}
+
+/// Finds the file of each step that names a model of the settings.
+///
+/// # Errors
+/// [`ConfigError`] at the line of the steps of a pipeline.
+pub(super) fn find_models(models: &mut [ModelPlan], origins: &Origins) -> Result<(), ConfigError> {
+    let known = plain(models);
+    let names: Vec<_> = known.iter().map(|plan| plan.name.as_str()).collect();
+    for plan in models {
+        let Some(pipeline) = &mut plan.options.pipeline else { continue };
+        let found = pipeline.find_models(&names, |name| {
+            let plan = known.iter().find(|plan| plan.name == name)?;
+            Some((&plan.path, &plan.options.sha256))
+        });
+        found.map_err(|error| {
+            let reason = format!("pipeline `{}`: {error}", plan.name);
+            match origins.of(&format!("model.{}.steps", plan.name)) {
+                Origin::File { file, line } => {
+                    ConfigError::File { file: file.clone(), line: *line, reason }
+                }
+                Origin::Default | Origin::Environment { .. } | Origin::Flag { .. } => {
+                    ConfigError::Unreadable { file: plan.path.clone(), reason }
+                }
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// The models that are no pipelines.
+fn plain(models: &[ModelPlan]) -> Vec<ModelPlan> {
+    models.iter().filter(|plan| plan.options.pipeline.is_none()).cloned().collect()
+}
+
+/// Reads the one `[[pipeline]]` of a file. A step may name a `[[model]]` of that file; other names are for the pool
+/// to find.
+///
+/// # Errors
+/// A sentence with the error and what to write.
+pub fn parse_pipeline(path: &Path) -> Result<ModelPlan, String> {
+    let path = std::path::absolute(path)
+        .map_err(|error| format!("{}: its folder is unknown: {error}", path.display()))?;
+    let settings = file::read(&path, Named::MustBeThere)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    let known = plain(&settings.models);
+    let is_pipeline = |plan: &ModelPlan| plan.options.pipeline.is_some();
+    let mut pipelines: Vec<_> = settings.models.into_iter().filter(is_pipeline).collect();
+    let count = pipelines.len();
+    let (Some(mut plan), 1) = (pipelines.pop(), count) else {
+        return Err(format!("{} has {count} pipelines: write one [[pipeline]]", path.display()));
+    };
+    let steps = plan.options.pipeline.iter_mut().flat_map(|pipeline| &mut pipeline.steps);
+    for step in steps.filter(|step| step.path.as_os_str().is_empty()) {
+        if let Some(own) = known.iter().find(|own| own.name == step.model) {
+            step.path.clone_from(&own.path);
+            step.sha256 = step.sha256.take().or_else(|| own.options.sha256.clone());
+        }
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Tests of `[[pipeline]]`.
+
+use std::path::PathBuf;
+
+use gridpool_protocol::tensor::Contexts;
+
+use super::*;
+
+const TRACKER: &str = "name = 'tracker'\ncontexts = 2\ninputs = ['image']\n\
+                       outputs = { boxes = 'find.boxes', who = 'reid.who' }\n\
+                       [[steps]]\nname = 'find'\nmodel = 'detect'\ninputs = { image = 'image' }\n\
+                       [[steps]]\nname = 'reid'\nmodel = 'nets/reid.onnx'\ninputs = { x = 'find.boxes' }\n";
+
+fn parse(text: &str) -> Result<ModelPlan, Vec<FieldError>> {
+    parse_table(text.parse().unwrap(), Path::new("/etc/pool.toml"), Path::new("/etc"))
+}
+
+#[test]
+fn a_pipeline_has_steps_wires_and_the_options_of_a_model() {
+    let plan = parse(TRACKER).unwrap();
+    assert_eq!((&*plan.name, &*plan.path), ("tracker", Path::new("/etc/pool.toml")));
+    assert_eq!((plan.options.contexts, plan.group()), (Contexts::Fixed(2), "tracker"));
+    let pipeline = plan.options.pipeline.unwrap();
+    assert_eq!(pipeline.inputs, ["image"]);
+    assert_eq!(pipeline.outputs["who"], "reid.who");
+    let [find, reid] = &pipeline.steps[..] else { panic!("{:?}", pipeline.steps) };
+    assert_eq!((&*find.model, &*find.path), ("detect", Path::new("")));
+    assert_eq!(reid.path, Path::new("/etc/nets/reid.onnx"));
+    assert_eq!(reid.inputs["x"], "find.boxes");
+}
+
+#[test]
+fn what_is_wrong_is_said_with_pipeline_step_and_what_to_write() {
+    let with = |from: &str, to: &str| {
+        assert!(TRACKER.contains(from), "{from}");
+        let errors = parse(&TRACKER.replacen(from, to, 1)).unwrap_err();
+        errors.into_iter().map(|error| error.reason).collect::<Vec<_>>().join("; ")
+    };
+    let cases = [
+        ("name = 'tracker'\n", "", "a [[pipeline]] needs a `name`"),
+        (
+            "contexts = 2",
+            "context = 2",
+            "the pipeline `tracker` has no field `context`; the fields",
+        ),
+        ("contexts = 2", "contexts = 'x'", "`contexts` of the pipeline `tracker` needs a whole"),
+        ("contexts = 2", "contexts = 0", "pipeline `tracker`: 0 contexts"),
+        ("contexts = 2", "path = 'x'", "the pipeline `tracker` has no `path`: each of its steps"),
+        ("inputs = ['image']", "", "the pipeline `tracker` needs `inputs`, a list of names"),
+        (
+            "inputs = ['image']",
+            "inputs = 'image'",
+            "`inputs` of the pipeline `tracker` needs a list",
+        ),
+        ("{ boxes = 'find.boxes', who = 'reid.who' }", "['who']", "`outputs` of the pipeline"),
+        ("model = 'detect'\n", "", "the pipeline `tracker`: the step `find` needs a `model` in"),
+        ("name = 'find'\n", "", "the pipeline `tracker`: step 1 needs a `name` in quotes"),
+        ("inputs = { image = 'image' }", "inputs = 'image'", "the step `find` needs `inputs` with"),
+        (
+            "model = 'detect'",
+            "model = 'detect'\ntf32 = true",
+            "the step `find` has no field `tf32`",
+        ),
+        (
+            "x = 'find.boxes'",
+            "x = 'fnd.boxes'",
+            "pipeline `tracker`: the input `x` of the step `reid`",
+        ),
+        ("name = 'reid'", "name = 'find'", "pipeline `tracker`: its step `find` is there twice"),
+    ];
+    for (from, to, why) in cases {
+        let error = with(from, to);
+        assert!(error.contains(why), "{to}: {error}");
+    }
+    let errors = parse("name = 'x'\ninputs = 1").unwrap_err();
+    assert_eq!(errors.len(), 3, "{errors:?}");
+}
+
+#[test]
+fn the_file_of_a_step_is_that_of_the_model_it_names() {
+    let model = |text: &str| models::parse_table(text.parse().unwrap(), Path::new("/etc")).unwrap();
+    let hash = "a".repeat(64);
+    let detect = model(&format!("name = 'detect'\npath = 'd.onnx'\nsha256 = '{hash}'"));
+    let mut plans = [parse(TRACKER).unwrap(), detect];
+    find_models(&mut plans, &Origins::default()).unwrap();
+    let step = &plans[0].options.pipeline.as_ref().unwrap().steps[0];
+    assert_eq!((&step.path, &step.sha256), (&PathBuf::from("/etc/d.onnx"), &Some(hash)));
+    let mut plans = [parse(TRACKER).unwrap(), model("name = 'detct'\npath = 'd.onnx'")];
+    let error = find_models(&mut plans, &Origins::default()).unwrap_err().to_string();
+    assert!(
+        error.contains("pipeline `tracker`: its step `find` runs the model `detect`"),
+        "{error}"
+    );
+    assert!(error.contains("close to it: detct"), "{error}");
+    // A pipeline is no step of another.
+    let mut plans =
+        [parse(TRACKER).unwrap(), parse(&TRACKER.replace("tracker", "detect")).unwrap()];
+    assert!(find_models(&mut plans, &Origins::default()).is_err());
+}
+
+#[test]
+fn a_file_with_one_pipeline_is_read_with_the_models_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("nets")).unwrap();
+    std::fs::write(folder.path().join("nets/reid.onnx"), "x").unwrap();
+    let path = folder.path().join("tracker.toml");
+    let table = TRACKER.replace("[[steps]]", "[[pipeline.steps]]");
+    let whole = |models: &str| {
+        std::fs::write(&path, format!("[[pipeline]]\n{table}\n{models}")).unwrap();
+        parse_pipeline(&path)
+    };
+    let steps = whole("").unwrap().options.pipeline.unwrap().steps;
+    assert_eq!(steps[0].path, Path::new(""), "the pool knows `detect`");
+    assert_eq!(steps[1].path, folder.path().join("nets/reid.onnx"));
+    let steps = whole("[[model]]\nname = 'detect'\npath = 'nets/reid.onnx'\n");
+    let steps = steps.unwrap().options.pipeline.unwrap().steps;
+    assert_eq!(steps[0].path, folder.path().join("nets/reid.onnx"));
+    std::fs::remove_file(folder.path().join("nets/reid.onnx")).unwrap();
+    let error = whole("").unwrap_err();
+    assert!(error.contains("tracker.toml, line "), "{error}");
+    assert!(error.contains("there is no file") && error.contains("nets/reid.onnx"), "{error}");
+    std::fs::write(&path, "devices = 'cpu:1'\n").unwrap();
+    assert!(
+        parse_pipeline(&path).unwrap_err().ends_with("has 0 pipelines: write one [[pipeline]]")
+    );
+}

@@ -1,0 +1,138 @@
+//! A model repository in Triton's layout: what of it serves when the pool starts, and how it is followed afterwards.
+//!
+//! [`Keeper`] is a client of the pool's own socket: it loads and unloads as an operator would. What it may not do, no
+//! request of its can.
+
+mod keeper;
+mod model_config;
+mod scan;
+mod text;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use gridpool_core::config::MODELS_MAX;
+use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::version::split;
+
+pub(crate) use keeper::{Keeper, NOT_BY_REQUEST};
+pub(crate) use scan::RepositoryError;
+
+/// When a pool follows its model repository.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RepositoryMode {
+    /// It loads what is there when it starts.
+    #[default]
+    Start,
+    /// It also loads and unloads when clients of HTTP and gRPC ask for it.
+    Request,
+    /// It also loads and unloads what changes, as soon as it does.
+    Poll,
+}
+
+impl RepositoryMode {
+    const ALL: [(Self, &str); 3] =
+        [(Self::Start, "start"), (Self::Request, "request"), (Self::Poll, "poll")];
+}
+
+impl fmt::Display for RepositoryMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(mode, _)| mode == self).map_or("", |(_, name)| name);
+        f.write_str(name)
+    }
+}
+
+/// A text that names no mode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no way to follow a model repository: write start, request or poll")]
+pub struct ParseModeError {
+    text: String,
+}
+
+impl FromStr for RepositoryMode {
+    type Err = ParseModeError;
+
+    fn from_str(text: &str) -> Result<Self, ParseModeError> {
+        let known = Self::ALL.iter().find(|(_, name)| *name == text).map(|&(mode, _)| mode);
+        known.ok_or_else(|| ParseModeError { text: text.to_owned() })
+    }
+}
+
+/// A model repository, and how it is followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repository {
+    /// Its folder.
+    pub folder: PathBuf,
+    /// When the pool looks at it.
+    pub mode: RepositoryMode,
+}
+
+/// The models of a repository as it is now, beside those of the settings.
+pub(crate) fn at_start(
+    repository: &Repository,
+    own: &[ModelPlan],
+) -> Result<Vec<ModelPlan>, RepositoryError> {
+    let folder = std::path::absolute(&repository.folder).map_err(|source| {
+        RepositoryError::Unreadable { path: repository.folder.clone(), source }
+    })?;
+    let mut models: BTreeMap<_, _> =
+        own.iter().map(|plan| (plan.name.clone(), plan.clone())).collect();
+    for name in scan::names(&folder)? {
+        let path = folder.join(&name);
+        if own.iter().any(|plan| split(&plan.name).0 == name) {
+            let reason = "a --model or a [[model]] has this name too: rename one".to_owned();
+            return Err(RepositoryError::Wrong { path, reason });
+        }
+        let found = scan::model(&folder, &name)?;
+        found.warnings.iter().for_each(|why| tracing::warn!("{why}"));
+        models.extend(found.versions.into_iter().map(|plan| (plan.name.clone(), plan)));
+        if models.len() > MODELS_MAX {
+            let reason =
+                format!("with this model there are more than {MODELS_MAX}, the most of a pool");
+            return Err(RepositoryError::Wrong { path, reason });
+        }
+    }
+    Ok(models.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_mode_is_read_by_its_name() {
+        for (mode, name) in RepositoryMode::ALL {
+            assert_eq!((name.parse(), mode.to_string()), (Ok(mode), name.to_owned()));
+        }
+        let error = "watch".parse::<RepositoryMode>().unwrap_err().to_string();
+        assert!(error.contains("write start, request or poll"), "{error}");
+    }
+
+    #[test]
+    fn a_repository_adds_its_models_to_those_of_the_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("m/2/model.onnx");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let repository =
+            Repository { folder: folder.path().to_owned(), mode: RepositoryMode::Start };
+        let own = |name: &str| ModelPlan {
+            name: name.to_owned(),
+            path: Path::new("/x").to_owned(),
+            options: Default::default(),
+        };
+        let names = |own: &[ModelPlan]| {
+            let models = at_start(&repository, own).map_err(|error| error.to_string())?;
+            Ok(models.into_iter().map(|plan| plan.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[own("n")]), Ok(vec!["m:2".to_owned(), "n".to_owned()]));
+        let why = names(&[own("m")]).unwrap_err();
+        let why: String = why;
+        assert!(why.contains("has this name too"), "{why}");
+    }
+}

@@ -1,0 +1,198 @@
+//! A model repository as Triton lays it out: `NAME/config.pbtxt`, `NAME/1/model.onnx`, `NAME/2/model.onnx`, ….
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirEntry};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use gridpool_protocol::tensor::model::check_model_name;
+use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::version::{full_name, parse_version};
+
+use super::model_config::{ModelConfig, VersionPolicy};
+use crate::config::open;
+
+const CONFIG: &str = "config.pbtxt";
+/// Largest `config.pbtxt`, bytes.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+/// Most folders of a repository, and of a model.
+pub(super) const FOLDERS_MAX: usize = 1_024;
+
+/// Why a repository, or a model of it, cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RepositoryError {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Unreadable { path: PathBuf, source: io::Error },
+    /// Something is wrong with it.
+    #[error("{}: {reason}", path.display())]
+    Wrong { path: PathBuf, reason: String },
+}
+
+/// A model of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The versions that its policy wants to serve, the lowest first.
+    pub(super) versions: Vec<ModelPlan>,
+    /// Versions whose file is not there yet.
+    pub(super) without_file: Vec<u32>,
+    /// What of its config has no effect here.
+    pub(super) warnings: Vec<String>,
+}
+
+fn wrong<T>(path: &Path, reason: impl Into<String>) -> Result<T, RepositoryError> {
+    Err(RepositoryError::Wrong { path: path.to_owned(), reason: reason.into() })
+}
+
+/// The folders in a folder, by name.
+fn folders(path: &Path) -> Result<BTreeMap<String, PathBuf>, RepositoryError> {
+    let unreadable = |source| RepositoryError::Unreadable { path: path.to_owned(), source };
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(path).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        if let (true, Some(name)) = (entry.path().is_dir(), plain_name(&entry)) {
+            found.insert(name, entry.path());
+        }
+        if found.len() > FOLDERS_MAX {
+            return wrong(path, format!("it has more than {FOLDERS_MAX} folders"));
+        }
+    }
+    Ok(found)
+}
+
+/// The name of a folder that is not hidden.
+fn plain_name(entry: &DirEntry) -> Option<String> {
+    entry.file_name().into_string().ok().filter(|name| !name.starts_with('.'))
+}
+
+/// The names of all models.
+pub(super) fn names(repository: &Path) -> Result<Vec<String>, RepositoryError> {
+    let folders = folders(repository)?;
+    for (name, path) in &folders {
+        if let Err(error) = check_model_name(name) {
+            return wrong(path, error.to_string());
+        }
+    }
+    Ok(folders.into_keys().collect())
+}
+
+/// One model.
+pub(super) fn model(repository: &Path, name: &str) -> Result<Found, RepositoryError> {
+    let folder = repository.join(name);
+    if check_model_name(name).is_err() || !folder.is_dir() {
+        return wrong(&folder, "there is no such model in the repository");
+    }
+    let config = config(&folder, name)?;
+    let mut numbers: Vec<_> = folders(&folder)?.keys().filter_map(|n| parse_version(n)).collect();
+    numbers.sort_unstable();
+    let has_file = |version: &u32| folder.join(version.to_string()).join(&config.filename).exists();
+    let (there, without_file): (Vec<_>, Vec<_>) = numbers.into_iter().partition(has_file);
+    let wanted: Vec<_> = match &config.policy {
+        VersionPolicy::All => there,
+        VersionPolicy::Latest(count) => there[there.len().saturating_sub(*count)..].to_vec(),
+        VersionPolicy::Specific(versions) => {
+            let missing = versions.iter().find(|version| !there.contains(version));
+            if let Some(missing) = missing {
+                return wrong(
+                    &folder,
+                    format!("`version_policy` names version {missing}, whose file is not there"),
+                );
+            }
+            there.into_iter().filter(|version| versions.contains(version)).collect()
+        }
+    };
+    if wanted.is_empty() {
+        let file = &config.filename;
+        return wrong(&folder, format!("it has no version to serve: write {name}/1/{file}"));
+    }
+    let plan = |version: u32| {
+        let path = folder.join(version.to_string()).join(&config.filename);
+        // The policy says what stays, so a new version unloads none by itself.
+        let mut options = config.options.clone();
+        options.keep = true;
+        ModelPlan { name: full_name(name, version), path, options }
+    };
+    let versions: Vec<_> = wanted.into_iter().map(plan).collect();
+    for plan in &versions {
+        plan.check().or_else(|error| wrong(&folder, error.to_string()))?;
+    }
+    Ok(Found { versions, without_file, warnings: config.warnings })
+}
+
+fn config(folder: &Path, name: &str) -> Result<ModelConfig, RepositoryError> {
+    let path = folder.join(CONFIG);
+    let unreadable = |source| RepositoryError::Unreadable { path: path.clone(), source };
+    let file = match open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(ModelConfig::default()),
+        Err(error) => return Err(unreadable(error)),
+    };
+    let mut text = String::new();
+    file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > CONFIG_BYTES_MAX {
+        return wrong(&path, format!("it has more than {CONFIG_BYTES_MAX} bytes"));
+    }
+    let read = ModelConfig::read(name, &text);
+    let mut config = read.or_else(|error| wrong(&path, error.to_string()))?;
+    config.warnings.iter_mut().for_each(|why| *why = format!("{}, {why}", path.display()));
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A repository with this model: its config, and the versions that have a file.
+    fn repository(config: &str, versions: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("m");
+        fs::create_dir(&model).unwrap();
+        if !config.is_empty() {
+            fs::write(model.join(CONFIG), config).unwrap();
+        }
+        for version in versions {
+            fs::create_dir(model.join(version)).unwrap();
+            fs::write(model.join(version).join("model.onnx"), "").unwrap();
+        }
+        folder
+    }
+
+    fn served(config: &str, versions: &[&str]) -> Result<Vec<String>, String> {
+        let folder = repository(config, versions);
+        fs::create_dir(folder.path().join("m/7")).unwrap();
+        assert_eq!(names(folder.path()).unwrap(), ["m"]);
+        let found = model(folder.path(), "m").map_err(|error| error.to_string())?;
+        assert_eq!(found.without_file, [7]);
+        assert!(found.versions.iter().all(|plan| plan.options.keep && plan.path.is_file()));
+        Ok(found.versions.into_iter().map(|plan| plan.name).collect())
+    }
+
+    #[test]
+    fn the_policy_chooses_the_versions_that_have_a_file() {
+        let all = ["1", "2", "10", "x", "01"];
+        let is =
+            |config, want: &[&str]| assert_eq!(served(config, &all).unwrap(), want, "{config}");
+        is("", &["m:10"]);
+        is("version_policy { latest { num_versions: 2 } }", &["m:2", "m:10"]);
+        is("version_policy { all { } }", &["m", "m:2", "m:10"]);
+        is("version_policy { specific { versions: [1, 2] } }", &["m", "m:2"]);
+        let why = served("version_policy { specific { versions: 7 } }", &all).unwrap_err();
+        assert!(why.contains("names version 7, whose file is not there"), "{why}");
+        let why = served("", &[]).unwrap_err();
+        assert!(why.contains("write m/1/model.onnx"), "{why}");
+        let why = served("name: \"n\"", &all).unwrap_err();
+        assert!(why.contains("m/config.pbtxt: line 1, column 1: `name` is `n`"), "{why}");
+    }
+
+    #[test]
+    fn a_repository_without_the_model_or_with_other_names_is_an_error() {
+        let folder = repository("", &["1"]);
+        for name in ["n", "../m", ""] {
+            let why = model(folder.path(), name).unwrap_err().to_string();
+            assert!(why.contains("no such model"), "{why}");
+        }
+        fs::create_dir(folder.path().join("a b")).unwrap();
+        assert!(names(folder.path()).unwrap_err().to_string().contains("cannot be the name"));
+        assert!(names(&folder.path().join("no")).is_err());
+    }
+}

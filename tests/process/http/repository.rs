@@ -1,0 +1,132 @@
+//! A model repository in Triton's layout: read when the pool starts, changed by PyPI's client, and watched.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::triton::{can_be_tried, python, script};
+use super::versions::{answer, ask, file, request, version};
+use super::{Web, http, until_status_of, with_http};
+use crate::infer::has_runtime;
+use crate::pool::{Pool, Setup, cpu};
+use crate::wait::eventually;
+
+/// Puts a version into the repository, whole at once, by a rename.
+fn place(repository: &Path, name: &str, version: u16, made: &Path) {
+    let draft = repository.join(format!(".{name}-{version}"));
+    fs::create_dir_all(&draft).expect("a folder can be made");
+    fs::copy(made, draft.join("model.onnx")).expect("a file can be copied");
+    let model = repository.join(name);
+    fs::create_dir_all(&model).expect("a folder can be made");
+    fs::rename(draft, model.join(version.to_string())).expect("it is ours");
+}
+
+/// A pool over one device that serves a repository with version 1 of `m`.
+fn setup(mode: &str) -> Option<(Setup, std::path::PathBuf)> {
+    if !has_runtime() {
+        return None;
+    }
+    let setup = with_http(cpu(1).env("GRIDPOOL_GRPC", "127.0.0.1:0"));
+    let repository = setup.folder().join("repository");
+    let made = file(setup.folder(), 1);
+    place(&repository, "m", 1, &made);
+    let path = repository.display().to_string();
+    Some((setup.args(&["--model-repository", &path, "--repository", mode]), repository))
+}
+
+fn versions(pool: &Pool) -> Value {
+    let got = Web::open(pool).ask("GET", "/v2/models/m", "", b"");
+    let document: Value = serde_json::from_slice(&got.body).unwrap_or_default();
+    document["versions"].clone()
+}
+
+#[test]
+fn tritonclient_loads_swaps_and_unloads_models_of_the_repository() {
+    if !can_be_tried() {
+        return;
+    }
+    let Some((setup, repository)) = setup("request") else { return };
+    let made = [1, 2].map(|factor| file(setup.folder(), factor));
+    let pool = setup.start_early();
+    until_status_of(&pool, "/v2/models/m", 200);
+    let served = http(&pool);
+    let [first, second] = &made;
+    let arguments = [
+        served.address.as_ref(),
+        served.grpc.as_ref(),
+        repository.as_os_str(),
+        first.as_os_str(),
+        second.as_os_str(),
+    ];
+    let said = script(python(), "triton_repository.py", &arguments);
+    assert!(said.contains("all is as it should be"), "{said}");
+}
+
+#[test]
+fn a_repository_that_is_watched_is_followed_without_a_request() {
+    let Some((setup, repository)) = setup("poll") else { return };
+    let made = [2, 3].map(|factor| file(setup.folder(), factor));
+    let pool = setup.start_early();
+    until_status_of(&pool, "/v2/models/m", 200);
+    let client = pool.client();
+    let of = |name: &str| version(&answer(ask(&client, request(name))));
+    assert_eq!(of("m"), 1);
+    place(&repository, "m", 2, &made[0]);
+    let is_now = |want: u32, all: Value| {
+        eventually("the pool to follow", || {
+            let (now, listed) = (of("m"), versions(&pool));
+            let is_it = now == want && listed == all;
+            if is_it { Ok(()) } else { Err(format!("{now} {listed}\n{}", pool.log())) }
+        });
+    };
+    is_now(2, json!(["2"]));
+    // A file that is no model, and one that is written in place.
+    let third = repository.join("m/3");
+    fs::create_dir(&third).expect("a folder can be made");
+    fs::write(third.join("model.onnx"), "no model").expect("a file can be written");
+    eventually("the pool to complain", || {
+        let log = pool.log();
+        if log.contains("`m:3` cannot be loaded") { Ok(()) } else { Err(log) }
+    });
+    assert_eq!(of("m"), 2, "the one before goes on");
+    fs::copy(&made[1], third.join("model.onnx")).expect("it can be overwritten");
+    is_now(3, json!(["3"]));
+    fs::write(repository.join("m/config.pbtxt"), "version_policy { all { } }").expect("a config");
+    is_now(3, json!(["1", "2", "3"]));
+    assert_eq!([of("m:1"), of("m:2")], [1, 2]);
+    // Over HTTP it is changed by its folder alone.
+    let refused = Web::open(&pool).ask("POST", "/v2/repository/models/m/unload", "", b"");
+    assert_eq!(refused.status, 501, "{:?}", String::from_utf8_lossy(&refused.body));
+    fs::rename(repository.join("m"), repository.join(".m")).expect("it is ours");
+    eventually("it to be unloaded", || match client.models() {
+        Ok(rows) if rows.is_empty() => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+#[test]
+fn a_repository_that_is_wrong_ends_serve_with_its_place() {
+    let Some((setup, repository)) = setup("start") else { return };
+    fs::write(repository.join("m/config.pbtxt"), "max_batch_size: 8\n  sequence_batching { }")
+        .expect("a config");
+    let arguments = ["serve", "--devices", "cpu:1", "--model-repository"];
+    let ended = crate::command::gridpool(arguments).arg(&repository).run();
+    let place = "m/config.pbtxt: line 2, column 3: `sequence_batching` has no meaning here";
+    ended.complains(2, &["--model-repository: ", place]);
+    drop(setup);
+}
+
+#[test]
+fn a_model_without_the_tensors_of_its_config_is_unavailable() {
+    let Some((setup, repository)) = setup("start") else { return };
+    let config = "max_batch_size: 8 input { name: 'x' data_type: TYPE_FP32 dims: 5 }";
+    fs::write(repository.join("m/config.pbtxt"), config).expect("a config");
+    let pool = setup.start_early();
+    eventually("the reason", || {
+        let rows = pool.client().models().map_err(|error| error.to_string())?;
+        let why = rows.first().map(|row| row.model.reason.clone()).unwrap_or_default();
+        let want = "its options list the input x FP32 [?, 5]; the file has x FP32 [?, 4]";
+        if why.contains(want) { Ok(()) } else { Err(format!("{why}\n{}", pool.log())) }
+    });
+}

@@ -1,0 +1,367 @@
+//! The run state of one context of a pipeline: a binding for each step, the tensors between them and, on a GPU, the
+//! stream on which all of it happens.
+//!
+//! A step's output stays where it was made, and the next step takes it from there. On a GPU the host queues copies in,
+//! all steps and copies out, and then waits once. An output that a node on the CPU makes or takes crosses the host's
+//! memory; those bytes are counted apart.
+
+use std::sync::Arc;
+
+use gridpool_device::cuda::ComputeStream;
+use gridpool_ipc::clock;
+use gridpool_protocol::tensor::model::StepInfo;
+use gridpool_protocol::tensor::{DataType, TensorSpec};
+
+use super::wires::{self, From, Wiring};
+use super::{Lane, LoadError, WireError};
+use crate::context::RunError;
+use crate::error::RuntimeFault;
+use crate::load::Opened;
+use crate::seam::{
+    Bound, DeviceMemory, OwnedAllocator, Place, SharedSession, Stop, Value, download, places,
+    upload,
+};
+use crate::signature::Signature;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    // Dropped in this order: tensors, bindings, allocators, sessions, the stream.
+    inputs: Vec<Option<Value>>,
+    /// The inputs on a GPU.
+    uploaded: Vec<Option<Value>>,
+    steps: Vec<ChainStep>,
+    host: Arc<OwnedAllocator>,
+    /// The device's memory, of the first step's session; none on a cpu device.
+    device: Option<Arc<OwnedAllocator>>,
+    wiring: Arc<Wiring>,
+    stream: Option<ComputeStream>,
+}
+
+/// A step of a context.
+#[derive(Debug)]
+struct ChainStep {
+    name: String,
+    bound: Bound,
+    session: SharedSession,
+    inputs: Vec<TensorSpec>,
+    /// The wire of each input, and the memory in which the model takes it.
+    wires: Vec<(String, Place)>,
+    /// The memory in which each output that is used is made.
+    gives: Vec<Place>,
+}
+
+/// What a step did in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct StepRun {
+    /// Microseconds.
+    pub(crate) device_us: f64,
+    /// Bytes of other steps' outputs that it took where they lay.
+    pub(crate) device_bytes: u64,
+    /// Bytes of other steps' outputs that crossed the host's memory.
+    pub(crate) host_bytes: u64,
+}
+
+impl StepRun {
+    /// Adds another run.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.device_us += other.device_us;
+        self.device_bytes += other.device_bytes;
+        self.host_bytes += other.host_bytes;
+    }
+}
+
+impl ChainStep {
+    fn new(
+        info: &StepInfo,
+        opened: &Opened,
+        gives: &[usize],
+        on_gpu: bool,
+    ) -> Result<Self, RuntimeFault> {
+        let (session, signature) = (opened.session.clone(), &opened.signature);
+        let (inputs, outputs) = (&signature.inputs, &signature.outputs);
+        let (takes, makes) = places(&session, inputs.len(), outputs.len())?;
+        let wires = info.inputs.iter().zip(takes).map(|((_, wire), place)| (wire.clone(), place));
+        let names = Signature::names(outputs);
+        let gives: Vec<_> = gives.iter().map(|&at| (names[at].clone(), makes[at])).collect();
+        // Without a GPU all memory is the host's, whatever it is called.
+        let bound = gives
+            .iter()
+            .map(|(name, place)| (name.clone(), if on_gpu { *place } else { Place::Host }));
+        let bound = Bound::new(&session, Signature::names(inputs), bound.collect())?;
+        Ok(Self {
+            name: info.name.clone(),
+            bound,
+            session,
+            inputs: inputs.clone(),
+            wires: wires.collect(),
+            gives: gives.into_iter().map(|(_, place)| place).collect(),
+        })
+    }
+
+    /// Checks a tensor of another step that its input `at` takes.
+    fn check(&self, at: usize, value: &Value) -> Result<(), RunError> {
+        let (datatype, shape) = value.description(&self.session)?;
+        let spec = &self.inputs[at];
+        if wires::takes(spec, datatype, &shape) {
+            return Ok(());
+        }
+        let got = datatype.map_or_else(
+            || "of a type that is not served".to_owned(),
+            |datatype| wires::described(datatype, &shape),
+        );
+        Err(RunError::Wire(Box::new(WireError::Unfit {
+            step: self.name.clone(),
+            wire: self.wires[at].0.clone(),
+            input: spec.name.clone(),
+            got,
+            want: wires::written(spec),
+        })))
+    }
+}
+
+impl Chain {
+    pub(super) fn new(
+        wiring: &Arc<Wiring>,
+        infos: &[StepInfo],
+        lane: Lane,
+    ) -> Result<Self, LoadError> {
+        let Lane { steps: opened, stream } = lane;
+        let first = &opened.first().expect("a pipeline has a step").session;
+        let host = Arc::new(OwnedAllocator::of_host(first)?);
+        let on_gpu = stream.is_some();
+        let device = on_gpu.then(|| OwnedAllocator::of_device(first)).transpose()?.map(Arc::new);
+        let mut steps = Vec::with_capacity(opened.len());
+        for ((info, opened), wired) in infos.iter().zip(&opened).zip(&wiring.steps) {
+            steps.push(ChainStep::new(info, opened, &wired.gives, on_gpu)?);
+        }
+        let none = || wiring.inputs.iter().map(|_| None).collect();
+        let (inputs, uploaded, wiring) = (none(), none(), Arc::clone(wiring));
+        Ok(Self { inputs, uploaded, steps, host, device, wiring, stream })
+    }
+
+    /// A session, for what concerns all of them alike.
+    pub(crate) fn session(&self) -> &SharedSession {
+        &self.steps[0].session
+    }
+
+    /// The device memory of all sessions; `None` if one keeps no count.
+    pub(crate) fn device_memory(&self) -> Result<Option<DeviceMemory>, RuntimeFault> {
+        let mut all = DeviceMemory { peak: 0, used: 0 };
+        for step in &self.steps {
+            let Some(own) = step.session.device_memory()? else { return Ok(None) };
+            (all.peak, all.used) = (all.peak + own.peak, all.used + own.used);
+        }
+        Ok(Some(all))
+    }
+
+    /// What ends a run of it.
+    pub(crate) fn new_stop(&self) -> Result<Stop, RuntimeFault> {
+        if self.stream.is_some() { Stop::of_queued_runs() } else { Stop::new() }
+    }
+
+    /// The memory of an input of this type and shape: the previous memory if both are unchanged, else new.
+    pub(crate) fn input(
+        &mut self,
+        input: usize,
+        datatype: DataType,
+        shape: &[i64],
+    ) -> Result<&mut [u8], RuntimeFault> {
+        let session = &self.steps[0].session;
+        let place = &mut self.inputs[input];
+        if !place.as_ref().is_some_and(|value| value.is(datatype, shape)) {
+            // Free the old one first: both together may be too much.
+            *place = None;
+            *place = Some(Value::new(&self.host, datatype, shape, session)?);
+        }
+        let value = place.as_mut().expect("it was put there");
+        value.bytes_mut(session)
+    }
+
+    /// Runs all steps over the current inputs, unless `stop` ends them. Returns the outputs, in memory of the host,
+    /// and what each step did.
+    pub(crate) fn run(&mut self, stop: &Stop) -> Result<(Vec<Value>, Vec<StepRun>), RunError> {
+        let Some(mut stream) = self.stream.take() else { return self.run_on_host(stop) };
+        let ran = self.run_on(&mut stream, stop);
+        self.stream = Some(stream);
+        ran
+    }
+
+    fn run_on_host(&mut self, stop: &Stop) -> Result<(Vec<Value>, Vec<StepRun>), RunError> {
+        let mut given: Vec<Vec<Option<Value>>> = Vec::with_capacity(self.steps.len());
+        let mut runs = Vec::with_capacity(self.steps.len());
+        for (step, wired) in self.steps.iter_mut().zip(&self.wiring.steps) {
+            let (mut inputs, mut run) = (Vec::with_capacity(wired.takes.len()), StepRun::default());
+            for (at, from) in wired.takes.iter().enumerate() {
+                inputs.push(match *from {
+                    From::Input(input) => present(&self.inputs[input]),
+                    From::Step { step: from, given: place } => {
+                        let value = present(&given[from][place]);
+                        step.check(at, value)?;
+                        run.device_bytes += value.size(&step.session)? as u64;
+                        value
+                    }
+                });
+            }
+            let began = clock::now();
+            let outputs = step.bound.run(&inputs, stop);
+            let outputs = outputs.map_err(|fault| fault.in_step(&step.name))?;
+            run.device_us = began.elapsed().as_secs_f64() * 1e6;
+            assert_eq!(outputs.len(), wired.gives.len(), "a run gives all outputs or fails");
+            given.push(outputs.into_iter().map(Some).collect());
+            runs.push(run);
+        }
+        let take = |&(step, place): &(usize, usize)| -> Value {
+            given[step][place].take().expect("each output is of one wire")
+        };
+        Ok((self.wiring.outputs.iter().map(take).collect(), runs))
+    }
+
+    /// Queues everything, then waits. Nothing that was queued outlives this.
+    fn run_on(
+        &mut self,
+        stream: &mut ComputeStream,
+        stop: &Stop,
+    ) -> Result<(Vec<Value>, Vec<StepRun>), RunError> {
+        stream.enter().map_err(RuntimeFault::from)?;
+        let mut kept = Kept::default();
+        let queued = self.queue(stream, stop, &mut kept);
+        let waited = stream.wait().map_err(RuntimeFault::from);
+        match (queued, waited) {
+            // The cause, even if the run noticed it too.
+            (_, Err(fault)) if !fault.leaves_device_usable() => return Err(fault.into()),
+            (Err(error), _) => return Err(error),
+            (Ok(()), waited) => waited?,
+        }
+        for (at, run) in kept.runs.iter_mut().enumerate() {
+            run.device_us = stream.between(2 * at, 2 * at + 1).map_err(RuntimeFault::from)?;
+        }
+        Ok((kept.outputs, kept.runs))
+    }
+
+    fn queue(
+        &mut self,
+        stream: &mut ComputeStream,
+        stop: &Stop,
+        kept: &mut Kept,
+    ) -> Result<(), RunError> {
+        self.upload_inputs(stream)?;
+        for (place, (step, wired)) in self.steps.iter_mut().zip(&self.wiring.steps).enumerate() {
+            let mut run = StepRun::default();
+            // What is copied for this step alone, by input.
+            let mut moved: Vec<Option<Value>> = Vec::with_capacity(wired.takes.len());
+            for (at, from) in wired.takes.iter().enumerate() {
+                let From::Step { step: from, given } = *from else {
+                    moved.push(None);
+                    continue;
+                };
+                let value = &kept.given[from][given];
+                step.check(at, value)?;
+                let bytes = value.size(&step.session)? as u64;
+                let (lies, wanted) = (kept.places[from][given], step.wires[at].1);
+                let on_device = lies == Place::Device && wanted == Place::Device;
+                *(if on_device { &mut run.device_bytes } else { &mut run.host_bytes }) += bytes;
+                let copy = match (lies, wanted) {
+                    (Place::Device, Place::Device) | (Place::Host, Place::Host) => None,
+                    (Place::Device, Place::Host) => {
+                        let mut copy = like(value, &self.host, &step.session)?;
+                        download(value, &mut copy, &step.session, stream)?;
+                        // The CPU reads it as soon as the step runs.
+                        stream.wait().map_err(RuntimeFault::from)?;
+                        Some(copy)
+                    }
+                    (Place::Host, Place::Device) => {
+                        let allocator = self.device.as_ref().expect("a GPU has it");
+                        let copy = like(value, allocator, &step.session)?;
+                        upload(value, &copy, &step.session, stream)?;
+                        Some(copy)
+                    }
+                };
+                moved.push(copy);
+            }
+            let inputs =
+                wired.takes.iter().enumerate().map(|(at, from)| match (*from, &moved[at]) {
+                    (_, Some(moved)) => moved,
+                    (From::Input(input), None) => match step.wires[at].1 {
+                        Place::Device => present(&self.uploaded[input]),
+                        Place::Host => present(&self.inputs[input]),
+                    },
+                    (From::Step { step, given }, None) => &kept.given[step][given],
+                });
+            let inputs: Vec<_> = inputs.collect();
+            stream.mark(2 * place).map_err(RuntimeFault::from)?;
+            let outputs = step.bound.run(&inputs, stop);
+            let outputs = outputs.map_err(|fault| fault.in_step(&step.name))?;
+            stream.mark(2 * place + 1).map_err(RuntimeFault::from)?;
+            assert_eq!(outputs.len(), wired.gives.len(), "a run gives all outputs or fails");
+            kept.moved.extend(moved.into_iter().flatten());
+            kept.given.push(outputs);
+            kept.places.push(step.gives.clone());
+            kept.runs.push(run);
+        }
+        for &(step, place) in &self.wiring.outputs {
+            let (value, session) = (&kept.given[step][place], &self.steps[step].session);
+            let mut output = like(value, &self.host, session)?;
+            match kept.places[step][place] {
+                Place::Device => download(value, &mut output, session, stream)?,
+                Place::Host => {
+                    // A queued copy may still read memory that the allocator gave again.
+                    stream.wait().map_err(RuntimeFault::from)?;
+                    output.bytes_mut(session)?.copy_from_slice(value.bytes(session)?);
+                }
+            }
+            kept.outputs.push(output);
+        }
+        Ok(())
+    }
+
+    /// Queues the copies of those inputs that a step takes on the device.
+    fn upload_inputs(&mut self, stream: &ComputeStream) -> Result<(), RuntimeFault> {
+        let session = &self.steps[0].session;
+        let allocator = self.device.as_ref().expect("a GPU has it");
+        for (at, (host, device)) in self.inputs.iter().zip(&mut self.uploaded).enumerate() {
+            let takes = |(step, wired): (&ChainStep, &wires::WiredStep)| {
+                let mut inputs = wired.takes.iter().zip(&step.wires);
+                inputs.any(|(&from, wire)| from == From::Input(at) && wire.1 == Place::Device)
+            };
+            if !self.steps.iter().zip(&self.wiring.steps).any(takes) {
+                continue;
+            }
+            let host = present(host);
+            let (datatype, shape) = host.made_as().expect("an input is made here");
+            if !device.as_ref().is_some_and(|value| value.is(datatype, shape)) {
+                *device = None;
+                *device = Some(Value::blank(allocator, datatype, shape, session)?);
+            }
+            upload(host, present(device), session, stream)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a run on a GPU keeps until the stream has been waited for.
+#[derive(Debug, Default)]
+struct Kept {
+    /// The outputs of each step so far, and where they lie.
+    given: Vec<Vec<Value>>,
+    places: Vec<Vec<Place>>,
+    /// Copies in another memory.
+    moved: Vec<Value>,
+    outputs: Vec<Value>,
+    runs: Vec<StepRun>,
+}
+
+fn present(value: &Option<Value>) -> &Value {
+    value.as_ref().expect("it was given memory")
+}
+
+/// A tensor of the type and shape of another.
+fn like(
+    value: &Value,
+    allocator: &Arc<OwnedAllocator>,
+    session: &SharedSession,
+) -> Result<Value, RunError> {
+    let (datatype, shape) = value.description(session)?;
+    let datatype = datatype.expect("a model with an output of another type was refused");
+    Ok(Value::blank(allocator, datatype, &shape, session)?)
+}
