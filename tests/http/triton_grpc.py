@@ -99,6 +99,11 @@ def infer(client):
     outputs = [grpc.InferRequestedOutput(name) for name in ["GRID", "SIZE", "STATUS"]]
     for wanted in [None, outputs, outputs[::-1]]:
         check(client.infer("rot90", tensors(grids), outputs=wanted), turned)
+    check(client.infer("rot90", tensors(grids), compression_algorithm="gzip"), turned)
+    fails(
+        lambda: client.infer("rot90", tensors(grids), compression_algorithm="deflate"),
+        "UNIMPLEMENTED", "use gzip",
+    )
     only = client.infer("rot90", tensors(grids), outputs=[grpc.InferRequestedOutput("SIZE")])
     assert [output.name for output in only.get_response().outputs] == ["SIZE"]
     result = client.infer(

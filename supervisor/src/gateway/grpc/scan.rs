@@ -4,6 +4,7 @@
 //! without making it: lists have limits, and the rest counts against the memory for bodies.
 
 use axum::body::Bytes;
+use axum::http::StatusCode;
 use gridpool_inference::ModelInferRequest;
 use gridpool_protocol::limits::{MODEL_NAME_BYTES_MAX, TENSOR_NAME_BYTES_MAX, TENSORS_MAX};
 use prost::Message;
@@ -11,7 +12,7 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_f
 
 use crate::gateway::body::HeldBytes;
 use crate::gateway::failure::Failure;
-use crate::gateway::limits::ID_BYTES_MAX;
+use crate::gateway::limits::{BODY_BYTES_MAX, ID_BYTES_MAX};
 
 /// Most parameters of a request, its inputs and outputs together.
 pub(super) const PARAMETERS_MAX: usize = 1_024;
@@ -120,7 +121,15 @@ impl Counts {
         few("raw_input_contents", self.raw, TENSORS_MAX)?;
         few("parameters", self.parameters, PARAMETERS_MAX)?;
         few("bytes of dimensions", self.dimensions, DIMENSIONS_BYTES_MAX)?;
-        few("bytes of a name", self.name, TENSOR_NAME_BYTES_MAX)
+        few("bytes of a name", self.name, TENSOR_NAME_BYTES_MAX)?;
+        if self.contents > BODY_BYTES_MAX {
+            let why = format!(
+                "the contents of the inputs become more than {BODY_BYTES_MAX} bytes: send raw_input_contents, or fewer \
+                 items at once"
+            );
+            return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        Ok(())
     }
 }
 

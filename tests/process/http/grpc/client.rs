@@ -177,13 +177,13 @@ impl Duplex {
         requests.send(request).expect("the stream is open");
     }
 
-    /// Sends a request to a stream that may have ended.
+    /// Sends a request, unless the stream has ended. The next answer says so then.
     pub(super) fn offer(&self, request: ModelInferRequest) {
-        // The next answer says so then.
-        self.requests
-            .as_ref()
-            .map_or(Ok(()), |requests| requests.send(request))
-            .unwrap_or_default();
+        let requests = self.requests.as_ref().filter(|requests| !requests.is_closed());
+        if let Some(requests) = requests {
+            // It may end in between.
+            drop(requests.send(request));
+        }
     }
 
     /// No more requests come.
