@@ -110,7 +110,7 @@ def errors(client, case):
     fails(lambda: client.infer("mixed", changed("ids", np.zeros(3, np.int32))), 400, "`ids` is INT32")
     fails(lambda: client.infer("mixed", changed("ids", np.zeros(4, np.int64))), 400, "dimension 0 of `ids` is 4")
     text = np.array([b"a", b"b", b"c"], dtype=object)
-    fails(lambda: client.infer("mixed", changed("ids", text)), 400, "`BYTES` is not a tensor type")
+    fails(lambda: client.infer("mixed", changed("ids", text)), 400, "`ids` is BYTES; the model takes INT64")
     fails(lambda: client.infer("mixed", tensors(case["in"])[1:]), 400, "no input `x`")
     halves = [http.InferRequestedOutput("twice", binary_data=False)]
     fails(lambda: client.infer("mixed", tensors(case["in"]), outputs=halves), 400, "output `twice` is FP16")

@@ -116,7 +116,7 @@ def errors(client, case):
     fails(lambda: client.infer("mixed", changed("ids", np.zeros(3, np.int32))), bad, "`ids` is INT32")
     fails(lambda: client.infer("mixed", changed("ids", np.zeros(4, np.int64))), bad, "dimension 0 of `ids` is 4")
     text = np.array([b"a", b"b", b"c"], dtype=object)
-    fails(lambda: client.infer("mixed", changed("ids", text)), bad, "`BYTES` is not a tensor type")
+    fails(lambda: client.infer("mixed", changed("ids", text)), bad, "`ids` is BYTES; the model takes INT64")
     fails(lambda: client.infer("mixed", tensors(case["in"])[1:]), bad, "no input `x`")
     none = [grpc.InferRequestedOutput("z")]
     fails(lambda: client.infer("mixed", tensors(case["in"]), outputs=none), bad, "has no output `z`")
