@@ -195,9 +195,7 @@ fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str
         OptionsError::Group { .. }
         | OptionsError::NothingToJoin
         | OptionsError::Pipeline(_)
-        | OptionsError::TooLong { .. } => {
-            None
-        }
+        | OptionsError::TooLong { .. } => None,
     }
 }
 

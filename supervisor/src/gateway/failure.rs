@@ -35,8 +35,7 @@ use super::reason::Reason;
 /// The pool's words for when it probes a device: `tried again in 59 s`.
 const RETRIED_IN: &str = "tried again in ";
 /// The pool's words for a model that it has not, and for one that it cannot run.
-const NO_MODEL: [&str; 3] =
-    ["there is no model", "there is no version", "this pool has no models"];
+const NO_MODEL: [&str; 3] = ["there is no model", "there is no version", "this pool has no models"];
 const NOT_LOADED: &str = "could not be loaded";
 /// The pool's words for a device that waits for its operator.
 const OPERATORS: &str = "out of service until `gridpool release";

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use gridpool_infer::{InferError, LoadError, ModelOptions};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
-use gridpool_protocol::tensor::{Contexts, DataType};
 use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
+use gridpool_protocol::tensor::{Contexts, DataType};
 
 use crate::harness::{BlockedContext, ask, close, engine, load, outputs, submit};
 use crate::onnx::Folder;
