@@ -13,7 +13,6 @@ use crate::tensor::model::ModelInfo;
 
 /// Supervisor to worker, over ipc-channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "a change of models is rare, and few are held")]
 pub enum ToWorker {
     /// Run these attempts and answer each.
     Dispatch(Box<Dispatch>),

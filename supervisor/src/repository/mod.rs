@@ -1,6 +1,6 @@
 //! A model repository in Triton's layout: what of it serves when the pool starts, and how it is followed afterwards.
 //!
-//! [`Keeper`] is a client of the pool's own socket: it loads and unloads as an operator would. What it may not do, no
+//! `Keeper` is a client of the pool's own socket: it loads and unloads as an operator would. What it may not do, no
 //! request of its can.
 
 mod keeper;

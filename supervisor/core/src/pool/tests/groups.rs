@@ -400,10 +400,8 @@ fn a_pipeline_gets_the_files_of_the_models_that_its_steps_name() {
     };
     let want = "pipeline `line`: its step `s` runs the model `detct`, and there is no such model; close to it: detect";
     assert!(why.starts_with(want), "{why}");
-    tell(&mut core, steps("detect"));
-    let told = tell(&mut core, Event::TimePassed);
-    let own = spawned(&told).first().copied().unwrap_or(of(1, 3));
-    let told = [told, comes_up(&mut core, own, &[])].concat();
+    let own = spawned(&tell(&mut core, steps("detect")))[0];
+    let told = comes_up(&mut core, own, &[]);
     let loads = told.iter().find_map(|action| {
         let Action::Command { command: ModelCommand::Load(plan), .. } = action else { return None };
         plan.options.pipeline.clone()
