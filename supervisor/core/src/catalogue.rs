@@ -271,7 +271,7 @@ impl Catalogue {
             return Err(format!("a pool has at most {MODELS_MAX} models: unload one first"));
         }
         if let Some(group) = self.group_of(plan, pool) {
-            return Ok(group);
+            return self.groups[&group].check_joins(plan).map(|()| group);
         }
         if pool.vacant_group(plan.group()).is_none() && pool.model_groups() >= GROUPS_MAX {
             let why = format!("workers of {GROUPS_MAX} groups of models have not ended yet");

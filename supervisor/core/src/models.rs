@@ -9,6 +9,7 @@
 //! only one worker is lost. A model that is being unloaded accepts no new requests, and stays loaded until
 //! its last request has a verdict.
 
+mod checks;
 mod pins;
 mod step;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use gridpool_protocol::tensor::version::{check_full_name, split};
 use crate::Quarantine;
 use crate::action::Note;
 use crate::event::Timestamp;
+pub(crate) use checks::check_new;
 
 /// Most bytes kept of the reason why a model could not be loaded: it may list every node of the model.
 const REASON_BYTES_MAX: usize = 4_096;
@@ -280,21 +282,6 @@ impl Models {
         self.needs_step = true;
     }
 
-    fn check_command(&self, command: &ModelCommand) -> Result<(), String> {
-        match (command, self.wanted.get(command.name())) {
-            (ModelCommand::Load(ModelPlan { name, .. }), Some(known)) => Err(format!(
-                "there is a version {} of `{}` already, from {}: leave the number out to load the next one",
-                split(name).1,
-                split(name).0,
-                known.plan.path.display()
-            )),
-            (ModelCommand::Contexts { contexts, .. }, _) => {
-                check_contexts(*contexts).map_err(|error| error.to_string())
-            }
-            (ModelCommand::Load(_), None) | (ModelCommand::Unload { .. }, _) => Ok(()),
-        }
-    }
-
     /// How many there are, or will be after the pending change.
     pub(crate) fn len(&self) -> usize {
         let loads = self.change.as_ref().is_some_and(|change| change.loads());
@@ -363,25 +350,9 @@ impl Models {
         Ok(self.wanted.values().map(|wanted| wanted.plan.clone()).collect())
     }
 
-    /// The error says which model is being changed.
-    pub(crate) fn check_settled(&self) -> Result<(), String> {
-        let Some(Change { command, .. }) = &self.change else { return Ok(()) };
-        let (name, verb) = (command.name(), verb(command));
-        Err(format!("`{name}` is being {verb}; try again when that is done"))
-    }
-
     /// Whether nothing happens before its workers or an operator say something.
     pub(crate) fn is_settled(&self) -> bool {
         !self.needs_step() && self.oldest().is_none()
-    }
-
-    /// The error: a version of the model `name` is being changed.
-    pub(crate) fn check_unchanged(&self, name: &str) -> Result<(), String> {
-        let is_its = |change: &Change| split(change.command.name()).0 == name;
-        match self.change.as_ref().is_some_and(is_its) {
-            true => self.check_settled(),
-            false => Ok(()),
-        }
     }
 
     /// Whether a step may find something to do.
@@ -398,19 +369,6 @@ impl Holder {
 
     fn ready(&self, name: &str) -> Option<&ModelInfo> {
         self.report_of(name).filter(|info| info.state == ModelState::Ready)
-    }
-}
-
-/// Checks a model that is new to the pool.
-pub(crate) fn check_new(plan: &ModelPlan) -> Result<(), String> {
-    check_full_name(&plan.name).map_err(|error| error.to_string())?;
-    let what = if plan.options.pipeline.is_some() { "pipeline" } else { "model" };
-    plan.check().map_err(|error| format!("{what} `{}`: {error}", plan.name))?;
-    let steps = plan.options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
-    let mut paths = steps.map(|step| &step.path).chain([&plan.path]);
-    match paths.find(|path| !path.is_absolute()) {
-        None => Ok(()),
-        Some(path) => Err(format!("`{}` is not an absolute path", path.display())),
     }
 }
 

@@ -115,7 +115,8 @@ struct Neighbour {
 
 impl Neighbour {
     fn new(subject: &ModelSubject, input: &TestInput) -> Result<Self, Failure> {
-        let plan = subject.neighbour();
+        let mut plan = subject.neighbour();
+        plan.path = std::path::absolute(&plan.path).map_err(|error| wrong(&error.to_string()))?;
         let inputs = ModelInput::from_tensors(input.tensors.iter().cloned());
         let job = inputs.and_then(|inputs| Job::model(&*plan.name, inputs));
         let job = job.map_err(|error| wrong(&error.to_string()))?;

@@ -237,8 +237,16 @@ fn what_does_not_fit_is_refused_at_load_with_step_and_tensor() {
     assert!(error.contains("no wire for the input `boxes` of its model, FP32 [?, 4]"), "{error}");
     let error = change(|own| own.steps[3].path = PathBuf::from("/nowhere/large.onnx"));
     assert!(error.starts_with("the step `enlarge`: /nowhere/large.onnx: No such file"), "{error}");
-    let error = change(|own| own.steps[5].path = model("strings"));
-    assert!(error.starts_with("the step `reid`: its input `text` holds strings"), "{error}");
+    let error = change(|own| own.steps[5].path = model("four_bits"));
+    assert!(
+        error.contains("`reid`: its input `") && error.contains(" numbers of 4 bits"),
+        "{error}"
+    );
+    let error = change(|own| {
+        own.steps[5].path = model("strings");
+        own.steps[5].inputs = [("text".to_owned(), "image".to_owned())].into();
+    });
+    assert!(error.starts_with("the step `reid` has the tensor `text`, which is text"), "{error}");
     let error = change(|own| own.steps[1].sha256 = Some("0".repeat(64)));
     assert!(error.starts_with("the step `select`: "), "{error}");
     assert!(error.contains("select.onnx has changed since the model was loaded"), "{error}");

@@ -1,5 +1,7 @@
 //! Several groups on one device: what belongs to one group, to the device, and to all groups.
 
+mod again;
+
 use std::path::Path;
 
 use gridpool_protocol::fault::FaultCode;
@@ -280,9 +282,13 @@ fn comes_up(core: &mut Core, own: WorkerId, models: &[&str]) -> Vec<Action> {
     told
 }
 
-fn shared(name: &str) -> ModelPlan {
-    let options = ModelOptions { group: Some("g".to_owned()), ..ModelOptions::default() };
+fn in_group(name: &str, group: &str) -> ModelPlan {
+    let options = ModelOptions { group: Some(group.to_owned()), ..ModelOptions::default() };
     ModelPlan { options, ..plan(name) }
+}
+
+fn shared(name: &str) -> ModelPlan {
+    in_group(name, "g")
 }
 
 fn change(request: u64, command: ModelCommand) -> Event {
@@ -371,6 +377,8 @@ fn groups_change_side_by_side_and_a_group_one_at_a_time() {
         ),
         (ModelCommand::Load(ModelPlan { path: "m".into(), ..plan("d") }), "not an absolute path"),
         (ModelCommand::Load(plan("grid")), "`grid` cannot be the name of a group"),
+        (ModelCommand::Load(plan("g")), "the model `b` and others have chosen the group `g`"),
+        (ModelCommand::Load(in_group("d", "a")), "the model `a` has the group `a` to itself"),
     ] {
         let told = tell(&mut core, change(4, command));
         let [Action::Reply { result: Err(Refusal::Invalid(said)), .. }] = &told[..] else {
@@ -435,51 +443,4 @@ fn a_fault_of_the_device_is_one_for_later_groups_too() {
     let told = tell(&mut core, change(1, ModelCommand::Load(plan("a"))));
     assert_eq!((spawned(&told), replied(&told)), (vec![], vec![(1, false)]));
     assert_eq!(out(&core), [Group::Grid]);
-}
-
-/// A model is unloaded, and its worker ends.
-fn unload(core: &mut Core, name: &str) {
-    let unload = ModelCommand::Unload { name: name.to_owned() };
-    let told = tell(core, change(1, unload));
-    for (own, number) in commanded(&told) {
-        tell(core, worker(own, WorkerEvent::CommandEnded { number, result: Ok(()) }));
-        tell(core, exited(own, ExitStatus::Code(0)));
-        tell(core, worker(own, WorkerEvent::Reclaimed));
-    }
-}
-
-#[test]
-fn a_model_that_is_loaded_again_is_not_judged_by_what_it_was() {
-    let mut core = core(&["a", "b"]);
-    tell(&mut core, Event::TimePassed);
-    comes_up(&mut core, of(1, 3), &["b"]);
-    unload(&mut core, "b");
-    tell(&mut core, exited(of(0, 2), ExitStatus::Code(73)));
-    tell(&mut core, worker(of(0, 2), WorkerEvent::Reclaimed));
-    assert_eq!(out(&core), [Group::Models(0)], "a set-up that no restart mends");
-    unload(&mut core, "a");
-    assert!(rests(&core));
-    let told = tell(&mut core, change(2, ModelCommand::Load(plan("a"))));
-    assert_eq!(spawned(&told), [of(0, 4)], "in its own place, which is in service again");
-    assert_eq!(out(&core), []);
-}
-
-#[test]
-fn a_principal_that_has_cost_a_model_its_workers_is_refused_there_alone() {
-    let grace = Duration::from_millis(100);
-    let config = PoolConfig { kills_max: 1, infer_cancel_grace: grace, ..PoolConfig::DEFAULT };
-    let models = [plan("a"), plan("b")];
-    let mut core = Core::new(config, PolicyTable::default(), &[DEVICE], &models, HelperLimits::of);
-    tell(&mut core, Event::TimePassed);
-    comes_up(&mut core, of(0, 2), &["a"]);
-    comes_up(&mut core, of(1, 3), &["b"]);
-    assert_eq!(sent_to(&tell(&mut core, submitted(1, model("a")))), Some(of(0, 2)));
-    let cancel = ClientEvent::CancelRequested { key: JobKey(1) };
-    tell(&mut core, Event::Client(CLIENT, cancel));
-    let late = Timestamp(grace);
-    assert_eq!(killed(&tell_at(&mut core, late, Event::TimePassed)), [of(0, 2)]);
-    let told = tell_at(&mut core, late, submitted(2, model("a")));
-    assert!(matches!(told[..], [Action::Refuse { refusal: Refusal::Busy(_), .. }]), "{told:?}");
-    let told = tell_at(&mut core, late, submitted(3, model("b")));
-    assert_eq!(sent_to(&told), Some(of(1, 3)));
 }
