@@ -257,7 +257,7 @@ fn a_model_is_measured_beside_a_neighbour_in_trouble() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("gridpool.toml");
-    fs::write(&config, "[limits]\ninfer_cancel_grace_s = 0.1\n").expect("it can be written");
+    fs::write(&config, "[limits]\ninfer_cancel_grace_s = 0\n").expect("it can be written");
     let config = config.to_str().expect("UTF-8");
     let document = of_model(&mlp()).args(&["--isolation", "--config", config]).run().document();
     let rows = document["rows"].as_array().expect("a list of rows");

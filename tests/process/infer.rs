@@ -2,8 +2,8 @@
 //! Runtime these are skipped, unless one is required.
 //!
 //! How models change is in `changes`, what clients that follow no rules ask in `hostile`, what models do to each
-//! other in `isolation`, models as steps in `pipelines`, what grids and models do to each other in `load`, where outputs
-//! may go in `output`, and text in `texts`.
+//! other in `isolation`, models as steps in `pipelines`, what grids and models do to each other in `load`, where
+//! outputs may go in `output`, and text in `texts`.
 
 mod changes;
 mod hostile;

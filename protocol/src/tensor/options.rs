@@ -1,5 +1,7 @@
 //! The options of a model: contexts, memory, rows of a run, warm-up, providers.
 
+mod error;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -17,6 +19,7 @@ use crate::tensor::Contexts;
 use crate::tensor::model::check_model_name;
 use crate::tensor::pipeline::{Pipeline, PipelineError};
 use crate::tensor::{ANY_SIZE, TensorSpec};
+pub use error::{ChangedFile, OptionsError, OtherTensors};
 
 /// Default for the most rows of one run.
 pub const MAX_BATCH_DEFAULT: u32 = 32;
@@ -102,7 +105,7 @@ pub struct ModelOptions {
     pub queue_requests: usize,
     /// Most bytes of waiting inputs.
     pub queue_bytes: u64,
-    /// The models that share its worker processes: those of this group. Without one, none does.
+    /// The models that share its worker processes: those of this group. Without one, none does, unless it names this model.
     pub group: Option<String>,
     /// Whether earlier versions of its name stay loaded when it takes over.
     pub keep: bool,
@@ -147,117 +150,6 @@ pub struct ModelPlan {
     pub path: PathBuf,
     /// Its options.
     pub options: ModelOptions,
-}
-
-/// Why the options of a model are invalid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OptionsError {
-    /// Too few or too many contexts.
-    #[error("{contexts} contexts: write 1 to {MODEL_CONTEXTS_MAX}")]
-    Contexts {
-        /// The requested number.
-        contexts: u32,
-    },
-    /// A name that no group can have.
-    #[error(
-        "`{group}` cannot be the name of a group of models: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-`, \
-         `_` or `.`, the first a letter or a digit; `grid` is the group of programs"
-    )]
-    Group {
-        /// The name.
-        group: String,
-    },
-    /// A bound that no run keeps.
-    #[error("a latency_ms of 0: write at least 1, or leave it out")]
-    Latency,
-    /// Too few or too many rows.
-    #[error("a max_batch of {max_batch}: write 1 to {MODEL_BATCH_MAX}")]
-    MaxBatch {
-        /// The requested number.
-        max_batch: u32,
-    },
-    /// A delay or preferred sizes for requests that are never joined.
-    #[error(
-        "max_queue_delay_us and preferred_batch with a max_batch of 1: its requests are never joined, so there is \
-         nothing to wait for; leave both out"
-    )]
-    NothingToJoin,
-    /// A size of a run that no run has.
-    #[error("a preferred_batch of {rows}: write sizes from 1 to max_batch, which is {max_batch}")]
-    PreferredBatch {
-        /// The size.
-        rows: u32,
-        /// Most rows of a run.
-        max_batch: u32,
-    },
-    /// Its steps or wires are wrong.
-    #[error(transparent)]
-    Pipeline(#[from] PipelineError),
-    /// A queue that holds no request.
-    #[error("queue_requests and queue_bytes must be at least 1")]
-    Queue,
-    /// The CPU provider was requested for a GPU device.
-    #[error(
-        "providers: `cpu` is the provider of cpu devices; on a GPU name the ops that may run on its CPU, \
-         cpu_ops = [\"Shape\", …]"
-    )]
-    CpuProvider,
-    /// Too long a delay.
-    #[error("a max_queue_delay_us of {us}: write 0 to {MODEL_QUEUE_DELAY_US_MAX}")]
-    QueueDelay {
-        /// The delay.
-        us: u64,
-    },
-    /// The hash has another form.
-    #[error(
-        "a sha256 of `{text}`: write the 64 lower-case hexadecimal digits that `sha256sum FILE` prints"
-    )]
-    Sha256 {
-        /// The text.
-        text: String,
-    },
-    /// The plan is too long.
-    #[error("{bytes} bytes of path, warm_up, cpu_ops and steps: at most {MODEL_PLAN_BYTES_MAX}")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// A provider was named twice.
-    #[error("providers: `{provider}` is named twice: keep one")]
-    Twice {
-        /// The provider.
-        provider: Provider,
-    },
-}
-
-/// The file of a model is not the one that the model was loaded from.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{} has changed since the model was loaded, or is another file than its option names (sha256 {then} then, {now} \
-     now): restore the file before a worker starts again, or type `gridpool model unload {name}` and load it again",
-    path.display()
-)]
-pub struct ChangedFile {
-    /// The model.
-    pub name: String,
-    /// Its file.
-    pub path: PathBuf,
-    /// The SHA-256 that it must have.
-    pub then: String,
-    /// The SHA-256 that it has.
-    pub now: String,
-}
-
-/// The file of a model has other inputs or outputs than its options list.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its options list the {kind} {want}; the file has {has}")]
-pub struct OtherTensors {
-    /// `input` or `output`.
-    pub kind: &'static str,
-    /// What is listed.
-    pub want: String,
-    /// What the file has.
-    pub has: String,
 }
 
 impl ModelPlan {

@@ -230,16 +230,6 @@ pub(super) fn merge(
             }
         }
     }
-    for other in models.values() {
-        let Some(group) = &other.options.group else { continue };
-        if models.get(group).is_some_and(|model| model.options.group.is_none()) {
-            let name = &other.name;
-            return Err(format!(
-                "`group` of the model `{name}` is `{group}`, and the model `{group}` has that group to itself: choose \
-                 another name"
-            ));
-        }
-    }
     match models.len() > MODELS_MAX {
         true => Err(format!("{} models; a pool has at most {MODELS_MAX}", models.len())),
         false => Ok(models.into_values().collect()),
@@ -313,13 +303,6 @@ mod tests {
             .map(|m| (&*m.name, m.path.to_str().unwrap(), m.options.contexts.fixed().unwrap()))
             .collect();
         assert_eq!(short, [("m", "b", 4), ("n", "c", 1)]);
-        let text = "name = 'k'\npath = 'a'\ngroup = 'm'";
-        let joins = parse_table(text.parse().unwrap(), Path::new("")).unwrap();
-        let error = merge(vec![joins], flags(), &mut Origins::default()).unwrap_err();
-        assert!(
-            error.starts_with("`group` of the model `k` is `m`, and the model `m` has"),
-            "{error}"
-        );
         let twice = [flags(), flags()].concat();
         assert!(merge(Vec::new(), twice, &mut Origins::default()).is_err());
     }

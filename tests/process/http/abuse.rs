@@ -74,8 +74,8 @@ fn a_request_that_is_refused_leaves_its_connection_to_the_next_one() {
         ("/v2/models/rot90/infer", 400),
         ("/v2/nope", 404),
         ("/v2/models/rot90", 405),
-        ("/v2/repository/models/rot90/load", 501),
-        ("/v2/repository/models/nope/unload", 501),
+        ("/v2/repository/models/rot90/load", 400),
+        ("/v2/repository/models/nope/unload", 400),
     ];
     for (path, status) in paths {
         let answer = web.ask("POST", path, "", &large);

@@ -184,7 +184,7 @@ fn a_version_that_cannot_be_loaded_changes_nothing() {
     let Some(pool) = served(1) else { return };
     let client = pool.client();
     under_load(&pool, || {
-        let why = client.load_model(plan("m", model("strings"))).expect_err("it holds strings");
+        let why = client.load_model(plan("m", model("four_bits"))).expect_err("4 bits");
         assert!(why.to_string().contains("`m:2` cannot be loaded"), "{why}");
         assert_eq!(version(&answer(ask(&client, request("m")))), 1);
         let said = client.load_model(plan("m", file(pool.folder(), 2))).expect("this one loads");

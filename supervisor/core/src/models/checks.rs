@@ -18,23 +18,19 @@ impl Models {
         }
     }
 
-    /// Checks that a new model may join: one whose owner chose no group has its workers to itself.
+    /// Checks that a new model may join. One whose owner chose no group does not come among others by its name.
     pub(crate) fn check_joins(&self, plan: &ModelPlan) -> Result<(), String> {
         let is_chosen = |plan: &ModelPlan| plan.options.group.is_some();
         let mut own = self.wanted.values().map(|wanted| &wanted.plan);
-        let Some(other) = own.find(|own| is_chosen(own) != is_chosen(plan)) else { return Ok(()) };
-        let group = plan.group();
-        Err(match is_chosen(plan) {
-            true => format!(
-                "the model `{}` has the group `{group}` to itself: choose another name",
+        let (group, chose) = (plan.group(), own.find(|own| is_chosen(own)));
+        match chose.filter(|_| !is_chosen(plan)) {
+            None => Ok(()),
+            Some(other) => Err(format!(
+                "`{group}` is the group that the model `{}` has chosen: give this one another name, or \
+                 group = \"{group}\" to share its workers",
                 other.name
-            ),
-            false => format!(
-                "the model `{}` and others have chosen the group `{group}`: give this one another name, or \
-                 group = \"{group}\" to share their workers",
-                other.name
-            ),
-        })
+            )),
+        }
     }
 
     /// The error says which model is being changed.

@@ -1,5 +1,5 @@
-//! Which file each model is: the one that its first worker loaded; so is each step of a pipeline. And how many contexts it
-//! has, if that worker chose.
+//! Which file each model is: the one that its first worker loaded; so is each step of a pipeline. And how many contexts
+//! it has, if that worker chose.
 
 use gridpool_protocol::tensor::Contexts;
 
