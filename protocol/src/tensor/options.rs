@@ -105,7 +105,7 @@ pub struct ModelOptions {
     pub queue_requests: usize,
     /// Most bytes of waiting inputs.
     pub queue_bytes: u64,
-    /// The models that share its worker processes: those of this group. Without one, none does, unless it names this model.
+    /// The models that share its worker processes: those of this group. Without one, none does that does not name it.
     pub group: Option<String>,
     /// Whether earlier versions of its name stay loaded when it takes over.
     pub keep: bool,

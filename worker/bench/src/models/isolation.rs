@@ -184,23 +184,27 @@ impl Neighbour {
         Ok(count)
     }
 
-    /// Sends a signal to the neighbour's worker once that has worked: such a one is replaced without a wait.
+    /// Sends a signal to the worker that has just answered a request: such a one is replaced without a wait.
     fn signal(&self, signal: Signal) -> Result<(), Failure> {
-        let worker = self.until_it_serves()?;
-        self.client.run(self.job.clone())?;
+        self.until_it_serves()?;
+        let answer = self.client.run(self.job.clone())?;
+        let name = answer.receipt.attempts.last().map(|attempt| attempt.worker.clone());
+        let rows = self.client.status()?.workers;
+        let worker = rows.into_iter().find(|row| Some(&row.name) == name.as_ref());
+        let worker = worker.ok_or_else(|| wrong("the neighbour's worker ended by itself"))?;
         let pid = Pid::from_raw(i32::try_from(worker.pid).expect("process numbers fit"));
         kill(pid, signal).map_err(|errno| wrong(&format!("{signal} to {}: {errno}", worker.name)))
     }
 
     /// Waits for a worker that serves the neighbour.
-    fn until_it_serves(&self) -> Result<WorkerStatus, Failure> {
+    fn until_it_serves(&self) -> Result<(), Failure> {
         let until = clock::now() + BACK_TIMEOUT;
         loop {
             let rows = self.client.status()?.workers;
             let serves =
                 |row: &WorkerStatus| row.group == self.plan.name && row.state == WorkerState::Ready;
-            if let Some(worker) = rows.into_iter().find(serves) {
-                return Ok(worker);
+            if rows.iter().any(serves) {
+                return Ok(());
             }
             if clock::until(until).is_zero() {
                 return Err(wrong("the neighbour does not serve again"));
