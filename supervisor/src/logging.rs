@@ -85,8 +85,11 @@ pub fn start(format: LogFormat, quiet: LevelFilter) -> Result<(), FilterError> {
         .flat_map(|filter| filter.iter().map(|(_, level)| level).chain(filter.default_level()));
     let is_verbose = levels.max() > Some(LevelFilter::INFO);
     SETUP.get_or_init(|| Setup { format, is_verbose, passes });
-    let filter = filter.unwrap_or_else(|| Targets::new().with_default(quiet));
-    let filter = filter::with_audit(filter);
+    // The pool of a command that logs less takes orders from that command alone: nobody else audits it.
+    let filter = match filter {
+        None if quiet < LevelFilter::INFO => Targets::new().with_default(quiet),
+        filter => filter::with_audit(filter.unwrap_or_else(|| Targets::new().with_default(quiet))),
+    };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Log::default())
         // Otherwise a closed log is a panic: `serve 2>&1 | tee log` and Ctrl-C.
