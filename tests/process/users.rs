@@ -64,7 +64,7 @@ fn a_quota_refuses_with_its_name_and_changes_with_the_config() {
     // It would wait for ever.
     let Refusal::Invalid(why) = refusal else { panic!("{refusal:?}") };
     assert!(
-        why.contains("all jobs of this user may have 1, by its quota: submit smaller"),
+        why.contains("all jobs of its principal may have 1, by its quota: submit smaller"),
         "{why}"
     );
     reload("", "changed=\"quota\"");

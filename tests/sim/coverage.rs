@@ -40,6 +40,7 @@ pub(crate) const WANTED: &[&str] = &[
     "change: a model is unloaded",
     "change: a version that is there already",
     "change: all versions of a model are unloaded",
+    "change: of all versions beside another in their groups",
     "change: another version is loaded",
     "change: beside another in its group",
     "change: beside another of another group",

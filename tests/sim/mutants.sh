@@ -317,6 +317,7 @@ mutant 'a job that must not run twice joins' pool/job.rs 's/&& self\.request\.id
 mutant 'a job that shared a death joins again' pool/job.rs 's/suspects: self\.suspects \}\)/suspects: None })/'
 mutant 'a job that joins is not charged' pool/queue.rs 's/drop\(owners\);\n\s+self\.charge\(&owner, position\);/drop(owners);\n        self.take_out(\&owner, position);/'
 mutant 'a job joins on the device where it failed' pool/dispatch.rs 's/\n\s+&& \(!avoids\(shard, worker\.device\) \|\| with\.suspects\.is_some\(\)\)//'
+mutant 'searches join' pool/job.rs 's/\n\s+&& !matches!\(self\.request\.work, Work::Search \{ \.\. \}\)//'
 mutant 'no job ever joins' pool/queue.rs 's/self\.joining\(with, &Owner::FIRST\)\.next\(\)\?;/self.joining(with, \&Owner::FIRST).next().filter(|_| false)?;/'
 
 section 'Deaths that several share'

@@ -317,7 +317,7 @@ mod tests {
         for (why, code) in [
             ("there is no model `m`; there is n", Code::Unavailable),
             ("the model `m` could not be loaded: cpu0: no", Code::Unavailable),
-            ("this user may have no jobs, by its quota", Code::InvalidArgument),
+            ("this principal may have no jobs, by its quota", Code::InvalidArgument),
         ] {
             assert_eq!(Failure::of_model(why.to_owned()).code(), code, "{why}");
         }

@@ -155,7 +155,11 @@ impl Model {
                     Some("change: no such model")
                 }
                 (ModelCommand::Unload { .. }, Some(_)) if takes_all => {
-                    open.values().any(is_changed).then_some("change: beside another in its group")
+                    let why = match open.len() {
+                        1 => "change: beside another in its group",
+                        _ => "change: of all versions beside another in their groups",
+                    };
+                    open.values().any(is_changed).then_some(why)
                 }
                 (ModelCommand::Contexts { .. } | ModelCommand::Unload { .. }, Some(group))
                     if is_changed(&group) =>

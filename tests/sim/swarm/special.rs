@@ -241,6 +241,13 @@ impl Swarm {
             self.models = 1;
             self.load_max = 1;
         }
+        if rng.chance(300) {
+            // Models of one group have several versions, and change one beside another.
+            (self.models, self.sharers) = (2, 2);
+            self.rates.certain_versions = 100;
+            self.rates.kept_versions = 1_000;
+            self.rates.model_changes = 500;
+        }
         self.rates.cancels = rng.between(0, 400);
         self.rates.unkillable = rng.pick(&[self.rates.unkillable, 300]);
         self.rates.drains = rng.between(5, 40);

@@ -93,11 +93,11 @@ impl Accounts {
     ) -> Option<String> {
         let Quota { jobs_max, bytes_max, device_time: _ } = self.quotas.of(principal);
         if jobs_max == Some(0) {
-            return Some("this user may have no jobs, by its quota".to_owned());
+            return Some("this principal may have no jobs, by its quota".to_owned());
         }
         let max = bytes_max.filter(|max| bytes > max)?;
         Some(format!(
-            "this job has {bytes} bytes, with its results, and all jobs of this user may have {max}, by its quota: \
+            "this job has {bytes} bytes, with its results, and all jobs of its principal may have {max}, by its quota: \
              submit smaller batches"
         ))
     }

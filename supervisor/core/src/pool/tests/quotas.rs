@@ -65,7 +65,7 @@ fn a_job_that_alone_goes_over_its_quota_is_refused_for_good() {
         panic!("{:?}", rig.refusals())
     };
     assert!(large.starts_with("this job has 251 bytes, with its results, and all jobs"), "{large}");
-    assert_eq!(none, "this user may have no jobs, by its quota");
+    assert_eq!(none, "this principal may have no jobs, by its quota");
 }
 
 #[test]
