@@ -449,7 +449,7 @@ mutant 'an answer changes the order of suspects' pool/outstanding.rs 's/self\.fr
 mutant 'jobs that kept others waiting join each other' pool/feed.rs 's/self\.suspects \+= 1;\n/self.suspects += u32::from(outstanding.is_some_and(|all| *sent == all.front.sent[0]));\n/'
 
 section 'The denylist'
-mutant 'the content of a suspect is not asked for' pool/denylist.rs 's/self\.act\(Action::HashContent \{ job: id \}\);//'
+mutant 'the content of a suspect is not asked for' pool/denylist.rs 's/self\.act\(Action::HashContent \{ job: id, work \}\);/_ = work;/'
 mutant 'every death asks for the content' pool/denylist.rs 's/if job\.content == Content::Unknown \{/if job.content == Content::Unknown || job.deaths > 1 {/'
 mutant 'a verdict of POISON does not wait' pool/denylist.rs 's/let Content::Known\(content\) = job\.content else \{ return \};/let content = match job.content { Content::Known(content) => content, Content::Requested | Content::Unknown => None };/'
 mutant 'a job whose content cannot be read gets no verdict of POISON' pool/denylist.rs 's/let Content::Known\(content\) = job\.content else/let Content::Known(content @ Some(_)) = job.content else/'
@@ -738,10 +738,12 @@ mutant 'a name is changed twice at a time' catalogue.rs 's/self\.check_unchanged
 mutant 'a new version has the number of the last' catalogue/versions.rs 's/\|last\| last\.checked_add\(1\)/|last| last.checked_add(0)/'
 mutant 'an unload of a name leaves its other versions' catalogue.rs 's/\[\(group, only\)\] => \{/[(group, only), ..] => {/; s/own => own\.iter\(\)\.try_for_each/_ if false => {}\n            own => own.iter().try_for_each/'
 mutant 'all versions are unloaded beside another change' catalogue.rs 's/own => own\.iter\(\)\.try_for_each\(\|\(group, _\)\| self\.groups\[group\]\.check_settled\(\)\)\?/_ => {}/'
+mutant 'versions are unloaded in the order of their names' catalogue.rs 's/own\.sort_by_key\(\|\(_, full_name\)\| split\(full_name\)\.1\);//'
+mutant 'older versions are unloaded in the order of their names' catalogue/versions.rs 's/older\.sort_by_key\(\|\(_, full_name\)\| split\(full_name\)\.1\);//'
 mutant 'an unload beside another change is lost' models.rs 's/Some\(_\) => self\.unloads\.push_back\(\(client, request, name\)\),/Some(_) => drop((client, request, name)),/'
 mutant 'an unload that waits is never begun' models/step.rs 's/if let Some\(\(client, request, name\)\) = self\.unloads\.pop_front\(\) \{\n(.*?)\} else if self\.wanted\.is_empty\(\) \{/if self.wanted.is_empty() {/s'
 mutant 'a version that goes accepts requests until the change before ends' models.rs 's/(pub\(crate\) fn unload\(.*?\{\n)        self\.close\(&name\);\n/$1/s'
-mutant 'the content of another version is asked for' views.rs 's/Some\(name\) => &Work::Model \{ name: name\.into\(\) \},/Some(_) => \&request.work,/'
+mutant 'the content of another version is asked for' views.rs 's/Some\(name\) => Work::Model \{ name: name\.into\(\) \},/Some(_) => request.work.clone(),/'
 
 section 'Helpers'
 mutant 'a helper that has ended is not started again' helpers.rs 's/Stage::Running \{ since, \.\. \} => \(since, true\)/Stage::Running { since, .. } => (since, false)/'

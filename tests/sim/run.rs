@@ -367,8 +367,11 @@ impl Run {
         self.the_core_comes_to_rest()?;
         if let Event::Client(_, ClientEvent::Submitted(request)) = &mut event {
             let asked = self.core.asks_for_content(request);
-            self.model.a_content_hash_is_required_if_a_similar_job_is_denylisted(request, asked)?;
-            request.content = asked.then(|| self.world.content_of(request.job)).flatten();
+            self.model.a_content_hash_is_required_if_a_similar_job_is_denylisted(
+                request,
+                asked.as_ref(),
+            )?;
+            request.content = asked.and_then(|work| self.world.content_of(request.job, &work));
         }
         self.log.event(self.now, &event);
         self.model.expect(self.now, &event);

@@ -18,7 +18,7 @@ pub use crate::pool::death_report::{
 pub use crate::pool::kill::KillReason;
 pub use crate::pool::service::Rule;
 
-use crate::event::Helper;
+use crate::event::{Helper, Work};
 
 /// One attempt to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,8 @@ pub enum Action {
     HashContent {
         /// The job.
         job: JobId,
+        /// What it was accepted for, which is hashed with its payload: a model's version, whatever the client wrote.
+        work: Work,
     },
     /// Do something with the process of a helper.
     Helper(Helper, HelperAction),

@@ -200,7 +200,8 @@ impl Catalogue {
         name: &str,
     ) -> Result<(), String> {
         let open = self.open_versions(name);
-        let own: Vec<_> = open.map(|open| (open.group, open.full_name.to_owned())).collect();
+        let mut own: Vec<_> = open.map(|open| (open.group, open.full_name.to_owned())).collect();
+        own.sort_by_key(|(_, full_name)| split(full_name).1);
         match own.as_slice() {
             [] => return Err(self.unknown(name)),
             [(group, only)] => {

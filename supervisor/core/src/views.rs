@@ -114,19 +114,19 @@ impl Core {
         self.pool.groups()
     }
 
-    /// Whether a job with the same work and number of items is on the denylist: then a submission must
-    /// carry its content hash.
+    /// The work of a job, if a job with the same work and number of items is on the denylist: then a submission must
+    /// carry the hash of that work and its payload. A request for a model is for the version that serves it now.
     #[must_use]
-    pub fn asks_for_content(&self, request: &JobRequest) -> bool {
+    pub fn asks_for_content(&self, request: &JobRequest) -> Option<Work> {
         let full_name = match &request.work {
             Work::Model { name } => self.catalogue.full_name_of(name),
             Work::Program { .. } | Work::Search { .. } => None,
         };
         let work = match full_name {
-            Some(name) => &Work::Model { name: name.into() },
-            None => &request.work,
+            Some(name) => Work::Model { name: name.into() },
+            None => request.work.clone(),
         };
-        self.pool.asks_for_content(work, request.items)
+        self.pool.asks_for_content(&work, request.items).then_some(work)
     }
 
     /// What a helper is doing.

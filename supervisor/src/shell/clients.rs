@@ -30,7 +30,7 @@ use super::outbox::Outbox;
 use super::refused::Refused;
 use super::seats::{NoSeat, Seat};
 use check::Checked;
-use gridpool_core::event::{ClientEvent, Event};
+use gridpool_core::event::{ClientEvent, Event, Work};
 pub(super) use peer::Peer;
 pub(super) use saying::answer;
 
@@ -348,12 +348,12 @@ impl Connection {
         for (mut checked, submission) in all.drain(..) {
             let held = Arc::new(checked.hold(self.id, submission));
             let mut request = checked.request(JobId(shared.next_id()), &held.submission);
-            if core.pool.asks_for_content(&request) {
+            if let Some(work) = core.pool.asks_for_content(&request) {
                 // Hashing takes long: do it on the client's own thread, without the lock.
                 let told = core.take_told();
                 drop(core);
                 told.send();
-                request.content = self.read(&held);
+                request.content = self.read(&work, &held);
                 core = shared.lock();
                 // Others may have come meanwhile.
                 request.job = JobId(shared.next_id());
@@ -372,8 +372,8 @@ impl Connection {
     }
 
     /// The content of a job that looks like one on the denylist.
-    fn read(&self, held: &HeldJob) -> Option<ContentHash> {
-        let content = content::hash(held);
+    fn read(&self, work: &Work, held: &HeldJob) -> Option<ContentHash> {
+        let content = content::hash(work, held);
         if let Err(error) = &content {
             tracing::warn!(client = %self.id, %error, "what a job is cannot be read");
         }

@@ -17,18 +17,18 @@ use sha2::{Digest, Sha256};
 use super::Shared;
 use super::arenas::ClientArena;
 use super::core::{HeldJob, NO_WORKER};
-use gridpool_core::event::Event;
+use gridpool_core::event::{Event, Work};
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Jobs to hash. Each live job is requested at most once at a time, and the number of live jobs is limited.
-pub(super) type Requests = Sender<(JobId, Arc<HeldJob>)>;
+pub(super) type Requests = Sender<(JobId, Work, Arc<HeldJob>)>;
 
 /// The body of the hashing thread. It ends with the pool.
-pub(super) fn serve(requests: &Receiver<(JobId, Arc<HeldJob>)>, shared: &Shared) {
-    for (job, held) in requests {
-        let content = match hash(&held) {
+pub(super) fn serve(requests: &Receiver<(JobId, Work, Arc<HeldJob>)>, shared: &Shared) {
+    for (job, work, held) in requests {
+        let content = match hash(&work, &held) {
             Ok(content) => Some(content),
             Err(error) => {
                 let (attempt, worker) = (0, NO_WORKER);
@@ -41,11 +41,11 @@ pub(super) fn serve(requests: &Receiver<(JobId, Arc<HeldJob>)>, shared: &Shared)
     }
 }
 
-/// Hashes a job's work and input.
-pub(super) fn hash(held: &HeldJob) -> io::Result<ContentHash> {
+/// Hashes a job's work, as the pool knows it, and its input.
+pub(super) fn hash(work: &Work, held: &HeldJob) -> io::Result<ContentHash> {
     let mut hash = Sha256::new();
     // Lengths first, so that no two jobs give the same bytes.
-    let work = held.work.to_string();
+    let work = work.to_string();
     hash.update((work.len() as u64).to_le_bytes());
     hash.update(work.as_bytes());
     let payload = &held.submission.payload;

@@ -168,8 +168,8 @@ impl Core {
             Action::Discard { job } => self.discard(job),
             Action::Dispatch { worker, attempts } => self.dispatch(worker, &attempts),
             Action::Finish { client, job, key, receipt } => self.finish(client, job, key, receipt),
-            Action::HashContent { job } => {
-                let request = (job, Arc::clone(&self.payloads[&job]));
+            Action::HashContent { job, work } => {
+                let request = (job, work, Arc::clone(&self.payloads[&job]));
                 shared.hasher.send(request).expect("the hashing thread lives as long as the pool");
             }
             Action::Helper(helper, action) => {

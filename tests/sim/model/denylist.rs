@@ -129,22 +129,33 @@ impl Model {
     pub(crate) fn a_content_hash_is_required_if_a_similar_job_is_denylisted(
         &mut self,
         request: &JobRequest,
-        told: bool,
+        told: Option<&Work>,
     ) -> Result<(), Broken> {
         let rule = "a_content_hash_is_required_if_a_similar_job_is_denylisted";
         let request = JobRequest { work: self.bound(&request.work), ..request.clone() };
-        let due = self.denylist.knows_one_like(&request);
-        if due {
+        let due = self.denylist.knows_one_like(&request).then_some(&request.work);
+        if due.is_some() {
             self.coverage.hit("content: asked for at submission");
         }
-        holds(rule, told == due, || format!("{request:?}: {told}, {:?}", self.denylist))
+        holds(rule, told == due, || format!("{request:?}: {told:?}, {:?}", self.denylist))
     }
 
-    pub(super) fn hash_requested(&mut self, id: JobId) -> Result<(), Broken> {
+    pub(super) fn hash_requested(&mut self, id: JobId, work: &Work) -> Result<(), Broken> {
         self.coverage.hit("content: hash requested");
+        self.a_job_is_hashed_with_the_work_it_was_accepted_for(id, work)?;
         self.a_job_is_hashed_once_at_its_first_death_alone(id)?;
         self.due.hashes.remove(&id);
         Ok(())
+    }
+
+    fn a_job_is_hashed_with_the_work_it_was_accepted_for(
+        &self,
+        id: JobId,
+        work: &Work,
+    ) -> Result<(), Broken> {
+        let rule = "a_job_is_hashed_with_the_work_it_was_accepted_for";
+        let due = self.jobs.get(&id).map(|job| &job.request.work);
+        holds(rule, due.is_none_or(|due| work == due), || format!("{id}: {work}, due {due:?}"))
     }
 
     fn a_job_is_hashed_once_at_its_first_death_alone(&self, id: JobId) -> Result<(), Broken> {

@@ -398,7 +398,7 @@ impl Model {
             Action::Finish { client, job, key, ref receipt } => {
                 self.finished(now, client, job, key, receipt)
             }
-            Action::HashContent { job } => self.hash_requested(job),
+            Action::HashContent { job, ref work } => self.hash_requested(job, work),
             Action::Helper(helper, ref action) => self.helper_commanded(helper, action),
             Action::LetGo { client } => self.let_go(client),
             Action::Tell(ref news) => self.told(news),

@@ -203,16 +203,16 @@ impl World {
     }
 
     /// The content of the submission, if it can be read.
-    pub(crate) fn content_of(&mut self, job: JobId) -> Option<ContentHash> {
-        let content = self.fates[&job].content;
+    pub(crate) fn content_of(&mut self, job: JobId, work: &Work) -> Option<ContentHash> {
+        let content = self.fates[&job].content(work);
         (!self.rng.chance(self.swarm.rates.unreadable)).then_some(content)
     }
 
     /// A suspect job is hashed.
-    pub(super) fn on_hash(&mut self, now: Timestamp, job: JobId) {
+    pub(super) fn on_hash(&mut self, now: Timestamp, job: JobId, work: &Work) {
         let at = self.soon(now, self.swarm.hash_lag);
-        let content = self.content_of(job);
-        self.suspects.push(self.fates[&job].content);
+        let content = self.content_of(job, work);
+        self.suspects.push(self.fates[&job].content(work));
         self.send(at, Delivery::Event(Event::ContentHashed { job, content }));
         // Chance alone seldom cancels a job before its hash is there.
         let mut submitted = self.submitted.iter();
@@ -283,7 +283,7 @@ impl World {
         let index = self.rng.below(self.submitted.len() as u64);
         let (owner, request) =
             self.submitted[usize::try_from(index).expect("it is a length")].clone();
-        let batch = self.fates[&request.job].content.0[0];
+        let batch = self.fates[&request.job].batch;
         let mut request = JobRequest { job: self.new_job(), ..request };
         if self.rng.chance(120) {
             request.items += 1;
@@ -309,8 +309,8 @@ impl World {
         batch: u8,
     ) -> Event {
         let poisonous = batch < POISONOUS && !self.is_calm;
-        let content = content_of(&request, batch);
-        let fate = Fate { deadline: now.after(request.deadline), poisonous, content };
+        let deadline = now.after(request.deadline);
+        let fate = Fate { deadline, poisonous, batch, items: request.items };
         self.fates.insert(request.job, fate);
         if self.submitted.len() == REMEMBERED {
             self.submitted.remove(0);
@@ -376,14 +376,16 @@ impl World {
     }
 }
 
-/// The hash of a batch with its items and its work: equal content has an equal hash.
-fn content_of(request: &JobRequest, batch: u8) -> ContentHash {
-    let mut hash = [0; 32];
-    hash[0] = batch;
-    hash[1..5].copy_from_slice(&request.items.to_le_bytes());
-    let work = request.work.to_string();
-    hash[5..5 + work.len()].copy_from_slice(work.as_bytes());
-    ContentHash(hash)
+impl Fate {
+    /// The hash of its batch with its items and its work: equal content has an equal hash.
+    fn content(&self, work: &Work) -> ContentHash {
+        let mut hash = [0; 32];
+        hash[0] = self.batch;
+        hash[1..5].copy_from_slice(&self.items.to_le_bytes());
+        let work = work.to_string();
+        hash[5..5 + work.len()].copy_from_slice(work.as_bytes());
+        ContentHash(hash)
+    }
 }
 
 fn program(number: u64) -> Work {

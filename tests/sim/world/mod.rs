@@ -80,7 +80,8 @@ impl Process {
 struct Fate {
     deadline: Timestamp,
     poisonous: bool,
-    content: ContentHash,
+    batch: u8,
+    items: u32,
 }
 
 #[derive(Debug)]
@@ -201,7 +202,7 @@ impl World {
                 self.on_command(now, worker, number, command);
             }
             Action::Dispatch { worker, ref attempts } => self.on_dispatch(now, worker, attempts),
-            Action::HashContent { job } => self.on_hash(now, job),
+            Action::HashContent { job, ref work } => self.on_hash(now, job, work),
             Action::Helper(helper, ref action) => self.on_helper(now, helper, action),
             Action::Kill { worker, .. } => self.on_kill(now, worker),
             Action::LetGo { client } => self.on_let_go(now, client),

@@ -123,8 +123,9 @@ impl Catalogue {
                 let others = || self.open_versions(&name).filter(|open| open.version != version);
                 let serves = others().map(|open| open.version).max().unwrap_or(0).max(version);
                 let older = others().filter(|_| !keep && serves == version);
-                let older: Vec<_> =
+                let mut older: Vec<_> =
                     older.map(|open| (open.group, open.full_name.to_owned())).collect();
+                older.sort_by_key(|(_, full_name)| split(full_name).1);
                 if older.is_empty() {
                     let others = others().map(|open| open.version).collect();
                     self.tasks.swap_remove(at);

@@ -77,7 +77,8 @@ impl Pool {
         let is_enough = job.deaths >= self.config.poison_deaths;
         if job.content == Content::Unknown {
             job.content = Content::Requested;
-            self.act(Action::HashContent { job: id });
+            let work = job.request.work.clone();
+            self.act(Action::HashContent { job: id, work });
         }
         is_enough
     }

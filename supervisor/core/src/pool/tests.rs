@@ -165,7 +165,7 @@ impl Rig {
                 self.notes.push(note);
                 continue;
             }
-            if let Action::HashContent { job } = action {
+            if let Action::HashContent { job, .. } = action {
                 asked.push(job);
             }
             if let Action::Dispatch { worker, attempts } = &action {
