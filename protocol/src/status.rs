@@ -1,6 +1,8 @@
 //! What `gridpool status` shows. Serialises to its JSON: fields may be added, but none renamed. Code that
 //! builds one for a test names what matters to it and takes the rest from `Default`.
 
+mod load;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,7 @@ use crate::ids::DeviceKind;
 use crate::named::named;
 use crate::receipt::Verdict;
 use crate::sandbox::Protections;
+pub use load::{LoadPhase, LoadStatus, MissingModel};
 
 /// The whole pool at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,6 +29,12 @@ pub struct Status {
     pub devices: Vec<DeviceStatus>,
     /// One row per quarantined device and role.
     pub quarantines: Vec<QuarantineStatus>,
+    /// The full names of the models that it should have, and of those that are being loaded.
+    pub models: Vec<String>,
+    /// One row per worker that is loading a model.
+    pub loads: Vec<LoadStatus>,
+    /// One row per model that no device serves, nor is about to.
+    pub missing: Vec<MissingModel>,
     /// One row per principal with a connection or jobs, or that had some lately; `others` for all before.
     #[serde(default)]
     pub principals: Vec<PrincipalStatus>,

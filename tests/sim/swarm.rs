@@ -202,6 +202,7 @@ impl Swarm {
             infer_cancel_grace: rng.millis(0, 60),
             infer_ready_timeout: rng.millis(100, 600),
             command_timeout: rng.millis(50, 400),
+            load_timeout: Duration::from_millis(rng.pick(&[5, 50, 400, 3_000])),
             join_cost_max: rng.pick(&[0, 10, 30, 100, 1_000]),
         }
     }

@@ -1,6 +1,7 @@
 //! Which group has which model. Groups are independent: each has its own workers, its own queue and its own changes.
 //! A model without a group of its owner's choice has one to itself, of its own name.
 
+mod loads;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,16 @@ pub(crate) struct Catalogue {
     /// Those with a change, a pending command, or news since the last step: the others are not looked at.
     busy: BTreeSet<Group>,
     tasks: Vec<Task>,
+    /// Models that must be loaded, and are not known to be yet.
+    required: BTreeSet<String>,
+}
+
+/// What became of a change that an operator asks for.
+pub(crate) enum Begun {
+    /// It was done at once: a sentence about it.
+    Done(String),
+    /// The reply comes later.
+    Later,
 }
 
 /// Views, for status.
@@ -133,21 +144,27 @@ impl Catalogue {
         Some(open.full_name)
     }
 
-    /// Begins the change that an operator asks for; the error is the reply to a change that is refused.
+    /// Begins the change that an operator asks for, which must be done by `due` if it is a load; the error is the
+    /// reply to a change that is refused.
     pub(crate) fn begin(
         &mut self,
         pool: &mut Pool,
-        client: ClientId,
-        request: u64,
+        from: (ClientId, u64),
         command: ModelCommand,
-    ) -> Result<(), String> {
+        due: Timestamp,
+    ) -> Result<Begun, String> {
         let typed = command.name().to_owned();
         let asked = ModelRef::parse(&typed).map_err(|error| error.to_string())?;
+        if matches!(command, ModelCommand::Unload { .. })
+            && let Some(full_name) = self.give_up_load(asked)
+        {
+            return Ok(Begun::Done(format!("the load of `{full_name}` is given up")));
+        }
         self.check_unchanged(asked.name)?;
-        match command {
-            ModelCommand::Load(plan) => self.begin_load(pool, (client, request), asked, plan),
+        let begun = match command {
+            ModelCommand::Load(plan) => self.begin_load(pool, from, asked, plan, due),
             ModelCommand::Unload { .. } if asked.version.is_none() => {
-                self.begin_unloads(pool, (client, request), asked.name)
+                self.begin_unloads(pool, from, asked.name, due)
             }
             ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } => {
                 let unknown = || self.unknown(&typed);
@@ -161,9 +178,10 @@ impl Catalogue {
                         ModelCommand::Unload { name }
                     }
                 };
-                self.begin_in(pool, group, (client, request), command)
+                self.begin_in(pool, group, from, command, due)
             }
-        }
+        };
+        begun.map(|()| Begun::Later)
     }
 
     /// Begins to load a version that is new to the pool.
@@ -173,6 +191,7 @@ impl Catalogue {
         from: (ClientId, u64),
         asked: ModelRef<'_>,
         plan: ModelPlan,
+        due: Timestamp,
     ) -> Result<(), String> {
         let known = self.versions(asked.name);
         let mut plan = ModelPlan { name: new_name(asked, &known)?, ..plan };
@@ -187,7 +206,7 @@ impl Catalogue {
             }
         };
         let task = Task::load(from, &plan.name, plan.options.keep);
-        self.begin_in(pool, group, from, ModelCommand::Load(plan))?;
+        self.begin_in(pool, group, from, ModelCommand::Load(plan), due)?;
         self.tasks.push(task);
         Ok(())
     }
@@ -198,6 +217,7 @@ impl Catalogue {
         pool: &mut Pool,
         from: (ClientId, u64),
         name: &str,
+        due: Timestamp,
     ) -> Result<(), String> {
         let open = self.open_versions(name);
         let own: Vec<_> = open.map(|open| (open.group, open.full_name.to_owned())).collect();
@@ -205,7 +225,7 @@ impl Catalogue {
             [] => return Err(self.unknown(name)),
             [(group, only)] => {
                 let command = ModelCommand::Unload { name: only.clone() };
-                return self.begin_in(pool, *group, from, command);
+                return self.begin_in(pool, *group, from, command, due);
             }
             own => own.iter().try_for_each(|(group, _)| self.groups[group].check_settled())?,
         }
@@ -231,8 +251,9 @@ impl Catalogue {
         group: Group,
         (client, request): (ClientId, u64),
         command: ModelCommand,
+        due: Timestamp,
     ) -> Result<(), String> {
-        self.groups.entry(group).or_default().begin(client, request, command)?;
+        self.groups.entry(group).or_default().begin(client, request, command, due)?;
         self.busy.insert(group);
         pool.wake(group);
         Ok(())
@@ -302,7 +323,7 @@ impl Catalogue {
         names
     }
 
-    /// When the next pending command times out.
+    /// When the next pending command times out, or a load has taken too long.
     pub(crate) fn deadline(&self, timeout: Duration) -> Option<Timestamp> {
         self.busy().filter_map(|(_, models)| models.deadline(timeout)).min()
     }

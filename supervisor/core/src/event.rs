@@ -14,6 +14,7 @@ use gridpool_protocol::message::{AttemptError, ModelCommand, Priority};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{DeviceInfo, RunReport};
 use gridpool_protocol::search::Score;
+use gridpool_protocol::status::LoadPhase;
 use gridpool_protocol::tensor::model::ModelInfo;
 
 use crate::config::PoolConfig;
@@ -291,6 +292,9 @@ pub enum Event {
     Predecessor(Predecessor),
     /// Go on with these limits and responses to faults. What [`PoolConfig::over`] keeps stays as it is.
     Reconfigured(Box<PoolConfig>, PolicyTable),
+    /// Each model that the pool has from its start must be loaded: the first that cannot be is reported by
+    /// [`Action::ModelMissing`](crate::action::Action). Without such an event, the others are served.
+    ModelsRequired,
     /// From now on each principal has this quota. Without such an event, none has any.
     QuotasSet(Quotas),
     /// A helper process sent something, is wanted, or is gone.
@@ -410,6 +414,13 @@ pub enum WorkerEvent {
     Exited(Exit),
     /// It gave a sign of life.
     Heard,
+    /// It says how far it is with loading a model.
+    Loading {
+        /// The model's full name.
+        model: String,
+        /// How far.
+        phase: LoadPhase,
+    },
     /// It reports its models. Before that it has none.
     ModelsReported(Vec<ModelInfo>),
     /// It is tested and waits for work. The device is as it found it.

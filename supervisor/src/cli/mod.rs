@@ -22,6 +22,7 @@ mod hints;
 mod history;
 mod infer;
 pub mod input;
+mod load;
 mod misplaced;
 mod model;
 mod npy;

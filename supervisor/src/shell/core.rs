@@ -12,7 +12,9 @@ use gridpool_protocol::message::{
 };
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
+use gridpool_protocol::status::MissingModel;
 use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::version::split;
 use nix::libc::SIGKILL;
 use serde::Serialize;
 
@@ -22,6 +24,7 @@ use super::descriptors::Taken;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
 use super::{Shared, clients, notes};
+use crate::gateway::why_taken;
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
 use gridpool_core::event::{self, Event, Timestamp};
 
@@ -62,6 +65,8 @@ pub(super) struct Core {
     pub(super) armed: Option<Timestamp>,
     /// Why no worker can ever start, one sentence for each.
     pub(super) misconfigured: Option<Vec<String>>,
+    /// A model that the pool must have, and that cannot be loaded.
+    pub(super) missing: Option<MissingModel>,
     /// Why the pool has lost its socket.
     pub(super) displaced: Option<String>,
     /// The pool has drained or stopped.
@@ -111,6 +116,7 @@ impl Core {
             orders: BTreeMap::new(),
             armed: None,
             misconfigured: None,
+            missing: None,
             displaced: None,
             left: false,
             is_over: false,
@@ -193,6 +199,10 @@ impl Core {
             }
             Action::Misconfigured { faults } => {
                 self.misconfigured = Some(faults);
+                shared.ended.notify_all();
+            }
+            Action::ModelMissing(missing) => {
+                self.missing = Some(missing);
                 shared.ended.notify_all();
             }
             Action::Note(note) => notes::write(note),
@@ -317,6 +327,9 @@ impl Core {
             return Err(Refusal::Unable(why));
         }
         let ModelCommand::Load(plan) = command else { return Ok(()) };
+        if let Some(why) = why_taken(split(&plan.name).0) {
+            return Err(Refusal::Invalid(why));
+        }
         let plan = ModelPlan { name: self.pool.name_of_new(&plan.name), ..plan.clone() };
         let groups = self.pool.groups().count() + 1;
         if !self.pool.needs_new_group(&plan) || groups <= self.groups + self.of_groups.len() {

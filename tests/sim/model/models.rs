@@ -35,11 +35,15 @@ pub(super) struct Wanted {
 /// The change that an operator asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    from: (ClientId, u64),
+    pub(super) from: (ClientId, u64),
     pub(super) command: ModelCommand,
     pub(super) edition: u64,
     /// A worker could not make it.
     pub(super) failed: bool,
+    /// A load ends without its workers: it is late, unloaded, or nobody's.
+    pub(super) given_up: bool,
+    /// When a load is late.
+    pub(super) due: Option<Timestamp>,
     /// The hash of the new model's file, once a worker has loaded it.
     pub(super) file: Option<String>,
 }
@@ -51,7 +55,7 @@ pub(super) struct Models {
     pub(super) at_starts: BTreeMap<String, Wanted>,
     pub(super) change: Option<Change>,
     /// Unloads that wait for the change to end.
-    later: VecDeque<((ClientId, u64), String)>,
+    pub(super) later: VecDeque<((ClientId, u64), String)>,
     /// The models given to each worker that has not reported yet.
     pub(super) started: BTreeMap<WorkerId, BTreeMap<String, u64>>,
     pub(super) holders: BTreeMap<WorkerId, Holder>,
@@ -73,10 +77,11 @@ impl Models {
     }
 
     /// A change begins.
-    fn changes(&mut self, from: (ClientId, u64), command: ModelCommand) {
+    fn changes(&mut self, from: (ClientId, u64), command: ModelCommand, due: Option<Timestamp>) {
         self.editions += 1;
         let edition = self.editions;
-        self.change = Some(Change { from, command, edition, failed: false, file: None });
+        let (failed, given_up, file) = (false, false, None);
+        self.change = Some(Change { from, command, edition, failed, given_up, due, file });
         self.holders.values_mut().for_each(Holder::forgive);
     }
 
@@ -85,7 +90,7 @@ impl Models {
         self.wanted.get_mut(name).expect("it is there").closes = true;
         match self.change.is_some() {
             true => self.later.push_back((from, name.to_owned())),
-            false => self.changes(from, ModelCommand::Unload { name: name.to_owned() }),
+            false => self.changes(from, ModelCommand::Unload { name: name.to_owned() }, None),
         }
     }
 
@@ -122,12 +127,18 @@ pub(super) fn are_alike(a: &ModelCommand, b: &ModelCommand) -> bool {
 impl Model {
     pub(super) fn change_requested(
         &mut self,
+        now: Timestamp,
         client: ClientId,
         request: u64,
         command: &ModelCommand,
     ) {
         let from = (client, request);
         let (name, number) = parts(command.name());
+        let is_unload = matches!(command, ModelCommand::Unload { .. });
+        if is_unload && !self.is_draining() && self.load_is_unloaded(&name, number) {
+            self.due.told.insert(from, true);
+            return;
+        }
         let all: usize = self.models.values().map(Models::count).sum();
         let open = self.open_versions(&name);
         let is_changed = |group: &Group| self.models[group].change.is_some();
@@ -198,7 +209,9 @@ impl Model {
         if let ModelCommand::Unload { name } = &command {
             models.wanted.get_mut(name).expect("it is known").closes = true;
         }
-        models.changes(from, command);
+        let loads = matches!(command, ModelCommand::Load(_));
+        let due = loads.then(|| now.after(self.config.load_timeout));
+        models.changes(from, command, due);
         self.group_wakes(group);
     }
 
@@ -304,6 +317,10 @@ impl Model {
 
     /// What is due for the models of a group. Returns whether its change has ended.
     fn group_changes(&mut self, now: Timestamp, group: Group) -> bool {
+        let models = self.models.get_mut(&group).expect("it was just listed");
+        if models.load_is_late(now) {
+            self.coverage.hit("load: late");
+        }
         let asked: Vec<_> = self.models[&group].wanted.keys().cloned().collect();
         let is_asked = |name: &str| {
             let mut models = self.jobs.values().filter_map(|job| job.request.work.model());
@@ -320,6 +337,7 @@ impl Model {
             (ModelCommand::Unload { .. }, _) => "change: a model is unloaded",
             (_, true) => "change: done",
             (_, false) if change.failed => "change: failed by a worker",
+            (_, false) if change.given_up => "change: given up",
             (_, false) => "change: failed without workers",
         });
         self.notes.due.push(Logged::Changed(is_done));
@@ -329,7 +347,7 @@ impl Model {
         let next = models.later.pop_front();
         let is_last = next.is_none();
         if let Some((from, name)) = next {
-            models.changes(from, ModelCommand::Unload { name });
+            models.changes(from, ModelCommand::Unload { name }, None);
         }
         self.commands_are_due(now, group);
         if is_last && self.models[&group].wanted.is_empty() {
@@ -361,7 +379,11 @@ impl Model {
             ModelCommand::Unload { .. } => {
                 (!models.wanted.contains_key(name) && !is_under_way).then_some(true)
             }
-            ModelCommand::Contexts { .. } | ModelCommand::Load(_) if change.failed => Some(false),
+            ModelCommand::Contexts { .. } | ModelCommand::Load(_)
+                if change.failed || change.given_up =>
+            {
+                Some(false)
+            }
             ModelCommand::Contexts { .. } | ModelCommand::Load(_) => {
                 let waits = is_under_way || self.awaits_workers(group);
                 (!waits).then(|| holders().any(is_done))
@@ -380,38 +402,6 @@ impl Model {
         let due = self.due.told.remove(&(client, request));
         holds(rule, due == Some(is_done), || format!("{client} {request}: {is_done}, due {due:?}"))
     }
-
-    /// Models that accept requests and can have a worker, if this is the hash of all files.
-    pub(crate) fn open_models(&mut self, now: &str) -> Vec<String> {
-        let wanted = self.models.values().flat_map(|models| {
-            models.wanted.iter().map(move |(name, wanted)| (models, name, wanted))
-        });
-        let open = wanted.filter(|(.., wanted)| !wanted.closes);
-        let (lost, open): (Vec<_>, Vec<_>) =
-            open.partition(|(models, name, wanted)| models.has_lost_its_file(name, wanted, now));
-        if !lost.is_empty() {
-            self.coverage.hit("phase 2: no worker has the file that was loaded");
-        }
-        // A name alone would be its highest version.
-        let typed =
-            |name: &String| if name.contains(':') { name.clone() } else { format!("{name}:1") };
-        open.into_iter().map(|(_, name, _)| typed(name)).collect()
-    }
-
-    /// Whether every active worker has the wanted models, or has failed to load them.
-    pub(crate) fn every_worker_has_the_wanted_models_once_the_faults_stop(
-        &mut self,
-    ) -> Result<(), Broken> {
-        let rule = "every_worker_has_the_wanted_models_once_the_faults_stop";
-        holds(rule, self.swaps.is_empty(), || format!("{:?} have not ended", self.swaps))?;
-        for models in self.models.values() {
-            models.every_worker_has_the_wanted_models(rule)?;
-        }
-        if self.models.values().any(|own| !own.holders.is_empty() && !own.wanted.is_empty()) {
-            self.coverage.hit("phase 2: workers have the wanted models");
-        }
-        Ok(())
-    }
 }
 
 impl Device {
@@ -424,24 +414,5 @@ impl Device {
             (new.service, new.probes, new.by_fault) = (of_grid.service, of_grid.probes, true);
         }
         new
-    }
-}
-
-impl Models {
-    fn every_worker_has_the_wanted_models(&self, rule: &'static str) -> Result<(), Broken> {
-        let Self { wanted, holders, change, later, .. } = self;
-        let is_settled = change.is_none() && later.is_empty();
-        holds(rule, is_settled, || format!("{change:?}, {later:?} have not ended"))?;
-        for (worker, holder) in holders {
-            let editions = wanted.iter().map(|(name, model)| (name, &model.edition));
-            let is_refused = |edition| holder.refused.iter().any(|&(own, _)| own == edition);
-            let missing = editions.clone().find(|&(name, edition)| {
-                holder.has.get(name) != Some(edition) && !is_refused(*edition)
-            });
-            holds(rule, missing.is_none(), || format!("{worker} has no {missing:?}: {holder:?}"))?;
-            let extra = holder.has.keys().find(|name| !wanted.contains_key(*name));
-            holds(rule, extra.is_none(), || format!("{worker} still has {extra:?}"))?;
-        }
-        Ok(())
     }
 }

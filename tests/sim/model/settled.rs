@@ -48,6 +48,7 @@ impl Model {
         self.the_successor_knows_what_lives()?;
         self.each_end_of_a_process_is_reported_once()?;
         self.every_command_is_given()?;
+        self.every_missing_model_is_reported()?;
         self.every_change_is_logged()?;
         self.helpers_are_settled(core)?;
         self.no_device_is_idle_while_a_job_that_may_go_there_waits(now)?;
@@ -83,7 +84,9 @@ impl Model {
         let drains = self.all_groups().into_iter().any(|group| !self.is_ending(group));
         let drain = self.drain_until().filter(|_| drains);
         let waits = self.slot_ids().into_iter().filter_map(|at| self.feed_timeout_of(at));
-        let others = [drain, self.commands_wake_at(), self.helpers.wake_at(), self.held_until(now)];
+        let loads = self.loads_wake_at();
+        let others =
+            [drain, self.commands_wake_at(), loads, self.helpers.wake_at(), self.held_until(now)];
         let due =
             slots.chain(probes).chain(deadlines).chain(waits).chain(others.into_iter().flatten());
         let (due, wakes) = (due.min(), self.wakes);
