@@ -2,6 +2,7 @@
 //! builds one for a test names what matters to it and takes the rest from `Default`.
 
 mod load;
+mod queue;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +14,7 @@ use crate::named::named;
 use crate::receipt::Verdict;
 use crate::sandbox::Protections;
 pub use load::{LoadPhase, LoadStatus, MissingModel};
+pub use queue::QueueStatus;
 
 /// The whole pool at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -205,35 +207,6 @@ pub struct WorkerMemory {
     pub registered_bytes: u64,
     /// The most they ever were.
     pub registered_bytes_high: u64,
-}
-
-/// The queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueueStatus {
-    /// Jobs that wait.
-    pub jobs: u64,
-    /// The most that ever waited.
-    pub jobs_high: u64,
-    /// Inline payload of all jobs without a verdict.
-    pub bytes: u64,
-    /// The most it ever was.
-    pub bytes_high: u64,
-    /// Microseconds since the oldest waiting job was accepted; `None` if none waits.
-    pub oldest_us: Option<u64>,
-}
-
-impl QueueStatus {
-    /// Both together, without an age.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            jobs: self.jobs + other.jobs,
-            jobs_high: self.jobs_high + other.jobs_high,
-            bytes: self.bytes + other.bytes,
-            bytes_high: self.bytes_high + other.bytes_high,
-            oldest_us: None,
-        }
-    }
 }
 
 /// What a principal has in the pool, and what it has had since the supervisor started: a user of this machine, or

@@ -2,7 +2,8 @@
 //! Runtime these are skipped, unless one is required.
 //!
 //! How models change is in `changes`, what clients that follow no rules ask in `hostile`, what models do to each
-//! other in `isolation`, models as steps in `pipelines`, what grids and models do to each other in `load`, loads
+//! other in `isolation`, models as steps in `pipelines`, which devices have
+//! them in `placement`, what grids and models do to each other in `load`, loads
 //! that users follow and end in `loads`, where outputs may go in `output`, and text in `texts`.
 
 mod changes;
@@ -12,6 +13,7 @@ mod load;
 mod loads;
 mod output;
 mod pipelines;
+mod placement;
 mod texts;
 
 use std::fs;

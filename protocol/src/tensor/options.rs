@@ -19,6 +19,7 @@ use crate::named::named;
 use crate::tensor::Contexts;
 use crate::tensor::model::check_model_name;
 use crate::tensor::pipeline::{Pipeline, PipelineError};
+use crate::tensor::placement::Placement;
 use crate::tensor::{ANY_SIZE, TensorSpec};
 pub use error::{ChangedFile, OptionsError, OtherTensors};
 
@@ -108,6 +109,8 @@ pub struct ModelOptions {
     pub queue_bytes: u64,
     /// The models that share its worker processes: those of this group. Without one, none does that does not name it.
     pub group: Option<String>,
+    /// The devices that have it, such as `[0, 2]` for GPUs or `["cpu1"]`. Without them, all of the pool.
+    pub devices: Option<Placement>,
     /// Whether earlier versions of its name stay loaded when it takes over.
     pub keep: bool,
     /// Longest time in seconds that a change which loads it may take, over all devices. Without one, `load_timeout`.
@@ -136,6 +139,7 @@ impl Default for ModelOptions {
             queue_requests: QUEUE_REQUESTS_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
+            devices: None,
             keep: false,
             load_timeout_s: None,
             tensors: None,

@@ -2,6 +2,7 @@
 //! A model without a group of its owner's choice has one to itself, of its own name.
 
 mod loads;
+mod memory;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,7 +103,10 @@ impl Catalogue {
         for plan in plans {
             of_group.entry(plan.group()).or_default().push(plan.clone());
         }
-        let group = |(name, plans): (&str, Vec<_>)| (pool.add_group(name), Models::new(&plans));
+        let group = |(name, plans): (&str, Vec<ModelPlan>)| {
+            let placement = plans.first().and_then(|plan| plan.options.devices.clone());
+            (pool.add_group(name, placement.as_ref()), Models::new(&plans))
+        };
         let groups = of_group.into_iter().map(group).collect();
         Self { groups, ..Self::default() }
     }
@@ -291,14 +295,19 @@ impl Catalogue {
         if self.groups.values().map(Models::len).sum::<usize>() >= MODELS_MAX {
             return Err(format!("a pool has at most {MODELS_MAX} models: unload one first"));
         }
+        if let Some(why) = plan.options.devices.as_ref().and_then(|own| pool.why_not_placed(own)) {
+            return Err(format!("the model `{}` cannot be placed: {why}", plan.name));
+        }
+        self.check_memory(plan, pool)?;
         if let Some(group) = self.group_of(plan, pool) {
+            self.check_devices(plan, group, pool)?;
             return self.groups[&group].check_joins(plan).map(|()| group);
         }
         if pool.vacant_group(plan.group()).is_none() && pool.model_groups() >= GROUPS_MAX {
             let why = format!("workers of {GROUPS_MAX} groups of models have not ended yet");
             return Err(format!("{why}: try again later"));
         }
-        let group = pool.add_group(plan.group());
+        let group = pool.add_group(plan.group(), plan.options.devices.as_ref());
         self.groups.insert(group, Models::default());
         Ok(group)
     }

@@ -109,6 +109,9 @@ pub struct PoolConfig {
     /// How long a change that loads a model may take, over all devices, unless the operator chooses: two loads, one
     /// after the other, since one worker tries a new model before the others.
     pub load_timeout: Duration,
+    /// Device memory that all models of a device together may be given, by the `device_bytes` of each; 0 for no
+    /// such plan. Then a load beyond it is refused, and one without `device_bytes`.
+    pub model_bytes_max: u64,
     /// Most cost of all jobs in one dispatch.
     pub join_cost_max: u64,
     /// How often an idle worker tests its device with known answers. One that is never idle does so after
@@ -167,6 +170,7 @@ impl PoolConfig {
         infer_ready_timeout: Duration::from_secs(600),
         command_timeout: Duration::from_secs(600),
         load_timeout: Duration::from_secs(1_200),
+        model_bytes_max: 0,
         join_cost_max: 16 << 20,
         known_answer_every: Duration::from_secs(60),
         worker_memory_growth_max: 4 << 30,

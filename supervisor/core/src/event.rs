@@ -265,6 +265,7 @@ impl fmt::Display for Helper {
 
 /// Something that has happened, by its source.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "events are passed once, and not kept")]
 pub enum Event {
     /// A client has connected, asks for something, or is gone.
     Client(ClientId, ClientEvent),

@@ -12,6 +12,7 @@
 mod checks;
 mod loads;
 mod pins;
+mod reports;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -340,35 +341,6 @@ impl Models {
     /// Those models.
     pub(crate) fn open(&self) -> impl Iterator<Item = &str> {
         self.wanted().filter(|name| self.is_open(name))
-    }
-
-    /// Why every worker that has reported a model failed to load it; `None` if one loaded it, or none has
-    /// reported it.
-    pub(crate) fn why_unavailable(&self, name: &str) -> Option<String> {
-        let own = self.holders.iter();
-        let mut reports = own.filter_map(|(at, holder)| Some((at, holder.report_of(name)?)));
-        let (at, first) = reports.next()?;
-        let is_ready = |info: &ModelInfo| info.state == ModelState::Ready;
-        (!is_ready(first) && !reports.any(|(_, info)| is_ready(info)))
-            .then(|| format!("{at}: {}", first.reason))
-    }
-
-    /// The models that each worker reports; for each device that is out of service for this group, why it has none of
-    /// them.
-    pub(crate) fn rows<'a>(
-        &self,
-        quarantines: impl Iterator<Item = Quarantine<'a>>,
-    ) -> Vec<(String, ModelInfo)> {
-        let mut rows = Vec::new();
-        for (worker, holder) in &self.holders {
-            rows.extend(holder.reported.iter().map(|info| (worker.to_string(), info.clone())));
-        }
-        for Quarantine { device, why, .. } in quarantines {
-            let why = format!("{device} is out of service for models: {why}");
-            let row = |name: &str| (device.to_string(), ModelInfo::unavailable(name, why.clone()));
-            rows.extend(self.wanted().map(row));
-        }
-        rows
     }
 
     /// The models that workers should have.

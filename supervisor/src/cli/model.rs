@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use gridpool_protocol::limits::MODEL_CONTEXTS_MAX;
+use gridpool_protocol::tensor::placement::Placement;
 use gridpool_protocol::tensor::version::{VERSION_MARK, split};
 
 use super::flags::{ModelsFlags, SocketFlag, whole};
@@ -47,6 +48,9 @@ pub(super) enum ModelCommand {
         /// `gridpool model unload` of the model give it up, too.
         #[arg(long, value_name = "SECONDS", value_parser = whole::<u32>(1..=u32::MAX.into()))]
         deadline: Option<u32>,
+        /// The devices that get it, such as 0,2 for GPUs or cpu0; by default all of the pool.
+        #[arg(long, value_name = "DEVICES")]
+        devices: Option<Placement>,
         /// Set a field of `[[model]]` of the config file, such as contexts=4, device_bytes=2000000000,
         /// max_batch=16 or cpu_ops=["Shape"]; repeat for more fields.
         #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -83,7 +87,16 @@ pub(super) fn list(flags: &ModelsFlags) -> Result<u8, CommandError> {
 
 pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
     match command {
-        ModelCommand::Load { model, pipeline, version, keep, deadline, fields, socket } => {
+        ModelCommand::Load {
+            model,
+            pipeline,
+            version,
+            keep,
+            deadline,
+            devices,
+            fields,
+            socket,
+        } => {
             let plan = match (model, pipeline) {
                 (_, Some(file)) => parse_pipeline(file),
                 (model, None) => {
@@ -93,6 +106,7 @@ pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
             };
             let mut plan = plan.map_err(CommandError::Usage)?;
             plan.options.keep |= keep;
+            plan.options.devices = devices.clone().or(plan.options.devices);
             plan.options.load_timeout_s = deadline.or(plan.options.load_timeout_s);
             if let Some(version) = version {
                 if plan.name.contains(VERSION_MARK) {

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::origins::{Origin, Origins};
 
 /// The fields of [`ModelOptions`], and the value that each needs.
-const FIELDS: [(&str, &str); 17] = [
+const FIELDS: [(&str, &str); 18] = [
     ("contexts", "a whole number, such as 4, or \"auto\""),
     ("latency_ms", "a whole number of milliseconds"),
     ("device_bytes", "a whole number of bytes"),
@@ -27,6 +27,7 @@ const FIELDS: [(&str, &str); 17] = [
     ("queue_requests", "a whole number, such as 1024"),
     ("queue_bytes", "a whole number of bytes"),
     ("group", "a name in quotes"),
+    ("devices", "a list of devices, such as [0, 2] for GPUs or [\"cpu0\"]"),
     ("keep", "true or false"),
     ("load_timeout_s", "a whole number of seconds"),
     (

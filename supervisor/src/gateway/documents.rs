@@ -167,18 +167,13 @@ const LOAD_TIMEOUT: &str = "load_timeout_s";
 /// A load as its parameters ask for it: they set nothing of the model, whose files are those of the repository.
 pub(super) fn load_of(parameters: &Value) -> Result<Change, Failure> {
     check_change(parameters, LOAD_TIMEOUT)?;
-    let load_timeout_s = match &parameters[LOAD_TIMEOUT] {
-        Value::Null => None,
-        given => {
-            let seconds = given.as_u64().and_then(|seconds| u32::try_from(seconds).ok());
-            let wrong = || {
-                Failure::bad(format!(
-                    "`{LOAD_TIMEOUT}` is {given}: write whole seconds, at least 1"
-                ))
-            };
-            Some(seconds.filter(|&seconds| seconds > 0).ok_or_else(wrong)?)
-        }
-    };
+    let given = &parameters[LOAD_TIMEOUT];
+    let seconds = given.as_u64().and_then(|seconds| u32::try_from(seconds).ok());
+    let load_timeout_s = seconds.filter(|&seconds| seconds > 0);
+    if load_timeout_s.is_none() && !given.is_null() {
+        let why = format!("`{LOAD_TIMEOUT}` is {given}: write whole seconds, at least 1");
+        return Err(Failure::bad(why));
+    }
     Ok(Change::Load { load_timeout_s })
 }
 

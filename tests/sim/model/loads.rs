@@ -4,13 +4,15 @@
 use std::collections::BTreeSet;
 
 use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::ClientId;
+use gridpool_protocol::ids::{ClientId, DeviceId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::status::MissingModel;
+use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::models::{Change, Models};
 use super::versions::parts;
 use super::{Broken, Model, holds};
+use crate::swarm::plan;
 
 /// The models that must be loaded.
 #[derive(Debug, Default)]
@@ -63,6 +65,30 @@ impl Model {
             change.given_up = true;
             self.coverage.hit("load: its client is gone");
         }
+    }
+
+    /// Whether the models of each device, this one included, stay within the memory that is planned for them.
+    pub(super) fn has_room(&self, new: &ModelPlan) -> bool {
+        let is_on = |plan: &ModelPlan, device| {
+            plan.options.devices.as_ref().is_none_or(|devices| devices.has(device))
+        };
+        let max = self.config.model_bytes_max;
+        let Some(wants) = new.options.device_bytes else { return max == 0 };
+        let of = |models: &Models| {
+            let change = models.change.iter().map(|change| &change.command);
+            let loads = change.filter(|command| matches!(command, ModelCommand::Load(_)));
+            let loads = loads.map(|command| command.name().to_owned());
+            models.wanted.keys().cloned().chain(loads).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = self.models.values().flat_map(of).map(|name| plan(&name, 1)).collect();
+        let processes = u64::from(1 + self.config.standbys);
+        let is_within = |&device: &DeviceId| {
+            let own = all.iter().filter(|plan| is_on(plan, device));
+            // The world's workers measure nothing.
+            let held: u64 = own.filter_map(|plan| plan.options.device_bytes).sum();
+            !is_on(new, device) || (held + wants) * processes <= max
+        };
+        max == 0 || self.facts.keys().all(is_within)
     }
 
     /// When the next load has taken too long.

@@ -6,17 +6,18 @@
 //! worker gets next. Those choices have their own rules (`dispatch`, `fair`, `commands`); the first decides
 //! which workers are killed for the dispatch behind them (`feed`).
 //!
-//! One file per concern: `clients` requests and replies, `accounts` what principals have
-//! and may have, `jobs` the life of a job, `verdicts` its end,
-//! `devices` the messages of processes, `slots` where they are and when they are killed, `quarantine` what
-//! their deaths mean for their device, `deaths` the reports of them, `faults` driver reports, `notes` the
-//! log, `outstanding` what a worker has not answered, `losses` what is lost with it, `moves` which attempts
-//! need not wait for its end, `bisection` which jobs are suspects, `denylist` which are refused, `writers`
-//! which processes may still write, `processes` starts, stops and kills, `dispatch` which job runs where,
-//! `sharing` with which others, `offers` which worker has its model, `models` the wanted models, `loads` those
-//! that are given up or must be there, `commands` how workers get them, `feed` how long a second dispatch waits, `room` which are asked to stop for a
-//! smaller job, `fair` whose turn it is, `rest` groups without work, `leaving` how the pool ends, `handover`
-//! how it is replaced, `helpers` the helper processes, `settled` what holds between events.
+//! One file per concern: `clients` requests and replies, `accounts` what principals have and may have,
+//! `jobs` the life of a job, `verdicts` its end, `devices` the messages of processes, `slots` where
+//! they are and when they are killed, `quarantine` what their deaths mean for their device, `deaths`
+//! the reports of them, `faults` driver reports, `notes` the log, `outstanding` what a worker has not
+//! answered, `losses` what is lost with it, `moves` which attempts need not wait for its end,
+//! `bisection` which jobs are suspects, `denylist` which are refused, `writers` which processes may
+//! still write, `processes` starts, stops and kills, `dispatch` which job runs where, `sharing` with
+//! which others, `offers` which worker has its model, `models` the wanted models, `loads` those that
+//! are given up or must be there, `commands` how workers get them, `feed` how long a second dispatch
+//! waits, `room` which are asked to stop for a smaller job, `fair` whose turn it is, `rest` groups
+//! without work, `leaving` how the pool ends, `handover` how it is replaced, `helpers` the helper
+//! processes, `settled` what holds between events.
 
 mod accounts;
 mod bisection;

@@ -7,6 +7,7 @@ use gridpool_core::event::{Timestamp, Work};
 use gridpool_protocol::ids::{ClientId, Group, WorkerId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::placement::Placement;
 
 use super::commands::Holder;
 use super::devices::Device;
@@ -159,6 +160,12 @@ impl Model {
             match (command, own) {
                 (ModelCommand::Load(_), Some(_)) => Some("change: a version that is there already"),
                 (ModelCommand::Load(_), None) if all >= MODELS_MAX => Some("change: too many"),
+                (ModelCommand::Load(plan), None) if !self.has_devices(plan) => {
+                    Some("change: on a device that the pool has not")
+                }
+                (ModelCommand::Load(plan), None) if !self.has_room(plan) => {
+                    Some("change: no memory is planned for it")
+                }
                 (ModelCommand::Load(_), None) => {
                     home.filter(is_changed).map(|_| "change: beside another in its group")
                 }
@@ -245,12 +252,18 @@ impl Model {
             (None, _) => "group: new",
         });
         let group = vacant.unwrap_or(Group::Models(next));
-        self.begins_group(group, &name);
+        self.begins_group(group, &name, plan(model, 1).options.devices.as_ref());
         group
     }
 
-    /// A group has this name from now on, and no models yet.
-    pub(super) fn begins_group(&mut self, group: Group, name: &str) {
+    /// Whether the pool has the devices of a model.
+    fn has_devices(&self, plan: &ModelPlan) -> bool {
+        let mut own = plan.options.devices.iter().flat_map(Placement::devices);
+        own.all(|device| self.facts.contains_key(&device))
+    }
+
+    /// A group has this name and these devices from now on, and no models yet.
+    pub(super) fn begins_group(&mut self, group: Group, name: &str, placement: Option<&Placement>) {
         let (fair, retries) = (Fair::default(), 0);
         let (limits, phase) = (self.config.of(group.role()), Phase::Resting);
         self.kills.retain(|(own, _), _| *own != group);
@@ -264,7 +277,11 @@ impl Model {
             let of_grid = self.devices[&Station { group: Group::Grid, device }].clone();
             let at = Station { group, device };
             let old = self.devices.get(&at).cloned();
-            let new = Device::beside(&of_grid, old, self.config.standbys);
+            let is_used = placement.is_none_or(|placement| placement.has(device));
+            let new = Device::beside(&of_grid, old, self.config.standbys, is_used);
+            if !is_used {
+                self.coverage.hit("group: new, and not on a device");
+            }
             if new.service != Service::Open {
                 self.coverage.hit("group: new on a device that is out of service");
             }
@@ -277,7 +294,9 @@ impl Model {
     pub(super) fn has_plans(&mut self, plans: &[ModelPlan]) {
         let names: BTreeSet<_> = plans.iter().map(|plan| plan.group().to_owned()).collect();
         for (at, name) in (0..).zip(&names) {
-            self.begins_group(Group::Models(at), name);
+            let mut own = plans.iter().filter(|plan| plan.group() == name);
+            let placement = own.next().and_then(|plan| plan.options.devices.clone());
+            self.begins_group(Group::Models(at), name, placement.as_ref());
             self.group_mut(Group::Models(at)).phase = Phase::Serving;
             let models = self.models.get_mut(&Group::Models(at)).expect("it was just made");
             let own = plans.iter().filter(|plan| plan.group() == name);
@@ -406,11 +425,13 @@ impl Model {
 
 impl Device {
     /// That of a new group, perhaps in the place of an old one, on a device whose programs have this one.
-    fn beside(of_grid: &Self, old: Option<Self>, standbys: u32) -> Self {
+    fn beside(of_grid: &Self, old: Option<Self>, standbys: u32, is_used: bool) -> Self {
         let generation = old.map_or(0, |old| old.generation);
         let is_out = matches!(of_grid.service, Service::Quarantined { .. });
         let mut new = Self { generation, ..Self::new(standbys) };
-        if is_out && of_grid.by_fault {
+        if !is_used {
+            new.slots.clear();
+        } else if is_out && of_grid.by_fault {
             (new.service, new.probes, new.by_fault) = (of_grid.service, of_grid.probes, true);
         }
         new

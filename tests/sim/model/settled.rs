@@ -236,7 +236,8 @@ impl Model {
             Service::Open | Service::Probing if has_nothing_to_do => WorkerState::Stopped,
             Service::Open | Service::Probing => WorkerState::Backoff,
         };
-        vec![row(&device.slots[0], device.generation, state)]
+        // None on a device that the group has no workers on.
+        device.slots.first().map(|slot| row(slot, device.generation, state)).into_iter().collect()
     }
 
     fn one_process_of_a_device_serves(&self) -> Result<(), Broken> {
@@ -257,7 +258,8 @@ impl Model {
     pub(crate) fn is_filled(&self) -> bool {
         let filled = |slot: &Slot| slot.serves() || slot.state == State::Standby;
         let is_filled = |device: &Device| {
-            device.slots.iter().all(filled) && device.slots.iter().any(Slot::serves)
+            let serves = device.slots.is_empty() || device.slots.iter().any(Slot::serves);
+            serves && device.slots.iter().all(filled)
         };
         self.due_devices().all(is_filled)
     }

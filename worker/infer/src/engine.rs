@@ -158,8 +158,17 @@ pub struct Engine {
     progress: Option<Progress>,
 }
 
+type Tell = dyn Fn(&str, LoadPhase) + Send + Sync;
+
 /// Is told how far the load of a model is.
-pub struct Progress(pub Box<dyn Fn(&str, LoadPhase) + Send + Sync>);
+pub struct Progress(Box<Tell>);
+
+impl Progress {
+    /// Calls `tell` with a model's full name, and how far its load is.
+    pub fn new(tell: impl Fn(&str, LoadPhase) + Send + Sync + 'static) -> Self {
+        Self(Box::new(tell))
+    }
+}
 
 impl std::fmt::Debug for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -86,9 +86,9 @@ impl Server {
         let runtime = runtime
             .map_err(|error| link.ends(error.exit_code(), None, Chain(&error).to_string(), None))?;
         let replies = link.replies.clone();
-        let progress = Progress(Box::new(move |model, phase| {
+        let progress = Progress::new(move |model, phase| {
             link::send(&replies, &FromWorker::Loading { model: model.to_owned(), phase });
-        }));
+        });
         let engine = Arc::new(Engine::new(runtime, kind).telling(progress));
         let mut loaded = LoadedModels::default();
         for ModelPlan { name, path, options } in &plan.models {

@@ -16,6 +16,15 @@ impl Models {
         (split(full_name).0 == name).then_some(full_name)
     }
 
+    /// The plans of those models.
+    pub(crate) fn plans_now(&self) -> impl Iterator<Item = &ModelPlan> {
+        let loaded = self.change.as_ref().and_then(|change| match &change.command {
+            ModelCommand::Load(plan) => Some(plan),
+            ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } => None,
+        });
+        self.wanted.values().map(|wanted| &wanted.plan).chain(loaded)
+    }
+
     /// The models that there should be, and the one that is being loaded.
     pub(crate) fn expected(&self) -> impl Iterator<Item = &str> {
         let loaded = self.change.as_ref().filter(|change| change.loads());
@@ -58,18 +67,6 @@ impl Models {
         } else if let Some(holder) = self.holders.get_mut(&worker) {
             holder.phase = Some(phase);
         }
-    }
-
-    /// Whether a worker has a model READY, and what the first one says that failed to load it.
-    pub(crate) fn reports_of(&self, name: &str) -> (bool, Option<String>) {
-        let reports = || {
-            let own = self.holders.iter();
-            own.filter_map(|(worker, holder)| Some((worker, holder.report_of(name)?)))
-        };
-        let is_ready = |info: &ModelInfo| info.state == ModelState::Ready;
-        let failed = reports().find(|(_, info)| !is_ready(info));
-        let why = failed.map(|(worker, info)| format!("{worker}: {}", info.reason));
-        (reports().any(|(_, info)| is_ready(info)), why)
     }
 
     /// The loads of each worker: at its start, and because an operator asked.
