@@ -293,8 +293,7 @@ pub enum Event {
     Predecessor(Predecessor),
     /// Go on with these limits and responses to faults. What [`PoolConfig::over`] keeps stays as it is.
     Reconfigured(Box<PoolConfig>, PolicyTable),
-    /// Each model that the pool has from its start must be loaded: the first that cannot be is reported by
-    /// [`Action::ModelMissing`](crate::action::Action). Without such an event, the others are served.
+    /// Each model of now must be loaded: the first that cannot be is [missing](crate::action::Action::ModelMissing).
     ModelsRequired,
     /// From now on each principal has this quota. Without such an event, none has any.
     QuotasSet(Quotas),

@@ -1,5 +1,6 @@
 //! The models with workers that carry out commands, or die, in any order.
 
+mod loads;
 mod pins;
 
 use std::collections::BTreeSet;
