@@ -1,6 +1,9 @@
 //! What `gridpool status` shows. Serialises to its JSON: fields may be added, but none renamed. Code that
 //! builds one for a test names what matters to it and takes the rest from `Default`.
 
+mod load;
+mod queue;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +13,8 @@ use crate::ids::DeviceKind;
 use crate::named::named;
 use crate::receipt::Verdict;
 use crate::sandbox::Protections;
+pub use load::{LoadPhase, LoadStatus, MissingModel};
+pub use queue::QueueStatus;
 
 /// The whole pool at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,6 +31,12 @@ pub struct Status {
     pub devices: Vec<DeviceStatus>,
     /// One row per quarantined device and role.
     pub quarantines: Vec<QuarantineStatus>,
+    /// The full names of the models that it should have, and of those that are being loaded.
+    pub models: Vec<String>,
+    /// One row per worker that is loading a model.
+    pub loads: Vec<LoadStatus>,
+    /// One row per model that no device serves, nor is about to.
+    pub missing: Vec<MissingModel>,
     /// One row per principal with a connection or jobs, or that had some lately; `others` for all before.
     #[serde(default)]
     pub principals: Vec<PrincipalStatus>,
@@ -196,35 +207,6 @@ pub struct WorkerMemory {
     pub registered_bytes: u64,
     /// The most they ever were.
     pub registered_bytes_high: u64,
-}
-
-/// The queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueueStatus {
-    /// Jobs that wait.
-    pub jobs: u64,
-    /// The most that ever waited.
-    pub jobs_high: u64,
-    /// Inline payload of all jobs without a verdict.
-    pub bytes: u64,
-    /// The most it ever was.
-    pub bytes_high: u64,
-    /// Microseconds since the oldest waiting job was accepted; `None` if none waits.
-    pub oldest_us: Option<u64>,
-}
-
-impl QueueStatus {
-    /// Both together, without an age.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            jobs: self.jobs + other.jobs,
-            jobs_high: self.jobs_high + other.jobs_high,
-            bytes: self.bytes + other.bytes,
-            bytes_high: self.bytes_high + other.bytes_high,
-            oldest_us: None,
-        }
-    }
 }
 
 /// What a principal has in the pool, and what it has had since the supervisor started: a user of this machine, or

@@ -21,6 +21,7 @@ pub mod model;
 pub mod options;
 mod packed;
 pub mod pipeline;
+pub mod placement;
 mod spec;
 mod texts;
 pub mod version;

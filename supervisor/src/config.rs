@@ -288,6 +288,7 @@ impl Settings {
             Some(repository) => repository::at_start(repository, &models)
                 .map_err(|error| wrong_repository(&flags, &origins, error.to_string()))?,
         };
+        check_names(&models, &flags, &origins)?;
         let quotas = flags.quotas.iter().map(|text| WrittenQuota::parse_flag(text));
         let quotas = quotas.collect::<Result<Vec<_>, _>>();
         let note = |quota: &WrittenQuota| (format!("quota.{}", quota.who), flags.origin("--quota"));
@@ -344,9 +345,8 @@ pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
     let mut settings = file::read(file, Named::MustBeThere)?;
     let found = pipelines::find_models(&mut settings.models, &settings.origins);
     found.map_err(|error| vec![error])?;
-    let taken = settings.models.iter().filter_map(|model| {
-        Some((format!("model.{}.name", model.name), why_taken(split(&model.name).0)?))
-    });
+    let named = check_names(&settings.models, &Overrides::default(), &settings.origins);
+    named.map_err(|error| vec![error])?;
     let unlisted = settings.policy.unlisted().into_iter().map(|rule| {
         let fault = &rule.fault;
         let reason = format!(
@@ -356,7 +356,7 @@ pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
         (format!("policy.{fault}"), reason)
     });
     let mut warnings = Vec::new();
-    for (setting, reason) in taken.chain(unlisted) {
+    for (setting, reason) in unlisted {
         if let Origin::File { file, line } = settings.origins.of(&setting) {
             let text = format!("{}, line {line}: warning: {reason}", file.display());
             warnings.push((*line, text));
@@ -401,6 +401,24 @@ fn resolve_http(
             }
         }),
     }
+}
+
+/// Checks that HTTP can serve each model under its name.
+fn check_names(
+    models: &[ModelPlan],
+    flags: &Overrides,
+    origins: &Origins,
+) -> Result<(), ConfigError> {
+    let taken = |model: &ModelPlan| Some((model.name.clone(), why_taken(split(&model.name).0)?));
+    let Some((name, reason)) = models.iter().find_map(taken) else { return Ok(()) };
+    Err(match origins.of(&format!("model.{name}.name")) {
+        Origin::File { file, line } => {
+            ConfigError::File { file: file.clone(), line: *line, reason }
+        }
+        Origin::Default | Origin::Environment { .. } | Origin::Flag { .. } => {
+            flags.wrong("--model", reason)
+        }
+    })
 }
 
 /// The error of a model repository, where it is named.

@@ -8,7 +8,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use gridpool_core::config::PoolConfig;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
+use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::placement::Placement;
 use serde::Deserialize;
 
 use crate::config::DeviceSelection;
@@ -205,6 +208,61 @@ fn read_answer(child: &mut Child, limit: Duration) -> Result<String, Unanswered>
         Ok(read) => read.map_err(Unanswered::System),
         Err(_) => Err(Unanswered::Late),
     }
+}
+
+/// Checks that the pool has the devices of each model.
+///
+/// # Errors
+/// A sentence about the first that it has not.
+pub fn check_placements(models: &[ModelPlan], devices: &[PoolDevice]) -> Result<(), String> {
+    let has = |id: DeviceId| devices.iter().any(|device| device.id == id);
+    for plan in models {
+        let own = plan.options.devices.iter().flat_map(Placement::devices);
+        if let Some(other) = own.into_iter().find(|&id| !has(id)) {
+            let names: Vec<_> = devices.iter().map(|device| device.id.to_string()).collect();
+            return Err(format!(
+                "the model `{}` cannot be placed: the pool has no device {other}; it has {}",
+                plan.name,
+                names.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the models of each device stay within the memory that is planned for them, if there is such a plan.
+///
+/// # Errors
+/// A sentence about the first device, or model, that does not fit.
+pub fn check_memory(
+    models: &[ModelPlan],
+    devices: &[PoolDevice],
+    limits: &PoolConfig,
+) -> Result<(), String> {
+    let (max, processes) = (limits.model_bytes_max, u64::from(1 + limits.standbys));
+    if max == 0 {
+        return Ok(());
+    }
+    if let Some(plan) = models.iter().find(|plan| plan.options.device_bytes.is_none()) {
+        return Err(format!(
+            "the model `{}` has no `device_bytes`: with the limit `model_bytes_max` each model says what it may take",
+            plan.name
+        ));
+    }
+    for device in devices.iter().map(|device| device.id) {
+        let is_on = |plan: &&ModelPlan| {
+            plan.options.devices.as_ref().is_none_or(|devices| devices.has(device))
+        };
+        let own = models.iter().filter(is_on).filter_map(|plan| plan.options.device_bytes);
+        let wanted = own.fold(0, u64::saturating_add).saturating_mul(processes);
+        if wanted > max {
+            return Err(format!(
+                "the models of {device} may take {wanted} bytes, more than {max}, the `model_bytes_max` of a device: \
+                 lower their `device_bytes`, or give them other `devices`"
+            ));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,15 +2,18 @@
 //! Runtime these are skipped, unless one is required.
 //!
 //! How models change is in `changes`, what clients that follow no rules ask in `hostile`, what models do to each
-//! other in `isolation`, models as steps in `pipelines`, what grids and models do to each other in `load`, where
-//! outputs may go in `output`, and text in `texts`.
+//! other in `isolation`, models as steps in `pipelines`, which devices have
+//! them in `placement`, what grids and models do to each other in `load`, loads
+//! that users follow and end in `loads`, where outputs may go in `output`, and text in `texts`.
 
 mod changes;
 mod hostile;
 mod isolation;
 mod load;
+mod loads;
 mod output;
 mod pipelines;
+mod placement;
 mod texts;
 
 use std::fs;
@@ -76,7 +79,7 @@ fn pool_on(setup: Setup, models: &[&str]) -> Option<Pool> {
     if !has_runtime() {
         return None;
     }
-    let setup = models.iter().fold(setup, |setup, name| {
+    let setup = models.iter().fold(setup.args(&["--keep-going"]), |setup, name| {
         setup.args(&["--model", &format!("{name}={}", model(name).display())])
     });
     let pool = setup.start_early();
@@ -124,7 +127,9 @@ fn is_right(answer: &Answer<TensorOutputs>, numbers: &[f32]) {
 #[test]
 fn a_pool_without_onnx_runtime_serves_grids_and_says_what_to_do_about_models() {
     let mlp = format!("mlp={}", model("mlp").display());
-    let setup = cpu(1).args(&["--model", &mlp]).env("ORT_DYLIB_PATH", "/nonexistent/libort.so");
+    let setup = cpu(1)
+        .args(&["--keep-going", "--model", &mlp])
+        .env("ORT_DYLIB_PATH", "/nonexistent/libort.so");
     let pool = setup.start_early();
     let x = ModelInput::new("x", [1, 16], vec![0.0_f32; 16]).expect("as much data as it has");
     let job = Job::model("mlp", [x]).expect("a small tensor");
@@ -142,7 +147,7 @@ fn a_pool_without_onnx_runtime_serves_grids_and_says_what_to_do_about_models() {
 #[test]
 fn a_missing_onnx_runtime_is_reported_once_by_each_command() {
     let models = ["mlp", "scalar", "two_inputs"];
-    let setup = models.iter().fold(cpu(2), |setup, name| {
+    let setup = models.iter().fold(cpu(2).args(&["--keep-going"]), |setup, name| {
         setup.args(&["--model", &format!("{name}={}", model(name).display())])
     });
     let pool = setup.env("ORT_DYLIB_PATH", "/nonexistent/libort.so").start_early();

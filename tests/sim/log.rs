@@ -80,6 +80,7 @@ fn brief_event(event: &Event) -> String {
         Event::DrainRequested
         | Event::EndRequested
         | Event::HandOver(_)
+        | Event::ModelsRequired
         | Event::Predecessor(_)
         | Event::StopRequested
         | Event::TimePassed => {
@@ -144,6 +145,7 @@ fn brief_worker(event: &WorkerEvent) -> String {
         }
         WorkerEvent::Exited(exit) => format!("Exited {exit}"),
         WorkerEvent::Heard => "Heard".to_owned(),
+        WorkerEvent::Loading { phase, .. } => format!("Loading: {phase}"),
         WorkerEvent::ModelsReported(models) => {
             let brief =
                 |info: &ModelInfo| format!(" {} {:?} {}", info.name, info.state, info.contexts);
@@ -211,6 +213,7 @@ fn brief_action(action: &Action) -> String {
         Action::HashContent { .. }
         | Action::Leave { .. }
         | Action::Misconfigured { .. }
+        | Action::ModelMissing(_)
         | Action::Note(_)
         | Action::Reply { .. } => format!("{action:?}"),
     }

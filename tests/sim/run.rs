@@ -24,6 +24,9 @@ const EVENTS_MAX: u64 = 100_000;
 /// Time after the faults in which all must settle.
 const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 
+/// How often the models of the start must be loaded, of 1,000 cases.
+const REQUIRES_MODELS: u64 = 500;
+
 /// How often the pool must end in the middle of the faults, of 1,000 cases.
 const FAULTS_TO_THE_END: u64 = 250;
 
@@ -128,6 +131,9 @@ impl Run {
 
     fn all(&mut self) -> Result<(), Broken> {
         self.tell(Event::TimePassed)?;
+        if self.rng.chance(REQUIRES_MODELS) {
+            self.tell(Event::ModelsRequired)?;
+        }
         self.with_faults()?;
         if !self.rng.chance(FAULTS_TO_THE_END) {
             self.log.note(self.now, "the faults stop");

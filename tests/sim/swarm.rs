@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use gridpool_core::config::{HelperLimits, MODELS_MAX, PoolConfig};
 use gridpool_core::event::Helper;
+use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+use gridpool_protocol::tensor::placement::Placement;
 
 use crate::rates::Rates;
 use crate::rng::Rng;
@@ -123,7 +125,7 @@ impl Swarm {
             devices: count(rng, 1, 4),
             clients: rng.between(1, 4),
             principals: count(rng, 1, 4),
-            for_others: rng.pick(&[0, 0, 300, 1_000]),
+            for_others: rng.pick(&[0, 300, 500, 1_000]),
             steps: rng.between(5, 120),
             pause_max: rng.pick(&[0, 5, 20, 60, 120]),
             service_max: rng.pick(&[1, 10, 50, 200]),
@@ -202,13 +204,18 @@ impl Swarm {
             infer_cancel_grace: rng.millis(0, 60),
             infer_ready_timeout: rng.millis(100, 600),
             command_timeout: rng.millis(50, 400),
+            model_bytes_max: rng.pick(&[0, 0, 0, 300, 1_000]),
+            load_timeout: Duration::from_millis(rng.pick(&[5, 50, 400, 3_000])),
             join_cost_max: rng.pick(&[0, 10, 30, 100, 1_000]),
         }
     }
 
     /// The name of a model.
     pub(crate) fn name(&self, number: u64) -> String {
-        if number < self.sharers { format!("{SHARES}{number}") } else { format!("m{number}") }
+        match number {
+            shared if shared < self.sharers => format!("{SHARES}{number}"),
+            other => format!("{}{number}", KINDS[usize::try_from(other % 4).expect("it is small")]),
+        }
     }
 
     /// Some pools have models.
@@ -216,7 +223,7 @@ impl Swarm {
         match rng.chance(HAVE_MODELS) {
             true => {
                 let models = rng.between(1, 3);
-                let sharers = rng.pick(&[0, 2, models]).min(models);
+                let sharers = rng.pick(&[0, 2, models, models]).min(models);
                 let model_jobs = rng.pick(&[300, 700, 1_000]);
                 Self { models, sharers, model_jobs, ..self }.with_plans(rng)
             }
@@ -232,17 +239,47 @@ impl Swarm {
             self.rates.unknown_models = 500;
             self.rates.model_changes = 300;
             self.plans = (0..self.models).map(|number| plan(&self.name(number), 1)).collect();
+            self.can_be_placed();
             return self;
         }
         let all = (0..self.models).filter(|_| rng.chance(START_WITH_MODELS)).collect::<Vec<_>>();
         let plans = all.into_iter().map(|number| plan(&self.name(number), count(rng, 1, 3)));
         self.plans = plans.collect();
+        self.can_be_placed();
         self
+    }
+
+    /// A pool starts without models for devices that it does not have.
+    fn can_be_placed(&mut self) {
+        let devices = self.devices;
+        let has = |plan: &ModelPlan| {
+            let own = plan.options.devices.iter().flat_map(Placement::devices);
+            own.into_iter().all(|device| device.index < devices)
+        };
+        self.plans.retain(has);
     }
 }
 
 /// What the names of models that share their workers begin with.
 const SHARES: char = 's';
+/// What the others begin with: those of the first kind are on all devices.
+const KINDS: [char; 4] = ['m', 'p', 'q', 'r'];
+
+/// What a model may take of a device, unless it does not say.
+pub(crate) const MODEL_BYTES: u64 = 100;
+
+/// The devices of a model with this name.
+fn placement(name: &str) -> Option<Placement> {
+    let gpus = |all: &[u32]| {
+        Placement::new(all.iter().map(|&index| DeviceId { kind: DeviceKind::Gpu, index }))
+    };
+    match name.chars().next() {
+        Some('p') => gpus(&[0]),
+        Some('q') => gpus(&[1]),
+        Some('r') => gpus(&[0, 2]),
+        _ => None,
+    }
+}
 
 /// The contexts of a plan: the world's workers choose none.
 pub(crate) fn contexts_of(plan: &ModelPlan) -> u32 {
@@ -252,7 +289,10 @@ pub(crate) fn contexts_of(plan: &ModelPlan) -> u32 {
 /// A model as this pool loads it. One whose name begins so shares its workers with the others of that kind.
 pub(crate) fn plan(name: &str, contexts: u32) -> ModelPlan {
     let group = name.starts_with(SHARES).then(|| "shared".to_owned());
-    let options = ModelOptions { contexts: contexts.into(), group, ..ModelOptions::default() };
+    let (contexts, devices) = (contexts.into(), placement(name));
+    let device_bytes = (!name.starts_with('r')).then_some(MODEL_BYTES);
+    let of_all = ModelOptions::default();
+    let options = ModelOptions { contexts, group, devices, device_bytes, ..of_all };
     ModelPlan { name: name.to_owned(), path: "/models/m.onnx".into(), options }
 }
 

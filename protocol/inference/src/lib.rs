@@ -162,9 +162,17 @@ pub struct RepositoryModelRequest {
     /// The model.
     #[prost(string, tag = "2")]
     pub model_name: String,
-    /// The names of parameters; their values are not read.
+    /// Parameters.
     #[prost(btree_map = "string, message", tag = "3")]
-    pub parameters: BTreeMap<String, Empty>,
+    pub parameters: BTreeMap<String, RepositoryParameter>,
+}
+
+/// A parameter of such a request. Values of other types are not read.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct RepositoryParameter {
+    /// A number.
+    #[prost(int64, optional, tag = "2")]
+    pub int64_param: Option<i64>,
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ pub enum RepositoryCommand {
     Load {
         /// The model.
         name: String,
+        /// Longest time for each, seconds; by default that of the pool.
+        load_timeout_s: Option<u32>,
     },
     /// Unload all versions of a model.
     Unload {
@@ -57,7 +59,7 @@ impl RepositoryCommand {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Load { name } | Self::Unload { name } => name,
+            Self::Load { name, .. } | Self::Unload { name } => name,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::chaos::ChaosFault;
 use crate::fault::FaultCode;
 use crate::ids::{ArenaId, AttemptId, ClientId, WorkerName};
 use crate::receipt::{DeviceInfo, ItemRange, RunReport};
-use crate::status::WorkerMemory;
+use crate::status::{LoadPhase, WorkerMemory};
 use crate::tensor::model::ModelInfo;
 
 /// Supervisor to worker, over ipc-channel.
@@ -97,6 +97,13 @@ pub enum FromWorker {
     Models {
         /// All models, those that could not be loaded included.
         models: Vec<ModelInfo>,
+    },
+    /// How far it is with loading a model.
+    Loading {
+        /// The model's full name.
+        model: String,
+        /// How far.
+        phase: LoadPhase,
     },
     /// The result of `Model`, sent after the new `Models`.
     CommandEnded {

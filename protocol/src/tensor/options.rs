@@ -5,6 +5,7 @@ mod error;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,7 @@ use crate::named::named;
 use crate::tensor::Contexts;
 use crate::tensor::model::check_model_name;
 use crate::tensor::pipeline::{Pipeline, PipelineError};
+use crate::tensor::placement::Placement;
 use crate::tensor::{ANY_SIZE, TensorSpec};
 pub use error::{ChangedFile, OptionsError, OtherTensors};
 
@@ -107,8 +109,12 @@ pub struct ModelOptions {
     pub queue_bytes: u64,
     /// The models that share its worker processes: those of this group. Without one, none does that does not name it.
     pub group: Option<String>,
+    /// The devices that have it, such as `[0, 2]` for GPUs or `["cpu1"]`. Without them, all of the pool.
+    pub devices: Option<Placement>,
     /// Whether earlier versions of its name stay loaded when it takes over.
     pub keep: bool,
+    /// Longest time in seconds that a change which loads it may take, over all devices. Without one, `load_timeout`.
+    pub load_timeout_s: Option<u32>,
     /// The inputs and outputs that the file must have, by name, type and shape, -1 for any size.
     pub tensors: Option<Box<ListedTensors>>,
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
@@ -133,7 +139,9 @@ impl Default for ModelOptions {
             queue_requests: QUEUE_REQUESTS_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
+            devices: None,
             keep: false,
+            load_timeout_s: None,
             tensors: None,
             sha256: None,
             pipeline: None,
@@ -213,12 +221,21 @@ impl ModelOptions {
         if let Some(text) = self.sha256.as_ref().filter(|text| !is_hash(text)) {
             return Err(OptionsError::Sha256 { text: text.clone() });
         }
+        if self.load_timeout_s == Some(0) {
+            return Err(OptionsError::LoadTimeout);
+        }
         self.pipeline.as_deref().map_or(Ok(()), Pipeline::check)?;
         let mut seen = BTreeSet::new();
         match self.providers.iter().find(|&&provider| !seen.insert(provider)) {
             Some(&provider) => Err(OptionsError::Twice { provider }),
             None => Ok(()),
         }
+    }
+
+    /// Longest time of a change that loads it, if its owner chose one.
+    #[must_use]
+    pub fn load_timeout(&self) -> Option<Duration> {
+        self.load_timeout_s.map(|seconds| Duration::from_secs(seconds.into()))
     }
 
     /// Whether its runs look at how many rows they have before they start.
@@ -337,6 +354,7 @@ mod tests {
             ModelOptions { contexts: Contexts::Fixed(0), ..default() },
             ModelOptions { contexts: Contexts::Fixed(MODEL_CONTEXTS_MAX + 1), ..default() },
             ModelOptions { latency_ms: Some(0), ..default() },
+            ModelOptions { load_timeout_s: Some(0), ..default() },
             ModelOptions { max_batch: Some(0), ..default() },
             ModelOptions { max_batch: Some(MODEL_BATCH_MAX + 1), ..default() },
             ModelOptions { max_queue_delay_us: MODEL_QUEUE_DELAY_US_MAX + 1, ..default() },

@@ -10,6 +10,7 @@ use gridpool_protocol::handover::JobNews;
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{ModelCommand, Refusal};
 use gridpool_protocol::receipt::{ItemRange, Receipt, Verdict};
+use gridpool_protocol::status::MissingModel;
 use gridpool_protocol::tensor::options::ModelPlan;
 
 pub use crate::pool::death_report::{
@@ -108,6 +109,8 @@ pub enum Action {
         /// One sentence for each device.
         faults: Vec<String>,
     },
+    /// A model that is [required](crate::event::Event::ModelsRequired) cannot be loaded.
+    ModelMissing(MissingModel),
     /// Write a line to the log.
     Note(Note),
     /// Tell the client that the job is not accepted, and forget its payload.

@@ -1,6 +1,8 @@
 //! Which group has which model. Groups are independent: each has its own workers, its own queue and its own changes.
 //! A model without a group of its owner's choice has one to itself, of its own name.
 
+mod loads;
+mod memory;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +32,16 @@ pub(crate) struct Catalogue {
     /// Those with a change, a pending command, or news since the last step: the others are not looked at.
     busy: BTreeSet<Group>,
     tasks: Vec<Task>,
+    /// Models that must be loaded, and are not known to be yet.
+    required: BTreeSet<String>,
+}
+
+/// What became of a change that an operator asks for.
+pub(crate) enum Begun {
+    /// It was done at once: a sentence about it.
+    Done(String),
+    /// The reply comes later.
+    Later,
 }
 
 /// Views, for status.
@@ -91,7 +103,10 @@ impl Catalogue {
         for plan in plans {
             of_group.entry(plan.group()).or_default().push(plan.clone());
         }
-        let group = |(name, plans): (&str, Vec<_>)| (pool.add_group(name), Models::new(&plans));
+        let group = |(name, plans): (&str, Vec<ModelPlan>)| {
+            let placement = plans.first().and_then(|plan| plan.options.devices.clone());
+            (pool.add_group(name, placement.as_ref()), Models::new(&plans))
+        };
         let groups = of_group.into_iter().map(group).collect();
         Self { groups, ..Self::default() }
     }
@@ -133,21 +148,27 @@ impl Catalogue {
         Some(open.full_name)
     }
 
-    /// Begins the change that an operator asks for; the error is the reply to a change that is refused.
+    /// Begins the change that an operator asks for, which must be done by `due` if it is a load; the error is the
+    /// reply to a change that is refused.
     pub(crate) fn begin(
         &mut self,
         pool: &mut Pool,
-        client: ClientId,
-        request: u64,
+        from: (ClientId, u64),
         command: ModelCommand,
-    ) -> Result<(), String> {
+        due: Timestamp,
+    ) -> Result<Begun, String> {
         let typed = command.name().to_owned();
         let asked = ModelRef::parse(&typed).map_err(|error| error.to_string())?;
+        if matches!(command, ModelCommand::Unload { .. })
+            && let Some(full_name) = self.give_up_load(asked)
+        {
+            return Ok(Begun::Done(format!("the load of `{full_name}` is given up")));
+        }
         self.check_unchanged(asked.name)?;
-        match command {
-            ModelCommand::Load(plan) => self.begin_load(pool, (client, request), asked, plan),
+        let begun = match command {
+            ModelCommand::Load(plan) => self.begin_load(pool, from, asked, plan, due),
             ModelCommand::Unload { .. } if asked.version.is_none() => {
-                self.begin_unloads(pool, (client, request), asked.name)
+                self.begin_unloads(pool, from, asked.name, due)
             }
             ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } => {
                 let unknown = || self.unknown(&typed);
@@ -161,9 +182,10 @@ impl Catalogue {
                         ModelCommand::Unload { name }
                     }
                 };
-                self.begin_in(pool, group, (client, request), command)
+                self.begin_in(pool, group, from, command, due)
             }
-        }
+        };
+        begun.map(|()| Begun::Later)
     }
 
     /// Begins to load a version that is new to the pool.
@@ -173,6 +195,7 @@ impl Catalogue {
         from: (ClientId, u64),
         asked: ModelRef<'_>,
         plan: ModelPlan,
+        due: Timestamp,
     ) -> Result<(), String> {
         let known = self.versions(asked.name);
         let mut plan = ModelPlan { name: new_name(asked, &known)?, ..plan };
@@ -187,7 +210,7 @@ impl Catalogue {
             }
         };
         let task = Task::load(from, &plan.name, plan.options.keep);
-        self.begin_in(pool, group, from, ModelCommand::Load(plan))?;
+        self.begin_in(pool, group, from, ModelCommand::Load(plan), due)?;
         self.tasks.push(task);
         Ok(())
     }
@@ -198,6 +221,7 @@ impl Catalogue {
         pool: &mut Pool,
         from: (ClientId, u64),
         name: &str,
+        due: Timestamp,
     ) -> Result<(), String> {
         let open = self.open_versions(name);
         let mut own: Vec<_> = open.map(|open| (open.group, open.full_name.to_owned())).collect();
@@ -206,7 +230,7 @@ impl Catalogue {
             [] => return Err(self.unknown(name)),
             [(group, only)] => {
                 let command = ModelCommand::Unload { name: only.clone() };
-                return self.begin_in(pool, *group, from, command);
+                return self.begin_in(pool, *group, from, command, due);
             }
             own => own.iter().try_for_each(|(group, _)| self.groups[group].check_settled())?,
         }
@@ -232,8 +256,9 @@ impl Catalogue {
         group: Group,
         (client, request): (ClientId, u64),
         command: ModelCommand,
+        due: Timestamp,
     ) -> Result<(), String> {
-        self.groups.entry(group).or_default().begin(client, request, command)?;
+        self.groups.entry(group).or_default().begin(client, request, command, due)?;
         self.busy.insert(group);
         pool.wake(group);
         Ok(())
@@ -271,14 +296,19 @@ impl Catalogue {
         if self.groups.values().map(Models::len).sum::<usize>() >= MODELS_MAX {
             return Err(format!("a pool has at most {MODELS_MAX} models: unload one first"));
         }
+        if let Some(why) = plan.options.devices.as_ref().and_then(|own| pool.why_not_placed(own)) {
+            return Err(format!("the model `{}` cannot be placed: {why}", plan.name));
+        }
+        self.check_memory(plan, pool)?;
         if let Some(group) = self.group_of(plan, pool) {
+            self.check_devices(plan, group, pool)?;
             return self.groups[&group].check_joins(plan).map(|()| group);
         }
         if pool.vacant_group(plan.group()).is_none() && pool.model_groups() >= GROUPS_MAX {
             let why = format!("workers of {GROUPS_MAX} groups of models have not ended yet");
             return Err(format!("{why}: try again later"));
         }
-        let group = pool.add_group(plan.group());
+        let group = pool.add_group(plan.group(), plan.options.devices.as_ref());
         self.groups.insert(group, Models::default());
         Ok(group)
     }
@@ -303,7 +333,7 @@ impl Catalogue {
         names
     }
 
-    /// When the next pending command times out.
+    /// When the next pending command times out, or a load has taken too long.
     pub(crate) fn deadline(&self, timeout: Duration) -> Option<Timestamp> {
         self.busy().filter_map(|(_, models)| models.deadline(timeout)).min()
     }

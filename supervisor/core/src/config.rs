@@ -106,6 +106,12 @@ pub struct PoolConfig {
     pub infer_ready_timeout: Duration,
     /// How long a worker may take to change a model: as long as it may take to be READY.
     pub command_timeout: Duration,
+    /// How long a change that loads a model may take, over all devices, unless the operator chooses: two loads, one
+    /// after the other, since one worker tries a new model before the others.
+    pub load_timeout: Duration,
+    /// Device memory that all models of a device together may be given, by the `device_bytes` of each; 0 for no
+    /// such plan. Then a load beyond it is refused, and one without `device_bytes`.
+    pub model_bytes_max: u64,
     /// Most cost of all jobs in one dispatch.
     pub join_cost_max: u64,
     /// How often an idle worker tests its device with known answers. One that is never idle does so after
@@ -163,6 +169,8 @@ impl PoolConfig {
         infer_cancel_grace: Duration::from_secs(5),
         infer_ready_timeout: Duration::from_secs(600),
         command_timeout: Duration::from_secs(600),
+        load_timeout: Duration::from_secs(1_200),
+        model_bytes_max: 0,
         join_cost_max: 16 << 20,
         known_answer_every: Duration::from_secs(60),
         worker_memory_growth_max: 4 << 30,

@@ -14,6 +14,7 @@ use gridpool_protocol::message::{AttemptError, ModelCommand, Priority};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{DeviceInfo, RunReport};
 use gridpool_protocol::search::Score;
+use gridpool_protocol::status::LoadPhase;
 use gridpool_protocol::tensor::model::ModelInfo;
 
 use crate::config::PoolConfig;
@@ -264,6 +265,7 @@ impl fmt::Display for Helper {
 
 /// Something that has happened, by its source.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "events are passed once, and not kept")]
 pub enum Event {
     /// A client has connected, asks for something, or is gone.
     Client(ClientId, ClientEvent),
@@ -291,6 +293,8 @@ pub enum Event {
     Predecessor(Predecessor),
     /// Go on with these limits and responses to faults. What [`PoolConfig::over`] keeps stays as it is.
     Reconfigured(Box<PoolConfig>, PolicyTable),
+    /// Each model of now must be loaded: the first that cannot be is [missing](crate::action::Action::ModelMissing).
+    ModelsRequired,
     /// From now on each principal has this quota. Without such an event, none has any.
     QuotasSet(Quotas),
     /// A helper process sent something, is wanted, or is gone.
@@ -410,6 +414,13 @@ pub enum WorkerEvent {
     Exited(Exit),
     /// It gave a sign of life.
     Heard,
+    /// It says how far it is with loading a model.
+    Loading {
+        /// The model's full name.
+        model: String,
+        /// How far.
+        phase: LoadPhase,
+    },
     /// It reports its models. Before that it has none.
     ModelsReported(Vec<ModelInfo>),
     /// It is tested and waits for work. The device is as it found it.

@@ -29,7 +29,7 @@ use gridpool_protocol::message::{ModelCommand, Refusal};
 use gridpool_protocol::tensor::options::ModelPlan;
 
 use action::{Action, Note};
-use catalogue::Catalogue;
+use catalogue::{Begun, Catalogue};
 use config::{HelperLimits, PoolConfig};
 use elsewhere::{Elsewhere, Held};
 use event::{ClientEvent, Event, Helper, JobRequest, Predecessor, Timestamp, Work, WorkerEvent};
@@ -52,6 +52,7 @@ pub struct Core {
     helpers: Helpers,
     elsewhere: Elsewhere,
     command_timeout: Duration,
+    load_timeout: Duration,
     /// The deadline that the shell was given last, by [`Core::poll_deadline`].
     wakes_at: Option<Timestamp>,
     /// Something has happened since, so that it may be another.
@@ -68,7 +69,7 @@ impl Core {
         models: &[ModelPlan],
         helpers: impl Fn(Helper) -> HelperLimits,
     ) -> Self {
-        let command_timeout = config.command_timeout;
+        let &PoolConfig { command_timeout, load_timeout, .. } = &config;
         let mut pool = Pool::new(config, policy, devices);
         Self {
             catalogue: Catalogue::new(models, &mut pool),
@@ -76,6 +77,7 @@ impl Core {
             helpers: Helpers::new(helpers),
             elsewhere: Elsewhere::default(),
             command_timeout,
+            load_timeout,
             wakes_at: None,
             has_changed: false,
         }
@@ -92,6 +94,7 @@ impl Core {
         self.pool.advance(now);
         self.start_workers();
         self.advance_models(now);
+        self.report_missing(now);
         self.helpers.advance(now, |action| self.pool.act(action));
         self.pool.report(now);
         self.has_changed = true;
@@ -149,8 +152,10 @@ impl Core {
             Event::EndRequested => self.pool.end(now),
             Event::Reconfigured(config, policy) => {
                 self.command_timeout = config.command_timeout;
+                self.load_timeout = config.load_timeout;
                 self.pool.reconfigure(*config, policy);
             }
+            Event::ModelsRequired => self.catalogue.require_all(),
             Event::QuotasSet(quotas) => self.pool.set_quotas(quotas),
             Event::Helper(helper, event) => {
                 self.helpers.handle(now, helper, event, |action| self.pool.act(action));
@@ -177,10 +182,11 @@ impl Core {
                 for job in self.elsewhere.forget(client) {
                     self.pool.act(Action::Discard { job });
                 }
+                self.catalogue.on_client_gone(client);
                 self.pool.on_client_gone(now, client);
             }
             ClientEvent::ModelsChangeRequested { request, command } => {
-                self.on_models_change(client, request, command);
+                self.on_models_change(now, client, request, command);
             }
             ClientEvent::ReleaseRequested { request, release } => {
                 let result = self.pool.release(now, release);
@@ -236,17 +242,31 @@ impl Core {
     }
 
     /// An operator asks to change the models. The reply comes when the change is complete.
-    fn on_models_change(&mut self, client: ClientId, request: u64, command: ModelCommand) {
+    fn on_models_change(
+        &mut self,
+        now: Timestamp,
+        client: ClientId,
+        request: u64,
+        command: ModelCommand,
+    ) {
+        let chosen = match &command {
+            ModelCommand::Load(plan) => plan.options.load_timeout(),
+            ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } => None,
+        };
+        let due = now.after(chosen.unwrap_or(self.load_timeout));
         let begun = match self.pool.is_draining() {
             true => Err(Refusal::Draining),
             false => self
                 .catalogue
-                .begin(&mut self.pool, client, request, command)
+                .begin(&mut self.pool, (client, request), command, due)
                 .map_err(Refusal::Invalid),
         };
-        if let Err(refusal) = begun {
-            self.pool.act(Action::Reply { client, request, result: Err(refusal) });
-        }
+        let result = match begun {
+            Ok(Begun::Later) => return,
+            Ok(Begun::Done(what)) => Ok(what),
+            Err(refusal) => Err(refusal),
+        };
+        self.pool.act(Action::Reply { client, request, result });
     }
 
     fn on_worker(&mut self, now: Timestamp, worker: WorkerId, mut event: WorkerEvent) {
@@ -267,6 +287,11 @@ impl Core {
                         self.pool.on_breach(now, worker, how);
                         return self.forget_ended();
                     }
+                }
+            }
+            WorkerEvent::Loading { model, phase } => {
+                if let Some(models) = self.catalogue.of_quietly(worker) {
+                    models.on_progress(worker, model, *phase);
                 }
             }
             WorkerEvent::Answered { .. }

@@ -10,7 +10,9 @@
 //! its last request has a verdict.
 
 mod checks;
+mod loads;
 mod pins;
+mod reports;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ use std::time::Duration;
 
 use gridpool_protocol::ids::{ClientId, WorkerId};
 use gridpool_protocol::message::ModelCommand;
+use gridpool_protocol::status::LoadPhase;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::{ModelPlan, check_contexts};
 use gridpool_protocol::tensor::version::{check_full_name, split};
@@ -40,7 +43,7 @@ pub(crate) struct Models {
     /// Workers that have reported their models and were not told to end.
     holders: BTreeMap<WorkerId, Holder>,
     /// The models given to each worker that has started and not reported yet.
-    started: BTreeMap<WorkerId, BTreeMap<String, Edition>>,
+    started: BTreeMap<WorkerId, Started>,
     change: Option<Change>,
     /// Versions to unload after the change, for whom. They accept no requests already.
     unloads: VecDeque<(ClientId, u64, String)>,
@@ -62,6 +65,14 @@ struct Wanted {
     is_closing: bool,
 }
 
+/// A worker that has not reported its models yet.
+#[derive(Debug)]
+struct Started {
+    editions: BTreeMap<String, Edition>,
+    /// What it said last of its loads.
+    progress: Option<(String, LoadPhase)>,
+}
+
 /// A worker.
 #[derive(Debug, Default)]
 struct Holder {
@@ -70,6 +81,8 @@ struct Holder {
     pending: Option<PendingCommand>,
     /// Commands that it could not carry out, so that they are not repeated: edition and contexts.
     refused: Vec<(Edition, u32)>,
+    /// How far it is with a command that loads.
+    phase: Option<LoadPhase>,
 }
 
 /// A command that a worker was given and has not answered.
@@ -91,6 +104,10 @@ struct Change {
     edition: Edition,
     /// The workers that failed to make the change, and why.
     failed: Vec<(WorkerId, String)>,
+    /// When a load has taken too long; none for other changes.
+    due: Option<Timestamp>,
+    /// Why a load ends before its workers are done with it.
+    given_up: Option<String>,
 }
 
 /// What a step needs to know of the rest of the core.
@@ -135,7 +152,8 @@ impl Models {
     /// The models that a worker that starts now must load.
     pub(crate) fn start(&mut self, worker: WorkerId) -> Vec<ModelPlan> {
         let edition = |(name, wanted): (&String, &Wanted)| (name.clone(), wanted.edition);
-        self.started.insert(worker, self.wanted.iter().map(edition).collect());
+        let editions = self.wanted.iter().map(edition).collect();
+        self.started.insert(worker, Started { editions, progress: None });
         self.wanted.values().map(|wanted| wanted.plan.clone()).collect()
     }
 
@@ -147,7 +165,7 @@ impl Models {
         reported: &mut [ModelInfo],
     ) -> Vec<Note> {
         self.needs_step = true;
-        if let Some(editions) = self.started.remove(&worker) {
+        if let Some(Started { editions, .. }) = self.started.remove(&worker) {
             let edition = |info: &ModelInfo| editions.get(&info.name).copied().unwrap_or_default();
             let has = reported.iter().map(|info| (info.name.clone(), edition(info))).collect();
             self.holders.insert(worker, Holder { has, ..Holder::default() });
@@ -193,6 +211,7 @@ impl Models {
         let Some(holder) = self.holders.get_mut(&worker) else { return Ok(None) };
         let pending = holder.pending.take_if(|pending| pending.number == number);
         let pending = pending.ok_or(UnknownCommand)?;
+        holder.phase = None;
         self.needs_step = true;
         let name = pending.command.name().to_owned();
         match (&pending.command, result) {
@@ -213,7 +232,9 @@ impl Models {
     fn failed(&mut self, worker: WorkerId, pending: &PendingCommand, why: String) {
         let Some(change) = &mut self.change else { return };
         let (wanted, failed) = (&change.command, &pending.command);
-        if wanted.name() == failed.name() && verb(wanted) == verb(failed) {
+        // A load that was given up may go on in a worker for a while: it is another edition.
+        let is_former = change.loads() && change.edition != pending.edition;
+        if wanted.name() == failed.name() && verb(wanted) == verb(failed) && !is_former {
             change.failed.push((worker, why));
         }
     }
@@ -226,9 +247,11 @@ impl Models {
         self.holders.iter().filter_map(sent).min()
     }
 
-    /// When the next pending command times out.
+    /// When the next pending command times out, or a load has taken too long.
     pub(crate) fn deadline(&self, timeout: Duration) -> Option<Timestamp> {
-        self.oldest().map(|(sent, _)| sent.after(timeout))
+        let command = self.oldest().map(|(sent, _)| sent.after(timeout));
+        let load = self.change.as_ref().and_then(|change| change.due);
+        command.into_iter().chain(load).min()
     }
 
     /// A worker whose command has timed out.
@@ -241,14 +264,19 @@ impl Models {
         for pending in self.holders.values_mut().filter_map(|holder| holder.pending.as_mut()) {
             pending.sent = pending.sent.after(gap);
         }
+        if let Some(due) = self.change.as_mut().and_then(|change| change.due.as_mut()) {
+            *due = due.after(gap);
+        }
     }
 
-    /// Begins the change that an operator asks for; the error is the reply to a change that is refused.
+    /// Begins the change that an operator asks for, which must be done by `due` if it is a load; the error is the reply
+    /// to a change that is refused.
     pub(crate) fn begin(
         &mut self,
         client: ClientId,
         request: u64,
         command: ModelCommand,
+        due: Timestamp,
     ) -> Result<(), String> {
         self.check_settled()?;
         self.check_command(&command)?;
@@ -256,6 +284,10 @@ impl Models {
             self.close(name);
         }
         self.change_to(client, request, command);
+        self.change = self
+            .change
+            .take()
+            .map(|change| Change { due: change.loads().then_some(due), ..change });
         Ok(())
     }
 
@@ -276,7 +308,8 @@ impl Models {
 
     fn change_to(&mut self, client: ClientId, request: u64, command: ModelCommand) {
         let edition = self.next_number();
-        self.change = Some(Change { client, request, command, edition, failed: Vec::new() });
+        let (failed, due, given_up) = (Vec::new(), None, None);
+        self.change = Some(Change { client, request, command, edition, failed, due, given_up });
         // A worker that failed before may succeed now.
         self.holders.values_mut().for_each(|holder| holder.refused.clear());
         self.needs_step = true;
@@ -308,35 +341,6 @@ impl Models {
     /// Those models.
     pub(crate) fn open(&self) -> impl Iterator<Item = &str> {
         self.wanted().filter(|name| self.is_open(name))
-    }
-
-    /// Why every worker that has reported a model failed to load it; `None` if one loaded it, or none has
-    /// reported it.
-    pub(crate) fn why_unavailable(&self, name: &str) -> Option<String> {
-        let own = self.holders.iter();
-        let mut reports = own.filter_map(|(at, holder)| Some((at, holder.report_of(name)?)));
-        let (at, first) = reports.next()?;
-        let is_ready = |info: &ModelInfo| info.state == ModelState::Ready;
-        (!is_ready(first) && !reports.any(|(_, info)| is_ready(info)))
-            .then(|| format!("{at}: {}", first.reason))
-    }
-
-    /// The models that each worker reports; for each device that is out of service for this group, why it has none of
-    /// them.
-    pub(crate) fn rows<'a>(
-        &self,
-        quarantines: impl Iterator<Item = Quarantine<'a>>,
-    ) -> Vec<(String, ModelInfo)> {
-        let mut rows = Vec::new();
-        for (worker, holder) in &self.holders {
-            rows.extend(holder.reported.iter().map(|info| (worker.to_string(), info.clone())));
-        }
-        for Quarantine { device, why, .. } in quarantines {
-            let why = format!("{device} is out of service for models: {why}");
-            let row = |name: &str| (device.to_string(), ModelInfo::unavailable(name, why.clone()));
-            rows.extend(self.wanted().map(row));
-        }
-        rows
     }
 
     /// The models that workers should have.
@@ -376,6 +380,11 @@ impl Change {
     /// Whether it adds a model.
     fn loads(&self) -> bool {
         matches!(self.command, ModelCommand::Load(_))
+    }
+
+    /// Whether it may still be made.
+    fn is_live(&self) -> bool {
+        self.failed.is_empty() && self.given_up.is_none()
     }
 }
 

@@ -192,7 +192,7 @@ impl Pool {
                 }
             }
             WorkerEvent::Exited(exit) => self.on_exited(now, worker, &exit),
-            WorkerEvent::Heard => {
+            WorkerEvent::Heard | WorkerEvent::Loading { .. } => {
                 self.hear(now, worker);
             }
             WorkerEvent::ModelsReported(models) => self.on_models(now, worker, &models),

@@ -6,6 +6,7 @@ use gridpool_client::ClientError;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
+use gridpool_protocol::status::MissingModel;
 
 use super::advice::Advised;
 use super::diagnose::limits::{FILE_BYTES_MIN, FILE_SIZE_REMEDY, OPEN_FILES_REMEDY};
@@ -49,6 +50,8 @@ pub(super) enum CommandError {
     ModelFile(#[from] ModelFileError),
     #[error("no worker can start:\n  {}", .0.join("\n  "))]
     Misconfigured(Vec<String>),
+    #[error("the model `{}` cannot be loaded: {}; `--keep-going` serves without it", .0.model, .0.why)]
+    ModelMissing(MissingModel),
     #[error("the socket was removed, and the pool could not open it again: {0}")]
     Displaced(String),
     #[error(
@@ -110,6 +113,7 @@ impl CommandError {
             | Self::Unfinished(work::Unfinished { cause: error, .. }) => exit_code_of(error),
             Self::Config(error) => error.exit_code(),
             Self::ConfigFile(_) => exit::CONFIG,
+            Self::ModelMissing(_) => exit::JOB,
             Self::Denylisted(_) | Self::Partial { .. } => exit::JOB,
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),

@@ -28,6 +28,12 @@ pub(super) struct ServeFlags {
     chaos: ChaosFlag,
     #[command(flatten)]
     users: UsersFlags,
+    /// Serve the other models if one cannot be loaded; `status` and `/v2/health/ready` then say what is missing. By
+    /// default the pool ends, with the reason.
+    #[arg(long, env = "GRIDPOOL_KEEP_GOING", value_parser = BoolishValueParser::new())]
+    #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    pub(super) keep_going: Option<bool>,
     /// Take the place of the pool that has started this process.
     #[arg(long = "successor", hide = true)]
     pub(super) successor: bool,

@@ -22,6 +22,7 @@ mod hints;
 mod history;
 mod infer;
 pub mod input;
+mod load;
 mod misplaced;
 mod model;
 mod npy;
@@ -391,8 +392,10 @@ fn write_results(
 fn start_pool(settings: &Settings, worker_bytes_min: u64) -> Result<Shell, CommandError> {
     let program = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &program)?;
-    shell::raise_descriptor_limit();
+    devices::check_placements(&settings.models, &pool_devices).map_err(CommandError::Usage)?;
     let limits = settings.limits.clone();
+    devices::check_memory(&settings.models, &pool_devices, &limits).map_err(CommandError::Usage)?;
+    shell::raise_descriptor_limit();
     let needed = Shell::descriptors_min(&settings.models, pool_devices.len(), limits.standbys);
     let limit = shell::descriptor_limit();
     if limit < needed {

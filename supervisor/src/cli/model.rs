@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use gridpool_protocol::limits::MODEL_CONTEXTS_MAX;
+use gridpool_protocol::tensor::placement::Placement;
 use gridpool_protocol::tensor::version::{VERSION_MARK, split};
-use tracing::Level;
 
 use super::flags::{ModelsFlags, SocketFlag, whole};
-use super::{CommandError, connect, infer, onnx, print_result, say_in_log, system};
+use super::{CommandError, connect, infer, load, onnx, print_result, system};
 use crate::config::{parse_model, parse_pipeline};
-use crate::{gateway, logging};
+use crate::gateway;
 
 /// The last lines of `load --help`.
 const LOAD_CODES: &str = "\
@@ -44,6 +44,13 @@ pub(super) enum ModelCommand {
         /// Keep the versions before it, under their numbers: `gridpool infer NAME:1`.
         #[arg(long)]
         keep: bool,
+        /// Seconds after which the load is given up; by default `load_timeout_s` of the pool's limits. Ctrl-C and
+        /// `gridpool model unload` of the model give it up, too.
+        #[arg(long, value_name = "SECONDS", value_parser = whole::<u32>(1..=u32::MAX.into()))]
+        deadline: Option<u32>,
+        /// The devices that get it, such as 0,2 for GPUs or cpu0; by default all of the pool.
+        #[arg(long, value_name = "DEVICES")]
+        devices: Option<Placement>,
         /// Set a field of `[[model]]` of the config file, such as contexts=4, device_bytes=2000000000,
         /// max_batch=16 or cpu_ops=["Shape"]; repeat for more fields.
         #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -53,7 +60,8 @@ pub(super) enum ModelCommand {
     },
     /// List the models, as `gridpool models` does.
     List(ModelsFlags),
-    /// Unload a model: refuse new requests, finish the accepted ones, then free its memory.
+    /// Unload a model: refuse new requests, finish the accepted ones, then free its memory. Of a model that is still
+    /// being loaded, it ends the load, and unloads nothing.
     Unload {
         /// The model's name, for all its versions, or NAME:VERSION.
         name: String,
@@ -79,7 +87,16 @@ pub(super) fn list(flags: &ModelsFlags) -> Result<u8, CommandError> {
 
 pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
     match command {
-        ModelCommand::Load { model, pipeline, version, keep, fields, socket } => {
+        ModelCommand::Load {
+            model,
+            pipeline,
+            version,
+            keep,
+            deadline,
+            devices,
+            fields,
+            socket,
+        } => {
             let plan = match (model, pipeline) {
                 (_, Some(file)) => parse_pipeline(file),
                 (model, None) => {
@@ -89,6 +106,8 @@ pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
             };
             let mut plan = plan.map_err(CommandError::Usage)?;
             plan.options.keep |= keep;
+            plan.options.devices = devices.clone().or(plan.options.devices);
+            plan.options.load_timeout_s = deadline.or(plan.options.load_timeout_s);
             if let Some(version) = version {
                 if plan.name.contains(VERSION_MARK) {
                     let why = format!("`{}` has a version already: leave --version out", plan.name);
@@ -105,11 +124,9 @@ pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
                 }
             }
             if let Some(why) = gateway::why_taken(split(&plan.name).0) {
-                let (says, field) =
-                    (format!("warning: {why}"), ("model", plan.name.clone().into()));
-                say_in_log(logging::format(), Level::WARN, &says, field);
+                return Err(CommandError::Usage(why));
             }
-            print_result(connect(socket.socket.clone())?.load_model(plan))
+            print_result(load::load(socket.socket.clone(), plan)?)
         }
         ModelCommand::List(flags) => list(flags),
         ModelCommand::Unload { name, socket } => {

@@ -13,13 +13,17 @@ use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::limits as wire;
 use gridpool_protocol::log::FILTER_VARIABLE;
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
-use gridpool_protocol::status::WorkerState;
+use gridpool_protocol::status::{LoadPhase, WorkerState};
 
 use super::arguments::Arguments;
 use crate::generated::{check, field_table, fields, table};
 
 const RECEIPT: &str = include_str!("../../../protocol/src/receipt.rs");
-const STATUS: &str = include_str!("../../../protocol/src/status.rs");
+const STATUS: &str = concat!(
+    include_str!("../../../protocol/src/status.rs"),
+    include_str!("../../../protocol/src/status/queue.rs"),
+    include_str!("../../../protocol/src/status/load.rs"),
+);
 const MODEL: &str = include_str!("../../../protocol/src/tensor/model.rs");
 
 /// All commands, without the values of this process's environment.
@@ -227,10 +231,11 @@ fn the_generated_json_fields_match_the_code() {
     check("reference/json.md", "receipts", &receipts);
     let named = format!(
         "A `DeviceKind` is `cpu` or `gpu`.\n\nA `Verdict` is one of {}.\n\n\
-         An `AttemptOutcome` is one of {}.\n\nA `WorkerState` is one of {}.",
+         An `AttemptOutcome` is one of {}.\n\nA `WorkerState` is one of {}.\n\nA `LoadPhase` is one of {}.",
         words(&Verdict::ALL.map(Verdict::name)).join(", "),
         words(&AttemptOutcome::ALL.map(AttemptOutcome::name)).join(", "),
         words(&WorkerState::ALL.map(WorkerState::name)).join(", "),
+        words(&LoadPhase::ALL.map(LoadPhase::name)).join(", "),
     );
     check("reference/json.md", "words", &named);
     let status = [
@@ -241,6 +246,8 @@ fn the_generated_json_fields_match_the_code() {
         "RunStatus",
         "WorkerMemory",
         "QueueStatus",
+        "LoadStatus",
+        "MissingModel",
         "QuarantineStatus",
         "MonitorStatus",
         "HttpStatus",

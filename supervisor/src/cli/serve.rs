@@ -8,7 +8,6 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::status::WorkerState;
-use gridpool_protocol::tensor::version::split;
 use nix::sys::signal::{SigSet, Signal};
 
 use super::error::{CommandError, system};
@@ -17,7 +16,6 @@ use super::private::is_settled;
 use super::reload::Reloader;
 use super::start_pool;
 use crate::config::Settings;
-use crate::gateway;
 use crate::logging;
 use crate::repository::RepositoryMode;
 use crate::shell::{
@@ -57,6 +55,7 @@ pub(super) fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     match ended {
         Ended::Left => Ok(exit::OK),
         Ended::Misconfigured(faults) => Err(CommandError::Misconfigured(faults)),
+        Ended::ModelMissing(missing) => Err(CommandError::ModelMissing(missing)),
         Ended::Displaced(why) => Err(CommandError::Displaced(why)),
     }
 }
@@ -82,9 +81,12 @@ fn begin(
     logging::limit_for_clients();
     let held = shell.listen(claim)?;
     if let Some(front) = front {
-        serve_http(&shell, settings, front).map_err(system("the HTTP gateway"))?;
+        shell.serve_http(front).map_err(system("the HTTP gateway"))?;
     }
     follow(&shell, settings).map_err(system("the model repository"))?;
+    if !flags.keep_going.unwrap_or(false) {
+        shell.require_models();
+    }
     if let Some(notifier) = notifier {
         shell.report_to(notifier, &settings.limits);
     }
@@ -99,13 +101,6 @@ fn follow(shell: &Shell, settings: &Settings) -> io::Result<()> {
         }
         Some(_) | None => Ok(()),
     }
-}
-
-fn serve_http(shell: &Shell, settings: &Settings, front: Front) -> io::Result<()> {
-    for why in settings.models.iter().filter_map(|model| gateway::why_taken(split(&model.name).0)) {
-        tracing::warn!("{why}");
-    }
-    shell.serve_http(front)
 }
 
 /// Takes the place of the pool that has started this process. If that fails, that pool learns why, and goes on.
@@ -130,7 +125,7 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
                     shell.report_to(notifier, &settings.limits);
                 }
                 let Some(front) = front else { return true };
-                match serve_http(shell, &settings, front) {
+                match shell.serve_http(front) {
                     Ok(()) => until_http(shell, failed),
                     Err(error) => {
                         tracing::error!(%error, "the HTTP gateway");

@@ -48,6 +48,13 @@ fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     for line in out_of_service(&status.quarantines) {
         writeln!(out, "{line}")?;
     }
+    for load in &status.loads {
+        writeln!(out, "{} loads `{}`: {}", load.worker, load.model, load.phase)?;
+    }
+    let is_said = |why: &str| status.quarantines.iter().any(|out| why.contains(&out.why));
+    for missing in status.missing.iter().filter(|missing| !is_said(&missing.why)) {
+        writeln!(out, "no device has the model `{}`: {}", missing.model, missing.why)?;
+    }
     write_devices(out, status)?;
     write_principals(out, &status.principals)?;
     let (queue, sums) = (&status.queue, &status.counters);

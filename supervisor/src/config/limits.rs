@@ -96,6 +96,8 @@ limits! {
     Time infer_cancel_grace 0..=HOUR_MS;
     Time infer_ready_timeout 100..=DAY_MS;
     Time command_timeout 1_000..=DAY_MS;
+    Time load_timeout 1_000..=DAY_MS;
+    Bytes model_bytes_max 0..=1 << 50;
     Bytes join_cost_max 0..=1 << 40;
     Time known_answer_every 10..=DAY_MS;
     Bytes worker_memory_growth_max 0..=1 << 50;

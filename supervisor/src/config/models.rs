@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::origins::{Origin, Origins};
 
 /// The fields of [`ModelOptions`], and the value that each needs.
-const FIELDS: [(&str, &str); 16] = [
+const FIELDS: [(&str, &str); 18] = [
     ("contexts", "a whole number, such as 4, or \"auto\""),
     ("latency_ms", "a whole number of milliseconds"),
     ("device_bytes", "a whole number of bytes"),
@@ -27,7 +27,9 @@ const FIELDS: [(&str, &str); 16] = [
     ("queue_requests", "a whole number, such as 1024"),
     ("queue_bytes", "a whole number of bytes"),
     ("group", "a name in quotes"),
+    ("devices", "a list of devices, such as [0, 2] for GPUs or [\"cpu0\"]"),
     ("keep", "true or false"),
+    ("load_timeout_s", "a whole number of seconds"),
     (
         "tensors",
         "tables of tensors, such as { inputs = [{ name = \"x\", datatype = \"FP32\", shape = [-1, 4] }] }",
@@ -184,6 +186,7 @@ fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str
     match error {
         OptionsError::Contexts { .. } => Some("contexts"),
         OptionsError::Latency => Some("latency_ms"),
+        OptionsError::LoadTimeout => Some("load_timeout_s"),
         OptionsError::MaxBatch { .. } => Some("max_batch"),
         OptionsError::QueueDelay { .. } => Some("max_queue_delay_us"),
         OptionsError::PreferredBatch { .. } => Some("preferred_batch"),

@@ -9,10 +9,10 @@ use gridpool_protocol::ids::Role;
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::status::{QuarantineStatus, WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
-use gridpool_protocol::tensor::version::{full_name, split};
+use gridpool_protocol::tensor::version::full_name;
 
 use super::limits::UNLOADED_MAX;
-use super::models::{Availability, OnnxModel, Record, why_taken};
+use super::models::{Availability, OnnxModel, Record};
 
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
@@ -198,9 +198,7 @@ fn model(rows: &[&DeviceModel], group: &str, record: Arc<Record>) -> OnnxModel {
     let info: &ModelInfo = &ready().next().unwrap_or(&rows[0]).model;
     let serves = rows.iter().any(|row| row.serves);
     let workers: Vec<_> = ready().map(|row| row.worker.clone()).collect();
-    let availability = if let Some(why) = why_taken(split(&info.name).0) {
-        Availability::Unavailable(why)
-    } else if workers.is_empty() {
+    let availability = if workers.is_empty() {
         let why = rows.iter().map(|row| format!("{}: {}", row.worker, row.model.reason));
         Availability::Unavailable(why.collect::<Vec<_>>().join("; "))
     } else {

@@ -24,7 +24,10 @@ const EXTENSIONS: [&str; 4] =
 /// What is done to a model of the repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    Load,
+    Load {
+        /// Longest time for each version; by default that of the pool.
+        load_timeout_s: Option<u32>,
+    },
     Unload,
 }
 
@@ -44,12 +47,12 @@ impl Server {
     }
 
     /// Checks that a request of whoever asks would be taken, and that grids, and models if the pool has some, ran on a
-    /// device recently.
+    /// device recently. Returns the models that are missing all the same.
     pub(super) async fn check_ready(
         &self,
         principal: &Principal,
         seat: &Seat,
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<String>, Failure> {
         let saturated = |why: String| Failure::unavailable(format!("saturated: {why}"));
         if let Kind::Reserved(reason) = seat.kind() {
             return Err(saturated(access::why_reserved(reason)));
@@ -58,7 +61,9 @@ impl Server {
             return Err(saturated(why));
         }
         let view = self.check_grids().await?;
-        self.check_models(&view).await
+        self.check_models(&view).await?;
+        // Who asks for health may have no token: the names must do.
+        Ok(view.missing.iter().map(|missing| missing.model.clone()).collect())
     }
 
     /// The document of a model.
@@ -124,9 +129,9 @@ impl Server {
     /// Loads or unloads a model of the pool's model repository. Clients of the network name no files on this machine.
     pub(super) async fn change(&self, name: &str, change: Change) -> Result<(), Failure> {
         let (what, how, command) = match change {
-            Change::Load => {
+            Change::Load { load_timeout_s } => {
                 let how = format!("gridpool model load {name}=PATH");
-                ("loaded", how, RepositoryCommand::Load { name: name.to_owned() })
+                ("loaded", how, RepositoryCommand::Load { name: name.to_owned(), load_timeout_s })
             }
             Change::Unload => {
                 let how = format!("gridpool model unload {name}");
@@ -156,11 +161,32 @@ impl Server {
     }
 }
 
-/// What a request for a load may set: nothing of the model. Its files are those of the repository.
-pub(super) fn check_change(parameters: &Value) -> Result<(), Failure> {
+/// The parameter of a load that says how long it may take.
+const LOAD_TIMEOUT: &str = "load_timeout_s";
+
+/// A load as its parameters ask for it: they set nothing of the model, whose files are those of the repository.
+pub(super) fn load_of(parameters: &Value) -> Result<Change, Failure> {
+    check_change(parameters, LOAD_TIMEOUT)?;
+    let given = &parameters[LOAD_TIMEOUT];
+    let seconds = given.as_u64().and_then(|seconds| u32::try_from(seconds).ok());
+    let load_timeout_s = seconds.filter(|&seconds| seconds > 0);
+    if load_timeout_s.is_none() && !given.is_null() {
+        let why = format!("`{LOAD_TIMEOUT}` is {given}: write whole seconds, at least 1");
+        return Err(Failure::bad(why));
+    }
+    Ok(Change::Load { load_timeout_s })
+}
+
+/// An unload as its parameters ask for it.
+pub(super) fn unload_of(parameters: &Value) -> Result<Change, Failure> {
+    check_change(parameters, "unload_dependents").map(|()| Change::Unload)
+}
+
+/// Checks that there is no parameter but this.
+fn check_change(parameters: &Value, known: &str) -> Result<(), Failure> {
     let none = Map::new();
     let given = parameters.as_object().unwrap_or(&none);
-    match given.keys().find(|key| *key != "unload_dependents") {
+    match given.keys().find(|key| *key != known) {
         Some(key) => Err(Failure::bad(format!(
             "the parameter `{key}` is not served: a model is loaded as its folder in the model repository has it"
         ))),

@@ -10,6 +10,7 @@ use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::receipt::Receipt;
+use gridpool_protocol::status::{LoadStatus, MissingModel};
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::version::{parse_version, split};
 use tokio::time::timeout;
@@ -40,6 +41,11 @@ pub(super) struct PoolView {
     /// The pool drains.
     draining: bool,
     pub(super) catalogue: Catalogue,
+    /// The full names of the models that it should have, or is loading.
+    expected: Vec<String>,
+    loads: Vec<LoadStatus>,
+    /// Models that no device serves, nor is about to.
+    pub(super) missing: Vec<MissingModel>,
 }
 
 impl PoolView {
@@ -49,17 +55,37 @@ impl PoolView {
         let status = client.status()?;
         // A worker reports its models before it is READY, so every worker that serves has done so.
         let (workers, quarantines) = (status.workers, status.quarantines);
+        let (expected, loads, missing) = (status.models, status.loads, status.missing);
         let mut report = PoolReport { workers, quarantines, rows: client.models()? };
         if report.is_inconsistent() {
             report.mark_ended(&client.status()?.workers);
         }
         let catalogue = self.catalogue.updated(&report);
-        Ok(Self { asked, draining: status.supervisor.draining, catalogue })
+        let draining = status.supervisor.draining;
+        Ok(Self { asked, draining, catalogue, expected, loads, missing })
     }
 
     /// Whether the pool takes jobs.
     pub(super) fn is_open(&self) -> Result<(), String> {
         if self.draining { Err("the pool is draining".to_owned()) } else { Ok(()) }
+    }
+
+    /// Why a model that the pool should have is not served, although it should be, in words; `None` if the pool should
+    /// not have it.
+    fn why_not_served(&self, name: &str, version: Option<u32>) -> Option<String> {
+        let is_it = |full_name: &str| {
+            let (own, number) = split(full_name);
+            own == name && version.is_none_or(|version| version == number)
+        };
+        let full_name = self.expected.iter().find(|full_name| is_it(full_name))?;
+        let why = match self.missing.iter().find(|missing| missing.model == *full_name) {
+            Some(missing) => missing.why.clone(),
+            None => match self.loads.iter().find(|load| load.model == *full_name) {
+                Some(load) => format!("{} is loading it: {}", load.worker, load.phase),
+                None => "no worker has it yet".to_owned(),
+            },
+        };
+        Some(format!("the model `{full_name}` is not served now: {why}"))
     }
 
     /// Every model, in the order of the ops and then of names.
@@ -167,14 +193,16 @@ impl Observer {
             return Ok(Model::Onnx(model, asked));
         }
         let of_name: Vec<_> = view.catalogue.versions(name).map(|own| own.version()).collect();
-        // An unknown model may be one that a worker is loading.
-        Err(match (view.catalogue.outage(), version) {
-            (_, Some(version)) if !of_name.is_empty() => Failure::unknown(format!(
+        let expected = match number {
+            Some(None) => None,
+            Some(number) => view.why_not_served(name, number),
+            None => view.why_not_served(name, None),
+        };
+        Err(match (expected, version) {
+            (Some(why), _) => Failure::unavailable(why),
+            (None, Some(version)) if !of_name.is_empty() => Failure::unknown(format!(
                 "the model `{name}` has no version `{version}`; there is {of_name:?}"
             )),
-            (Some(why), _) => {
-                Failure::unavailable(format!("whether there is a model `{name}` is unknown: {why}"))
-            }
             (None, _) => Failure::unknown(format!(
                 "there is no model `{name}`; the index of the repository lists those that are served"
             )),

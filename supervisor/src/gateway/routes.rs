@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::Server;
 use super::access;
 use super::body::{BodyBudget, HeldBytes};
-use super::documents::{Change, check_change};
+use super::documents::{load_of, unload_of};
 use super::exchange::Exchange;
 use super::failure::Failure;
 use super::metrics;
@@ -142,8 +142,12 @@ async fn ready(
     State(gateway): State<Arc<Server>>,
     Extension(principal): Extension<Principal>,
     Extension(seat): Extension<Arc<Seat>>,
-) -> Result<StatusCode, Failure> {
-    gateway.check_ready(&principal, &seat).await.map(|()| StatusCode::OK)
+) -> Result<Response, Failure> {
+    let missing = gateway.check_ready(&principal, &seat).await?;
+    Ok(match missing.as_slice() {
+        [] => StatusCode::OK.into_response(),
+        missing => document(&json!({ "missing": missing })),
+    })
 }
 
 // ---- models ----
@@ -243,8 +247,7 @@ async fn load(
     body: Body,
 ) -> Result<StatusCode, Failure> {
     let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
-    check_change(&parameters(&body)?)?;
-    gateway.change(&name, Change::Load).await.map(|()| StatusCode::OK)
+    gateway.change(&name, load_of(&parameters(&body)?)?).await.map(|()| StatusCode::OK)
 }
 
 async fn unload(
@@ -256,8 +259,7 @@ async fn unload(
     body: Body,
 ) -> Result<StatusCode, Failure> {
     let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
-    check_change(&parameters(&body)?)?;
-    gateway.change(&name, Change::Unload).await.map(|()| StatusCode::OK)
+    gateway.change(&name, unload_of(&parameters(&body)?)?).await.map(|()| StatusCode::OK)
 }
 
 /// The parameters of a body that may be empty.

@@ -1,18 +1,21 @@
-//! Loads and unloads what a repository has, one model at a time: when it changes, or when a client asks.
+//! Loads and unloads what a repository has, models side by side: when it changes, or when a client asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
 use gridpool_client::{Client, ClientError, ModelState};
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::message::{Refusal, RepositoryCommand};
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::version::{VERSION_MARK, split};
 
+use super::turns::Turns;
 use super::watch::Watch;
 use super::{Repository, RepositoryMode, scan};
 
@@ -24,6 +27,28 @@ enum Order {
     Request(RepositoryCommand, Answer),
     /// The repository has changed; these files are not whole yet.
     Changed(BTreeSet<PathBuf>),
+    /// The work of a model has ended.
+    Ended { name: String, news: Option<News> },
+}
+
+/// What is to be done about a model.
+enum Work {
+    /// A client asks.
+    Load(RepositoryCommand, Answer),
+    /// It is to serve as the repository has it. These files are not whole yet.
+    Follow(Arc<BTreeSet<PathBuf>>),
+    /// It has left the repository.
+    Leave,
+}
+
+/// What became of a model that was followed.
+enum News {
+    /// It serves as it should; a sentence, if something was done.
+    Followed(String),
+    /// It does not.
+    Failed(String),
+    /// It was unloaded, because it has left.
+    Left(Result<String, String>),
 }
 
 /// The thread that keeps the pool's models as the repository has them.
@@ -60,8 +85,10 @@ impl Keeper {
                 }
             })?;
         }
-        let work = Work { folder, socket, known: BTreeSet::new(), said: BTreeMap::new() };
-        thread::Builder::new().name("keeper".into()).spawn(move || work.run(&received))?;
+        let pool = Arc::new(Pool { folder, socket });
+        let (turns, ended) = (Turns::default(), orders.clone());
+        let keeping = Keeping { pool, turns, ended, known: BTreeSet::new(), said: BTreeMap::new() };
+        thread::Builder::new().name("keeper".into()).spawn(move || keeping.run(&received))?;
         Ok(Self { orders, mode })
     }
 
@@ -91,42 +118,151 @@ impl Keeper {
 pub(crate) const NOT_BY_REQUEST: &str = "models are not loaded or unloaded on request: the pool was not started with \
                                          --model-repository DIR --repository request";
 
-struct Work {
-    folder: PathBuf,
-    socket: PathBuf,
+/// The state of the keeper's thread.
+struct Keeping {
+    pool: Arc<Pool>,
+    turns: Turns<Work>,
+    /// Where the threads of models say that they have ended.
+    ended: Sender<Order>,
     /// Models that the repository had before.
     known: BTreeSet<String>,
     /// The last complaint about each model, so that it stands in the log once.
     said: BTreeMap<String, String>,
 }
 
-impl Work {
+impl Keeping {
     fn run(mut self, orders: &Receiver<Order>) {
         while let Ok(order) = orders.recv() {
             match order {
                 Order::Request(command, answer) => {
-                    let result = self.perform(&command);
-                    answer(result);
-                }
-                Order::Changed(mut unfinished) => {
-                    let mut requests = Vec::new();
-                    // Of many changes only the last look counts.
-                    for next in orders.try_iter() {
-                        match next {
-                            Order::Changed(later) => unfinished = later,
-                            Order::Request(command, answer) => requests.push((command, answer)),
+                    let name = command.name().to_owned();
+                    match command {
+                        RepositoryCommand::Load { .. } => {
+                            self.turns.push(name, Work::Load(command, answer));
                         }
-                    }
-                    self.follow(&unfinished);
-                    for (command, answer) in requests {
-                        answer(self.perform(&command));
+                        // It may end a load that is under way.
+                        RepositoryCommand::Unload { .. } => self.unload(name, answer),
                     }
                 }
+                Order::Changed(unfinished) => self.follow(unfinished),
+                Order::Ended { name, news } => {
+                    self.turns.end(&name);
+                    self.tell(name, news);
+                }
+            }
+            while let Some((name, work)) = self.turns.begin() {
+                self.begin(name, work);
             }
         }
     }
 
-    fn perform(&mut self, command: &RepositoryCommand) -> Result<String, Refusal> {
+    /// Does the work of a model on a thread of its own: it may take long.
+    fn begin(&self, name: String, work: Work) {
+        let (pool, ended, own) = (Arc::clone(&self.pool), self.ended.clone(), name.clone());
+        let body = move || {
+            let news = pool.work(&own, work);
+            // Without the keeper nobody waits for it.
+            drop(ended.send(Order::Ended { name: own, news }));
+        };
+        if let Err(error) = thread::Builder::new().name("load".into()).spawn(body) {
+            let news = Some(News::Failed(format!("a thread to load it: {error}")));
+            drop(self.ended.send(Order::Ended { name, news }));
+        }
+    }
+
+    fn unload(&self, name: String, answer: Answer) {
+        let pool = Arc::clone(&self.pool);
+        let (answer, own) = (Arc::new(Mutex::new(Some(answer))), name.clone());
+        let late = Arc::clone(&answer);
+        let tell = move |result| {
+            if let Some(answer) = answer.lock().take() {
+                answer(result);
+            }
+        };
+        let body = move || tell(pool.perform(&RepositoryCommand::Unload { name: own }));
+        if let Err(error) = thread::Builder::new().name("unload".into()).spawn(body)
+            && let Some(answer) = late.lock().take()
+        {
+            answer(Err(Refusal::Unable(format!("a thread to unload `{name}`: {error}"))));
+        }
+    }
+
+    /// The repository has changed: the pool follows.
+    fn follow(&mut self, unfinished: BTreeSet<PathBuf>) {
+        let names = match scan::names(&self.pool.folder) {
+            Ok(names) => names,
+            Err(error) => return self.complain("", error.to_string()),
+        };
+        let unfinished = Arc::new(unfinished);
+        for name in &names {
+            // What waits looks at the folder when it begins.
+            if !self.turns.has(name, |work| matches!(work, Work::Follow(_))) {
+                self.turns.push(name.clone(), Work::Follow(Arc::clone(&unfinished)));
+            }
+        }
+        let gone = self.known.iter().filter(|name| !names.contains(name));
+        for name in gone.cloned().collect::<Vec<_>>() {
+            self.known.remove(&name);
+            self.turns.push(name, Work::Leave);
+        }
+    }
+
+    fn tell(&mut self, name: String, news: Option<News>) {
+        match news {
+            None => {}
+            Some(News::Followed(said)) => {
+                self.said.remove(&name);
+                if !said.is_empty() {
+                    tracing::info!(model = name, "{said}");
+                }
+                self.known.insert(name);
+            }
+            Some(News::Left(Ok(said))) => tracing::info!(model = name, "{said}"),
+            Some(News::Failed(why) | News::Left(Err(why))) => self.complain(&name, why),
+        }
+    }
+
+    fn complain(&mut self, name: &str, why: String) {
+        if self.said.get(name) != Some(&why) {
+            tracing::warn!(model = name, "model repository: {why}");
+            self.said.insert(name.to_owned(), why);
+        }
+    }
+}
+
+/// The repository, and the pool that serves it.
+struct Pool {
+    folder: PathBuf,
+    socket: PathBuf,
+}
+
+impl Pool {
+    fn work(&self, name: &str, work: Work) -> Option<News> {
+        match work {
+            Work::Load(command, answer) => {
+                answer(self.perform(&command));
+                None
+            }
+            Work::Follow(unfinished) => match scan::model(&self.folder, name) {
+                // It comes again when the file is closed.
+                Ok(found) if found.versions.iter().any(|plan| unfinished.contains(&plan.path)) => {
+                    None
+                }
+                Ok(found) => Some(match self.settle(name, &found.versions, None) {
+                    Ok(said) => News::Followed(said),
+                    Err(error) => News::Failed(Chain(&error).to_string()),
+                }),
+                // It may be on its way.
+                Err(error) => Some(News::Failed(error.to_string())),
+            },
+            Work::Leave => {
+                let left = self.client().and_then(|client| client.unload_model(name));
+                Some(News::Left(left.map_err(|error| Chain(&error).to_string())))
+            }
+        }
+    }
+
+    fn perform(&self, command: &RepositoryCommand) -> Result<String, Refusal> {
         let unable = |error: ClientError| {
             if let ClientError::Refused(refusal) = error {
                 return refusal;
@@ -134,11 +270,11 @@ impl Work {
             Refusal::Unable(Chain(&error).to_string())
         };
         match command {
-            RepositoryCommand::Load { name } => {
+            RepositoryCommand::Load { name, load_timeout_s } => {
                 let found = scan::model(&self.folder, name)
                     .map_err(|error| Refusal::Invalid(error.to_string()))?;
                 found.warnings.iter().for_each(|why| tracing::warn!("{why}"));
-                let said = self.settle(name, &found.versions).map_err(unable)?;
+                let said = self.settle(name, &found.versions, *load_timeout_s).map_err(unable)?;
                 Ok(if said.is_empty() { format!("`{name}` serves as it should") } else { said })
             }
             RepositoryCommand::Unload { name } => {
@@ -152,56 +288,14 @@ impl Work {
         }
     }
 
-    /// The repository has changed: the pool follows.
-    fn follow(&mut self, unfinished: &BTreeSet<PathBuf>) {
-        let names = match scan::names(&self.folder) {
-            Ok(names) => names,
-            Err(error) => return self.complain("", error.to_string()),
-        };
-        for name in &names {
-            let followed = match scan::model(&self.folder, name) {
-                // It comes again when the file is closed.
-                Ok(found) if found.versions.iter().any(|plan| unfinished.contains(&plan.path)) => {
-                    continue;
-                }
-                Ok(found) => {
-                    self.known.insert(name.clone());
-                    self.settle(name, &found.versions).map_err(|error| Chain(&error).to_string())
-                }
-                // It may be on its way.
-                Err(error) => Err(error.to_string()),
-            };
-            match followed {
-                Ok(said) => {
-                    self.said.remove(name);
-                    if !said.is_empty() {
-                        tracing::info!(model = name, "{said}");
-                    }
-                }
-                Err(why) => self.complain(name, why),
-            }
-        }
-        let gone: Vec<_> =
-            self.known.iter().filter(|name| !names.contains(name)).cloned().collect();
-        for name in gone {
-            match self.client().and_then(|client| client.unload_model(&name)) {
-                Ok(said) => tracing::info!(model = name, "{said}"),
-                Err(error) => self.complain(&name, Chain(&error).to_string()),
-            }
-            self.known.remove(&name);
-        }
-    }
-
-    fn complain(&mut self, name: &str, why: String) {
-        if self.said.get(name) != Some(&why) {
-            tracing::warn!(model = name, "model repository: {why}");
-            self.said.insert(name.to_owned(), why);
-        }
-    }
-
     /// Loads the versions that should serve and do not, the lowest first, then unloads those that should not. So a
     /// later version takes over before the one before it goes. Returns what was done; nothing if nothing was.
-    fn settle(&mut self, name: &str, versions: &[ModelPlan]) -> Result<String, ClientError> {
+    fn settle(
+        &self,
+        name: &str,
+        versions: &[ModelPlan],
+        load_timeout_s: Option<u32>,
+    ) -> Result<String, ClientError> {
         let client = self.client()?;
         let rows = client.models()?;
         let own = || rows.iter().map(|row| &row.model).filter(|info| split(&info.name).0 == name);
@@ -218,7 +312,9 @@ impl Work {
             if has(&plan.name, ModelState::Unavailable) {
                 said.push(client.unload_model(&typed)?);
             }
-            match client.load_model(ModelPlan { name: typed, ..plan.clone() }) {
+            let mut plan = ModelPlan { name: typed, ..plan.clone() };
+            plan.options.load_timeout_s = load_timeout_s.or(plan.options.load_timeout_s);
+            match client.load_model(plan) {
                 Ok(done) => said.push(done),
                 Err(error) => failed = failed.or(Some(error)),
             }

@@ -7,6 +7,7 @@ mod keeper;
 mod model_config;
 mod scan;
 mod text;
+mod turns;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use gridpool_core::config::MODELS_MAX;
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::version::split;
 
+use crate::gateway::why_taken;
 pub(crate) use keeper::{Keeper, NOT_BY_REQUEST};
 pub(crate) use scan::RepositoryError;
 
@@ -84,6 +86,9 @@ pub(crate) fn at_start(
         let path = folder.join(&name);
         if own.iter().any(|plan| split(&plan.name).0 == name) {
             let reason = "a --model or a [[model]] has this name too: rename one".to_owned();
+            return Err(RepositoryError::Wrong { path, reason });
+        }
+        if let Some(reason) = why_taken(&name) {
             return Err(RepositoryError::Wrong { path, reason });
         }
         let found = scan::model(&folder, &name)?;

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{
-    Assignment, Dispatch, EncodedDone, Inline, ModelCommand, Refusal, ServerMessage, Submission,
-    ToWorker, Work,
+    Assignment, Dispatch, EncodedDone, Inline, ServerMessage, Submission, ToWorker, Work,
 };
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
-use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::status::MissingModel;
 use nix::libc::SIGKILL;
 use serde::Serialize;
 
@@ -30,9 +29,9 @@ use gridpool_core::event::{self, Event, Timestamp};
 pub(super) struct Core {
     pub(super) pool: gridpool_core::Core,
     /// Groups that the pool had at its start. Descriptors for their workers are set aside.
-    groups: usize,
+    pub(super) groups: usize,
     /// Those for the workers of each group more.
-    of_groups: Vec<Taken>,
+    pub(super) of_groups: Vec<Taken>,
     pub(super) clients: BTreeMap<ClientId, Outbox>,
     /// Those of the gateway.
     pub(super) of_gateway: BTreeSet<ClientId>,
@@ -62,6 +61,8 @@ pub(super) struct Core {
     pub(super) armed: Option<Timestamp>,
     /// Why no worker can ever start, one sentence for each.
     pub(super) misconfigured: Option<Vec<String>>,
+    /// A model that the pool must have, and that cannot be loaded.
+    pub(super) missing: Option<MissingModel>,
     /// Why the pool has lost its socket.
     pub(super) displaced: Option<String>,
     /// The pool has drained or stopped.
@@ -111,6 +112,7 @@ impl Core {
             orders: BTreeMap::new(),
             armed: None,
             misconfigured: None,
+            missing: None,
             displaced: None,
             left: false,
             is_over: false,
@@ -193,6 +195,10 @@ impl Core {
             }
             Action::Misconfigured { faults } => {
                 self.misconfigured = Some(faults);
+                shared.ended.notify_all();
+            }
+            Action::ModelMissing(missing) => {
+                self.missing = Some(missing);
                 shared.ended.notify_all();
             }
             Action::Note(note) => notes::write(note),
@@ -303,34 +309,6 @@ impl Core {
     /// A job that has no verdict yet.
     pub(super) fn held(&self, job: JobId) -> Option<&HeldJob> {
         self.payloads.get(&job).map(|held| &**held)
-    }
-
-    /// Whether the models may change now. Sets descriptors aside for the workers of a model that needs a new group.
-    pub(super) fn may_change(
-        &mut self,
-        shared: &Shared,
-        command: &ModelCommand,
-    ) -> Result<(), Refusal> {
-        // A successor has been told of the models that there were when it began.
-        if shared.is_upgrading() {
-            let why = "the pool is being upgraded: try again when that is done".to_owned();
-            return Err(Refusal::Unable(why));
-        }
-        let ModelCommand::Load(plan) = command else { return Ok(()) };
-        let plan = ModelPlan { name: self.pool.name_of_new(&plan.name), ..plan.clone() };
-        let groups = self.pool.groups().count() + 1;
-        if !self.pool.needs_new_group(&plan) || groups <= self.groups + self.of_groups.len() {
-            return Ok(());
-        }
-        let needed = shared.of_group;
-        let taken = shared.descriptors.take(needed).ok_or_else(|| {
-            Refusal::Unable(format!(
-                "another group of models needs {needed} descriptors for its workers, and so many are not left: close \
-                 connections, raise `ulimit -n`, or give the model the group of another (group = \"NAME\")"
-            ))
-        })?;
-        self.of_groups.push(taken);
-        Ok(())
     }
 
     /// Drops a job, and the arenas that no other user has.

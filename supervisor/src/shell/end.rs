@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gridpool_core::event::{Event, Helper, HelperEvent};
 use gridpool_ipc::clock;
+use gridpool_protocol::status::MissingModel;
 
 use super::Shell;
 use super::core::Core;
@@ -19,6 +20,8 @@ pub enum Ended {
     Left,
     /// Every worker refused to start. One sentence for each says why.
     Misconfigured(Vec<String>),
+    /// It must have this model, and the model cannot be loaded.
+    ModelMissing(MissingModel),
     /// The socket was removed, and could not be opened again: why.
     Displaced(String),
 }
@@ -28,6 +31,11 @@ impl Shell {
     pub fn drain(&self) {
         self.shared.post(Event::EndRequested);
         self.shared.ended.notify_all();
+    }
+
+    /// From now on the pool ends if one of the models of its start cannot be loaded.
+    pub fn require_models(&self) {
+        self.shared.post(Event::ModelsRequired);
     }
 
     /// Waits until the pool has ended, and the pool before it; or until it can never serve.
@@ -40,6 +48,9 @@ impl Shell {
             }
             if let Some(faults) = &core.misconfigured {
                 break Ended::Misconfigured(faults.clone());
+            }
+            if let Some(missing) = &core.missing {
+                break Ended::ModelMissing(missing.clone());
             }
             core = self.shared.ended.wait(core).unwrap_or_else(PoisonError::into_inner);
         };

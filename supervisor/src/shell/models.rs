@@ -1,10 +1,15 @@
-//! The rows about models, as many as fit one message.
+//! The rows about models, as many as fit one message; and which changes of models are refused before the core hears of
+//! them.
 
 use gridpool_protocol::codec;
 use gridpool_protocol::limits::FRAME_BYTES_MAX;
-use gridpool_protocol::message::DeviceModel;
+use gridpool_protocol::message::{DeviceModel, ModelCommand, Refusal};
+use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::version::split;
 
 use super::Shared;
+use super::core::Core;
+use crate::gateway::why_taken;
 
 /// Most bytes of model rows in one message.
 const MODEL_ROWS_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
@@ -21,5 +26,38 @@ impl Shared {
             is_first || bytes <= MODEL_ROWS_BYTES_MAX
         };
         (all.into_iter().skip(from as usize).take_while(fits).collect(), total)
+    }
+}
+
+impl Core {
+    /// Whether the models may change now. Sets descriptors aside for the workers of a model that needs a new group.
+    pub(super) fn may_change(
+        &mut self,
+        shared: &Shared,
+        command: &ModelCommand,
+    ) -> Result<(), Refusal> {
+        // A successor has been told of the models that there were when it began.
+        if shared.is_upgrading() {
+            let why = "the pool is being upgraded: try again when that is done".to_owned();
+            return Err(Refusal::Unable(why));
+        }
+        let ModelCommand::Load(plan) = command else { return Ok(()) };
+        if let Some(why) = why_taken(split(&plan.name).0) {
+            return Err(Refusal::Invalid(why));
+        }
+        let plan = ModelPlan { name: self.pool.name_of_new(&plan.name), ..plan.clone() };
+        let groups = self.pool.groups().count() + 1;
+        if !self.pool.needs_new_group(&plan) || groups <= self.groups + self.of_groups.len() {
+            return Ok(());
+        }
+        let needed = shared.of_group;
+        let taken = shared.descriptors.take(needed).ok_or_else(|| {
+            Refusal::Unable(format!(
+                "another group of models needs {needed} descriptors for its workers, and so many are not left: close \
+                 connections, raise `ulimit -n`, or give the model the group of another (group = \"NAME\")"
+            ))
+        })?;
+        self.of_groups.push(taken);
+        Ok(())
     }
 }

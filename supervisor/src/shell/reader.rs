@@ -208,6 +208,10 @@ fn listen(
             FromWorker::Models { models } => {
                 shared.post_worker(worker, WorkerEvent::ModelsReported(models));
             }
+            FromWorker::Loading { model, phase } => {
+                tracing::debug!(%worker, model, %phase, "loading");
+                shared.post_worker(worker, WorkerEvent::Loading { model, phase });
+            }
             FromWorker::CommandEnded { number, result } => {
                 shared.post_worker(worker, WorkerEvent::CommandEnded { number, result });
             }

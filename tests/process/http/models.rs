@@ -20,7 +20,8 @@ fn setup(models: &[&str]) -> Option<Setup> {
     let with = |setup: Setup, name: &&str| {
         setup.args(&["--model", &format!("{name}={}", model(name).display())])
     };
-    has_runtime().then(|| models.iter().fold(with_http(cpu(1)), with))
+    let setup = || with_http(cpu(1)).args(&["--keep-going"]);
+    has_runtime().then(|| models.iter().fold(setup(), with))
 }
 
 /// A pool whose worker has reported these models.

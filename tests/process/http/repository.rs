@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::triton::{can_be_tried, python, script};
 use super::versions::{answer, ask, file, request, version};
 use super::{Web, http, until_status_of, with_http};
-use crate::infer::has_runtime;
+use crate::infer::{has_runtime, model};
 use crate::pool::{Pool, Setup, cpu};
 use crate::wait::eventually;
 
@@ -129,4 +129,37 @@ fn a_model_without_the_tensors_of_its_config_is_unavailable() {
         let want = "its options list the input x FP32 [?, 5]; the file has x FP32 [?, 4]";
         if why.contains(want) { Ok(()) } else { Err(format!("{why}\n{}", pool.log())) }
     });
+}
+
+#[test]
+fn a_load_of_the_repository_has_a_time_and_holds_up_no_other() {
+    let Some((setup, repository)) = setup("request") else { return };
+    place(&repository, "endless", 1, &model("endless"));
+    place(&repository, "other", 1, &file(setup.folder(), 2));
+    // It must not be there at the start.
+    let endless = repository.join("endless");
+    fs::rename(&endless, repository.join(".endless")).expect("it is ours");
+    let pool = setup.start_early();
+    until_status_of(&pool, "/v2/models/m", 200);
+    fs::rename(repository.join(".endless"), &endless).expect("it is ours");
+    let change = |what: &str, body: &Value| {
+        let path = format!("/v2/repository/models/{what}");
+        Web::open(&pool).ask("POST", &path, "", body.to_string().as_bytes())
+    };
+    let wrong = change("endless/load", &json!({"parameters": {"load_timeout_s": 0}}));
+    wrong.complains(400, "`load_timeout_s` is 0: write whole seconds, at least 1");
+    let late = change("endless/load", &json!({"parameters": {"load_timeout_s": 1}}));
+    late.complains(400, "that took longer than it may");
+    let mut web = Web::open(&pool);
+    let load = std::thread::spawn(move || {
+        web.ask("POST", "/v2/repository/models/endless/load", "", b"{}")
+    });
+    eventually("the load to begin", || {
+        let loads = pool.status().loads;
+        if loads.is_empty() { Err("none is loaded".to_owned()) } else { Ok(()) }
+    });
+    assert_eq!(change("other/unload", &json!({})).status, 200);
+    assert_eq!(change("other/load", &json!({})).status, 200);
+    assert_eq!(change("endless/unload", &json!({})).status, 200);
+    load.join().expect("no panic").complains(400, "an unload of it has ended the load");
 }

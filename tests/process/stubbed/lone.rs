@@ -157,6 +157,7 @@ impl Lone {
                 }
                 Some(
                     FromWorker::Heartbeat { .. }
+                    | FromWorker::Loading { .. }
                     | FromWorker::Models { .. }
                     | FromWorker::CommandEnded { .. },
                 ) => {}

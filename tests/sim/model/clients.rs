@@ -271,6 +271,7 @@ impl Model {
 
     pub(super) fn client_gone(&mut self, client: ClientId) {
         self.clients.remove(&client);
+        self.loader_is_gone(client);
         self.leaves_for_good(client);
         let own: Vec<_> =
             self.jobs.iter().filter(|(_, job)| job.client == client).map(|(&id, _)| id).collect();

@@ -79,6 +79,9 @@ impl Models {
         for command in self.holders.values_mut().filter_map(|holder| holder.command.as_mut()) {
             command.sent = command.sent.after(gap);
         }
+        if let Some(due) = self.change.as_mut().and_then(|change| change.due.as_mut()) {
+            *due = due.after(gap);
+        }
     }
 
     /// Whether no worker has the file that was loaded, nor would find it.
@@ -94,7 +97,7 @@ impl Models {
         let wanted = self.wanted.iter();
         let mut goal: BTreeMap<_, _> =
             wanted.map(|(name, model)| (name.as_str(), model.goal())).collect();
-        match self.change.as_ref().filter(|change| !change.failed) {
+        match self.change.as_ref().filter(|change| !change.failed && !change.given_up) {
             Some(Change { command: ModelCommand::Load(plan), edition, file, .. }) => {
                 let (contexts, keep) = (contexts_of(plan), plan.options.keep);
                 goal.insert(&plan.name, (*edition, contexts, keep, file.as_deref()));
@@ -328,7 +331,9 @@ impl Model {
         }
         let models = self.models.get_mut(&worker.group).expect("it has models");
         if let Some(change) = &mut models.change {
-            change.failed |= are_alike(&change.command, &command.what);
+            let is_load = matches!(command.what, ModelCommand::Load(_));
+            let is_former = is_load && change.edition != command.edition;
+            change.failed |= are_alike(&change.command, &command.what) && !is_former;
         }
     }
 

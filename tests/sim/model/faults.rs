@@ -90,7 +90,8 @@ impl Model {
     /// The groups of a device that are not at their end.
     fn stations(&self, id: DeviceId) -> Vec<Station> {
         let all = self.all_groups().into_iter().map(|group| Station { group, device: id });
-        all.filter(|at| !self.is_ending(at.group)).collect()
+        let is_used = |at: &Station| !self.devices[at].slots.is_empty();
+        all.filter(|at| !self.is_ending(at.group)).filter(is_used).collect()
     }
 
     /// The worse fault counts.

@@ -7,7 +7,7 @@ use gridpool_core::event::Timestamp;
 use gridpool_protocol::ids::Group;
 use gridpool_protocol::receipt::Verdict;
 
-use super::{Broken, Model, Phase, holds};
+use super::{Broken, GroupModel, Model, Phase, holds};
 
 impl Model {
     pub(super) fn drain_requested(&mut self, now: Timestamp) {
@@ -113,5 +113,21 @@ impl Model {
     ) -> Result<(), Broken> {
         let rule = "the_pool_leaves_when_every_process_is_gone_and_not_before";
         holds(rule, self.due.leave, || format!("{:?}", self.devices))
+    }
+
+    /// Whether the pool accepts jobs.
+    pub(crate) fn is_serving(&self) -> bool {
+        !self.is_draining()
+    }
+
+    /// Whether it has been told to end.
+    pub(super) fn is_draining(&self) -> bool {
+        let leaves = |state: &GroupModel| matches!(state.phase, Phase::Leaving | Phase::Left);
+        self.draining_since.is_some() || self.groups.values().any(leaves)
+    }
+
+    /// Whether the pool has left.
+    pub(crate) fn has_left(&self) -> bool {
+        self.groups.values().all(|state| state.phase == Phase::Left)
     }
 }

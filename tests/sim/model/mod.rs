@@ -6,17 +6,18 @@
 //! worker gets next. Those choices have their own rules (`dispatch`, `fair`, `commands`); the first decides
 //! which workers are killed for the dispatch behind them (`feed`).
 //!
-//! One file per concern: `clients` requests and replies, `accounts` what principals have
-//! and may have, `jobs` the life of a job, `verdicts` its end,
-//! `devices` the messages of processes, `slots` where they are and when they are killed, `quarantine` what
-//! their deaths mean for their device, `deaths` the reports of them, `faults` driver reports, `notes` the
-//! log, `outstanding` what a worker has not answered, `losses` what is lost with it, `moves` which attempts
-//! need not wait for its end, `bisection` which jobs are suspects, `denylist` which are refused, `writers`
-//! which processes may still write, `processes` starts, stops and kills, `dispatch` which job runs where,
-//! `sharing` with which others, `offers` which worker has its model, `models` the wanted models, `commands`
-//! how workers get them, `feed` how long a second dispatch waits, `room` which are asked to stop for a
-//! smaller job, `fair` whose turn it is, `rest` groups without work, `leaving` how the pool ends, `handover`
-//! how it is replaced, `helpers` the helper processes, `settled` what holds between events.
+//! One file per concern: `clients` requests and replies, `accounts` what principals have and may have,
+//! `jobs` the life of a job, `verdicts` its end, `devices` the messages of processes, `slots` where
+//! they are and when they are killed, `quarantine` what their deaths mean for their device, `deaths`
+//! the reports of them, `faults` driver reports, `notes` the log, `outstanding` what a worker has not
+//! answered, `losses` what is lost with it, `moves` which attempts need not wait for its end,
+//! `bisection` which jobs are suspects, `denylist` which are refused, `writers` which processes may
+//! still write, `processes` starts, stops and kills, `dispatch` which job runs where, `sharing` with
+//! which others, `offers` which worker has its model, `models` the wanted models, `loads` those that
+//! are given up or must be there, `commands` how workers get them, `feed` how long a second dispatch
+//! waits, `room` which are asked to stop for a smaller job, `fair` whose turn it is, `rest` groups
+//! without work, `leaving` how the pool ends, `handover` how it is replaced, `helpers` the helper
+//! processes, `settled` what holds between events.
 
 mod accounts;
 mod bisection;
@@ -33,6 +34,7 @@ mod handover;
 mod helpers;
 mod jobs;
 mod leaving;
+mod loads;
 mod losses;
 mod models;
 mod moves;
@@ -72,6 +74,7 @@ use fair::Fair;
 use handover::Replaced;
 use helpers::Helpers;
 use jobs::Job;
+use loads::Required;
 use models::Models;
 use versions::Swap;
 
@@ -194,6 +197,7 @@ pub(crate) struct Model {
     /// Of each group of models.
     models: BTreeMap<Group, Models>,
     swaps: Vec<Swap>,
+    required: Required,
     helpers: Helpers,
     notes: Notes,
     due: Due,
@@ -244,6 +248,7 @@ impl Model {
             forgotten: BTreeSet::new(),
             models: BTreeMap::new(),
             swaps: Vec::new(),
+            required: Required::default(),
             helpers: Helpers::new(swarm.helper_limits),
             notes: Notes::default(),
             due: Due::default(),
@@ -286,6 +291,7 @@ impl Model {
             Event::HandOver(ref step) => self.handed_over(now, step),
             Event::Predecessor(_) => unreachable!("the simulated pool takes no other's place"),
             Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
+            Event::ModelsRequired => self.models_are_required(),
             Event::QuotasSet(ref quotas) => self.quotas_set(quotas),
             Event::Reconfigured(ref config, _) => self.reconfigured(config),
             Event::StopRequested => self.stop_requested(now),
@@ -295,6 +301,7 @@ impl Model {
         self.commands_are_late(now);
         self.pass_time(now);
         self.models_change(now);
+        self.missing_models_are_reported();
         self.helpers_are_due(now);
         self.services_are_reported(now);
         self.clients_go_over();
@@ -318,7 +325,7 @@ impl Model {
             }
             ClientEvent::Gone => self.client_gone(client),
             ClientEvent::ModelsChangeRequested { request, ref command } => {
-                self.change_requested(client, request, command);
+                self.change_requested(now, client, request, command);
             }
             ClientEvent::ReleaseRequested { request, release } => {
                 let done = self.released(now, release);
@@ -342,7 +349,7 @@ impl Model {
                 self.command_ended(now, worker, number, result.is_ok());
             }
             WorkerEvent::Exited(ref exit) => self.exited(now, worker, exit),
-            WorkerEvent::Heard => {
+            WorkerEvent::Heard | WorkerEvent::Loading { .. } => {
                 self.is_current(now, worker);
             }
             WorkerEvent::ModelsReported(ref models) => self.models_reported(now, worker, models),
@@ -405,6 +412,7 @@ impl Model {
             Action::Kill { worker, reason } => self.killed(now, worker, reason),
             Action::Leave { ref verdicts } => self.left(verdicts),
             Action::Misconfigured { .. } => self.reported_misconfigured(),
+            Action::ModelMissing(ref missing) => self.reported_missing(missing),
             Action::Note(ref note) => self.noted(now, note),
             Action::Refuse { client, job, key, ref refusal } => {
                 self.refused(client, job, key, refusal)
@@ -427,21 +435,5 @@ impl Model {
     /// Jobs that have no verdict.
     pub(crate) fn live_jobs(&self) -> usize {
         self.jobs.len()
-    }
-
-    /// Whether the pool accepts jobs.
-    pub(crate) fn is_serving(&self) -> bool {
-        !self.is_draining()
-    }
-
-    /// Whether it has been told to end.
-    fn is_draining(&self) -> bool {
-        let leaves = |state: &GroupModel| matches!(state.phase, Phase::Leaving | Phase::Left);
-        self.draining_since.is_some() || self.groups.values().any(leaves)
-    }
-
-    /// Whether the pool has left.
-    pub(crate) fn has_left(&self) -> bool {
-        self.groups.values().all(|state| state.phase == Phase::Left)
     }
 }

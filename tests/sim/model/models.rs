@@ -7,6 +7,7 @@ use gridpool_core::event::{Timestamp, Work};
 use gridpool_protocol::ids::{ClientId, Group, WorkerId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::placement::Placement;
 
 use super::commands::Holder;
 use super::devices::Device;
@@ -35,11 +36,15 @@ pub(super) struct Wanted {
 /// The change that an operator asks for.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    from: (ClientId, u64),
+    pub(super) from: (ClientId, u64),
     pub(super) command: ModelCommand,
     pub(super) edition: u64,
     /// A worker could not make it.
     pub(super) failed: bool,
+    /// A load ends without its workers: it is late, unloaded, or nobody's.
+    pub(super) given_up: bool,
+    /// When a load is late.
+    pub(super) due: Option<Timestamp>,
     /// The hash of the new model's file, once a worker has loaded it.
     pub(super) file: Option<String>,
 }
@@ -51,7 +56,7 @@ pub(super) struct Models {
     pub(super) at_starts: BTreeMap<String, Wanted>,
     pub(super) change: Option<Change>,
     /// Unloads that wait for the change to end.
-    later: VecDeque<((ClientId, u64), String)>,
+    pub(super) later: VecDeque<((ClientId, u64), String)>,
     /// The models given to each worker that has not reported yet.
     pub(super) started: BTreeMap<WorkerId, BTreeMap<String, u64>>,
     pub(super) holders: BTreeMap<WorkerId, Holder>,
@@ -73,10 +78,11 @@ impl Models {
     }
 
     /// A change begins.
-    fn changes(&mut self, from: (ClientId, u64), command: ModelCommand) {
+    fn changes(&mut self, from: (ClientId, u64), command: ModelCommand, due: Option<Timestamp>) {
         self.editions += 1;
         let edition = self.editions;
-        self.change = Some(Change { from, command, edition, failed: false, file: None });
+        let (failed, given_up, file) = (false, false, None);
+        self.change = Some(Change { from, command, edition, failed, given_up, due, file });
         self.holders.values_mut().for_each(Holder::forgive);
     }
 
@@ -85,7 +91,7 @@ impl Models {
         self.wanted.get_mut(name).expect("it is there").closes = true;
         match self.change.is_some() {
             true => self.later.push_back((from, name.to_owned())),
-            false => self.changes(from, ModelCommand::Unload { name: name.to_owned() }),
+            false => self.changes(from, ModelCommand::Unload { name: name.to_owned() }, None),
         }
     }
 
@@ -122,12 +128,18 @@ pub(super) fn are_alike(a: &ModelCommand, b: &ModelCommand) -> bool {
 impl Model {
     pub(super) fn change_requested(
         &mut self,
+        now: Timestamp,
         client: ClientId,
         request: u64,
         command: &ModelCommand,
     ) {
         let from = (client, request);
         let (name, number) = parts(command.name());
+        let is_unload = matches!(command, ModelCommand::Unload { .. });
+        if is_unload && !self.is_draining() && self.load_is_unloaded(&name, number) {
+            self.due.told.insert(from, true);
+            return;
+        }
         let all: usize = self.models.values().map(Models::count).sum();
         let open = self.open_versions(&name);
         let is_changed = |group: &Group| self.models[group].change.is_some();
@@ -148,6 +160,12 @@ impl Model {
             match (command, own) {
                 (ModelCommand::Load(_), Some(_)) => Some("change: a version that is there already"),
                 (ModelCommand::Load(_), None) if all >= MODELS_MAX => Some("change: too many"),
+                (ModelCommand::Load(plan), None) if !self.has_devices(plan) => {
+                    Some("change: on a device that the pool has not")
+                }
+                (ModelCommand::Load(plan), None) if !self.has_room(plan) => {
+                    Some("change: no memory is planned for it")
+                }
                 (ModelCommand::Load(_), None) => {
                     home.filter(is_changed).map(|_| "change: beside another in its group")
                 }
@@ -202,7 +220,9 @@ impl Model {
         if let ModelCommand::Unload { name } = &command {
             models.wanted.get_mut(name).expect("it is known").closes = true;
         }
-        models.changes(from, command);
+        let loads = matches!(command, ModelCommand::Load(_));
+        let due = loads.then(|| now.after(self.config.load_timeout));
+        models.changes(from, command, due);
         self.group_wakes(group);
     }
 
@@ -236,12 +256,18 @@ impl Model {
             (None, _) => "group: new",
         });
         let group = vacant.unwrap_or(Group::Models(next));
-        self.begins_group(group, &name);
+        self.begins_group(group, &name, plan(model, 1).options.devices.as_ref());
         group
     }
 
-    /// A group has this name from now on, and no models yet.
-    pub(super) fn begins_group(&mut self, group: Group, name: &str) {
+    /// Whether the pool has the devices of a model.
+    fn has_devices(&self, plan: &ModelPlan) -> bool {
+        let mut own = plan.options.devices.iter().flat_map(Placement::devices);
+        own.all(|device| self.facts.contains_key(&device))
+    }
+
+    /// A group has this name and these devices from now on, and no models yet.
+    pub(super) fn begins_group(&mut self, group: Group, name: &str, placement: Option<&Placement>) {
         let (fair, retries) = (Fair::default(), 0);
         let (limits, phase) = (self.config.of(group.role()), Phase::Resting);
         self.kills.retain(|(own, _), _| *own != group);
@@ -255,7 +281,11 @@ impl Model {
             let of_grid = self.devices[&Station { group: Group::Grid, device }].clone();
             let at = Station { group, device };
             let old = self.devices.get(&at).cloned();
-            let new = Device::beside(&of_grid, old, self.config.standbys);
+            let is_used = placement.is_none_or(|placement| placement.has(device));
+            let new = Device::beside(&of_grid, old, self.config.standbys, is_used);
+            if !is_used {
+                self.coverage.hit("group: new, and not on a device");
+            }
             if new.service != Service::Open {
                 self.coverage.hit("group: new on a device that is out of service");
             }
@@ -268,7 +298,9 @@ impl Model {
     pub(super) fn has_plans(&mut self, plans: &[ModelPlan]) {
         let names: BTreeSet<_> = plans.iter().map(|plan| plan.group().to_owned()).collect();
         for (at, name) in (0..).zip(&names) {
-            self.begins_group(Group::Models(at), name);
+            let mut own = plans.iter().filter(|plan| plan.group() == name);
+            let placement = own.next().and_then(|plan| plan.options.devices.clone());
+            self.begins_group(Group::Models(at), name, placement.as_ref());
             self.group_mut(Group::Models(at)).phase = Phase::Serving;
             let models = self.models.get_mut(&Group::Models(at)).expect("it was just made");
             let own = plans.iter().filter(|plan| plan.group() == name);
@@ -308,6 +340,10 @@ impl Model {
 
     /// What is due for the models of a group. Returns whether its change has ended.
     fn group_changes(&mut self, now: Timestamp, group: Group) -> bool {
+        let models = self.models.get_mut(&group).expect("it was just listed");
+        if models.load_is_late(now) {
+            self.coverage.hit("load: late");
+        }
         let asked: Vec<_> = self.models[&group].wanted.keys().cloned().collect();
         let is_asked = |name: &str| {
             let mut models = self.jobs.values().filter_map(|job| job.request.work.model());
@@ -324,6 +360,7 @@ impl Model {
             (ModelCommand::Unload { .. }, _) => "change: a model is unloaded",
             (_, true) => "change: done",
             (_, false) if change.failed => "change: failed by a worker",
+            (_, false) if change.given_up => "change: given up",
             (_, false) => "change: failed without workers",
         });
         self.notes.due.push(Logged::Changed(is_done));
@@ -333,7 +370,7 @@ impl Model {
         let next = models.later.pop_front();
         let is_last = next.is_none();
         if let Some((from, name)) = next {
-            models.changes(from, ModelCommand::Unload { name });
+            models.changes(from, ModelCommand::Unload { name }, None);
         }
         self.commands_are_due(now, group);
         if is_last && self.models[&group].wanted.is_empty() {
@@ -365,7 +402,11 @@ impl Model {
             ModelCommand::Unload { .. } => {
                 (!models.wanted.contains_key(name) && !is_under_way).then_some(true)
             }
-            ModelCommand::Contexts { .. } | ModelCommand::Load(_) if change.failed => Some(false),
+            ModelCommand::Contexts { .. } | ModelCommand::Load(_)
+                if change.failed || change.given_up =>
+            {
+                Some(false)
+            }
             ModelCommand::Contexts { .. } | ModelCommand::Load(_) => {
                 let waits = is_under_way || self.awaits_workers(group);
                 (!waits).then(|| holders().any(is_done))
@@ -384,68 +425,19 @@ impl Model {
         let due = self.due.told.remove(&(client, request));
         holds(rule, due == Some(is_done), || format!("{client} {request}: {is_done}, due {due:?}"))
     }
-
-    /// Models that accept requests and can have a worker, if this is the hash of all files.
-    pub(crate) fn open_models(&mut self, now: &str) -> Vec<String> {
-        let wanted = self.models.values().flat_map(|models| {
-            models.wanted.iter().map(move |(name, wanted)| (models, name, wanted))
-        });
-        let open = wanted.filter(|(.., wanted)| !wanted.closes);
-        let (lost, open): (Vec<_>, Vec<_>) =
-            open.partition(|(models, name, wanted)| models.has_lost_its_file(name, wanted, now));
-        if !lost.is_empty() {
-            self.coverage.hit("phase 2: no worker has the file that was loaded");
-        }
-        // A name alone would be its highest version.
-        let typed =
-            |name: &String| if name.contains(':') { name.clone() } else { format!("{name}:1") };
-        open.into_iter().map(|(_, name, _)| typed(name)).collect()
-    }
-
-    /// Whether every active worker has the wanted models, or has failed to load them.
-    pub(crate) fn every_worker_has_the_wanted_models_once_the_faults_stop(
-        &mut self,
-    ) -> Result<(), Broken> {
-        let rule = "every_worker_has_the_wanted_models_once_the_faults_stop";
-        holds(rule, self.swaps.is_empty(), || format!("{:?} have not ended", self.swaps))?;
-        for models in self.models.values() {
-            models.every_worker_has_the_wanted_models(rule)?;
-        }
-        if self.models.values().any(|own| !own.holders.is_empty() && !own.wanted.is_empty()) {
-            self.coverage.hit("phase 2: workers have the wanted models");
-        }
-        Ok(())
-    }
 }
 
 impl Device {
     /// That of a new group, perhaps in the place of an old one, on a device whose programs have this one.
-    fn beside(of_grid: &Self, old: Option<Self>, standbys: u32) -> Self {
+    fn beside(of_grid: &Self, old: Option<Self>, standbys: u32, is_used: bool) -> Self {
         let generation = old.map_or(0, |old| old.generation);
         let is_out = matches!(of_grid.service, Service::Quarantined { .. });
         let mut new = Self { generation, ..Self::new(standbys) };
-        if is_out && of_grid.by_fault {
+        if !is_used {
+            new.slots.clear();
+        } else if is_out && of_grid.by_fault {
             (new.service, new.probes, new.by_fault) = (of_grid.service, of_grid.probes, true);
         }
         new
-    }
-}
-
-impl Models {
-    fn every_worker_has_the_wanted_models(&self, rule: &'static str) -> Result<(), Broken> {
-        let Self { wanted, holders, change, later, .. } = self;
-        let is_settled = change.is_none() && later.is_empty();
-        holds(rule, is_settled, || format!("{change:?}, {later:?} have not ended"))?;
-        for (worker, holder) in holders {
-            let editions = wanted.iter().map(|(name, model)| (name, &model.edition));
-            let is_refused = |edition| holder.refused.iter().any(|&(own, _)| own == edition);
-            let missing = editions.clone().find(|&(name, edition)| {
-                holder.has.get(name) != Some(edition) && !is_refused(*edition)
-            });
-            holds(rule, missing.is_none(), || format!("{worker} has no {missing:?}: {holder:?}"))?;
-            let extra = holder.has.keys().find(|name| !wanted.contains_key(*name));
-            holds(rule, extra.is_none(), || format!("{worker} still has {extra:?}"))?;
-        }
-        Ok(())
     }
 }

@@ -48,6 +48,7 @@ impl Model {
         self.the_successor_knows_what_lives()?;
         self.each_end_of_a_process_is_reported_once()?;
         self.every_command_is_given()?;
+        self.every_missing_model_is_reported()?;
         self.every_change_is_logged()?;
         self.helpers_are_settled(core)?;
         self.no_device_is_idle_while_a_job_that_may_go_there_waits(now)?;
@@ -83,7 +84,9 @@ impl Model {
         let drains = self.all_groups().into_iter().any(|group| !self.is_ending(group));
         let drain = self.drain_until().filter(|_| drains);
         let waits = self.slot_ids().into_iter().filter_map(|at| self.feed_timeout_of(at));
-        let others = [drain, self.commands_wake_at(), self.helpers.wake_at(), self.held_until(now)];
+        let loads = self.loads_wake_at();
+        let others =
+            [drain, self.commands_wake_at(), loads, self.helpers.wake_at(), self.held_until(now)];
         let due =
             slots.chain(probes).chain(deadlines).chain(waits).chain(others.into_iter().flatten());
         let (due, wakes) = (due.min(), self.wakes);
@@ -233,7 +236,8 @@ impl Model {
             Service::Open | Service::Probing if has_nothing_to_do => WorkerState::Stopped,
             Service::Open | Service::Probing => WorkerState::Backoff,
         };
-        vec![row(&device.slots[0], device.generation, state)]
+        // None on a device that the group has no workers on.
+        device.slots.first().map(|slot| row(slot, device.generation, state)).into_iter().collect()
     }
 
     fn one_process_of_a_device_serves(&self) -> Result<(), Broken> {
@@ -254,7 +258,8 @@ impl Model {
     pub(crate) fn is_filled(&self) -> bool {
         let filled = |slot: &Slot| slot.serves() || slot.state == State::Standby;
         let is_filled = |device: &Device| {
-            device.slots.iter().all(filled) && device.slots.iter().any(Slot::serves)
+            let serves = device.slots.is_empty() || device.slots.iter().any(Slot::serves);
+            serves && device.slots.iter().all(filled)
         };
         self.due_devices().all(is_filled)
     }

@@ -295,6 +295,7 @@ fn speaker(delivery: &Delivery) -> Option<WorkerId> {
         WorkerEvent::Answered { .. }
         | WorkerEvent::CommandEnded { .. }
         | WorkerEvent::Heard
+        | WorkerEvent::Loading { .. }
         | WorkerEvent::ModelsReported(_)
         | WorkerEvent::Ready(_) => Some(worker),
         WorkerEvent::BeaconLost { .. }

@@ -215,6 +215,7 @@ impl World {
             | Action::Finish { .. }
             | Action::Leave { .. }
             | Action::Misconfigured { .. }
+            | Action::ModelMissing(_)
             | Action::Note(_)
             | Action::Refuse { .. }
             | Action::Replay { .. }

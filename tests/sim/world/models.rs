@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gridpool_core::event::{ClientEvent, Event, Timestamp, WorkerEvent};
 use gridpool_protocol::ids::{ClientId, Group, WorkerId};
 use gridpool_protocol::message::ModelCommand;
+use gridpool_protocol::status::LoadPhase;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelPlan;
 
@@ -120,6 +121,11 @@ impl World {
             let status = self.any_death();
             self.end(at, worker, status);
             return;
+        }
+        if let ModelCommand::Load(plan) = command {
+            let event =
+                WorkerEvent::Loading { model: plan.name.clone(), phase: LoadPhase::Session };
+            self.tell(now, Event::Worker(worker, event));
         }
         let mut fails = self.rng.chance(self.swarm.rates.load_fails);
         let content = self.content_now();

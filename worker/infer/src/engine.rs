@@ -12,6 +12,7 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::message::Priority;
+use gridpool_protocol::status::LoadPhase;
 use gridpool_protocol::tensor::TensorError;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::options::ModelOptions;
@@ -154,13 +155,39 @@ pub struct Engine {
     kind: DeviceKind,
     models: Mutex<BTreeMap<String, NamedModel>>,
     next: AtomicU64,
+    progress: Option<Progress>,
+}
+
+type Tell = dyn Fn(&str, LoadPhase) + Send + Sync;
+
+/// Is told how far the load of a model is.
+pub struct Progress(Box<Tell>);
+
+impl Progress {
+    /// Calls `tell` with a model's full name, and how far its load is.
+    pub fn new(tell: impl Fn(&str, LoadPhase) + Send + Sync + 'static) -> Self {
+        Self(Box::new(tell))
+    }
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Progress")
+    }
 }
 
 impl Engine {
     /// An engine without models.
     #[must_use]
     pub fn new(runtime: Runtime, kind: DeviceKind) -> Self {
-        Self { runtime, kind, models: Mutex::new(BTreeMap::new()), next: AtomicU64::new(1) }
+        let (models, next) = (Mutex::new(BTreeMap::new()), AtomicU64::new(1));
+        Self { runtime, kind, models, next, progress: None }
+    }
+
+    /// Tells `progress` how far each load is.
+    #[must_use]
+    pub fn telling(self, progress: Progress) -> Self {
+        Self { progress: Some(progress), ..self }
     }
 
     /// Like [`Engine::try_load`]. A model that cannot be loaded is listed as unavailable with the reason, unless
@@ -206,6 +233,7 @@ impl Engine {
         if is_served(self.models.lock().get(name)) {
             return Err(without_file(exists()));
         }
+        self.is_at(name, LoadPhase::Reading);
         let files = ModelFiles::read(name, path, options)?;
         let sha256 = files.sha256.clone();
         let started = self.start(&files, options, &self.blank(name, &sha256, options));
@@ -220,6 +248,12 @@ impl Engine {
         let info = model.info();
         models.insert(name.to_owned(), NamedModel::Serving(Arc::new(model)));
         Ok((*info).clone())
+    }
+
+    fn is_at(&self, name: &str, phase: LoadPhase) {
+        if let Some(Progress(tell)) = &self.progress {
+            tell(name, phase);
+        }
     }
 
     /// The listing of a model that is not loaded.
@@ -248,7 +282,9 @@ impl Engine {
         options: &ModelOptions,
         blank: &ModelInfo,
     ) -> Result<Model, LoadError> {
-        let (loaded, contexts) = load(&self.runtime, self.kind, &blank.name, files, options)?;
+        let is_at = |phase| self.is_at(&blank.name, phase);
+        let loaded = load(&self.runtime, self.kind, &blank.name, files, options, &is_at);
+        let (loaded, contexts) = loaded?;
         let count = u32::try_from(contexts.len()).expect("they are few");
         options.check_tensors(&loaded.signature.inputs, &loaded.signature.outputs)?;
         let info = ModelInfo {

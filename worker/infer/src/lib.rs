@@ -36,7 +36,7 @@ pub use gridpool_protocol::tensor::options::{ModelOptions, OptionsError, Provide
 
 pub use batcher::QueueError;
 pub use context::{Context, RunError};
-pub use engine::{ContextsError, Engine, NotLoaded, Request, RequestError, Unloading};
+pub use engine::{ContextsError, Engine, NotLoaded, Progress, Request, RequestError, Unloading};
 pub use error::RuntimeFault;
 pub use job::{Answer, Done, InferError};
 pub use library::{LibraryError, Places};

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use gridpool_ipc::clock;
 use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::status::LoadPhase;
 use gridpool_protocol::tensor::Contexts;
 use gridpool_protocol::tensor::model::{ContextsMeasured, ProviderNodes, StepInfo};
 use gridpool_protocol::tensor::options::{MAX_BATCH_DEFAULT, ModelOptions};
@@ -62,23 +63,27 @@ pub(super) struct Loaded {
     device_bytes: Option<u64>,
 }
 
-/// Loads a model and its contexts, each warmed by runs of its own: all or none.
+/// Loads a model and its contexts, each warmed by runs of its own: all or none. `is_at` is told how far it is.
 pub(super) fn load(
     runtime: &Runtime,
     kind: DeviceKind,
     name: &str,
     files: &ModelFiles,
     options: &ModelOptions,
+    is_at: &dyn Fn(LoadPhase),
 ) -> Result<(Loaded, Vec<Context>), LoadError> {
     options.check()?;
+    is_at(LoadPhase::Session);
     let Some(pipeline) = &options.pipeline else {
         let opened = Opened::open(runtime, kind, &files.files[0], options, None)?;
         let Opened { session, signature, nodes } = opened;
+        is_at(LoadPhase::Warming);
         return warmed(kind, Graph::Model(session), signature, nodes, options);
     };
     let loaded = LoadedPipeline::load(runtime, kind, name, pipeline, &files.files, options)?;
     let (pipeline, signature) = loaded;
     let nodes = pipeline.nodes();
+    is_at(LoadPhase::Warming);
     warmed(kind, Graph::Pipeline(Box::new(pipeline)), Arc::new(signature), nodes, options)
 }
 

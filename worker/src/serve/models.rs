@@ -19,7 +19,7 @@ use gridpool_device::cpu::CpuDevice;
 use gridpool_device::cuda::CudaDevice;
 use gridpool_device::device::Device;
 use gridpool_device::fault::Fault;
-use gridpool_infer::{ArenaPart, Destination, Engine, Places, Request, Runtime, Source};
+use gridpool_infer::{ArenaPart, Destination, Engine, Places, Progress, Request, Runtime, Source};
 use gridpool_ipc::channel::Receiver;
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
@@ -85,7 +85,11 @@ impl Server {
         let runtime = Runtime::find(&Places::here(plan.library.as_deref()), plan.threads);
         let runtime = runtime
             .map_err(|error| link.ends(error.exit_code(), None, Chain(&error).to_string(), None))?;
-        let engine = Arc::new(Engine::new(runtime, kind));
+        let replies = link.replies.clone();
+        let progress = Progress::new(move |model, phase| {
+            link::send(&replies, &FromWorker::Loading { model: model.to_owned(), phase });
+        });
+        let engine = Arc::new(Engine::new(runtime, kind).telling(progress));
         let mut loaded = LoadedModels::default();
         for ModelPlan { name, path, options } in &plan.models {
             match loaded.adds(name, || engine.load(name, path, options)) {

@@ -25,6 +25,9 @@ pub enum OptionsError {
     /// A bound that no run keeps.
     #[error("a latency_ms of 0: write at least 1, or leave it out")]
     Latency,
+    /// A time in which nothing can be loaded.
+    #[error("a load_timeout_s of 0: write at least 1, or leave it out")]
+    LoadTimeout,
     /// Too few or too many rows.
     #[error("a max_batch of {max_batch}: write 1 to {MODEL_BATCH_MAX}")]
     MaxBatch {

@@ -22,7 +22,8 @@ impl Models {
     pub(crate) fn check_joins(&self, plan: &ModelPlan) -> Result<(), String> {
         let is_chosen = |plan: &ModelPlan| plan.options.group.is_some();
         let mut own = self.wanted.values().map(|wanted| &wanted.plan);
-        let (group, chose) = (plan.group(), own.find(|own| is_chosen(own)));
+        let group = plan.group();
+        let chose = own.find(|own| is_chosen(own));
         match chose.filter(|_| !is_chosen(plan)) {
             None => Ok(()),
             Some(other) => Err(format!(

@@ -6,6 +6,7 @@ impl Models {
     /// All effects that are due now.
     pub(crate) fn step(&mut self, context: &StepContext<'_>) -> Vec<Effect> {
         self.needs_step = false;
+        self.give_up_late(context.now);
         self.wanted.retain(|name, wanted| !wanted.is_closing || (context.is_requested)(name));
         let mut effects = self.commands(context.now);
         if let Some((change, result)) = self.ended(context) {
@@ -49,7 +50,7 @@ impl Models {
             (name.as_str(), (&wanted.plan, wanted.edition, own(wanted)))
         };
         let mut goal: BTreeMap<_, _> = self.wanted.iter().map(of).collect();
-        let Some(change) = self.change.as_ref().filter(|change| change.failed.is_empty()) else {
+        let Some(change) = self.change.as_ref().filter(|change| change.is_live()) else {
             return goal;
         };
         match &change.command {
@@ -143,6 +144,8 @@ impl Models {
                     |why: &str| Err(format!("`{name}` cannot be {}: {why}", verb(&change.command)));
                 if !change.failed.is_empty() {
                     cannot(&each_once(&change.failed))
+                } else if let Some(why) = &change.given_up {
+                    cannot(why)
                 } else if is_pending || context.awaits_workers {
                     return None;
                 } else if done.is_empty() {

@@ -1,5 +1,6 @@
 //! The models with workers that carry out commands, or die, in any order.
 
+mod loads;
 mod pins;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
 use super::*;
 
 const CLIENT: ClientId = ClientId(1);
+const LATER: Timestamp = Timestamp(Duration::from_secs(1));
 
 fn worker(index: u32, generation: u32) -> WorkerId {
     let device = DeviceId { kind: DeviceKind::Cpu, index };
@@ -126,7 +128,7 @@ impl World {
     }
 
     fn begin(&mut self, what: ModelCommand) {
-        self.models.begin(CLIENT, 7, what).unwrap();
+        self.models.begin(CLIENT, 7, what, LATER).unwrap();
         self.step();
     }
 
@@ -324,7 +326,7 @@ fn without_workers_the_reason_is_reported_and_the_pool_rests() {
 fn one_change_runs_at_a_time_and_an_answer_to_an_unknown_command_is_an_error() {
     let mut world = World::new(&["a"], 1);
     world.begin(load("b"));
-    let why = world.models.begin(CLIENT, 8, unload("a")).unwrap_err();
+    let why = world.models.begin(CLIENT, 8, unload("a"), LATER).unwrap_err();
     assert_eq!(why, "`b` is being loaded; try again when that is done");
     assert!(world.models.on_command_ended(worker(0, 2), 99, Ok(())).is_err());
     world.all_do();
@@ -332,7 +334,7 @@ fn one_change_runs_at_a_time_and_an_answer_to_an_unknown_command_is_an_error() {
         (load("a"), "there is a version 1 of `a` already, from /m/a.onnx"),
         (contexts("a", 0), "0 contexts"),
     ] {
-        assert!(world.models.begin(CLIENT, 8, what).unwrap_err().starts_with(why));
+        assert!(world.models.begin(CLIENT, 8, what, LATER).unwrap_err().starts_with(why));
     }
 }
 
@@ -357,7 +359,7 @@ fn whatever_happens_workers_have_the_wanted_models_in_the_end() {
                         1 => unload(name),
                         _ => contexts(name, 1 + u32::try_from(pick(4)).unwrap()),
                     };
-                    begun += usize::from(world.models.begin(CLIENT, 7, what).is_ok());
+                    begun += usize::from(world.models.begin(CLIENT, 7, what, LATER).is_ok());
                 }
                 2 => some.into_iter().for_each(|worker| world.dies(worker)),
                 3 if world.workers.len() < 3 => {

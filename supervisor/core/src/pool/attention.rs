@@ -38,7 +38,10 @@ impl Pool {
     /// or end with it.
     pub(crate) fn attend(&mut self, event: &Event) {
         match event {
-            Event::Worker(worker, WorkerEvent::Answered { .. } | WorkerEvent::Heard) => {
+            Event::Worker(
+                worker,
+                WorkerEvent::Answered { .. } | WorkerEvent::Heard | WorkerEvent::Loading { .. },
+            ) => {
                 self.touch(worker.group);
             }
             Event::Client(_, ClientEvent::Connected | ClientEvent::Submitted(_))
@@ -57,6 +60,7 @@ impl Pool {
             | Event::EndRequested
             | Event::HandOver(_)
             | Event::Predecessor(_)
+            | Event::ModelsRequired
             | Event::QuotasSet(_)
             | Event::Reconfigured(..)
             | Event::StopRequested

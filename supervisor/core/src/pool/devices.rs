@@ -69,9 +69,13 @@ impl Device {
         self.services.push(new);
     }
 
-    /// A group has other models than before: how its workers fared says nothing of these.
-    pub(super) fn renew_service(&mut self, group: Group) {
-        let new = Service::beside(&self.services[Group::Grid]);
+    /// A group has other models than before: how its workers fared says nothing of these. One that has no workers here
+    /// has nothing to do with the device's faults.
+    pub(super) fn renew_service(&mut self, group: Group, is_used: bool) {
+        let new = match is_used {
+            true => Service::beside(&self.services[Group::Grid]),
+            false => Service::new(),
+        };
         let old = std::mem::replace(&mut self.services[group], new);
         self.services[group].counts_on_from(&old);
     }

@@ -117,7 +117,7 @@ impl Pool {
     ) {
         self.touch_all();
         self.for_each_group(|pool, group| {
-            if pool.groups[group].is_leaving() {
+            if pool.groups[group].is_leaving() || !pool.slots.are_on(id, group) {
                 return;
             }
             let service = pool.devices.at_mut(id).service_mut(group);
@@ -132,7 +132,7 @@ impl Pool {
     /// Kills every worker of a device, whatever its group.
     fn end_all_workers(&mut self, now: Timestamp, id: DeviceId, cause: KillCause, why: &str) {
         self.for_each_group(|pool, group| {
-            if !pool.groups[group].is_leaving() {
+            if !pool.groups[group].is_leaving() && pool.slots.are_on(id, group) {
                 let service = pool.devices.at_mut(id).service_mut(group);
                 why.clone_into(&mut service.last_fault);
                 pool.end_workers(now, id, group, cause);

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gridpool_protocol::ids::{Group, JobId, Role};
+use gridpool_protocol::ids::{DeviceId, Group, JobId, Role};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{Counters, QueueStatus};
+use gridpool_protocol::tensor::placement::Placement;
 
 use super::Pool;
 use super::attention::Attention;
@@ -15,7 +16,6 @@ use super::budget::KillBudget;
 use super::devices::Device;
 use super::meters::Meters;
 use super::queue::Queue;
-use super::slots::Slot;
 use crate::config::RoleLimits;
 use crate::event::JobRequest;
 
@@ -37,6 +37,8 @@ pub(super) enum Phase {
 pub(super) struct GroupState {
     /// `grid`, or the name of a group of models.
     pub(super) name: Arc<str>,
+    /// The devices that it has workers on; all without it.
+    placement: Option<Placement>,
     pub(super) limits: RoleLimits,
     pub(super) phase: Phase,
     pub(super) queue: Queue,
@@ -59,22 +61,52 @@ pub(super) struct GroupState {
 }
 
 impl Pool {
-    /// Adds a group of models with this name, or gives the name to a vacant one. It has work from now on.
-    pub(crate) fn add_group(&mut self, name: &str) -> Group {
-        if let Some(group) = self.vacant_group(name) {
-            let state = &mut self.groups[group];
-            (state.name, state.kills) = (name.into(), KillBudget::default());
-            self.devices.iter_mut().for_each(|device| device.renew_service(group));
-            self.slots.of_group_mut(group).for_each(Slot::renew);
-            self.wake(group);
-            return group;
+    /// Adds a group of models with this name, which has workers on these devices, or gives name and devices to a vacant
+    /// one. It has work from now on.
+    pub(crate) fn add_group(&mut self, name: &str, placement: Option<&Placement>) -> Group {
+        let vacant = self.vacant_group(name);
+        let group = vacant.unwrap_or_else(|| {
+            let group = self.groups.push(GroupState::new(name, self.config.of(Role::Infer)));
+            self.attention.push(Attention::default());
+            self.devices.iter_mut().for_each(Device::add_service);
+            self.slots.add(group);
+            group
+        });
+        let state = &mut self.groups[group];
+        (state.name, state.kills) = (name.into(), KillBudget::default());
+        state.placement = placement.cloned();
+        self.slots.place(group, &self.devices, placement, self.config.standbys);
+        for device in self.devices.iter_mut() {
+            let is_used = placement.is_none_or(|placement| placement.has(device.id));
+            device.renew_service(group, is_used);
         }
-        let group = self.groups.push(GroupState::new(name, self.config.of(Role::Infer)));
-        self.attention.push(Attention::default());
-        self.devices.iter_mut().for_each(Device::add_service);
-        self.slots.add(group, &self.devices, self.config.standbys);
+        self.wake(group);
         self.services_changed = true;
         group
+    }
+
+    /// The devices that a group has workers on; all without it.
+    pub(crate) fn placement(&self, group: Group) -> Option<&Placement> {
+        self.groups[group].placement.as_ref()
+    }
+
+    /// The device memory that the models of a device may be given, if there is a plan, and how many processes of a
+    /// group hold it there.
+    pub(crate) fn model_memory(&self) -> Option<(u64, u32)> {
+        let max = self.config.model_bytes_max;
+        (max > 0).then_some((max, 1 + self.config.standbys))
+    }
+
+    /// All devices.
+    pub(crate) fn device_ids(&self) -> impl Iterator<Item = DeviceId> {
+        self.devices.iter().map(|device| device.id)
+    }
+
+    /// The devices of these that the pool does not have, and those that it has, in words; `None` if it has all.
+    pub(crate) fn why_not_placed(&self, placement: &Placement) -> Option<String> {
+        let other = placement.devices().find(|&id| self.devices.find(id).is_none())?;
+        let names: Vec<_> = self.devices.iter().map(|device| device.id.to_string()).collect();
+        Some(format!("the pool has no device {other}; it has {}", names.join(", ")))
     }
 
     /// A vacant group of models: the one of this name, or another.
@@ -130,6 +162,7 @@ impl GroupState {
     pub(super) fn new(name: &str, limits: RoleLimits) -> Self {
         Self {
             name: name.into(),
+            placement: None,
             limits,
             phase: Phase::Serving,
             queue: Queue::default(),

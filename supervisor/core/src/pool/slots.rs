@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use gridpool_protocol::ids::{DeviceId, Group, WorkerId};
 use gridpool_protocol::status::WorkerState;
+use gridpool_protocol::tensor::placement::Placement;
 
 use super::devices::Devices;
 use super::meters::End;
@@ -201,11 +202,6 @@ impl Slot {
         self.end = End::default();
     }
 
-    /// Its group has other models than before.
-    pub(super) fn renew(&mut self) {
-        *self = Self::new(self.device, self.group);
-    }
-
     /// Its process has answered: the next restart has no backoff.
     pub(super) fn worked(&mut self) {
         self.jobs_done += 1;
@@ -275,12 +271,36 @@ impl Slots {
         Self { ranges: PerGroup::new(0..all.len()), all }
     }
 
-    /// Adds the vacant slots of a new group.
-    pub(super) fn add(&mut self, group: Group, devices: &Devices, standbys: u32) {
-        let from = self.all.len();
-        self.all.extend(vacant(group, devices, standbys));
-        let added = self.ranges.push(from..self.all.len());
-        assert_eq!(added, group, "groups get their slots in order");
+    /// Adds a new group, without slots yet.
+    pub(super) fn add(&mut self, group: Group) {
+        let end = self.all.len();
+        assert_eq!(self.ranges.push(end..end), group, "groups get their slots in order");
+    }
+
+    /// Gives a group vacant slots on these devices, in the place of those that it had.
+    pub(super) fn place(
+        &mut self,
+        group: Group,
+        devices: &Devices,
+        placement: Option<&Placement>,
+        standbys: u32,
+    ) {
+        let old = self.ranges[group].clone();
+        let new: Vec<_> = vacant(group, devices, standbys)
+            .filter(|slot| placement.is_none_or(|placement| placement.has(slot.device)))
+            .collect();
+        let end = old.start + new.len();
+        for (_, range) in self.ranges.iter_mut().filter(|(_, range)| range.start >= old.end) {
+            // Of two ends at one place, the empty range is before or is this group's own.
+            *range = range.start - old.len() + new.len()..range.end - old.len() + new.len();
+        }
+        self.ranges[group] = old.start..end;
+        self.all.splice(old, new);
+    }
+
+    /// Whether a group may have workers on a device.
+    pub(super) fn are_on(&self, device: DeviceId, group: Group) -> bool {
+        self.of(device, group).next().is_some()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {

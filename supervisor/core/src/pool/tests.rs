@@ -82,7 +82,7 @@ impl Rig {
         let mut core = Core::new(config, policy, &devices, &[], HelperLimits::of);
         if group != Group::Grid {
             core.pool.rest(Timestamp::default(), Group::Grid);
-            assert_eq!(core.pool.add_group("m"), group);
+            assert_eq!(core.pool.add_group("m", None), group);
         }
         Self {
             core,

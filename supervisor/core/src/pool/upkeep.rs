@@ -150,7 +150,7 @@ impl Pool {
     pub(crate) fn why_no_device(&self, now: Timestamp, group: Group) -> String {
         let mut seen = BTreeSet::new();
         let mut why = Vec::new();
-        for device in self.devices.iter() {
+        for device in self.devices.iter().filter(|device| self.slots.are_on(device.id, group)) {
             let service = device.service(group);
             let is_repeated = !seen.insert(service.unnamed_fault(device.id));
             why.push(service.why_out(now, device.id, is_repeated));

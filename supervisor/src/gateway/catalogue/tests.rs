@@ -117,16 +117,6 @@ fn models_that_were_unloaded_are_forgotten_when_there_are_too_many() {
 }
 
 #[test]
-fn a_built_in_name_has_precedence() {
-    let rows = [row("cpu0#2", "rot90", "")];
-    let catalogue = after(&Catalogue::default(), &[serving("cpu0#2")], &rows);
-    let Some(Availability::Unavailable(why)) = state(&catalogue, "rot90") else {
-        panic!("{catalogue:?}")
-    };
-    assert!(why.contains("`rot90` is built into the gateway"), "{why}");
-}
-
-#[test]
 fn a_device_out_of_service_is_described_in_the_pool_s_words() {
     let out = |device: &str, role: Role, tried_in_us| QuarantineStatus {
         device: device.to_owned(),

@@ -14,7 +14,7 @@ use super::body::{Outcome, framed};
 use super::messages::Messages;
 use super::method::Document;
 use super::{Admitted, find};
-use crate::gateway::documents::{Change, check_change};
+use crate::gateway::documents::{load_of, unload_of};
 use crate::gateway::failure::Failure;
 use crate::gateway::models::Model;
 use crate::gateway::seats::Turn;
@@ -102,14 +102,12 @@ impl Admitted {
             }
             Document::RepositoryModelLoad => {
                 let asked: RepositoryModelRequest = self.read(body).await?;
-                check_change(&names(&asked))?;
-                gateway.change(&asked.model_name, Change::Load).await?;
+                gateway.change(&asked.model_name, load_of(&parameters(&asked))?).await?;
                 Ok(message(&Empty {}))
             }
             Document::RepositoryModelUnload => {
                 let asked: RepositoryModelRequest = self.read(body).await?;
-                check_change(&names(&asked))?;
-                gateway.change(&asked.model_name, Change::Unload).await?;
+                gateway.change(&asked.model_name, unload_of(&parameters(&asked))?).await?;
                 Ok(message(&Empty {}))
             }
         }
@@ -131,9 +129,10 @@ impl Admitted {
     }
 }
 
-/// The parameters of a request for a change, without their values.
-fn names(asked: &RepositoryModelRequest) -> Value {
-    asked.parameters.keys().map(|key| (key.clone(), Value::Null)).collect()
+/// The parameters of a request for a change. Only numbers have their values.
+fn parameters(asked: &RepositoryModelRequest) -> Value {
+    let own = asked.parameters.iter();
+    own.map(|(key, given)| (key.clone(), Value::from(given.int64_param))).collect()
 }
 
 fn message(message: &impl Message) -> Outcome {

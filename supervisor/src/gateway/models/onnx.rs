@@ -173,6 +173,7 @@ impl OnnxModel {
         let configs =
             |specs: &[_]| -> Value { specs.iter().map(|spec| config_of(spec, has_rows)).collect() };
         let nodes = ProviderNodes::list(&self.info.nodes);
+        let devices: Vec<_> = self.workers.iter().filter_map(|own| own.split('#').next()).collect();
         let mut config = json!({
             "name": name,
             "platform": PLATFORM,
@@ -186,6 +187,7 @@ impl OnnxModel {
                 "sha256": { "string_value": sha256 },
                 "onnxruntime": { "string_value": onnxruntime },
                 "nodes": { "string_value": nodes },
+                "devices": { "string_value": devices.join(", ") },
             },
         });
         if has_rows {

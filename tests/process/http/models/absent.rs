@@ -6,6 +6,7 @@ use std::thread;
 use gridpool_infer::library::Places;
 use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::status::WorkerStatus;
+use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 use nix::sys::signal::Signal;
 
 use super::super::request;
@@ -153,7 +154,8 @@ fn a_model_that_the_next_worker_cannot_load_is_not_ready_and_says_why() {
 #[test]
 fn a_pool_that_cannot_serve_models_says_what_to_install_and_not_to_come_back_at_once() {
     let file = model("three_outputs");
-    let setup = with_http(cpu(1)).args(&["--model", &format!("three_outputs={}", file.display())]);
+    let setup = with_http(cpu(1)).args(&["--keep-going"]);
+    let setup = setup.args(&["--model", &format!("three_outputs={}", file.display())]);
     let pool = early(setup.env("ORT_DYLIB_PATH", "/nonexistent/libort.so"));
     let why = "out of service until `gridpool release cpu0` (";
     let answer = eventually("the device to be out of service", || {
@@ -173,29 +175,39 @@ fn a_pool_that_cannot_serve_models_says_what_to_install_and_not_to_come_back_at_
 }
 
 #[test]
-fn a_model_with_the_name_of_an_op_leaves_the_op_alone_and_says_so() {
-    if !has_runtime() {
-        return;
-    }
+fn a_model_with_the_name_of_an_op_is_refused_with_another_name() {
     let file = model("three_outputs");
-    let setup = with_http(cpu(1)).args(&["--model", &format!("rot90={}", file.display())]);
-    let pool = early(setup);
-    let rename = "name it rot90_model, for instance";
-    assert!(pool.log().contains(rename), "{}", pool.log());
     let named = format!("rot90={}", file.display());
-    let load = pool.cli(&["model", "load", &named]).run();
-    assert!(load.stderr.contains("gridpool: warning: `rot90` is built in"), "{}", load.stderr);
-    assert!(load.stderr.contains(rename), "{}", load.stderr);
-    let row = eventually("the model to be listed", || {
-        let index = post(&pool, "/v2/repository/index", &json!({})).json();
-        let rows = index.as_array().expect("a list").iter();
-        let mut named = rows.filter(|row| row["name"] == "rot90").skip(1).cloned();
-        named.next().ok_or_else(|| index.to_string())
-    });
-    assert_eq!(row["state"], "UNAVAILABLE");
-    assert!(
-        row["reason"].as_str().is_some_and(|why| why.contains("is built into the gateway")),
-        "{row}"
-    );
+    let rename = "name it rot90_model, for instance";
+    let setup = with_http(cpu(1)).args(&["--model", &named]);
+    let mut serve = setup.serve();
+    assert_eq!(within("the pool to end", move || serve.exit()).code(), Some(2));
+    assert!(setup.log().contains(rename), "{}", setup.log());
+    let pool = early(with_http(cpu(1)));
+    pool.cli(&["model", "load", &named]).run().complains(2, &["`rot90` is built in", rename]);
+    let options = ModelOptions::default();
+    let plan = ModelPlan { name: "rot90".to_owned(), path: file, options };
+    let why = pool.client().load_model(plan).expect_err("it is built in").to_string();
+    assert!(why.contains(rename), "{why}");
     assert_eq!(get(&pool, "/v2/models/rot90").json()["platform"], "gridpool");
+}
+
+#[test]
+fn an_unknown_name_is_not_found_whatever_becomes_of_other_models() {
+    let Some(setup) = setup(&["three_outputs", "endless", "four_bits"]) else { return };
+    let pool = early(setup);
+    until_status_of(&pool, READY, 200);
+    until_ready(&pool);
+    for path in ["nope/ready", "nope", "endless/versions/7", "endless/versions/x"] {
+        let answer = get(&pool, &format!("/v2/models/{path}"));
+        assert_eq!(answer.status, 404, "{path}: {answer:?}");
+    }
+    eventually("the load to be told", || {
+        let loads = get(&pool, "/v2/models/endless/ready");
+        let text = String::from_utf8_lossy(&loads.body).into_owned();
+        let told = loads.status == 503 && text.contains("is loading it: warming up");
+        if told { Ok(()) } else { Err(format!("{} {text}", loads.status)) }
+    });
+    let ready = get(&pool, "/v2/health/ready");
+    assert_eq!((ready.status, ready.json()), (200, json!({ "missing": ["four_bits"] })));
 }

@@ -180,6 +180,9 @@ fn a_config_leaves_out_the_dimension_of_rows_where_there_are_rows() {
     assert_eq!(config["input"][1]["reshape"]["shape"], json!([]));
     assert_eq!(config["instance_group"][0]["count"], 2);
     assert_eq!(config["parameters"]["nodes"]["string_value"], "CPUExecutionProvider 3");
+    let placed =
+        OnnxModel { workers: ["cpu0#2", "cpu2#7"].map(str::to_owned).to_vec(), ..model("m", &[]) };
+    assert_eq!(placed.config()["parameters"]["devices"]["string_value"], "cpu0, cpu2");
     let rowless = ModelInfo { max_batch: 1, ..info("m") };
     let config = OnnxModel { info: rowless, ..model("m", &[]) }.config();
     assert_eq!(config["max_batch_size"], 0);
