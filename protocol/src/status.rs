@@ -1,6 +1,8 @@
 //! What `gridpool status` shows. Serialises to its JSON: fields may be added, but none renamed. Code that
 //! builds one for a test names what matters to it and takes the rest from `Default`.
 
+mod nats;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +12,8 @@ use crate::ids::DeviceKind;
 use crate::named::named;
 use crate::receipt::Verdict;
 use crate::sandbox::Protections;
+
+pub use nats::NatsStatus;
 
 /// The whole pool at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,6 +26,9 @@ pub struct Status {
     pub monitor: Option<MonitorStatus>,
     /// The process that serves HTTP; nothing without `--http`.
     pub http: Option<HttpStatus>,
+    /// The process that takes jobs of a cluster; nothing without `--nats`.
+    #[serde(default)]
+    pub nats: Option<NatsStatus>,
     /// One row per GPU, as the monitor last reported it.
     pub devices: Vec<DeviceStatus>,
     /// One row per quarantined device and role.

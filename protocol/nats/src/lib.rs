@@ -7,6 +7,7 @@
 //!
 //! The promise is in `docs/src/guide/cluster.md`.
 
+mod cluster;
 mod connect;
 mod data;
 mod error;
@@ -20,6 +21,7 @@ mod sender;
 mod streams;
 mod subjects;
 
+pub use cluster::{Cluster, ClusterStatus, LaneRow};
 pub use connect::connect;
 pub use data::Store;
 pub use error::NatsError;

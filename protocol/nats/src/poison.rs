@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv::{Operation, Store};
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::{ContentHash, JobKey};
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,25 @@ impl Poison {
     #[must_use]
     pub fn of(&self, content: ContentHash) -> Option<Conviction> {
         self.known.lock().get(&content.to_string()).cloned()
+    }
+
+    /// All convictions, by content.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn list(&self) -> Result<Vec<(String, Conviction)>, NatsError> {
+        let failed = "the convictions cannot be listed";
+        let keys = self.store.keys().await.map_err(NatsError::jetstream(failed))?;
+        let keys: Vec<_> = keys.try_collect().await.map_err(NatsError::jetstream(failed))?;
+        let mut all = Vec::new();
+        for key in keys {
+            let Some(content) = key.strip_prefix(CONVICTED) else { continue };
+            let value = self.store.get(&key).await.map_err(NatsError::jetstream(failed))?;
+            let why = value.and_then(|value| serde_json::from_slice(&value).ok());
+            all.extend(why.map(|why| (content.to_owned(), why)));
+        }
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(all)
     }
 
     /// Convicts a content for all hosts.

@@ -25,6 +25,7 @@ use gridpool_protocol::message::{ClientMessage, Refusal, ServerMessage};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
+use crate::cluster::within;
 use crate::{NatsError, NatsOptions, Streams, connect};
 use arenas::Arenas;
 use jobs::Jobs;
@@ -47,7 +48,7 @@ pub struct Sender {
     /// The end of the socket from which the client is read.
     socket: UnixStream,
     /// Closed when all that the client has said is read.
-    read: mpsc::Receiver<()>,
+    read: Mutex<mpsc::Receiver<()>>,
     /// `None` only in `drop`.
     runtime: Option<Runtime>,
 }
@@ -107,18 +108,9 @@ impl Sender {
         };
         let reader = thread::Builder::new().name("gridpool-sender".into()).spawn(body);
         reader.map_err(NatsError::System)?;
+        let read = Mutex::new(read);
         Ok((Self { agent, socket, read, runtime: Some(runtime) }, theirs))
     }
-}
-
-/// Runs a future on the runtime, from any thread: also from one of another runtime.
-fn within<T: Send + 'static>(
-    runtime: &Runtime,
-    future: impl Future<Output = T> + Send + 'static,
-) -> T {
-    let (tell, told) = mpsc::sync_channel(1);
-    runtime.spawn(async move { tell.send(future.await) });
-    told.recv().expect("the task does not panic")
 }
 
 impl Drop for Sender {
@@ -128,7 +120,7 @@ impl Drop for Sender {
         if let Err(error) = self.socket.shutdown(Shutdown::Read) {
             tracing::debug!(%error, "the client's socket");
         }
-        if self.read.recv_timeout(FLUSH_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if self.read.lock().recv_timeout(FLUSH_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::debug!("the client's last messages are not read");
         }
         let agent = Arc::clone(&self.agent);

@@ -19,6 +19,7 @@ pub(crate) struct Counts {
     pub(crate) batches_reused: AtomicU64,
     running: watch::Sender<u64>,
     stopping: watch::Sender<bool>,
+    leaving: watch::Sender<bool>,
 }
 
 impl Default for Counts {
@@ -36,6 +37,7 @@ impl Default for Counts {
             batches_reused: zero(),
             running: watch::Sender::new(0),
             stopping: watch::Sender::new(false),
+            leaving: watch::Sender::new(false),
         }
     }
 }
@@ -75,6 +77,30 @@ impl Counts {
     /// The bridge is to end: jobs are given back.
     pub(crate) fn stop(&self) {
         self.stopping.send_replace(true);
+    }
+
+    /// The bridge takes no more jobs, and finishes those that it has.
+    pub(crate) fn leave(&self) {
+        self.leaving.send_replace(true);
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        *self.leaving.borrow()
+    }
+
+    /// Whether it has done so.
+    pub(crate) fn has_left(&self) -> bool {
+        self.is_leaving() && *self.running.borrow() == 0
+    }
+
+    /// Waits until no more jobs are to be taken.
+    pub(crate) async fn leaving(&self) {
+        let mut leaving = self.leaving.subscribe();
+        let leaving = leaving.wait_for(|leaving| *leaving);
+        tokio::select! {
+            _ = leaving => {}
+            () = self.stopping() => {}
+        }
     }
 
     /// Waits until the bridge is to end.

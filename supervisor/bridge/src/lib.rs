@@ -163,7 +163,8 @@ async fn work(
     tokio::spawn(Arc::clone(&bridge).hold());
     tokio::spawn(Arc::clone(&bridge).hear_of_cancels());
     bridge.pull().await;
-    Ok(())
+    // It ends with the link.
+    std::future::pending().await
 }
 
 async fn open(settings: &BridgeSettings) -> Result<Streams, NatsError> {
@@ -179,6 +180,9 @@ async fn stay(link: &tokio::net::UnixStream, counts: &Counts) -> Result<(), Brid
     loop {
         let mut line = serde_json::to_vec(&counts.now()).map_err(io::Error::other).map_err(system("counts"))?;
         line.push(b'\n');
+        if counts.has_left() {
+            return Ok(());
+        }
         match link.try_write(&line) {
             // The supervisor reads lines, and a line in part would be none.
             Ok(written) if written < line.len() => return Ok(()),
@@ -190,8 +194,10 @@ async fn stay(link: &tokio::net::UnixStream, counts: &Counts) -> Result<(), Brid
         if let Ok(readable) = timeout(BEAT_EVERY, link.readable()).await {
             readable.map_err(system("the supervisor's socket"))?;
             match link.try_read(&mut [0; 64]) {
+                Ok(0) if counts.is_leaving() => sleep(BEAT_EVERY).await,
                 Ok(0) => return Ok(()),
-                Ok(_) => {}
+                // Another pool takes this one's place.
+                Ok(_) => counts.leave(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return Ok(()),
             }

@@ -62,7 +62,7 @@ impl Bridge {
             let permit = tokio::select! {
                 permit = Arc::clone(&slots).acquire_owned() => permit,
                 () = self.turn_away(&mut lanes) => continue,
-                () = self.counts.stopping() => return,
+                () = self.counts.leaving() => return,
             };
             let Ok(permit) = permit else { return };
             if !state.is_alive || state.is_draining {
@@ -70,7 +70,7 @@ impl Bridge {
                 tokio::select! {
                     () = self.turn_away(&mut lanes) => {}
                     () = sleep(LOOK_EVERY) => {}
-                    () = self.counts.stopping() => return,
+                    () = self.counts.leaving() => return,
                 }
                 continue;
             }
@@ -83,7 +83,7 @@ impl Bridge {
             let places = given.min(1 + slots.available_permits());
             let jobs = tokio::select! {
                 jobs = lanes.take(places) => jobs,
-                () = self.counts.stopping() => return,
+                () = self.counts.leaving() => return,
             };
             let mut permits = vec![permit];
             for job in jobs {

@@ -16,6 +16,7 @@ use super::output::OutputError;
 use super::{bench, infer, work};
 use crate::config::ConfigError;
 use crate::devices::DevicesError;
+use crate::bridge::BridgeModeError;
 use crate::gateway::GatewayError;
 use crate::logging::FilterError;
 use crate::shell::{HttpError, ListenError, TakeOverError};
@@ -37,6 +38,12 @@ pub(super) enum CommandError {
     Infer(#[from] infer::InferError),
     #[error(transparent)]
     Gateway(#[from] GatewayError),
+    /// A cluster cannot be reached.
+    #[error(transparent)]
+    Nats(#[from] gridpool_nats::NatsError),
+    /// The bridge does not serve.
+    #[error(transparent)]
+    Bridge(#[from] BridgeModeError),
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error(transparent)]
@@ -125,6 +132,10 @@ impl CommandError {
             | Self::Usage(_) => exit::USAGE,
             Self::Infer(error) => error.exit_code(),
             Self::ModelFile(_) => exit::DATA,
+            Self::Nats(_) => exit::UNAVAILABLE,
+            Self::Bridge(BridgeModeError::Orphan) => exit::USAGE,
+            Self::Bridge(BridgeModeError::Serving(_)) => exit::UNAVAILABLE,
+            Self::Bridge(BridgeModeError::Sandbox(_) | BridgeModeError::System { .. }) => exit::INTERNAL,
             Self::Gateway(GatewayError::Client(error)) => exit_code_of(error),
             Self::Gateway(GatewayError::Cut(_)) => exit::UNAVAILABLE,
             Self::Gateway(GatewayError::Orphan) => exit::USAGE,

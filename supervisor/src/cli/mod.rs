@@ -7,6 +7,7 @@ mod bench;
 mod chaos;
 mod check;
 mod child;
+mod cluster;
 mod columns;
 mod completions;
 mod config;
@@ -72,6 +73,7 @@ use gridpool_protocol::receipt::Verdict;
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 
+use crate::bridge;
 use crate::config::{Settings, quotas_of};
 use crate::devices;
 use crate::gateway;
@@ -82,7 +84,7 @@ use connect::{connect, connect_for_job, socket_path};
 use diagnose::limits::{FILE_BYTES_MIN, file_bytes_max};
 use error::{CommandError, system};
 use export::Export;
-use flags::{ChaosFlag, PoolFlags};
+use flags::{ChaosFlag, NatsFlags, PoolFlags};
 use input::{Inputs, Stdin};
 use progress::Progress;
 use results::Results;
@@ -110,7 +112,7 @@ pub fn main() -> ExitCode {
         }
     };
     let (command, format) = (&arguments.command, arguments.log_format);
-    let quiet = if matches!(command, Command::Gateway { .. } | Command::Serve(_)) {
+    let quiet = if matches!(command, Command::Bridge { .. } | Command::Gateway { .. } | Command::Serve(_)) {
         LevelFilter::INFO
     } else {
         LevelFilter::ERROR
@@ -137,7 +139,8 @@ fn warn_of_variables(arguments: &Arguments) {
     // `serve` warns before it starts the gateway; `config check` warns in its own list.
     let is_asked = !matches!(
         arguments.command,
-        Command::Gateway { .. }
+        Command::Bridge { .. }
+            | Command::Gateway { .. }
             | Command::Config(config::ConfigCommand::Check { .. })
             | Command::Completions { .. }
             | Command::Ops { .. }
@@ -190,8 +193,12 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Diagnose { diagnose, pool, socket } => {
             diagnose::run(&diagnose, &pool, socket.socket)
         }
-        Command::Infer { infer, socket } => {
-            infer::run(&infer, |no_wait| connect_for_job(socket.socket, no_wait))
+        Command::Infer { infer, socket, nats } => {
+            let pool = |no_wait| match connect::cluster(&nats)? {
+                Some(cluster) => Ok(cluster),
+                None => connect_for_job(socket.socket, no_wait),
+            };
+            infer::run(&infer, pool)
         }
         Command::Model(command) => model::run(&command),
         Command::Models(flags) => model::list(&flags),
@@ -200,13 +207,22 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             gateway::run(&gateway::Options { socket, supervisor_pid, sandbox })?;
             Ok(exit::OK)
         }
+        Command::Bridge { socket, supervisor_pid, sandbox } => {
+            bridge::run(bridge::Options { socket, supervisor_pid, sandbox })?;
+            Ok(exit::OK)
+        }
         Command::Serve(flags) => serve::serve(&flags),
         Command::Config(command) => config::run(&command, &unread()),
         Command::Check(flags) => check::run(&flags),
-        Command::Search { search, pool, socket } => search::command(&search, &pool, socket.socket),
+        Command::Search { search, pool, socket, nats } => {
+            search::command(&search, &pool, socket.socket, &nats)
+        }
+        Command::Cluster(command) => cluster::run(&command),
         Command::Solve { solve, pool } => solve_tasks(&solve, &pool),
         Command::Completions { shell } => completions::print(shell),
-        Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, no_wait),
+        Command::Submit { work, socket, nats, no_wait } => {
+            submit(&work, socket.socket, &nats, no_wait)
+        }
         Command::Ops { op, json, markdown } => ops::print(&op, json, markdown),
         Command::Status { socket, policy: false, config: _, json } => {
             status::print(socket.socket, json)
@@ -271,12 +287,21 @@ fn in_own_pool(
     }
 }
 
-fn submit(work: &ProgramFlags, socket: Option<PathBuf>, no_wait: bool) -> Result<u8, CommandError> {
+fn submit(
+    work: &ProgramFlags,
+    socket: Option<PathBuf>,
+    nats: &NatsFlags,
+    no_wait: bool,
+) -> Result<u8, CommandError> {
     if work.explain {
         return check::explain(work);
     }
     let prepared = prepare(work, !no_wait)?;
-    run_plan(&connect_for_job(socket, no_wait)?, work, prepared)
+    let client = match connect::cluster(nats)? {
+        Some(cluster) => cluster,
+        None => connect_for_job(socket, no_wait)?,
+    };
+    run_plan(&client, work, prepared)
 }
 
 /// Prints this build, and the build and kernels of the worker's binary, if it can be found.

@@ -85,6 +85,7 @@ fn begin(
         serve_http(&shell, settings, front).map_err(system("the HTTP gateway"))?;
     }
     follow(&shell, settings).map_err(system("the model repository"))?;
+    serve_cluster(&shell, settings).map_err(system("the bridge"))?;
     if let Some(notifier) = notifier {
         shell.report_to(notifier, &settings.limits);
     }
@@ -99,6 +100,11 @@ fn follow(shell: &Shell, settings: &Settings) -> io::Result<()> {
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// Takes jobs of a cluster, if the settings name one.
+fn serve_cluster(shell: &Shell, settings: &Settings) -> io::Result<()> {
+    settings.nats.clone().map_or(Ok(()), |settings| shell.serve_cluster(settings))
 }
 
 fn serve_http(shell: &Shell, settings: &Settings, front: Front) -> io::Result<()> {
@@ -125,6 +131,9 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
                 opener.open();
                 if let Err(error) = follow(shell, &settings) {
                     tracing::error!(%error, "the model repository is not followed");
+                }
+                if let Err(error) = serve_cluster(shell, &settings) {
+                    tracing::error!(%error, "no jobs are taken of the cluster");
                 }
                 if let Some(notifier) = notifier {
                     shell.report_to(notifier, &settings.limits);
