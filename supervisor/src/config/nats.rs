@@ -25,7 +25,7 @@ pub struct NatsKeys {
     /// This host's name.
     pub host: Option<String>,
     /// The numbers, by their names.
-    numbers: Vec<(&'static str, u64)>,
+    pub numbers: Vec<(&'static str, u64)>,
 }
 
 /// A number of the table: its name, its bounds, and where it goes.
