@@ -20,6 +20,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const JOB_AGE: Duration = Duration::from_secs(2 * 3_600);
 /// How long a result's identity is remembered, for a host that publishes it again because it has heard no answer.
 const RESULT_WINDOW: Duration = Duration::from_secs(600);
+/// How long the identity of a change of a bucket is remembered.
+const KV_WINDOW: Duration = Duration::from_secs(120);
 /// How long a conviction counts.
 const POISON_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
@@ -183,10 +185,29 @@ async fn bucket(
     match (there, replicas) {
         (Ok(store), _) => Ok(store),
         (Err(error), None) => Err(NatsError::jetstream("a bucket cannot be opened")(error)),
+        // The library's own call asks the account first, whose answer of server 2.9 it cannot read.
         (Err(_), Some(num_replicas)) => {
-            let config = kv::Config { bucket, max_age, num_replicas, ..kv::Config::default() };
-            let made = context.create_key_value(config).await;
-            made.map_err(NatsError::jetstream("a bucket cannot be made"))
+            let config = Config {
+                name: format!("KV_{bucket}"),
+                subjects: vec![format!("$KV.{bucket}.>")],
+                max_age,
+                num_replicas,
+                max_messages: -1,
+                max_messages_per_subject: 1,
+                max_consumers: -1,
+                max_bytes: -1,
+                duplicate_window: KV_WINDOW.min(max_age),
+                discard: DiscardPolicy::New,
+                storage: StorageType::File,
+                allow_rollup: true,
+                deny_delete: true,
+                allow_direct: true,
+                ..Config::default()
+            };
+            let failed = "a bucket cannot be made";
+            let made = context.get_or_create_stream(config).await;
+            made.map_err(NatsError::jetstream(failed))?;
+            context.get_key_value(&bucket).await.map_err(NatsError::jetstream(failed))
         }
     }
 }
