@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use gridpool_protocol::batch::BatchLayout;
+use gridpool_protocol::batch::{BatchError, BatchLayout};
+use gridpool_protocol::chaos::Chaos;
 use gridpool_protocol::message::{Packing, Work};
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::ItemRange;
-use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::shared::{SharedMemory, SharedSlice};
 use gridpool_protocol::tensor::{TensorError, TensorLayout};
 
 use super::connection::Connection;
@@ -61,11 +62,18 @@ struct Carried {
 }
 
 impl Job<PackedOutput> {
-    /// A job as it was packed by another client, with the size to reserve for its result. The pool checks it as it
-    /// checks every job.
+    /// A job as it was packed by another client, with the size to reserve for its result, and a fault to inject. The
+    /// pool checks it as it checks every job.
     #[must_use]
-    pub fn packed(work: Work, packing: Packing, input: PackedInput, output_bytes: u64) -> Self {
-        Self::new(Arc::new(Carried { work, packing, input, output_bytes }))
+    pub fn packed(
+        (work, packing): (Work, Packing),
+        input: PackedInput,
+        output_bytes: u64,
+        chaos: Option<Chaos>,
+    ) -> Self {
+        let mut job = Self::new(Arc::new(Carried { work, packing, input, output_bytes }));
+        job.options.chaos = chaos;
+        job
     }
 }
 
@@ -85,10 +93,10 @@ impl Client {
         let layout = if packed.len() == single.bytes() { single } else { pairs };
         if packed.len() != layout.bytes() {
             let (got, want) = (packed.len(), layout.bytes());
-            return Err(gridpool_protocol::batch::BatchError::Bytes { got, want }.into());
+            return Err(BatchError::Bytes { got, want }.into());
         }
         let lease = self.lease(layout)?;
-        let memory = gridpool_protocol::shared::SharedMemory::bytes(&*lease);
+        let memory = SharedMemory::bytes(&*lease);
         memory.write(0, packed);
         Ok(LoadedBatch { batch: Arc::new(PackedBatch::new(layout, lease)) })
     }

@@ -242,7 +242,8 @@ impl Bridge {
             Ok(input) => input,
             Err(fate) => return fate,
         };
-        let packed = Job::packed(job.work.clone(), job.packing, input, job.output_bytes);
+        let work = (job.work.clone(), job.packing);
+        let packed = Job::packed(work, input, job.output_bytes, job.terms.chaos);
         let packed = packed.with_deadline(left).with_priority(job.terms.priority);
         // What is given back is delivered again, and one that may run only once is not run then.
         let packed = match job.terms.idempotent {

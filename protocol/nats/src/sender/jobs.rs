@@ -132,10 +132,6 @@ impl Agent {
     /// Puts a job into the stream.
     async fn send(&self, sending: &Sending) -> Result<(), Refusal> {
         let Sending { submission: Submission { key, work, payload, terms, .. }, input, .. } = sending;
-        if terms.chaos.is_some() {
-            let why = "faults are injected into one pool, on its own host, with --socket";
-            return Err(Refusal::Invalid(why.to_owned()));
-        }
         let unable = |error: NatsError| match error {
             NatsError::Full(full) => Refusal::Busy(limit(full)),
             error => Refusal::Unable(Chain(&error).to_string()),
