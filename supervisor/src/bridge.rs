@@ -89,7 +89,8 @@ pub fn run(options: Options) -> Result<(), BridgeModeError> {
     SigSet::empty()
         .thread_set_mask()
         .map_err(|errno| system("unblocking signals")(errno.into()))?;
-    let link = io::stdout().as_fd().try_clone_to_owned().map_err(system("the supervisor's link"))?;
+    let link =
+        io::stdout().as_fd().try_clone_to_owned().map_err(system("the supervisor's link"))?;
     let link = UnixStream::from(link);
     link.peer_addr().map_err(|_| BridgeModeError::Orphan)?;
     let settings: BridgeSettings =

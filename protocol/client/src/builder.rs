@@ -113,7 +113,9 @@ impl ClientBuilder {
         }
         let path = self.socket.clone().unwrap_or_else(socket::path_of_environment);
         #[cfg(feature = "nats")]
-        if let Some(text) = path.to_str().filter(|text| gridpool_nats::NatsOptions::is_address(text)) {
+        if let Some(text) =
+            path.to_str().filter(|text| gridpool_nats::NatsOptions::is_address(text))
+        {
             let options = gridpool_nats::NatsOptions::parse(text);
             let options = options.map_err(|error| ClientError::Cluster(error.to_string()))?;
             return self.connect_to_cluster(&options);

@@ -129,10 +129,10 @@ pub use carried::{PackedInput, PackedOutput};
 pub use error::ClientError;
 #[cfg(feature = "async")]
 pub use futures::Answering;
-#[cfg(feature = "nats")]
-pub use gridpool_nats::NatsOptions;
 pub use gridpool_ipc::account::{Account, Barrier};
 pub use gridpool_ipc::socket::path_of_environment as default_socket;
+#[cfg(feature = "nats")]
+pub use gridpool_nats::NatsOptions;
 pub use gridpool_protocol::batch::{
     BatchError, BatchLayout, BatchWriter, Grid, GridBatch, GridError,
 };

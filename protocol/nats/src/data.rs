@@ -110,7 +110,8 @@ impl Store {
         let piece_bytes = self.piece(&self.subjects.data(&name, END)).await?;
         let piece_bytes = piece_bytes.ok_or_else(|| gone("its end is not there"))?;
         let piece_bytes = std::str::from_utf8(&piece_bytes).ok().and_then(|size| size.parse().ok());
-        let piece_bytes: u64 = piece_bytes.filter(|&size| size > 0).ok_or_else(|| gone("its end"))?;
+        let piece_bytes: u64 =
+            piece_bytes.filter(|&size| size > 0).ok_or_else(|| gone("its end"))?;
         let pieces = bytes.div_ceil(piece_bytes);
         let read = |piece: u64| {
             let subject = self.subjects.data(&name, &piece.to_string());

@@ -59,7 +59,9 @@ pub enum NatsError {
     #[error("bytes in a stream are no message of gridpool")]
     Message(#[from] DecodeError),
     /// A message is of another version.
-    #[error("a message in a stream is of protocol {theirs}, this program of {VERSION}: use one build on all hosts")]
+    #[error(
+        "a message in a stream is of protocol {theirs}, this program of {VERSION}: use one build on all hosts"
+    )]
     Version {
         /// Its version.
         theirs: u32,

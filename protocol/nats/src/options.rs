@@ -21,7 +21,9 @@ pub struct NatsOptions {
 
 /// Why a list of servers is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` names no NATS servers: write nats://HOST:PORT, or tls://…; separate more by commas")]
+#[error(
+    "`{text}` names no NATS servers: write nats://HOST:PORT, or tls://…; separate more by commas"
+)]
 pub struct ParseServersError {
     text: String,
 }
@@ -154,7 +156,9 @@ mod tests {
         let options = NatsOptions::parse("nats://me:secret@a,b").unwrap();
         assert_eq!(options.shown(), "nats://a,nats://b");
         assert!(!format!("{options:?}").contains("secret"));
-        assert!(!NatsOptions::parse("http://me:secret@a").unwrap_err().to_string().contains("secret"));
+        assert!(
+            !NatsOptions::parse("http://me:secret@a").unwrap_err().to_string().contains("secret")
+        );
     }
 
     #[test]

@@ -133,7 +133,8 @@ impl Poison {
         let failed = "a suspect cannot be noted";
         let name = format!("alone.{key}");
         let value = self.store.get(&name).await.map_err(NatsError::jetstream(failed))?;
-        let before: Vec<String> = value.and_then(|v| serde_json::from_slice(&v).ok()).unwrap_or_default();
+        let before: Vec<String> =
+            value.and_then(|v| serde_json::from_slice(&v).ok()).unwrap_or_default();
         let mut now = before.clone();
         if !now.iter().any(|other| other == host) {
             now.push(host.to_owned());

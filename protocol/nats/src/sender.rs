@@ -196,7 +196,8 @@ impl Agent {
                 self.outbox.say_with(&message, descriptor);
             }
             Err(error) => {
-                let refusal = Refusal::Unable(format!("this process has no memory for it: {error}"));
+                let refusal =
+                    Refusal::Unable(format!("this process has no memory for it: {error}"));
                 self.outbox.say(&ServerMessage::Denied { request, refusal });
             }
         }

@@ -60,7 +60,8 @@ impl Streams {
             .build(client.clone());
         let subjects = Subjects::new(prefix);
         let open = |config: Config| stream(&context, config, limits.is_some());
-        let configs = configs(&subjects, limits.unwrap_or(&StreamLimits::new(1)));
+        let unused = StreamLimits::new(1);
+        let configs = configs(&subjects, limits.unwrap_or(&unused));
         let [jobs, results, data] = configs;
         let (jobs, results, data) = (open(jobs).await?, open(results).await?, open(data).await?);
         let replicas = limits.map(|limits| limits.replicas);

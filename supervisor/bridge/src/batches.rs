@@ -113,7 +113,11 @@ impl Bridge {
         Ok(fetched)
     }
 
-    async fn load(&self, size: (u32, u32), packed: &Arc<Vec<u8>>) -> Result<LoadedBatch, ClientError> {
+    async fn load(
+        &self,
+        size: (u32, u32),
+        packed: &Arc<Vec<u8>>,
+    ) -> Result<LoadedBatch, ClientError> {
         let (pool, packed) = (self.pool.clone(), Arc::clone(packed));
         let loaded = spawn_blocking(move || pool.load_packed(size, &packed)).await;
         loaded.map_err(|error| ClientError::System(std::io::Error::other(error)))?

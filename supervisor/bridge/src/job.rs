@@ -98,7 +98,13 @@ impl Bridge {
             if !self.state.borrow().is_alive {
                 continue;
             }
-            let jobs = self.under_way.jobs.lock().values().map(|held| Arc::clone(&held.message)).collect::<Vec<_>>();
+            let jobs = self
+                .under_way
+                .jobs
+                .lock()
+                .values()
+                .map(|held| Arc::clone(&held.message))
+                .collect::<Vec<_>>();
             for job in jobs {
                 if let Err(error) = job.ack_with(AckKind::Progress).await {
                     tracing::debug!(%error, "holding a job");
@@ -234,9 +240,14 @@ impl Bridge {
             let reason = "it may run only once, and a host that had it has vanished".to_owned();
             return self.own(job, Verdict::Failed, reason);
         }
-        let Some(left) = job.terms.deadline().checked_sub(age).filter(|left| !left.is_zero()) else {
+        let Some(left) = job.terms.deadline().checked_sub(age).filter(|left| !left.is_zero())
+        else {
             count(&self.counts.late);
-            return self.own(job, Verdict::Deadline, "its deadline passed in the stream".to_owned());
+            return self.own(
+                job,
+                Verdict::Deadline,
+                "its deadline passed in the stream".to_owned(),
+            );
         };
         let input = match self.input(job).await {
             Ok(input) => input,
@@ -294,25 +305,26 @@ impl Bridge {
 
     /// What becomes of a job that the pool has not run.
     fn failed(&self, job: &JobMessage, error: ClientError) -> Fate {
-        match error {
-            ClientError::Refused(Refusal::Poison(content)) => {
-                let reason = format!("this host's pool has convicted a job like it ({content})");
-                self.own(job, Verdict::Poison, reason)
-            }
-            ClientError::Refused(why @ (Refusal::Invalid(_) | Refusal::NotAllowed(_))) => {
-                self.own(job, Verdict::Failed, why.to_string())
-            }
-            error @ ClientError::Batch(_) => self.own(job, Verdict::Failed, error.to_string()),
-            error => {
-                tracing::debug!(%error, job = %job.key, "the pool does not run it");
-                Fate::GiveBack(GIVE_BACK_AFTER)
-            }
+        if let ClientError::Refused(Refusal::Poison(content)) = error {
+            let reason = format!("this host's pool has convicted a job like it ({content})");
+            return self.own(job, Verdict::Poison, reason);
         }
+        // Another try would fail, too.
+        let is_wrong = matches!(
+            error,
+            ClientError::Batch(_)
+                | ClientError::Refused(Refusal::Invalid(_) | Refusal::NotAllowed(_))
+        );
+        if is_wrong {
+            return self.own(job, Verdict::Failed, error.to_string());
+        }
+        tracing::debug!(%error, job = %job.key, "the pool does not run it");
+        Fate::GiveBack(GIVE_BACK_AFTER)
     }
 
     /// What becomes of a job that has the pool's verdict.
     async fn answered(&self, job: &JobMessage, answer: Answer<PackedOutput>) -> Fate {
-        let output = answer.outputs().or(answer.partial()).cloned();
+        let output = answer.outputs().or_else(|| answer.partial()).cloned();
         let (receipt, _) = answer.into_parts();
         if receipt.verdict == Verdict::Cancelled {
             // Its client has not: the pool stops.
@@ -402,7 +414,10 @@ impl Bridge {
         if convicted && self.streams.poison.of(job.content).is_none() {
             let why = Conviction { host, job: job.key.to_string(), reason };
             if let Err(error) = self.streams.poison.convict(job.content, &why).await {
-                tracing::warn!(error = Chain(&error).to_string(), "a conviction stays on this host");
+                tracing::warn!(
+                    error = Chain(&error).to_string(),
+                    "a conviction stays on this host"
+                );
             }
         }
     }

@@ -109,11 +109,7 @@ pub fn serve(
     ended
 }
 
-async fn live(
-    pool: Client,
-    settings: BridgeSettings,
-    link: UnixStream,
-) -> Result<(), BridgeError> {
+async fn live(pool: Client, settings: BridgeSettings, link: UnixStream) -> Result<(), BridgeError> {
     let link = tokio::net::UnixStream::from_std(link).map_err(system("the supervisor's socket"))?;
     let counts = Arc::new(Counts::default());
     let work = tokio::spawn(work(pool, settings, Arc::clone(&counts)));
@@ -125,7 +121,9 @@ async fn live(
     counts.stop();
     // The jobs are given back, so that another host need not wait for them.
     if timeout(END_TIMEOUT, counts.given_back()).await.is_err() {
-        tracing::warn!("the servers do not answer: the jobs of this host are given to others later");
+        tracing::warn!(
+            "the servers do not answer: the jobs of this host are given to others later"
+        );
     }
     aborter.abort();
     ended
@@ -178,7 +176,9 @@ async fn open(settings: &BridgeSettings) -> Result<Streams, NatsError> {
 async fn stay(link: &tokio::net::UnixStream, counts: &Counts) -> Result<(), BridgeError> {
     link.writable().await.map_err(system("the supervisor's socket"))?;
     loop {
-        let mut line = serde_json::to_vec(&counts.now()).map_err(io::Error::other).map_err(system("counts"))?;
+        let mut line = serde_json::to_vec(&counts.now())
+            .map_err(io::Error::other)
+            .map_err(system("counts"))?;
         line.push(b'\n');
         if counts.has_left() {
             return Ok(());

@@ -38,9 +38,10 @@ pub(crate) struct PoolState {
 impl PoolState {
     fn new(status: &Status, models: Vec<DeviceModel>, under_way_max: Option<u32>) -> Self {
         let devices: Vec<_> = status.workers.iter().map(row).collect();
-        let ready = status.workers.iter().filter(|worker| {
-            matches!(worker.state, WorkerState::Ready | WorkerState::Busy)
-        });
+        let ready = status
+            .workers
+            .iter()
+            .filter(|worker| matches!(worker.state, WorkerState::Ready | WorkerState::Busy));
         let ready = u32::try_from(ready.count()).unwrap_or(u32::MAX);
         let usual = ready.saturating_mul(JOBS_PER_DEVICE).clamp(1, JOBS_MAX);
         Self {

@@ -101,12 +101,7 @@ impl Bridge {
         }
     }
 
-    fn start(
-        self: &Arc<Self>,
-        job: Message,
-        permit: OwnedSemaphorePermit,
-        slots: &Arc<Semaphore>,
-    ) {
+    fn start(self: &Arc<Self>, job: Message, permit: OwnedSemaphorePermit, slots: &Arc<Semaphore>) {
         count(&self.counts.taken);
         self.counts.begin();
         let (bridge, slots) = (Arc::clone(self), Arc::clone(slots));

@@ -15,9 +15,12 @@ use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::signal::Signal;
 
 use super::flags::{
-    ChaosFlag, ModelsFlags, NatsFlags, PoolFlags, ServeFlags, SocketFlag, parse_seconds, parse_signal, whole,
+    ChaosFlag, ModelsFlags, NatsFlags, PoolFlags, ServeFlags, SocketFlag, parse_seconds,
+    parse_signal, whole,
 };
-use super::{bench, chaos, check, cluster, config, diagnose, infer, model, ops, search, solve, token, top};
+use super::{
+    bench, chaos, check, cluster, config, diagnose, infer, model, ops, search, solve, token, top,
+};
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]

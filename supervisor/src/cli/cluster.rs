@@ -56,7 +56,8 @@ pub(super) fn run(command: &ClusterCommand) -> Result<u8, CommandError> {
 
 fn connect(flags: &NatsFlags) -> Result<Cluster, CommandError> {
     let options = flags.keys().options().map_err(CommandError::Usage)?;
-    let none = || CommandError::Usage("name the servers of the cluster: --nats nats://a,b,c".into());
+    let none =
+        || CommandError::Usage("name the servers of the cluster: --nats nats://a,b,c".into());
     Ok(Cluster::connect(&options.ok_or_else(none)?)?)
 }
 
@@ -69,7 +70,11 @@ fn write(out: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
         let leader = if status.leader.is_empty() { "nobody" } else { &status.leader };
         write!(out, "{leader} leads it;")?;
         for (name, is_current) in &status.followers {
-            write!(out, " {name} is {}", if *is_current { "up to date" } else { "behind or gone" })?;
+            write!(
+                out,
+                " {name} is {}",
+                if *is_current { "up to date" } else { "behind or gone" }
+            )?;
         }
         writeln!(out)?;
     }
@@ -129,8 +134,10 @@ mod tests {
 
     #[test]
     fn hosts_lanes_and_convictions_are_shown() {
-        let counts = HostCounts { running: 3, published: 200, redelivered: 7, ..HostCounts::default() };
-        let host = HostRow { host: "one".into(), pool: true, uptime_s: 10, counts, ..HostRow::default() };
+        let counts =
+            HostCounts { running: 3, published: 200, redelivered: 7, ..HostCounts::default() };
+        let host =
+            HostRow { host: "one".into(), pool: true, uptime_s: 10, counts, ..HostRow::default() };
         let lane = LaneRow { name: "grid-high".into(), waiting: 12, ..LaneRow::default() };
         let why = Conviction { host: "two".into(), job: "k".into(), reason: "it crashed".into() };
         let status = ClusterStatus {

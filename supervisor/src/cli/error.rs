@@ -14,9 +14,9 @@ use super::input::InputError;
 use super::onnx::ModelFileError;
 use super::output::OutputError;
 use super::{bench, infer, work};
+use crate::bridge::BridgeModeError;
 use crate::config::ConfigError;
 use crate::devices::DevicesError;
-use crate::bridge::BridgeModeError;
 use crate::gateway::GatewayError;
 use crate::logging::FilterError;
 use crate::shell::{HttpError, ListenError, TakeOverError};
@@ -135,7 +135,9 @@ impl CommandError {
             Self::Nats(_) => exit::UNAVAILABLE,
             Self::Bridge(BridgeModeError::Orphan) => exit::USAGE,
             Self::Bridge(BridgeModeError::Serving(_)) => exit::UNAVAILABLE,
-            Self::Bridge(BridgeModeError::Sandbox(_) | BridgeModeError::System { .. }) => exit::INTERNAL,
+            Self::Bridge(BridgeModeError::Sandbox(_) | BridgeModeError::System { .. }) => {
+                exit::INTERNAL
+            }
             Self::Gateway(GatewayError::Client(error)) => exit_code_of(error),
             Self::Gateway(GatewayError::Cut(_)) => exit::UNAVAILABLE,
             Self::Gateway(GatewayError::Orphan) => exit::USAGE,
@@ -178,6 +180,7 @@ pub(super) fn exit_code_of(error: &ClientError) -> u8 {
     match error {
         ClientError::Refused(Refusal::Draining)
         | ClientError::Closed(_)
+        | ClientError::Cluster(_)
         | ClientError::Lost
         | ClientError::NoPool { .. }
         | ClientError::Silent => exit::UNAVAILABLE,

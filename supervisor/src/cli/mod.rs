@@ -112,7 +112,10 @@ pub fn main() -> ExitCode {
         }
     };
     let (command, format) = (&arguments.command, arguments.log_format);
-    let quiet = if matches!(command, Command::Bridge { .. } | Command::Gateway { .. } | Command::Serve(_)) {
+    let quiet = if matches!(
+        command,
+        Command::Bridge { .. } | Command::Gateway { .. } | Command::Serve(_)
+    ) {
         LevelFilter::INFO
     } else {
         LevelFilter::ERROR

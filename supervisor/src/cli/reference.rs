@@ -19,7 +19,10 @@ use super::arguments::Arguments;
 use crate::generated::{check, field_table, fields, table};
 
 const RECEIPT: &str = include_str!("../../../protocol/src/receipt.rs");
-const STATUS: &str = include_str!("../../../protocol/src/status.rs");
+const STATUS: &str = concat!(
+    include_str!("../../../protocol/src/status.rs"),
+    include_str!("../../../protocol/src/status/nats.rs")
+);
 const MODEL: &str = include_str!("../../../protocol/src/tensor/model.rs");
 
 /// All commands, without the values of this process's environment.
@@ -244,6 +247,7 @@ fn the_generated_json_fields_match_the_code() {
         "QuarantineStatus",
         "MonitorStatus",
         "HttpStatus",
+        "NatsStatus",
         "DeviceStatus",
         "Counters",
     ];

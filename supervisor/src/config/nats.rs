@@ -117,7 +117,10 @@ impl NatsKeys {
     }
 
     fn take_in(&mut self, key: &str, value: &DeValue<'_>, folder: &Path) -> Result<(), String> {
-        let text = || value.as_str().ok_or(format!("`{key}` of [nats] needs a text in quotes"));
+        let text = || {
+            let wrong = || format!("`{key}` of [nats] needs a text in quotes");
+            value.as_str().ok_or_else(wrong)
+        };
         match key {
             "servers" => {
                 let list = value.as_array().map(|list| {
@@ -125,7 +128,9 @@ impl NatsKeys {
                 });
                 self.servers = Some(match list {
                     None => text()?.to_owned(),
-                    Some(list) => list.ok_or("`servers` of [nats] needs texts in quotes")?.join(","),
+                    Some(list) => {
+                        list.ok_or("`servers` of [nats] needs texts in quotes")?.join(",")
+                    }
                 });
             }
             "prefix" => self.prefix = Some(text()?.to_owned()),
@@ -141,7 +146,9 @@ impl NatsKeys {
                         .chain(numbers)
                         .collect();
                     let names = names.join(", ");
-                    return Err(format!("there is no setting `{key}` of [nats]; those are {names}"));
+                    return Err(format!(
+                        "there is no setting `{key}` of [nats]; those are {names}"
+                    ));
                 };
                 let given = super::file::whole_number(value);
                 let given = given.filter(|given| (*least..=*most).contains(given));

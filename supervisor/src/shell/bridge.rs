@@ -51,8 +51,7 @@ impl Bridge {
         let (servers, host) = (settings.nats.shown(), settings.host.clone());
         let said = Arc::new(Mutex::<Said>::default());
         let program = Pinned::own();
-        let starting =
-            Starting { program, socket, confinement, settings, said: Arc::clone(&said) };
+        let starting = Starting { program, socket, confinement, settings, said: Arc::clone(&said) };
         let processes = Processes::serve(Helper::Bridge, starting, post)?;
         Ok(Self { servers, host, said, processes })
     }

@@ -60,7 +60,8 @@ impl Shared {
         let cuda_mapped = cuda_is_mapped();
         let helpers = {
             let core = self.lock();
-            [Helper::Monitor, Helper::Gateway, Helper::Bridge].map(|helper| core.pool.helper(helper))
+            [Helper::Monitor, Helper::Gateway, Helper::Bridge]
+                .map(|helper| core.pool.helper(helper))
         };
         let monitor = self.monitor.get().map(|monitor| monitor.status(helpers[0]));
         let (monitor, devices) = monitor.unzip();

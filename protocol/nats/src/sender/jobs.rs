@@ -64,6 +64,15 @@ struct Sending {
     deadline: Instant,
 }
 
+/// How waiting for a result ended.
+enum Waited {
+    Found(Box<Found>),
+    /// The deadline has passed.
+    Late,
+    /// Nobody waits any more.
+    Unwanted,
+}
+
 impl Agent {
     pub(super) fn submit(self: &Arc<Self>, mut submission: Submission, runtime: &Handle) {
         let key = submission.key;
@@ -122,8 +131,10 @@ impl Agent {
             self.outbox.say(&ServerMessage::Accepted { key });
         }
         let found = match self.wait(key, found, deadline).await {
-            Some(found) => found,
-            None => self.give_up(key).await,
+            Waited::Found(found) => *found,
+            Waited::Late => self.give_up(key).await,
+            // The client is gone, and the job goes on.
+            Waited::Unwanted => return,
         };
         self.jobs.waiting.lock().remove(&key);
         self.answer(&sending, found, runtime).await;
@@ -131,10 +142,13 @@ impl Agent {
 
     /// Puts a job into the stream.
     async fn send(&self, sending: &Sending) -> Result<(), Refusal> {
-        let Sending { submission: Submission { key, work, payload, terms, .. }, input, .. } = sending;
-        let unable = |error: NatsError| match error {
-            NatsError::Full(full) => Refusal::Busy(limit(full)),
-            error => Refusal::Unable(Chain(&error).to_string()),
+        let Sending { submission: Submission { key, work, payload, terms, .. }, input, .. } =
+            sending;
+        let unable = |error: NatsError| {
+            if let NatsError::Full(full) = error {
+                return Refusal::Busy(limit(full));
+            }
+            Refusal::Unable(Chain(&error).to_string())
         };
         let digest = Store::digest(input);
         let content = JobMessage::content(work, payload.packing, &digest).map_err(unable)?;
@@ -159,9 +173,10 @@ impl Agent {
         };
         let output_bytes = match (payload.output, payload.packing) {
             (Destination::Arena(slice), _) => slice.bytes,
-            (Destination::Inline, Packing::Grids { .. } | Packing::Search(_) | Packing::Tensors) => {
-                work.inline_bytes_max() as u64
-            }
+            (
+                Destination::Inline,
+                Packing::Grids { .. } | Packing::Search(_) | Packing::Tensors,
+            ) => work.inline_bytes_max() as u64,
         };
         let message = JobMessage {
             key: *key,
@@ -177,13 +192,8 @@ impl Agent {
         let subject = self.streams.subjects.job(&Lane::of(work, terms.priority));
         let message =
             || PublishMessage::build().payload(payload.clone()).message_id(key.to_string());
-        let sent = publish(
-            &self.streams.context,
-            &subject,
-            message,
-            Full::JobBytes,
-            sending.deadline,
-        );
+        let sent =
+            publish(&self.streams.context, &subject, message, Full::JobBytes, sending.deadline);
         match sent.await.map_err(unable)? {
             Published::Stored(_) | Published::Taken => {}
             // It was submitted before, perhaps by another process: its result may be there.
@@ -197,7 +207,7 @@ impl Agent {
     }
 
     /// Subscribes to what is told of results of keys beside this one.
-    async fn listen(self: &Agent, key: JobKey) -> Result<(), NatsError> {
+    async fn listen(&self, key: JobKey) -> Result<(), NatsError> {
         let subject = self.streams.subjects.notes_beside(key);
         let mut subscribed = self.jobs.notes.lock().await;
         if subscribed.contains(&subject) {
@@ -218,18 +228,19 @@ impl Agent {
         key: JobKey,
         mut found: oneshot::Receiver<Found>,
         deadline: Instant,
-    ) -> Option<Found> {
+    ) -> Waited {
         let mut look_after = LOOK_AFTER;
         loop {
             let waiting = u32::try_from(self.jobs.waiting.lock().len()).unwrap_or(u32::MAX);
             let look_at = clock::now() + look_after.max(LOOK_AFTER_EACH * waiting);
             match timeout_at(look_at.min(deadline).into(), &mut found).await {
-                Ok(found) => return found.ok(),
-                Err(_) if clock::until(deadline).is_zero() => return None,
+                Ok(Ok(found)) => return Waited::Found(Box::new(found)),
+                Ok(Err(_)) => return Waited::Unwanted,
+                Err(_) if clock::until(deadline).is_zero() => return Waited::Late,
                 Err(_) => look_after = (look_after * 2).min(LOOK_AFTER * 4),
             }
             match self.streams.results.find(key).await {
-                Ok(Some(found)) => return Some(found),
+                Ok(Some(found)) => return Waited::Found(Box::new(found)),
                 Ok(None) => {}
                 Err(error) => tracing::debug!(%error, "looking for a result"),
             }
