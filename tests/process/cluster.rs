@@ -75,7 +75,8 @@ fn jobs_run_on_a_host_with_results_receipts_and_priorities_as_in_a_pool() {
     let servers = Servers::start(1);
     let pool = serving(&servers, "one", "");
     let client = client(&servers);
-    let batches: Vec<_> = (0..60).map(|seed| random_grids(seed, 1 + seed as usize % 7)).collect();
+    let batches: Vec<_> =
+        (0..60_u8).map(|seed| random_grids(seed.into(), 1 + usize::from(seed) % 7)).collect();
     let priorities = [Priority::High, Priority::Normal, Priority::Low];
     let jobs = batches.iter().zip(priorities.into_iter().cycle());
     let jobs = jobs.map(|(grids, priority)| job(PROGRAM, grids).with_priority(priority));

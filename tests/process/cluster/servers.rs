@@ -14,6 +14,7 @@ use crate::wait::eventually_so;
 const REQUIRED: &str = "GRIDPOOL_REQUIRE_NATS_SERVER";
 
 /// Whether there is a nats-server; says so if there is none.
+#[expect(clippy::print_stdout, reason = "the test says that it was skipped")]
 pub(super) fn are_there() -> bool {
     let found = Command::new("nats-server").arg("--version").stdout(Stdio::null()).status();
     let is_there = found.is_ok_and(|status| status.success());

@@ -143,6 +143,7 @@ fn strike(
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "what was measured")]
 fn no_job_is_lost_while_servers_pools_and_bridges_are_killed_and_stopped() {
     if !are_there() {
         return;
@@ -156,6 +157,7 @@ fn no_job_is_lost_while_servers_pools_and_bridges_are_killed_and_stopped() {
 /// `cargo test -p gridpool-tests --test process cluster::storm -- --ignored --nocapture`; `GRIDPOOL_JOBS` sets how many.
 #[test]
 #[ignore = "it takes several minutes"]
+#[expect(clippy::print_stdout, reason = "what was measured")]
 fn ten_thousand_jobs_in_a_storm() {
     if !are_there() {
         return;
