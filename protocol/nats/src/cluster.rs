@@ -1,6 +1,7 @@
 //! A cluster as its operator sees it: hosts, what waits in the stream, what is convicted. Calls block.
 
 use std::sync::mpsc;
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use gridpool_protocol::ids::ContentHash;
@@ -8,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{Conviction, HostRow, NatsError, NatsOptions, Streams, connect};
+
+/// How long the servers may take for all that a call asks them.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection to a cluster, for questions about it.
 #[derive(Debug)]
@@ -124,9 +128,9 @@ async fn status(streams: Streams) -> Result<ClusterStatus, NatsError> {
 /// Runs a future on a runtime, from any thread: also from one of another runtime.
 pub(crate) fn within<T: Send + 'static>(
     runtime: &Runtime,
-    future: impl Future<Output = T> + Send + 'static,
-) -> T {
+    future: impl Future<Output = Result<T, NatsError>> + Send + 'static,
+) -> Result<T, NatsError> {
     let (tell, told) = mpsc::sync_channel(1);
     runtime.spawn(async move { tell.send(future.await) });
-    told.recv().expect("the task does not panic")
+    told.recv_timeout(ANSWER_TIMEOUT).unwrap_or(Err(NatsError::Silent))
 }

@@ -26,6 +26,9 @@ pub enum NatsError {
         #[source]
         source: std::io::Error,
     },
+    /// The servers took too long.
+    #[error("the NATS servers do not answer: check that a majority of them runs")]
+    Silent,
     /// The streams are not there.
     #[error(
         "there is no stream `{stream}` at these NATS servers: start a pool with `gridpool serve --nats …`, which makes \

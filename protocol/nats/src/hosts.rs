@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use async_nats::jetstream::kv::Store;
-use futures_util::TryStreamExt;
 use gridpool_protocol::message::DeviceModel;
 use serde::{Deserialize, Serialize};
 
 use crate::NatsError;
+use crate::bucket::entries;
 
 /// How often a host says how it is.
 pub const HOST_EVERY: Duration = Duration::from_secs(2);
@@ -105,16 +105,11 @@ impl Hosts {
     /// # Errors
     /// [`NatsError`].
     pub async fn list(&self) -> Result<Vec<HostRow>, NatsError> {
-        let failed = "the hosts cannot be listed";
-        let keys = self.store.keys().await.map_err(NatsError::jetstream(failed))?;
-        let keys: Vec<_> = keys.try_collect().await.map_err(NatsError::jetstream(failed))?;
         let mut rows = Vec::new();
-        for key in keys {
-            let value = self.store.get(&key).await.map_err(NatsError::jetstream(failed))?;
-            match value.map(|value| serde_json::from_slice::<HostRow>(&value)) {
-                Some(Ok(row)) => rows.push(row),
-                Some(Err(error)) => tracing::warn!(%error, key, "a host of another version"),
-                None => {}
+        for (key, value) in entries(&self.store, "").await? {
+            match serde_json::from_slice::<HostRow>(&value) {
+                Ok(row) => rows.push(row),
+                Err(error) => tracing::warn!(%error, key, "a host of another version"),
             }
         }
         rows.sort_by(|one, other| one.host.cmp(&other.host));

@@ -7,6 +7,7 @@
 //!
 //! The promise is in `docs/src/guide/cluster.md`.
 
+mod bucket;
 mod cluster;
 mod connect;
 mod data;

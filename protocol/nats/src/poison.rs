@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv::{Operation, Store};
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::{ContentHash, JobKey};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use crate::NatsError;
+use crate::bucket::entries;
 
 /// What begins the keys of convicted contents.
 const CONVICTED: &str = "convicted.";
@@ -86,18 +87,12 @@ impl Poison {
     /// # Errors
     /// [`NatsError`].
     pub async fn list(&self) -> Result<Vec<(String, Conviction)>, NatsError> {
-        let failed = "the convictions cannot be listed";
-        let keys = self.store.keys().await.map_err(NatsError::jetstream(failed))?;
-        let keys: Vec<_> = keys.try_collect().await.map_err(NatsError::jetstream(failed))?;
-        let mut all = Vec::new();
-        for key in keys {
-            let Some(content) = key.strip_prefix(CONVICTED) else { continue };
-            let value = self.store.get(&key).await.map_err(NatsError::jetstream(failed))?;
-            let why = value.and_then(|value| serde_json::from_slice(&value).ok());
-            all.extend(why.map(|why| (content.to_owned(), why)));
-        }
-        all.sort_by(|(one, _), (other, _)| one.cmp(other));
-        Ok(all)
+        let all = entries(&self.store, CONVICTED).await?.into_iter();
+        let parse = |(key, value): (String, Bytes)| {
+            let content = key.strip_prefix(CONVICTED)?.to_owned();
+            Some((content, serde_json::from_slice(&value).ok()?))
+        };
+        Ok(all.filter_map(parse).collect())
     }
 
     /// Convicts a content for all hosts.
