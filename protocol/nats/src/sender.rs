@@ -38,8 +38,8 @@ const THREADS: usize = 2;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a cluster does not answer.
-const NOT_HERE: &str = "this client is connected to a cluster, which has no such order: `gridpool cluster status` shows \
-    its hosts; give orders to one pool on its own host, with --socket";
+const NOT_HERE: &str = "this client is connected to a cluster, which has no such order: `gridpool cluster \
+    status` shows its hosts; give orders to one pool on its own host, with --socket";
 
 /// A client's connection to the cluster. Dropping it ends the connection.
 #[derive(Debug)]

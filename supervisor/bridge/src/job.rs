@@ -1,20 +1,15 @@
 //! The life of a job on this host: taken from the stream, run in the pool, its result published, acknowledged.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::jetstream::{AckKind, Message};
-use futures_util::StreamExt;
 use gridpool_client::{Answer, ClientError, Handle, Job, PackedInput, PackedOutput};
 use gridpool_ipc::clock;
-use gridpool_ipc::mutex::Mutex;
 use gridpool_nats::{
     Carried, Conviction, JobMessage, NatsError, Outcome, Published, Store, decode,
 };
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::{Inline, Packing, Refusal};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -23,7 +18,6 @@ use tokio::time::sleep;
 
 use crate::batches::BatchError;
 use crate::counts::count;
-use crate::pull::Span;
 use crate::{Bridge, RETRY_EVERY};
 
 /// How soon another host may have a job that this one cannot take now.
@@ -34,49 +28,6 @@ const OTHER_VERSION_AFTER: Duration = Duration::from_secs(5);
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs of a suspect, alone on its host, that ended with the host. One more is not made.
 const ALONE_MAX: usize = 2;
-
-/// The jobs that this host has.
-#[derive(Debug)]
-pub(crate) struct UnderWay {
-    jobs: Mutex<BTreeMap<u64, Held>>,
-    next: std::sync::atomic::AtomicU64,
-    ack_wait: Span,
-    /// Held by a suspect that runs alone.
-    alone: tokio::sync::Mutex<()>,
-}
-
-#[derive(Debug)]
-struct Held {
-    message: Arc<Message>,
-    key: JobKey,
-    cancelled: watch::Sender<bool>,
-}
-
-impl Default for UnderWay {
-    fn default() -> Self {
-        Self {
-            jobs: Mutex::default(),
-            next: std::sync::atomic::AtomicU64::new(0),
-            ack_wait: Span::new(Duration::from_secs(30)),
-            alone: tokio::sync::Mutex::default(),
-        }
-    }
-}
-
-impl UnderWay {
-    /// The stream gives a job to another host after this time without a word.
-    pub(crate) fn hold_within(&self, ack_wait: Duration) {
-        self.ack_wait.lower(ack_wait);
-    }
-
-    fn add(&self, message: &Arc<Message>, key: JobKey) -> (u64, watch::Receiver<bool>) {
-        let (cancelled, told) = watch::channel(false);
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let held = Held { message: Arc::clone(message), key, cancelled };
-        self.jobs.lock().insert(number, held);
-        (number, told)
-    }
-}
 
 /// What becomes of a job.
 enum Fate {
@@ -91,50 +42,6 @@ enum Fate {
 }
 
 impl Bridge {
-    /// Tells the stream that jobs are worked on, for as long as the pool answers.
-    pub(crate) async fn hold(self: Arc<Self>) {
-        loop {
-            sleep(self.under_way.ack_wait.get() / 3).await;
-            if !self.state.borrow().is_alive {
-                continue;
-            }
-            let jobs = self
-                .under_way
-                .jobs
-                .lock()
-                .values()
-                .map(|held| Arc::clone(&held.message))
-                .collect::<Vec<_>>();
-            for job in jobs {
-                if let Err(error) = job.ack_with(AckKind::Progress).await {
-                    tracing::debug!(%error, "holding a job");
-                }
-            }
-        }
-    }
-
-    /// Stops jobs whose clients have cancelled them.
-    pub(crate) async fn hear_of_cancels(self: Arc<Self>) {
-        loop {
-            let client = self.streams.context.client();
-            match client.subscribe(self.streams.subjects.cancel()).await {
-                Ok(mut cancels) => {
-                    while let Some(cancel) = cancels.next().await {
-                        let Ok(key) = <[u8; 16]>::try_from(&*cancel.payload) else { continue };
-                        let key = JobKey(u128::from_le_bytes(key));
-                        for held in self.under_way.jobs.lock().values() {
-                            held.cancelled.send_if_modified(|is| {
-                                std::mem::replace(is, *is || held.key == key) != *is
-                            });
-                        }
-                    }
-                }
-                Err(error) => tracing::debug!(%error, "cancellations"),
-            }
-            sleep(RETRY_EVERY).await;
-        }
-    }
-
     /// Runs a job that was taken from the stream.
     pub(crate) async fn run(
         self: &Arc<Self>,
@@ -184,7 +91,7 @@ impl Bridge {
                 self.acknowledge(&message, AckKind::Nak(None)).await;
             }
         }
-        self.under_way.jobs.lock().remove(&number);
+        self.under_way.remove(number);
     }
 
     /// Waits until the bridge is to end, and a little more, in which a result can still be stored.
@@ -201,7 +108,7 @@ impl Bridge {
         cancelled: watch::Receiver<bool>,
         slots: &Arc<Semaphore>,
     ) -> Fate {
-        let _alone = self.under_way.alone.lock().await;
+        let _alone = self.under_way.alone().await;
         let all = self.state.borrow().slots;
         let Ok(_all) = slots.acquire_many(all).await else { return Fate::GiveBack(Duration::ZERO) };
         match self.streams.poison.runs_alone(job.key, &self.settings.host).await {

@@ -14,6 +14,7 @@ mod job;
 mod pool;
 mod pull;
 mod settings;
+mod under_way;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -33,8 +34,8 @@ pub use settings::BridgeSettings;
 
 use batches::Batches;
 use counts::Counts;
-use job::UnderWay;
 use pool::PoolState;
+use under_way::UnderWay;
 
 /// Threads for the connection to the servers.
 const IO_THREADS: usize = 2;

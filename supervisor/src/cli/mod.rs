@@ -27,6 +27,7 @@ mod misplaced;
 mod model;
 mod npy;
 mod onnx;
+mod operator;
 mod ops;
 mod output;
 mod policy;
@@ -61,15 +62,13 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use gridpool_client::{Client, ClientError};
+use gridpool_client::Client;
 use gridpool_ipc::clock;
 use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::color::Colors;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::log::LogFormat;
-use gridpool_protocol::message::Refusal;
-use gridpool_protocol::receipt::Verdict;
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 
@@ -86,6 +85,7 @@ use error::{CommandError, system};
 use export::Export;
 use flags::{ChaosFlag, NatsFlags, PoolFlags};
 use input::{Inputs, Stdin};
+use operator::{drained, print_result};
 use progress::Progress;
 use results::Results;
 use show::Style;
@@ -314,33 +314,6 @@ fn print_version() -> Result<u8, CommandError> {
     let worker = worker.and_then(|worker| devices::version_of(&worker).ok());
     let own = format!("gridpool {}\n", build::text());
     say((own + &worker.unwrap_or_default()).trim_end())
-}
-
-/// Prints the pool's answer to an operator's command. A refusal means that the command named something
-/// unknown.
-fn print_result(answer: Result<String, ClientError>) -> Result<u8, CommandError> {
-    match answer {
-        Ok(done) => say(&done),
-        Err(ClientError::Refused(Refusal::Invalid(why))) => Err(CommandError::Usage(why)),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Prints the verdicts of the jobs that a drained pool still had.
-fn drained(ended: Option<Vec<(Verdict, u64)>>) -> Result<u8, CommandError> {
-    let verdicts = ended.ok_or(ClientError::Lost)?;
-    let jobs: u64 = verdicts.iter().map(|(_, count)| count).sum();
-    if jobs == 0 {
-        return say("the pool had no job left and has stopped");
-    }
-    let cancelled = verdicts.iter().find(|(verdict, _)| *verdict == Verdict::Cancelled);
-    let words: Vec<_> = verdicts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect();
-    let words = words.join(", ");
-    let jobs = if jobs == 1 { "job".to_owned() } else { format!("{jobs} jobs") };
-    say(&match cancelled {
-        None => format!("the pool has finished its last {jobs} ({words}) and stopped"),
-        Some(_) => format!("the pool has stopped, but not finished its last {jobs}: {words}"),
-    })
 }
 
 // ---- steps of the commands ----

@@ -154,7 +154,7 @@ fn no_job_is_lost_while_servers_pools_and_bridges_are_killed_and_stopped() {
     println!("in {:?}: {passed:?}", started.elapsed());
 }
 
-/// `cargo test -p gridpool-tests --test process cluster::storm -- --ignored --nocapture`; `GRIDPOOL_JOBS` sets how many.
+/// `cargo test -p gridpool-tests --test process ten_thousand -- --ignored --nocapture`; `GRIDPOOL_JOBS` sets how many.
 #[test]
 #[ignore = "it takes several minutes"]
 #[expect(clippy::print_stdout, reason = "what was measured")]
