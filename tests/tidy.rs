@@ -15,7 +15,7 @@ const NAMED_ONCE: [(&str, &str); 2] =
     [("bincode", "protocol/src/codec.rs"), ("ipc_channel", "protocol/ipc/src/channel.rs")];
 
 /// A package's folder, and what its manifest must not name, be it for tests alone.
-const FOREIGN: [(&str, &str); 11] = [
+const FOREIGN: [(&str, &str); 13] = [
     ("kernels", "cudarc ort nix gridpool gridpool-device gridpool-worker gridpool-stub-cuda"),
     (
         "protocol",
@@ -26,13 +26,15 @@ const FOREIGN: [(&str, &str); 11] = [
         "protocol/ipc",
         "cudarc ort gridpool gridpool-client gridpool-device gridpool-kernels gridpool-stub-cuda",
     ),
+    ("protocol/nats", "cudarc ort gridpool gridpool-client gridpool-core gridpool-device"),
+    ("supervisor/bridge", "cudarc ort gridpool gridpool-core gridpool-device gridpool-kernels"),
     (
         "supervisor",
         "cudarc ort nvml-wrapper gridpool-device gridpool-kernels gridpool-worker gridpool-stub-cuda",
     ),
     (
         "supervisor/core",
-        "crossbeam-channel gridpool ipc-channel nix tempfile tokio tracing gridpool-stub-cuda",
+        "async-nats crossbeam-channel gridpool gridpool-nats ipc-channel nix tempfile tokio tracing gridpool-stub-cuda",
     ),
     ("worker", "cudarc ort gridpool gridpool-client"),
     ("worker/bench", "cudarc ort gridpool gridpool-worker"),
@@ -45,7 +47,7 @@ const FOREIGN: [(&str, &str); 11] = [
 const UNREACHED: [(&str, &str); 5] = [
     ("gridpool", "cudarc ort nvml-wrapper gridpool-device gridpool-kernels"),
     ("gridpool-client", "ipc-channel"),
-    ("gridpool-core", "ipc-channel nix tracing"),
+    ("gridpool-core", "async-nats ipc-channel nix tracing"),
     ("gridpool-device", "ipc-channel"),
     ("gridpool-protocol", "ipc-channel nix"),
 ];
@@ -105,16 +107,28 @@ fn onnx_runtime_is_named_in_one_folder_and_called_by_hand_in_one_place() {
 }
 
 #[test]
-fn the_async_runtime_and_http_are_the_gateways_alone() {
+fn the_async_runtime_and_http_are_the_gateways_and_the_clusters_alone() {
     let is_http =
         |line: &str| ["axum", "hyper", "hyper_util", "tokio"].iter().any(|n| names(line, n));
-    // The client of gRPC that the tests have was not written here, and needs a runtime.
+    // The client of gRPC that the tests have was not written here, and needs a runtime; so does that of NATS.
     let is_inside = |path: &str| {
-        path.starts_with("supervisor/src/gateway/") || path == "tests/process/http/grpc/client.rs"
+        ["supervisor/src/gateway/", "supervisor/bridge/src/", "protocol/nats/src/"]
+            .iter()
+            .any(|folder| path.starts_with(folder))
+            || path == "tests/process/http/grpc/client.rs"
     };
     let (inside, outside): (Vec<_>, Vec<_>) = sources().partition(|source| is_inside(&source.path));
     assert!(!lines_where(inside.into_iter(), is_http).is_empty(), "they are no longer used");
     none(lines_where(outside.into_iter(), is_http));
+}
+
+#[test]
+fn nats_is_named_by_the_bridge_and_its_messages_alone() {
+    let is_inside = |path: &str| {
+        path.starts_with("protocol/nats/src/") || path.starts_with("supervisor/bridge/src/")
+    };
+    let outside = sources().filter(|source| !is_inside(&source.path));
+    none(lines_where(outside, |line| names(line, "async_nats")));
 }
 
 #[test]

@@ -160,6 +160,12 @@ pub enum Limit {
     QueueBytes,
     /// Jobs of all clients.
     QueueJobs,
+    /// Bytes of large batches in the stream of a cluster.
+    StreamDataBytes,
+    /// Bytes of jobs in the stream of a cluster.
+    StreamJobBytes,
+    /// Jobs in the stream of a cluster.
+    StreamJobs,
 }
 
 impl Limit {
@@ -178,7 +184,10 @@ impl Limit {
             | Self::Kills { .. }
             | Self::QuotaDeviceTime { .. }
             | Self::QueueBytes
-            | Self::QueueJobs => false,
+            | Self::QueueJobs
+            | Self::StreamDataBytes
+            | Self::StreamJobBytes
+            | Self::StreamJobs => false,
         }
     }
 
@@ -197,7 +206,10 @@ impl Limit {
             | Self::QuotaBytes { .. }
             | Self::QuotaJobs { .. }
             | Self::QueueBytes
-            | Self::QueueJobs => None,
+            | Self::QueueJobs
+            | Self::StreamDataBytes
+            | Self::StreamJobBytes
+            | Self::StreamJobs => None,
         }
     }
 }
@@ -242,6 +254,13 @@ impl fmt::Display for Limit {
             }
             Self::QueueBytes => "the queue holds as many bytes as it may",
             Self::QueueJobs => "the queue is full",
+            Self::StreamDataBytes => {
+                "the cluster's stream of large batches has as many bytes as it may (data_bytes_max)"
+            }
+            Self::StreamJobBytes => {
+                "the cluster's stream of jobs has as many bytes as it may (jobs_bytes_max)"
+            }
+            Self::StreamJobs => "the cluster's stream of jobs has as many as it may (jobs_max)",
         })
     }
 }

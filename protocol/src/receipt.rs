@@ -266,6 +266,8 @@ pub struct Receipt {
     pub key: String,
     /// Hash of the program, tie mode included.
     pub program_hash: String,
+    /// The host whose pool ran it, if it came through a cluster; else empty.
+    pub host: String,
     /// Items submitted.
     pub items: u32,
     /// Items with an error in place of a result.

@@ -2,6 +2,7 @@
 //! builds one for a test names what matters to it and takes the rest from `Default`.
 
 mod load;
+mod nats;
 mod queue;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use crate::named::named;
 use crate::receipt::Verdict;
 use crate::sandbox::Protections;
 pub use load::{LoadPhase, LoadStatus, MissingModel};
+pub use nats::NatsStatus;
 pub use queue::QueueStatus;
 
 /// The whole pool at one moment.
@@ -27,6 +29,9 @@ pub struct Status {
     pub monitor: Option<MonitorStatus>,
     /// The process that serves HTTP; nothing without `--http`.
     pub http: Option<HttpStatus>,
+    /// The process that takes jobs of a cluster; nothing without `--nats`.
+    #[serde(default)]
+    pub nats: Option<NatsStatus>,
     /// One row per GPU, as the monitor last reported it.
     pub devices: Vec<DeviceStatus>,
     /// One row per quarantined device and role.

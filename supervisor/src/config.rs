@@ -44,6 +44,7 @@ mod file;
 mod http;
 mod limits;
 mod models;
+mod nats;
 mod origins;
 mod pipelines;
 mod quotas;
@@ -57,6 +58,8 @@ use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::version::split;
+
+use gridpool_bridge::BridgeSettings;
 
 use crate::gateway::why_taken;
 use crate::repository::{self, Repository, RepositoryMode};
@@ -72,6 +75,7 @@ pub use http::{HttpAddress, HttpOptions};
 pub(crate) use limits::INFER_WINDOW_MAX;
 pub use limits::{LimitValue, list as list_limits};
 pub use models::parse_model;
+pub use nats::NatsKeys;
 pub use origins::{Origin, Origins};
 pub use pipelines::parse_pipeline;
 pub use quotas::{WrittenQuota, quotas_of};
@@ -113,6 +117,8 @@ pub struct Settings {
     pub users: UserOptions,
     /// What each principal may have.
     pub quotas: Vec<WrittenQuota>,
+    /// The cluster from which the pool takes jobs, if there is one.
+    pub nats: Option<BridgeSettings>,
     /// The origin of each setting.
     pub origins: Origins,
 }
@@ -156,6 +162,8 @@ pub struct Overrides {
     pub operators: Vec<String>,
     /// Every `--quota`, or `GRIDPOOL_QUOTA`.
     pub quotas: Vec<String>,
+    /// `--nats`, `--nats-prefix`, … or their variables.
+    pub nats: NatsKeys,
     /// The flags whose value comes from their variable.
     pub environment: BTreeSet<String>,
 }
@@ -201,6 +209,7 @@ impl Overrides {
             ("socket_group", "--socket-group", self.socket_group.is_some()),
             ("socket_mode", "--socket-mode", self.socket_mode.is_some()),
             ("operators", "--operators", !self.operators.is_empty()),
+            ("nats", "--nats", self.nats.servers.is_some()),
         ];
         for (setting, flag, _) in given.into_iter().filter(|&(_, _, is_given)| is_given) {
             origins.set(setting, self.origin(flag));
@@ -300,6 +309,8 @@ impl Settings {
         let http = resolve_address(&flags, ("--http", &flags.http), file.http)?;
         let grpc = resolve_address(&flags, ("--grpc", &flags.grpc), file.grpc)?;
         let http_options = resolve_http(&flags, file.http_options, &origins)?;
+        let nats = flags.nats.clone().over(file.nats).resolve();
+        let nats = nats.map_err(|reason| flags.wrong("--nats", reason))?;
         let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
         limits.standbys = flags.standbys.unwrap_or(limits.standbys);
         flags.note(&mut origins);
@@ -323,6 +334,7 @@ impl Settings {
             },
             users,
             quotas,
+            nats,
             origins,
         })
     }

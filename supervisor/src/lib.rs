@@ -1,9 +1,10 @@
 //! gridpool's supervisor and command line.
 //!
 //! The crate `gridpool-core` holds every rule, as plain data. [`shell`] surrounds it with sockets, processes,
-//! threads and the clock. [`gateway`] serves HTTP in its own process. [`cli`] is the command line. [`logging`]
-//! writes the log. None of them ever loads CUDA.
+//! threads and the clock. [`gateway`] serves HTTP and [`bridge`] a cluster, each in its own process. [`cli`] is the
+//! command line. [`logging`] writes the log. None of them ever loads CUDA.
 
+pub mod bridge;
 pub mod cli;
 pub mod config;
 pub mod devices;

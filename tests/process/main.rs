@@ -17,6 +17,7 @@ mod batches;
 mod bench;
 mod chaos;
 mod clients;
+mod cluster;
 mod command;
 mod diagnose;
 mod documents;

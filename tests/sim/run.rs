@@ -110,8 +110,12 @@ impl Run {
         let devices: Vec<_> =
             (0..swarm.devices).map(|index| DeviceId { kind: DeviceKind::Gpu, index }).collect();
         let limits = |helper: Helper| {
-            let [gateway, monitor] = swarm.helper_limits;
-            if helper == Helper::Gateway { gateway } else { monitor }
+            let [bridge, gateway, monitor] = swarm.helper_limits;
+            match helper {
+                Helper::Bridge => bridge,
+                Helper::Gateway => gateway,
+                Helper::Monitor => monitor,
+            }
         };
         let (config, policy) = (swarm.config.clone(), PolicyTable::default());
         let core = Core::new(config, policy, &devices, &swarm.plans, limits);

@@ -9,6 +9,7 @@ use gridpool_ipc::socket;
 use gridpool_ipc::spin::SPIN_DEFAULT;
 
 use super::connection::Connection;
+use super::link::Given;
 use super::{Client, ClientError};
 
 /// The settings of a connection.
@@ -28,6 +29,8 @@ pub(super) struct Settings {
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
     socket: Option<PathBuf>,
+    #[cfg(feature = "nats")]
+    nats: Option<gridpool_nats::NatsOptions>,
     settings: Settings,
 }
 
@@ -39,13 +42,28 @@ impl ClientBuilder {
             reconnect_for: Duration::from_secs(10),
             reply_timeout: Duration::from_secs(30),
         };
-        Self { socket: None, settings }
+        Self {
+            socket: None,
+            #[cfg(feature = "nats")]
+            nats: None,
+            settings,
+        }
     }
 
-    /// Sets the path of the pool's socket. The default is [`default_socket`](crate::default_socket).
+    /// Sets the path of the pool's socket, or with the feature `nats` the address of a cluster, `nats://a,b,c`. The
+    /// default is [`default_socket`](crate::default_socket).
     #[must_use]
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.socket = Some(path.into());
+        self
+    }
+
+    /// Connects to a cluster: pools of several hosts that take jobs from NATS JetStream. Jobs, results and
+    /// receipts are those of a pool; orders and the status are not to be had.
+    #[cfg(feature = "nats")]
+    #[must_use]
+    pub fn nats(mut self, options: gridpool_nats::NatsOptions) -> Self {
+        self.nats = Some(options);
         self
     }
 
@@ -89,8 +107,34 @@ impl ClientBuilder {
     /// [`ClientError::NoPool`] if no pool listens at the socket, [`ClientError::NotAllowed`] if this user
     /// may not connect.
     pub fn connect(self) -> Result<Client, ClientError> {
-        let path = self.socket.unwrap_or_else(socket::path_of_environment);
+        #[cfg(feature = "nats")]
+        if let Some(options) = &self.nats {
+            return self.connect_to_cluster(options);
+        }
+        let path = self.socket.clone().unwrap_or_else(socket::path_of_environment);
+        #[cfg(feature = "nats")]
+        if let Some(text) =
+            path.to_str().filter(|text| gridpool_nats::NatsOptions::is_address(text))
+        {
+            let options = gridpool_nats::NatsOptions::parse(text);
+            let options = options.map_err(|error| ClientError::Cluster(error.to_string()))?;
+            return self.connect_to_cluster(&options);
+        }
         let connection = Connection::open(path, self.settings)?;
+        Ok(Client { connection: Arc::new(connection) })
+    }
+
+    #[cfg(feature = "nats")]
+    fn connect_to_cluster(
+        &self,
+        options: &gridpool_nats::NatsOptions,
+    ) -> Result<Client, ClientError> {
+        use gridpool_protocol::chain::Chain;
+        let connected = gridpool_nats::Sender::connect(options);
+        let (sender, socket) =
+            connected.map_err(|error| ClientError::Cluster(Chain(&error).to_string()))?;
+        let given = Given { socket, kept: Some(Box::new(sender)) };
+        let connection = Connection::over(given, self.settings)?;
         Ok(Client { connection: Arc::new(connection) })
     }
 
@@ -99,7 +143,7 @@ impl ClientBuilder {
     /// # Errors
     /// [`ClientError`] if the handshake fails.
     pub fn connect_over(self, socket: UnixStream) -> Result<Client, ClientError> {
-        let connection = Connection::over(socket, self.settings)?;
+        let connection = Connection::over(Given { socket, kept: None }, self.settings)?;
         Ok(Client { connection: Arc::new(connection) })
     }
 }

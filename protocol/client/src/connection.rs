@@ -1,6 +1,5 @@
 //! The connection that all threads of a client share: which thread reads, and how the client reconnects.
 
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -19,7 +18,7 @@ use super::buffers::Buffers;
 use super::builder::Settings;
 use super::keys::Keys;
 use super::known::KnownModels;
-use super::link::{self, Endpoint, Received};
+use super::link::{self, Endpoint, Given, Received};
 use super::runnable::AnyJob;
 use super::state::{Pending, RETRY_EVERY, Stage, State};
 use super::wire::Wire;
@@ -60,9 +59,9 @@ impl Connection {
         Self::with(Endpoint::Path(path), settings, state)
     }
 
-    pub(super) fn over(socket: UnixStream, settings: Settings) -> Result<Self, ClientError> {
-        let state = State::new(link::greet(socket)?, false)?;
-        Self::with(Endpoint::Given, settings, state)
+    pub(super) fn over(given: Given, settings: Settings) -> Result<Self, ClientError> {
+        let state = State::new(link::greet(given.socket)?, false)?;
+        Self::with(Endpoint::Given(given.kept), settings, state)
     }
 
     fn with(endpoint: Endpoint, settings: Settings, state: State) -> Result<Self, ClientError> {
@@ -212,7 +211,7 @@ impl Connection {
         state.disconnect();
         let path = match &self.endpoint {
             Endpoint::Path(path) if state.reconnects => path,
-            Endpoint::Given | Endpoint::Path(_) => {
+            Endpoint::Given(_) | Endpoint::Path(_) => {
                 state.broken.get_or_insert_default();
                 state.give_up();
                 return state;

@@ -27,6 +27,9 @@ pub enum ClientError {
         /// What the checker says.
         why: String,
     },
+    /// The cluster cannot be reached, or has no pool yet.
+    #[error("{0}")]
+    Cluster(String),
     /// The supervisor closed the connection and said why.
     #[error("the pool closed the connection: {0}")]
     Closed(String),

@@ -87,6 +87,7 @@ mod answer;
 mod arrays;
 mod buffers;
 mod builder;
+mod carried;
 mod connection;
 mod error;
 #[cfg(feature = "async")]
@@ -124,11 +125,14 @@ use gridpool_protocol::status::{PolicyRule, Status};
 
 pub use answer::{Answer, JobError};
 pub use builder::ClientBuilder;
+pub use carried::{PackedInput, PackedOutput};
 pub use error::ClientError;
 #[cfg(feature = "async")]
 pub use futures::Answering;
 pub use gridpool_ipc::account::{Account, Barrier};
 pub use gridpool_ipc::socket::path_of_environment as default_socket;
+#[cfg(feature = "nats")]
+pub use gridpool_nats::NatsOptions;
 pub use gridpool_protocol::batch::{
     BatchError, BatchLayout, BatchWriter, Grid, GridBatch, GridError,
 };
@@ -181,7 +185,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the pool whose socket is at `path`.
+    /// Connects to the pool whose socket is at `path`, or with the feature `nats` to the cluster whose servers
+    /// are at `nats://a,b,c`.
     ///
     /// # Errors
     /// [`ClientError::NoPool`] if no pool listens there, [`ClientError::NotAllowed`] if this user may not

@@ -1,5 +1,6 @@
 //! Messages over one connection to a supervisor: handshake, sending, receiving.
 
+use std::fmt::Debug;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -25,7 +26,17 @@ pub(super) enum Endpoint {
     /// A socket's path. The client can reconnect.
     Path(PathBuf),
     /// The other end of a socket pair. The client cannot reconnect.
-    Given,
+    Given(#[expect(dead_code, reason = "it is kept, not used")] Kept),
+}
+
+/// What has to live as long as a connection: what answers at its other end, if that is in this process.
+pub(super) type Kept = Option<Box<dyn Debug + Send + Sync>>;
+
+/// A socket that was made by another part of this process.
+#[derive(Debug)]
+pub(super) struct Given {
+    pub(super) socket: UnixStream,
+    pub(super) kept: Kept,
 }
 
 /// One message of the supervisor, and the arena that came with it, mapped.

@@ -161,6 +161,7 @@ fn against(script: impl FnOnce(&mut Server) + Send + 'static, customer: impl FnO
 
 fn receipt(verdict: Verdict) -> Receipt {
     Receipt {
+        host: String::new(),
         job: "job1".into(),
         key: "k".into(),
         program_hash: "ab".into(),

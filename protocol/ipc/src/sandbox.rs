@@ -91,7 +91,7 @@ pub fn enter(mode: SandboxMode, sandbox: &Sandbox) -> Result<(), SandboxError> {
     }
     drop_capabilities(sandbox.reads_as_root).map_err(failed("no capabilities"))?;
     if mode == SandboxMode::On {
-        files::restrict(&sandbox.reads, &sandbox.writes).map_err(failed("files"))?;
+        files::restrict(&sandbox.reads, &sandbox.writes, sandbox.calls).map_err(failed("files"))?;
     }
     calls::restrict(sandbox.calls, mode).map_err(failed("system calls"))
 }

@@ -14,6 +14,7 @@ use gridpool_protocol::program::Programs;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
+use crate::cluster::Place;
 use crate::completions::{Canceller, Completions};
 use crate::errors;
 use crate::input::{self, Source};
@@ -28,7 +29,7 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 #[pyclass(frozen, module = "gridpool._native")]
 #[derive(Debug)]
 pub(crate) struct Client {
-    socket: PathBuf,
+    place: Place,
     reconnect_for: Duration,
     connection: Mutex<Arc<Owned<gridpool_client::Client>>>,
     programs: Mutex<Programs>,
@@ -169,7 +170,7 @@ impl Client {
         if held.is_mine() {
             return Ok(gridpool_client::Client::clone(&held));
         }
-        let made = connect(py, self.socket.clone(), self.reconnect_for, Duration::ZERO)?;
+        let made = connect(py, &self.place, self.reconnect_for, Duration::ZERO)?;
         *self.connection.lock() = Arc::new(Owned::new(made.clone()));
         Ok(made)
     }
@@ -224,35 +225,39 @@ impl Client {
 
 fn connect(
     py: Python<'_>,
-    socket: PathBuf,
+    place: &Place,
     reconnect_for: Duration,
     wait: Duration,
 ) -> PyResult<gridpool_client::Client> {
-    let builder = gridpool_client::Client::builder();
-    let builder = builder.socket(socket).reconnect_for(reconnect_for).wait_for_pool(wait);
+    let builder = place.builder().reconnect_for(reconnect_for).wait_for_pool(wait);
     detached(py, || builder.connect()).map_err(|error| errors::client(py, &error))
 }
 
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (socket=None, reconnect_for=10.0, wait_for_pool=0.0))]
+    #[pyo3(signature = (
+        socket=None, reconnect_for=10.0, wait_for_pool=0.0, prefix=None, credentials=None, ca=None
+    ))]
     fn new(
         py: Python<'_>,
         socket: Option<PathBuf>,
         reconnect_for: f64,
         wait_for_pool: f64,
+        prefix: Option<String>,
+        credentials: Option<PathBuf>,
+        ca: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let socket = socket.unwrap_or_else(gridpool_client::default_socket);
+        let place = Place::new(socket, (prefix, credentials, ca))?;
         let (reconnect_for, wait) = (seconds(reconnect_for)?, seconds(wait_for_pool)?);
-        let client = connect(py, socket.clone(), reconnect_for, wait)?;
+        let client = connect(py, &place, reconnect_for, wait)?;
         let connection = Mutex::new(Arc::new(Owned::new(client)));
-        Ok(Self { socket, reconnect_for, connection, programs: Mutex::default() })
+        Ok(Self { place, reconnect_for, connection, programs: Mutex::default() })
     }
 
     #[getter]
     fn socket(&self) -> PathBuf {
-        self.socket.clone()
+        self.place.socket.clone()
     }
 
     /// Runs a program and waits for the answer.

@@ -6,6 +6,7 @@
 
 mod arrays;
 mod client;
+mod cluster;
 mod colors;
 mod completions;
 mod convert;

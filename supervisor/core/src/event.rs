@@ -243,6 +243,8 @@ impl fmt::Display for Exit {
 /// A helper process: it serves the pool and runs no job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Helper {
+    /// Takes jobs of a cluster.
+    Bridge,
     /// Serves HTTP.
     Gateway,
     /// Watches the GPUs.
@@ -251,12 +253,13 @@ pub enum Helper {
 
 impl Helper {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Gateway, Self::Monitor];
+    pub const ALL: [Self; 3] = [Self::Bridge, Self::Gateway, Self::Monitor];
 }
 
 impl fmt::Display for Helper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Bridge => "the bridge",
             Self::Gateway => "the gateway",
             Self::Monitor => "the monitor",
         })

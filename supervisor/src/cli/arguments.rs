@@ -15,9 +15,12 @@ use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::signal::Signal;
 
 use super::flags::{
-    ChaosFlag, ModelsFlags, PoolFlags, ServeFlags, SocketFlag, parse_seconds, parse_signal, whole,
+    ChaosFlag, ModelsFlags, NatsFlags, PoolFlags, ServeFlags, SocketFlag, parse_seconds,
+    parse_signal, whole,
 };
-use super::{bench, chaos, check, config, diagnose, infer, model, ops, search, solve, token, top};
+use super::{
+    bench, chaos, check, cluster, config, diagnose, infer, model, ops, search, solve, token, top,
+};
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
@@ -67,6 +70,8 @@ pub(super) enum Command {
         infer: infer::InferFlags,
         #[command(flatten)]
         socket: SocketFlag,
+        #[command(flatten)]
+        nats: NatsFlags,
     },
     /// List, load, unload or resize the models of a running pool.
     #[command(subcommand)]
@@ -83,7 +88,7 @@ pub(super) enum Command {
         pool: PoolFlags,
     },
     /// Run many programs over the pairs of tasks, and say which solve what. With --socket in the pool that runs
-    /// there, else in one of its own.
+    /// there, with --nats in a cluster, else in a pool of its own.
     Search {
         #[command(flatten)]
         search: search::SearchFlags,
@@ -91,6 +96,8 @@ pub(super) enum Command {
         pool: PoolFlags,
         #[command(flatten)]
         socket: SocketFlag,
+        #[command(flatten)]
+        nats: NatsFlags,
     },
     /// Start a pool, run a program over inputs, print the results, stop the pool.
     #[command(after_help = ops::help())]
@@ -115,23 +122,41 @@ pub(super) enum Command {
         #[arg(long, default_value_t)]
         sandbox: SandboxMode,
     },
+    /// Take jobs of a cluster for a pool; `serve --nats` starts it.
+    #[command(hide = true)]
+    Bridge {
+        /// The pool's socket.
+        #[arg(long)]
+        socket: PathBuf,
+        /// The supervisor, with which the bridge dies.
+        #[arg(long)]
+        supervisor_pid: u32,
+        /// Whether it confines itself.
+        #[arg(long, default_value_t)]
+        sandbox: SandboxMode,
+    },
     /// Start a pool and serve it until it is drained.
     Serve(ServeFlags),
     /// Check a config file, or show the settings that `serve` would use. Starts no pool.
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Show the hosts of a cluster and what waits there, or let a convicted job run again.
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Print a completion script for a shell; the book says where to put it.
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Run a program over inputs in a running pool.
+    /// Run a program over inputs in a running pool, or with --nats in a cluster.
     #[command(after_help = ops::help())]
     Submit {
         #[command(flatten)]
         work: ProgramFlags,
         #[command(flatten)]
         socket: SocketFlag,
+        #[command(flatten)]
+        nats: NatsFlags,
         /// Fail at once if the pool is full or drains, or if there is none; without this flag, try again until
         /// the deadline, and for 10 s if there is none.
         #[arg(long)]

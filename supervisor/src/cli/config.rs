@@ -181,6 +181,7 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("socket_group", json!(users.group.as_ref().map(|(name, _)| name))),
         ("socket_mode", json!(users.socket_mode().map(|mode| format!("{mode:04o}")))),
         ("operators", json!(users.operators.iter().map(|(name, _)| name).collect::<Vec<_>>())),
+        ("nats", json!(settings.nats.as_ref().map(|own| own.nats.shown()))),
     ];
     let setting = |(name, value): (&str, _)| Setting {
         name: name.to_owned(),
@@ -198,6 +199,7 @@ fn when_not_set(name: &str) -> &'static str {
         "worker_bin" => "none: gridpool-worker beside gridpool",
         "http" => "none: HTTP is not served",
         "grpc" => "none: gRPC is not served",
+        "nats" => "none: jobs come from this host alone",
         "http_tokens" => "none: no token is asked for",
         "http_cert" | "http_key" => "none: no TLS",
         "http_group" => "none: your user and root",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use gridpool_client::{Client, ClientError};
 
 use super::error::CommandError;
+use super::flags::NatsFlags;
 use crate::config::{Overrides, Settings};
 
 /// How long a command with a job waits for a pool that starts again.
@@ -15,6 +16,13 @@ const POOL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connects to a pool that must be there.
 pub(super) fn connect(socket: Option<PathBuf>) -> Result<Client, CommandError> {
     Ok(Client::connect(socket_path(socket)?)?)
+}
+
+/// Connects to a cluster, if the flags name one.
+pub(super) fn cluster(flags: &NatsFlags) -> Result<Option<Client>, CommandError> {
+    let options = flags.keys().options().map_err(CommandError::Usage)?;
+    let connect = |options| Client::builder().nats(options).connect();
+    Ok(options.map(connect).transpose()?)
 }
 
 /// Connects for a job, and waits for a pool that starts again, unless that is not wanted.

@@ -15,6 +15,7 @@ use super::input::InputError;
 use super::onnx::ModelFileError;
 use super::output::OutputError;
 use super::{bench, infer, work};
+use crate::bridge::BridgeModeError;
 use crate::config::ConfigError;
 use crate::devices::DevicesError;
 use crate::gateway::GatewayError;
@@ -38,6 +39,12 @@ pub(super) enum CommandError {
     Infer(#[from] infer::InferError),
     #[error(transparent)]
     Gateway(#[from] GatewayError),
+    /// A cluster cannot be reached.
+    #[error(transparent)]
+    Nats(#[from] gridpool_nats::NatsError),
+    /// The bridge does not serve.
+    #[error(transparent)]
+    Bridge(#[from] BridgeModeError),
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error(transparent)]
@@ -129,6 +136,12 @@ impl CommandError {
             | Self::Usage(_) => exit::USAGE,
             Self::Infer(error) => error.exit_code(),
             Self::ModelFile(_) => exit::DATA,
+            Self::Nats(_) => exit::UNAVAILABLE,
+            Self::Bridge(BridgeModeError::Orphan) => exit::USAGE,
+            Self::Bridge(BridgeModeError::Serving(_)) => exit::UNAVAILABLE,
+            Self::Bridge(BridgeModeError::Sandbox(_) | BridgeModeError::System { .. }) => {
+                exit::INTERNAL
+            }
             Self::Gateway(GatewayError::Client(error)) => exit_code_of(error),
             Self::Gateway(GatewayError::Cut(_)) => exit::UNAVAILABLE,
             Self::Gateway(GatewayError::Orphan) => exit::USAGE,
@@ -171,6 +184,7 @@ pub(super) fn exit_code_of(error: &ClientError) -> u8 {
     match error {
         ClientError::Refused(Refusal::Draining)
         | ClientError::Closed(_)
+        | ClientError::Cluster(_)
         | ClientError::Lost
         | ClientError::NoPool { .. }
         | ClientError::Silent => exit::UNAVAILABLE,

@@ -12,7 +12,7 @@ use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::signal::Signal;
 
-use crate::config::{ConfigError, HttpOptions, Overrides, Settings};
+use crate::config::{ConfigError, HttpOptions, NatsKeys, Overrides, Settings};
 use crate::repository::RepositoryMode;
 
 /// Flags of `serve`.
@@ -34,6 +34,11 @@ pub(super) struct ServeFlags {
     #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     pub(super) keep_going: Option<bool>,
+    #[command(flatten)]
+    nats: NatsFlags,
+    /// This host's name in the cluster; the default is that of the machine. No two hosts may have the same.
+    #[arg(long, value_name = "NAME", env = "GRIDPOOL_NATS_HOST")]
+    nats_host: Option<String>,
     /// Take the place of the pool that has started this process.
     #[arg(long = "successor", hide = true)]
     pub(super) successor: bool,
@@ -165,6 +170,35 @@ pub(super) struct HttpFlag {
     insecure: Option<bool>,
 }
 
+/// A cluster: pools of several hosts that take jobs from NATS JetStream.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct NatsFlags {
+    /// The NATS servers of a cluster, such as nats://a,b,c: jobs come from its streams, or go there.
+    #[arg(long, value_name = "SERVERS", env = "GRIDPOOL_NATS")]
+    pub(super) nats: Option<String>,
+    /// What the names of the cluster's streams begin with; the default is gridpool.
+    #[arg(long, value_name = "PREFIX", env = "GRIDPOOL_NATS_PREFIX")]
+    pub(super) nats_prefix: Option<String>,
+    /// A credentials file for the NATS servers.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_NATS_CREDENTIALS")]
+    pub(super) nats_credentials: Option<PathBuf>,
+    /// A PEM file with the authorities of the NATS servers' certificates, instead of the system's.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_NATS_CA")]
+    pub(super) nats_ca: Option<PathBuf>,
+}
+
+impl NatsFlags {
+    pub(super) fn keys(&self) -> NatsKeys {
+        NatsKeys {
+            servers: self.nats.clone(),
+            prefix: self.nats_prefix.clone(),
+            credentials: self.nats_credentials.clone(),
+            ca: self.nats_ca.clone(),
+            ..NatsKeys::default()
+        }
+    }
+}
+
 /// Flags of `models` and `model list`.
 #[derive(Debug, Args)]
 pub(super) struct ModelsFlags {
@@ -218,7 +252,8 @@ impl ServeFlags {
 
     pub(super) fn overrides(&self) -> Overrides {
         let overrides = self.pool.overrides(self.socket.socket.clone());
-        self.users.over(self.chaos.over(self.http.over(overrides)))
+        let nats = NatsKeys { host: self.nats_host.clone(), ..self.nats.keys() };
+        Overrides { nats, ..self.users.over(self.chaos.over(self.http.over(overrides))) }
     }
 
     /// The config file, if the flag is there.
@@ -248,6 +283,7 @@ impl PoolFlags {
             socket_mode: None,
             operators: Vec::new(),
             quotas: Vec::new(),
+            nats: NatsKeys::default(),
             environment: self.environment.0.clone(),
         }
     }

@@ -7,6 +7,7 @@ mod bench;
 mod chaos;
 mod check;
 mod child;
+mod cluster;
 mod columns;
 mod completions;
 mod config;
@@ -27,6 +28,7 @@ mod misplaced;
 mod model;
 mod npy;
 mod onnx;
+mod operator;
 mod ops;
 mod output;
 mod policy;
@@ -61,18 +63,17 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use gridpool_client::{Client, ClientError};
+use gridpool_client::Client;
 use gridpool_ipc::clock;
 use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::color::Colors;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::log::LogFormat;
-use gridpool_protocol::message::Refusal;
-use gridpool_protocol::receipt::Verdict;
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 
+use crate::bridge;
 use crate::config::{Settings, quotas_of};
 use crate::devices;
 use crate::gateway;
@@ -83,8 +84,9 @@ use connect::{connect, connect_for_job, socket_path};
 use diagnose::limits::{FILE_BYTES_MIN, file_bytes_max};
 use error::{CommandError, system};
 use export::Export;
-use flags::{ChaosFlag, PoolFlags};
+use flags::{ChaosFlag, NatsFlags, PoolFlags};
 use input::{Inputs, Stdin};
+use operator::{drained, print_result};
 use progress::Progress;
 use results::Results;
 use show::Style;
@@ -111,7 +113,10 @@ pub fn main() -> ExitCode {
         }
     };
     let (command, format) = (&arguments.command, arguments.log_format);
-    let quiet = if matches!(command, Command::Gateway { .. } | Command::Serve(_)) {
+    let quiet = if matches!(
+        command,
+        Command::Bridge { .. } | Command::Gateway { .. } | Command::Serve(_)
+    ) {
         LevelFilter::INFO
     } else {
         LevelFilter::ERROR
@@ -138,7 +143,8 @@ fn warn_of_variables(arguments: &Arguments) {
     // `serve` warns before it starts the gateway; `config check` warns in its own list.
     let is_asked = !matches!(
         arguments.command,
-        Command::Gateway { .. }
+        Command::Bridge { .. }
+            | Command::Gateway { .. }
             | Command::Config(config::ConfigCommand::Check { .. })
             | Command::Completions { .. }
             | Command::Ops { .. }
@@ -191,8 +197,12 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Diagnose { diagnose, pool, socket } => {
             diagnose::run(&diagnose, &pool, socket.socket)
         }
-        Command::Infer { infer, socket } => {
-            infer::run(&infer, |no_wait| connect_for_job(socket.socket, no_wait))
+        Command::Infer { infer, socket, nats } => {
+            let pool = |no_wait| match connect::cluster(&nats)? {
+                Some(cluster) => Ok(cluster),
+                None => connect_for_job(socket.socket, no_wait),
+            };
+            infer::run(&infer, pool)
         }
         Command::Model(command) => model::run(&command),
         Command::Models(flags) => model::list(&flags),
@@ -201,13 +211,22 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             gateway::run(&gateway::Options { socket, supervisor_pid, sandbox })?;
             Ok(exit::OK)
         }
+        Command::Bridge { socket, supervisor_pid, sandbox } => {
+            bridge::run(bridge::Options { socket, supervisor_pid, sandbox })?;
+            Ok(exit::OK)
+        }
         Command::Serve(flags) => serve::serve(&flags),
         Command::Config(command) => config::run(&command, &unread()),
         Command::Check(flags) => check::run(&flags),
-        Command::Search { search, pool, socket } => search::command(&search, &pool, socket.socket),
+        Command::Search { search, pool, socket, nats } => {
+            search::command(&search, &pool, socket.socket, &nats)
+        }
+        Command::Cluster(command) => cluster::run(&command),
         Command::Solve { solve, pool } => solve_tasks(&solve, &pool),
         Command::Completions { shell } => completions::print(shell),
-        Command::Submit { work, socket, no_wait } => submit(&work, socket.socket, no_wait),
+        Command::Submit { work, socket, nats, no_wait } => {
+            submit(&work, socket.socket, &nats, no_wait)
+        }
         Command::Ops { op, json, markdown } => ops::print(&op, json, markdown),
         Command::Status { socket, policy: false, config: _, json } => {
             status::print(socket.socket, json)
@@ -272,12 +291,21 @@ fn in_own_pool(
     }
 }
 
-fn submit(work: &ProgramFlags, socket: Option<PathBuf>, no_wait: bool) -> Result<u8, CommandError> {
+fn submit(
+    work: &ProgramFlags,
+    socket: Option<PathBuf>,
+    nats: &NatsFlags,
+    no_wait: bool,
+) -> Result<u8, CommandError> {
     if work.explain {
         return check::explain(work);
     }
     let prepared = prepare(work, !no_wait)?;
-    run_plan(&connect_for_job(socket, no_wait)?, work, prepared)
+    let client = match connect::cluster(nats)? {
+        Some(cluster) => cluster,
+        None => connect_for_job(socket, no_wait)?,
+    };
+    run_plan(&client, work, prepared)
 }
 
 /// Prints this build, and the build and kernels of the worker's binary, if it can be found.
@@ -287,33 +315,6 @@ fn print_version() -> Result<u8, CommandError> {
     let worker = worker.and_then(|worker| devices::version_of(&worker).ok());
     let own = format!("gridpool {}\n", build::text());
     say((own + &worker.unwrap_or_default()).trim_end())
-}
-
-/// Prints the pool's answer to an operator's command. A refusal means that the command named something
-/// unknown.
-fn print_result(answer: Result<String, ClientError>) -> Result<u8, CommandError> {
-    match answer {
-        Ok(done) => say(&done),
-        Err(ClientError::Refused(Refusal::Invalid(why))) => Err(CommandError::Usage(why)),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Prints the verdicts of the jobs that a drained pool still had.
-fn drained(ended: Option<Vec<(Verdict, u64)>>) -> Result<u8, CommandError> {
-    let verdicts = ended.ok_or(ClientError::Lost)?;
-    let jobs: u64 = verdicts.iter().map(|(_, count)| count).sum();
-    if jobs == 0 {
-        return say("the pool had no job left and has stopped");
-    }
-    let cancelled = verdicts.iter().find(|(verdict, _)| *verdict == Verdict::Cancelled);
-    let words: Vec<_> = verdicts.iter().map(|(verdict, n)| format!("{n} {verdict}")).collect();
-    let words = words.join(", ");
-    let jobs = if jobs == 1 { "job".to_owned() } else { format!("{jobs} jobs") };
-    say(&match cancelled {
-        None => format!("the pool has finished its last {jobs} ({words}) and stopped"),
-        Some(_) => format!("the pool has stopped, but not finished its last {jobs}: {words}"),
-    })
 }
 
 // ---- steps of the commands ----

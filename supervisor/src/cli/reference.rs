@@ -23,6 +23,7 @@ const STATUS: &str = concat!(
     include_str!("../../../protocol/src/status.rs"),
     include_str!("../../../protocol/src/status/queue.rs"),
     include_str!("../../../protocol/src/status/load.rs"),
+    include_str!("../../../protocol/src/status/nats.rs")
 );
 const MODEL: &str = include_str!("../../../protocol/src/tensor/model.rs");
 
@@ -251,6 +252,7 @@ fn the_generated_json_fields_match_the_code() {
         "QuarantineStatus",
         "MonitorStatus",
         "HttpStatus",
+        "NatsStatus",
         "DeviceStatus",
         "Counters",
     ];

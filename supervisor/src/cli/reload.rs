@@ -150,6 +150,7 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("model_repository", one.repository == other.repository),
         ("sandbox", one.sandbox == other.sandbox),
         ("sandbox_write", one.sandbox_write == other.sandbox_write),
+        ("nats", one.nats == other.nats),
         ("policy", one.policy == other.policy),
         ("quota", one.quotas == other.quotas),
         ("operators", one.users.operators == other.users.operators),

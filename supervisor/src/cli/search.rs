@@ -23,9 +23,9 @@ use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::STEPS_MAX;
 use gridpool_protocol::program::Ties;
 
-use super::connect::connect;
+use super::connect::{cluster, connect};
 use super::error::CommandError;
-use super::flags::{PoolFlags, parse_seconds, whole};
+use super::flags::{NatsFlags, PoolFlags, parse_seconds, whole};
 use super::in_own_pool;
 use super::input::{self, Input, Stdin};
 use crate::config::Settings;
@@ -101,6 +101,7 @@ pub(super) fn command(
     flags: &SearchFlags,
     pool: &PoolFlags,
     socket: Option<PathBuf>,
+    nats: &NatsFlags,
 ) -> Result<u8, CommandError> {
     let is_stdin = |path: &Path| path == Path::new("-");
     if is_stdin(&flags.programs) && flags.tasks.iter().any(|path| is_stdin(path)) {
@@ -115,6 +116,9 @@ pub(super) fn command(
     let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
     let worker = || Ok(devices::worker_binary(settings.worker_bin.as_deref())?);
     let prepared = prepare(flags, &inputs, worker)?;
+    if let Some(cluster) = cluster(nats)? {
+        return run(&cluster, flags, prepared);
+    }
     match socket {
         Some(socket) => run(&connect(Some(socket))?, flags, prepared),
         None => in_own_pool(&settings, |client| run(client, flags, prepared)),

@@ -87,6 +87,7 @@ fn begin(
     if !flags.keep_going.unwrap_or(false) {
         shell.require_models();
     }
+    serve_cluster(&shell, settings).map_err(system("the bridge"))?;
     if let Some(notifier) = notifier {
         shell.report_to(notifier, &settings.limits);
     }
@@ -101,6 +102,11 @@ fn follow(shell: &Shell, settings: &Settings) -> io::Result<()> {
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// Takes jobs of a cluster, if the settings name one.
+fn serve_cluster(shell: &Shell, settings: &Settings) -> io::Result<()> {
+    settings.nats.clone().map_or(Ok(()), |settings| shell.serve_cluster(settings))
 }
 
 /// Takes the place of the pool that has started this process. If that fails, that pool learns why, and goes on.
@@ -120,6 +126,9 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
                 opener.open();
                 if let Err(error) = follow(shell, &settings) {
                     tracing::error!(%error, "the model repository is not followed");
+                }
+                if let Err(error) = serve_cluster(shell, &settings) {
+                    tracing::error!(%error, "no jobs are taken of the cluster");
                 }
                 if let Some(notifier) = notifier {
                     shell.report_to(notifier, &settings.limits);

@@ -256,6 +256,7 @@ mod tests {
     fn every_verdict_has_the_status_that_tells_a_client_what_to_do() {
         let status = |verdict| {
             let receipt = Receipt {
+                host: String::new(),
                 job: "job7".to_owned(),
                 items: 1,
                 verdict,

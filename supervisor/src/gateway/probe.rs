@@ -137,6 +137,7 @@ pub(super) mod tests {
         };
         let attempt = Attempt::answered(worker.to_owned(), device, ItemRange::default(), report);
         Receipt {
+            host: String::new(),
             job: "job7".to_owned(),
             key: String::new(),
             program_hash: String::new(),

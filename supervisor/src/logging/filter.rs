@@ -11,9 +11,10 @@ use super::AUDIT;
 /// The names of levels.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Our crates that log.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 14] = [
     "gridpool",
     "gridpool_bench",
+    "gridpool_bridge",
     "gridpool_client",
     "gridpool_core",
     "gridpool_device",
@@ -22,6 +23,7 @@ const CRATES: [&str; 12] = [
     "gridpool_inference",
     "gridpool_ipc",
     "gridpool_kernels",
+    "gridpool_nats",
     "gridpool_protocol",
     "gridpool_worker",
 ];

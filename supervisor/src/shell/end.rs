@@ -65,6 +65,7 @@ impl Shell {
         self.shared.post(Event::Helper(Helper::Monitor, HelperEvent::Unwanted));
         let until = clock::now() + FLUSH_TIMEOUT;
         outboxes.iter().for_each(|outbox| outbox.flush(until));
+        self.stop_bridge();
         self.stop_gateway();
         let mut core = self.shared.lock();
         core.is_over = true;

@@ -16,6 +16,7 @@
 
 mod arenas;
 mod audit;
+mod bridge;
 mod cache;
 mod claim;
 mod clients;
@@ -74,6 +75,7 @@ use gridpool_protocol::tensor::options::ModelPlan;
 
 use crate::logging;
 use arenas::Budget;
+use bridge::Bridge;
 use descriptors::Descriptors;
 use gateway::Gateway;
 use gridpool_core::config::{HelperLimits, PoolConfig};
@@ -148,6 +150,8 @@ struct Shared {
     command: Mutex<WorkerCommand>,
     /// Watches the GPUs, if there are any.
     monitor: OnceLock<Monitor>,
+    /// Takes jobs of a cluster, if the user asked for it.
+    bridge: OnceLock<Bridge>,
     /// Serves HTTP, if the user asked for it.
     gateway: OnceLock<Gateway>,
     /// That of the pool before this one, if it had one.
@@ -232,6 +236,7 @@ impl Shell {
             budget: Budget::from_system()?,
             command: Mutex::new(command),
             monitor: OnceLock::new(),
+            bridge: OnceLock::new(),
             gateway: OnceLock::new(),
             former_gateway: OnceLock::new(),
             former_pool: OnceLock::new(),

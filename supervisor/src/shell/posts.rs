@@ -70,6 +70,11 @@ impl Shared {
     /// Performs an action on a helper, if this pool has that helper.
     pub(super) fn perform_helper(&self, helper: Helper, action: HelperAction) {
         match helper {
+            Helper::Bridge => {
+                if let Some(bridge) = self.bridge.get() {
+                    bridge.perform(action);
+                }
+            }
             Helper::Gateway => {
                 if let Some(gateway) = self.gateway.get() {
                     gateway.perform(action);

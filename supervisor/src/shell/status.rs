@@ -60,11 +60,13 @@ impl Shared {
         let cuda_mapped = cuda_is_mapped();
         let helpers = {
             let core = self.lock();
-            [Helper::Monitor, Helper::Gateway].map(|helper| core.pool.helper(helper))
+            [Helper::Monitor, Helper::Gateway, Helper::Bridge]
+                .map(|helper| core.pool.helper(helper))
         };
         let monitor = self.monitor.get().map(|monitor| monitor.status(helpers[0]));
         let (monitor, devices) = monitor.unzip();
         let http = self.gateway.get().map(|gateway| gateway.status(helpers[1]));
+        let nats = self.bridge.get().map(|bridge| bridge.status(helpers[2]));
         let core = self.lock();
         let now = self.timestamp();
         let complete = |(worker, mut row): (Option<WorkerId>, WorkerStatus)| {
@@ -102,6 +104,7 @@ impl Shared {
             workers,
             monitor,
             http,
+            nats,
             devices: devices.unwrap_or_default(),
             models: core.pool.expected_models(),
             loads: core.pool.loads(),

@@ -191,8 +191,12 @@ impl Shared {
         let left = core.payloads.len();
         drop(core);
         tracing::info!(jobs = left, "the successor serves; what runs here is finished");
-        let Some(gateway) = self.gateway.get() else { return };
         let within = *self.drain_timeout.lock();
+        if let Some(bridge) = self.bridge.get() {
+            bridge.leave();
+            self.post(Event::Helper(Helper::Bridge, HelperEvent::Leaves { within }));
+        }
+        let Some(gateway) = self.gateway.get() else { return };
         // Until then, or until its end, HTTP is served here.
         let until = clock::now() + within;
         loop {

@@ -183,6 +183,7 @@ mod tests {
         };
         let part = ItemRange { start: 0, end: items };
         Receipt {
+            host: String::new(),
             job: "1".to_owned(),
             key: "1".to_owned(),
             program_hash: String::new(),

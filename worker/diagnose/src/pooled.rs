@@ -115,6 +115,7 @@ mod tests {
         };
         let part = ItemRange { start: 0, end: 3 };
         Receipt {
+            host: String::new(),
             job: "job1".to_owned(),
             key: String::new(),
             program_hash: String::new(),

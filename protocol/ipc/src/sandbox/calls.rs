@@ -15,6 +15,8 @@ use seccompiler::{
 pub enum Calls {
     /// All but those that a CPU worker and the gateway need.
     Listed,
+    /// The same, but it may connect to other machines: for the bridge.
+    Network,
     /// Only those that would reach other processes or the system. For the NVIDIA driver, whose calls differ
     /// from version to version.
     Unlisted,
@@ -296,14 +298,18 @@ enum Is {
 }
 
 /// Calls that are refused when all these arguments, by their number from 0, are so. `own` is this process.
-fn denied_if(own: u64) -> Vec<(i64, Vec<(u8, Is)>)> {
+fn denied_if(own: u64, calls: Calls) -> Vec<(i64, Vec<(u8, Is)>)> {
     let family = |family: libc::c_int| Is::Other(u64::from(family.cast_unsigned()));
     let other = || vec![(0, Is::Other(0)), (0, Is::Other(own))];
     // Signal 0 only asks whether a process is there.
     let signal = |number| vec![(0, Is::Other(own)), (number, Is::Other(0))];
+    let mut families = vec![(0, family(libc::AF_UNIX)), (0, family(libc::AF_NETLINK))];
+    if calls == Calls::Network {
+        families.extend([(0, family(libc::AF_INET)), (0, family(libc::AF_INET6))]);
+    }
     let option = |option: libc::c_int| vec![(0, Is::Equal(u64::from(option.cast_unsigned())))];
     vec![
-        (libc::SYS_socket, vec![(0, family(libc::AF_UNIX)), (0, family(libc::AF_NETLINK))]),
+        (libc::SYS_socket, families),
         (libc::SYS_socketpair, vec![(0, family(libc::AF_UNIX))]),
         // A new process. That `clone3` makes a thread cannot be seen: its flags lie in memory.
         (libc::SYS_clone, vec![(0, Is::Without(libc::CLONE_THREAD.cast_unsigned().into()))]),
@@ -340,17 +346,17 @@ pub(super) fn restrict(calls: Calls, mode: SandboxMode) -> io::Result<()> {
         let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
         install(clone3, SeccompAction::Allow, unknown)?;
     }
-    install(denied(own)?, SeccompAction::Allow, refuse.clone())?;
+    install(denied(own, calls)?, SeccompAction::Allow, refuse.clone())?;
     // The last: `seccomp` itself is not listed.
     match calls {
-        Calls::Listed => install(listed(own), refuse, SeccompAction::Allow),
+        Calls::Listed | Calls::Network => install(listed(own), refuse, SeccompAction::Allow),
         Calls::Unlisted => Ok(()),
     }
 }
 
-fn denied(own: u64) -> io::Result<Rules> {
+fn denied(own: u64, calls: Calls) -> io::Result<Rules> {
     let mut rules: Rules = DENIED.iter().map(|&number| (number, Vec::new())).collect();
-    for (number, conditions) in denied_if(own) {
+    for (number, conditions) in denied_if(own, calls) {
         let rule = SeccompRule::new(
             conditions.into_iter().map(condition).collect::<Result<_, _>>().map_err(broken)?,
         );
@@ -363,7 +369,7 @@ fn denied(own: u64) -> io::Result<Rules> {
 
 /// The listed calls, and those that depend on their arguments, which the other filter looks at.
 fn listed(own: u64) -> Rules {
-    let conditional = denied_if(own).into_iter().map(|(number, _)| number);
+    let conditional = denied_if(own, Calls::Listed).into_iter().map(|(number, _)| number);
     let numbers = ALLOWED.iter().copied().chain(conditional).chain([libc::SYS_clone3]);
     numbers.map(|number| (number, Vec::new())).collect()
 }

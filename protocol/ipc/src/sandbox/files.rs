@@ -13,19 +13,25 @@ use landlock::{
 };
 use nix::libc;
 
+use super::Calls;
+
 /// The newest version whose rules were tried with a pool.
 const TRIED: ABI = ABI::V7;
 
 /// Lets this thread, and those it starts, read `reads`, read and write `writes`, and nothing else: no other
-/// file, no TCP socket, no signal to a process outside.
-pub(super) fn restrict(reads: &[PathBuf], writes: &[PathBuf]) -> io::Result<()> {
+/// file, no TCP socket, no signal to a process outside. With [`Calls::Network`] it may connect.
+pub(super) fn restrict(reads: &[PathBuf], writes: &[PathBuf], calls: Calls) -> io::Result<()> {
+    let net = match calls {
+        Calls::Listed | Calls::Unlisted => AccessNet::from_all(TRIED),
+        Calls::Network => AccessNet::BindTcp.into(),
+    };
     let restricted = || -> Result<(), RulesetError> {
         let all = AccessFs::from_all(TRIED);
         // It may start no program.
         let reading = AccessFs::from_read(TRIED) & !AccessFs::Execute;
         let rules = Ruleset::default()
             .handle_access(all)?
-            .handle_access(AccessNet::from_all(TRIED))?
+            .handle_access(net)?
             .scope(Scope::from_all(TRIED))?
             .create()?
             .add_rules(path_beneath_rules(reads, reading))?

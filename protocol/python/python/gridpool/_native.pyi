@@ -85,6 +85,9 @@ class Client:
         socket: Optional[Union[str, PathLike[str]]] = None,
         reconnect_for: float = 10.0,
         wait_for_pool: float = 0.0,
+        prefix: Optional[str] = None,
+        credentials: Optional[Union[str, PathLike[str]]] = None,
+        ca: Optional[Union[str, PathLike[str]]] = None,
     ) -> Client: ...
     @property
     def socket(self) -> PathLike[str]: ...

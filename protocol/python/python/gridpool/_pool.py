@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import functools
 import json
 import os
 import shutil
@@ -33,6 +34,8 @@ Text = Union[str, Program]
 
 #: Steps that a program of a search may run on a pair.
 STEPS = 1_000_000
+#: How the address of a cluster begins.
+_NATS = ("nats://", "tls://")
 #: Jobs that `map` has under way at a time.
 WINDOW = 8
 #: Cells from which sending a job may take so long that `arun` does it on a thread.
@@ -139,9 +142,15 @@ class Client:
         *,
         reconnect_for: float = 10.0,
         wait_for_pool: float = 0.0,
+        prefix: Optional[str] = None,
+        credentials: Union[None, str, os.PathLike[str]] = None,
+        ca: Union[None, str, os.PathLike[str]] = None,
     ) -> None:
         self._reconnect_for = reconnect_for
-        self._native = _native.Client(socket, reconnect_for, wait_for_pool)
+        self._native = _native.Client(socket, reconnect_for, wait_for_pool, prefix, credentials, ca)
+        # Not a path: pathlib would join its two slashes.
+        self._servers = os.fspath(socket) if str(socket).startswith(_NATS) else None
+        self._cluster = {"prefix": prefix, "credentials": credentials, "ca": ca}
         self._lock = threading.Lock()
         self._waiter: Optional[_Waiter] = None
         self._senders: Optional[concurrent.futures.ThreadPoolExecutor] = None
@@ -149,8 +158,8 @@ class Client:
 
     @property
     def socket(self) -> str:
-        """The pool's socket."""
-        return os.fspath(self._native.socket)
+        """The pool's socket, or the addresses of the cluster's servers."""
+        return self._servers or os.fspath(self._native.socket)
 
     def run(
         self,
@@ -432,7 +441,7 @@ class Client:
             waiter.close()
 
     def __reduce__(self) -> Any:
-        return connect, (self.socket,)
+        return functools.partial(connect, **(self._cluster if self._servers else {})), (self.socket,)
 
     def _completions(self) -> _native.Completions:
         with self._lock:
@@ -454,7 +463,11 @@ class Client:
 
 
 def connect(socket: Union[None, str, os.PathLike[str]] = None, **options: Any) -> Client:
-    """Connects to the pool at a socket: by default that of `GRIDPOOL_SOCKET`, or the user's own."""
+    """Connects to the pool at a socket: by default that of `GRIDPOOL_SOCKET`, or the user's own.
+
+    `connect("nats://a,b,c")` connects to a cluster, whose hosts take jobs from those NATS servers. It takes
+    `prefix`, a file of `credentials`, and `ca`, a file of the authorities of the servers' certificates.
+    """
     return Client(socket, **options)
 
 

@@ -56,6 +56,7 @@ class Receipt:
     job: str
     key: str
     program_hash: str
+    host: str
     items: int
     item_errors: int
     verdict: str

@@ -266,6 +266,7 @@ impl Job {
     pub(super) fn into_receipt(self, now: Timestamp, verdict: Verdict, reason: String) -> Receipt {
         let waited = self.dispatched.unwrap_or(now).since(self.accepted);
         Receipt {
+            host: String::new(),
             job: self.request.job.to_string(),
             key: self.request.key.to_string(),
             program_hash: self.request.work.to_string(),

@@ -12,6 +12,7 @@ fn attempt(worker: &str, outcome: AttemptOutcome) -> Attempt {
 
 fn receipt(verdict: Verdict, attempts: Vec<Attempt>) -> Receipt {
     Receipt {
+        host: String::new(),
         job: String::new(),
         key: String::new(),
         program_hash: String::new(),

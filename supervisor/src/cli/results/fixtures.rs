@@ -41,6 +41,7 @@ pub(in crate::cli) fn partial(
 
 fn receipt(verdict: Verdict, items: u32) -> Receipt {
     Receipt {
+        host: String::new(),
         job: "job1".to_owned(),
         key: "00".to_owned(),
         program_hash: "ab".to_owned(),

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use gridpool_protocol::ids::Role;
-use gridpool_protocol::status::WorkerState;
+use gridpool_protocol::status::{NatsStatus, WorkerState};
 
 use super::page::{Head, Kind, number};
 use super::principals::{by_principal, jobs};
@@ -13,7 +13,10 @@ use super::sources::FamilySource::{
     Device, DeviceBy, Gateway, GatewayBy, Gpu, Model, Pool, PoolBy, Role as OfRole, RoleBy,
     RoleHistogram, Worker, WorkerBy,
 };
-use super::sources::{FamilySource, faults, faults_by_code, flag, helpers, one, seconds};
+use super::sources::{FamilySource, bridge, faults, faults_by_code, flag, helpers, one, seconds};
+
+/// What a bridge says that is no count of jobs.
+const NO_JOBS: [&str; 3] = ["running", "batches_reused", "fetched_bytes"];
 
 /// One family.
 #[derive(Clone, Copy)]
@@ -55,10 +58,25 @@ families! {
             });
         Gauge "gridpool_arena_bytes" "Shared memory of all clients."
             Pool(|metrics| number(metrics.status.supervisor.arena_bytes));
-        Gauge "gridpool_helper_up" "1 if the helper process (gateway or monitor) sends heartbeats."
+        Gauge "gridpool_helper_up" "1 if the helper process (bridge, gateway or monitor) sends heartbeats."
             PoolBy(&["helper"], |metrics| helpers(metrics, |up, _| flag(up)));
         Counter "gridpool_helper_restarts_total" "Times that the helper process was restarted."
             PoolBy(&["helper"], |metrics| helpers(metrics, |_, restarts| f64::from(restarts)));
+    }
+
+    "A cluster" {
+        Counter "gridpool_cluster_jobs_total"
+            "What became of jobs of the cluster here, as the bridge counts them since it started: taken, redelivered, \
+             published, duplicates, known, given_back, late."
+            PoolBy(&["event"], |metrics| bridge(metrics, |name| !NO_JOBS.contains(&name)));
+        Gauge "gridpool_cluster_jobs_running" "Jobs of the cluster that this host has now."
+            PoolBy(&["host"], |metrics| {
+                let running = |nats: &NatsStatus| nats.counts.get("running").copied().unwrap_or(0);
+                let row = |nats: &NatsStatus| (vec![nats.host.clone()], number(running(nats)));
+                metrics.status.nats.iter().map(row).collect()
+            });
+        Counter "gridpool_cluster_batches_total" "Large batches: bytes fetched, and jobs whose batch was here already."
+            PoolBy(&["event"], |metrics| bridge(metrics, |name| NO_JOBS[1..].contains(&name)));
     }
 
     "Jobs, by role" {

@@ -209,11 +209,19 @@ pub(super) fn one<const N: usize>(labels: [&String; N], value: f64) -> Labelled 
 
 /// A row for each helper process. `of` gets whether it is up and its number of restarts.
 pub(super) fn helpers(metrics: &Metrics, of: fn(bool, u32) -> f64) -> Labelled {
-    let Status { http, monitor, .. } = &metrics.status;
+    let Status { http, monitor, nats, .. } = &metrics.status;
+    let nats = nats.as_ref().map(|nats| ("bridge", of(nats.up, nats.restarts)));
     let http = http.as_ref().map(|http| ("gateway", of(http.up, http.restarts)));
     let monitor = monitor.map(|monitor| ("monitor", of(monitor.up, monitor.restarts)));
-    let helpers = http.into_iter().chain(monitor);
+    let helpers = http.into_iter().chain(monitor).chain(nats);
     helpers.map(|(name, value)| (vec![name.to_owned()], value)).collect()
+}
+
+/// What the bridge counted under the names that `is_wanted`.
+pub(super) fn bridge(metrics: &Metrics, is_wanted: fn(&str) -> bool) -> Labelled {
+    let counts = metrics.status.nats.iter().flat_map(|nats| &nats.counts);
+    let counts = counts.filter(|(name, _)| is_wanted(name));
+    counts.map(|(name, &count)| (vec![name.clone()], number(count))).collect()
 }
 
 /// Faults by class.

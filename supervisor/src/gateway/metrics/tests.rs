@@ -9,8 +9,8 @@ use gridpool_protocol::limits::FRAME_BYTES_MAX;
 use gridpool_protocol::message::{Reply, ServerMessage};
 use gridpool_protocol::metrics::{DeviceWork, Metrics, RestartReason};
 use gridpool_protocol::status::{
-    Counters, DeviceStatus, HttpStatus, MonitorStatus, PrincipalStatus, QueueStatus, Status,
-    SupervisorStatus,
+    Counters, DeviceStatus, HttpStatus, MonitorStatus, NatsStatus, PrincipalStatus, QueueStatus,
+    Status, SupervisorStatus,
 };
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
@@ -92,6 +92,9 @@ fn complete() -> Metrics {
     metrics.status.workers[0].start_us = Some(250_000);
     metrics.status.supervisor.refused.insert("user".to_owned(), 2);
     metrics.status.principals = vec![principal("uid 1000", 3)];
+    let counts = ["published", "running", "fetched_bytes"].map(|name| (name.to_owned(), 7));
+    let nats = NatsStatus { up: true, counts: counts.into(), ..NatsStatus::default() };
+    metrics.status.nats = Some(nats);
     metrics
 }
 

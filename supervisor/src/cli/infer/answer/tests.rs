@@ -19,6 +19,7 @@ fn answer(count: u64) -> Answer<TensorOutputs> {
 
 fn receipt(verdict: Verdict, reason: &str) -> Receipt {
     Receipt {
+        host: String::new(),
         job: "job1".into(),
         key: "00".into(),
         program_hash: String::new(),

@@ -1,0 +1,67 @@
+//! Connections to the servers.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, Event};
+
+use crate::{NatsError, NatsOptions};
+
+/// How often the server is asked whether it is there; after two questions without an answer the client goes to another.
+const PING_EVERY: Duration = Duration::from_secs(2);
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest pause between two tries to reconnect.
+const RECONNECT_EVERY_MAX: Duration = Duration::from_secs(1);
+/// Messages of one subscription that may wait to be read.
+const WAITING_MAX: usize = 65_536;
+
+/// Connects to one of the servers, and stays connected: if it goes, to another one, for as long as it takes.
+///
+/// # Errors
+/// [`NatsError`] if none admits this client now, or a file cannot be read.
+pub async fn connect(options: &NatsOptions, name: &str) -> Result<Client, NatsError> {
+    let mut connection = ConnectOptions::new()
+        .name(name)
+        .ping_interval(PING_EVERY)
+        .connection_timeout(CONNECT_TIMEOUT)
+        .subscription_capacity(WAITING_MAX)
+        .reconnect_delay_callback(|tries| {
+            let tries = u32::try_from(tries.min(16)).unwrap_or(16);
+            (Duration::from_millis(10) * 2_u32.pow(tries)).min(RECONNECT_EVERY_MAX)
+        })
+        .event_callback(|event| async move {
+            match event {
+                Event::Connected => tracing::debug!("connected to a NATS server"),
+                Event::SlowConsumer(id) => tracing::warn!(id, "messages of NATS were dropped"),
+                Event::Disconnected
+                | Event::LameDuckMode
+                | Event::Draining
+                | Event::Closed
+                | Event::ServerError(_)
+                | Event::ClientError(_) => tracing::debug!(%event, "NATS"),
+            }
+        });
+    if let Some(path) = &options.credentials {
+        let text = read(path)?;
+        let wrong = |source| file(path, "has no credentials", source);
+        connection = connection.credentials(&text).map_err(wrong)?;
+    }
+    if let Some(path) = &options.ca {
+        // The library reads it later, and says less if it cannot.
+        read(path)?;
+        connection = connection.add_root_certificates(path.clone());
+    }
+    let connected = connection.connect(options.servers.clone()).await;
+    connected.map_err(|source| NatsError::Connect { servers: options.shown(), source })
+}
+
+fn read(path: &Path) -> Result<String, NatsError> {
+    fs::read_to_string(path).map_err(|source| file(path, "cannot be read", source))
+}
+
+fn file(path: &Path, what: &str, source: io::Error) -> NatsError {
+    NatsError::File { what: format!("{} {what}", path.display()), source }
+}

@@ -1,0 +1,142 @@
+//! Large batches and results: pieces below the largest message of the server, by digest. The piece `N` of what has a
+//! digest has a subject of its own, so any range can be read; `end` comes last and says that all are there.
+
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::Context;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{DirectGetErrorKind, Info, Stream};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use gridpool_ipc::clock;
+use sha2::{Digest, Sha256};
+
+use crate::publish::{Full, publish};
+use crate::{NatsError, Subjects};
+
+/// The size of a piece, unless the server takes only smaller messages.
+const PIECE_BYTES: usize = 256 * 1_024;
+/// What a message has besides a piece: subject and headers.
+const MESSAGE_OVERHEAD: usize = 4 * 1_024;
+/// Pieces under way at a time.
+const PIECES_AT_ONCE: usize = 8;
+/// How long pieces are kept.
+pub(crate) const DATA_AGE: Duration = Duration::from_secs(3 * 3_600);
+/// What is older is sent again: a job that waits for its longest deadline must still find it.
+const FRESH_FOR: Duration = Duration::from_secs(3_600);
+/// The subject's last part for the end.
+const END: &str = "end";
+
+/// The stream of pieces.
+#[derive(Clone, Debug)]
+pub struct Store {
+    context: Context,
+    stream: Stream<Info>,
+    subjects: Subjects,
+    piece_bytes: usize,
+}
+
+impl Store {
+    pub(crate) fn new(
+        context: Context,
+        stream: Stream<Info>,
+        subjects: Subjects,
+        message_bytes_max: usize,
+    ) -> Self {
+        let most = message_bytes_max.saturating_sub(MESSAGE_OVERHEAD).max(1_024);
+        Self { context, stream, subjects, piece_bytes: PIECE_BYTES.min(most) }
+    }
+
+    /// The name of these bytes.
+    #[must_use]
+    pub fn digest(bytes: &[u8]) -> [u8; 32] {
+        Sha256::digest(bytes).into()
+    }
+
+    /// Stores bytes, unless they are there and will be for long enough. Returns whether they had to be sent.
+    ///
+    /// # Errors
+    /// [`NatsError`]; [`NatsError::Full`] if the stream has no room for them.
+    pub async fn put(
+        &self,
+        digest: [u8; 32],
+        bytes: &Bytes,
+        until: Instant,
+    ) -> Result<bool, NatsError> {
+        let name = hex(&digest);
+        let end = self.subjects.data(&name, END);
+        if self.is_fresh(&end).await? {
+            return Ok(false);
+        }
+        let pieces = bytes.len().div_ceil(self.piece_bytes);
+        let send = |piece: usize| {
+            let from = piece * self.piece_bytes;
+            let part = bytes.slice(from..bytes.len().min(from + self.piece_bytes));
+            let subject = self.subjects.data(&name, &piece.to_string());
+            async move {
+                let message = || PublishMessage::build().payload(part.clone());
+                publish(&self.context, &subject, message, Full::DataBytes, until).await
+            }
+        };
+        let sent = stream::iter((0..pieces).map(send)).buffer_unordered(PIECES_AT_ONCE);
+        sent.try_for_each(|_| async { Ok(()) }).await?;
+        let size = Bytes::from(self.piece_bytes.to_string());
+        let message = || PublishMessage::build().payload(size.clone());
+        publish(&self.context, &end, message, Full::DataBytes, until).await?;
+        Ok(true)
+    }
+
+    /// Whether all of it is there, for a while yet.
+    async fn is_fresh(&self, end: &str) -> Result<bool, NatsError> {
+        match self.stream.direct_get_last_for_subject(end).await {
+            Ok(message) => {
+                let stored = u64::try_from(message.time.unix_timestamp()).unwrap_or(0);
+                let now = clock::time_of_day().duration_since(std::time::UNIX_EPOCH);
+                let age = now.unwrap_or_default().saturating_sub(Duration::from_secs(stored));
+                Ok(age < FRESH_FOR)
+            }
+            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(false),
+            Err(error) => Err(NatsError::jetstream("a batch cannot be looked up")(error)),
+        }
+    }
+
+    /// Reads all of it, and checks it.
+    ///
+    /// # Errors
+    /// [`NatsError::Data`] if it is not whole any more.
+    pub async fn get(&self, digest: [u8; 32], bytes: u64) -> Result<Vec<u8>, NatsError> {
+        let gone = |why: &str| NatsError::Data { bytes, why: why.to_owned() };
+        let name = hex(&digest);
+        let piece_bytes = self.piece(&self.subjects.data(&name, END)).await?;
+        let piece_bytes = piece_bytes.ok_or_else(|| gone("its end is not there"))?;
+        let piece_bytes = std::str::from_utf8(&piece_bytes).ok().and_then(|size| size.parse().ok());
+        let piece_bytes: u64 =
+            piece_bytes.filter(|&size| size > 0).ok_or_else(|| gone("its end"))?;
+        let pieces = bytes.div_ceil(piece_bytes);
+        let read = |piece: u64| {
+            let subject = self.subjects.data(&name, &piece.to_string());
+            async move { self.piece(&subject).await?.ok_or_else(|| gone("a piece is not there")) }
+        };
+        let mut read = stream::iter((0..pieces).map(read)).buffered(PIECES_AT_ONCE);
+        let mut whole = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+        while let Some(piece) = read.try_next().await? {
+            whole.extend_from_slice(&piece);
+        }
+        match whole.len() as u64 == bytes && Self::digest(&whole) == digest {
+            true => Ok(whole),
+            false => Err(gone("its digest differs")),
+        }
+    }
+
+    async fn piece(&self, subject: &str) -> Result<Option<Bytes>, NatsError> {
+        match self.stream.direct_get_last_for_subject(subject).await {
+            Ok(message) => Ok(Some(message.payload)),
+            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
+            Err(error) => Err(NatsError::jetstream("a piece cannot be read")(error)),
+        }
+    }
+}
+
+fn hex(digest: &[u8; 32]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}

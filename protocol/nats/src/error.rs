@@ -1,0 +1,87 @@
+//! Why something did not work with NATS.
+
+use gridpool_protocol::codec::{DecodeError, EncodeError};
+
+use crate::VERSION;
+
+/// See the module's text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NatsError {
+    /// No server answers, or it does not admit this client.
+    #[error("no NATS server at {servers} admits this client")]
+    Connect {
+        /// Their addresses.
+        servers: String,
+        /// Why.
+        #[source]
+        source: async_nats::ConnectError,
+    },
+    /// A file of credentials or certificates cannot be used.
+    #[error("{what}")]
+    File {
+        /// Which.
+        what: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The servers took too long.
+    #[error("the NATS servers do not answer: check that a majority of them runs")]
+    Silent,
+    /// The streams are not there.
+    #[error(
+        "there is no stream `{stream}` at these NATS servers: start a pool with `gridpool serve --nats …`, which makes \
+         it, and check that both name the same prefix"
+    )]
+    NoStream {
+        /// Its name.
+        stream: String,
+    },
+    /// JetStream refused or did not answer.
+    #[error("JetStream: {what}")]
+    JetStream {
+        /// What was tried.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A stream is full.
+    #[error("{0}")]
+    Full(crate::Full),
+    /// A piece of a large batch is not there any more, or is not what it should be.
+    #[error("a batch of {bytes} bytes is not whole any more: {why}")]
+    Data {
+        /// Its size.
+        bytes: u64,
+        /// What is missing.
+        why: String,
+    },
+    /// Bytes in a stream are no message.
+    #[error("bytes in a stream are no message of gridpool")]
+    Message(#[from] DecodeError),
+    /// A message is of another version.
+    #[error(
+        "a message in a stream is of protocol {theirs}, this program of {VERSION}: use one build on all hosts"
+    )]
+    Version {
+        /// Its version.
+        theirs: u32,
+    },
+    /// A message is too large.
+    #[error(transparent)]
+    TooLarge(#[from] EncodeError),
+    /// The system gave no thread or socket.
+    #[error("the system gave no thread or socket")]
+    System(#[source] std::io::Error),
+}
+
+impl NatsError {
+    /// Makes an error of JetStream.
+    pub fn jetstream<E: std::error::Error + Send + Sync + 'static>(
+        what: &'static str,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self::JetStream { what, source: Box::new(source) }
+    }
+}

@@ -1,0 +1,124 @@
+//! What the hosts say of themselves: a bucket whose entries expire, so a host that vanished is not listed for long.
+
+use std::time::Duration;
+
+use async_nats::jetstream::kv::Store;
+use gridpool_protocol::message::DeviceModel;
+use serde::{Deserialize, Serialize};
+
+use crate::NatsError;
+use crate::bucket::entries;
+
+/// How often a host says how it is.
+pub const HOST_EVERY: Duration = Duration::from_secs(2);
+/// How long what it said counts.
+pub(crate) const HOST_AGE: Duration = Duration::from_secs(10);
+
+/// A host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRow {
+    /// Its name.
+    pub host: String,
+    /// gridpool's version there.
+    pub version: String,
+    /// The version of the protocol.
+    pub protocol: u32,
+    /// Seconds since its bridge started.
+    pub uptime_s: u64,
+    /// Whether its pool answers.
+    pub pool: bool,
+    /// Whether it takes no more jobs.
+    pub draining: bool,
+    /// Jobs that it may have at a time.
+    pub slots: u32,
+    /// What its bridge counted.
+    pub counts: HostCounts,
+    /// Its devices.
+    pub devices: Vec<DeviceRow>,
+    /// Its models.
+    pub models: Vec<DeviceModel>,
+}
+
+/// A worker's device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceRow {
+    /// As `gpu0`.
+    pub device: String,
+    /// The product's name.
+    pub name: String,
+    /// Its role: `grid` or `infer`.
+    pub role: String,
+    /// What its worker is doing.
+    pub state: String,
+    /// Attempts answered.
+    pub jobs_done: u64,
+}
+
+/// What a bridge counted since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCounts {
+    /// Jobs that it has now.
+    pub running: u64,
+    /// Jobs taken from the stream.
+    pub taken: u64,
+    /// Those that were delivered before, to this host or another.
+    pub redelivered: u64,
+    /// Results published.
+    pub published: u64,
+    /// Jobs run here whose result another host, or the client, had published already.
+    pub duplicates: u64,
+    /// Jobs not run because their result was there.
+    pub known: u64,
+    /// Jobs given back.
+    pub given_back: u64,
+    /// Jobs taken whose deadline had passed.
+    pub late: u64,
+    /// Bytes of batches that were fetched.
+    pub fetched_bytes: u64,
+    /// Jobs whose batch was here already.
+    pub batches_reused: u64,
+}
+
+/// The bucket of hosts.
+#[derive(Clone, Debug)]
+pub struct Hosts {
+    store: Store,
+}
+
+impl Hosts {
+    pub(crate) fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// Says how this host is.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn say(&self, row: &HostRow) -> Result<(), NatsError> {
+        let value = serde_json::to_vec(row).expect("a row has a JSON form");
+        let put = self.store.put(key(&row.host), value.into()).await;
+        put.map(drop).map_err(NatsError::jetstream("this host cannot be announced"))
+    }
+
+    /// The hosts that said something lately, by name.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn list(&self) -> Result<Vec<HostRow>, NatsError> {
+        let mut rows = Vec::new();
+        for (key, value) in entries(&self.store, "").await? {
+            match serde_json::from_slice::<HostRow>(&value) {
+                Ok(row) => rows.push(row),
+                Err(error) => tracing::warn!(%error, key, "a host of another version"),
+            }
+        }
+        rows.sort_by(|one, other| one.host.cmp(&other.host));
+        Ok(rows)
+    }
+}
+
+/// The host's name as a key of the bucket.
+fn key(host: &str) -> String {
+    let right = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    host.chars().map(right).collect()
+}

@@ -1,0 +1,37 @@
+//! Pools of several hosts: jobs and results in NATS JetStream. Owns what travels there: subjects, streams, messages,
+//! and the pieces of large batches; and the sender, which answers a client as a pool would.
+//!
+//! A pool stays a pool of one host. On its host, the bridge (`supervisor/bridge`) takes jobs from the stream, runs
+//! them as an ordinary client of the pool, and publishes their results. A client speaks with a [`Sender`] in its own
+//! process, over the protocol of the pool's socket, so all clients work as they are. Neither knows the other.
+//!
+//! The promise is in `docs/src/guide/cluster.md`.
+
+mod bucket;
+mod cluster;
+mod connect;
+mod data;
+mod error;
+mod hosts;
+mod message;
+mod options;
+mod poison;
+mod publish;
+mod results;
+mod sender;
+mod streams;
+mod subjects;
+
+pub use cluster::{Cluster, ClusterStatus, LaneRow};
+pub use connect::connect;
+pub use data::Store;
+pub use error::NatsError;
+pub use hosts::{DeviceRow, HOST_EVERY, HostCounts, HostRow, Hosts};
+pub use message::{Carried, JobMessage, Outcome, VERSION, decode, encode};
+pub use options::{NatsOptions, ParseServersError, StreamLimits};
+pub use poison::{Conviction, Poison};
+pub use publish::{Full, Published};
+pub use results::{Found, Results};
+pub use sender::Sender;
+pub use streams::Streams;
+pub use subjects::{Lane, Subjects};

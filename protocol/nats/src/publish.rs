@@ -1,0 +1,121 @@
+//! Publishing with an answer: stored, stored already, or the stream is full.
+
+use std::error::Error;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::{self, Context, ErrorCode};
+use gridpool_ipc::clock;
+use tokio::time::sleep;
+
+use crate::NatsError;
+
+/// Between two tries while no server leads the stream.
+const RETRY_EVERY: Duration = Duration::from_millis(200);
+/// The account or the server has no storage left.
+const NO_STORAGE: [ErrorCode; 3] = [
+    ErrorCode::ACCOUNT_RESOURCES_EXCEEDED,
+    ErrorCode::INSUFFICIENT_RESOURCES,
+    ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+];
+
+/// A stream that is full, by its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// Jobs that wait or run.
+    Jobs,
+    /// Their bytes.
+    JobBytes,
+    /// Bytes of large batches and results.
+    DataBytes,
+    /// Bytes of results.
+    ResultBytes,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Jobs => "the stream of jobs has as many as it may (jobs_max)",
+            Self::JobBytes => "the stream of jobs has as many bytes as it may (jobs_bytes_max)",
+            Self::DataBytes => {
+                "the stream of large batches has as many bytes as it may (data_bytes_max)"
+            }
+            Self::ResultBytes => {
+                "the stream of results has as many bytes as it may (results_bytes_max)"
+            }
+        })
+    }
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// It is stored, under this number.
+    Stored(u64),
+    /// One with this identity is stored already, perhaps this one, by an earlier try.
+    Duplicate,
+    /// Its subject has another message already.
+    Taken,
+}
+
+/// Publishes a message and waits until the stream has it. Tries again until that time while no server answers.
+pub(crate) async fn publish(
+    context: &Context,
+    subject: &str,
+    message: impl Fn() -> PublishMessage,
+    bytes_are: Full,
+    until: Instant,
+) -> Result<Published, NatsError> {
+    loop {
+        let sent = context.send_publish(subject.to_owned(), message()).await;
+        let answer = match sent {
+            Ok(answer) => answer.await,
+            Err(error) => Err(error),
+        };
+        let error = match answer {
+            Ok(ack) if ack.duplicate => return Ok(Published::Duplicate),
+            Ok(ack) => return Ok(Published::Stored(ack.sequence)),
+            Err(error) => error,
+        };
+        match error.kind() {
+            PublishErrorKind::WrongLastSequence => return Ok(Published::Taken),
+            PublishErrorKind::TimedOut
+            | PublishErrorKind::BrokenPipe
+            | PublishErrorKind::MaxAckPending
+            | PublishErrorKind::StreamNotFound => {}
+            PublishErrorKind::WrongLastMessageId
+            | PublishErrorKind::MaxPayloadExceeded
+            | PublishErrorKind::Other => {
+                if let Some(full) = full(&error, bytes_are) {
+                    return Err(NatsError::Full(full));
+                }
+            }
+        }
+        if clock::until(until).is_zero() {
+            return Err(NatsError::jetstream("a message cannot be stored")(error));
+        }
+        tracing::debug!(%error, subject, "publishing again");
+        sleep(RETRY_EVERY).await;
+    }
+}
+
+/// Which limit of the stream an error is about; `bytes` is that of its bytes.
+fn full(error: &PublishError, bytes: Full) -> Option<Full> {
+    let refused = error.source()?.downcast_ref::<jetstream::Error>()?;
+    let code = refused.error_code();
+    if NO_STORAGE.contains(&code) {
+        return Some(bytes);
+    }
+    if code != ErrorCode::STREAM_STORE_FAILED {
+        return None;
+    }
+    // The server has one code for both limits.
+    let said = refused.to_string();
+    match (said.contains("maximum messages"), said.contains("maximum bytes")) {
+        (true, _) => Some(Full::Jobs),
+        (false, true) => Some(bytes),
+        (false, false) => None,
+    }
+}

@@ -1,0 +1,242 @@
+//! The sender: answers one client as a pool would, over the protocol of the pool's socket, with the jobs in the
+//! stream. So every client works with a cluster as it works with a pool.
+//!
+//! It lives in the client's process, with threads of its own. It owns no promise: a job is in the stream before the
+//! client hears that it is accepted, and nothing of it is lost with this process.
+
+mod arenas;
+mod jobs;
+mod models;
+mod outbox;
+
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::sync::{Arc, atomic::AtomicUsize, atomic::Ordering};
+use std::thread;
+use std::time::Duration;
+
+use gridpool_ipc::frame::{FrameError, FrameReader};
+use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::codec;
+use gridpool_protocol::limits::PROTOCOL_VERSION;
+use gridpool_protocol::message::{ClientMessage, Refusal, ServerMessage};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Notify;
+
+use crate::cluster::within;
+use crate::{NatsError, NatsOptions, Streams, connect};
+use arenas::Arenas;
+use jobs::Jobs;
+use models::Models;
+use outbox::Outbox;
+
+/// Threads for the connection to the servers.
+const THREADS: usize = 2;
+/// How long the end of a client waits until the servers have what it said last.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a cluster does not answer.
+const NOT_HERE: &str = "this client is connected to a cluster, which has no such order: `gridpool cluster \
+    status` shows its hosts; give orders to one pool on its own host, with --socket";
+
+/// A client's connection to the cluster. Dropping it ends the connection.
+#[derive(Debug)]
+pub struct Sender {
+    agent: Arc<Agent>,
+    /// The end of the socket from which the client is read.
+    socket: UnixStream,
+    /// Closed when all that the client has said is read.
+    read: Mutex<mpsc::Receiver<()>>,
+    /// `None` only in `drop`.
+    runtime: Option<Runtime>,
+}
+
+/// What the threads and tasks of a sender share.
+#[derive(Debug)]
+struct Agent {
+    streams: Streams,
+    arenas: Mutex<Arenas>,
+    jobs: Jobs,
+    models: Models,
+    outbox: Outbox,
+    /// Small messages under way for which no client waits: cancellations, marks.
+    aside: AtomicUsize,
+    settled: Notify,
+}
+
+impl Sender {
+    /// Connects, and returns the socket at whose other end the cluster answers.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub fn connect(options: &NatsOptions) -> Result<(Self, UnixStream), NatsError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("gridpool-nats")
+            .enable_all()
+            .build()
+            .map_err(NatsError::System)?;
+        let (ours, theirs) = UnixStream::pair().map_err(NatsError::System)?;
+        let outbox = Outbox::new(ours.try_clone().map_err(NatsError::System)?);
+        let outbox = outbox.map_err(NatsError::System)?;
+        let streams = within(&runtime, {
+            let options = options.clone();
+            async move {
+                let client = connect(&options, "gridpool client").await?;
+                let streams = Streams::open(&client, &options.prefix, None).await?;
+                streams.poison.follow().await?;
+                Ok::<_, NatsError>(streams)
+            }
+        })?;
+        let agent = Arc::new(Agent {
+            streams,
+            arenas: Mutex::default(),
+            jobs: Jobs::default(),
+            models: Models::default(),
+            outbox,
+            aside: AtomicUsize::new(0),
+            settled: Notify::new(),
+        });
+        let (for_reader, handle) = (Arc::clone(&agent), runtime.handle().clone());
+        let (reading, read) = mpsc::channel();
+        let socket = ours.try_clone().map_err(NatsError::System)?;
+        let body = move || {
+            for_reader.read(ours, &handle);
+            drop(reading);
+        };
+        let reader = thread::Builder::new().name("gridpool-sender".into()).spawn(body);
+        reader.map_err(NatsError::System)?;
+        let read = Mutex::new(read);
+        Ok((Self { agent, socket, read, runtime: Some(runtime) }, theirs))
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        // What was said before is still read; then the reading thread ends.
+        if let Err(error) = self.socket.shutdown(Shutdown::Read) {
+            tracing::debug!(%error, "the client's socket");
+        }
+        if self.read.lock().recv_timeout(FLUSH_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::debug!("the client's last messages are not read");
+        }
+        let agent = Arc::clone(&self.agent);
+        let (tell, told) = mpsc::sync_channel::<()>(1);
+        runtime.spawn(async move {
+            agent.settle().await;
+            drop(tell);
+        });
+        // What is not stored by then: a result stays until it expires, and a job runs although nobody wants it.
+        if told.recv_timeout(FLUSH_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+            tracing::debug!("the servers do not answer");
+        }
+        runtime.shutdown_background();
+    }
+}
+
+impl Agent {
+    /// The body of the reading thread. It ends with the client's end of the socket.
+    fn read(self: &Arc<Self>, socket: UnixStream, runtime: &Handle) {
+        let mut frames = FrameReader::new(socket);
+        loop {
+            let frame = match frames.read(None) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => continue,
+                Err(FrameError::Closed) => return self.jobs.forget_all(),
+                Err(error) => {
+                    tracing::warn!(%error, "the client's socket");
+                    return self.jobs.forget_all();
+                }
+            };
+            match codec::decode(&frame.body) {
+                Ok(message) => self.handle(message, runtime),
+                Err(error) => {
+                    let reason = error.to_string();
+                    self.outbox.say(&ServerMessage::Closing { reason });
+                    return self.jobs.forget_all();
+                }
+            }
+        }
+    }
+
+    fn handle(self: &Arc<Self>, message: ClientMessage, runtime: &Handle) {
+        match message {
+            ClientMessage::Hello { .. } => {
+                // The client is of this build.
+                self.outbox.say(&ServerMessage::Welcome { version: PROTOCOL_VERSION });
+            }
+            ClientMessage::Submit(submission) => self.submit(*submission, runtime),
+            ClientMessage::Cancel { key } => self.cancel(key, runtime),
+            ClientMessage::CreateArena { request, bytes } => self.create_arena(request, bytes),
+            ClientMessage::DropArena { arena } => self.arenas.lock().remove(arena),
+            ClientMessage::Models { request, from } => self.list_models(request, from, runtime),
+            ClientMessage::Model { request, .. }
+            | ClientMessage::Repository { request, .. }
+            | ClientMessage::Policy { request }
+            | ClientMessage::Status { request }
+            | ClientMessage::Kill { request, .. }
+            | ClientMessage::Release { request, .. }
+            | ClientMessage::Drain { request }
+            | ClientMessage::Metrics { request }
+            | ClientMessage::Upgrade { request } => {
+                let refusal = Refusal::Unable(NOT_HERE.to_owned());
+                self.outbox.say(&ServerMessage::Denied { request, refusal });
+            }
+        }
+    }
+
+    fn create_arena(&self, request: u64, bytes: u64) {
+        let made = self.arenas.lock().create(bytes);
+        match made {
+            Ok((arena, bytes, descriptor)) => {
+                let message = ServerMessage::ArenaCreated { request, arena, bytes };
+                self.outbox.say_with(&message, descriptor);
+            }
+            Err(error) => {
+                let refusal =
+                    Refusal::Unable(format!("this process has no memory for it: {error}"));
+                self.outbox.say(&ServerMessage::Denied { request, refusal });
+            }
+        }
+    }
+
+    /// Does something for which no client waits.
+    fn aside(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        what: &'static str,
+        task: impl Future<Output = Result<(), NatsError>> + Send + 'static,
+    ) {
+        self.aside.fetch_add(1, Ordering::Relaxed);
+        let agent = Arc::clone(self);
+        runtime.spawn(async move {
+            if let Err(error) = task.await {
+                tracing::debug!(%error, what, "not told to the cluster");
+            }
+            if agent.aside.fetch_sub(1, Ordering::AcqRel) == 1 {
+                agent.settled.notify_waiters();
+            }
+        });
+    }
+
+    /// Waits until all of that is done.
+    async fn settle(&self) {
+        loop {
+            let settled = self.settled.notified();
+            if self.aside.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            settled.await;
+        }
+    }
+}
+
+/// An error of the system as the client hears it.
+impl From<io::Error> for NatsError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}

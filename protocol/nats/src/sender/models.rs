@@ -1,0 +1,84 @@
+//! The models that hosts say they have.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gridpool_ipc::clock;
+use gridpool_protocol::message::{DeviceModel, Refusal, Reply, ServerMessage, Work};
+use gridpool_protocol::tensor::model::ModelState;
+use gridpool_protocol::tensor::version::{ModelRef, split};
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
+
+use super::Agent;
+use crate::{HostRow, NatsError};
+
+/// How long an answer of the hosts counts.
+const FRESH_FOR: Duration = Duration::from_secs(2);
+/// Rows in a message.
+const ROWS_MAX: usize = 32;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct Models {
+    hosts: Mutex<Option<(Instant, Arc<Vec<HostRow>>)>>,
+}
+
+impl Agent {
+    async fn hosts(&self) -> Result<Arc<Vec<HostRow>>, NatsError> {
+        let mut known = self.models.hosts.lock().await;
+        match &*known {
+            Some((at, hosts)) if at.elapsed() < FRESH_FOR => Ok(Arc::clone(hosts)),
+            Some(_) | None => {
+                let hosts = Arc::new(self.streams.hosts.list().await?);
+                *known = Some((clock::now(), Arc::clone(&hosts)));
+                Ok(hosts)
+            }
+        }
+    }
+
+    /// Answers with the models of all hosts.
+    pub(super) fn list_models(self: &Arc<Self>, request: u64, from: u32, runtime: &Handle) {
+        let agent = Arc::clone(self);
+        runtime.spawn(async move {
+            let answer = match agent.hosts().await {
+                Ok(hosts) => {
+                    let rows: Vec<_> = hosts.iter().flat_map(rows_of).collect();
+                    let total = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+                    let models = rows.into_iter().skip(from as usize).take(ROWS_MAX).collect();
+                    ServerMessage::Reply { request, reply: Reply::Models { models, total } }
+                }
+                Err(error) => {
+                    let refusal = Refusal::Unable(error.to_string());
+                    ServerMessage::Denied { request, refusal }
+                }
+            };
+            agent.outbox.say(&answer);
+        });
+    }
+
+    /// Why no host can run a job, if that is known. Without hosts a job waits for the first one.
+    pub(super) async fn why_unservable(&self, work: &Work) -> Result<Option<String>, NatsError> {
+        let Work::Model { name } = work else { return Ok(None) };
+        let asked = match ModelRef::parse(name) {
+            Ok(asked) => asked,
+            Err(error) => return Ok(Some(error.to_string())),
+        };
+        let hosts = self.hosts().await?;
+        let serves = |row: &DeviceModel| {
+            let (own, version) = split(&row.model.name);
+            own == asked.name
+                && asked.version.map_or(row.serves, |asked| asked == version)
+                && row.model.state == ModelState::Ready
+        };
+        let found = hosts.is_empty() || hosts.iter().flat_map(|host| &host.models).any(serves);
+        Ok((!found).then(|| format!("no host of the cluster has a model `{name}` that is ready")))
+    }
+}
+
+fn rows_of(host: &HostRow) -> impl Iterator<Item = DeviceModel> {
+    host.models.iter().map(|row| {
+        let worker = format!("{}/{}", host.host, row.worker);
+        DeviceModel { worker, ..row.clone() }
+    })
+}

@@ -1,0 +1,214 @@
+//! The streams and buckets of a cluster: made by the first pool, opened by all.
+
+use async_nats::Client;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::{
+    Config, DiscardPolicy, Info, Republish, RetentionPolicy, StorageType, Stream,
+};
+use async_nats::jetstream::{Context, context::ContextBuilder, kv};
+use gridpool_protocol::limits::DEADLINE_MAX;
+use std::time::Duration;
+
+use crate::data::DATA_AGE;
+use crate::hosts::HOST_AGE;
+use crate::{Hosts, Lane, NatsError, Poison, Results, Store, StreamLimits, Subjects};
+
+/// How long a server may take to answer a request.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a job may stay in the stream. It is past every deadline then.
+const JOB_AGE: Duration = Duration::from_secs(2 * 3_600);
+/// How long a result's identity is remembered, for a host that publishes it again because it has heard no answer.
+const RESULT_WINDOW: Duration = Duration::from_secs(600);
+/// How long the identity of a change of a bucket is remembered.
+const KV_WINDOW: Duration = Duration::from_secs(120);
+/// How long a conviction counts.
+const POISON_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    /// For what has no type of its own here.
+    pub context: Context,
+    /// The names.
+    pub subjects: Subjects,
+    /// Jobs.
+    pub jobs: Stream<Info>,
+    /// Results.
+    pub results: Results,
+    /// Large batches and results.
+    pub data: Store,
+    /// Convictions.
+    pub poison: Poison,
+    /// Hosts.
+    pub hosts: Hosts,
+}
+
+impl Streams {
+    /// Opens the streams. With limits, it makes those that are not there; without, they must be there.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn open(
+        client: &Client,
+        prefix: &str,
+        limits: Option<&StreamLimits>,
+    ) -> Result<Self, NatsError> {
+        let context = ContextBuilder::new()
+            .timeout(ANSWER_TIMEOUT)
+            .ack_timeout(ANSWER_TIMEOUT)
+            .build(client.clone());
+        let subjects = Subjects::new(prefix);
+        let open = |config: Config| stream(&context, config, limits.is_some());
+        let unused = StreamLimits::new(1);
+        let configs = configs(&subjects, limits.unwrap_or(&unused));
+        let [jobs, results, data] = configs;
+        let (jobs, results, data) = (open(jobs).await?, open(results).await?, open(data).await?);
+        let replicas = limits.map(|limits| limits.replicas);
+        let poison = bucket(&context, subjects.stream("poison"), POISON_AGE, replicas).await?;
+        let hosts = bucket(&context, subjects.stream("hosts"), HOST_AGE, replicas).await?;
+        Ok(Self {
+            results: Results::new(context.clone(), results, subjects.clone()),
+            data: Store::new(context.clone(), data, subjects.clone(), client.max_payload()),
+            poison: Poison::new(poison),
+            hosts: Hosts::new(hosts),
+            context,
+            subjects,
+            jobs,
+        })
+    }
+
+    /// The consumer of a lane, which all hosts share.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn consumer(
+        &self,
+        lane: &Lane,
+        ack_wait: Duration,
+    ) -> Result<PullConsumer, NatsError> {
+        let name = lane.consumer();
+        let config = pull::Config {
+            durable_name: Some(name.clone()),
+            filter_subject: self.subjects.job(lane),
+            deliver_policy: DeliverPolicy::All,
+            ack_policy: AckPolicy::Explicit,
+            ack_wait,
+            // A job is given up by its deadline, or as a suspect, and not by a count.
+            max_deliver: -1,
+            max_ack_pending: -1,
+            ..pull::Config::default()
+        };
+        let made = self.jobs.get_or_create_consumer(&name, config).await;
+        made.map_err(NatsError::jetstream("a consumer of jobs cannot be made"))
+    }
+}
+
+/// What the streams of jobs, results and data are made with.
+fn configs(subjects: &Subjects, limits: &StreamLimits) -> [Config; 3] {
+    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let common = Config {
+        storage: StorageType::File,
+        num_replicas: limits.replicas,
+        discard: DiscardPolicy::New,
+        allow_direct: true,
+        max_messages: -1,
+        max_messages_per_subject: -1,
+        max_consumers: -1,
+        ..Config::default()
+    };
+    let jobs = Config {
+        name: subjects.stream("jobs"),
+        subjects: vec![subjects.jobs()],
+        retention: RetentionPolicy::WorkQueue,
+        max_messages: signed(limits.jobs_max),
+        max_bytes: signed(limits.jobs_bytes_max),
+        max_age: JOB_AGE,
+        duplicate_window: DEADLINE_MAX,
+        ..common.clone()
+    };
+    let results = Config {
+        name: subjects.stream("results"),
+        subjects: vec![subjects.results()],
+        max_messages_per_subject: 1,
+        max_bytes: signed(limits.results_bytes_max),
+        max_age: limits.results_age,
+        duplicate_window: RESULT_WINDOW.min(limits.results_age),
+        republish: Some(Republish {
+            source: subjects.results(),
+            destination: subjects.notes(),
+            headers_only: false,
+        }),
+        ..common.clone()
+    };
+    let data = Config {
+        name: subjects.stream("data"),
+        subjects: vec![subjects.all_data()],
+        max_messages_per_subject: 1,
+        max_bytes: signed(limits.data_bytes_max),
+        max_age: DATA_AGE,
+        ..common
+    };
+    [jobs, results, data]
+}
+
+async fn stream(context: &Context, config: Config, makes: bool) -> Result<Stream<Info>, NatsError> {
+    let name = config.name.clone();
+    let failed = "a stream cannot be opened: the servers need JetStream (`nats-server -js`)";
+    match context.get_stream(&name).await {
+        Ok(stream) => Ok(stream),
+        Err(error) => match error.kind() {
+            GetStreamErrorKind::JetStream(refused) if refused.code() == 404 => match makes {
+                false => Err(NatsError::NoStream { stream: name }),
+                true => {
+                    let made = context.get_or_create_stream(config).await;
+                    made.map_err(NatsError::jetstream("a stream cannot be made"))?;
+                    let made = context.get_stream(&name).await;
+                    made.map_err(NatsError::jetstream("a stream that was made cannot be opened"))
+                }
+            },
+            GetStreamErrorKind::EmptyName
+            | GetStreamErrorKind::InvalidStreamName
+            | GetStreamErrorKind::JetStream(_)
+            | GetStreamErrorKind::Request => Err(NatsError::jetstream(failed)(error)),
+        },
+    }
+}
+
+/// A bucket; with a number of replicas it is made if it is not there.
+async fn bucket(
+    context: &Context,
+    bucket: String,
+    max_age: Duration,
+    replicas: Option<usize>,
+) -> Result<kv::Store, NatsError> {
+    let there = context.get_key_value(&bucket).await;
+    match (there, replicas) {
+        (Ok(store), _) => Ok(store),
+        (Err(error), None) => Err(NatsError::jetstream("a bucket cannot be opened")(error)),
+        // The library's own call asks the account first, whose answer of server 2.9 it cannot read.
+        (Err(_), Some(num_replicas)) => {
+            let config = Config {
+                name: format!("KV_{bucket}"),
+                subjects: vec![format!("$KV.{bucket}.>")],
+                max_age,
+                num_replicas,
+                max_messages: -1,
+                max_messages_per_subject: 1,
+                max_consumers: -1,
+                max_bytes: -1,
+                duplicate_window: KV_WINDOW.min(max_age),
+                discard: DiscardPolicy::New,
+                storage: StorageType::File,
+                allow_rollup: true,
+                deny_delete: true,
+                allow_direct: true,
+                ..Config::default()
+            };
+            let failed = "a bucket cannot be made";
+            let made = context.get_or_create_stream(config).await;
+            made.map_err(NatsError::jetstream(failed))?;
+            context.get_key_value(&bucket).await.map_err(NatsError::jetstream(failed))
+        }
+    }
+}

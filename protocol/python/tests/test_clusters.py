@@ -1,0 +1,96 @@
+"""Clusters from Python: NATS's servers, and the examples for Ray and Dask, each if it is installed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import runpy
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gridpool
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+BATCHES = [[[[1, 2], [3, 4]]], [[[5, 6]], [[7]]], [[[0]]]]
+TURNED = [[[[3, 1], [4, 2]]], [[[5], [6]], [[7]]], [[[0]]]]
+
+
+@pytest.fixture
+def servers(tmp_path):
+    if shutil.which("nats-server") is None:
+        assert "GRIDPOOL_REQUIRE_NATS_SERVER" not in os.environ, "apt-get install nats-server"
+        pytest.skip("there is no nats-server")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = ["nats-server", "-js", "-sd", str(tmp_path), "-a", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    yield f"nats://127.0.0.1:{port}"
+    server.kill()
+    server.wait()
+
+
+def connected(servers, **options):
+    until = time.monotonic() + 60
+    while True:
+        try:
+            return gridpool.connect(servers, **options)
+        except gridpool.Error:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def test_a_cluster_runs_what_a_pool_runs(servers):
+    with gridpool.Pool("cpu:1", arguments=["--nats", servers, "--nats-host", "one", "--nats-prefix", "py"]):
+        with connected(servers, prefix="py") as cluster:
+            results = cluster.run("rot90", BATCHES[0], priority="high")
+            assert [result.tolist() for result in results] == TURNED[0]
+            assert results.receipt.host == "one"
+            futures = [cluster.submit("rot90", batch) for batch in BATCHES]
+            found = [[result.tolist() for result in future.result(60)] for future in futures]
+            assert found == TURNED
+            assert cluster.socket == servers
+            again = pickle.loads(pickle.dumps(cluster))
+            assert [result.tolist() for result in again.run("rot90", BATCHES[1])] == TURNED[1]
+            with pytest.raises(gridpool.Error, match="cluster status"):
+                cluster.status()
+
+
+def test_what_is_wrong_with_the_address_is_said():
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        gridpool.connect("nats://")
+    with pytest.raises(ValueError, match="are for a cluster"):
+        gridpool.connect("/nowhere/pool.sock", prefix="x")
+    with pytest.raises(gridpool.Error, match="no NATS server"):
+        gridpool.connect("nats://127.0.0.1:1")
+
+
+def test_ray_maps_batches_over_a_pool_on_each_node():
+    ray = pytest.importorskip("ray")
+    example = runpy.run_path(str(EXAMPLES / "ray_nodes.py"))
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        assert list(example["map_batches"]("rot90", BATCHES)) == TURNED
+    finally:
+        ray.shutdown()
+
+
+def test_dask_maps_batches_over_a_pool_on_each_worker(tmp_path):
+    pytest.importorskip("distributed")
+    # Its workers import the functions of the example by name.
+    code = (
+        "import dask_workers as d\n"
+        "if __name__ == '__main__':\n"
+        "    with d.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as c, d.Client(c) as k:\n"
+        f"        assert d.map_batches(k, 'rot90', {BATCHES}) == {TURNED}\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    env = {**os.environ, "PYTHONPATH": str(EXAMPLES)}
+    subprocess.run([sys.executable, str(script)], env=env, check=True, timeout=120)

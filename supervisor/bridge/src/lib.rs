@@ -1,0 +1,233 @@
+//! The bridge: takes jobs of NATS JetStream, runs them in the pool of this host as an ordinary client, and publishes
+//! their results. `gridpool serve --nats` starts it as a helper process, as it starts the gateway.
+//!
+//! It keeps nothing that matters. A job stays in the stream until its result is published, so whatever dies here, the
+//! job is delivered again, to this host or another one; and the stream takes one result for each job.
+//!
+//! - `pool` asks the pool how it is. While it does not answer, no job is taken, and none is held.
+//! - `pull` takes as many jobs as the pool can work on, those of high priority first.
+//! - `job` is the life of one of them; `batches` has the large batches that several use.
+
+mod batches;
+mod counts;
+mod job;
+mod pool;
+mod pull;
+mod settings;
+mod under_way;
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gridpool_client::{Client, ClientError};
+use gridpool_ipc::clock;
+use gridpool_nats::{HOST_EVERY, HostRow, NatsError, Streams, VERSION, connect};
+use gridpool_protocol::chain::Chain;
+use tokio::runtime::Builder;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+pub use settings::BridgeSettings;
+
+use batches::Batches;
+use counts::Counts;
+use pool::PoolState;
+use under_way::UnderWay;
+
+/// Threads for the connection to the servers.
+const IO_THREADS: usize = 2;
+/// Threads that copy jobs into the pool's memory, and results out of it.
+const BLOCKING_THREADS: usize = 64;
+/// How often the supervisor gets a sign of life.
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// Between two tries to reach a server.
+const RETRY_EVERY: Duration = Duration::from_secs(2);
+/// How long jobs may take to be given back when the process ends.
+const END_TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// Why the bridge has ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BridgeError {
+    /// The pool cannot be reached.
+    #[error("the pool")]
+    Pool(#[from] ClientError),
+    /// The servers cannot be used.
+    #[error("NATS")]
+    Nats(#[from] NatsError),
+    /// The system gave no thread or socket.
+    #[error("{what}")]
+    System {
+        /// What failed.
+        what: &'static str,
+        /// The error.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> BridgeError {
+    move |source| BridgeError::System { what, source }
+}
+
+/// What the tasks share.
+#[derive(Debug)]
+struct Bridge {
+    settings: BridgeSettings,
+    pool: Client,
+    streams: Streams,
+    state: watch::Receiver<PoolState>,
+    counts: Arc<Counts>,
+    under_way: UnderWay,
+    batches: Batches,
+}
+
+/// Serves until the supervisor closes its end of the link.
+///
+/// # Errors
+/// [`BridgeError`]; the supervisor then starts another bridge.
+pub fn serve(
+    socket: PathBuf,
+    settings: BridgeSettings,
+    link: UnixStream,
+) -> Result<(), BridgeError> {
+    link.set_nonblocking(true).map_err(system("the supervisor's socket"))?;
+    // It ends with its pool, so it never reconnects.
+    let pool = Client::builder().socket(socket).reconnect_for(Duration::ZERO);
+    let pool = pool.reply_timeout(pool::ANSWER_TIMEOUT).connect()?;
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(IO_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .enable_all()
+        .build()
+        .map_err(system("the runtime"))?;
+    let ended = runtime.block_on(live(pool, settings, link));
+    // Some threads may still wait for the pool. Their answers are of no use now.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn live(pool: Client, settings: BridgeSettings, link: UnixStream) -> Result<(), BridgeError> {
+    let link = tokio::net::UnixStream::from_std(link).map_err(system("the supervisor's socket"))?;
+    let counts = Arc::new(Counts::default());
+    let work = tokio::spawn(work(pool, settings, Arc::clone(&counts)));
+    let aborter = work.abort_handle();
+    let ended = tokio::select! {
+        ended = stay(&link, &counts) => ended,
+        worked = work => worked.map_err(io::Error::other).map_err(system("a task"))?,
+    };
+    counts.stop();
+    // The jobs are given back, so that another host need not wait for them.
+    if timeout(END_TIMEOUT, counts.given_back()).await.is_err() {
+        tracing::warn!(
+            "the servers do not answer: the jobs of this host are given to others later"
+        );
+    }
+    aborter.abort();
+    ended
+}
+
+/// Connects to the servers, and takes jobs until the bridge is to end.
+async fn work(
+    pool: Client,
+    settings: BridgeSettings,
+    counts: Arc<Counts>,
+) -> Result<(), BridgeError> {
+    let streams = loop {
+        match open(&settings).await {
+            Ok(streams) => break streams,
+            Err(error) => {
+                let error = Chain(&error).to_string();
+                tracing::warn!(error, "no jobs of the cluster yet");
+                sleep(RETRY_EVERY).await;
+            }
+        }
+    };
+    let state = pool::follow(pool.clone(), settings.under_way_max).await?;
+    let (cache, slots) = (settings.cache_bytes_max, state.borrow().slots);
+    tracing::info!(servers = settings.nats.shown(), host = settings.host, slots, "cluster");
+    let bridge = Arc::new(Bridge {
+        batches: Batches::new(cache),
+        under_way: UnderWay::default(),
+        settings,
+        pool,
+        streams,
+        state,
+        counts,
+    });
+    tokio::spawn(Arc::clone(&bridge).announce());
+    tokio::spawn(Arc::clone(&bridge).hold());
+    tokio::spawn(Arc::clone(&bridge).hear_of_cancels());
+    bridge.pull().await;
+    // It ends with the link.
+    std::future::pending().await
+}
+
+async fn open(settings: &BridgeSettings) -> Result<Streams, NatsError> {
+    let client = connect(&settings.nats, &format!("gridpool on {}", settings.host)).await?;
+    let streams = Streams::open(&client, &settings.nats.prefix, Some(&settings.limits)).await?;
+    streams.poison.follow().await?;
+    Ok(streams)
+}
+
+/// Writes signs of life and counts until the supervisor closes its end of the link.
+async fn stay(link: &tokio::net::UnixStream, counts: &Counts) -> Result<(), BridgeError> {
+    link.writable().await.map_err(system("the supervisor's socket"))?;
+    loop {
+        let mut line = serde_json::to_vec(&counts.now())
+            .map_err(io::Error::other)
+            .map_err(system("counts"))?;
+        line.push(b'\n');
+        if counts.has_left() {
+            return Ok(());
+        }
+        match link.try_write(&line) {
+            // The supervisor reads lines, and a line in part would be none.
+            Ok(written) if written < line.len() => return Ok(()),
+            Ok(_) => {}
+            // The supervisor has not read yet. Enough lines are waiting for it.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Ok(()),
+        }
+        if let Ok(readable) = timeout(BEAT_EVERY, link.readable()).await {
+            readable.map_err(system("the supervisor's socket"))?;
+            match link.try_read(&mut [0; 64]) {
+                Ok(0) if counts.is_leaving() => sleep(BEAT_EVERY).await,
+                Ok(0) => return Ok(()),
+                // Another pool takes this one's place.
+                Ok(_) => counts.leave(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+}
+
+impl Bridge {
+    /// Tells the cluster how this host is, again and again.
+    async fn announce(self: Arc<Self>) {
+        let started = clock::now();
+        loop {
+            let state = self.state.borrow().clone();
+            let row = HostRow {
+                host: self.settings.host.clone(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                protocol: VERSION,
+                uptime_s: started.elapsed().as_secs(),
+                pool: state.is_alive,
+                draining: state.is_draining,
+                slots: state.slots,
+                counts: self.counts.now(),
+                devices: state.devices,
+                models: state.models,
+            };
+            if let Err(error) = self.streams.hosts.say(&row).await {
+                tracing::debug!(%error, "announcing this host");
+            }
+            sleep(HOST_EVERY).await;
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The jobs that this host has: the stream is told of them while the pool works, and clients' cancellations reach them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::jetstream::{AckKind, Message};
+use futures_util::StreamExt;
+use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::ids::JobKey;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::pull::Span;
+use crate::{Bridge, RETRY_EVERY};
+
+/// The jobs that this host has.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    jobs: Mutex<BTreeMap<u64, Held>>,
+    next: AtomicU64,
+    ack_wait: Span,
+    /// Held by a suspect that runs alone.
+    alone: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Held {
+    message: Arc<Message>,
+    key: JobKey,
+    cancelled: watch::Sender<bool>,
+}
+
+impl Default for UnderWay {
+    fn default() -> Self {
+        Self {
+            jobs: Mutex::default(),
+            next: AtomicU64::new(0),
+            ack_wait: Span::new(Duration::from_secs(30)),
+            alone: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
+impl UnderWay {
+    /// The stream gives a job to another host after this time without a word.
+    pub(crate) fn hold_within(&self, ack_wait: Duration) {
+        self.ack_wait.lower(ack_wait);
+    }
+
+    pub(crate) fn add(&self, message: &Arc<Message>, key: JobKey) -> (u64, watch::Receiver<bool>) {
+        let (cancelled, told) = watch::channel(false);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let held = Held { message: Arc::clone(message), key, cancelled };
+        self.jobs.lock().insert(number, held);
+        (number, told)
+    }
+
+    pub(crate) fn remove(&self, number: u64) {
+        self.jobs.lock().remove(&number);
+    }
+
+    /// Waits until no other suspect runs alone.
+    pub(crate) async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.alone.lock().await
+    }
+}
+
+impl Bridge {
+    /// Tells the stream that jobs are worked on, for as long as the pool answers.
+    pub(crate) async fn hold(self: Arc<Self>) {
+        loop {
+            sleep(self.under_way.ack_wait.get() / 3).await;
+            if !self.state.borrow().is_alive {
+                continue;
+            }
+            let jobs = self
+                .under_way
+                .jobs
+                .lock()
+                .values()
+                .map(|held| Arc::clone(&held.message))
+                .collect::<Vec<_>>();
+            for job in jobs {
+                if let Err(error) = job.ack_with(AckKind::Progress).await {
+                    tracing::debug!(%error, "holding a job");
+                }
+            }
+        }
+    }
+
+    /// Stops jobs whose clients have cancelled them.
+    pub(crate) async fn hear_of_cancels(self: Arc<Self>) {
+        loop {
+            let client = self.streams.context.client();
+            match client.subscribe(self.streams.subjects.cancel()).await {
+                Ok(mut cancels) => {
+                    while let Some(cancel) = cancels.next().await {
+                        let Ok(key) = <[u8; 16]>::try_from(&*cancel.payload) else { continue };
+                        let key = JobKey(u128::from_le_bytes(key));
+                        for held in self.under_way.jobs.lock().values() {
+                            held.cancelled.send_if_modified(|is| {
+                                std::mem::replace(is, *is || held.key == key) != *is
+                            });
+                        }
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "cancellations"),
+            }
+            sleep(RETRY_EVERY).await;
+        }
+    }
+}

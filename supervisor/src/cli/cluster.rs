@@ -1,0 +1,166 @@
+//! `gridpool cluster`: the hosts of a cluster, what waits in its stream, and convictions.
+
+use std::io::{self, Write};
+
+use clap::{Args, Subcommand};
+use gridpool_nats::{Cluster, ClusterStatus, HostRow};
+use gridpool_protocol::ids::ContentHash;
+
+use super::error::CommandError;
+use super::flags::NatsFlags;
+use super::{print, say, say_json};
+
+/// Commands about a cluster.
+#[derive(Debug, Subcommand)]
+pub(super) enum ClusterCommand {
+    /// Show the hosts with their devices and rates, and the jobs that wait.
+    Status {
+        #[command(flatten)]
+        nats: NatsFlags,
+        /// Print one JSON document.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a job that was convicted for all hosts run again.
+    Release(ReleaseFlags),
+}
+
+/// What to release.
+#[derive(Debug, Args)]
+pub(super) struct ReleaseFlags {
+    /// The content of the job, as `gridpool cluster status` and its refusal name it.
+    content: ContentHash,
+    #[command(flatten)]
+    nats: NatsFlags,
+}
+
+pub(super) fn run(command: &ClusterCommand) -> Result<u8, CommandError> {
+    match command {
+        ClusterCommand::Status { nats, json } => {
+            let status = connect(nats)?.status()?;
+            if *json {
+                return say_json(&status);
+            }
+            print(|out| write(out, &status))
+        }
+        ClusterCommand::Release(ReleaseFlags { content, nats }) => {
+            match connect(nats)?.release(*content)? {
+                true => say(&format!("{content} may run again on all hosts")),
+                false => Err(CommandError::Usage(format!(
+                    "no job with the content {content} is convicted; `gridpool cluster status` lists those that are"
+                ))),
+            }
+        }
+    }
+}
+
+fn connect(flags: &NatsFlags) -> Result<Cluster, CommandError> {
+    let options = flags.keys().options().map_err(CommandError::Usage)?;
+    let none =
+        || CommandError::Usage("name the servers of the cluster: --nats nats://a,b,c".into());
+    Ok(Cluster::connect(&options.ok_or_else(none)?)?)
+}
+
+fn write(out: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    let hosts = status.hosts.len();
+    write!(out, "{hosts} host{}, {} jobs in the stream", plural(hosts), status.jobs)?;
+    writeln!(out, " ({} bytes, {} copies)", status.jobs_bytes, status.replicas)?;
+    if !status.followers.is_empty() {
+        let leader = if status.leader.is_empty() { "nobody" } else { &status.leader };
+        write!(out, "{leader} leads it;")?;
+        for (name, is_current) in &status.followers {
+            write!(
+                out,
+                " {name} is {}",
+                if *is_current { "up to date" } else { "behind or gone" }
+            )?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(
+        out,
+        "\n{:<20} {:<9} {:>7} {:>9} {:>10} {:>11} {:>10}",
+        "host", "state", "running", "published", "jobs/s", "redelivered", "duplicates"
+    )?;
+    for host in &status.hosts {
+        write_host(out, host)?;
+    }
+    let busy = status.lanes.iter().filter(|lane| lane.waiting + lane.running > 0);
+    let busy: Vec<_> = busy.collect();
+    if !busy.is_empty() {
+        writeln!(out, "\n{:<30} {:>9} {:>9} {:>11}", "jobs", "waiting", "running", "redelivered")?;
+        for lane in busy {
+            let (name, waiting, running) = (&lane.name, lane.waiting, lane.running);
+            writeln!(out, "{name:<30} {waiting:>9} {running:>9} {:>11}", lane.redelivered)?;
+        }
+    }
+    for (content, why) in &status.convicted {
+        writeln!(out, "\nPOISON {content}: convicted on {}: {}", why.host, why.reason)?;
+    }
+    Ok(())
+}
+
+fn write_host(out: &mut dyn Write, row: &HostRow) -> io::Result<()> {
+    let state = match (row.pool, row.draining) {
+        (_, true) => "draining",
+        (true, false) => "serving",
+        (false, false) => "no pool",
+    };
+    let counts = &row.counts;
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = counts.published as f64 / row.uptime_s.max(1) as f64;
+    writeln!(
+        out,
+        "{:<20} {:<9} {:>7} {:>9} {rate:>10.1} {:>11} {:>10}",
+        row.host, state, counts.running, counts.published, counts.redelivered, counts.duplicates
+    )?;
+    for device in &row.devices {
+        let (name, role, state) = (&device.device, &device.role, &device.state);
+        writeln!(out, "  {name} {} ({role}): {state}, {} done", device.name, device.jobs_done)?;
+    }
+    let models: Vec<_> = row.models.iter().map(|row| row.model.name.as_str()).collect();
+    if !models.is_empty() {
+        writeln!(out, "  models: {}", models.join(", "))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use gridpool_nats::{Conviction, HostCounts, LaneRow};
+
+    use super::*;
+
+    #[test]
+    fn hosts_lanes_and_convictions_are_shown() {
+        let counts =
+            HostCounts { running: 3, published: 200, redelivered: 7, ..HostCounts::default() };
+        let host =
+            HostRow { host: "one".into(), pool: true, uptime_s: 10, counts, ..HostRow::default() };
+        let lane = LaneRow { name: "grid-high".into(), waiting: 12, ..LaneRow::default() };
+        let why = Conviction { host: "two".into(), job: "k".into(), reason: "it crashed".into() };
+        let status = ClusterStatus {
+            hosts: vec![host],
+            jobs: 15,
+            leader: "n1".into(),
+            followers: vec![("n2".into(), true), ("n3".into(), false)],
+            lanes: vec![lane, LaneRow::default()],
+            convicted: vec![("abc".into(), why)],
+            ..ClusterStatus::default()
+        };
+        let mut out = Vec::new();
+        write(&mut out, &status).unwrap();
+        let said = String::from_utf8(out).unwrap();
+        for part in [
+            "1 host, 15 jobs",
+            "n1 leads it; n2 is up to date n3 is behind",
+            "one                  serving",
+            "20.0",
+            "grid-high                             12",
+            "POISON abc: convicted on two: it crashed",
+        ] {
+            assert!(said.contains(part), "{part}:\n{said}");
+        }
+    }
+}

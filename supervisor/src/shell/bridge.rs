@@ -1,0 +1,154 @@
+//! The supervisor's side of `gridpool bridge`, a helper process that takes jobs of a cluster and runs them here as an
+//! ordinary client. The supervisor knows nothing of them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, PoisonError};
+
+use gridpool_bridge::BridgeSettings;
+use gridpool_core::HelperStatus;
+use gridpool_core::action::HelperAction;
+use gridpool_core::event::{Event, Helper, HelperEvent};
+use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::log::FORMAT_VARIABLE;
+use gridpool_protocol::status::NatsStatus;
+
+use super::Shell;
+use super::confinement::{Confinement, Inherits};
+use super::core::Core;
+use super::helper::{Post, Processes, Program, Spawned};
+use super::pinned::Pinned;
+use crate::logging;
+
+/// The bridge of a pool.
+#[derive(Debug)]
+pub(super) struct Bridge {
+    servers: String,
+    host: String,
+    said: Arc<Mutex<Said>>,
+    processes: Arc<Processes>,
+}
+
+/// What the process said last, and the socket to it.
+#[derive(Debug, Default)]
+struct Said {
+    counts: BTreeMap<String, u64>,
+    link: Option<UnixStream>,
+}
+
+impl Bridge {
+    fn new(
+        settings: BridgeSettings,
+        socket: PathBuf,
+        confinement: Confinement,
+        post: Post,
+    ) -> io::Result<Self> {
+        let (servers, host) = (settings.nats.shown(), settings.host.clone());
+        let said = Arc::new(Mutex::<Said>::default());
+        let program = Pinned::own();
+        let starting = Starting { program, socket, confinement, settings, said: Arc::clone(&said) };
+        let processes = Processes::serve(Helper::Bridge, starting, post)?;
+        Ok(Self { servers, host, said, processes })
+    }
+
+    /// The process and what it counted.
+    pub(super) fn status(&self, core: HelperStatus) -> NatsStatus {
+        NatsStatus {
+            servers: self.servers.clone(),
+            host: self.host.clone(),
+            pid: self.processes.pid().unwrap_or(0),
+            up: core.is_up,
+            restarts: core.restarts,
+            counts: self.said.lock().counts.clone(),
+        }
+    }
+
+    pub(super) fn perform(&self, action: HelperAction) {
+        self.processes.perform(action);
+    }
+
+    /// The process takes no more jobs, and ends once it has published the results of those that it has.
+    pub(super) fn leave(&self) {
+        let mut said = self.said.lock();
+        if let Some(Err(error)) = said.link.as_mut().map(|link| link.write_all(b"l")) {
+            tracing::debug!(%error, "the bridge has ended already");
+        }
+    }
+}
+
+impl Shell {
+    /// Takes jobs of a cluster from now on, in a process of its own. Only the first call has an effect.
+    ///
+    /// # Errors
+    /// The system's, if a thread cannot be started.
+    pub fn serve_cluster(&self, settings: BridgeSettings) -> io::Result<()> {
+        let shared = &self.shared;
+        let post = shared.helper_post(Helper::Bridge);
+        let (socket, confinement) = (shared.socket.clone(), shared.confinement.clone());
+        let bridge = Bridge::new(settings, socket, confinement, post)?;
+        shared.bridge.get_or_init(|| bridge);
+        shared.post(Event::Helper(Helper::Bridge, HelperEvent::Wanted));
+        Ok(())
+    }
+
+    /// Stops the bridge. It first gives back the jobs that it has.
+    pub(super) fn stop_bridge(&self) {
+        self.shared.post(Event::Helper(Helper::Bridge, HelperEvent::Unwanted));
+        let is_stopping = |core: &mut Core| core.pool.helper(Helper::Bridge).is_stopping;
+        let waited = self.shared.ended.wait_while(self.shared.lock(), is_stopping);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// How processes of the bridge are started.
+struct Starting {
+    program: Pinned,
+    socket: PathBuf,
+    confinement: Confinement,
+    settings: BridgeSettings,
+    said: Arc<Mutex<Said>>,
+}
+
+impl Program for Starting {
+    type Output = UnixStream;
+
+    fn spawn(&mut self) -> io::Result<Spawned<UnixStream>> {
+        let (ours, theirs) = UnixStream::pair()?;
+        // A few hundred bytes, which the socket takes before they are read.
+        let (mut input, settings) = UnixStream::pair()?;
+        input.write_all(&serde_json::to_vec(&self.settings)?)?;
+        drop(input);
+        let mut command = self.program.command();
+        self.confinement.restrict(&mut command, Inherits::Gateway);
+        command
+            .arg("bridge")
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(["--supervisor-pid", &std::process::id().to_string()])
+            .args(["--sandbox", self.confinement.mode.name()])
+            .stdin(Stdio::from(OwnedFd::from(settings)))
+            .stdout(Stdio::from(OwnedFd::from(theirs)))
+            .env(FORMAT_VARIABLE, logging::format().name())
+            .process_group(0);
+        let child = command.spawn()?;
+        // Only the child holds its end of the link now, so we see it close.
+        drop(command);
+        *self.said.lock() = Said { link: Some(ours.try_clone()?), counts: BTreeMap::new() };
+        Ok(Spawned { child, output: ours.try_clone()?, link: Some(ours) })
+    }
+
+    fn on_line(&mut self, line: &[u8]) -> Result<bool, String> {
+        let counts = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        self.said.lock().counts = counts;
+        Ok(true)
+    }
+
+    fn on_lost(&mut self) {
+        self.said.lock().link = None;
+    }
+}

@@ -1,0 +1,306 @@
+//! Pools that take jobs of a cluster: NATS JetStream between clients and hosts. `storm` kills everything.
+
+mod servers;
+mod storm;
+
+use std::time::Duration;
+
+use gridpool_client::{
+    Client, ClientError, Handle, Job, JobKey, Limit, Outputs, Priority, Program, Refusal, Ties,
+    Verdict,
+};
+use gridpool_ipc::frame::{self, FrameReader};
+use gridpool_nats::{Cluster, ClusterStatus, Sender};
+use gridpool_protocol::batch::GridBatch;
+use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
+use gridpool_protocol::codec;
+use gridpool_protocol::message::{ClientMessage, ServerMessage};
+use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
+
+use crate::command::gridpool;
+use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
+use crate::pool::{Pool, Setup, cpu};
+use crate::processes::signal;
+use crate::raw::inline;
+use crate::wait::{TIMEOUT, eventually};
+use servers::{Servers, are_there};
+
+/// A host of a cluster: a pool of one worker that takes jobs, and says so.
+fn host(servers: &Servers, name: &str, lines: &str) -> Setup {
+    let nats = format!(
+        "\n[nats]\nservers = \"{}\"\nhost = \"{name}\"\nack_wait_s = 2\ndata_bytes_max = 268435456\n\
+         results_bytes_max = 268435456\njobs_bytes_max = 268435456\n{lines}",
+        servers.url()
+    );
+    cpu(1).limits(&nats).args(&["--allow-chaos"])
+}
+
+/// What is seen of the cluster once it is so.
+fn until(servers: &Servers, what: &str, is_so: impl Fn(&ClusterStatus) -> bool) -> ClusterStatus {
+    eventually(what, || {
+        let cluster = Cluster::connect(&servers.options()).map_err(|error| error.to_string())?;
+        let status = cluster.status().map_err(|error| error.to_string())?;
+        if is_so(&status) { Ok(status) } else { Err(format!("{status:?}")) }
+    })
+}
+
+/// Starts a host, and waits until the cluster knows it.
+fn serving(servers: &Servers, name: &str, lines: &str) -> Pool {
+    let pool = host(servers, name, lines).start();
+    until(servers, "the host", |status| {
+        status.hosts.iter().any(|host| host.host == name && host.pool)
+    });
+    pool
+}
+
+fn client(servers: &Servers) -> Client {
+    Client::builder().nats(servers.options()).connect().expect("the cluster answers")
+}
+
+/// Waits until the pool's bridge has counted so many; it says so once a second.
+fn counts(pool: &Pool, name: &str, is_enough: impl Fn(u64) -> bool) {
+    eventually(name, || {
+        let nats = pool.status().nats.expect("the pool has a bridge");
+        let counted = nats.counts.get(name).copied().unwrap_or(0);
+        if is_enough(counted) { Ok(()) } else { Err(format!("{nats:?}")) }
+    });
+}
+
+#[test]
+fn jobs_run_on_a_host_with_results_receipts_and_priorities_as_in_a_pool() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "");
+    let client = client(&servers);
+    let batches: Vec<_> =
+        (0..60_u8).map(|seed| random_grids(seed.into(), 1 + usize::from(seed) % 7)).collect();
+    let priorities = [Priority::High, Priority::Normal, Priority::Low];
+    let jobs = batches.iter().zip(priorities.into_iter().cycle());
+    let jobs = jobs.map(|(grids, priority)| job(PROGRAM, grids).with_priority(priority));
+    let handles = client.send_many(jobs).unwrap();
+    for (handle, grids) in handles.into_iter().zip(&batches) {
+        let key = handle.key().to_string();
+        let answer = answer(handle);
+        is_right(&answer, PROGRAM, grids);
+        assert_eq!((answer.receipt.host.as_str(), &answer.receipt.key), ("one", &key));
+    }
+    // A large result travels in pieces.
+    let large = random_grids(9, 4_000);
+    is_right(&answer(submit(&client, job(PROGRAM, &large))), PROGRAM, &large);
+    counts(&pool, "published", |jobs| jobs == 61);
+    counts(&pool, "duplicates", |jobs| jobs == 0);
+    // The command line sends there, too, and reads the same errors.
+    let url = servers.url();
+    let said = gridpool(["submit", "--nats", &url, "--json", "rot90", "-"])
+        .stdin(as_json(&random_grids(3, 4)))
+        .run()
+        .document();
+    assert_eq!(said["receipts"][0]["host"], "one", "{said}");
+    let shown = gridpool(["cluster", "status", "--nats", &url]).run().output();
+    assert!(shown.contains("1 host, 0 jobs in the stream"), "{shown}");
+    gridpool(["submit", "--nats", "nats://127.0.0.1:1", "rot90", "-"])
+        .stdin(as_json(&random_grids(3, 1)))
+        .run()
+        .complains(69, &["no NATS server at nats://127.0.0.1:1"]);
+}
+
+#[test]
+fn a_batch_that_many_jobs_use_travels_to_a_host_once() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "");
+    let client = client(&servers);
+    let grids = random_grids(5, 8_000);
+    let loaded = client.load(&GridBatch::from_grids(&grids).unwrap()).unwrap();
+    assert!(loaded.bytes() > 512 * 1_024, "it needs several pieces");
+    let programs = ["rot90", "rot180", "hmirror", "vmirror", "dmirror", "rot270"];
+    let submitted = programs.map(|text| {
+        let program = Program::compile(text, Ties::Cpython).unwrap();
+        client.send(Job::over(program, &loaded).unwrap()).unwrap()
+    });
+    for (text, handle) in programs.iter().zip(submitted) {
+        is_right(&answer(handle), text, &grids);
+    }
+    counts(&pool, "batches_reused", |jobs| jobs == 5);
+    counts(&pool, "fetched_bytes", |bytes| bytes == loaded.bytes() as u64);
+}
+
+#[test]
+fn deadlines_and_cancellations_reach_a_job_wherever_it_is() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "under_way_max = 1");
+    let client = client(&servers);
+    pool.stop("cpu0");
+    let running = submit(&client, small_job(1).with_deadline(Duration::from_secs(600)));
+    until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
+    let waiting = submit(&client, small_job(2).with_deadline(Duration::from_secs(600)));
+    let late = submit(&client, small_job(3).with_deadline(Duration::from_millis(300)));
+    assert_eq!(answer(late).verdict(), Verdict::Deadline);
+    for handle in [waiting, running] {
+        handle.cancel();
+        assert_eq!(answer(handle).verdict(), Verdict::Cancelled);
+    }
+    pool.go_on("cpu0");
+    // What is left of them in the stream is passed over.
+    let status = until(&servers, "an empty stream", |status| status.jobs == 0);
+    assert_eq!(status.hosts.len(), 1);
+    assert_eq!(answer(submit(&client, small_job(4))).verdict(), Verdict::Ok);
+    counts(&pool, "published", |jobs| jobs == 1);
+}
+
+#[test]
+fn a_job_outlives_its_client_and_its_result_waits_for_the_next() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "");
+    pool.stop("cpu0");
+    let (grids, key) = (random_grids(1, 5), JobKey(77));
+    let named = || job(PROGRAM, &grids).with_key(key).with_deadline(Duration::from_secs(60));
+    // A client that ends without a word once its job is accepted.
+    let (sender, socket) = Sender::connect(&servers.options()).unwrap();
+    let mut submission = inline(key.0, &grids);
+    submission.terms.deadline_ms = 60_000;
+    submission.tell_acceptance = true;
+    let message = frame::of(&ClientMessage::Submit(Box::new(submission)), 0).unwrap();
+    frame::send_all(&socket, &message, &[]).unwrap();
+    let accepted = FrameReader::new(socket).read(Some(TIMEOUT)).unwrap().expect("an answer");
+    let accepted: ServerMessage = codec::decode(&accepted.body).unwrap();
+    assert_eq!(accepted, ServerMessage::Accepted { key });
+    drop(sender);
+    pool.go_on("cpu0");
+    until(&servers, "the job's end", |status| status.jobs == 0);
+    is_right(&answer(submit(&client(&servers), named())), PROGRAM, &grids);
+    assert_eq!(pool.status().counters.accepted, 1, "it ran once");
+    // Once it was read, only the verdict is known.
+    eventually("the mark", || match client(&servers).submit(named()).and_then(Handle::wait) {
+        Err(ClientError::Refused(Refusal::Invalid(why))) if why.contains("new key") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+#[test]
+fn a_host_that_is_killed_or_drained_loses_no_job() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let killed = serving(&servers, "killed", "");
+    killed.stop("cpu0");
+    let client = client(&servers);
+    let batches: Vec<_> = (0..6).map(|seed| random_grids(seed, 3)).collect();
+    let handles: Vec<_> =
+        batches.iter().map(|grids| submit(&client, job(PROGRAM, grids))).collect();
+    until(&servers, "jobs that run", |status| status.lanes.iter().any(|lane| lane.running == 6));
+    drop(killed.killed());
+    let drained = host(&servers, "drained", "").limits("").start();
+    drained.stop("cpu0");
+    counts(&drained, "taken", |jobs| jobs >= 6);
+    // It cannot finish them, and gives them back as it ends.
+    drained.signal(Signal::SIGTERM);
+    let last = serving(&servers, "last", "");
+    drained.signal(Signal::SIGTERM);
+    for (handle, grids) in handles.into_iter().zip(&batches) {
+        let answer = answer(handle);
+        is_right(&answer, PROGRAM, grids);
+        assert_eq!(answer.receipt.host, "last");
+    }
+    counts(&last, "redelivered", |jobs| jobs >= 6);
+}
+
+#[test]
+fn a_full_stream_is_busy_and_names_its_limit() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "jobs_max = 3\nunder_way_max = 1");
+    pool.stop("cpu0");
+    let client = client(&servers);
+    let held: Vec<_> = (0..3).map(|seed| submit(&client, small_job(seed))).collect();
+    match client.submit(small_job(3).refuse_if_busy()) {
+        Err(ClientError::Refused(Refusal::Busy(Limit::StreamJobs))) => {}
+        other => panic!("{other:?}"),
+    }
+    // One that waits is accepted when there is room.
+    let waits = client.send(small_job(4)).unwrap();
+    pool.go_on("cpu0");
+    for handle in held.into_iter().chain([waits]) {
+        assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    }
+}
+
+#[test]
+fn a_job_that_one_host_convicts_is_poison_for_all() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let first = serving(&servers, "first", "");
+    let client = client(&servers);
+    let fault = Chaos { fault: ChaosFault::Host(HostFault::Segv), attempts: 9 };
+    let grids = random_grids(1, 2);
+    let poison = || job(PROGRAM, &grids).with_chaos(fault);
+    let convicted = answer(submit(&client, poison()));
+    assert_eq!((convicted.verdict(), convicted.receipt.host.as_str()), (Verdict::Poison, "first"));
+    let status = until(&servers, "a conviction", |status| status.convicted.len() == 1);
+    drop(first.killed());
+    let second = serving(&servers, "second", "");
+    let refused = eventually("a refusal", || match client.submit(poison()) {
+        Err(ClientError::Refused(Refusal::Invalid(why))) => Ok(why),
+        other => Err(format!("{other:?}")),
+    });
+    assert!(refused.contains("convicted on first"), "{refused}");
+    assert_eq!(second.status().counters.accepted, 0, "no worker there has met it");
+    let content = &status.convicted[0].0;
+    gridpool(["cluster", "release", content, "--nats", &servers.url()]).run().output();
+    until(&servers, "no conviction", |status| status.convicted.is_empty());
+}
+
+#[test]
+fn a_server_that_dies_and_comes_back_has_every_job() {
+    if !are_there() {
+        return;
+    }
+    let mut servers = Servers::start(1);
+    let pool = serving(&servers, "one", "under_way_max = 2");
+    pool.stop("cpu0");
+    let client = client(&servers);
+    let batches: Vec<_> = (0..8).map(|seed| random_grids(seed, 3)).collect();
+    let handles: Vec<_> =
+        batches.iter().map(|grids| submit(&client, job(PROGRAM, grids))).collect();
+    servers.restart(0);
+    pool.go_on("cpu0");
+    for (handle, grids) in handles.into_iter().zip(&batches) {
+        is_right(&answer(handle), PROGRAM, grids);
+    }
+}
+
+#[test]
+fn a_bridge_that_dies_is_started_again_and_its_jobs_are_run() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "");
+    let client = client(&servers);
+    pool.stop("cpu0");
+    let grids = random_grids(1, 3);
+    let handle: Handle<Outputs> = submit(&client, job(PROGRAM, &grids));
+    until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
+    let pid = pool.status().nats.expect("a bridge").pid;
+    signal(pid, Signal::SIGKILL);
+    pool.go_on("cpu0");
+    is_right(&answer(handle), PROGRAM, &grids);
+    let nats = pool.status().nats.expect("a bridge");
+    assert!(nats.up && nats.restarts == 1 && nats.pid != pid, "{nats:?}");
+}

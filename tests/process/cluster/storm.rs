@@ -1,0 +1,171 @@
+//! Three servers, three hosts, and something killed or stopped all the time: no job is lost, none is wrong, and none
+//! has two results.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use gridpool_client::{Client, Verdict};
+use gridpool_ipc::clock;
+use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
+
+use super::servers::{Servers, are_there};
+use super::{client, host, until};
+use crate::jobs::{PROGRAM, is_right, job};
+use crate::pool::Pool;
+use crate::processes::signal;
+use crate::wait::pause;
+
+/// Jobs of the short run.
+const JOBS: usize = 400;
+/// Faults that there are at least: each kind once.
+const KILLS_MIN: u64 = 6;
+/// Jobs under way at a time.
+const WINDOW: usize = 64;
+/// How long a stopped process is left so: longer than the time after which its jobs are others'.
+const STOPPED_FOR: Duration = Duration::from_secs(4);
+
+/// A storm that has passed.
+#[derive(Debug, Default)]
+struct Passed {
+    jobs: usize,
+    kills: u64,
+    duplicates: u64,
+    redelivered: u64,
+    by_host: BTreeSet<String>,
+}
+
+/// Runs so many jobs while servers, pools and bridges are killed and stopped in turn.
+fn storm(jobs: usize) -> Passed {
+    let mut servers = Servers::start(3);
+    let lines = "deliveries_max = 30";
+    let names = ["one", "two", "three"];
+    let mut pools: Vec<Option<Pool>> =
+        names.iter().map(|name| Some(host(&servers, name, lines).start())).collect();
+    until(&servers, "three hosts", |status| {
+        status.hosts.iter().filter(|host| host.pool).count() == 3 && status.replicas == 3
+    });
+    let client = client(&servers);
+    let (over, kills) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut passed = Passed::default();
+    thread::scope(|scope| {
+        let (over, kills) = (&over, &kills);
+        let sender = scope.spawn(|| {
+            let by_host = send(&client, jobs, || kills.load(Ordering::Relaxed) >= KILLS_MIN);
+            over.store(true, Ordering::Relaxed);
+            by_host
+        });
+        for turn in 0_usize.. {
+            if over.load(Ordering::Relaxed) || sender.is_finished() {
+                break;
+            }
+            strike(turn, &mut servers, &mut pools, &names, over);
+            kills.fetch_add(1, Ordering::Relaxed);
+            pause(Duration::from_secs(1), over);
+        }
+        (passed.jobs, passed.by_host) = sender.join().expect("no answer is missing or wrong");
+        passed.kills = kills.load(Ordering::Relaxed);
+    });
+    let status = until(&servers, "an empty stream", |status| status.jobs == 0);
+    for host in &status.hosts {
+        passed.duplicates += host.counts.duplicates;
+        passed.redelivered += host.counts.redelivered;
+    }
+    passed
+}
+
+/// Sends jobs, a window at a time, until there were so many and it is enough, and checks every answer. Returns how many
+/// there were, and the hosts that gave them.
+fn send(client: &Client, jobs: usize, is_enough: impl Fn() -> bool) -> (usize, BTreeSet<String>) {
+    let mut by_host = BTreeSet::new();
+    let mut under_way = std::collections::VecDeque::new();
+    let mut next = 0;
+    loop {
+        while under_way.len() < WINDOW && (next < jobs || !is_enough()) {
+            let grids = random_grids(next as u64, 1 + next % 5);
+            let deadline = Duration::from_secs(600);
+            let sent = client.send(job(PROGRAM, &grids).with_deadline(deadline));
+            under_way.push_back((next, grids, sent.expect("it is sent")));
+            next += 1;
+        }
+        let Some((number, grids, handle)) = under_way.pop_front() else { break };
+        let answer = handle.wait().unwrap_or_else(|error| panic!("job {number}: {error}"));
+        assert_eq!(answer.verdict(), Verdict::Ok, "job {number}: {:?}", answer.receipt);
+        is_right(&answer, PROGRAM, &grids);
+        by_host.insert(answer.receipt.host);
+    }
+    (next, by_host)
+}
+
+/// One fault after the other, each of another kind.
+fn strike(
+    turn: usize,
+    servers: &mut Servers,
+    pools: &mut [Option<Pool>],
+    names: &[&str],
+    over: &AtomicBool,
+) {
+    let at = turn / 6 % 3;
+    let stopped = |pid: u32| {
+        signal(pid, Signal::SIGSTOP);
+        pause(STOPPED_FOR, over);
+        signal(pid, Signal::SIGCONT);
+    };
+    let bridge = |pool: &Option<Pool>| {
+        let nats = pool.as_ref().and_then(|pool| pool.status().nats);
+        nats.map(|nats| nats.pid).filter(|&pid| pid > 0)
+    };
+    match turn % 6 {
+        0 => servers.restart(at),
+        1 => {
+            let Some(pool) = pools[at].take() else { return };
+            drop(pool.killed());
+            pools[at] = Some(host(servers, names[at], "deliveries_max = 30").start());
+        }
+        2 => stopped(servers.pid(at)),
+        3 => {
+            if let Some(pid) = bridge(&pools[at]) {
+                signal(pid, Signal::SIGKILL);
+            }
+        }
+        4 => {
+            let pid = pools[at].as_ref().map(|pool| pool.supervisor.pid());
+            pid.into_iter().for_each(stopped);
+        }
+        _ => {
+            if let Some(pid) = bridge(&pools[at]) {
+                stopped(pid);
+            }
+        }
+    }
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "what was measured")]
+fn no_job_is_lost_while_servers_pools_and_bridges_are_killed_and_stopped() {
+    if !are_there() {
+        return;
+    }
+    let started = clock::now();
+    let passed = storm(JOBS);
+    assert_eq!(passed.by_host.len(), 3, "every host took a part");
+    println!("in {:?}: {passed:?}", started.elapsed());
+}
+
+/// `cargo test -p gridpool-tests --test process ten_thousand -- --ignored --nocapture`; `GRIDPOOL_JOBS` sets how many.
+#[test]
+#[ignore = "it takes several minutes"]
+#[expect(clippy::print_stdout, reason = "what was measured")]
+fn ten_thousand_jobs_in_a_storm() {
+    if !are_there() {
+        return;
+    }
+    let jobs =
+        std::env::var("GRIDPOOL_JOBS").map_or(10_000, |text| text.parse().expect("a number"));
+    let started = clock::now();
+    let passed = storm(jobs);
+    println!("in {:?}: {passed:?}", started.elapsed());
+    assert_eq!(passed.by_host.len(), 3, "every host took a part");
+}
