@@ -31,6 +31,8 @@ import tempfile
 import zipfile
 import zlib
 
+from jump_tables import with_jump_tables
+
 KERNELS = pathlib.Path(__file__).resolve().parent
 CUDA = KERNELS / "cuda"
 PTX = KERNELS / "ptx"
@@ -97,7 +99,7 @@ class Nvrtc:
             self.call("nvrtcCompileProgram", program, len(options), strings(options))
         except RuntimeError as error:
             raise RuntimeError(f"{self.text(program, 'ProgramLog')}\n{error}") from error
-        return self.text(program, "PTX")
+        return with_jump_tables(self.text(program, "PTX"))
 
 
 # The header of opcodes of each module that has one, and what the example must be told to print it.
