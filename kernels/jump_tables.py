@@ -32,8 +32,8 @@ SUMS = {
     "mov": lambda a: a,
     "cvt": lambda a: a,
 }
-# What neither reads memory nor waits for other lanes.
-PURE = {*SUMS, "setp", "selp", "xor", "not", "shl", "shr", "mul", "mad", "neg", "min", "max", "popc", "cvta"}
+# What neither writes memory nor waits for other lanes.
+PURE = {*SUMS, "ld", "setp", "selp", "xor", "not", "shl", "shr", "mul", "mad", "neg", "min", "max", "popc", "cvta"}
 
 
 def as_width(number: int, kind: str, width: int) -> int:
@@ -57,6 +57,10 @@ class Walk:
     def compute(self, words: list[str], operands: list[str]) -> None:
         """Notes what an instruction makes, if it makes it of known numbers."""
         to, given = operands[0], [self.number(operand) for operand in operands[1:]]
+        if words[0] == "ld":
+            for register in re.findall(REGISTER, ",".join(operands).split("[")[0]):
+                self.known.pop(register, None)
+            return
         self.known.pop(to, None)
         kind = re.fullmatch(r"([usb])(16|32)", words[-1])
         if kind is None or None in given:
@@ -77,7 +81,7 @@ class Walk:
         for _ in range(STEPS_MAX):
             line = self.lines[at].strip()
             jump = re.fullmatch(rf"(?:@(!?)({REGISTER})\s+)?bra(?:\.uni)?\s+(\S+);", line)
-            if not line or line.startswith("//") or line.endswith(":"):
+            if not line or line.startswith(("//", ".loc")) or line.endswith(":"):
                 at += 1
             elif jump:
                 condition = 1 if jump[2] is None else self.known.get(jump[2])
@@ -88,7 +92,7 @@ class Walk:
                 sure = (at, tuple(passed))
             else:
                 made = re.fullmatch(r"([a-z0-9.]+)\s+(.*);", line)
-                if made is None or made[1].split(".")[0] not in PURE:
+                if made is None or made[1].split(".")[0] not in PURE or ".volatile" in made[1]:
                     break
                 self.compute(made[1].split("."), [operand.strip() for operand in made[2].split(",")])
                 passed.append(line)

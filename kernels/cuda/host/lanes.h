@@ -98,6 +98,11 @@ inline T __shfl_up_sync(unsigned, T value, int by) {
     const int lane = host::warp.lane;
     return T(host::exchange(TAG_SHUFFLE, uint64_t(value)).value[lane >= by ? lane - by : lane]);
 }
+template <class T>
+inline T __shfl_down_sync(unsigned, T value, int by) {
+    const int lane = host::warp.lane;
+    return T(host::exchange(TAG_SHUFFLE, uint64_t(value)).value[lane + by < host::LANE_COUNT ? lane + by : lane]);
+}
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };

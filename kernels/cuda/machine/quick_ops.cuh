@@ -34,7 +34,7 @@ __device__ __forceinline__ bool quick_op(Machine &m, Instruction &of, Word &resu
                      : op < OP_ASINDICES ? quick_colors(m, of, q)
                      : op < OP_ROT90     ? quick_patches(m, of, q)
                                          : quick_grids(m, of, q);
-    together();
+    __syncwarp();
     if (made == LEFT) {
         m.top = m.error ? m.top : before;
         return m.error != FINE;

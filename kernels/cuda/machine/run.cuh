@@ -304,7 +304,7 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit, 
 #pragma unroll 1
     while (m.error == FINE) {
         // All lanes have done with the instruction before.
-        together();
+        __syncwarp();
         if (outcome.steps == limit) {
             m.fail(STEP_LIMIT);
             break;
