@@ -33,7 +33,7 @@ SUMS = {
     "cvt": lambda a: a,
 }
 # What neither writes memory nor waits for other lanes.
-PURE = {*SUMS, "ld", "setp", "selp", "xor", "not", "shl", "shr", "mul", "mad", "neg", "min", "max", "popc", "cvta"}
+PURE = {*SUMS, *"ld setp selp xor not shl shr shf mul mad neg abs min max popc clz brev bfe bfi prmt lop3 cvta".split()}
 
 
 def as_width(number: int, kind: str, width: int) -> int:

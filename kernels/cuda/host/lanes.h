@@ -123,9 +123,16 @@ inline unsigned atomicMin(unsigned *at, unsigned value) {
     *at = before < value ? before : value;
     return before;
 }
-inline unsigned atomicAdd(unsigned *at, unsigned value) {
-    const unsigned before = *at;
+template <class T>
+inline T atomicAdd(T *at, T value) {
+    const T before = *at;
     *at = before + value;
+    return before;
+}
+template <class T>
+inline T atomicExch(T *at, T value) {
+    const T before = *at;
+    *at = value;
     return before;
 }
 inline unsigned atomicOr(unsigned *at, unsigned value) {

@@ -309,7 +309,7 @@ impl Solving {
         (done, is_cancelled): (&mut Totals, &dyn Fn() -> bool),
     ) -> Result<[u64; 2], Fault> {
         let count = number(items.len());
-        let Launch { function, blocks, arenas } =
+        let Launch { function, blocks, arenas, .. } =
             self.kernel.launch(gpu, &mut self.arenas, tier, count)?;
         let mut argument =
             SolveArgument { items_count: count, arena_words: tier.words, arenas, ..*argument };

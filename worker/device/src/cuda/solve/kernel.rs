@@ -27,9 +27,9 @@ pub(super) struct Tier {
     blocks_max: u32,
 }
 
-/// From small arenas to large ones. The first two have as many warps as the largest GPU runs at once.
+/// From small arenas to large ones. The first has at least as many warps as the largest GPU runs at once.
 const TIERS: [Tier; 5] = [
-    Tier { place: Place::Near, words: NEAR_WORDS, blocks_max: 1 << 12 },
+    Tier { place: Place::Near, words: NEAR_WORDS, blocks_max: 1 << 13 },
     Tier { place: Place::Far, words: 1 << 13, blocks_max: 1 << 12 },
     Tier { place: Place::Far, words: 1 << 15, blocks_max: 1 << 10 },
     Tier { place: Place::Far, words: 1 << 20, blocks_max: 1 << 6 },
@@ -39,6 +39,8 @@ const TIERS: [Tier; 5] = [
 /// What a launch takes besides its argument.
 pub(super) struct Launch {
     pub(super) function: FunctionHandle,
+    /// Of the launch before, if the kernel has one.
+    pub(super) before: Option<FunctionHandle>,
     pub(super) blocks: u32,
     /// Null for arenas in shared memory.
     pub(super) arenas: DeviceAddress,
@@ -50,8 +52,15 @@ pub(super) struct Kernel {
     modules: Modules,
     /// The compute capability of the GPU.
     capability: (u32, u32),
-    near: Option<FunctionHandle>,
-    far: Option<FunctionHandle>,
+    near: Option<Entries>,
+    far: Option<Entries>,
+}
+
+/// What a module has.
+#[derive(Clone, Copy, Debug)]
+struct Entries {
+    function: FunctionHandle,
+    before: Option<FunctionHandle>,
 }
 
 impl Kernel {
@@ -74,7 +83,7 @@ impl Kernel {
         tier: Tier,
         items: u32,
     ) -> Result<Launch, Fault> {
-        let function = self.function(&gpu.driver, tier.place)?;
+        let Entries { function, before } = self.entries(&gpu.driver, tier.place)?;
         let blocks = items.min(tier.blocks_max);
         let arenas = match tier.place {
             Place::Near => DeviceAddress::NULL,
@@ -84,20 +93,21 @@ impl Kernel {
                 arenas.at(0)
             }
         };
-        Ok(Launch { function, blocks, arenas })
+        Ok(Launch { function, before, blocks, arenas })
     }
 
-    fn function(&mut self, driver: &Driver, place: Place) -> Result<FunctionHandle, Fault> {
-        let Modules { entry, near, far } = self.modules;
+    fn entries(&mut self, driver: &Driver, place: Place) -> Result<Entries, Fault> {
+        let Modules { entry, before, near, far } = self.modules;
         let (known, images) = match place {
             Place::Near => (&mut self.near, near),
             Place::Far => (&mut self.far, far),
         };
         match known {
-            Some(function) => Ok(*function),
+            Some(entries) => Ok(*entries),
             None => {
                 let module = load(driver, images, self.capability)?;
-                Ok(*known.insert(driver.function(module, entry)?))
+                let before = before.map(|name| driver.function(module, name)).transpose()?;
+                Ok(*known.insert(Entries { function: driver.function(module, entry)?, before }))
             }
         }
     }

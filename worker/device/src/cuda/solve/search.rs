@@ -15,7 +15,9 @@ use gridpool_ipc::clock;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
-use gridpool_kernels::solve::{NEEDS_MEMORY, SEARCH, SEARCHES, SOLVE_THREADS, SearchArgument};
+use gridpool_kernels::solve::{
+    NEEDS_MEMORY, QUEUE_BYTES, SEARCH, SEARCHES, SOLVE_THREADS, SearchArgument, image_words,
+};
 use gridpool_protocol::search::{PROGRAM_ALIGN, Score, SearchReport};
 use gridpool_protocol::solver::Code;
 use rayon::prelude::*;
@@ -39,9 +41,6 @@ const EVALUATIONS_FIRST: usize = 1 << 12;
 const EVALUATIONS_MAX: usize = 4 << 20;
 /// Most bytes of the programs of a chunk; one program is always allowed.
 const CODE_BYTES_MAX: usize = 32 << 20;
-/// Turns that each warp has at least, so that none is left with much when the others are done. In a turn it makes
-/// evaluations of one program.
-const TURNS_MIN: u32 = 8;
 /// How long a chunk should run, what the processor does of it included.
 const CHUNK_TIME: Duration = Duration::from_millis(40);
 
@@ -56,6 +55,8 @@ pub(super) struct Searching {
     pairs_staging: PinnedBuffer,
     programs: DeviceBuffer,
     programs_staging: PinnedBuffer,
+    /// Programs as the device prepares them.
+    images: DeviceBuffer,
     results: DeviceBuffer,
     results_staging: PinnedBuffer,
     list: DeviceBuffer,
@@ -76,10 +77,14 @@ struct OnDevice {
     cells: Range<usize>,
 }
 
-/// Where the programs of a chunk lie in their buffer, with the word that stops a launch.
+/// Where the programs of a chunk lie in their buffer, with the word that stops a launch, the queue of its evaluations,
+/// and the order of its programs.
 struct Staged {
     stop: usize,
+    queue: usize,
     offsets: usize,
+    image_offsets: usize,
+    order: usize,
     code: usize,
     bytes: usize,
 }
@@ -120,6 +125,7 @@ impl Searching {
             pairs_staging: PinnedBuffer::default(),
             programs: DeviceBuffer::default(),
             programs_staging: PinnedBuffer::default(),
+            images: DeviceBuffer::default(),
             results: DeviceBuffer::default(),
             results_staging: PinnedBuffer::default(),
             list: DeviceBuffer::default(),
@@ -281,10 +287,14 @@ impl Searching {
             scores,
             arenas: DeviceAddress::NULL,
             stop: self.programs.at(staged.stop),
+            images: self.images.at(0),
+            image_offsets: self.programs.at(staged.image_offsets),
+            order: self.programs.at(staged.order),
+            queue: self.programs.at(staged.queue),
             evaluations_count: 0,
             pairs_count: number(pairs),
             arena_words: 0,
-            turn: 0,
+            programs_count: number(chunk.valid.len()),
         };
         let mut left: Option<Vec<u32>> = None;
         let mut took = 0.0;
@@ -294,7 +304,8 @@ impl Searching {
                 break;
             }
             let listed = (tier, left.as_deref(), count);
-            let us = self.launch(gpu, arenas, &argument, listed, (chunk.attempt, results.bytes))?;
+            let launched = (chunk.attempt, &staged, results.bytes);
+            let us = self.launch(gpu, arenas, &argument, listed, launched)?;
             done.tally.add(SEARCH, us);
             if chunk.attempt.is_cancelled() {
                 return Ok(false);
@@ -349,23 +360,55 @@ impl Searching {
     /// Puts offsets and programs behind each other.
     fn stage_programs(&mut self, gpu: &mut Gpu, chunk: &Chunk<'_>) -> Result<Staged, Fault> {
         let programs = || chunk.valid.iter().map(|(at, _)| chunk.input.program(*at));
+        let (count, in_order) = (chunk.valid.len(), self.like_beside_like(chunk));
         let mut parts = Parts::default();
         let stop = parts.add(STOP_BYTES);
-        let offsets = parts.add(4 * (chunk.valid.len() + 1));
+        let queue = parts.add(QUEUE_BYTES);
+        let offsets = parts.add(4 * (count + 1));
+        let image_offsets = parts.add(4 * (count + 1));
+        let order = parts.add(4 * count);
         let code = parts.add(programs().map(<[u8]>::len).sum());
         let bytes = parts.bytes;
         self.programs.reserve(&mut gpu.allocator, bytes)?;
         self.programs_staging.reserve(&mut gpu.allocator, bytes)?;
         let staging = self.programs_staging.bytes();
         staging[stop.clone()].fill(0);
-        let mut end = 0;
+        staging[queue.clone()].fill(0);
+        let mut put = |to: &Range<usize>, at: usize, word: usize| {
+            staging[to.start + 4 * at..][..4].copy_from_slice(&number(word).to_le_bytes());
+        };
+        let (mut end, mut image_end) = (0, 0);
         for (at, program) in programs().enumerate() {
-            staging[offsets.start + 4 * at..][..4].copy_from_slice(&number(end).to_le_bytes());
-            staging[code.start + end..][..program.len()].copy_from_slice(program);
+            put(&offsets, at, end);
+            put(&image_offsets, at, image_end);
+            end += program.len();
+            image_end += image_words(program);
+        }
+        put(&offsets, count, end);
+        put(&image_offsets, count, image_end);
+        for (at, program) in in_order.into_iter().enumerate() {
+            put(&order, at, program);
+        }
+        let mut end = code.start;
+        for program in programs() {
+            staging[end..][..program.len()].copy_from_slice(program);
             end += program.len();
         }
-        staging[offsets.end - 4..offsets.end].copy_from_slice(&number(end).to_le_bytes());
-        Ok(Staged { stop: stop.start, offsets: offsets.start, code: code.start, bytes })
+        self.images.reserve(&mut gpu.allocator, 4 * image_end)?;
+        let [stop, queue, offsets, image_offsets, order, code] =
+            [stop, queue, offsets, image_offsets, order, code].map(|part| part.start);
+        Ok(Staged { stop, queue, offsets, image_offsets, order, code, bytes })
+    }
+
+    /// The programs of a chunk, those with the same opcodes beside each other: a multiprocessor then runs the same code
+    /// for most of its warps.
+    fn like_beside_like(&self, chunk: &Chunk<'_>) -> Vec<usize> {
+        let ops = |at: &usize| -> Vec<u8> {
+            chunk.valid[*at].1.instructions().iter().map(|of| of.op as u8).collect()
+        };
+        let mut order: Vec<usize> = (0..chunk.valid.len()).collect();
+        self.threads.install(|| order.par_sort_by_cached_key(ops));
+        order
     }
 
     /// Makes evaluations with the arenas of a tier, all `count` or those listed, and waits until their results, so
@@ -377,14 +420,15 @@ impl Searching {
         arenas: &mut DeviceBuffer,
         argument: &SearchArgument,
         (tier, listed, count): (Tier, Option<&[u32]>, usize),
-        (attempt, bytes): (&SearchAttempt<'_>, usize),
+        (attempt, staged, bytes): (&SearchAttempt<'_>, &Staged, usize),
     ) -> Result<f64, Fault> {
         let count = number(listed.map_or(count, <[u32]>::len));
-        let Launch { function, blocks, arenas } = self.kernel.launch(gpu, arenas, tier, count)?;
+        let driver = gpu.driver;
+        let Launch { function, before, blocks, arenas } =
+            self.kernel.launch(gpu, arenas, tier, count)?;
         let mut argument = SearchArgument {
             evaluations_count: count,
             arena_words: tier.words,
-            turn: (count / (TURNS_MIN * blocks)).clamp(1, argument.pairs_count),
             arenas,
             ..*argument
         };
@@ -396,11 +440,19 @@ impl Searching {
             argument.evaluations = self.list.at(0);
             let (to, from) = (self.list.at(0), self.list_staging.at(0));
             // SAFETY: both buffers have these bytes; the stream is waited for below.
-            unsafe { gpu.driver.copy_to_device(to, from, 4 * listed.len(), self.stream)? };
+            unsafe { driver.copy_to_device(to, from, 4 * listed.len(), self.stream)? };
+            let at = staged.queue;
+            let (to, from) = (self.programs.at(at), self.programs_staging.at(at));
+            // SAFETY: as above. The queue is as it was staged: not begun.
+            unsafe { driver.copy_to_device(to, from, QUEUE_BYTES, self.stream)? };
         }
-        let driver = gpu.driver;
         let mut arguments = [(&raw mut argument).cast::<c_void>()];
         driver.record(self.around[0], self.stream)?;
+        if let (Some(before), None) = (before, listed) {
+            let blocks = blocks.min(argument.programs_count);
+            // SAFETY: as for the launch behind it.
+            unsafe { driver.launch(before, blocks, SOLVE_THREADS, &mut arguments, self.stream)? };
+        }
         // SAFETY: all buffers are as long as the numbers of the argument say; the programs were verified; the stream
         // is waited for below.
         unsafe {
