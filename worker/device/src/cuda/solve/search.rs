@@ -16,7 +16,7 @@ use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
 use gridpool_kernels::solve::{
-    NEEDS_MEMORY, QUEUE_BYTES, SEARCH, SEARCHES, SOLVE_THREADS, SearchArgument, image_words,
+    NEEDS_MEMORY, QUEUE_BYTES, SEARCH, SEARCHES, SearchArgument, image_words,
 };
 use gridpool_protocol::search::{PROGRAM_ALIGN, Score, SearchReport};
 use gridpool_protocol::solver::Code;
@@ -424,7 +424,7 @@ impl Searching {
     ) -> Result<f64, Fault> {
         let count = number(listed.map_or(count, <[u32]>::len));
         let driver = gpu.driver;
-        let Launch { function, before, blocks, arenas } =
+        let Launch { function, before, shape, arenas } =
             self.kernel.launch(gpu, arenas, tier, count)?;
         let mut argument = SearchArgument {
             evaluations_count: count,
@@ -449,14 +449,13 @@ impl Searching {
         let mut arguments = [(&raw mut argument).cast::<c_void>()];
         driver.record(self.around[0], self.stream)?;
         if let (Some(before), None) = (before, listed) {
-            let blocks = blocks.min(argument.programs_count);
             // SAFETY: as for the launch behind it.
-            unsafe { driver.launch(before, blocks, SOLVE_THREADS, &mut arguments, self.stream)? };
+            unsafe { driver.launch(before, shape, &mut arguments, self.stream)? };
         }
         // SAFETY: all buffers are as long as the numbers of the argument say; the programs were verified; the stream
         // is waited for below.
         unsafe {
-            driver.launch(function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
+            driver.launch(function, shape, &mut arguments, self.stream)?;
         }
         driver.record(self.around[1], self.stream)?;
         let (to, from) = (self.results_staging.at(0), self.results.at(0));
