@@ -35,8 +35,11 @@ use crate::search::{BY_REFERENCE, SearchAttempt, SearchInput};
 use crate::tally::Totals;
 use deliver::deliver;
 
-/// Evaluations of the first chunk of an attempt.
+/// Evaluations of the first chunk of an attempt, at least.
 const EVALUATIONS_FIRST: usize = 1 << 12;
+/// The first chunk of an attempt is so many times smaller than the last one of the attempt before. Most attempts are parts
+/// of one search, whose programs take alike.
+const CHUNK_SHRINKS: usize = 4;
 /// Most evaluations of a chunk; one program is always allowed.
 const EVALUATIONS_MAX: usize = 4 << 20;
 /// Most bytes of the programs of a chunk; one program is always allowed.
@@ -162,8 +165,8 @@ impl Searching {
         (attempt, input): (&SearchAttempt<'_>, &SearchInput),
         done: &mut Totals,
     ) -> Result<Result<AttemptReport, AttemptRefusal>, Fault> {
-        // What others' programs took says nothing of these.
-        self.evaluations = EVALUATIONS_FIRST;
+        // What others' programs took says little of these.
+        self.evaluations = (self.evaluations / CHUNK_SHRINKS).max(EVALUATIONS_FIRST);
         let pairs = SearchPairs::new(&input.shapes, &input.cells);
         let (on_device, bytes) = self.upload_pairs(gpu, input)?;
         let none = AttemptReport { h2d_bytes: bytes as u64, ..AttemptReport::default() };
