@@ -14,6 +14,8 @@ PTX of version 8.0 for compute_60 loads on every driver from CUDA 12.0 on and ev
 Pascal; solve.ptx is for compute_80, Ampere, whose warps add up in one instruction. The compiler comes from its PyPI wheel into target/nvrtc; nothing is installed. Sources go
 to it by name, not by path, so the result is the same in every checkout.
 
+jump_tables.py puts jump tables over opcodes into what the compiler gives.
+
 The modules of solvers and searches are large. They are kept packed, as solve.ptx.z, and so is what ptxas, from another wheel, makes of
 them for sm_90, as solve.sm_90.z: a driver that compiles them itself takes seconds.
 """

@@ -108,7 +108,9 @@ impl<'a> Lexer<'a> {
             return self.word();
         }
         let start = self.at;
-        let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) else {
+        let first = rest.as_bytes().first();
+        let is_next = |sign: &&&str| sign.as_bytes().first() == first && rest.starts_with(**sign);
+        let Some(sign) = SIGNS.iter().find(is_next) else {
             self.at += next.len_utf8();
             return Err(Mistake::new(start..self.at, format!("`{next}` is not in the language")));
         };
