@@ -5,8 +5,8 @@
 
 #include "machine/run.cuh"
 
-// Evaluations that a multiprocessor takes from the launch at a time. Few, so that all multiprocessors are at like programs
-// at about the same time: several of them share the next cache.
+// Evaluations that a multiprocessor takes from the launch at a time. Few, so that all multiprocessors are at like
+// programs at about the same time: several of them share the next cache.
 constexpr u32 SHARE = 16;
 // As in kernels/src/solve.rs. A queue is the number of shares that were taken, and for each multiprocessor its share,
 // counted from 1, in the high half, and how many asked for one of it in the low half. If there are more of them, some

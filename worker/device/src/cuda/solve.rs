@@ -21,9 +21,7 @@ use std::ops::Range;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::part::Part;
 use gridpool_kernels::reference::machine::Runner;
-use gridpool_kernels::solve::{
-    NEEDS_MEMORY, NEEDS_ROOM, SOLVE, SOLVERS, STOPPED, SolveArgument,
-};
+use gridpool_kernels::solve::{NEEDS_MEMORY, NEEDS_ROOM, SOLVE, SOLVERS, STOPPED, SolveArgument};
 use gridpool_protocol::limits::{GRID_CELLS_MAX, RESULT_BYTES_MAX};
 use gridpool_protocol::program::{Kind, Program};
 use gridpool_protocol::solver::Solver;

@@ -95,7 +95,10 @@ fn both_devices_give_the_same_bytes_and_write_no_others() {
         }
         assert!(search_of(&report, 0).capped > 0);
         // Large grids need larger arenas: five launches an attempt.
-        assert_eq!((report.kernels[0].name.as_str(), report.kernels[0].launches), ("gp_search", 10));
+        assert_eq!(
+            (report.kernels[0].name.as_str(), report.kernels[0].launches),
+            ("gp_search", 10)
+        );
         // The second time the buffers are there.
         assert_eq!(searched(&mut device, score, None).1.allocations, 0);
     }

@@ -6,6 +6,7 @@
 //! reference on the processor, as a solver's item is.
 
 mod deliver;
+mod stage;
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -15,15 +16,13 @@ use gridpool_ipc::clock;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
-use gridpool_kernels::solve::{
-    NEEDS_MEMORY, QUEUE_BYTES, SEARCH, SEARCHES, SearchArgument, image_words,
-};
+use gridpool_kernels::solve::{NEEDS_MEMORY, QUEUE_BYTES, SEARCH, SEARCHES, SearchArgument};
 use gridpool_protocol::search::{PROGRAM_ALIGN, Score, SearchReport};
 use gridpool_protocol::solver::Code;
 use rayon::prelude::*;
 
 use super::kernel::{Kernel, Launch, Tier};
-use super::stop::{STOP_BYTES, Stop};
+use super::stop::Stop;
 use super::tables::Parts;
 use crate::chunk::number;
 use crate::cuda::driver::{Driver, Event, Stream};
@@ -34,11 +33,12 @@ use crate::fault::Fault;
 use crate::search::{BY_REFERENCE, SearchAttempt, SearchInput};
 use crate::tally::Totals;
 use deliver::deliver;
+use stage::Staged;
 
 /// Evaluations of the first chunk of an attempt, at least.
 const EVALUATIONS_FIRST: usize = 1 << 12;
-/// The first chunk of an attempt is so many times smaller than the last one of the attempt before. Most attempts are parts
-/// of one search, whose programs take alike.
+/// The first chunk of an attempt is so many times smaller than the last one of the attempt before. Most attempts are
+/// parts of one search, whose programs take alike.
 const CHUNK_SHRINKS: usize = 4;
 /// Most evaluations of a chunk; one program is always allowed.
 const EVALUATIONS_MAX: usize = 4 << 20;
@@ -78,18 +78,6 @@ struct OnDevice {
     shapes: Range<usize>,
     offsets: Range<usize>,
     cells: Range<usize>,
-}
-
-/// Where the programs of a chunk lie in their buffer, with the word that stops a launch, the queue of its evaluations,
-/// and the order of its programs.
-struct Staged {
-    stop: usize,
-    queue: usize,
-    offsets: usize,
-    image_offsets: usize,
-    order: usize,
-    code: usize,
-    bytes: usize,
 }
 
 /// Where the results of a chunk lie in their buffer.
@@ -358,60 +346,6 @@ impl Searching {
             }
         }
         true
-    }
-
-    /// Puts offsets and programs behind each other.
-    fn stage_programs(&mut self, gpu: &mut Gpu, chunk: &Chunk<'_>) -> Result<Staged, Fault> {
-        let programs = || chunk.valid.iter().map(|(at, _)| chunk.input.program(*at));
-        let (count, in_order) = (chunk.valid.len(), self.like_beside_like(chunk));
-        let mut parts = Parts::default();
-        let stop = parts.add(STOP_BYTES);
-        let queue = parts.add(QUEUE_BYTES);
-        let offsets = parts.add(4 * (count + 1));
-        let image_offsets = parts.add(4 * (count + 1));
-        let order = parts.add(4 * count);
-        let code = parts.add(programs().map(<[u8]>::len).sum());
-        let bytes = parts.bytes;
-        self.programs.reserve(&mut gpu.allocator, bytes)?;
-        self.programs_staging.reserve(&mut gpu.allocator, bytes)?;
-        let staging = self.programs_staging.bytes();
-        staging[stop.clone()].fill(0);
-        staging[queue.clone()].fill(0);
-        let mut put = |to: &Range<usize>, at: usize, word: usize| {
-            staging[to.start + 4 * at..][..4].copy_from_slice(&number(word).to_le_bytes());
-        };
-        let (mut end, mut image_end) = (0, 0);
-        for (at, program) in programs().enumerate() {
-            put(&offsets, at, end);
-            put(&image_offsets, at, image_end);
-            end += program.len();
-            image_end += image_words(program);
-        }
-        put(&offsets, count, end);
-        put(&image_offsets, count, image_end);
-        for (at, program) in in_order.into_iter().enumerate() {
-            put(&order, at, program);
-        }
-        let mut end = code.start;
-        for program in programs() {
-            staging[end..][..program.len()].copy_from_slice(program);
-            end += program.len();
-        }
-        self.images.reserve(&mut gpu.allocator, 4 * image_end)?;
-        let [stop, queue, offsets, image_offsets, order, code] =
-            [stop, queue, offsets, image_offsets, order, code].map(|part| part.start);
-        Ok(Staged { stop, queue, offsets, image_offsets, order, code, bytes })
-    }
-
-    /// The programs of a chunk, those with the same opcodes beside each other: a multiprocessor then runs the same code
-    /// for most of its warps.
-    fn like_beside_like(&self, chunk: &Chunk<'_>) -> Vec<usize> {
-        let ops = |at: &usize| -> Vec<u8> {
-            chunk.valid[*at].1.instructions().iter().map(|of| of.op as u8).collect()
-        };
-        let mut order: Vec<usize> = (0..chunk.valid.len()).collect();
-        self.threads.install(|| order.par_sort_by_cached_key(ops));
-        order
     }
 
     /// Makes evaluations with the arenas of a tier, all `count` or those listed, and waits until their results, so
