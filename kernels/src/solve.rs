@@ -89,8 +89,8 @@ pub static SEARCHES: Modules = Modules {
 
 /// The least compute capability that [`Modules::near`] loads on.
 pub const NEAR_CAPABILITY: (u32, u32) = (8, 0);
-/// Words of arenas in shared memory: 32, 9 and 4 of them fit a multiprocessor of compute capability 9.0. A launch may ask
-/// for 48 KiB without more ado.
+/// Words of arenas in shared memory: 32, 9 and 4 of them fit a multiprocessor of compute capability 9.0. A launch may
+/// ask for 48 KiB without more ado.
 pub const NEAR_WORDS: [u32; 3] = [1_536, 6_144, 12_288];
 
 /// Threads per block: one warp, so that the compiler knows that all of it goes one way.
@@ -169,8 +169,8 @@ const MULTIPROCESSORS: usize = 256;
 pub const QUEUE_BYTES: usize = 8 * (1 + MULTIPROCESSORS);
 
 /// Words of the image of a program on the device: a head, its registers, 4 for each instruction, its kinds, and the
-/// kinds of its registers, each part from a multiple of 4 on. `kernels/cuda/machine/prepare.cuh` writes it. `program` is
-/// bytes that were verified.
+/// kinds of its registers, each part from a multiple of 4 on. `kernels/cuda/machine/prepare.cuh` writes it. The bytes of
+/// `program` were verified.
 #[must_use]
 pub fn image_words(program: &[u8]) -> usize {
     const HEAD: usize = 4;

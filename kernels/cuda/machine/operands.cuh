@@ -82,7 +82,7 @@ __device__ __forceinline__ bool are_beside(const Board &one, const Board &two) {
 
 __device__ __forceinline__ u32 distance_of(i32 one, i32 two) { return u32(one < two ? two - one : one - two); }
 
-// The least distance of a place of one, whose row this lane has, and a place of the other, in rows and columns together.
+// The least distance of a place of one, whose row this lane has, and a place of the other, rows and columns together.
 __device__ __forceinline__ u32 nearest(const Board &one, const Board &two) {
     u32 found = ~0u;
 #pragma unroll 1

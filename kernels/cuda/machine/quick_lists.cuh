@@ -91,7 +91,8 @@ __device__ __forceinline__ u32 quick_lists(Machine &m, const Instruction &of, Qu
         if (of.tag_a == VECTOR) {
             const u32 vector = u32(Word(a)), list = m.take(HEAD_WORDS + 2);
             if (m.error == FINE && lane() == 0) {
-                put_quad(m, list, OF_WORDS << 24 | 2, 3, u32(of_number(row_of(vector))), u32(of_number(col_of(vector))));
+                const Word row = of_number(row_of(vector)), col = of_number(col_of(vector));
+                put_quad(m, list, OF_WORDS << 24 | 2, 3, u32(row), u32(col));
             }
             __syncwarp();
             result = list;
