@@ -169,8 +169,9 @@ const MULTIPROCESSORS: usize = 256;
 pub const QUEUE_BYTES: usize = 8 * (1 + MULTIPROCESSORS);
 
 /// Words of the image of a program on the device: a head, its registers, 4 for each instruction, its kinds, and the
-/// kinds of its registers, each part from a multiple of 4 on. `kernels/cuda/machine/prepare.cuh` writes it. The bytes of
-/// `program` were verified.
+/// kinds of its registers, each part from a multiple of 4 on. `kernels/cuda/machine/prepare.cuh` writes it.
+///
+/// The bytes of `program` were verified.
 #[must_use]
 pub fn image_words(program: &[u8]) -> usize {
     const HEAD: usize = 4;
