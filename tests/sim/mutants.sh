@@ -760,7 +760,6 @@ mutant 'a required model may fail on one device' catalogue/loads.rs 's/match ref
 mutant 'a required model is reported by a pool that drains' catalogue/loads.rs 's/if self\.pool\.is_draining\(\) \{(\s+return self\.catalogue\.required\.clear)/if false {$1/'
 mutant 'a required model that was unloaded is reported' catalogue/loads.rs 's/else \{\s+return Load::Done;/else {\n            return Load::Failed { why: String::new(), elsewhere: false };/'
 mutant 'a required model is asked for after it was loaded' catalogue/loads.rs 's/Load::Done => false,/Load::Done => true,/'
-mutant 'the progress of a load is no sign of life' pool.rs 's/WorkerEvent::Heard \| WorkerEvent::Loading \{ \.\. \} => \{/WorkerEvent::Loading { .. } => {}\n            WorkerEvent::Heard => {/'
 
 section 'Placement'
 mutant 'the memory of models is not planned' catalogue.rs 's/self\.check_memory\(plan, pool\)\?;//'
