@@ -277,7 +277,8 @@ fn models_pass_and_an_unreadable_model_is_named() {
     let torn = folder.path().join("torn.onnx");
     fs::write(&torn, "no model").expect("a file can be written");
     let paths = [("mlp", model("mlp")), ("fixed", model("fixed")), ("torn", torn)];
-    let setup = paths.iter().fold(cpu(1), |setup, (name, path)| {
+    let keeps_going = cpu(1).args(&["--keep-going"]);
+    let setup = paths.iter().fold(keeps_going, |setup, (name, path)| {
         setup.args(&["--model", &format!("{name}={}", path.display())])
     });
     let pool = setup.start_early();

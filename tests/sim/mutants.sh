@@ -698,8 +698,8 @@ mutant 'a model that is being loaded does not count' models.rs 's/self\.wanted\.
 mutant 'a group gives its place away before its worker is gone' pool/groups.rs 's/\n\s+&& self\.slots\.of_group\(group\)\.all\(\|\(_, slot\)\| !slot\.holds_device\(\)\)//'
 mutant 'a group with work gives its place away' pool/groups.rs 's/\n\s+&& state\.phase == Phase::Resting//'
 mutant 'a group never gives its place away' pool/groups.rs 's/let state = &self\.groups\[group\];\n\s+group\.role\(\) == Role::Infer/let state = \&self.groups[group];\n        group.role() == Role::Grid/'
-mutant 'a new group has the backoff of the one before' pool/groups.rs 's/\.for_each\(Slot::renew\)/.for_each(drop)/'
-mutant 'a new group has the quarantines of the one before' pool/groups.rs 's/self\.devices\.iter_mut\(\)\.for_each\(\|device\| device\.renew_service\(group\)\);//'
+mutant 'a new group has the backoff of the one before' pool/slots.rs 's/self\.all\.splice\(old, new\);/if old.len() != new.len() { self.all.splice(old, new); }/'
+mutant 'a new group has the quarantines of the one before' pool/groups.rs 's/device\.renew_service\(group, is_used\);/if vacant.is_none() { device.renew_service(group, is_used); }/'
 mutant 'a new group is on devices that are out of service' pool/service.rs 's/Self \{ last_fault, state, rule, probes: other\.probes, \.\.Self::new\(\) \}/{ _ = (last_fault, state, rule); Self::new() }/'
 mutant 'a group that comes back is judged by what it was' catalogue.rs 's/named\(group\) && !pool\.is_vacant\(\*group\)/named(group)/'
 mutant 'a group does not come back to its own number' pool/groups.rs 's/min_by_key\(\|\(_, state\)\| \*state\.name != \*name\)/min_by_key(|(_, state)| *state.name == *name)/'
@@ -763,7 +763,6 @@ mutant 'a required model may fail on one device' catalogue/loads.rs 's/match ref
 mutant 'a required model is reported by a pool that drains' catalogue/loads.rs 's/if self\.pool\.is_draining\(\) \{(\s+return self\.catalogue\.required\.clear)/if false {$1/'
 mutant 'a required model that was unloaded is reported' catalogue/loads.rs 's/else \{\s+return Load::Done;/else {\n            return Load::Failed { why: String::new(), elsewhere: false };/'
 mutant 'a required model is asked for after it was loaded' catalogue/loads.rs 's/Load::Done => false,/Load::Done => true,/'
-mutant 'the progress of a load is no sign of life' pool.rs 's/WorkerEvent::Heard \| WorkerEvent::Loading \{ \.\. \} => \{/WorkerEvent::Loading { .. } => {}\n            WorkerEvent::Heard => {/'
 
 section 'Placement'
 mutant 'the memory of models is not planned' catalogue.rs 's/self\.check_memory\(plan, pool\)\?;//'
