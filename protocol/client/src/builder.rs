@@ -1,5 +1,6 @@
 //! How a client connects.
 
+use std::fmt::Debug;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -133,9 +134,7 @@ impl ClientBuilder {
         let connected = gridpool_nats::Sender::connect(options);
         let (sender, socket) =
             connected.map_err(|error| ClientError::Cluster(Chain(&error).to_string()))?;
-        let given = Given { socket, kept: Some(Box::new(sender)) };
-        let connection = Connection::over(given, self.settings)?;
-        Ok(Client { connection: Arc::new(connection) })
+        self.clone().connect_through(socket, Box::new(sender))
     }
 
     /// Connects to a supervisor at the other end of a socket pair. The client does not reconnect.
@@ -143,7 +142,24 @@ impl ClientBuilder {
     /// # Errors
     /// [`ClientError`] if the handshake fails.
     pub fn connect_over(self, socket: UnixStream) -> Result<Client, ClientError> {
-        let connection = Connection::over(Given { socket, kept: None }, self.settings)?;
+        self.over(Given { socket, kept: None })
+    }
+
+    /// Connects to what answers in a pool's place at the other end of a socket pair, such as the sender of a cluster. It
+    /// lives as long as the client, which does not reconnect.
+    ///
+    /// # Errors
+    /// [`ClientError`] if the handshake fails.
+    pub fn connect_through(
+        self,
+        socket: UnixStream,
+        agent: Box<dyn Debug + Send + Sync>,
+    ) -> Result<Client, ClientError> {
+        self.over(Given { socket, kept: Some(agent) })
+    }
+
+    fn over(self, given: Given) -> Result<Client, ClientError> {
+        let connection = Connection::over(given, self.settings)?;
         Ok(Client { connection: Arc::new(connection) })
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gridpool_client::{Client, ClientError};
+use gridpool_nats::Sender;
 
 use super::error::CommandError;
 use super::flags::NatsFlags;
@@ -21,8 +22,10 @@ pub(super) fn connect(socket: Option<PathBuf>) -> Result<Client, CommandError> {
 /// Connects to a cluster, if the flags name one.
 pub(super) fn cluster(flags: &NatsFlags) -> Result<Option<Client>, CommandError> {
     let options = flags.keys().options().map_err(CommandError::Usage)?;
-    let connect = |options| Client::builder().nats(options).connect();
-    Ok(options.map(connect).transpose()?)
+    let Some(options) = options else { return Ok(None) };
+    // Not by the client's feature `nats`: the worker, which is built together with this, would have all of it too.
+    let (sender, socket) = Sender::connect(&options)?;
+    Ok(Some(Client::builder().connect_through(socket, Box::new(sender))?))
 }
 
 /// Connects for a job, and waits for a pool that starts again, unless that is not wanted.
