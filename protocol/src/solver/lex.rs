@@ -48,19 +48,6 @@ pub(super) fn pieces(text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Piece> {
     lexer.pieces
 }
 
-/// Whether this holds for a token of a text. It is asked for one after the other, until it does.
-pub(super) fn any(text: &str, mut holds: impl FnMut(&Token) -> bool) -> bool {
-    let mut lexer = Lexer { text, at: 0, depth: 0, pieces: Vec::new() };
-    while let Some(next) = lexer.rest().chars().next() {
-        // What is no piece is left out.
-        drop(lexer.piece(next));
-        if lexer.pieces.drain(..).any(|piece| holds(&piece.token)) {
-            return true;
-        }
-    }
-    false
-}
-
 struct Lexer<'a> {
     text: &'a str,
     at: usize,
@@ -108,9 +95,7 @@ impl<'a> Lexer<'a> {
             return self.word();
         }
         let start = self.at;
-        let first = rest.as_bytes().first();
-        let is_next = |sign: &&&str| sign.as_bytes().first() == first && rest.starts_with(**sign);
-        let Some(sign) = SIGNS.iter().find(is_next) else {
+        let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) else {
             self.at += next.len_utf8();
             return Err(Mistake::new(start..self.at, format!("`{next}` is not in the language")));
         };
