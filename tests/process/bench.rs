@@ -57,7 +57,13 @@ fn searches_are_measured_from_texts_to_verdicts() {
         gridpool(["bench", "--quick", "--json", "--devices", "cpu:2", "--search"]).run().document();
     let rows = document["rows"].as_array().expect("a list of rows");
     let names: BTreeSet<_> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
-    let want = ["evaluations, cells", "evaluations, exact", "text to verdict", "texts compiled"];
+    let want = [
+        "evaluations, cells",
+        "evaluations, exact",
+        "evaluations, kernels alone",
+        "text to verdict",
+        "texts compiled",
+    ];
     assert_eq!(names, want.into());
     for row in rows {
         assert!(row["fault"].is_null() && row["skipped"].is_null(), "{row}");

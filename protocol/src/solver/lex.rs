@@ -48,6 +48,19 @@ pub(super) fn pieces(text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Piece> {
     lexer.pieces
 }
 
+/// Whether this holds for a token of a text. It is asked for one after the other, until it does.
+pub(super) fn any(text: &str, mut holds: impl FnMut(&Token) -> bool) -> bool {
+    let mut lexer = Lexer { text, at: 0, depth: 0, pieces: Vec::new() };
+    while let Some(next) = lexer.rest().chars().next() {
+        // What is no piece is left out.
+        drop(lexer.piece(next));
+        if lexer.pieces.drain(..).any(|piece| holds(&piece.token)) {
+            return true;
+        }
+    }
+    false
+}
+
 struct Lexer<'a> {
     text: &'a str,
     at: usize,

@@ -39,7 +39,7 @@ mod want;
 
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use builtin::{BUILTINS, Builtin, Takes, function_names};
 pub use code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
@@ -60,14 +60,24 @@ use ir::Block;
 use syntax::{Definition, Module, Statement};
 
 /// A compiled solver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Solver {
     code: Code,
     /// The line of the text of each instruction, from 1.
     places: Vec<u32>,
     lines: Vec<Line>,
-    hash: Arc<str>,
+    /// Once somebody has asked for it.
+    hash: OnceLock<Arc<str>>,
 }
+
+impl PartialEq for Solver {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { code, places, lines, hash: _ } = self;
+        (code, places, lines) == (&other.code, &other.places, &other.lines)
+    }
+}
+
+impl Eq for Solver {}
 
 /// A statement of a solver and the kind of its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,8 +140,7 @@ impl Solver {
             .map_err(|malformed| refused(vec![Mistake::new(0..0, malformed.to_string())]))?;
         let line = |span: &Range<usize>| mistake::line_of(text, span.start).0 + 1;
         let places = spans.iter().map(line).collect();
-        let hash = Arc::from(code.hash());
-        Ok(Self { code, places, lines: shown, hash })
+        Ok(Self { code, places, lines: shown, hash: OnceLock::new() })
     }
 
     /// The program of the machine.
@@ -148,7 +157,7 @@ impl Solver {
     /// The same solver with another limit of steps, from 1 to [`STEPS_MAX`](crate::limits::STEPS_MAX).
     pub(crate) fn with_step_limit(mut self, steps: u32) -> Self {
         self.code.step_limit = steps;
-        self.hash = Arc::from(self.code.hash());
+        self.hash = OnceLock::new();
         self
     }
 
@@ -162,7 +171,7 @@ impl Solver {
     /// not matter.
     #[must_use]
     pub fn hash(&self) -> &Arc<str> {
-        &self.hash
+        self.hash.get_or_init(|| Arc::from(self.code.hash()))
     }
 
     /// Op and line of the text of an instruction.
@@ -224,10 +233,8 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
 /// Whether a text is a solver and no chain of ops: it has a definition, a statement, or the grid `I`.
 #[must_use]
 pub fn is_solver(text: &str) -> bool {
-    let mut mistakes = Vec::new();
-    let pieces = lex::pieces(unmarked(text), &mut mistakes);
     let mut depth = 0_usize;
-    pieces.iter().any(|piece| match &piece.token {
+    lex::any(unmarked(text), |token| match token {
         lex::Token::Word(word) => matches!(word.as_str(), "I" | "def" | "return" | "lambda"),
         lex::Token::Sign("(" | "[" | "{") => {
             depth += 1;

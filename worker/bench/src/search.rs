@@ -50,10 +50,11 @@ pub(super) struct Searches<'a> {
 impl<'a> Searches<'a> {
     /// Measures all rows.
     pub(super) fn measure(&self, report: &mut Report<'_>) -> Result<(), BenchError> {
-        let rows: [(Row, Measure<'a>); 4] = [
+        let rows: [(Row, Measure<'a>); 5] = [
             (self.row("texts compiled", "client", Unit::ItemsPerSecond), Self::compiled),
             (self.row("evaluations, exact", "pool", Unit::ItemsPerSecond), Self::exact),
             (self.row("evaluations, cells", "pool", Unit::ItemsPerSecond), Self::cells),
+            (self.row("evaluations, kernels alone", "pool", Unit::ItemsPerSecond), Self::alone),
             (self.row("text to verdict", "pool", Unit::Microseconds), Self::together),
         ];
         for (row, measure) in rows {
@@ -150,6 +151,19 @@ impl<'a> Searches<'a> {
             }
             if !is_warm_up {
                 rates.push(count(summary.evaluations.executed) / elapsed.as_secs_f64());
+            }
+        }
+        Ok(Row { value: Spread::of(rates), ..row })
+    }
+
+    /// Executed evaluations in a second of the devices' own time.
+    fn alone(&self, row: Row) -> Result<Row, Failure> {
+        let mut rates = Vec::new();
+        for repetition in 0..=self.plan.repetitions {
+            let (summary, _) = self.search(repetition, self.count(), Score::Exact, false)?;
+            let us: f64 = summary.kernels.iter().map(|kernel| kernel.device_us).sum();
+            if repetition > 0 && us > 0.0 {
+                rates.push(count(summary.evaluations.executed) / us * 1e6);
             }
         }
         Ok(Row { value: Spread::of(rates), ..row })
