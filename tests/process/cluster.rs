@@ -2,6 +2,7 @@
 
 mod servers;
 mod storm;
+mod suspects;
 
 use std::time::Duration;
 

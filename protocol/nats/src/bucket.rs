@@ -9,7 +9,7 @@ use crate::NatsError;
 /// The keys that begin so, with their values, in order.
 pub(crate) async fn entries(store: &Store, begin: &str) -> Result<Vec<(String, Bytes)>, NatsError> {
     let failed = "a bucket cannot be listed";
-    let subjects = store.stream.info_with_subjects(format!("{}>", store.prefix)).await;
+    let subjects = store.stream.info_with_subjects(format!("{}{begin}>", store.prefix)).await;
     let subjects = subjects.map_err(NatsError::jetstream(failed))?;
     let subjects: Vec<(String, usize)> =
         subjects.try_collect().await.map_err(NatsError::jetstream(failed))?;

@@ -1,5 +1,6 @@
 //! A cluster as its operator sees it: hosts, what waits in the stream, what is convicted. Calls block.
 
+use std::ops::Deref;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection to a cluster, for questions about it.
 #[derive(Debug)]
 pub struct Cluster {
-    runtime: Runtime,
+    runtime: Background,
     streams: Streams,
 }
 
@@ -63,7 +64,7 @@ impl Cluster {
     /// [`NatsError`].
     pub fn connect(options: &NatsOptions) -> Result<Self, NatsError> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(NatsError::System)?;
+        let runtime = Background(Some(runtime.map_err(NatsError::System)?));
         let options = options.clone();
         let streams = within(&runtime, async move {
             let client = connect(&options, "gridpool cluster").await?;
@@ -125,6 +126,26 @@ async fn status(streams: Streams) -> Result<ClusterStatus, NatsError> {
     })
 }
 
+/// A runtime that may end anywhere, also on a thread of another runtime: it waits for nothing.
+#[derive(Debug)]
+pub(crate) struct Background(pub(crate) Option<Runtime>);
+
+impl Deref for Background {
+    type Target = Runtime;
+
+    fn deref(&self) -> &Runtime {
+        self.0.as_ref().expect("it is taken only when it is dropped")
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 /// Runs a future on a runtime, from any thread: also from one of another runtime.
 pub(crate) fn within<T: Send + 'static>(
     runtime: &Runtime,
@@ -133,4 +154,17 @@ pub(crate) fn within<T: Send + 'static>(
     let (tell, told) = mpsc::sync_channel(1);
     runtime.spawn(async move { tell.send(future.await) });
     told.recv_timeout(ANSWER_TIMEOUT).unwrap_or(Err(NatsError::Silent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_ends_inside_another() {
+        let build = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let inner = Background(Some(build()));
+        assert_eq!(within(&inner, async { Ok(7) }).unwrap(), 7);
+        build().block_on(async move { drop(inner) });
+    }
 }

@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{DirectGetErrorKind, Info, Stream};
+use async_nats::jetstream::stream::{DirectGetErrorKind, Info, LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use gridpool_ipc::clock;
+use gridpool_protocol::limits::ARENA_BYTES_MAX;
 use sha2::{Digest, Sha256};
+use tokio::time::sleep;
 
 use crate::publish::{Full, publish};
-use crate::{NatsError, Subjects};
+use crate::{Carried, NatsError, Subjects};
 
 /// The size of a piece, unless the server takes only smaller messages.
 const PIECE_BYTES: usize = 256 * 1_024;
@@ -20,8 +22,12 @@ const PIECE_BYTES: usize = 256 * 1_024;
 const MESSAGE_OVERHEAD: usize = 4 * 1_024;
 /// Pieces under way at a time.
 const PIECES_AT_ONCE: usize = 8;
-/// How long pieces are kept.
-pub(crate) const DATA_AGE: Duration = Duration::from_secs(3 * 3_600);
+/// The inline part's room for the rest of a job or a result.
+const INLINE_OVERHEAD: usize = 20 * 1_024;
+/// Between two tries to look a batch up.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How long pieces are kept, besides the time for which results are.
+pub(crate) const DATA_AGE: Duration = Duration::from_secs(2 * 3_600);
 /// What is older is sent again: a job that waits for its longest deadline must still find it.
 const FRESH_FOR: Duration = Duration::from_secs(3_600);
 /// The subject's last part for the end.
@@ -34,6 +40,16 @@ pub struct Store {
     stream: Stream<Info>,
     subjects: Subjects,
     piece_bytes: usize,
+    inline_bytes_max: usize,
+}
+
+/// Which server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Any that has a copy, perhaps an older one.
+    Any,
+    /// The one that leads the stream.
+    Leader,
 }
 
 impl Store {
@@ -44,7 +60,20 @@ impl Store {
         message_bytes_max: usize,
     ) -> Self {
         let most = message_bytes_max.saturating_sub(MESSAGE_OVERHEAD).max(1_024);
-        Self { context, stream, subjects, piece_bytes: PIECE_BYTES.min(most) }
+        let inline = message_bytes_max.saturating_sub(INLINE_OVERHEAD);
+        Self {
+            context,
+            stream,
+            subjects,
+            piece_bytes: PIECE_BYTES.min(most),
+            inline_bytes_max: Carried::INLINE_BYTES_MAX.min(inline),
+        }
+    }
+
+    /// The most bytes that travel in a message at these servers.
+    #[must_use]
+    pub fn inline_bytes_max(&self) -> usize {
+        self.inline_bytes_max
     }
 
     /// The name of these bytes.
@@ -65,7 +94,7 @@ impl Store {
     ) -> Result<bool, NatsError> {
         let name = hex(&digest);
         let end = self.subjects.data(&name, END);
-        if self.is_fresh(&end).await? {
+        if self.is_fresh(&end, until).await? {
             return Ok(false);
         }
         let pieces = bytes.len().div_ceil(self.piece_bytes);
@@ -87,16 +116,23 @@ impl Store {
     }
 
     /// Whether all of it is there, for a while yet.
-    async fn is_fresh(&self, end: &str) -> Result<bool, NatsError> {
-        match self.stream.direct_get_last_for_subject(end).await {
-            Ok(message) => {
-                let stored = u64::try_from(message.time.unix_timestamp()).unwrap_or(0);
-                let now = clock::time_of_day().duration_since(std::time::UNIX_EPOCH);
-                let age = now.unwrap_or_default().saturating_sub(Duration::from_secs(stored));
-                Ok(age < FRESH_FOR)
+    async fn is_fresh(&self, end: &str, until: Instant) -> Result<bool, NatsError> {
+        loop {
+            match self.stream.direct_get_last_for_subject(end).await {
+                Ok(message) => {
+                    let stored = u64::try_from(message.time.unix_timestamp()).unwrap_or(0);
+                    let now = clock::time_of_day().duration_since(std::time::UNIX_EPOCH);
+                    let age = now.unwrap_or_default().saturating_sub(Duration::from_secs(stored));
+                    return Ok(age < FRESH_FOR);
+                }
+                Err(error) if error.kind() == DirectGetErrorKind::NotFound => return Ok(false),
+                Err(error) if clock::until(until).is_zero() => {
+                    return Err(NatsError::jetstream("a batch cannot be looked up")(error));
+                }
+                // No server leads the stream at the moment.
+                Err(error) => tracing::debug!(%error, "looking a batch up again"),
             }
-            Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(false),
-            Err(error) => Err(NatsError::jetstream("a batch cannot be looked up")(error)),
+            sleep(LOOK_AGAIN).await;
         }
     }
 
@@ -105,9 +141,32 @@ impl Store {
     /// # Errors
     /// [`NatsError::Data`] if it is not whole any more.
     pub async fn get(&self, digest: [u8; 32], bytes: u64) -> Result<Vec<u8>, NatsError> {
+        let error = match self.read(digest, bytes, Source::Any).await {
+            Err(error @ NatsError::Data { .. }) => error,
+            read => return read,
+        };
+        if bytes > ARENA_BYTES_MAX {
+            return Err(error);
+        }
+        // A server that follows may be behind; the one that leads knows.
+        let read = self.read(digest, bytes, Source::Leader).await;
+        if let Err(NatsError::Data { .. }) = read {
+            // Whoever has the bytes then sends them again.
+            let purged = self.stream.purge().filter(self.subjects.data(&hex(&digest), END)).await;
+            if let Err(error) = purged {
+                tracing::debug!(%error, "the end of damaged pieces stays");
+            }
+        }
+        read
+    }
+
+    async fn read(&self, digest: [u8; 32], bytes: u64, from: Source) -> Result<Vec<u8>, NatsError> {
         let gone = |why: &str| NatsError::Data { bytes, why: why.to_owned() };
+        if bytes > ARENA_BYTES_MAX {
+            return Err(gone("nobody may send as many"));
+        }
         let name = hex(&digest);
-        let piece_bytes = self.piece(&self.subjects.data(&name, END)).await?;
+        let piece_bytes = self.piece(&self.subjects.data(&name, END), from).await?;
         let piece_bytes = piece_bytes.ok_or_else(|| gone("its end is not there"))?;
         let piece_bytes = std::str::from_utf8(&piece_bytes).ok().and_then(|size| size.parse().ok());
         let piece_bytes: u64 =
@@ -115,11 +174,15 @@ impl Store {
         let pieces = bytes.div_ceil(piece_bytes);
         let read = |piece: u64| {
             let subject = self.subjects.data(&name, &piece.to_string());
-            async move { self.piece(&subject).await?.ok_or_else(|| gone("a piece is not there")) }
+            async move { self.piece(&subject, from).await?.ok_or_else(|| gone("a piece is not there")) }
         };
         let mut read = stream::iter((0..pieces).map(read)).buffered(PIECES_AT_ONCE);
-        let mut whole = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+        // It grows with what is there, and not by what is announced.
+        let mut whole = Vec::new();
         while let Some(piece) = read.try_next().await? {
+            if (whole.len() + piece.len()) as u64 > bytes {
+                return Err(gone("it is longer than announced"));
+            }
             whole.extend_from_slice(&piece);
         }
         match whole.len() as u64 == bytes && Self::digest(&whole) == digest {
@@ -128,11 +191,19 @@ impl Store {
         }
     }
 
-    async fn piece(&self, subject: &str) -> Result<Option<Bytes>, NatsError> {
+    async fn piece(&self, subject: &str, from: Source) -> Result<Option<Bytes>, NatsError> {
+        let failed = "a piece cannot be read";
+        if from == Source::Leader {
+            return match self.stream.get_last_raw_message_by_subject(subject).await {
+                Ok(message) => Ok(Some(message.payload)),
+                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+                Err(error) => Err(NatsError::jetstream(failed)(error)),
+            };
+        }
         match self.stream.direct_get_last_for_subject(subject).await {
             Ok(message) => Ok(Some(message.payload)),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
-            Err(error) => Err(NatsError::jetstream("a piece cannot be read")(error)),
+            Err(error) => Err(NatsError::jetstream(failed)(error)),
         }
     }
 }

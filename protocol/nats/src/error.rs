@@ -58,6 +58,12 @@ pub enum NatsError {
         /// What is missing.
         why: String,
     },
+    /// A message is larger than the servers take. Another try would fail, too.
+    #[error("the NATS servers take no message as large as this one: raise their max_payload")]
+    Payload,
+    /// Bytes in a stream are no message of gridpool: they do not begin as one.
+    #[error("bytes in a stream are no message of gridpool: another program writes there")]
+    Foreign,
     /// Bytes in a stream are no message.
     #[error("bytes in a stream are no message of gridpool")]
     Message(#[from] DecodeError),
@@ -78,6 +84,12 @@ pub enum NatsError {
 }
 
 impl NatsError {
+    /// Whether another try would end in the same way.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Payload | Self::TooLarge(_))
+    }
+
     /// Makes an error of JetStream.
     pub fn jetstream<E: std::error::Error + Send + Sync + 'static>(
         what: &'static str,

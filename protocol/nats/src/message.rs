@@ -11,8 +11,13 @@ use sha2::{Digest, Sha256};
 
 use crate::NatsError;
 
-/// The version of the messages. A host passes over jobs of another one, for hosts that know it.
-pub const VERSION: u32 = PROTOCOL_VERSION;
+/// How messages begin.
+const MAGIC: [u8; 4] = *b"gpj\n";
+/// The version of what is declared here. Raise it with every change.
+const OWN_VERSION: u32 = 2;
+/// The version of the messages: of what is declared here, and of what they have of the pool's protocol. A host passes
+/// over jobs of another one, for hosts that know it.
+pub const VERSION: u32 = PROTOCOL_VERSION * 1_000 + OWN_VERSION;
 
 /// Bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +73,17 @@ impl JobMessage {
         hash.update(digest);
         Ok(ContentHash(hash.finalize().into()))
     }
+
+    /// Whether the hash is the job's. A client that names another's would have that one convicted in its place.
+    #[must_use]
+    pub fn is_as_it_says(&self) -> bool {
+        let digest = match &self.input {
+            Carried::Inline(bytes) => Sha256::digest(&bytes.0).into(),
+            Carried::Pieces { digest, .. } => *digest,
+        };
+        let content = Self::content(&self.work, self.packing, &digest);
+        content.is_ok_and(|content| content == self.content)
+    }
 }
 
 /// What is known of a job in the stream of results.
@@ -75,6 +91,8 @@ impl JobMessage {
 pub enum Outcome {
     /// It has its verdict.
     Done {
+        /// The job's hash. `None` if the verdict is of a client that has only the key.
+        content: Option<ContentHash>,
         /// Verdict and proof.
         #[serde(with = "codec::nested")]
         receipt: Box<Receipt>,
@@ -83,6 +101,8 @@ pub enum Outcome {
     },
     /// The client has read it. Only the verdict is still known.
     Read {
+        /// As it was.
+        content: Option<ContentHash>,
         /// The receipt without attempts.
         receipt: Box<Receipt>,
     },
@@ -91,24 +111,32 @@ pub enum Outcome {
 impl Outcome {
     /// A result with this receipt.
     #[must_use]
-    pub fn done(receipt: Receipt, output: Option<Carried>) -> Self {
-        Self::Done { receipt: Box::new(receipt), output }
+    pub fn done(content: Option<ContentHash>, receipt: Receipt, output: Option<Carried>) -> Self {
+        Self::Done { content, receipt: Box::new(receipt), output }
     }
 
     /// The mark that it was read.
     #[must_use]
-    pub fn read(receipt: &Receipt) -> Self {
+    pub fn read(content: Option<ContentHash>, receipt: &Receipt) -> Self {
         let receipt = Receipt { attempts: Vec::new(), ..receipt.clone() };
-        Self::Read { receipt: Box::new(receipt) }
+        Self::Read { content, receipt: Box::new(receipt) }
+    }
+
+    /// Whether it may be the result of a job of this hash.
+    #[must_use]
+    pub fn is_of(&self, job: ContentHash) -> bool {
+        let (Self::Done { content, .. } | Self::Read { content, .. }) = self;
+        content.is_none_or(|content| content == job)
     }
 }
 
-/// Encodes a message, after its version.
+/// Encodes a message, after its magic and its version.
 ///
 /// # Errors
 /// [`NatsError::TooLarge`].
 pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, NatsError> {
-    let mut bytes = VERSION.to_le_bytes().to_vec();
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(VERSION.to_le_bytes());
     codec::append(message, &mut bytes)?;
     Ok(bytes)
 }
@@ -116,14 +144,16 @@ pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, NatsError> {
 /// Decodes a message.
 ///
 /// # Errors
-/// [`NatsError::Version`] if it is of another version, [`NatsError::Message`] if it is none.
+/// [`NatsError::Foreign`] if it is none of gridpool, [`NatsError::Version`] if it is of another version,
+/// [`NatsError::Message`] if it is broken.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, NatsError> {
+    let bytes = bytes.strip_prefix(&MAGIC).ok_or(NatsError::Foreign)?;
     match bytes.split_first_chunk() {
         Some((version, rest)) if u32::from_le_bytes(*version) == VERSION => {
             Ok(codec::decode(rest)?)
         }
         Some((version, _)) => Err(NatsError::Version { theirs: u32::from_le_bytes(*version) }),
-        None => Err(NatsError::Version { theirs: 0 }),
+        None => Err(NatsError::Foreign),
     }
 }
 
@@ -146,9 +176,48 @@ mod tests {
         let bytes = encode(&Carried::Inline(Inline(vec![1]))).unwrap();
         assert_eq!(decode::<Carried>(&bytes).unwrap(), Carried::Inline(Inline(vec![1])));
         let mut other = bytes.clone();
-        other[0] ^= 1;
+        other[4] ^= 1;
         assert!(matches!(decode::<Carried>(&other), Err(NatsError::Version { .. })));
-        assert!(matches!(decode::<Carried>(&bytes[..2]), Err(NatsError::Version { theirs: 0 })));
-        assert!(matches!(decode::<Carried>(&bytes[..5]), Err(NatsError::Message(_))));
+        for foreign in [&bytes[..2], &bytes[..6], b"{\"a\": 1, \"b\": 2}"] {
+            assert!(matches!(decode::<Carried>(foreign), Err(NatsError::Foreign)));
+        }
+        assert!(matches!(decode::<Carried>(&bytes[..9]), Err(NatsError::Message(_))));
+    }
+
+    #[test]
+    fn a_job_that_names_the_hash_of_another_is_found_out() {
+        let work = Work::Model { name: "m".to_owned() };
+        let content = JobMessage::content(&work, Packing::Tensors, &Sha256::digest([1]).into());
+        let job = JobMessage {
+            key: JobKey(1),
+            work,
+            packing: Packing::Tensors,
+            input: Carried::Inline(Inline(vec![1])),
+            output_bytes: 1,
+            terms: Terms {
+                deadline_ms: 1,
+                idempotent: true,
+                chaos: None,
+                priority: gridpool_protocol::message::Priority::Normal,
+            },
+            content: content.unwrap(),
+        };
+        assert!(job.is_as_it_says());
+        let other = JobMessage { input: Carried::Inline(Inline(vec![2])), ..job.clone() };
+        assert!(!other.is_as_it_says());
+        let pieces = Carried::Pieces { digest: Sha256::digest([1]).into(), bytes: 1 };
+        assert!(JobMessage { input: pieces, ..job }.is_as_it_says());
+    }
+
+    #[test]
+    fn a_result_is_of_one_content_even_when_it_was_read() {
+        let (one, other) = (ContentHash([1; 32]), ContentHash([2; 32]));
+        for outcome in [
+            Outcome::done(Some(one), Receipt::default(), None),
+            Outcome::read(Some(one), &Receipt::default()),
+        ] {
+            assert!(outcome.is_of(one) && !outcome.is_of(other));
+        }
+        assert!(Outcome::done(None, Receipt::default(), None).is_of(other));
     }
 }

@@ -1,27 +1,30 @@
-//! Jobs that no host may run any more, and jobs under suspicion: a bucket of the cluster.
+//! Jobs that no host may run any more: in a bucket of the cluster.
 //!
-//! A pool that convicts a job says so here, and every host and client knows within moments. A job whose hosts vanished
-//! several times runs alone on its host; if two hosts vanish while it runs there alone, it is convicted, too.
+//! A pool that convicts a job says so here, and every host and client knows within moments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::kv::{Operation, Store};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
-use gridpool_protocol::ids::{ContentHash, JobKey};
+use gridpool_protocol::ids::ContentHash;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use crate::NatsError;
 use crate::bucket::entries;
+use crate::streams::POISON_AGE;
 
 /// What begins the keys of convicted contents.
 const CONVICTED: &str = "convicted.";
 /// All of them.
 const ALL_CONVICTED: &str = "convicted.*";
+/// Convictions that a process remembers; one more, and the oldest is forgotten.
+const CONVICTED_MAX: usize = 16_384;
 /// Between the end of a watch and the next one.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
@@ -40,7 +43,41 @@ pub struct Conviction {
 #[derive(Clone, Debug)]
 pub struct Poison {
     store: Store,
-    known: Arc<Mutex<BTreeMap<String, Conviction>>>,
+    known: Arc<Mutex<Known>>,
+}
+
+/// What this process has heard.
+#[derive(Debug, Default)]
+struct Known {
+    /// By content: why, and when it was heard.
+    convicted: BTreeMap<String, (Conviction, Instant)>,
+    /// Contents that were convicted, and are not any more.
+    released: BTreeSet<String>,
+}
+
+impl Known {
+    fn why(&self, content: &str, now: Instant) -> Option<&Conviction> {
+        let (why, heard) = self.convicted.get(content)?;
+        (now.duration_since(*heard) < POISON_AGE).then_some(why)
+    }
+
+    fn convict(&mut self, content: &str, why: Conviction, now: Instant) {
+        if self.convicted.len() >= CONVICTED_MAX {
+            let oldest = self.convicted.iter().min_by_key(|(_, (_, heard))| *heard);
+            let oldest = oldest.map(|(content, _)| content.clone());
+            oldest.map(|content| self.convicted.remove(&content));
+        }
+        self.released.remove(content);
+        self.convicted.insert(content.to_owned(), (why, now));
+    }
+
+    fn release(&mut self, content: &str) {
+        self.convicted.remove(content);
+        while self.released.len() >= CONVICTED_MAX {
+            self.released.pop_first();
+        }
+        self.released.insert(content.to_owned());
+    }
 }
 
 impl Poison {
@@ -79,7 +116,13 @@ impl Poison {
     /// Why a content is convicted, if it is.
     #[must_use]
     pub fn of(&self, content: ContentHash) -> Option<Conviction> {
-        self.known.lock().get(&content.to_string()).cloned()
+        self.known.lock().why(&content.to_string(), clock::now()).cloned()
+    }
+
+    /// Whether an operator has taken a conviction of it back.
+    #[must_use]
+    pub fn was_released(&self, content: ContentHash) -> bool {
+        self.known.lock().released.contains(&content.to_string())
     }
 
     /// All convictions, by content.
@@ -100,7 +143,7 @@ impl Poison {
     /// # Errors
     /// [`NatsError`].
     pub async fn convict(&self, content: ContentHash, why: &Conviction) -> Result<(), NatsError> {
-        self.known.lock().insert(content.to_string(), why.clone());
+        self.known.lock().convict(&content.to_string(), why.clone(), clock::now());
         let value = serde_json::to_vec(why).expect("texts have a JSON form");
         let put = self.store.put(format!("{CONVICTED}{content}"), value.into()).await;
         put.map(drop).map_err(NatsError::jetstream("a conviction cannot be stored"))
@@ -119,37 +162,46 @@ impl Poison {
         }
         Ok(there)
     }
+}
 
-    /// Notes that this host begins to run a suspect alone. Returns the hosts that did so before, and vanished.
-    ///
-    /// # Errors
-    /// [`NatsError`].
-    pub async fn runs_alone(&self, key: JobKey, host: &str) -> Result<Vec<String>, NatsError> {
-        let failed = "a suspect cannot be noted";
-        let name = format!("alone.{key}");
-        let value = self.store.get(&name).await.map_err(NatsError::jetstream(failed))?;
-        let before: Vec<String> =
-            value.and_then(|v| serde_json::from_slice(&v).ok()).unwrap_or_default();
-        let mut now = before.clone();
-        if !now.iter().any(|other| other == host) {
-            now.push(host.to_owned());
-        }
-        let value = serde_json::to_vec(&now).expect("texts have a JSON form");
-        let put = self.store.put(&name, Bytes::from(value)).await;
-        put.map(|_| before).map_err(NatsError::jetstream(failed))
+fn note(known: &Mutex<Known>, key: &str, operation: Operation, value: &[u8]) {
+    let Some(content) = key.strip_prefix(CONVICTED) else { return };
+    match (operation, serde_json::from_slice(value)) {
+        (Operation::Put, Ok(why)) => known.lock().convict(content, why, clock::now()),
+        (Operation::Put, Err(error)) => tracing::warn!(%error, key, "a conviction"),
+        (Operation::Delete | Operation::Purge, _) => known.lock().release(content),
     }
 }
 
-fn note(
-    known: &Mutex<BTreeMap<String, Conviction>>,
-    key: &str,
-    operation: Operation,
-    value: &[u8],
-) {
-    let Some(content) = key.strip_prefix(CONVICTED) else { return };
-    match (operation, serde_json::from_slice(value)) {
-        (Operation::Put, Ok(why)) => drop(known.lock().insert(content.to_owned(), why)),
-        (Operation::Put, Err(error)) => tracing::warn!(%error, key, "a conviction"),
-        (Operation::Delete | Operation::Purge, _) => drop(known.lock().remove(content)),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn convictions_end_with_their_release_and_with_their_age() {
+        let why = || Conviction { host: "a".into(), job: "1".into(), reason: "it".into() };
+        let (mut known, now) = (Known::default(), clock::now());
+        known.convict("one", why(), now);
+        known.convict("two", why(), now);
+        known.release("one");
+        assert!(known.released.contains("one") && !known.convicted.contains_key("one"));
+        known.convict("one", why(), now + POISON_AGE);
+        assert!(!known.released.contains("one"), "it is convicted again");
+        let later = now + POISON_AGE;
+        assert!(known.why("one", later).is_some());
+        assert!(known.why("two", now).is_some() && known.why("two", later).is_none());
+    }
+
+    #[test]
+    fn there_is_a_limit_to_what_is_remembered() {
+        let why = || Conviction { host: "a".into(), job: "1".into(), reason: "it".into() };
+        let (mut known, now) = (Known::default(), clock::now());
+        for content in 0..CONVICTED_MAX {
+            known.convicted.insert(content.to_string(), (why(), now + Duration::from_secs(1)));
+        }
+        known.convicted.insert("0".into(), (why(), now));
+        known.convict("new", why(), now + Duration::from_secs(2));
+        assert_eq!(known.convicted.len(), CONVICTED_MAX);
+        assert!(known.convicted.contains_key("new") && !known.convicted.contains_key("0"));
     }
 }

@@ -85,9 +85,11 @@ pub(crate) async fn publish(
             | PublishErrorKind::BrokenPipe
             | PublishErrorKind::MaxAckPending
             | PublishErrorKind::StreamNotFound => {}
-            PublishErrorKind::WrongLastMessageId
-            | PublishErrorKind::MaxPayloadExceeded
-            | PublishErrorKind::Other => {
+            PublishErrorKind::MaxPayloadExceeded => return Err(NatsError::Payload),
+            PublishErrorKind::WrongLastMessageId | PublishErrorKind::Other => {
+                if code(&error) == Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM) {
+                    return Err(NatsError::Payload);
+                }
                 if let Some(full) = full(&error, bytes_are) {
                     return Err(NatsError::Full(full));
                 }
@@ -101,10 +103,14 @@ pub(crate) async fn publish(
     }
 }
 
+/// Why the server refused a message, if it did.
+fn code(error: &PublishError) -> Option<ErrorCode> {
+    Some(error.source()?.downcast_ref::<jetstream::Error>()?.error_code())
+}
+
 /// Which limit of the stream an error is about; `bytes` is that of its bytes.
 fn full(error: &PublishError, bytes: Full) -> Option<Full> {
-    let refused = error.source()?.downcast_ref::<jetstream::Error>()?;
-    let code = refused.error_code();
+    let code = code(error)?;
     if NO_STORAGE.contains(&code) {
         return Some(bytes);
     }
@@ -112,7 +118,7 @@ fn full(error: &PublishError, bytes: Full) -> Option<Full> {
         return None;
     }
     // The server has one code for both limits.
-    let said = refused.to_string();
+    let said = error.source()?.to_string();
     match (said.contains("maximum messages"), said.contains("maximum bytes")) {
         (true, _) => Some(Full::Jobs),
         (false, true) => Some(bytes),

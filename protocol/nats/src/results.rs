@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use async_nats::jetstream::Context;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{DirectGetErrorKind, Info, Stream};
+use async_nats::jetstream::stream::{DirectGetErrorKind, Info, LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
-use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::ids::{ContentHash, JobKey};
 use gridpool_protocol::receipt::Receipt;
 
 use crate::message::{decode, encode};
@@ -35,7 +35,8 @@ impl Results {
         Self { context, stream, subjects }
     }
 
-    /// The result of a job, if there is one. A server that is a little behind may not know it yet.
+    /// The result of a job, if there is one. A server that is a little behind may not know it yet; `find_surely` asks
+    /// the one that leads.
     ///
     /// # Errors
     /// [`NatsError`].
@@ -46,6 +47,24 @@ impl Results {
                 Ok(Some(Found { sequence: message.sequence, outcome }))
             }
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
+            Err(error) => Err(NatsError::jetstream("a result cannot be looked up")(error)),
+        }
+    }
+
+    /// The result of a job, if there is one: as the server knows that leads the stream.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn find_surely(&self, key: JobKey) -> Result<Option<Found>, NatsError> {
+        let Some((sequence, payload)) = self.led(key).await? else { return Ok(None) };
+        Ok(Some(Found { sequence, outcome: decode(&payload)? }))
+    }
+
+    async fn led(&self, key: JobKey) -> Result<Option<(u64, Bytes)>, NatsError> {
+        let subject = self.subjects.result(key);
+        match self.stream.get_last_raw_message_by_subject(&subject).await {
+            Ok(message) => Ok(Some((message.sequence, message.payload))),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(NatsError::jetstream("a result cannot be looked up")(error)),
         }
     }
@@ -63,14 +82,28 @@ impl Results {
         until: Instant,
     ) -> Result<Published, NatsError> {
         let payload = Bytes::from(encode(outcome)?);
-        let message = || {
+        let subject = self.subjects.result(key);
+        let message = |id: String, after: u64| {
             PublishMessage::build()
                 .payload(payload.clone())
-                .message_id(format!("{key}.{attempt}"))
-                .expected_last_subject_sequence(0)
+                .message_id(id)
+                .expected_last_subject_sequence(after)
         };
-        let subject = self.subjects.result(key);
-        publish(&self.context, &subject, message, Full::ResultBytes, until).await
+        let first = || message(format!("{key}.{attempt}"), 0);
+        let stored = publish(&self.context, &subject, first, Full::ResultBytes, until).await?;
+        if stored != Published::Taken {
+            return Ok(stored);
+        }
+        // What is no result does not count as one.
+        let Some((sequence, there)) = self.led(key).await? else { return Ok(stored) };
+        match decode::<Outcome>(&there) {
+            Err(NatsError::Foreign | NatsError::Message(_)) => {
+                tracing::warn!(%key, "bytes in place of a result are no result");
+                let again = || message(format!("{key}.{attempt}.{sequence}"), sequence);
+                publish(&self.context, &subject, again, Full::ResultBytes, until).await
+            }
+            Ok(_) | Err(_) => Ok(stored),
+        }
     }
 
     /// Puts the mark that it was read in place of a result. Another mark does not matter.
@@ -80,10 +113,10 @@ impl Results {
     pub async fn mark_read(
         &self,
         key: JobKey,
-        (sequence, receipt): (u64, &Receipt),
+        (sequence, content, receipt): (u64, Option<ContentHash>, &Receipt),
         until: Instant,
     ) -> Result<(), NatsError> {
-        let payload = Bytes::from(encode(&Outcome::read(receipt))?);
+        let payload = Bytes::from(encode(&Outcome::read(content, receipt))?);
         let message = || {
             PublishMessage::build()
                 .payload(payload.clone())

@@ -4,6 +4,7 @@
 //! It lives in the client's process, with threads of its own. It owns no promise: a job is in the stream before the
 //! client hears that it is accepted, and nothing of it is lost with this process.
 
+mod answers;
 mod arenas;
 mod jobs;
 mod models;
@@ -22,10 +23,10 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::codec;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{ClientMessage, Refusal, ServerMessage};
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 
-use crate::cluster::within;
+use crate::cluster::{Background, within};
 use crate::{NatsError, NatsOptions, Streams, connect};
 use arenas::Arenas;
 use jobs::Jobs;
@@ -49,8 +50,7 @@ pub struct Sender {
     socket: UnixStream,
     /// Closed when all that the client has said is read.
     read: Mutex<mpsc::Receiver<()>>,
-    /// `None` only in `drop`.
-    runtime: Option<Runtime>,
+    runtime: Background,
 }
 
 /// What the threads and tasks of a sender share.
@@ -72,12 +72,12 @@ impl Sender {
     /// # Errors
     /// [`NatsError`].
     pub fn connect(options: &NatsOptions) -> Result<(Self, UnixStream), NatsError> {
-        let runtime = Builder::new_multi_thread()
+        let built = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("gridpool-nats")
             .enable_all()
-            .build()
-            .map_err(NatsError::System)?;
+            .build();
+        let runtime = Background(Some(built.map_err(NatsError::System)?));
         let (ours, theirs) = UnixStream::pair().map_err(NatsError::System)?;
         let outbox = Outbox::new(ours.try_clone().map_err(NatsError::System)?);
         let outbox = outbox.map_err(NatsError::System)?;
@@ -109,13 +109,12 @@ impl Sender {
         let reader = thread::Builder::new().name("gridpool-sender".into()).spawn(body);
         reader.map_err(NatsError::System)?;
         let read = Mutex::new(read);
-        Ok((Self { agent, socket, read, runtime: Some(runtime) }, theirs))
+        Ok((Self { agent, socket, read, runtime }, theirs))
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        let Some(runtime) = self.runtime.take() else { return };
         // What was said before is still read; then the reading thread ends.
         if let Err(error) = self.socket.shutdown(Shutdown::Read) {
             tracing::debug!(%error, "the client's socket");
@@ -125,7 +124,7 @@ impl Drop for Sender {
         }
         let agent = Arc::clone(&self.agent);
         let (tell, told) = mpsc::sync_channel::<()>(1);
-        runtime.spawn(async move {
+        self.runtime.spawn(async move {
             agent.settle().await;
             drop(tell);
         });
@@ -133,7 +132,6 @@ impl Drop for Sender {
         if told.recv_timeout(FLUSH_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::debug!("the servers do not answer");
         }
-        runtime.shutdown_background();
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::data::DATA_AGE;
 use crate::hosts::HOST_AGE;
-use crate::{Hosts, Lane, NatsError, Poison, Results, Store, StreamLimits, Subjects};
+use crate::{Hosts, Lane, NatsError, Poison, Results, Runs, Store, StreamLimits, Subjects};
 
 /// How long a server may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,8 +22,10 @@ const JOB_AGE: Duration = Duration::from_secs(2 * 3_600);
 const RESULT_WINDOW: Duration = Duration::from_secs(600);
 /// How long the identity of a change of a bucket is remembered.
 const KV_WINDOW: Duration = Duration::from_secs(120);
+/// How long a lane is kept that no host asks for jobs. The next host that does makes it again.
+const CONSUMER_AGE: Duration = Duration::from_secs(24 * 3_600);
 /// How long a conviction counts.
-const POISON_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
+pub(crate) const POISON_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// See the module's text.
 #[derive(Clone, Debug)]
@@ -40,6 +42,8 @@ pub struct Streams {
     pub data: Store,
     /// Convictions.
     pub poison: Poison,
+    /// Runs under way of jobs that have to be watched.
+    pub runs: Runs,
     /// Hosts.
     pub hosts: Hosts,
 }
@@ -70,6 +74,7 @@ impl Streams {
         Ok(Self {
             results: Results::new(context.clone(), results, subjects.clone()),
             data: Store::new(context.clone(), data, subjects.clone(), client.max_payload()),
+            runs: Runs::new(poison.clone()),
             poison: Poison::new(poison),
             hosts: Hosts::new(hosts),
             context,
@@ -97,6 +102,7 @@ impl Streams {
             // A job is given up by its deadline, or as a suspect, and not by a count.
             max_deliver: -1,
             max_ack_pending: -1,
+            inactive_threshold: CONSUMER_AGE,
             ..pull::Config::default()
         };
         let made = self.jobs.get_or_create_consumer(&name, config).await;
@@ -146,7 +152,7 @@ fn configs(subjects: &Subjects, limits: &StreamLimits) -> [Config; 3] {
         subjects: vec![subjects.all_data()],
         max_messages_per_subject: 1,
         max_bytes: signed(limits.data_bytes_max),
-        max_age: DATA_AGE,
+        max_age: DATA_AGE + limits.results_age,
         ..common
     };
     [jobs, results, data]

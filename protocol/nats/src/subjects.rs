@@ -11,6 +11,11 @@
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::{Priority, Work};
 
+use crate::Store;
+
+/// The longest name of a model in that of a consumer, which is a file's name at the server. A longer one is hashed.
+const NAME_MAX: usize = 200;
+
 /// The names of one cluster.
 #[derive(Clone, Debug)]
 pub struct Subjects {
@@ -63,7 +68,15 @@ impl Lane {
     pub fn consumer(&self) -> String {
         match &self.model {
             None => format!("grid-{}", self.class()),
-            Some(model) => format!("model-{}-{}", token(model), self.class()),
+            Some(model) => {
+                let mut name = token(model);
+                if name.len() > NAME_MAX {
+                    let digest = Store::digest(model.as_bytes());
+                    name = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+                    name.insert(0, '=');
+                }
+                format!("model-{name}-{}", self.class())
+            }
         }
     }
 }
@@ -194,5 +207,12 @@ mod tests {
             assert!(!subject.contains(['*', '>', ' ']) && !consumer.contains(['.', '*', '/']));
             assert!(seen.insert(subject) && seen.insert(consumer));
         }
+    }
+
+    #[test]
+    fn long_names_of_models_are_hashed_for_the_server() {
+        let long = |end: &str| Lane::all(Some(&format!("{}{end}", "m".repeat(300))))[0].consumer();
+        assert!(long("a").len() < 64);
+        assert_ne!(long("a"), long("b"));
     }
 }

@@ -62,11 +62,20 @@ impl Batches {
             entry.used = used;
             return (Arc::clone(&entry.batch), false);
         }
-        while held.bytes + bytes > self.bytes_max && held.forget_oldest() {}
+        while held.bytes.saturating_add(bytes) > self.bytes_max && held.forget_oldest() {}
         let batch = Arc::new(OnceCell::new());
-        held.bytes += bytes;
+        held.bytes = held.bytes.saturating_add(bytes);
         held.batches.insert(name, Entry { batch: Arc::clone(&batch), bytes, used });
         (batch, true)
+    }
+
+    /// Forgets a place that nothing came into, unless another has it by now.
+    fn forget(&self, name: &Name, place: &Arc<OnceCell<LoadedBatch>>) {
+        let mut held = self.held.lock();
+        let is_it = held.batches.get(name).is_some_and(|entry| Arc::ptr_eq(&entry.batch, place));
+        if is_it && !place.initialized() {
+            held.remove(name);
+        }
     }
 
     fn forget_all(&self) {
@@ -79,8 +88,12 @@ impl Held {
     /// Jobs that use it keep it alive. Returns whether there was one.
     fn forget_oldest(&mut self) -> bool {
         let oldest = self.batches.iter().min_by_key(|(_, entry)| entry.used).map(|(name, _)| *name);
-        let Some(entry) = oldest.and_then(|name| self.batches.remove(&name)) else { return false };
-        self.bytes -= entry.bytes;
+        oldest.is_some_and(|name| self.remove(&name))
+    }
+
+    fn remove(&mut self, name: &Name) -> bool {
+        let Some(entry) = self.batches.remove(name) else { return false };
+        self.bytes = self.bytes.saturating_sub(entry.bytes);
         true
     }
 }
@@ -103,7 +116,11 @@ impl Bridge {
                 loaded => loaded.map_err(BatchError::Pool),
             }
         };
-        place.get_or_try_init(fetch).await.cloned()
+        let batch = place.get_or_try_init(fetch).await.cloned();
+        if batch.is_err() {
+            self.batches.forget(&name, &place);
+        }
+        batch
     }
 
     /// Bytes from the stream.
@@ -143,6 +160,20 @@ mod tests {
         assert!(batches.place(name(4), 1_000).1);
         assert_eq!(batches.held.lock().batches.len(), 1);
         batches.forget_all();
+        assert_eq!(batches.held.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_batch_that_does_not_come_takes_no_room() {
+        let batches = Batches::new(100);
+        let name = ([1; 32], (1, 1));
+        let (place, _) = batches.place(name, u64::MAX);
+        batches.place(([2; 32], (1, 1)), u64::MAX);
+        assert!(batches.place(name, u64::MAX).1, "both sizes together have no number");
+        batches.forget(&name, &place);
+        assert_eq!(batches.held.lock().batches.len(), 1, "the place is another's by now");
+        let (place, _) = batches.place(name, 1);
+        batches.forget(&name, &place);
         assert_eq!(batches.held.lock().bytes, 0);
     }
 }

@@ -1,5 +1,6 @@
 //! What a bridge counts, and whether it is to end.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gridpool_nats::HostCounts;
@@ -20,6 +21,16 @@ pub(crate) struct Counts {
     running: watch::Sender<u64>,
     stopping: watch::Sender<bool>,
     leaving: watch::Sender<bool>,
+}
+
+/// A job that is here.
+#[derive(Debug)]
+pub(crate) struct Running(Arc<Counts>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|running| *running -= 1);
+    }
 }
 
 impl Default for Counts {
@@ -64,14 +75,10 @@ impl Counts {
         }
     }
 
-    /// A job is here.
-    pub(crate) fn begin(&self) {
+    /// A job is here, until what this returns is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> Running {
         self.running.send_modify(|running| *running += 1);
-    }
-
-    /// It is here no more.
-    pub(crate) fn end(&self) {
-        self.running.send_modify(|running| *running -= 1);
+        Running(Arc::clone(self))
     }
 
     /// The bridge is to end: jobs are given back.
@@ -86,6 +93,11 @@ impl Counts {
 
     pub(crate) fn is_leaving(&self) -> bool {
         *self.leaving.borrow()
+    }
+
+    /// Whether no more jobs are to be taken.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_leaving() || *self.stopping.borrow()
     }
 
     /// Whether it has done so.
@@ -114,5 +126,23 @@ impl Counts {
     pub(crate) async fn given_back(&self) {
         let mut running = self.running.subscribe();
         drop(running.wait_for(|running| *running == 0).await);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_panics_is_here_no_more() {
+        let counts = Arc::new(Counts::default());
+        let running = counts.begin();
+        assert_eq!(counts.now().running, 1);
+        let job = std::thread::spawn(move || {
+            let _running = running;
+            panic!("a job");
+        });
+        assert!(job.join().is_err());
+        assert_eq!(counts.now().running, 0);
     }
 }

@@ -5,53 +5,41 @@ use std::time::Duration;
 
 use async_nats::jetstream::{AckKind, Message};
 use gridpool_client::{Answer, ClientError, Handle, Job, PackedInput, PackedOutput};
-use gridpool_ipc::clock;
-use gridpool_nats::{
-    Carried, Conviction, JobMessage, NatsError, Outcome, Published, Store, decode,
-};
+use gridpool_nats::{Carried, JobMessage, NatsError, decode};
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::message::{Inline, Packing, Refusal};
+use gridpool_protocol::ids::ContentHash;
+use gridpool_protocol::message::{Packing, Refusal, Work};
 use gridpool_protocol::receipt::{Receipt, Verdict};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
+use crate::Bridge;
 use crate::batches::BatchError;
 use crate::counts::count;
-use crate::{Bridge, RETRY_EVERY};
+use crate::pool::names_of;
+use crate::taken::{Done, Fate, Taken};
 
 /// How soon another host may have a job that this one cannot take now.
 const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 /// How soon a job of another version is offered again, to a host that knows it.
 const OTHER_VERSION_AFTER: Duration = Duration::from_secs(5);
-/// How long a server may take to store a result before the next try.
-const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs of a suspect, alone on its host, that ended with the host. One more is not made.
 const ALONE_MAX: usize = 2;
 
-/// What becomes of a job.
-enum Fate {
-    /// It has its verdict.
-    Done(Box<Receipt>, Option<Vec<u8>>),
-    /// Another host, or this one later, gets it.
-    GiveBack(Duration),
-    /// Its result is there already.
-    Known,
-    /// It is no job.
-    Broken,
-}
+/// How long a suspect waits until nothing else runs on this host, and others until it has run.
+const ALONE_WAIT: Duration = Duration::from_secs(20);
+/// Tries to take a note away.
+const NOTE_TRIES: usize = 3;
+/// How long that may take while the bridge ends.
+const FORGET_TIMEOUT: Duration = Duration::from_millis(300);
 
 impl Bridge {
     /// Runs a job that was taken from the stream.
-    pub(crate) async fn run(
-        self: &Arc<Self>,
-        message: Message,
-        permit: OwnedSemaphorePermit,
-        slots: &Arc<Semaphore>,
-    ) {
+    pub(crate) async fn run(self: &Arc<Self>, message: Message, permit: OwnedSemaphorePermit) {
         let message = Arc::new(message);
-        let (delivered, age) = match message.info() {
-            Ok(info) => (info.delivered, age_of(info.published.unix_timestamp_nanos())),
+        let (delivered, published_ns) = match message.info() {
+            Ok(info) => (info.delivered, info.published.unix_timestamp_nanos()),
             Err(error) => return tracing::error!(%error, "a message without a place in a stream"),
         };
         if delivered > 1 {
@@ -68,30 +56,27 @@ impl Bridge {
                 return self.settle(&message, None, Fate::Broken).await;
             }
         };
-        let (number, cancelled) = self.under_way.add(&message, job.key);
-        let is_suspect = delivered > i64::from(self.settings.deliveries_max);
-        let work = async {
-            if is_suspect {
-                drop(permit);
-                self.alone((&job, delivered), age, cancelled, slots).await
-            } else {
-                let fate = self.attempt(&job, delivered, age, cancelled).await;
-                drop(permit);
-                fate
-            }
-        };
+        if !job.is_as_it_says() {
+            tracing::error!(key = %job.key, "a job with the hash of another is removed");
+            return self.settle(&message, None, Fate::Broken).await;
+        }
+        let taken = Taken { job, delivered, published_ns };
+        let (_held, cancelled) = self.under_way.add(&message, taken.job.key);
         let fate = tokio::select! {
-            fate = work => fate,
+            fate = self.judge(&taken, cancelled) => fate,
             () = self.counts.stopping() => Fate::GiveBack(Duration::ZERO),
         };
+        drop(permit);
         tokio::select! {
-            () = self.settle(&message, Some((&job, delivered)), fate) => {}
+            () = self.settle(&message, Some(&taken), fate) => {}
             () = self.until_stopped() => {
+                if timeout(FORGET_TIMEOUT, self.forget(&taken, false)).await.is_err() {
+                    tracing::debug!(job = %taken.job.key, "the note of a run stays");
+                }
                 // The result may be stored already; then the job ends where it is taken next.
                 self.acknowledge(&message, AckKind::Nak(None)).await;
             }
         }
-        self.under_way.remove(number);
     }
 
     /// Waits until the bridge is to end, and a little more, in which a result can still be stored.
@@ -100,40 +85,85 @@ impl Bridge {
         sleep(Duration::from_millis(800)).await;
     }
 
-    /// Runs a suspect while nothing else runs on this host, unless it has outlived hosts that did so before.
-    async fn alone(
-        &self,
-        (job, delivered): (&JobMessage, i64),
-        age: Duration,
-        cancelled: watch::Receiver<bool>,
-        slots: &Arc<Semaphore>,
-    ) -> Fate {
-        let _alone = self.under_way.alone().await;
-        let all = self.state.borrow().slots;
-        let Ok(_all) = slots.acquire_many(all).await else { return Fate::GiveBack(Duration::ZERO) };
-        match self.streams.poison.runs_alone(job.key, &self.settings.host).await {
-            Err(error) => {
-                tracing::warn!(error = Chain(&error).to_string(), job = %job.key, "a suspect");
-                Fate::GiveBack(GIVE_BACK_AFTER)
+    /// Whether runs of this delivery are noted for the case that this host vanishes.
+    fn is_watched(&self, taken: &Taken) -> bool {
+        taken.delivered >= i64::from(self.settings.deliveries_max)
+    }
+
+    /// Takes the note of this delivery away, as the host has not vanished; or all of a job that has its result.
+    async fn forget(&self, taken: &Taken, has_result: bool) {
+        if !self.is_watched(taken) {
+            return;
+        }
+        for _ in 0..NOTE_TRIES {
+            let ended = match has_result {
+                true => self.streams.runs.end_all(taken.job.key).await,
+                false => self.streams.runs.end(taken.delivery()).await,
+            };
+            match ended {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(error = Chain(&error).to_string(), "a note of a run"),
             }
-            Ok(before) if before.len() >= ALONE_MAX => {
-                let hosts = before.join(" and ");
-                let reason = format!("the hosts {hosts} vanished while it ran there alone");
-                self.own(job, Verdict::Poison, reason)
+            sleep(GIVE_BACK_AFTER).await;
+        }
+    }
+
+    /// Runs a job: beside others, or alone if hosts have vanished with it, unless it has outlived hosts that did so.
+    async fn judge(&self, taken: &Taken, cancelled: watch::Receiver<bool>) -> Fate {
+        if !self.is_watched(taken) {
+            let Ok(_beside) = timeout(ALONE_WAIT, self.under_way.beside()).await else {
+                return Fate::GiveBack(GIVE_BACK_AFTER);
+            };
+            return self.attempt(taken, cancelled).await;
+        }
+        let left = match self.streams.runs.left(taken.job.key).await {
+            Ok(left) => left,
+            Err(error) => return not_noted(taken, &error),
+        };
+        if left.alone.len() >= ALONE_MAX {
+            let hosts = left.alone.into_iter().collect::<Vec<_>>().join(" and ");
+            let reason = format!("the hosts {hosts} vanished while it ran there alone");
+            let (receipt, convicts) = (self.receipt(&taken.job, Verdict::Poison, reason), true);
+            return Fate::Done(Done { receipt, output: None, convicts });
+        }
+        let is_suspect = left.vanished > 0;
+        let mut told = cancelled.clone();
+        let _alone;
+        let _beside;
+        if is_suspect {
+            tokio::select! {
+                alone = self.under_way.alone() => _alone = alone,
+                true = comes_true(&mut told) => return self.cancelled(&taken.job),
+                // The jobs that run here go on, and others may come.
+                () = sleep(taken.left().unwrap_or_default().min(ALONE_WAIT)) => {
+                    return match taken.left() {
+                        Some(_) => Fate::GiveBack(GIVE_BACK_AFTER),
+                        None => self.late(&taken.job),
+                    };
+                }
             }
-            Ok(_) => self.attempt(job, delivered, age, cancelled).await,
+        } else {
+            match timeout(ALONE_WAIT, self.under_way.beside()).await {
+                Ok(beside) => _beside = beside,
+                Err(_) => return Fate::GiveBack(GIVE_BACK_AFTER),
+            }
+        }
+        let host = &self.settings.host;
+        match self.streams.runs.begin(taken.delivery(), host, is_suspect).await {
+            Ok(()) => self.attempt(taken, cancelled).await,
+            Err(error) => not_noted(taken, &error),
         }
     }
 
     /// Runs a job, if it still is to be run.
-    async fn attempt(
-        &self,
-        job: &JobMessage,
-        delivered: i64,
-        age: Duration,
-        cancelled: watch::Receiver<bool>,
-    ) -> Fate {
-        match self.streams.results.find(job.key).await {
+    async fn attempt(&self, taken: &Taken, cancelled: watch::Receiver<bool>) -> Fate {
+        let job = &taken.job;
+        let found = match taken.delivered {
+            ..=1 => self.streams.results.find(job.key).await,
+            // Another host may have published it just now.
+            _ => self.streams.results.find_surely(job.key).await,
+        };
+        match found {
             Ok(Some(_)) => return Fate::Known,
             Ok(None) => {}
             // The stream takes one result all the same.
@@ -143,23 +173,27 @@ impl Bridge {
             let reason = format!("convicted on {}: {}", why.host, why.reason);
             return self.own(job, Verdict::Poison, reason);
         }
-        if !job.terms.idempotent && delivered > 1 {
-            let reason = "it may run only once, and a host that had it has vanished".to_owned();
-            return self.own(job, Verdict::Failed, reason);
+        if taken.left().is_none() {
+            return self.late(job);
         }
-        let Some(left) = job.terms.deadline().checked_sub(age).filter(|left| !left.is_zero())
-        else {
-            count(&self.counts.late);
-            return self.own(
-                job,
-                Verdict::Deadline,
-                "its deadline passed in the stream".to_owned(),
-            );
-        };
         let input = match self.input(job).await {
             Ok(input) => input,
             Err(fate) => return fate,
         };
+        if !job.terms.idempotent {
+            match self.streams.runs.starts_once(job.key).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let reason = "it may run only once, and a host that had it has vanished";
+                    return self.own(job, Verdict::Failed, reason.to_owned());
+                }
+                Err(error) => {
+                    self.not_started(job).await;
+                    return not_noted(taken, &error);
+                }
+            }
+        }
+        let Some(left) = taken.left() else { return self.late(job) };
         let work = (job.work.clone(), job.packing);
         let packed = Job::packed(work, input, job.output_bytes, job.terms.chaos);
         let packed = packed.with_deadline(left).with_priority(job.terms.priority);
@@ -171,15 +205,16 @@ impl Bridge {
         let pool = self.pool.clone();
         let handle = match spawn_blocking(move || pool.send(packed)).await {
             Ok(Ok(handle)) => handle,
-            Ok(Err(error)) => return self.failed(job, error),
+            Ok(Err(error)) => return self.failed(job, error).await,
             Err(error) => {
                 tracing::error!(%error, "sending a job to the pool");
                 return Fate::GiveBack(GIVE_BACK_AFTER);
             }
         };
         match answer(handle, cancelled).await {
-            (_, true) => Fate::Known,
-            (Err(error), false) => self.failed(job, error),
+            // Its client may not have been able to store the verdict.
+            (_, true) => self.cancelled(job),
+            (Err(error), false) => self.failed(job, error).await,
             (Ok(answer), false) => self.answered(job, answer).await,
         }
     }
@@ -198,23 +233,48 @@ impl Bridge {
                 fetched.map(|bytes| PackedInput::Private(Arc::new(bytes)))
             }
         };
-        loaded.map_err(|error| match error {
-            BatchError::Nats(error @ NatsError::Data { .. }) => {
-                self.own(job, Verdict::Failed, error.to_string())
+        match loaded {
+            Ok(input) => Ok(input),
+            // The server that leads has said so.
+            Err(BatchError::Nats(error @ NatsError::Data { .. })) => {
+                Err(self.own(job, Verdict::Failed, error.to_string()))
             }
-            BatchError::Nats(error) => {
+            Err(BatchError::Nats(error)) => {
                 tracing::debug!(%error, job = %job.key, "fetching a batch");
-                Fate::GiveBack(GIVE_BACK_AFTER)
+                Err(Fate::GiveBack(GIVE_BACK_AFTER))
             }
-            BatchError::Pool(error) => self.failed(job, error),
-        })
+            Err(BatchError::Pool(error)) => Err(self.failed(job, error).await),
+        }
+    }
+
+    /// Notes that a pool has not run a job that may run only once.
+    async fn not_started(&self, job: &JobMessage) {
+        if job.terms.idempotent {
+            return;
+        }
+        if let Err(error) = self.streams.runs.never_started(job.key).await {
+            tracing::warn!(error = Chain(&error).to_string(), job = %job.key, "the note of a start");
+        }
     }
 
     /// What becomes of a job that the pool has not run.
-    fn failed(&self, job: &JobMessage, error: ClientError) -> Fate {
+    async fn failed(&self, job: &JobMessage, error: ClientError) -> Fate {
+        if matches!(error, ClientError::Refused(_)) {
+            self.not_started(job).await;
+        }
         if let ClientError::Refused(Refusal::Poison(content)) = error {
+            if self.streams.poison.was_released(job.content) && self.release(content).await {
+                return Fate::GiveBack(GIVE_BACK_AFTER);
+            }
             let reason = format!("this host's pool has convicted a job like it ({content})");
             return self.own(job, Verdict::Poison, reason);
+        }
+        let is_invalid = matches!(error, ClientError::Refused(Refusal::Invalid(_)));
+        if let (Work::Model { name }, true) = (&job.work, is_invalid)
+            && !self.has_model(name).await
+        {
+            // It was unloaded here; other hosts may have it.
+            return Fate::GiveBack(OTHER_VERSION_AFTER);
         }
         // Another try would fail, too.
         let is_wrong = matches!(
@@ -227,6 +287,34 @@ impl Bridge {
         }
         tracing::debug!(%error, job = %job.key, "the pool does not run it");
         Fate::GiveBack(GIVE_BACK_AFTER)
+    }
+
+    /// Lets the pool run a content that the cluster's operator has released.
+    async fn release(&self, content: ContentHash) -> bool {
+        let pool = self.pool.clone();
+        match spawn_blocking(move || pool.release(content)).await {
+            Ok(Ok(said)) => {
+                tracing::info!(%content, said, "released, as it was for the cluster");
+                true
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%content, error = Chain(&error).to_string(), "it stays convicted here");
+                false
+            }
+            Err(error) => {
+                tracing::error!(%error, "releasing a content");
+                false
+            }
+        }
+    }
+
+    /// Whether the pool has a model now that is ready. If it does not say so, another host may know.
+    async fn has_model(&self, name: &str) -> bool {
+        let pool = self.pool.clone();
+        let models = spawn_blocking(move || pool.models()).await;
+        models.is_ok_and(|models| {
+            models.is_ok_and(|models| names_of(&models).iter().any(|has| has == name))
+        })
     }
 
     /// What becomes of a job that has the pool's verdict.
@@ -252,20 +340,37 @@ impl Bridge {
                 return Fate::GiveBack(GIVE_BACK_AFTER);
             }
         };
-        Fate::Done(Box::new(receipt), output)
+        let convicts = receipt.verdict == Verdict::Poison;
+        Fate::Done(Done { receipt: Box::new(receipt), output, convicts })
     }
 
     /// A verdict that the pool has no part in.
     fn own(&self, job: &JobMessage, verdict: Verdict, reason: String) -> Fate {
+        let receipt = self.receipt(job, verdict, reason);
+        Fate::Done(Done { receipt, output: None, convicts: false })
+    }
+
+    fn receipt(&self, job: &JobMessage, verdict: Verdict, reason: String) -> Box<Receipt> {
         let (host, key) = (self.settings.host.clone(), job.key.to_string());
-        Fate::Done(Box::new(Receipt { host, key, verdict, reason, ..Receipt::default() }), None)
+        Box::new(Receipt { host, key, verdict, reason, ..Receipt::default() })
+    }
+
+    fn late(&self, job: &JobMessage) -> Fate {
+        count(&self.counts.late);
+        self.own(job, Verdict::Deadline, "its deadline passed in the stream".to_owned())
+    }
+
+    fn cancelled(&self, job: &JobMessage) -> Fate {
+        self.own(job, Verdict::Cancelled, "the client cancelled it".to_owned())
     }
 
     /// Carries out what becomes of a job.
-    async fn settle(&self, message: &Message, job: Option<(&JobMessage, i64)>, fate: Fate) {
-        let ack = match (fate, job) {
-            (Fate::Done(receipt, output), Some((job, delivered))) => {
-                self.publish(job, delivered, *receipt, output).await;
+    async fn settle(&self, message: &Message, taken: Option<&Taken>, fate: Fate) {
+        let has_result = matches!(fate, Fate::Done(_) | Fate::Known);
+        let ack = match (fate, taken) {
+            (Fate::Done(done), Some(taken)) => {
+                self.publish(taken, done).await;
+                self.not_started(&taken.job).await;
                 AckKind::Ack
             }
             (Fate::Known, _) => {
@@ -278,6 +383,10 @@ impl Bridge {
             }
             (Fate::Broken | Fate::Done(..), _) => AckKind::Term,
         };
+        if let Some(taken) = taken {
+            // Before another host gets it.
+            self.forget(taken, has_result).await;
+        }
         self.acknowledge(message, ack).await;
     }
 
@@ -287,69 +396,12 @@ impl Bridge {
             tracing::debug!(%error, "acknowledging a job");
         }
     }
+}
 
-    /// Publishes a result; tries until the stream has one, for as long as the pool lives.
-    async fn publish(
-        &self,
-        job: &JobMessage,
-        delivered: i64,
-        receipt: Receipt,
-        output: Option<Vec<u8>>,
-    ) {
-        let (host, reason) = (self.settings.host.clone(), receipt.reason.clone());
-        let convicted = receipt.verdict == Verdict::Poison;
-        let attempt = format!("{host}.{delivered}");
-        let mut carried = None;
-        loop {
-            let stored = self.store(job, &attempt, (&receipt, &output, &mut carried)).await;
-            match stored {
-                Ok(Published::Stored(_) | Published::Duplicate) => {
-                    count(&self.counts.published);
-                    break;
-                }
-                Ok(Published::Taken) => {
-                    count(&self.counts.duplicates);
-                    break;
-                }
-                Err(error) => {
-                    let error = Chain(&error).to_string();
-                    tracing::warn!(%error, job = %job.key, "its result waits to be stored");
-                    sleep(RETRY_EVERY).await;
-                }
-            }
-        }
-        if convicted && self.streams.poison.of(job.content).is_none() {
-            let why = Conviction { host, job: job.key.to_string(), reason };
-            if let Err(error) = self.streams.poison.convict(job.content, &why).await {
-                tracing::warn!(
-                    error = Chain(&error).to_string(),
-                    "a conviction stays on this host"
-                );
-            }
-        }
-    }
-
-    /// One try. Keeps in `carried` where a large result lies.
-    async fn store(
-        &self,
-        job: &JobMessage,
-        attempt: &str,
-        (receipt, output, carried): (&Receipt, &Option<Vec<u8>>, &mut Option<Carried>),
-    ) -> Result<Published, NatsError> {
-        let until = clock::now() + PUBLISH_TIMEOUT;
-        if let (None, Some(output)) = (&carried, output) {
-            *carried = Some(match output.len() {
-                ..=Carried::INLINE_BYTES_MAX => Carried::Inline(Inline(output.clone())),
-                bytes => {
-                    let (digest, packed) = (Store::digest(output), output.clone().into());
-                    self.streams.data.put(digest, &packed, until).await?;
-                    Carried::Pieces { digest, bytes: bytes as u64 }
-                }
-            });
-        }
-        let outcome = Outcome::done(receipt.clone(), carried.clone());
-        self.streams.results.publish(job.key, attempt, &outcome, until).await
-    }
+/// What becomes of a job that cannot be noted.
+fn not_noted(taken: &Taken, error: &NatsError) -> Fate {
+    tracing::warn!(error = Chain(error).to_string(), job = %taken.job.key, "a run is not noted");
+    Fate::GiveBack(GIVE_BACK_AFTER)
 }
 
 /// Waits for the pool's answer. Returns whether the client has cancelled the job meanwhile.
@@ -372,11 +424,4 @@ async fn answer(
 /// Waits until it is so; `false` if it never will be.
 async fn comes_true(told: &mut watch::Receiver<bool>) -> bool {
     told.wait_for(|is| *is).await.is_ok()
-}
-
-/// The time since the stream took a message, if the clocks of host and server agree.
-fn age_of(published_ns: i128) -> Duration {
-    let since = clock::time_of_day().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let now = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX);
-    Duration::from_nanos(u64::try_from(now - published_ns).unwrap_or(0))
 }

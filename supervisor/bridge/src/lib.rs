@@ -6,14 +6,16 @@
 //!
 //! - `pool` asks the pool how it is. While it does not answer, no job is taken, and none is held.
 //! - `pull` takes as many jobs as the pool can work on, those of high priority first.
-//! - `job` is the life of one of them; `batches` has the large batches that several use.
+//! - `job` is the life of one of them; `publish` stores its result; `batches` has the large batches that several use.
 
 mod batches;
 mod counts;
 mod job;
 mod pool;
+mod publish;
 mod pull;
 mod settings;
+mod taken;
 mod under_way;
 
 use std::io;
@@ -146,7 +148,7 @@ async fn work(
             }
         }
     };
-    let state = pool::follow(pool.clone(), settings.under_way_max).await?;
+    let (state, followed) = pool::follow(pool.clone(), settings.under_way_max);
     let (cache, slots) = (settings.cache_bytes_max, state.borrow().slots);
     tracing::info!(servers = settings.nats.shown(), host = settings.host, slots, "cluster");
     let bridge = Arc::new(Bridge {
@@ -161,9 +163,10 @@ async fn work(
     tokio::spawn(Arc::clone(&bridge).announce());
     tokio::spawn(Arc::clone(&bridge).hold());
     tokio::spawn(Arc::clone(&bridge).hear_of_cancels());
-    bridge.pull().await;
-    // It ends with the link.
-    std::future::pending().await
+    tokio::spawn(async move { bridge.pull().await });
+    // It ends with the link, or with the pool.
+    let lost = followed.await.map_err(io::Error::other).map_err(system("a task"))?;
+    Err(BridgeError::Pool(lost))
 }
 
 async fn open(settings: &BridgeSettings) -> Result<Streams, NatsError> {

@@ -1,5 +1,6 @@
 //! The pool of this host, as the bridge sees it: whether it answers, what it can work on, which models it has.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use gridpool_client::{Client, ClientError};
@@ -10,11 +11,13 @@ use gridpool_protocol::status::{Status, WorkerState};
 use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::version::{ModelRef, split};
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
-use tokio::time::sleep;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{sleep, timeout};
 
 /// How long the pool may take to answer.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Questions without an answer, one after the other, after which the bridge ends.
+const FAILURES_MAX: u32 = 3;
 /// How often it is asked.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Jobs for each device: one runs, and the others wait for it, so that it never waits for the network.
@@ -55,17 +58,22 @@ impl PoolState {
 
     /// The models as requests may name them: those that serve by their name, and each by its version.
     pub(crate) fn model_names(&self) -> Vec<String> {
-        let mut names = Vec::new();
-        for row in self.models.iter().filter(|row| row.model.state == ModelState::Ready) {
-            let (name, version) = split(&row.model.name);
-            names.extend(row.serves.then(|| name.to_owned()));
-            names.push(format!("{name}:{version}"));
-        }
-        names.retain(|name| ModelRef::parse(name).is_ok());
-        names.sort();
-        names.dedup();
-        names
+        names_of(&self.models)
     }
+}
+
+/// The names under which requests may ask for these models.
+pub(crate) fn names_of(models: &[DeviceModel]) -> Vec<String> {
+    let mut names = Vec::new();
+    for row in models.iter().filter(|row| row.model.state == ModelState::Ready) {
+        let (name, version) = split(&row.model.name);
+        names.extend(row.serves.then(|| name.to_owned()));
+        names.push(format!("{name}:{version}"));
+    }
+    names.retain(|name| ModelRef::parse(name).is_ok());
+    names.sort();
+    names.dedup();
+    names
 }
 
 fn row(worker: &gridpool_protocol::status::WorkerStatus) -> DeviceRow {
@@ -78,37 +86,47 @@ fn row(worker: &gridpool_protocol::status::WorkerStatus) -> DeviceRow {
     }
 }
 
-/// Asks the pool again and again, from now on.
-pub(crate) async fn follow(
+/// Asks the pool again and again, from now on. The task ends with the reason when the pool does not answer any more.
+pub(crate) fn follow(
     pool: Client,
     under_way_max: Option<u32>,
-) -> Result<watch::Receiver<PoolState>, ClientError> {
+) -> (watch::Receiver<PoolState>, JoinHandle<ClientError>) {
     let ask = move || {
         let pool = pool.clone();
-        spawn_blocking(move || Ok::<_, ClientError>((pool.status()?, pool.models()?)))
+        let asked = spawn_blocking(move || Ok::<_, ClientError>((pool.status()?, pool.models()?)));
+        async {
+            match timeout(ANSWER_TIMEOUT * 3, asked).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(error)) => Err(ClientError::System(io::Error::other(error))),
+                Err(late) => Err(ClientError::System(io::Error::other(late))),
+            }
+        }
     };
     let first = PoolState { slots: under_way_max.unwrap_or(1), ..PoolState::default() };
     let (tell, state) = watch::channel(first);
-    tokio::spawn(async move {
+    let task = tokio::spawn(async move {
+        let mut failures = 0;
         let mut heard: Instant = clock::now();
         loop {
             match ask().await {
-                Ok(Ok((status, models))) => {
+                Ok((status, models)) => {
+                    failures = 0;
                     heard = clock::now();
                     let new = PoolState::new(&status, models, under_way_max);
                     tell.send_if_modified(|old| std::mem::replace(old, new.clone()) != new);
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
+                    failures += 1;
                     tracing::warn!(%error, silent_s = heard.elapsed().as_secs(), "the pool");
                     tell.send_modify(|state| state.is_alive = false);
+                    // The connection may be dead while the pool is not: another bridge makes another one.
+                    if failures == FAILURES_MAX {
+                        return error;
+                    }
                 }
-                Err(error) => tracing::error!(%error, "asking the pool"),
-            }
-            if tell.is_closed() {
-                return;
             }
             sleep(ASK_EVERY).await;
         }
     });
-    Ok(state)
+    (state, task)
 }

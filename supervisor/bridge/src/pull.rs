@@ -6,19 +6,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{AckKind, Message};
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, SelectAll, StreamExt};
-use gridpool_nats::{Lane, NatsError};
+use gridpool_ipc::clock;
+use gridpool_nats::{Lane, NatsError, Streams};
 use gridpool_protocol::chain::Chain;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use crate::Bridge;
-use crate::counts::count;
+use crate::counts::{Counts, count};
 
 /// How long a question stays open.
 const OPEN_FOR: Duration = Duration::from_secs(10);
@@ -29,9 +30,21 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a server may take to say that it has no job.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Rounds of questions with failures, one after the other, after which streams and lanes are opened again.
+const FAILED_MAX: u32 = 10;
+/// How soon a lane that cannot be opened is tried again.
+const OPEN_AGAIN: Duration = Duration::from_secs(5);
+
 /// The lanes of this host, and the open questions.
+#[derive(Default)]
 struct Lanes {
     names: Vec<String>,
+    /// When to try again to open those that could not be opened.
+    open_again: Option<Instant>,
+    /// Rounds of questions with failures, one after the other.
+    failed: u32,
+    /// Rounds of questions. Each begins with another lane.
+    rounds: usize,
     lanes: Vec<(Lane, PullConsumer)>,
     open: SelectAll<BoxStream<'static, Came>>,
     /// The lanes with an open question, by their consumers' names.
@@ -48,67 +61,86 @@ enum Came {
 impl Bridge {
     /// Takes jobs until the bridge is to end.
     pub(crate) async fn pull(self: &Arc<Self>) {
+        let mut lanes = Lanes::default();
+        self.take_jobs(&mut lanes).await;
+        for job in lanes.arrived() {
+            self.return_unused(&job).await;
+        }
+    }
+
+    async fn take_jobs(self: &Arc<Self>, lanes: &mut Lanes) {
         let slots = Arc::new(Semaphore::new(0));
         let mut given = 0;
-        let mut lanes = Lanes {
-            names: Vec::new(),
-            lanes: Vec::new(),
-            open: SelectAll::new(),
-            asked: BTreeSet::new(),
-        };
-        loop {
+        while !self.counts.is_ending() {
             let state = self.state.borrow().clone();
             given = resize(&slots, given, state.slots as usize);
             let permit = tokio::select! {
                 permit = Arc::clone(&slots).acquire_owned() => permit,
-                () = self.turn_away(&mut lanes) => continue,
+                () = self.turn_away(lanes) => continue,
                 () = self.counts.leaving() => return,
             };
             let Ok(permit) = permit else { return };
             if !state.is_alive || state.is_draining {
                 drop(permit);
                 tokio::select! {
-                    () = self.turn_away(&mut lanes) => {}
+                    () = self.turn_away(lanes) => {}
                     () = sleep(LOOK_EVERY) => {}
                     () = self.counts.leaving() => return,
                 }
                 continue;
             }
-            if let Err(error) = self.open_lanes(&mut lanes, state.model_names()).await {
+            if let Err(error) = self.open_lanes(lanes, state.model_names()).await {
                 let error = Chain(&error).to_string();
                 tracing::debug!(%error, "no consumer of jobs");
                 sleep(RETRY_EVERY).await;
                 continue;
             }
             let places = given.min(1 + slots.available_permits());
-            let jobs = tokio::select! {
-                jobs = lanes.take(places) => jobs,
-                () = self.counts.leaving() => return,
-            };
-            let mut permits = vec![permit];
+            let jobs = lanes.take(places, &self.counts).await;
+            let mut permit = Some(permit);
             for job in jobs {
-                let permit = match permits.pop() {
-                    Some(permit) => permit,
-                    // One that came of an open question may be one too many: it waits for a place here.
-                    None => match Arc::clone(&slots).acquire_owned().await {
-                        Ok(permit) => permit,
-                        Err(_) => return,
-                    },
-                };
-                self.start(job, permit, &slots);
-                permits.extend(Arc::clone(&slots).try_acquire_owned().ok());
+                let place = permit.take().or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
+                match place {
+                    Some(permit) if !self.counts.is_ending() => self.start(job, permit),
+                    // One that came of an open question may be one too many.
+                    Some(_) | None => self.return_unused(&job).await,
+                }
+            }
+            if lanes.failed >= FAILED_MAX {
+                self.open_again(lanes).await;
             }
         }
     }
 
-    fn start(self: &Arc<Self>, job: Message, permit: OwnedSemaphorePermit, slots: &Arc<Semaphore>) {
+    fn start(self: &Arc<Self>, job: Message, permit: OwnedSemaphorePermit) {
         count(&self.counts.taken);
-        self.counts.begin();
-        let (bridge, slots) = (Arc::clone(self), Arc::clone(slots));
+        let (bridge, running) = (Arc::clone(self), self.counts.begin());
         tokio::spawn(async move {
-            bridge.run(job, permit, &slots).await;
-            bridge.counts.end();
+            bridge.run(job, permit).await;
+            drop(running);
         });
+    }
+
+    async fn return_unused(&self, job: &Message) {
+        count(&self.counts.given_back);
+        if let Err(error) = job.ack_with(AckKind::Nak(None)).await {
+            tracing::debug!(%error, "giving a job back");
+        }
+    }
+
+    /// The servers have not answered for a while: perhaps somebody has removed the streams, or the lanes.
+    async fn open_again(&self, lanes: &mut Lanes) {
+        tracing::warn!("the lanes of jobs do not answer: the streams are opened again");
+        let client = self.streams.context.client();
+        let (prefix, limits) = (&self.settings.nats.prefix, &self.settings.limits);
+        // They have the names of the old ones, so what this process holds is of use again.
+        if let Err(error) = Streams::open(&client, prefix, Some(limits)).await {
+            tracing::warn!(error = Chain(&error).to_string(), "no streams of the cluster");
+        }
+        for job in lanes.arrived() {
+            self.return_unused(&job).await;
+        }
+        *lanes = Lanes::default();
     }
 
     /// Gives back jobs that come while this host has no place for them. Never ends while no job comes.
@@ -116,11 +148,7 @@ impl Bridge {
         loop {
             match lanes.open.next().await {
                 Some(Came::Job(job)) => {
-                    count(&self.counts.given_back);
-                    if let Err(error) = job.ack_with(AckKind::Nak(None)).await {
-                        tracing::debug!(%error, "giving a job back");
-                    }
-                    return;
+                    return self.return_unused(&job).await;
                 }
                 Some(Came::Closed(lane)) => drop(lanes.asked.remove(&lane)),
                 None => std::future::pending().await,
@@ -130,16 +158,31 @@ impl Bridge {
 
     /// Makes the consumers of programs and of these models.
     async fn open_lanes(&self, lanes: &mut Lanes, names: Vec<String>) -> Result<(), NatsError> {
-        if !lanes.lanes.is_empty() && lanes.names == names {
+        let is_due = lanes.open_again.is_some_and(|at| clock::until(at).is_zero());
+        if !lanes.lanes.is_empty() && lanes.names == names && !is_due {
             return Ok(());
         }
+        let mut failed = None;
         let ack_wait = self.settings.limits.ack_wait;
         let mut opened = Vec::new();
         let models = names.iter().map(|name| Some(name.as_str()));
         for lane in [None].into_iter().chain(models).flat_map(Lane::all) {
-            let consumer = self.streams.consumer(&lane, ack_wait).await?;
-            self.under_way.hold_within(consumer.cached_info().config.ack_wait);
-            opened.push((lane, consumer));
+            match self.streams.consumer(&lane, ack_wait).await {
+                Ok(consumer) => {
+                    self.under_way.hold_within(consumer.cached_info().config.ack_wait);
+                    opened.push((lane, consumer));
+                }
+                // The others have jobs all the same.
+                Err(error) => {
+                    let said = Chain(&error).to_string();
+                    tracing::warn!(error = said, lane = lane.consumer(), "no jobs of this lane");
+                    failed = Some(error);
+                }
+            }
+        }
+        lanes.open_again = failed.is_some().then(|| clock::now() + OPEN_AGAIN);
+        if let (Some(error), true) = (failed, opened.is_empty()) {
+            return Err(error);
         }
         opened.sort_by_key(|(lane, _)| lane.rank());
         (lanes.lanes, lanes.names) = (opened, names);
@@ -148,24 +191,55 @@ impl Bridge {
 }
 
 impl Lanes {
-    /// Takes up to so many jobs, and at least one: waits for it.
-    async fn take(&mut self, places: usize) -> Vec<Message> {
+    /// Takes up to so many jobs, and at least one: waits for it a while, or until the bridge is to end.
+    async fn take(&mut self, places: usize, counts: &Counts) -> Vec<Message> {
         let mut taken = self.arrived();
+        let mut has_failed = false;
+        self.rounds = self.rounds.wrapping_add(1);
         for rank in 0..3 {
-            let lanes: Vec<_> = self.lanes.iter().filter(|(lane, _)| lane.rank() == rank).collect();
+            let lanes = self.lanes.iter().filter(|(lane, _)| lane.rank() == rank);
+            let mut lanes: Vec<_> = lanes.map(|(_, consumer)| consumer).collect();
+            if lanes.is_empty() {
+                continue;
+            }
+            let first = self.rounds % lanes.len();
+            lanes.rotate_left(first);
             let left = places.saturating_sub(taken.len());
             if left == 0 {
-                return taken;
+                break;
             }
-            let each = left.div_ceil(lanes.len().max(1));
-            let fetched = join_all(lanes.iter().map(|(_, consumer)| fetch(consumer, each))).await;
-            taken.extend(fetched.into_iter().flatten());
+            if left < lanes.len() {
+                // One after the other, so that none is left out for one of lower priority.
+                for lane in lanes {
+                    let left = places.saturating_sub(taken.len());
+                    if left > 0 {
+                        has_failed |= !fetch(lane, left, &mut taken).await;
+                    }
+                }
+                continue;
+            }
+            let asked = lanes.iter().zip(spread(left, lanes.len())).map(async |(lane, most)| {
+                let mut jobs = Vec::new();
+                (fetch(lane, most, &mut jobs).await, jobs)
+            });
+            for (is_right, jobs) in join_all(asked).await {
+                has_failed |= !is_right;
+                taken.extend(jobs);
+            }
         }
+        self.failed = if has_failed { self.failed.saturating_add(1) } else { 0 };
         if !taken.is_empty() {
             return taken;
         }
+        if has_failed {
+            sleep(RETRY_EVERY).await;
+        }
         self.ask().await;
-        match timeout(LOOK_EVERY, self.open.next()).await {
+        let came = tokio::select! {
+            came = timeout(LOOK_EVERY, self.open.next()) => came,
+            () = counts.leaving() => return taken,
+        };
+        match came {
             Ok(Some(Came::Job(job))) => vec![*job],
             Ok(Some(Came::Closed(lane))) => {
                 self.asked.remove(&lane);
@@ -215,28 +289,34 @@ impl Lanes {
     }
 }
 
-/// The jobs that a lane has now, up to so many.
-async fn fetch(consumer: &PullConsumer, most: usize) -> Vec<Message> {
-    let mut jobs = Vec::new();
-    let mut messages = match consumer.fetch().max_messages(most).messages().await {
+/// Adds the jobs that a lane has now, up to so many. Returns whether the server has answered.
+async fn fetch(lane: &PullConsumer, most: usize, jobs: &mut Vec<Message>) -> bool {
+    let mut messages = match lane.fetch().max_messages(most).messages().await {
         Ok(messages) => messages,
         Err(error) => {
             tracing::debug!(%error, "asking for jobs");
-            sleep(RETRY_EVERY).await;
-            return jobs;
+            return false;
         }
     };
     loop {
         match timeout(FETCH_TIMEOUT, messages.next()).await {
             Ok(Some(Ok(job))) => jobs.push(job),
-            Ok(Some(Err(error))) => tracing::debug!(%error, "taking jobs"),
-            Ok(None) => return jobs,
+            Ok(Some(Err(error))) => {
+                tracing::debug!(%error, "taking jobs");
+                return false;
+            }
+            Ok(None) => return true,
             Err(_) => {
                 tracing::debug!("the server does not say whether it has jobs");
-                return jobs;
+                return false;
             }
         }
     }
+}
+
+/// How many of these places each of so many lanes gets.
+fn spread(places: usize, lanes: usize) -> impl Iterator<Item = usize> {
+    (0..lanes).map(move |lane| places / lanes + usize::from(lane < places % lanes))
 }
 
 /// Gives the semaphore as many permits as the host has places now, and returns how many it has. Those in use are taken
@@ -267,5 +347,29 @@ impl Span {
 
     pub(crate) fn get(&self) -> Duration {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_spread_over_lanes_and_none_is_given_twice() {
+        assert_eq!(spread(7, 3).collect::<Vec<_>>(), [3, 2, 2]);
+        for (places, lanes) in [(1, 1), (3, 3), (64, 5), (4, 3)] {
+            let given: Vec<_> = spread(places, lanes).collect();
+            assert_eq!((given.len(), given.iter().sum::<usize>()), (lanes, places));
+        }
+    }
+
+    #[test]
+    fn places_in_use_are_taken_away_later() {
+        let slots = Semaphore::new(0);
+        assert_eq!(resize(&slots, 0, 4), 4);
+        let used = slots.try_acquire_many(3).expect("there are 4");
+        assert_eq!(resize(&slots, 4, 1), 3, "one was free");
+        drop(used);
+        assert_eq!(resize(&slots, 3, 1), 1);
     }
 }

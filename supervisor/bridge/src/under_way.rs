@@ -9,7 +9,7 @@ use async_nats::jetstream::{AckKind, Message};
 use futures_util::StreamExt;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::JobKey;
-use tokio::sync::watch;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 use tokio::time::sleep;
 
 use crate::pull::Span;
@@ -21,8 +21,21 @@ pub(crate) struct UnderWay {
     jobs: Mutex<BTreeMap<u64, Held>>,
     next: AtomicU64,
     ack_wait: Span,
-    /// Held by a suspect that runs alone.
-    alone: tokio::sync::Mutex<()>,
+    /// Read by a job that runs, written by a suspect that runs alone.
+    runs: RwLock<()>,
+}
+
+/// A job that this host has. It has it no more when this is dropped.
+#[derive(Debug)]
+pub(crate) struct InHand<'a> {
+    under_way: &'a UnderWay,
+    number: u64,
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        self.under_way.jobs.lock().remove(&self.number);
+    }
 }
 
 #[derive(Debug)]
@@ -38,7 +51,7 @@ impl Default for UnderWay {
             jobs: Mutex::default(),
             next: AtomicU64::new(0),
             ack_wait: Span::new(Duration::from_secs(30)),
-            alone: tokio::sync::Mutex::default(),
+            runs: RwLock::default(),
         }
     }
 }
@@ -49,21 +62,26 @@ impl UnderWay {
         self.ack_wait.lower(ack_wait);
     }
 
-    pub(crate) fn add(&self, message: &Arc<Message>, key: JobKey) -> (u64, watch::Receiver<bool>) {
+    pub(crate) fn add(
+        &self,
+        message: &Arc<Message>,
+        key: JobKey,
+    ) -> (InHand<'_>, watch::Receiver<bool>) {
         let (cancelled, told) = watch::channel(false);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let held = Held { message: Arc::clone(message), key, cancelled };
         self.jobs.lock().insert(number, held);
-        (number, told)
+        (InHand { under_way: self, number }, told)
     }
 
-    pub(crate) fn remove(&self, number: u64) {
-        self.jobs.lock().remove(&number);
+    /// Waits until no suspect runs alone.
+    pub(crate) async fn beside(&self) -> RwLockReadGuard<'_, ()> {
+        self.runs.read().await
     }
 
-    /// Waits until no other suspect runs alone.
-    pub(crate) async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.alone.lock().await
+    /// Waits until nothing else runs. Meanwhile nothing else begins.
+    pub(crate) async fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.runs.write().await
     }
 }
 

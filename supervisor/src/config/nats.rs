@@ -80,7 +80,7 @@ const NUMBERS: [Number; 10] = [
     },
     Number {
         name: "results_age_s",
-        least: 60,
+        least: 3_600,
         most: 30 * 24 * 3_600,
         set: |to, n| to.limits.results_age = Duration::from_secs(n),
     },

@@ -10,14 +10,14 @@ use gridpool_ipc::arena::ArenaMap;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::ids::{ContentHash, JobKey};
 use gridpool_protocol::message::{
-    Destination, Inline, Limit, Packing, Refusal, ServerMessage, Submission,
+    Destination, Inline, Input, Limit, Packing, Refusal, ServerMessage, Submission,
 };
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout_at};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{sleep, timeout, timeout_at};
 
 use super::Agent;
 use crate::message::{Carried, JobMessage, Outcome, decode, encode};
@@ -30,19 +30,38 @@ const LOOK_AFTER: Duration = Duration::from_secs(2);
 /// So much longer for each job that waits, so that looking up takes a bounded share of the servers' time.
 const LOOK_AFTER_EACH: Duration = Duration::from_millis(2);
 /// How long the cluster may take to store a verdict that the client decides: DEADLINE, CANCELLED.
-const VERDICT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long reading a large result may take.
-const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const VERDICT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Between two tries to tell or ask something while no server answers.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// Inputs that may be on their way into the stream, in units of [`ROOM_UNIT`]: 256 MiB. What would be more is BUSY.
+const ROOM: u32 = 256 * 1_024;
+/// The unit in which they are counted.
+const ROOM_UNIT: usize = 1_024;
 
 /// The jobs that wait for results.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Jobs {
     waiting: Arc<Mutex<BTreeMap<JobKey, oneshot::Sender<Found>>>>,
     /// The subjects of notes that are subscribed.
     notes: tokio::sync::Mutex<BTreeSet<String>>,
+    /// For inputs on their way.
+    room: Arc<Semaphore>,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        let room = Arc::new(Semaphore::new(ROOM as usize));
+        Self { waiting: Arc::default(), notes: tokio::sync::Mutex::default(), room }
+    }
 }
 
 impl Jobs {
+    /// Room for an input of that size; `None` if others fill it.
+    fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let units = u32::try_from(bytes.div_ceil(ROOM_UNIT)).unwrap_or(ROOM).min(ROOM);
+        Arc::clone(&self.room).try_acquire_many_owned(units).ok()
+    }
+
     /// The client is gone. Its jobs go on: their results wait for whoever asks for their keys.
     pub(super) fn forget_all(&self) {
         self.waiting.lock().clear();
@@ -57,11 +76,32 @@ impl Jobs {
 }
 
 /// A job on its way.
-struct Sending {
-    submission: Submission,
+pub(super) struct Sending {
+    pub(super) submission: Submission,
+    /// Empty once the stream has it.
     input: Bytes,
-    output: Option<Arc<ArenaMap>>,
+    pub(super) output: Option<Arc<ArenaMap>>,
     deadline: Instant,
+}
+
+/// What a job is known by.
+struct Names {
+    digest: [u8; 32],
+    content: ContentHash,
+}
+
+impl Sending {
+    /// The most bytes that its result may have.
+    pub(super) fn output_bytes_max(&self) -> u64 {
+        let Submission { work, payload, .. } = &self.submission;
+        match (payload.output, payload.packing) {
+            (Destination::Arena(slice), _) => slice.bytes,
+            (
+                Destination::Inline,
+                Packing::Grids { .. } | Packing::Search(_) | Packing::Tensors,
+            ) => work.inline_bytes_max() as u64,
+        }
+    }
 }
 
 /// How waiting for a result ended.
@@ -76,6 +116,14 @@ enum Waited {
 impl Agent {
     pub(super) fn submit(self: &Arc<Self>, mut submission: Submission, runtime: &Handle) {
         let key = submission.key;
+        let bytes = match &submission.payload.input {
+            Input::Inline(bytes) => bytes.0.len(),
+            Input::Arena(slice) => usize::try_from(slice.bytes).unwrap_or(usize::MAX),
+        };
+        let Some(room) = self.jobs.room(bytes) else {
+            let refusal = Refusal::Busy(Limit::QueueBytes);
+            return self.outbox.say(&ServerMessage::Refused { key, refusal });
+        };
         let arenas = self.arenas.lock();
         let input = std::mem::replace(&mut submission.payload.input, inline(Vec::new()));
         let (input, output) = match submission.payload.output {
@@ -90,29 +138,53 @@ impl Agent {
         let deadline = clock::now() + submission.terms.deadline();
         let sending = Sending { submission, input: input.into(), output, deadline };
         let (agent, handle) = (Arc::clone(self), runtime.clone());
-        runtime.spawn(async move { agent.run(sending, &handle).await });
+        runtime.spawn(async move { agent.run(sending, room, &handle).await });
     }
 
     /// Cancels a job: the verdict is CANCELLED, unless it has another.
     pub(super) fn cancel(self: &Arc<Self>, key: JobKey, runtime: &Handle) {
         let agent = Arc::clone(self);
         self.aside(runtime, "a cancellation", async move {
-            let outcome = Outcome::done(own_verdict(key, Verdict::Cancelled, CANCELLED), None);
+            let receipt = own_verdict(key, Verdict::Cancelled, CANCELLED);
+            let outcome = Outcome::done(None, receipt, None);
             let until = clock::now() + VERDICT_TIMEOUT;
             let results = &agent.streams.results;
-            match results.publish(key, "client", &outcome, until).await? {
-                Published::Stored(sequence) => agent.jobs.found(key, Found { sequence, outcome }),
-                Published::Duplicate | Published::Taken => {}
+            match results.publish(key, "client", &outcome, until).await {
+                Ok(Published::Stored(sequence)) => {
+                    agent.jobs.found(key, Found { sequence, outcome });
+                }
+                Ok(Published::Duplicate | Published::Taken) => {}
+                // The host that has the job stores the verdict when it hears of it.
+                Err(error) => tracing::debug!(%error, %key, "a cancellation is not stored"),
             }
-            let payload = key.0.to_le_bytes().to_vec().into();
-            let client = agent.streams.context.client();
-            let told = client.publish(agent.streams.subjects.cancel(), payload).await;
-            told.map_err(NatsError::jetstream("a cancellation"))
+            agent.tell_cancelled(key).await
         });
     }
 
-    /// Sends a job, waits for its result, and answers the client.
-    async fn run(self: &Arc<Self>, sending: Sending, runtime: &Handle) {
+    /// Tells the host that has a job.
+    async fn tell_cancelled(&self, key: JobKey) -> Result<(), NatsError> {
+        let client = self.streams.context.client();
+        let until = clock::now() + VERDICT_TIMEOUT;
+        loop {
+            let payload = key.0.to_le_bytes().to_vec().into();
+            match client.publish(self.streams.subjects.cancel(), payload).await {
+                Ok(()) => return Ok(()),
+                Err(error) if clock::until(until).is_zero() => {
+                    return Err(NatsError::jetstream("a cancellation")(error));
+                }
+                Err(error) => tracing::debug!(%error, %key, "telling a cancellation again"),
+            }
+            sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Sends a job, waits for its result, and answers the client. `room` is its input's.
+    async fn run(
+        self: &Arc<Self>,
+        mut sending: Sending,
+        room: OwnedSemaphorePermit,
+        runtime: &Handle,
+    ) {
         let (key, deadline) = (sending.submission.key, sending.deadline);
         let (tell, found) = oneshot::channel();
         {
@@ -123,35 +195,49 @@ impl Agent {
             }
             waiting.insert(key, tell);
         }
-        if let Err(refusal) = self.send(&sending).await {
+        let refuse = |refusal| {
             self.jobs.waiting.lock().remove(&key);
-            return self.outbox.say(&ServerMessage::Refused { key, refusal });
-        }
-        if sending.submission.tell_acceptance {
-            self.outbox.say(&ServerMessage::Accepted { key });
-        }
-        let found = match self.wait(key, found, deadline).await {
+            self.outbox.say(&ServerMessage::Refused { key, refusal });
+        };
+        let digest = Store::digest(&sending.input);
+        let Submission { work, payload, .. } = &sending.submission;
+        let content = match JobMessage::content(work, payload.packing, &digest) {
+            Ok(content) => content,
+            Err(error) => return refuse(unable(error)),
+        };
+        let names = Names { digest, content };
+        let waited = match timeout_at(deadline.into(), self.send(&sending, &names)).await {
+            // It may be in the stream all the same; the verdict then ends it there.
+            Err(_) => Waited::Late,
+            Ok(Err(Refusal::Unable(_))) if clock::until(deadline).is_zero() => Waited::Late,
+            Ok(Err(refusal)) => return refuse(refusal),
+            Ok(Ok(())) => {
+                sending.input = Bytes::new();
+                drop(room);
+                if sending.submission.tell_acceptance {
+                    self.outbox.say(&ServerMessage::Accepted { key });
+                }
+                self.wait(key, found, deadline).await
+            }
+        };
+        let found = match waited {
             Waited::Found(found) => *found,
-            Waited::Late => self.give_up(key).await,
+            Waited::Late => self.give_up(key, content).await,
             // The client is gone, and the job goes on.
             Waited::Unwanted => return,
         };
         self.jobs.waiting.lock().remove(&key);
+        if !found.outcome.is_of(content) {
+            return refuse(other_job(key));
+        }
         self.answer(&sending, found, runtime).await;
     }
 
     /// Puts a job into the stream.
-    async fn send(&self, sending: &Sending) -> Result<(), Refusal> {
+    async fn send(&self, sending: &Sending, names: &Names) -> Result<(), Refusal> {
         let Sending { submission: Submission { key, work, payload, terms, .. }, input, .. } =
             sending;
-        let unable = |error: NatsError| {
-            if let NatsError::Full(full) = error {
-                return Refusal::Busy(limit(full));
-            }
-            Refusal::Unable(Chain(&error).to_string())
-        };
-        let digest = Store::digest(input);
-        let content = JobMessage::content(work, payload.packing, &digest).map_err(unable)?;
+        let &Names { digest, content } = names;
         if let Some(why) = self.streams.poison.of(content) {
             let refusal = format!(
                 "POISON: a job with this program and batch was convicted on {}: {}; `gridpool cluster release \
@@ -160,24 +246,20 @@ impl Agent {
             );
             return Err(Refusal::Invalid(refusal));
         }
-        if let Some(why) = self.why_unservable(work).await.map_err(unable)? {
+        if let Some(why) = self.why_unservable(work, sending.deadline).await.map_err(unable)? {
             return Err(Refusal::Invalid(why));
         }
         let carried = match input.len() {
-            ..=Carried::INLINE_BYTES_MAX => Carried::Inline(Inline(input.to_vec())),
+            bytes if bytes <= self.streams.data.inline_bytes_max() => {
+                Carried::Inline(Inline(input.to_vec()))
+            }
             bytes => {
                 let put = self.streams.data.put(digest, input, sending.deadline).await;
                 put.map_err(unable)?;
                 Carried::Pieces { digest, bytes: bytes as u64 }
             }
         };
-        let output_bytes = match (payload.output, payload.packing) {
-            (Destination::Arena(slice), _) => slice.bytes,
-            (
-                Destination::Inline,
-                Packing::Grids { .. } | Packing::Search(_) | Packing::Tensors,
-            ) => work.inline_bytes_max() as u64,
-        };
+        let output_bytes = sending.output_bytes_max();
         let message = JobMessage {
             key: *key,
             work: work.clone(),
@@ -197,11 +279,13 @@ impl Agent {
         match sent.await.map_err(unable)? {
             Published::Stored(_) | Published::Taken => {}
             // It was submitted before, perhaps by another process: its result may be there.
-            Published::Duplicate => {
-                if let Some(found) = self.streams.results.find(*key).await.map_err(unable)? {
-                    self.jobs.found(*key, found);
-                }
-            }
+            Published::Duplicate => match self.streams.results.find_surely(*key).await {
+                Ok(Some(found)) if !found.outcome.is_of(content) => return Err(other_job(*key)),
+                Ok(Some(found)) => self.jobs.found(*key, found),
+                Ok(None) => {}
+                // It is looked up again.
+                Err(error) => tracing::debug!(%error, %key, "looking for an earlier result"),
+            },
         }
         Ok(())
     }
@@ -239,102 +323,35 @@ impl Agent {
                 Err(_) if clock::until(deadline).is_zero() => return Waited::Late,
                 Err(_) => look_after = (look_after * 2).min(LOOK_AFTER * 4),
             }
-            match self.streams.results.find(key).await {
-                Ok(Some(found)) => return Waited::Found(Box::new(found)),
-                Ok(None) => {}
-                Err(error) => tracing::debug!(%error, "looking for a result"),
+            match timeout_at(deadline.into(), self.streams.results.find(key)).await {
+                Ok(Ok(Some(found))) => return Waited::Found(Box::new(found)),
+                Ok(Ok(None)) | Err(_) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "looking for a result"),
             }
         }
     }
 
     /// The deadline has passed: the verdict is DEADLINE, unless there is another.
-    async fn give_up(&self, key: JobKey) -> Found {
-        let outcome = Outcome::done(own_verdict(key, Verdict::Deadline, LATE), None);
-        let until = clock::now() + VERDICT_TIMEOUT;
-        let stored = match self.streams.results.publish(key, "client", &outcome, until).await {
-            Ok(Published::Stored(sequence)) => return Found { sequence, outcome },
-            Ok(Published::Duplicate | Published::Taken) => self.streams.results.find(key).await,
-            Err(error) => Err(error),
-        };
-        match stored {
-            Ok(Some(found)) => found,
-            Ok(None) => Found { sequence: 0, outcome },
-            Err(error) => {
-                tracing::debug!(%error, "a deadline cannot be stored");
-                Found { sequence: 0, outcome }
-            }
-        }
-    }
-
-    /// Tells the client the result, and the cluster that it was read.
-    async fn answer(self: &Arc<Self>, sending: &Sending, found: Found, runtime: &Handle) {
-        let key = sending.submission.key;
-        let Found { sequence, outcome } = found;
-        let (receipt, carried) = match outcome {
-            Outcome::Read { receipt } => {
-                let done = ServerMessage::Done { key, receipt, output: None, replayed: true };
-                return self.outbox.say(&done);
-            }
-            Outcome::Done { receipt, output } => (receipt, output),
-        };
-        let (receipt, output) = match self.place(sending, carried).await {
-            Ok(output) => (receipt, output),
-            Err(error) => {
-                let reason = format!("its result cannot be read: {}", Chain(&error));
-                let failed = Receipt { verdict: Verdict::Failed, reason, ..*receipt };
-                (Box::new(failed), None)
-            }
-        };
-        let mark = receipt.clone();
-        self.outbox.say(&ServerMessage::Done { key, receipt, output, replayed: false });
-        if sequence > 0 {
-            let agent = Arc::clone(self);
-            self.aside(runtime, "a mark", async move {
-                let until = clock::now() + VERDICT_TIMEOUT;
-                agent.streams.results.mark_read(key, (sequence, &mark), until).await
-            });
-        }
-    }
-
-    /// Puts a packed result where the client wants it.
-    async fn place(
-        &self,
-        sending: &Sending,
-        carried: Option<Carried>,
-    ) -> Result<Option<Inline>, NatsError> {
-        let bytes = match carried {
-            None => return Ok(None),
-            Some(Carried::Inline(bytes)) => bytes.0,
-            Some(Carried::Pieces { digest, bytes }) => self.fetch(digest, bytes).await?,
-        };
-        match (sending.submission.payload.output, &sending.output) {
-            (Destination::Arena(slice), Some(map)) => {
-                let size = bytes.len() as u64;
-                match map.all().part(slice.offset, slice.bytes) {
-                    Some(memory) if size <= slice.bytes => memory.write(0, &bytes),
-                    Some(_) | None => {
-                        let why = "it is larger than was asked for".to_owned();
-                        return Err(NatsError::Data { bytes: size, why });
-                    }
+    async fn give_up(&self, key: JobKey, content: ContentHash) -> Found {
+        let verdict = own_verdict(key, Verdict::Deadline, LATE);
+        let outcome = Outcome::done(Some(content), verdict, None);
+        let results = &self.streams.results;
+        let stored = async {
+            let until = clock::now() + VERDICT_TIMEOUT;
+            match results.publish(key, "client", &outcome, until).await? {
+                Published::Stored(sequence) => {
+                    Ok(Some(Found { sequence, outcome: outcome.clone() }))
                 }
-                Ok(None)
+                Published::Duplicate | Published::Taken => results.find_surely(key).await,
             }
-            (Destination::Arena(_) | Destination::Inline, _) => Ok(Some(Inline(bytes))),
+        };
+        match timeout(VERDICT_TIMEOUT, stored).await {
+            Ok(Ok(Some(found))) => return found,
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "a deadline cannot be stored"),
+            Err(_) => tracing::debug!("a deadline cannot be stored: no server answers"),
         }
-    }
-
-    /// Reads a large result; tries again while the servers do not answer.
-    async fn fetch(&self, digest: [u8; 32], bytes: u64) -> Result<Vec<u8>, NatsError> {
-        let until = clock::now() + OUTPUT_TIMEOUT;
-        loop {
-            match self.streams.data.get(digest, bytes).await {
-                Err(error) if !clock::until(until).is_zero() => {
-                    tracing::debug!(%error, "reading a result again");
-                    sleep(Duration::from_millis(500)).await;
-                }
-                read => return read,
-            }
-        }
+        Found { sequence: 0, outcome }
     }
 
     /// Hands what is told of results to those who wait, in a task of its own.
@@ -373,8 +390,21 @@ fn own_verdict(key: JobKey, verdict: Verdict, reason: &str) -> Receipt {
     Receipt { key: key.to_string(), verdict, reason, ..Receipt::default() }
 }
 
-fn inline(bytes: Vec<u8>) -> gridpool_protocol::message::Input {
-    gridpool_protocol::message::Input::Inline(Inline(bytes))
+fn inline(bytes: Vec<u8>) -> Input {
+    Input::Inline(Inline(bytes))
+}
+
+/// The refusal of a key whose result is of another job.
+fn other_job(key: JobKey) -> Refusal {
+    Refusal::Invalid(format!("key {key} was used for another job: give each job a key of its own"))
+}
+
+/// The refusal of a job that cannot be put into the stream.
+fn unable(error: NatsError) -> Refusal {
+    if let NatsError::Full(full) = error {
+        return Refusal::Busy(limit(full));
+    }
+    Refusal::Unable(Chain(&error).to_string())
 }
 
 /// The limit as the client knows it.

@@ -9,12 +9,15 @@ use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::version::{ModelRef, split};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
+use tokio::time::sleep;
 
 use super::Agent;
 use crate::{HostRow, NatsError};
 
 /// How long an answer of the hosts counts.
 const FRESH_FOR: Duration = Duration::from_secs(2);
+/// Between two questions while no server answers.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Rows in a message.
 const ROWS_MAX: usize = 32;
 
@@ -58,13 +61,26 @@ impl Agent {
     }
 
     /// Why no host can run a job, if that is known. Without hosts a job waits for the first one.
-    pub(super) async fn why_unservable(&self, work: &Work) -> Result<Option<String>, NatsError> {
+    /// Asks until that time while no server answers.
+    pub(super) async fn why_unservable(
+        &self,
+        work: &Work,
+        until: Instant,
+    ) -> Result<Option<String>, NatsError> {
         let Work::Model { name } = work else { return Ok(None) };
         let asked = match ModelRef::parse(name) {
             Ok(asked) => asked,
             Err(error) => return Ok(Some(error.to_string())),
         };
-        let hosts = self.hosts().await?;
+        let hosts = loop {
+            match self.hosts().await {
+                Err(error) if !clock::until(until).is_zero() => {
+                    tracing::debug!(%error, "asking for the hosts again");
+                    sleep(ASK_AGAIN).await;
+                }
+                asked => break asked?,
+            }
+        };
         let serves = |row: &DeviceModel| {
             let (own, version) = split(&row.model.name);
             own == asked.name

@@ -1,0 +1,123 @@
+//! Results on their way into the stream.
+
+use std::time::Duration;
+
+use gridpool_ipc::clock;
+use gridpool_nats::{Carried, Conviction, NatsError, Outcome, Published, Store};
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::message::Inline;
+use gridpool_protocol::receipt::{Receipt, Verdict};
+use tokio::time::sleep;
+
+use crate::counts::count;
+use crate::taken::{Done, Taken};
+use crate::{Bridge, RETRY_EVERY};
+
+/// How long a server may take to store a result before the next try.
+const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long after a job's deadline its result is given up: its client has DEADLINE.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(600);
+/// Tries to convict a content for all hosts.
+const CONVICT_TRIES: usize = 3;
+
+/// What is to be stored, and what of it is.
+struct Storing {
+    receipt: Receipt,
+    output: Option<Vec<u8>>,
+    /// Where the output lies.
+    carried: Option<Carried>,
+    /// Tells it from other tries, also of this host.
+    attempt: String,
+}
+
+impl Storing {
+    /// Stores this verdict alone.
+    fn without_output(&mut self, verdict: Verdict, error: &NatsError) {
+        self.receipt.verdict = verdict;
+        self.receipt.reason = format!("its result could not be stored: {}", Chain(error));
+        self.receipt.attempts.clear();
+        (self.output, self.carried) = (None, None);
+        self.attempt.push_str(".bare");
+    }
+}
+
+impl Bridge {
+    /// Publishes a result: tries until the stream has one for the job. What does not fit there, or finds no room by the
+    /// job's deadline, leaves its verdict.
+    pub(crate) async fn publish(&self, taken: &Taken, done: Done) {
+        if done.convicts {
+            // Before anybody hears of the verdict, and sends the job again.
+            self.convict(taken, &done.receipt).await;
+        }
+        let attempt = format!("{}.{}", self.settings.host, taken.delivered);
+        let (receipt, output) = (*done.receipt, done.output);
+        let mut storing = Storing { receipt, output, carried: None, attempt };
+        let (key, mut is_bare) = (taken.job.key, false);
+        loop {
+            let error = match self.store(taken, &mut storing).await {
+                Ok(Published::Stored(_) | Published::Duplicate) => {
+                    return count(&self.counts.published);
+                }
+                Ok(Published::Taken) => return count(&self.counts.duplicates),
+                Err(error) => error,
+            };
+            let said = Chain(&error).to_string();
+            if error.is_final() && is_bare {
+                return tracing::error!(error = said, job = %key, "its verdict cannot be stored");
+            }
+            if error.is_final() {
+                is_bare = true;
+                storing.without_output(Verdict::Failed, &error);
+                continue;
+            }
+            tracing::warn!(error = said, job = %key, "its result waits to be stored");
+            // Its client may have given up, or another host may have been faster.
+            if let Ok(Some(_)) = self.streams.results.find_surely(key).await {
+                return count(&self.counts.duplicates);
+            }
+            let deadline = taken.job.terms.deadline();
+            if taken.age() > deadline + GIVE_UP_AFTER {
+                return tracing::error!(error = said, job = %key, "no result of it is stored");
+            }
+            if taken.left().is_none() && storing.output.is_some() {
+                storing.without_output(Verdict::Deadline, &error);
+            }
+            sleep(RETRY_EVERY).await;
+        }
+    }
+
+    async fn convict(&self, taken: &Taken, receipt: &Receipt) {
+        let (content, job) = (taken.job.content, taken.job.key.to_string());
+        let (host, reason) = (self.settings.host.clone(), receipt.reason.clone());
+        let why = Conviction { host, job, reason };
+        for _ in 0..CONVICT_TRIES {
+            match self.streams.poison.convict(content, &why).await {
+                Ok(()) => return,
+                Err(error) => {
+                    let error = Chain(&error).to_string();
+                    tracing::warn!(error, "a conviction is not known to other hosts");
+                }
+            }
+            sleep(RETRY_EVERY).await;
+        }
+    }
+
+    /// One try. Keeps where a large result lies.
+    async fn store(&self, taken: &Taken, storing: &mut Storing) -> Result<Published, NatsError> {
+        let until = clock::now() + PUBLISH_TIMEOUT;
+        if let (None, Some(output)) = (&storing.carried, &storing.output) {
+            let data = &self.streams.data;
+            let carried = if output.len() <= data.inline_bytes_max() {
+                Carried::Inline(Inline(output.clone()))
+            } else {
+                let (digest, packed) = (Store::digest(output), output.clone().into());
+                data.put(digest, &packed, until).await?;
+                Carried::Pieces { digest, bytes: output.len() as u64 }
+            };
+            storing.carried = Some(carried);
+        }
+        let (content, carried) = (Some(taken.job.content), storing.carried.clone());
+        let outcome = Outcome::done(content, storing.receipt.clone(), carried);
+        self.streams.results.publish(taken.job.key, &storing.attempt, &outcome, until).await
+    }
+}

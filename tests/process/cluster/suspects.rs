@@ -1,0 +1,87 @@
+//! Jobs whose hosts vanish, jobs that hosts give back, and keys that are used twice.
+
+use std::time::Duration;
+
+use gridpool_client::{ClientError, Handle, JobKey, Refusal, Verdict};
+use gridpool_ipc::clock;
+use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
+
+use super::servers::{Servers, are_there};
+use super::{client, counts, host, serving, until};
+use crate::jobs::{PROGRAM, answer, is_right, job, submit};
+use crate::wait::eventually_so;
+
+#[test]
+fn a_job_whose_host_vanished_runs_alone_and_one_that_was_only_watched_is_no_suspect() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let first = serving(&servers, "first", "deliveries_max = 1");
+    let client = client(&servers);
+    let batches: Vec<_> = (0..8).map(|seed| random_grids(seed, 3)).collect();
+    for grids in &batches[..2] {
+        is_right(&answer(submit(&client, job(PROGRAM, grids))), PROGRAM, grids);
+    }
+    first.stop("cpu0");
+    let handles: Vec<_> =
+        batches.iter().map(|grids| submit(&client, job(PROGRAM, grids))).collect();
+    until(&servers, "jobs that run", |status| status.lanes.iter().any(|lane| lane.running == 8));
+    drop(first.killed());
+    let _second = serving(&servers, "second", "deliveries_max = 1");
+    for (handle, grids) in handles.into_iter().zip(&batches) {
+        let answer = answer(handle);
+        is_right(&answer, PROGRAM, grids);
+        assert_eq!(answer.receipt.host, "second");
+    }
+    let status = until(&servers, "an empty stream", |status| status.jobs == 0);
+    assert_eq!(status.convicted, []);
+}
+
+#[test]
+fn a_host_that_gives_jobs_back_is_no_evidence_against_them() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let grids = random_grids(1, 3);
+    let first = serving(&servers, "one", "deliveries_max = 1");
+    first.stop("cpu0");
+    let client = client(&servers);
+    let handle = submit(&client, job(PROGRAM, &grids).with_deadline(Duration::from_secs(120)));
+    // Each has it, and gives it back as it ends.
+    let mut pool = first;
+    for name in ["two", "three", "four"] {
+        counts(&pool, "running", |jobs| jobs == 1);
+        pool.signal(Signal::SIGTERM);
+        pool.until_status("the pool to drain", |status| status.supervisor.draining);
+        let later = clock::now() + Duration::from_secs(1);
+        eventually_so("a second to pass", || clock::now() >= later);
+        pool.signal(Signal::SIGTERM);
+        pool.ended();
+        pool = host(&servers, name, "deliveries_max = 1").start();
+        pool.stop("cpu0");
+    }
+    drop(pool.killed());
+    let _last = serving(&servers, "last", "deliveries_max = 1");
+    is_right(&answer(handle), PROGRAM, &grids);
+}
+
+#[test]
+fn a_key_that_was_used_for_another_job_is_refused() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let _pool = serving(&servers, "one", "");
+    let (client, key) = (client(&servers), JobKey(0x77 << 64 | 1));
+    let named = |seed| job(PROGRAM, &random_grids(seed, 3)).with_key(key);
+    assert_eq!(answer(submit(&client, named(1))).verdict(), Verdict::Ok);
+    match client.submit(named(2)).and_then(Handle::wait) {
+        Err(ClientError::Refused(Refusal::Invalid(why))) => {
+            assert!(why.contains("was used for another job"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
