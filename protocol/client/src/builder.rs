@@ -145,8 +145,8 @@ impl ClientBuilder {
         self.over(Given { socket, kept: None })
     }
 
-    /// Connects to what answers in a pool's place at the other end of a socket pair, such as the sender of a cluster. It
-    /// lives as long as the client, which does not reconnect.
+    /// Connects to what answers in a pool's place at the other end of a socket pair, such as the sender of a cluster.
+    /// It lives as long as the client, which does not reconnect.
     ///
     /// # Errors
     /// [`ClientError`] if the handshake fails.

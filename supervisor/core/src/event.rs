@@ -129,8 +129,7 @@ impl Size {
     /// What a job costs beside its cells or bytes: about what a launch takes in cells.
     const COST_PER_JOB: u64 = 4_096;
 
-    /// What a job of this size costs its client's share. The costs in
-    /// [`PoolConfig`] are of the same kind.
+    /// What a job of this size costs its client's share. The costs in [`PoolConfig`] are of the same kind.
     #[must_use]
     pub fn cost(self) -> u64 {
         let own = match self {
@@ -174,11 +173,9 @@ pub struct JobRequest {
     pub priority: Priority,
     /// Whether it may run more than once.
     pub idempotent: bool,
-    /// Whether its shards may run on several workers. Each writes the results of its own items, so the
-    /// result must be in shared memory.
+    /// Whether its shards may run on several workers. Each writes its own results, which must be in shared memory.
     pub divisible: bool,
-    /// Whether its result comes in the answer. A dying worker cannot write such a result, so another
-    /// attempt need not wait until the process is gone.
+    /// Whether its result comes in the answer: a dying worker cannot write it, and another attempt need not wait.
     pub answer_inline: bool,
     /// Hash of its work and payload, if [`Core::asks_for_content`](super::Core::asks_for_content) wants it.
     pub content: Option<ContentHash>,
