@@ -754,7 +754,6 @@ mutant 'a load that an unload ends is no reply to the unload' catalogue.rs 's/se
 mutant 'an unload ends the load of another version' catalogue/loads.rs 's/split\(full_name\)\.1 == version\)/split(full_name).1 == version || true)/'
 mutant 'the load of a client that is gone goes on' lib.rs 's/self\.catalogue\.on_client_gone\(client\);//'
 mutant 'a client that is gone ends the loads of others' models/loads.rs 's/&& change\.client == client/\&\& (change.client == client || true)/'
-mutant 'a load that is given up is still sent to workers' models/step.rs 's/filter\(\|change\| change\.is_live\(\)\) else/filter(|change| change.failed.is_empty()) else/'
 mutant 'a load fails with the one before it that was given up' models.rs 's/ && !is_former \{/ \&\& (!is_former || true) {/'
 mutant 'a load that is given up is done' models/step.rs 's/(else if let Some\(why\) = &change\.given_up) \{/$1\.as_ref().filter(|_| false) {/'
 mutant 'a required model that cannot be loaded is not reported' catalogue/loads.rs 's/Some\(missing\) => self\.pool\.act\(Action::ModelMissing\(missing\)\),/Some(missing) => drop(missing),/'

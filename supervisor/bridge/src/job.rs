@@ -26,13 +26,14 @@ const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 const OTHER_VERSION_AFTER: Duration = Duration::from_secs(5);
 /// Runs of a suspect, alone on its host, that ended with the host. One more is not made.
 const ALONE_MAX: usize = 2;
-
 /// How long a suspect waits until nothing else runs on this host, and others until it has run.
 const ALONE_WAIT: Duration = Duration::from_secs(20);
 /// Tries to take a note away.
 const NOTE_TRIES: usize = 3;
 /// How long that may take while the bridge ends.
 const FORGET_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long a result can still be stored once the bridge is to end.
+const STORE_TIMEOUT: Duration = Duration::from_millis(800);
 
 impl Bridge {
     /// Runs a job that was taken from the stream.
@@ -82,7 +83,7 @@ impl Bridge {
     /// Waits until the bridge is to end, and a little more, in which a result can still be stored.
     async fn until_stopped(&self) {
         self.counts.stopping().await;
-        sleep(Duration::from_millis(800)).await;
+        sleep(STORE_TIMEOUT).await;
     }
 
     /// Whether runs of this delivery are noted for the case that this host vanishes.

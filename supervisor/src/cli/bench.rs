@@ -41,6 +41,7 @@ use machine::Machine;
 use table::Table;
 
 pub(super) use flags::{BenchFlags, COLUMNS};
+pub(super) use machine::TASKS;
 
 /// Numbers of devices to measure together, as far as the machine has them.
 const COUNTS: [usize; 4] = [1, 2, 4, 8];

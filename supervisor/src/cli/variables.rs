@@ -8,8 +8,12 @@ use std::ffi::OsStr;
 use gridpool_protocol::log::FILTER_VARIABLE;
 use gridpool_protocol::near;
 
+use super::bench::TASKS;
+
 /// The prefix of our variables.
 const PREFIX: &str = "GRIDPOOL_";
+/// Variables that are no flag's.
+const OTHERS: [&str; 2] = [FILTER_VARIABLE, TASKS];
 
 /// A variable with our prefix that nothing reads.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,7 +31,7 @@ impl UnreadVariable {
     }
 
     fn among(names: impl Iterator<Item = String>, command: &clap::Command) -> Vec<Self> {
-        let mut known = vec![FILTER_VARIABLE.to_owned()];
+        let mut known = OTHERS.map(str::to_owned).to_vec();
         known_to(command, &mut known);
         let ours = names.filter(|name| name.starts_with(PREFIX) && !known.contains(name));
         let mut unread: Vec<_> = ours.map(|name| Self::new(name, &known)).collect();

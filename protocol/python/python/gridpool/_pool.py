@@ -149,7 +149,8 @@ class Client:
         self._reconnect_for = reconnect_for
         self._native = _native.Client(socket, reconnect_for, wait_for_pool, prefix, credentials, ca)
         # Not a path: pathlib would join its two slashes.
-        self._servers = os.fspath(socket) if str(socket).startswith(_NATS) else None
+        address = "" if socket is None else os.fspath(socket)
+        self._servers = address if address.startswith(_NATS) else None
         self._cluster = {"prefix": prefix, "credentials": credentials, "ca": ca}
         self._lock = threading.Lock()
         self._waiter: Optional[_Waiter] = None

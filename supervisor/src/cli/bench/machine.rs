@@ -7,7 +7,7 @@ use procfs::{CpuInfo, Current};
 use serde::Serialize;
 
 /// The variable with a folder of real tasks; the measuring processes inherit it.
-const TASKS: &str = "GRIDPOOL_ARC";
+pub(in crate::cli) const TASKS: &str = "GRIDPOOL_ARC";
 /// Characters of the day in a timestamp: `2025-11-21`.
 const DATE_BYTES: usize = 10;
 /// The source of grids that bench makes.
