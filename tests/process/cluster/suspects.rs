@@ -53,7 +53,7 @@ fn a_host_that_gives_jobs_back_is_no_evidence_against_them() {
     // Each has it, and gives it back as it ends.
     let mut pool = first;
     for name in ["two", "three", "four"] {
-        counts(&pool, "running", |jobs| jobs == 1);
+        counts(&pool, "running", |jobs| jobs >= 1);
         pool.signal(Signal::SIGTERM);
         pool.until_status("the pool to drain", |status| status.supervisor.draining);
         let later = clock::now() + Duration::from_secs(1);

@@ -1,5 +1,6 @@
 //! Models that are loaded, unloaded and given contexts while the pool serves.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gridpool_client::ClientError;
@@ -336,15 +337,16 @@ fn an_upgrade_keeps_the_models_as_they_were_changed() {
         let said = pool.cli(&["upgrade"]).run().output();
         assert!(said.contains("serves in place of"), "{said}");
         let of_first = |(_, name, contexts): (String, String, u32)| (name, contexts);
-        listed(&pool).into_iter().map(of_first).collect::<Vec<_>>()
+        // Models are listed by worker, in the order in which their groups got workers.
+        listed(&pool).into_iter().map(of_first).collect::<BTreeSet<_>>()
     };
     let client = pool.client();
     client.load_model(plan("mlp")).expect("it loads");
     client.set_contexts("three_outputs", 2).expect("it has them");
-    assert_eq!(upgraded(), [("mlp".to_owned(), 1), ("three_outputs".to_owned(), 2)]);
+    assert_eq!(upgraded(), [("mlp".to_owned(), 1), ("three_outputs".to_owned(), 2)].into());
     is_right(&answer(ask(&client, rows(3, 5).1)), &rows(3, 5).0);
     client.unload_model("three_outputs").expect("it is there");
-    assert_eq!(upgraded(), [("mlp".to_owned(), 1)]);
+    assert_eq!(upgraded(), [("mlp".to_owned(), 1)].into());
     let gone = client.submit(rows(3, 5).1).expect_err("it stays unloaded").to_string();
     assert!(gone.contains("there is no model `three_outputs`; there is mlp"), "{gone}");
 }
