@@ -11,6 +11,7 @@ pub mod devices;
 pub mod gateway;
 #[cfg(test)]
 mod generated;
+pub mod helper;
 pub mod logging;
 mod refusals;
 pub mod repository;

@@ -11,7 +11,6 @@ use gridpool_protocol::limits::STEPS_MAX;
 use gridpool_protocol::log::{FORMAT_VARIABLE, LogFormat};
 use gridpool_protocol::message::Release;
 use gridpool_protocol::program::Ties;
-use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::signal::Signal;
 
 use super::flags::{
@@ -21,6 +20,7 @@ use super::flags::{
 use super::{
     bench, chaos, check, cluster, config, diagnose, infer, model, ops, search, solve, token, top,
 };
+use crate::helper::HelperFlags;
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
@@ -111,30 +111,10 @@ pub(super) enum Command {
     },
     /// Serve HTTP for a pool; `serve --http` starts it.
     #[command(hide = true)]
-    Gateway {
-        /// The pool's socket.
-        #[arg(long)]
-        socket: PathBuf,
-        /// The supervisor, with which the gateway dies.
-        #[arg(long)]
-        supervisor_pid: u32,
-        /// Whether it confines itself.
-        #[arg(long, default_value_t)]
-        sandbox: SandboxMode,
-    },
+    Gateway(HelperFlags),
     /// Take jobs of a cluster for a pool; `serve --nats` starts it.
     #[command(hide = true)]
-    Bridge {
-        /// The pool's socket.
-        #[arg(long)]
-        socket: PathBuf,
-        /// The supervisor, with which the bridge dies.
-        #[arg(long)]
-        supervisor_pid: u32,
-        /// Whether it confines itself.
-        #[arg(long, default_value_t)]
-        sandbox: SandboxMode,
-    },
+    Bridge(HelperFlags),
     /// Start a pool and serve it until it is drained.
     Serve(ServeFlags),
     /// Check a config file, or show the settings that `serve` would use. Starts no pool.

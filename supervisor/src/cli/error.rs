@@ -19,6 +19,7 @@ use crate::bridge::BridgeModeError;
 use crate::config::ConfigError;
 use crate::devices::DevicesError;
 use crate::gateway::GatewayError;
+use crate::helper::HelperError;
 use crate::logging::FilterError;
 use crate::shell::{HttpError, ListenError, TakeOverError};
 
@@ -137,15 +138,14 @@ impl CommandError {
             Self::Infer(error) => error.exit_code(),
             Self::ModelFile(_) => exit::DATA,
             Self::Nats(_) => exit::UNAVAILABLE,
-            Self::Bridge(BridgeModeError::Orphan) => exit::USAGE,
+            Self::Bridge(BridgeModeError::Helper(error))
+            | Self::Gateway(GatewayError::Helper(error)) => match error {
+                HelperError::Orphan(_) => exit::USAGE,
+                HelperError::Sandbox(_) | HelperError::System { .. } => exit::INTERNAL,
+            },
             Self::Bridge(BridgeModeError::Serving(_)) => exit::UNAVAILABLE,
-            Self::Bridge(BridgeModeError::Sandbox(_) | BridgeModeError::System { .. }) => {
-                exit::INTERNAL
-            }
             Self::Gateway(GatewayError::Client(error)) => exit_code_of(error),
             Self::Gateway(GatewayError::Cut(_)) => exit::UNAVAILABLE,
-            Self::Gateway(GatewayError::Orphan) => exit::USAGE,
-            Self::Gateway(GatewayError::Sandbox(_) | GatewayError::System { .. }) => exit::INTERNAL,
             Self::Http(error) if error.is_taken() => exit::UNAVAILABLE,
             Self::Http(_) | Self::Listen(ListenError::Given(_)) => exit::CONFIG,
             Self::Listen(_) => exit::UNAVAILABLE,

@@ -113,10 +113,7 @@ pub fn main() -> ExitCode {
         }
     };
     let (command, format) = (&arguments.command, arguments.log_format);
-    let quiet = if matches!(
-        command,
-        Command::Bridge { .. } | Command::Gateway { .. } | Command::Serve(_)
-    ) {
+    let quiet = if matches!(command, Command::Bridge(_) | Command::Gateway(_) | Command::Serve(_)) {
         LevelFilter::INFO
     } else {
         LevelFilter::ERROR
@@ -143,8 +140,8 @@ fn warn_of_variables(arguments: &Arguments) {
     // `serve` warns before it starts the gateway; `config check` warns in its own list.
     let is_asked = !matches!(
         arguments.command,
-        Command::Bridge { .. }
-            | Command::Gateway { .. }
+        Command::Bridge(_)
+            | Command::Gateway(_)
             | Command::Config(config::ConfigCommand::Check { .. })
             | Command::Completions { .. }
             | Command::Ops { .. }
@@ -207,12 +204,12 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Model(command) => model::run(&command),
         Command::Models(flags) => model::list(&flags),
         Command::Run { work, pool, chaos } => run(&work, &pool, &chaos),
-        Command::Gateway { socket, supervisor_pid, sandbox } => {
-            gateway::run(&gateway::Options { socket, supervisor_pid, sandbox })?;
+        Command::Gateway(flags) => {
+            gateway::run(&flags)?;
             Ok(exit::OK)
         }
-        Command::Bridge { socket, supervisor_pid, sandbox } => {
-            bridge::run(bridge::Options { socket, supervisor_pid, sandbox })?;
+        Command::Bridge(flags) => {
+            bridge::run(flags)?;
             Ok(exit::OK)
         }
         Command::Serve(flags) => serve::serve(&flags),

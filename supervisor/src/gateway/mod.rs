@@ -48,24 +48,22 @@ mod tls;
 mod tokens;
 
 use std::io;
+use std::iter;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
 use gridpool_client::{Client, ClientError};
 use gridpool_ipc::frame::{FrameError, FrameReader};
-use gridpool_ipc::sandbox::{self, Calls, RUNTIME_FILES, Sandbox, SandboxError, trespass};
+use gridpool_ipc::sandbox::{Calls, SandboxError, trespass};
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::Protocol;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
-use gridpool_protocol::sandbox::SandboxMode;
 use hyper_util::server::graceful::GracefulShutdown;
-use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::{Pid, dup2_stdin, getppid};
+use nix::unistd::dup2_stdin;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
@@ -89,6 +87,7 @@ use serve::Listener;
 use shares::{Portions, Shares};
 use statistics::Statistics;
 
+use crate::helper::{HelperError, HelperFlags, system};
 use crate::logging;
 use crate::refusals::Refusals;
 
@@ -107,16 +106,8 @@ const IO_THREADS: usize = 2;
 /// The sockets to serve, and what is spoken at each.
 type Listeners = Vec<(Protocol, Listener)>;
 
-/// What the supervisor passes to its gateway.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The pool's socket.
-    pub socket: PathBuf,
-    /// The supervisor. When it dies, the kernel kills the gateway.
-    pub supervisor_pid: u32,
-    /// Whether it confines itself.
-    pub sandbox: SandboxMode,
-}
+/// The error of one that a user starts.
+const BY_HAND: &str = "`gridpool gateway` is started by `gridpool serve --http ADDR`, not by hand";
 
 /// Why a gateway ended without being told to.
 #[derive(Debug, thiserror::Error)]
@@ -127,25 +118,9 @@ pub enum GatewayError {
     /// The connection to the pool is lost for good.
     #[error("the pool is gone: {0}")]
     Cut(String),
-    /// No supervisor started this process.
-    #[error("`gridpool gateway` is started by `gridpool serve --http ADDR`, not by hand")]
-    Orphan,
-    /// The gateway cannot confine itself.
+    /// The gateway does not begin.
     #[error(transparent)]
-    Sandbox(#[from] SandboxError),
-    /// A system call failed.
-    #[error("{what}")]
-    System {
-        /// What the gateway tried.
-        what: &'static str,
-        /// The error.
-        #[source]
-        source: io::Error,
-    },
-}
-
-fn system(what: &'static str) -> impl FnOnce(io::Error) -> GatewayError {
-    move |source| GatewayError::System { what, source }
+    Helper(#[from] HelperError),
 }
 
 /// What all requests share: connections, statistics and limits.
@@ -176,19 +151,19 @@ struct Server {
 ///
 /// # Errors
 /// [`GatewayError`]; the supervisor then starts another gateway.
-pub fn run(options: &Options) -> Result<(), GatewayError> {
-    let (listeners, link, door) = take_over(options)?;
-    confine(options)?;
+pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
+    let (listeners, link, door) = take_over(flags)?;
+    confine(flags).map_err(HelperError::from)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
     // Whatever clients do, and whatever the filter lets pass.
     logging::limit(LOG_BYTES_PER_MINUTE);
-    let pool = PoolConnections::connect(&options.socket)?;
+    let pool = PoolConnections::connect(&flags.socket)?;
     let refusals = Arc::new(Refusals::default());
     let gateway = Arc::new(Server {
         door,
         pool: Arc::new(pool),
-        observer: Arc::new(Observer::connect(&options.socket)?),
+        observer: Arc::new(Observer::connect(&flags.socket)?),
         readiness: Readiness::new(),
         statistics: Statistics::new(),
         requests: Requests::default(),
@@ -252,22 +227,11 @@ pub fn split_messages(body: &[u8], pieces: &[usize]) -> (Vec<Vec<u8>>, Result<()
 }
 
 /// Takes the descriptors that the supervisor passed, and asks the kernel to end this process with it.
-fn take_over(options: &Options) -> Result<(Listeners, UnixStream, Doorway), GatewayError> {
-    let parent = i32::try_from(options.supervisor_pid).ok().map(Pid::from_raw);
-    // It was started by a descriptor, and its name would be that number.
-    prctl::set_name(c"gridpool").map_err(|e| system("its name")(e.into()))?;
-    prctl::set_pdeathsig(Signal::SIGKILL).map_err(|e| system("dying with a parent")(e.into()))?;
-    if parent != Some(getppid()) {
-        return Err(GatewayError::Orphan);
-    }
-    // The supervisor blocks some signals, and a child inherits that.
-    SigSet::empty().thread_set_mask().map_err(|e| system("unblocking signals")(e.into()))?;
+fn take_over(flags: &HelperFlags) -> Result<(Listeners, UnixStream, Doorway), HelperError> {
+    let link = flags.attach(BY_HAND)?;
     let own = "the descriptors of the supervisor";
     let given = io::stdin().as_fd().try_clone_to_owned().map_err(system(own))?;
-    let link = io::stdout().as_fd().try_clone_to_owned().map_err(system(own))?;
-    let link = UnixStream::from(link);
-    link.peer_addr().map_err(|_| GatewayError::Orphan)?;
-    let listeners = read_listeners(given.into()).ok_or(GatewayError::Orphan)?;
+    let listeners = read_listeners(given.into()).ok_or(HelperError::Orphan(BY_HAND))?;
     let door = Doorway::receive(&link).map_err(system("whom to admit"))?;
     link.set_nonblocking(true).map_err(system(own))?;
     Ok((listeners, link, door))
@@ -295,19 +259,12 @@ fn read_listeners(given: UnixStream) -> Option<Listeners> {
 }
 
 /// Confines this process before it starts a thread: it needs no file but its libraries.
-fn confine(options: &Options) -> Result<(), SandboxError> {
-    let reads = RUNTIME_FILES.map(PathBuf::from).to_vec();
-    let writes = vec![PathBuf::from("/dev/null")];
-    let (calls, reads_as_root) = (Calls::Listed, false);
-    let is_inspectable = std::env::var_os(trespass::INSPECTABLE).is_some();
-    sandbox::enter(
-        options.sandbox,
-        &Sandbox { calls, reads, writes, reads_as_root, is_inspectable },
-    )?;
+fn confine(flags: &HelperFlags) -> Result<(), SandboxError> {
+    flags.confine(Calls::Listed, iter::empty())?;
     for (what, came) in trespass::of_this_process() {
         tracing::warn!(what, refused = trespass::is_refused(&came), ?came, "trespass");
         if what == trespass::LAST {
-            give_orders(&options.socket);
+            give_orders(&flags.socket);
         }
     }
     Ok(())

@@ -3,11 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::{Arc, PoisonError};
 
 use gridpool_bridge::BridgeSettings;
@@ -15,15 +12,12 @@ use gridpool_core::HelperStatus;
 use gridpool_core::action::HelperAction;
 use gridpool_core::event::{Event, Helper, HelperEvent};
 use gridpool_ipc::mutex::Mutex;
-use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::status::NatsStatus;
 
 use super::Shell;
-use super::confinement::{Confinement, Inherits};
+use super::confinement::Confinement;
 use super::core::Core;
-use super::helper::{Post, Processes, Program, Spawned};
-use super::pinned::Pinned;
-use crate::logging;
+use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 
 /// The bridge of a pool.
 #[derive(Debug)]
@@ -50,8 +44,8 @@ impl Bridge {
     ) -> io::Result<Self> {
         let (servers, host) = (settings.nats.shown(), settings.host.clone());
         let said = Arc::new(Mutex::<Said>::default());
-        let program = Pinned::own();
-        let starting = Starting { program, socket, confinement, settings, said: Arc::clone(&said) };
+        let own = OwnProgram::new(socket, confinement);
+        let starting = Starting { own, settings, said: Arc::clone(&said) };
         let processes = Processes::serve(Helper::Bridge, starting, post)?;
         Ok(Self { servers, host, said, processes })
     }
@@ -107,9 +101,7 @@ impl Shell {
 
 /// How processes of the bridge are started.
 struct Starting {
-    program: Pinned,
-    socket: PathBuf,
-    confinement: Confinement,
+    own: OwnProgram,
     settings: BridgeSettings,
     said: Arc<Mutex<Said>>,
 }
@@ -123,21 +115,7 @@ impl Program for Starting {
         let (mut input, settings) = UnixStream::pair()?;
         input.write_all(&serde_json::to_vec(&self.settings)?)?;
         drop(input);
-        let mut command = self.program.command();
-        self.confinement.restrict(&mut command, Inherits::Gateway);
-        command
-            .arg("bridge")
-            .arg("--socket")
-            .arg(&self.socket)
-            .args(["--supervisor-pid", &std::process::id().to_string()])
-            .args(["--sandbox", self.confinement.mode.name()])
-            .stdin(Stdio::from(OwnedFd::from(settings)))
-            .stdout(Stdio::from(OwnedFd::from(theirs)))
-            .env(FORMAT_VARIABLE, logging::format().name())
-            .process_group(0);
-        let child = command.spawn()?;
-        // Only the child holds its end of the link now, so we see it close.
-        drop(command);
+        let child = self.own.spawn("bridge", settings, theirs)?;
         *self.said.lock() = Said { link: Some(ours.try_clone()?), counts: BTreeMap::new() };
         Ok(Spawned { child, output: ours.try_clone()?, link: Some(ours) })
     }

@@ -13,9 +13,7 @@ mod place;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -27,16 +25,13 @@ use gridpool_ipc::frame;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::handover::{Passed, Protocol};
-use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::status::HttpStatus;
 
 use super::Shell;
-use super::confinement::{Confinement, Inherits};
-use super::helper::{Post, Processes, Program, Spawned};
-use super::pinned::Pinned;
+use super::confinement::Confinement;
+use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 use crate::config::{HttpAddress, HttpOptions};
 use crate::gateway::DoorPlan;
-use crate::logging;
 use admission::Admission;
 use place::Place;
 
@@ -161,9 +156,7 @@ impl Gateway {
         let places: Arc<[Place]> = sockets.into_iter().map(Place::new).collect();
         let serving = Serving {
             places: Arc::clone(&places),
-            program: Pinned::own(),
-            socket: socket.to_owned(),
-            confinement,
+            own: OwnProgram::new(socket.to_owned(), confinement),
             admission: Arc::clone(&admission),
         };
         for Place { protocol, address, .. } in &*places {
@@ -279,9 +272,7 @@ impl Shell {
 /// How processes of the gateway are started.
 struct Serving {
     places: Arc<[Place]>,
-    program: Pinned,
-    socket: PathBuf,
-    confinement: Confinement,
+    own: OwnProgram,
     admission: Arc<Mutex<Admission>>,
 }
 
@@ -304,21 +295,7 @@ impl Program for Serving {
         self.look_for_sockets();
         let (ours, theirs) = UnixStream::pair()?;
         let listeners = descriptors_of(&self.places)?;
-        let mut command = self.program.command();
-        self.confinement.restrict(&mut command, Inherits::Gateway);
-        command
-            .arg("gateway")
-            .arg("--socket")
-            .arg(&self.socket)
-            .args(["--supervisor-pid", &std::process::id().to_string()])
-            .args(["--sandbox", self.confinement.mode.name()])
-            .stdin(Stdio::from(OwnedFd::from(listeners)))
-            .stdout(Stdio::from(OwnedFd::from(theirs)))
-            .env(FORMAT_VARIABLE, logging::format().name())
-            .process_group(0);
-        let mut child = command.spawn()?;
-        // Only the child holds its end of the link now, so we see it close.
-        drop(command);
+        let mut child = self.own.spawn("gateway", listeners, theirs)?;
         let mut admission = self.admission.lock();
         let told = ours.set_write_timeout(Some(WRITE_TIMEOUT)).and_then(|()| {
             admission.link = Some(ours.try_clone()?);

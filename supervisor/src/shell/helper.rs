@@ -5,9 +5,11 @@
 
 use std::io::{self, Read};
 use std::net::Shutdown;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::Child;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::thread;
 
@@ -15,9 +17,13 @@ use crossbeam_channel::{Receiver, Sender};
 use gridpool_core::action::{HelperAction, HelperEnd};
 use gridpool_core::event::{Helper, HelperEvent};
 use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::log::FORMAT_VARIABLE;
 
+use super::confinement::{Confinement, Inherits};
 use super::lines::{Lines, Next};
 use super::pidfd::PidFd;
+use super::pinned::Pinned;
+use crate::logging;
 
 /// Hands a helper's event to the core.
 pub(super) type Post = Box<dyn Fn(HelperEvent) + Send>;
@@ -36,6 +42,42 @@ pub(super) trait Program: Send + 'static {
 
     /// The process is lost: it ended or broke the protocol.
     fn on_lost(&mut self) {}
+}
+
+/// This program, as which the gateway and the bridge run.
+pub(super) struct OwnProgram {
+    program: Pinned,
+    socket: PathBuf,
+    confinement: Confinement,
+}
+
+impl OwnProgram {
+    pub(super) fn new(socket: PathBuf, confinement: Confinement) -> Self {
+        Self { program: Pinned::own(), socket, confinement }
+    }
+
+    /// Starts a process with this command. It reads `given`, and `link` is its end of the link to the supervisor.
+    pub(super) fn spawn(
+        &self,
+        name: &str,
+        given: UnixStream,
+        link: UnixStream,
+    ) -> io::Result<Child> {
+        let mut command = self.program.command();
+        self.confinement.restrict(&mut command, Inherits::Gateway);
+        command
+            .arg(name)
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(["--supervisor-pid", &std::process::id().to_string()])
+            .args(["--sandbox", self.confinement.mode.name()])
+            .stdin(Stdio::from(OwnedFd::from(given)))
+            .stdout(Stdio::from(OwnedFd::from(link)))
+            .env(FORMAT_VARIABLE, logging::format().name())
+            .process_group(0);
+        // Only the child holds its end of the link afterwards, so we see it close.
+        command.spawn()
+    }
 }
 
 /// A process that was started.
