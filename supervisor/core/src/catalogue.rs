@@ -20,7 +20,7 @@ use crate::config::MODELS_MAX;
 use crate::event::Timestamp;
 use crate::models::{Effect, Models, StepContext, check_new};
 use crate::pool::Pool;
-use versions::{OpenVersion, Task, new_name};
+use versions::{OpenVersion, Task, in_order, new_name};
 
 /// The most groups of models, those included whose last processes have not ended.
 const GROUPS_MAX: usize = 2 * MODELS_MAX;
@@ -223,20 +223,18 @@ impl Catalogue {
         name: &str,
         due: Timestamp,
     ) -> Result<(), String> {
-        let open = self.open_versions(name);
-        let mut own: Vec<_> = open.map(|open| (open.group, open.full_name.to_owned())).collect();
-        own.sort_by_key(|(_, full_name)| split(full_name).1);
+        let own = in_order(self.open_versions(name));
         match own.as_slice() {
             [] => return Err(self.unknown(name)),
-            [(group, only)] => {
+            [(_, group, only)] => {
                 let command = ModelCommand::Unload { name: only.clone() };
                 return self.begin_in(pool, *group, from, command, due);
             }
-            own => own.iter().try_for_each(|(group, _)| self.groups[group].check_settled())?,
+            own => own.iter().try_for_each(|(_, group, _)| self.groups[group].check_settled())?,
         }
-        let versions: Vec<_> = own.iter().map(|(_, full_name)| split(full_name).1).collect();
-        self.tasks.push(Task::unloads(from, name, &versions));
-        for (group, full_name) in own {
+        let versions = own.iter().map(|&(version, ..)| version).collect();
+        self.tasks.push(Task::unloads(from, name, versions));
+        for (_, group, full_name) in own {
             self.unload(group, from, full_name);
         }
         Ok(())

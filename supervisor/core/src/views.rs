@@ -118,6 +118,9 @@ impl Core {
     /// carry the hash of that work and its payload. A request for a model is for the version that serves it now.
     #[must_use]
     pub fn asks_for_content(&self, request: &JobRequest) -> Option<Work> {
+        if !self.pool.denies_any() {
+            return None;
+        }
         let full_name = match &request.work {
             Work::Model { name } => self.catalogue.full_name_of(name),
             Work::Program { .. } | Work::Search { .. } => None,

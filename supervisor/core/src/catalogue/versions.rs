@@ -45,9 +45,9 @@ impl Task {
         Self { client: from.0, request: from.1, name: name.to_owned(), step }
     }
 
-    pub(super) fn unloads(from: (ClientId, u64), name: &str, versions: &[u32]) -> Self {
+    pub(super) fn unloads(from: (ClientId, u64), name: &str, versions: Vec<u32>) -> Self {
         let left = versions.len();
-        let step = TaskStep::Unloads { loaded: None, versions: versions.to_vec(), left };
+        let step = TaskStep::Unloads { loaded: None, versions, left };
         Self { client: from.0, request: from.1, name: name.to_owned(), step }
     }
 }
@@ -57,6 +57,16 @@ pub(crate) struct OpenVersion<'a> {
     pub(crate) group: Group,
     pub(crate) full_name: &'a str,
     pub(crate) version: u32,
+}
+
+/// Versions in the order of their numbers, as they are unloaded.
+pub(super) fn in_order<'a>(
+    open: impl Iterator<Item = OpenVersion<'a>>,
+) -> Vec<(u32, Group, String)> {
+    let own = |open: OpenVersion<'_>| (open.version, open.group, open.full_name.to_owned());
+    let mut all: Vec<_> = open.map(own).collect();
+    all.sort_unstable();
+    all
 }
 
 impl Catalogue {
@@ -122,19 +132,16 @@ impl Catalogue {
                 let (version, keep) = (*version, *keep);
                 let others = || self.open_versions(&name).filter(|open| open.version != version);
                 let serves = others().map(|open| open.version).max().unwrap_or(0).max(version);
-                let older = others().filter(|_| !keep && serves == version);
-                let mut older: Vec<_> =
-                    older.map(|open| (open.group, open.full_name.to_owned())).collect();
-                older.sort_by_key(|(_, full_name)| split(full_name).1);
+                let older = in_order(others().filter(|_| !keep && serves == version));
                 if older.is_empty() {
                     let others = others().map(|open| open.version).collect();
                     self.tasks.swap_remove(at);
                     return Some(Ok(beside(said, &name, serves, others)));
                 }
-                let versions = older.iter().map(|(_, full_name)| split(full_name).1).collect();
+                let versions = older.iter().map(|&(version, ..)| version).collect();
                 let (loaded, left) = (Some((said, version)), older.len());
                 self.tasks[at].step = TaskStep::Unloads { loaded, versions, left };
-                for (group, full_name) in older {
+                for (_, group, full_name) in older {
                     self.unload(group, (client, request), full_name);
                 }
                 None
@@ -146,7 +153,7 @@ impl Catalogue {
                 }
                 let Task { name, step, .. } = self.tasks.swap_remove(at);
                 let TaskStep::Unloads { loaded, versions, .. } = step else { return None };
-                Some(Ok(after_unloads(&name, loaded, versions)))
+                Some(Ok(after_unloads(&name, loaded, &versions)))
             }
         }
     }
@@ -162,10 +169,9 @@ fn beside(loaded: String, name: &str, serves: u32, mut others: Vec<u32>) -> Stri
 }
 
 /// What an operator hears when all versions of a task are unloaded.
-fn after_unloads(name: &str, loaded: Option<(String, u32)>, mut versions: Vec<u32>) -> String {
-    versions.sort_unstable();
+fn after_unloads(name: &str, loaded: Option<(String, u32)>, versions: &[u32]) -> String {
     let are = if versions.len() == 1 { "is" } else { "are" };
-    let gone = format!("{} {are} unloaded", list(&versions));
+    let gone = format!("{} {are} unloaded", list(versions));
     match loaded {
         Some((loaded, version)) => {
             format!("{loaded}: version {version} serves `{name}`, {gone}")

@@ -114,6 +114,11 @@ impl Pool {
         self.finish(now, id, Verdict::Poison, reason);
     }
 
+    /// Whether any job is on the denylist.
+    pub(crate) fn denies_any(&self) -> bool {
+        !self.denylist.contents.is_empty()
+    }
+
     /// Whether a job with that work and number of items is on the denylist: then a submission must carry
     /// its content hash.
     pub(crate) fn asks_for_content(&self, work: &Work, items: u32) -> bool {
