@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use gridpool_ipc::clock;
 use gridpool_protocol::limits::ARENA_BYTES_MAX;
+use gridpool_protocol::program::hex;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
@@ -206,8 +207,4 @@ impl Store {
             Err(error) => Err(NatsError::jetstream(failed)(error)),
         }
     }
-}
-
-fn hex(digest: &[u8; 32]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -10,6 +10,7 @@
 
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::{Priority, Work};
+use gridpool_protocol::program::hex;
 
 use crate::Store;
 
@@ -72,7 +73,7 @@ impl Lane {
                 let mut name = token(model);
                 if name.len() > NAME_MAX {
                     let digest = Store::digest(model.as_bytes());
-                    name = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+                    name = hex(&digest[..16]);
                     name.insert(0, '=');
                 }
                 format!("model-{name}-{}", self.class())
