@@ -9,7 +9,7 @@ use crate::VERSION;
 #[non_exhaustive]
 pub enum NatsError {
     /// No server answers, or it does not admit this client.
-    #[error("no NATS server at {servers} admits this client")]
+    #[error("no NATS server at {servers} answers and admits this client")]
     Connect {
         /// Their addresses.
         servers: String,
