@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -134,8 +135,12 @@ def until(is_so):
 
 
 def threads():
-    tasks = Path("/proc/self/task").iterdir()
-    return [(task / "comm").read_text().strip() for task in tasks]
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        # A thread may end between the listing and the reading.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            names.append((task / "comm").read_text().strip())
+    return names
 
 
 def test_what_is_no_search_is_told(pool):
