@@ -1,4 +1,4 @@
-//! Pages of the book that the code generates: a test holds each, and the same test writes it with
+//! Pages of the book and files that the code generates: a test holds each, and the same test writes it with
 //! `GRIDPOOL_WRITE=1 cargo test -p gridpool --lib generated`.
 
 use std::fs;
@@ -27,6 +27,24 @@ pub(crate) fn check(page: &str, mark: &str, text: &str) {
         ours == there,
         "docs/src/{page} has something else at {opens} than the code. To write it anew: \
          GRIDPOOL_WRITE=1 cargo test -p gridpool --lib generated\n{differs:#?}"
+    );
+}
+
+/// Holds that `path` under `supervisor/` is `text`.
+pub(crate) fn check_file(path: &str, text: &str) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("GRIDPOOL_WRITE").is_some() {
+        fs::write(&path, text).expect("the file can be written");
+        return;
+    }
+    let there = fs::read_to_string(&path).expect("the file can be read");
+    let differs = text.lines().zip(there.lines()).find(|(ours, theirs)| ours != theirs);
+    assert!(
+        text == there,
+        "{} has something else than the code. To write it anew: GRIDPOOL_WRITE=1 cargo test -p gridpool --lib \
+         generated\n{differs:#?}",
+        path.display()
     );
 }
 

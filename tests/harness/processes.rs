@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirEntry};
 use std::io;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 
@@ -176,4 +177,15 @@ fn count(pid: u32, folder: &str) -> usize {
 
 fn proc(pid: u32, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{file}"))
+}
+
+/// Ports that are free now. Another process may take one before the server does; then the test fails.
+///
+/// # Panics
+/// If no port is free.
+pub fn free_ports(count: usize) -> Vec<u16> {
+    let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let listeners: Vec<_> = (0..count).map(listen).collect();
+    let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
+    listeners.iter().map(port).collect()
 }

@@ -11,6 +11,7 @@ mod inference;
 mod lifecycle;
 mod metrics;
 mod models;
+mod monitoring;
 mod overload;
 mod repository;
 mod triton;

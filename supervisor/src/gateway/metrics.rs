@@ -8,6 +8,8 @@
 //! label grows without bound: a worker is named by its device and role, not by its generation.
 
 mod families;
+#[cfg(test)]
+mod monitoring;
 mod page;
 mod principals;
 mod requests;

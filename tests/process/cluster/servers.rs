@@ -1,31 +1,18 @@
 //! NATS servers for one test: one alone, or three as a cluster, each with a folder and ports of its own.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use gridpool_client::NatsOptions;
 use tempfile::TempDir;
 
-use crate::processes::Process;
+use crate::binaries::is_installed;
+use crate::processes::{Process, free_ports};
 use crate::wait::eventually_so;
 
-/// If it is set, a missing nats-server is a failure.
-const REQUIRED: &str = "GRIDPOOL_REQUIRE_NATS_SERVER";
-
 /// Whether there is a nats-server; says so if there is none.
-#[expect(clippy::print_stdout, reason = "the test says that it was skipped")]
 pub(super) fn are_there() -> bool {
-    let found = Command::new("nats-server").arg("--version").stdout(Stdio::null()).status();
-    let is_there = found.is_ok_and(|status| status.success());
-    if !is_there {
-        assert!(
-            std::env::var_os(REQUIRED).is_none(),
-            "{REQUIRED} is set and there is no nats-server: apt-get install nats-server"
-        );
-        println!("skipped: there is no nats-server (apt-get install nats-server)");
-    }
-    is_there
+    is_installed("nats-server", "nats-server", "GRIDPOOL_REQUIRE_NATS_SERVER")
 }
 
 /// The servers; killed when dropped.
@@ -94,12 +81,4 @@ impl Servers {
         self.processes[server] = self.spawn(server);
         self.listens(server);
     }
-}
-
-/// Ports that are free now. Another process may take one before the server does; then the test fails.
-fn free_ports(count: usize) -> Vec<u16> {
-    let listen = |_| TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let listeners: Vec<_> = (0..count).map(listen).collect();
-    let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
-    listeners.iter().map(port).collect()
 }
