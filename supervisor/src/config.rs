@@ -18,6 +18,7 @@
 //! sandbox_write = ["profiles"]     # what workers may write besides
 //! socket_group = "gpu"             # whose members may use the pool; and socket_mode = "0660"
 //! operators = ["alice"]            # who may give orders, besides your user and root
+//! state_dir = "/var/lib/gridpool"  # what outlives the pool; "none" keeps nothing
 //!
 //! [[model]]                        # once for each: what every inference worker loads
 //! name = "resnet"
@@ -39,6 +40,7 @@
 //! alice = "jobs=100,bytes=1G,device-seconds=60/min"
 //! ```
 
+mod check;
 mod devices;
 mod file;
 mod http;
@@ -49,6 +51,7 @@ mod origins;
 mod pipelines;
 mod quotas;
 mod sockets;
+mod state;
 mod users;
 
 use std::collections::BTreeSet;
@@ -66,6 +69,7 @@ use crate::repository::{self, Repository, RepositoryMode};
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
+pub use check::{Checked, check_file};
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
 use file::Named;
 pub(crate) use file::open;
@@ -80,6 +84,7 @@ pub use origins::{Origin, Origins};
 pub use pipelines::parse_pipeline;
 pub use quotas::{WrittenQuota, quotas_of};
 use sockets::{check_socket, resolve_socket};
+pub use state::{StateDir, default_folder};
 pub use users::UserOptions;
 
 /// All settings of a pool.
@@ -117,6 +122,8 @@ pub struct Settings {
     pub users: UserOptions,
     /// What each principal may have.
     pub quotas: Vec<WrittenQuota>,
+    /// Where it keeps what outlives it.
+    pub state_dir: StateDir,
     /// The cluster from which the pool takes jobs, if there is one.
     pub nats: Option<BridgeSettings>,
     /// The origin of each setting.
@@ -162,6 +169,8 @@ pub struct Overrides {
     pub operators: Vec<String>,
     /// Every `--quota`, or `GRIDPOOL_QUOTA`.
     pub quotas: Vec<String>,
+    /// `--state-dir` or `GRIDPOOL_STATE_DIR`.
+    pub state_dir: Option<PathBuf>,
     /// `--nats`, `--nats-prefix`, … or their variables.
     pub nats: NatsKeys,
     /// The flags whose value comes from their variable.
@@ -209,6 +218,7 @@ impl Overrides {
             ("socket_group", "--socket-group", self.socket_group.is_some()),
             ("socket_mode", "--socket-mode", self.socket_mode.is_some()),
             ("operators", "--operators", !self.operators.is_empty()),
+            ("state_dir", "--state-dir", self.state_dir.is_some()),
             ("nats", "--nats", self.nats.servers.is_some()),
         ];
         for (setting, flag, _) in given.into_iter().filter(|&(_, _, is_given)| is_given) {
@@ -314,6 +324,7 @@ impl Settings {
         let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
         limits.standbys = flags.standbys.unwrap_or(limits.standbys);
         flags.note(&mut origins);
+        let state_dir = flags.state_dir.as_deref().map(|at| StateDir::parse(at, Path::new("")));
         Ok(Self {
             devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
             socket: resolve_socket(&flags, file.socket, &mut origins)?,
@@ -334,49 +345,11 @@ impl Settings {
             },
             users,
             quotas,
+            state_dir: state_dir.or(file.state_dir).unwrap_or_default(),
             nats,
             origins,
         })
     }
-}
-
-/// A config file without errors.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Checked {
-    /// The number of its settings.
-    pub settings: usize,
-    /// Warnings, in the order of the lines.
-    pub warnings: Vec<String>,
-}
-
-/// Checks a config file, and that the files that it names exist.
-///
-/// # Errors
-/// Every [`ConfigError`] in it, in the order of its lines, at least one.
-pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
-    let mut settings = file::read(file, Named::MustBeThere)?;
-    let found = pipelines::find_models(&mut settings.models, &settings.origins);
-    found.map_err(|error| vec![error])?;
-    let named = check_names(&settings.models, &Overrides::default(), &settings.origins);
-    named.map_err(|error| vec![error])?;
-    let unlisted = settings.policy.unlisted().into_iter().map(|rule| {
-        let fault = &rule.fault;
-        let reason = format!(
-            "the fault `{fault}` is in no table; the rule is valid, but may be a typing error: `gridpool \
-             status --policy` lists the faults"
-        );
-        (format!("policy.{fault}"), reason)
-    });
-    let mut warnings = Vec::new();
-    for (setting, reason) in unlisted {
-        if let Origin::File { file, line } = settings.origins.of(&setting) {
-            let text = format!("{}, line {line}: warning: {reason}", file.display());
-            warnings.push((*line, text));
-        }
-    }
-    warnings.sort();
-    let warnings = warnings.into_iter().map(|(_, text)| text).collect();
-    Ok(Checked { settings: settings.origins.set_count(), warnings })
 }
 
 /// Puts the flags of HTTP over the file's settings.

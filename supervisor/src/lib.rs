@@ -16,3 +16,4 @@ pub mod logging;
 mod refusals;
 pub mod repository;
 pub mod shell;
+pub mod state;

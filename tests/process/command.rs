@@ -74,6 +74,7 @@ fn call(mut command: Command, arguments: impl IntoIterator<Item = impl AsRef<OsS
         command.env_remove(name);
     }
     command.args(arguments).env("XDG_RUNTIME_DIR", folder.path());
+    command.env("XDG_STATE_HOME", folder.path());
     Cli { command, stdin: Vec::new(), folder }
 }
 

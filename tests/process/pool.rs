@@ -181,6 +181,7 @@ impl Setup {
             .arg(&self.worker)
             .args(&self.args)
             .env("NO_COLOR", "1")
+            .env("XDG_STATE_HOME", self.folder())
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(stdin)
             .stdout(Stdio::null())

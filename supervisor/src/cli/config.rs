@@ -181,6 +181,7 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("socket_group", json!(users.group.as_ref().map(|(name, _)| name))),
         ("socket_mode", json!(users.socket_mode().map(|mode| format!("{mode:04o}")))),
         ("operators", json!(users.operators.iter().map(|(name, _)| name).collect::<Vec<_>>())),
+        ("state_dir", json!(settings.state_dir)),
         ("nats", json!(settings.nats.as_ref().map(|own| own.nats.shown()))),
     ];
     let setting = |(name, value): (&str, _)| Setting {
@@ -205,6 +206,7 @@ fn when_not_set(name: &str) -> &'static str {
         "http_group" => "none: your user and root",
         "onnxruntime" => "none: ORT_DYLIB_PATH, then the usual places",
         "sandbox_write" => "none: what the NVIDIA driver needs",
+        "state_dir" => "none: nothing outlives the pool",
         "socket_group" => "none: your user and root",
         "socket_mode" => "none: 0600",
         "device_bytes" => "none: all memory of the device",

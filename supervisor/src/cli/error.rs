@@ -22,6 +22,7 @@ use crate::gateway::GatewayError;
 use crate::helper::HelperError;
 use crate::logging::FilterError;
 use crate::shell::{HttpError, ListenError, TakeOverError};
+use crate::state::StateError;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +91,8 @@ pub(super) enum CommandError {
     #[error("{0}")]
     Program(gridpool_protocol::program::ProgramError),
     #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
     TakeOver(#[from] TakeOverError),
     #[error(transparent)]
     Unfinished(#[from] work::Unfinished),
@@ -149,6 +152,7 @@ impl CommandError {
             Self::Http(error) if error.is_taken() => exit::UNAVAILABLE,
             Self::Http(_) | Self::Listen(ListenError::Given(_)) => exit::CONFIG,
             Self::Listen(_) => exit::UNAVAILABLE,
+            Self::State(_) => exit::CONFIG,
             Self::TakeOver(TakeOverError::Orphan) => exit::USAGE,
             Self::TakeOver(_) => exit::UNAVAILABLE,
             Self::Input(error) => error.exit_code(),

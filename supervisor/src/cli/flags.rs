@@ -114,6 +114,11 @@ pub(super) struct PoolFlags {
     /// more. In the variable a colon separates them.
     #[arg(long, value_name = "PATH", env = "GRIDPOOL_SANDBOX_WRITE", value_delimiter = ':')]
     sandbox_write: Vec<PathBuf>,
+    /// The folder of what outlives the pool, such as capsules of crashes; `none` keeps nothing. `serve` has
+    /// systemd's `StateDirectory=`, `$XDG_STATE_HOME/gridpool`, `~/.local/state/gridpool`, or /var/lib/gridpool for
+    /// root; other commands keep nothing unless asked.
+    #[arg(long, value_name = "DIR", env = "GRIDPOOL_STATE_DIR")]
+    state_dir: Option<PathBuf>,
 }
 
 /// Whether jobs may inject faults.
@@ -283,6 +288,7 @@ impl PoolFlags {
             socket_mode: None,
             operators: Vec::new(),
             quotas: Vec::new(),
+            state_dir: self.state_dir.clone(),
             nats: NatsKeys::default(),
             environment: self.environment.0.clone(),
         }

@@ -46,6 +46,7 @@ mod search;
 mod serve;
 pub mod show;
 mod solve;
+mod state;
 mod status;
 mod text;
 mod token;

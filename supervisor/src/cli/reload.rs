@@ -8,7 +8,8 @@ use gridpool_protocol::chain::Chain;
 use super::error::{CommandError, system};
 use super::flags::ServeFlags;
 use crate::config::{
-    ConfigError, HttpOptions, Overrides, Settings, UNIX, UserOptions, list_limits, quotas_of,
+    ConfigError, HttpOptions, Overrides, Settings, StateDir, UNIX, UserOptions, list_limits,
+    quotas_of,
 };
 use crate::shell::Shell;
 
@@ -28,6 +29,10 @@ impl Reloader {
         let file = flags.config().map(absolute).transpose()?;
         let mut overrides = flags.overrides();
         overrides.socket = overrides.socket.as_deref().map(absolute).transpose()?;
+        let is_folder = |path: &&PathBuf| StateDir::parse(path, Path::new("")) != StateDir::Nowhere;
+        if let Some(folder) = overrides.state_dir.as_ref().filter(is_folder) {
+            overrides.state_dir = Some(absolute(folder)?);
+        }
         for address in [&mut overrides.http, &mut overrides.grpc] {
             if let Some(path) = address.as_deref().and_then(|at| at.strip_prefix(UNIX)) {
                 *address = Some(format!("{UNIX}{}", absolute(Path::new(path))?.display()));
@@ -150,6 +155,7 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("model_repository", one.repository == other.repository),
         ("sandbox", one.sandbox == other.sandbox),
         ("sandbox_write", one.sandbox_write == other.sandbox_write),
+        ("state_dir", one.state_dir == other.state_dir),
         ("nats", one.nats == other.nats),
         ("policy", one.policy == other.policy),
         ("quota", one.quotas == other.quotas),

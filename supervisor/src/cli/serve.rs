@@ -14,7 +14,7 @@ use super::error::{CommandError, system};
 use super::flags::ServeFlags;
 use super::private::is_settled;
 use super::reload::Reloader;
-use super::start_pool;
+use super::{start_pool, state};
 use crate::config::Settings;
 use crate::logging;
 use crate::repository::RepositoryMode;
@@ -77,7 +77,9 @@ fn begin(
     let settings = reloader.running();
     let claim = Shell::claim(&settings.socket, given)?;
     let front = Front::open(&settings.places(), &settings.http_options)?;
+    let state = state::open(&settings.state_dir, !flags.until_stdin_ends)?;
     let shell = start_pool(settings, 0)?;
+    tracing::debug!(state = ?state.map(|state| state.path().to_owned()), "what outlives the pool");
     logging::limit_for_clients();
     let held = shell.listen(claim)?;
     if let Some(front) = front {

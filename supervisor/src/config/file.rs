@@ -21,8 +21,8 @@ use super::limits::{self, Key};
 use super::origins::{Origin, Origins};
 use super::quotas::WrittenQuota;
 use super::{
-    ConfigError, DeviceSelection, HttpAddress, HttpOptions, NatsKeys, UserOptions, check_socket,
-    http, parse_devices, users,
+    ConfigError, DeviceSelection, HttpAddress, HttpOptions, NatsKeys, StateDir, UserOptions,
+    check_socket, http, parse_devices, users,
 };
 use crate::repository::RepositoryMode;
 use gridpool_core::config::PoolConfig;
@@ -53,6 +53,7 @@ pub(super) struct FileSettings {
     pub(super) sandbox_write: Vec<PathBuf>,
     pub(super) users: UserOptions,
     pub(super) quotas: Vec<WrittenQuota>,
+    pub(super) state_dir: Option<StateDir>,
     pub(super) nats: NatsKeys,
     /// The line of each setting.
     pub(super) origins: Origins,
@@ -271,6 +272,7 @@ impl FileParser<'_> {
                 *place = Some(path.clone());
                 self.names_file(&path, &key.span(), remedy);
             }
+            "state_dir" => settings.state_dir = Some(StateDir::parse(Path::new(text()?), folder)),
             "nats" => settings.nats = NatsKeys::read(value.get_ref(), folder).map_err(misfit)?,
             "insecure" => settings.http_options.insecure = Some(truth()?),
             "allow_chaos" => settings.allow_chaos = Some(truth()?),
@@ -396,7 +398,7 @@ fn unknown(key: &str) -> String {
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
          grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
          model_repository, repository, onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, \
-         [[model]], [[pipeline]], [limits], \
+         state_dir, [[model]], [[pipeline]], [limits], \
          [nats], [policy] and [quota]"
     )
 }

@@ -37,6 +37,7 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
         socket_mode: None,
         operators: Vec::new(),
         quotas: Vec::new(),
+        state_dir: None,
         nats: NatsKeys::default(),
         environment: BTreeSet::new(),
     };
@@ -192,6 +193,7 @@ fn a_wrong_flag_is_a_usage_error_and_a_wrong_file_a_config_error() {
         socket_mode: None,
         operators: Vec::new(),
         quotas: Vec::new(),
+        state_dir: None,
         nats: NatsKeys::default(),
         environment: BTreeSet::new(),
     };

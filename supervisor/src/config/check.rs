@@ -1,0 +1,44 @@
+//! Checks a config file without starting a pool.
+
+use std::path::Path;
+
+use super::{ConfigError, Named, Origin, Overrides, check_names, file, pipelines};
+
+/// A config file without errors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// The number of its settings.
+    pub settings: usize,
+    /// Warnings, in the order of the lines.
+    pub warnings: Vec<String>,
+}
+
+/// Checks a config file, and that the files that it names exist.
+///
+/// # Errors
+/// Every [`ConfigError`] in it, in the order of its lines, at least one.
+pub fn check_file(file: &Path) -> Result<Checked, Vec<ConfigError>> {
+    let mut settings = file::read(file, Named::MustBeThere)?;
+    let found = pipelines::find_models(&mut settings.models, &settings.origins);
+    found.map_err(|error| vec![error])?;
+    let named = check_names(&settings.models, &Overrides::default(), &settings.origins);
+    named.map_err(|error| vec![error])?;
+    let unlisted = settings.policy.unlisted().into_iter().map(|rule| {
+        let fault = &rule.fault;
+        let reason = format!(
+            "the fault `{fault}` is in no table; the rule is valid, but may be a typing error: `gridpool \
+             status --policy` lists the faults"
+        );
+        (format!("policy.{fault}"), reason)
+    });
+    let mut warnings = Vec::new();
+    for (setting, reason) in unlisted {
+        if let Origin::File { file, line } = settings.origins.of(&setting) {
+            let text = format!("{}, line {line}: warning: {reason}", file.display());
+            warnings.push((*line, text));
+        }
+    }
+    warnings.sort();
+    let warnings = warnings.into_iter().map(|(_, text)| text).collect();
+    Ok(Checked { settings: settings.origins.set_count(), warnings })
+}
