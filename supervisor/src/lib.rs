@@ -12,6 +12,7 @@ pub mod gateway;
 #[cfg(test)]
 mod generated;
 pub mod helper;
+mod job_log;
 pub mod logging;
 mod refusals;
 pub mod repository;

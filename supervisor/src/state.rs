@@ -180,6 +180,17 @@ impl StateFolder {
         OpenOptions::new().read(true).custom_flags(flags.bits()).open(self.entry(name))
     }
 
+    /// Makes a file to which lines are added; it may not be there yet.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn append(&self, name: &str) -> io::Result<File> {
+        let flags = OFlag::O_NOFOLLOW;
+        let mut options = OpenOptions::new();
+        options.append(true).create_new(true).mode(0o600).custom_flags(flags.bits());
+        options.open(self.entry(name))
+    }
+
     /// Writes a file whole or not at all; one of that name is replaced.
     ///
     /// # Errors

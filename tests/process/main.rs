@@ -30,6 +30,7 @@ mod http;
 mod infer;
 mod isolation;
 mod item_errors;
+mod job_log;
 mod jobs;
 mod lifecycle;
 mod limits;

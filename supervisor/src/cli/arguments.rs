@@ -18,7 +18,8 @@ use super::flags::{
     parse_signal, whole,
 };
 use super::{
-    bench, chaos, check, cluster, config, diagnose, infer, model, ops, search, solve, token, top,
+    bench, chaos, check, cluster, config, diagnose, infer, jobs, model, ops, search, solve, token,
+    top,
 };
 use crate::helper::HelperFlags;
 
@@ -168,6 +169,8 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// List the last jobs with their verdicts, whether or not a pool runs.
+    Jobs(jobs::JobsFlags),
     /// Make a token with which a client uses the pool over HTTP.
     #[command(subcommand)]
     Token(token::TokenCommand),

@@ -23,6 +23,7 @@ mod hints;
 mod history;
 mod infer;
 pub mod input;
+mod jobs;
 mod load;
 mod misplaced;
 mod model;
@@ -232,6 +233,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Status { socket, policy: true, config, json } => {
             policy::print(socket.socket, config.as_deref(), json)
         }
+        Command::Jobs(flags) => jobs::run(&flags),
         Command::Token(command) => token::run(&command),
         Command::Top { top, socket } => top::run(&top, socket_path(socket.socket)?),
         Command::Kill { worker, signal, socket } => {

@@ -22,6 +22,7 @@ use crate::shell::{
     Claim, Ended, Front, Given, ListenError, Notifier, Origin, Predecessor, Shell, TakeOverError,
     TakenOver,
 };
+use crate::state::{StateError, StateFolder};
 
 /// Between two looks whether workers or HTTP serve.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -79,7 +80,7 @@ fn begin(
     let front = Front::open(&settings.places(), &settings.http_options)?;
     let state = state::open(&settings.state_dir, !flags.until_stdin_ends)?;
     let shell = start_pool(settings, 0)?;
-    tracing::debug!(state = ?state.map(|state| state.path().to_owned()), "what outlives the pool");
+    keep_state(&shell, state.as_ref())?;
     logging::limit_for_clients();
     let held = shell.listen(claim)?;
     if let Some(front) = front {
@@ -94,6 +95,11 @@ fn begin(
         shell.report_to(notifier, &settings.limits);
     }
     Ok(Served { shell, held, reloader })
+}
+
+/// Keeps in the state folder what outlives the pool, if there is one.
+fn keep_state(shell: &Shell, state: Option<&StateFolder>) -> Result<(), StateError> {
+    state.map_or(Ok(()), |state| shell.log_jobs(state))
 }
 
 /// Follows the model repository, if the settings say so.
@@ -186,7 +192,9 @@ fn take_over(
     let models = predecessor.models(&settings.models)?;
     let has_models = !models.is_empty();
     let settings_with_models = Settings { models, ..settings.clone() };
+    let state = state::open(&settings.state_dir, !flags.until_stdin_ends)?;
     let shell = start_pool(&settings_with_models, predecessor.worker_bytes_max())?;
+    keep_state(&shell, state.as_ref())?;
     come_up(&shell, predecessor, has_models)?;
     predecessor.check_models(&shell)?;
     let TakenOver { claim, front } = predecessor.take_over(&shell, (&inherits, options))?;

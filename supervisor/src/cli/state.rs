@@ -1,5 +1,7 @@
 //! The state folder of a command's pool, by the settings.
 
+use std::path::Path;
+
 use gridpool_protocol::chain::Chain;
 
 use super::error::CommandError;
@@ -24,4 +26,19 @@ pub(super) fn open(
             Ok(None)
         }
     }
+}
+
+/// The folder of a pool that may have ended, for a command that reads there.
+pub(super) fn to_read(named: Option<&Path>) -> Result<StateFolder, CommandError> {
+    let state_dir = named.map_or(StateDir::Default, |named| StateDir::parse(named, Path::new("")));
+    let Some((path, _)) = state_dir.of_service() else {
+        let why = "no pool keeps anything there: name the pool's state folder with --state-dir";
+        return Err(CommandError::Usage(why.to_owned()));
+    };
+    if !path.is_dir() {
+        let shown = path.display();
+        let why = format!("there is no state folder {shown}: name the pool's with --state-dir");
+        return Err(CommandError::Usage(why));
+    }
+    Ok(StateFolder::open(&path, true)?)
 }

@@ -75,7 +75,7 @@ fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     )
 }
 
-fn write_table(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()> {
+pub(super) fn write_table(out: &mut dyn Write, rows: &[Vec<String>]) -> io::Result<()> {
     for row in rows {
         for (column, cell) in row.iter().enumerate() {
             let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

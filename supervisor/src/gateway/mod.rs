@@ -95,6 +95,7 @@ use crate::refusals::Refusals;
 pub(crate) use limits::listed as listed_limits;
 
 pub use door::{DoorError, DoorPlan};
+pub(crate) use tokens::parse_time;
 pub use tokens::{NewToken, Scope};
 
 /// Threads for calls that block: one for each request that is read and sent, two that query the pool, and

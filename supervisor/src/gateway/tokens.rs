@@ -178,16 +178,18 @@ fn parse_line(line: &str) -> Result<Known, String> {
         .strip_prefix(HASH_PREFIX)
         .and_then(|digits| unhex(digits)?.try_into().ok())
         .ok_or_else(|| format!("the hash is {HASH_PREFIX} and {} hexadecimal digits", 2 * BYTES))?;
-    let date = |text: &str| {
-        humantime::parse_rfc3339_weak(text)
-            .or_else(|_| humantime::parse_rfc3339_weak(&format!("{text}T00:00:00Z")))
-    };
     let expiry = expiry.map(|text| {
-        date(text).map_err(|_| {
+        parse_time(text).map_err(|_| {
             format!("`{text}` is not a time: write 2027-06-30 or 2027-06-30T12:00:00Z, in UTC")
         })
     });
     Ok(Known { name: name.into(), scopes, hash, expiry: expiry.transpose()? })
+}
+
+/// A time in UTC, or the beginning of a day.
+pub(crate) fn parse_time(text: &str) -> Result<SystemTime, humantime::TimestampError> {
+    humantime::parse_rfc3339_weak(text)
+        .or_else(|_| humantime::parse_rfc3339_weak(&format!("{text}T00:00:00Z")))
 }
 
 fn check_name(name: &str) -> Result<(), String> {

@@ -21,6 +21,7 @@ use super::descriptors::Taken;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
 use super::{Shared, clients, notes};
+use crate::job_log::JobLog;
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
 use gridpool_core::event::{self, Event, Timestamp};
 
@@ -69,6 +70,8 @@ pub(super) struct Core {
     pub(super) left: bool,
     /// [`Shell::wait`](super::Shell::wait) has returned.
     pub(super) is_over: bool,
+    /// Where verdicts outlive the pool, if it has a state folder.
+    pub(super) job_log: Option<JobLog>,
     /// Deaths that the core has handled and that are not in the log yet.
     pub(super) untold: usize,
 }
@@ -116,6 +119,7 @@ impl Core {
             displaced: None,
             left: false,
             is_over: false,
+            job_log: None,
             untold: 0,
         }
     }
@@ -167,7 +171,7 @@ impl Core {
             Action::DeathReport(report) => {
                 self.reports.insert(report.worker, report);
             }
-            Action::Discard { job } => self.discard(job),
+            Action::Discard { job } => drop(self.discard(job)),
             Action::Dispatch { worker, attempts } => self.dispatch(worker, &attempts),
             Action::Finish { client, job, key, receipt } => self.finish(client, job, key, receipt),
             Action::HashContent { job, work } => {
@@ -238,7 +242,7 @@ impl Core {
 
     /// Sends a verdict to its client, and drops the job.
     fn finish(&mut self, client: Option<ClientId>, job: JobId, key: JobKey, receipt: Box<Receipt>) {
-        self.discard(job);
+        let held = self.discard(job);
         // Each answer brings about at most one OK verdict, and there is no OK verdict without an answer.
         let ok = receipt.verdict == Verdict::Ok;
         let output = if ok { self.output.take() } else { None };
@@ -249,15 +253,21 @@ impl Core {
             true => tracing::error!(%job, attempt, worker, reason, "job is denylisted"),
             false => tracing::debug!(%job, attempt, worker, %verdict, reason, "done"),
         }
-        let Some(client) = client else { return };
-        match self.pool.encoded_receipt(job) {
-            Some(receipt) => {
-                let done = EncodedDone { key, receipt, output: &output, replayed: false };
-                tell(&self.clients, &mut self.told, client, &done);
+        if let Some(client) = client {
+            match self.pool.encoded_receipt(job) {
+                Some(receipt) => {
+                    let done = EncodedDone { key, receipt, output: &output, replayed: false };
+                    tell(&self.clients, &mut self.told, client, &done);
+                }
+                None => {
+                    let receipt = receipt.clone();
+                    let done = ServerMessage::Done { key, receipt, output, replayed: false };
+                    self.tell(client, &done);
+                }
             }
-            None => {
-                self.tell(client, &ServerMessage::Done { key, receipt, output, replayed: false })
-            }
+        }
+        if let (Some(log), Some(held)) = (&mut self.job_log, held) {
+            log.keep(held.principal.clone(), receipt);
         }
     }
 
@@ -312,9 +322,10 @@ impl Core {
     }
 
     /// Drops a job, and the arenas that no other user has.
-    fn discard(&mut self, job: JobId) {
-        let Some(held) = self.payloads.remove(&job) else { return };
+    fn discard(&mut self, job: JobId) -> Option<Arc<HeldJob>> {
+        let held = self.payloads.remove(&job)?;
         held.arenas.keys().for_each(|&arena| self.forget(arena));
+        Some(held)
     }
 
     /// Counts a user of an arena, a connection or a job, until [`Core::forget`].

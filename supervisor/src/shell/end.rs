@@ -69,8 +69,12 @@ impl Shell {
         self.stop_gateway();
         let mut core = self.shared.lock();
         core.is_over = true;
+        let job_log = core.job_log.take();
         self.shared.timer.wake();
         drop(core);
+        if let Some(job_log) = job_log {
+            job_log.close();
+        }
         self.shared.socket_folder.remove_bootstrap_files();
         ended
     }

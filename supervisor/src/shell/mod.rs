@@ -73,7 +73,9 @@ use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::status::Status;
 use gridpool_protocol::tensor::options::ModelPlan;
 
+use crate::job_log::JobLog;
 use crate::logging;
+use crate::state::{StateError, StateFolder};
 use arenas::Budget;
 use bridge::Bridge;
 use descriptors::Descriptors;
@@ -308,6 +310,16 @@ impl Shell {
     /// The system's, if a thread cannot be started.
     pub fn connect(&self, socket: UnixStream) -> io::Result<()> {
         clients::start(&self.shared, socket)
+    }
+
+    /// Logs verdicts in a state folder from now on.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn log_jobs(&self, state: &StateFolder) -> Result<(), StateError> {
+        let log = JobLog::start(state)?;
+        self.shared.lock().job_log = Some(log);
+        Ok(())
     }
 
     /// Serves HTTP from now on, in a process of its own. Only the first call has an effect.

@@ -1,0 +1,148 @@
+//! `gridpool jobs`: the last verdicts with their receipts, from the job log in the state folder. A pool need not run.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use gridpool_ipc::clock;
+use gridpool_protocol::receipt::{Receipt, Verdict};
+
+use super::show::printable;
+use super::status::write_table;
+use super::words::{UNKNOWN, counted, cut, span};
+use super::{CommandError, print, state};
+use crate::gateway::parse_time;
+use crate::job_log::{self, Logged, LoggedJob};
+
+/// Widest reason in the table; `--json` has all of it.
+const REASON_WIDTH: usize = 60;
+
+/// Which jobs to show.
+#[derive(Debug, Args)]
+pub(super) struct JobsFlags {
+    /// A job's number or its client's key: only that job.
+    job: Option<String>,
+    /// Only verdicts since then: so long ago (10m, 2h, 3days), or a time in UTC (2026-11-26T08:00:00Z).
+    #[arg(long, value_name = "WHEN")]
+    since: Option<Since>,
+    /// The most jobs to show, the last ones.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    last: usize,
+    /// Only jobs that did not end OK.
+    #[arg(long)]
+    failed: bool,
+    /// Print one JSON document a job, with its receipt.
+    #[arg(long)]
+    json: bool,
+    /// The pool's state folder; the default is that of `serve`.
+    #[arg(long, value_name = "DIR", env = "GRIDPOOL_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+}
+
+/// A moment, by its time or its distance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Since(SystemTime);
+
+impl FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(time) = parse_time(text) {
+            return Ok(Self(time));
+        }
+        let ago: Duration = humantime::parse_duration(text)
+            .map_err(|error| format!("{error}; write 10m, 2h, 3days or 2026-11-26T08:00:00Z"))?;
+        let since = clock::time_of_day().checked_sub(ago);
+        since.map(Self).ok_or_else(|| "that is before there was time".to_owned())
+    }
+}
+
+impl JobsFlags {
+    fn is_wanted(&self, logged: &LoggedJob) -> bool {
+        let receipt = &logged.receipt;
+        let is_it = |job: &String| *job == receipt.job || *job == receipt.key;
+        self.job.as_ref().is_none_or(is_it) && (!self.failed || receipt.verdict != Verdict::Ok)
+    }
+}
+
+pub(super) fn run(flags: &JobsFlags) -> Result<u8, CommandError> {
+    let folder = state::to_read(flags.state_dir.as_deref())?;
+    let since = flags.since.map(|Since(since)| since);
+    let logged = job_log::read(&folder, since, flags.last, |logged| flags.is_wanted(logged))?;
+    print(|out| if flags.json { write_json(out, &logged) } else { write(out, &logged) })
+}
+
+fn write_json(out: &mut dyn Write, logged: &Logged) -> io::Result<()> {
+    for job in &logged.jobs {
+        serde_json::to_writer(&mut *out, job)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn write(out: &mut dyn Write, logged: &Logged) -> io::Result<()> {
+    let head =
+        ["TIME", "JOB", "VERDICT", "ITEMS", "ATTEMPTS", "WORKERS", "TOTAL", "PRINCIPAL", "REASON"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(logged.jobs.iter().map(row));
+    match logged.jobs.is_empty() {
+        true => writeln!(out, "no such job is in the log")?,
+        false => write_table(out, &rows)?,
+    }
+    if logged.skipped > 0 {
+        let skipped = counted(logged.skipped, "job");
+        writeln!(
+            out,
+            "{skipped} that ended OK are not in the log, since they came faster than it is written"
+        )?;
+    }
+    if logged.unread > 0 {
+        writeln!(out, "{} cannot be read", counted(logged.unread as u64, "line"))?;
+    }
+    Ok(())
+}
+
+fn row(logged: &LoggedJob) -> Vec<String> {
+    let receipt = &logged.receipt;
+    let reason = if receipt.reason.is_empty() { UNKNOWN } else { &receipt.reason };
+    vec![
+        logged.time.clone(),
+        printable(&receipt.job),
+        receipt.verdict.name().to_owned(),
+        receipt.items.to_string(),
+        receipt.attempts.len().to_string(),
+        workers(receipt),
+        span(receipt.total_us),
+        printable(&logged.principal),
+        cut(&printable(reason), REASON_WIDTH),
+    ]
+}
+
+/// The workers that attempted it.
+fn workers(receipt: &Receipt) -> String {
+    let workers: BTreeSet<_> = receipt.attempts.iter().map(|attempt| &*attempt.worker).collect();
+    match workers.len() {
+        0 => UNKNOWN.to_owned(),
+        1..=3 => printable(&workers.into_iter().collect::<Vec<_>>().join(",")),
+        many => counted(many as u64, "worker"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn since_is_a_time_or_so_long_ago() {
+        let Since(ago) = "10m".parse().unwrap();
+        let passed = clock::time_of_day().duration_since(ago).unwrap().as_secs();
+        assert!((600..700).contains(&passed), "{passed}");
+        let Since(at) = "1970-01-01T00:01:00Z".parse().unwrap();
+        assert_eq!(at, SystemTime::UNIX_EPOCH + Duration::from_secs(60));
+        let why = "yesterday".parse::<Since>().unwrap_err();
+        assert!(why.contains("10m, 2h"), "{why}");
+    }
+}
