@@ -1,8 +1,8 @@
 //! The job log: the verdicts of a pool with their receipts, in the folder `jobs` of its state folder, one JSON
 //! document a line. It is a ring of files: the oldest goes when there are too many.
 //!
-//! A thread writes it, so a slow disk costs no job a moment. A pool that answers more jobs than the log takes keeps those
-//! that did not go well and leaves out others; a line says how many.
+//! A thread writes it, so a slow disk costs no job a moment. A pool that answers more jobs than the log takes keeps
+//! those that did not go well and leaves out others; a line says how many.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write};

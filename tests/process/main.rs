@@ -43,6 +43,7 @@ mod policy;
 mod pool;
 mod reconnect;
 mod recovery;
+mod report;
 mod run;
 mod sandbox;
 mod scarcity;

@@ -18,8 +18,8 @@ use super::flags::{
     parse_signal, whole,
 };
 use super::{
-    bench, chaos, check, cluster, config, diagnose, infer, jobs, model, ops, search, solve, token,
-    top,
+    bench, chaos, check, cluster, config, diagnose, infer, jobs, model, ops, report, search, solve,
+    token, top,
 };
 use crate::helper::HelperFlags;
 
@@ -171,6 +171,13 @@ pub(super) enum Command {
     },
     /// List the last jobs with their verdicts, whether or not a pool runs.
     Jobs(jobs::JobsFlags),
+    /// Write one archive for a report of a fault: settings, status, verdicts, diagnosis and log, without secrets.
+    Report {
+        #[command(flatten)]
+        report: report::ReportFlags,
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
     /// Make a token with which a client uses the pool over HTTP.
     #[command(subcommand)]
     Token(token::TokenCommand),

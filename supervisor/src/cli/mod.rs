@@ -41,6 +41,7 @@ pub mod progress;
 #[cfg(test)]
 mod reference;
 mod reload;
+mod report;
 pub mod results;
 mod scratch;
 mod search;
@@ -234,6 +235,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             policy::print(socket.socket, config.as_deref(), json)
         }
         Command::Jobs(flags) => jobs::run(&flags),
+        Command::Report { report, socket } => report::run(&report, &socket),
         Command::Token(command) => token::run(&command),
         Command::Top { top, socket } => top::run(&top, socket_path(socket.socket)?),
         Command::Kill { worker, signal, socket } => {

@@ -1,0 +1,243 @@
+//! `gridpool report`: one archive for a report of a fault, made of what other commands print. Secrets are left out of
+//! every file of it.
+
+mod secrets;
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use gridpool_ipc::clock;
+use gridpool_protocol::build;
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+use super::error::system;
+use super::flags::SocketFlag;
+use super::{CommandError, say};
+
+/// How long a command may take. The slowest is `diagnose`, which starts workers.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
+/// Most bytes of one file; of a longer one, its end.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+/// Lines of the service's log.
+const LOG_LINES: &str = "5000";
+/// Verdicts from the job log.
+const JOBS: &str = "1000";
+
+/// What the names of variables begin with that tell how gridpool runs.
+const VARIABLES: [&str; 9] =
+    ["GRIDPOOL_", "CUDA_", "NVIDIA_", "ORT_", "LD_LIBRARY_PATH", "OMP_", "XDG_", "RUST_", "TERM"];
+
+/// What goes into the report.
+#[derive(Debug, Args)]
+pub(super) struct ReportFlags {
+    /// The archive to write; it must not be there. The default is `gridpool-report-TIME.zip` in this folder.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The config file of the pool.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_CONFIG")]
+    config: Option<PathBuf>,
+    /// The devices of the pool, for `diagnose`.
+    #[arg(long, value_name = "DEVICES", env = "GRIDPOOL_DEVICES")]
+    devices: Option<String>,
+    /// The pool's state folder; the default is that of `serve`.
+    #[arg(long, value_name = "DIR", env = "GRIDPOOL_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// The pool's log, if it is in a file. The default is the journal of the unit `gridpool`.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+}
+
+/// A file of the archive and what is in it.
+struct Section {
+    name: &'static str,
+    text: String,
+}
+
+/// Writes the archive.
+pub(super) fn run(flags: &ReportFlags, socket: &SocketFlag) -> Result<u8, CommandError> {
+    let now = humantime::format_rfc3339_seconds(clock::time_of_day()).to_string();
+    let path = flags.output.clone().unwrap_or_else(|| {
+        PathBuf::from(format!("gridpool-report-{}.zip", now.replace([':', '-'], "")))
+    });
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(&path);
+    let file = file.map_err(|error| failed(&path)(error))?;
+    let sections = sections(flags, socket, &now)?;
+    write(file, &sections).map_err(failed(&path))?;
+    let names: Vec<_> = sections.iter().map(|section| section.name).collect();
+    say(&format!(
+        "{}: {}\nTokens, passwords and keys are left out. It names programs by their hash, users, hosts, devices and \
+         files: look through it before you send it.",
+        path.display(),
+        names.join(", ")
+    ))
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> CommandError {
+    let path = path.display().to_string();
+    move |error| CommandError::Usage(format!("{path} cannot be written: {error}"))
+}
+
+fn sections(
+    flags: &ReportFlags,
+    socket: &SocketFlag,
+    now: &str,
+) -> Result<Vec<Section>, CommandError> {
+    let own = std::env::current_exe().map_err(system("this program's file"))?;
+    let gridpool = |arguments: &[&str]| {
+        let mut command = Command::new(&own);
+        command.args(arguments).env("NO_COLOR", "1");
+        for (variable, value) in [
+            ("GRIDPOOL_SOCKET", &socket.socket),
+            ("GRIDPOOL_CONFIG", &flags.config),
+            ("GRIDPOOL_STATE_DIR", &flags.state_dir),
+            ("GRIDPOOL_DEVICES", &flags.devices.as_ref().map(PathBuf::from)),
+        ] {
+            command.envs(value.iter().map(|value| (variable, value)));
+        }
+        output(command)
+    };
+    let about = format!("gridpool report of {now}\ngridpool {}\n", build::text());
+    let parts = [
+        ("about.txt", Printed::just(about)),
+        ("environment.txt", Printed::just(environment())),
+        ("config.json", gridpool(&["config", "show", "--json"])),
+        ("status.json", gridpool(&["status", "--json"])),
+        ("models.json", gridpool(&["models", "--json"])),
+        ("policy.json", gridpool(&["status", "--policy", "--json"])),
+        ("jobs.jsonl", gridpool(&["jobs", "--last", JOBS, "--json"])),
+        ("diagnose.json", gridpool(&["diagnose", "--quick", "--json"])),
+        ("log.txt", log(flags.log.as_deref())),
+    ];
+    let problems = parts.iter().filter(|(_, printed)| !printed.problem.is_empty());
+    let problems =
+        problems.map(|(name, printed)| format!("{name}: {}\n", printed.problem)).collect();
+    let texts = parts.iter().map(|(name, printed)| (*name, printed.text.clone()));
+    let all = texts.chain([("problems.txt", problems)]);
+    Ok(all.map(|(name, text)| Section { name, text: secrets::without(&text) }).collect())
+}
+
+fn write(file: File, sections: &[Section]) -> io::Result<()> {
+    let mut archive = ZipWriter::new(file);
+    for section in sections {
+        archive.start_file(section.name, SimpleFileOptions::default().unix_permissions(0o600))?;
+        archive.write_all(section.text.as_bytes())?;
+    }
+    archive.finish()?.sync_all()
+}
+
+/// The variables that change what gridpool does.
+fn environment() -> String {
+    let mut text = String::new();
+    for (name, value) in std::env::vars_os() {
+        let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+        if VARIABLES.iter().any(|known| name.starts_with(known)) {
+            let value = if secrets::is_secret(&name) { "[left out]".into() } else { value };
+            writeln!(text, "{name}={value}").expect("a string takes what is written");
+        }
+    }
+    text
+}
+
+/// The end of the log.
+fn log(file: Option<&Path>) -> Printed {
+    let Some(file) = file else {
+        let mut command = Command::new("journalctl");
+        command.args(["--unit", "gridpool", "--lines", LOG_LINES, "--no-pager"]);
+        return output(command);
+    };
+    let read = || -> io::Result<String> {
+        let mut log = File::open(file)?;
+        let bytes = log.metadata()?.len();
+        log.seek(SeekFrom::Start(bytes.saturating_sub(FILE_BYTES_MAX)))?;
+        let mut end = Vec::new();
+        log.take(FILE_BYTES_MAX).read_to_end(&mut end)?;
+        Ok(String::from_utf8_lossy(&end).into_owned())
+    };
+    match read() {
+        Ok(text) => Printed::just(text),
+        Err(error) => Printed {
+            text: String::new(),
+            problem: format!("{} cannot be read: {error}", file.display()),
+        },
+    }
+}
+
+/// What a command printed, and what was wrong with it: its standard error, and a bad end.
+#[derive(Debug, Default)]
+struct Printed {
+    text: String,
+    problem: String,
+}
+
+impl Printed {
+    fn just(text: String) -> Self {
+        Self { text, problem: String::new() }
+    }
+}
+
+/// Runs a command. One that fails is no failure of the report: why it fails may be what the report is about.
+fn output(mut command: Command) -> Printed {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            let problem = format!("{command:?} cannot be started: {error}");
+            return Printed { text: String::new(), problem };
+        }
+    };
+    let (sender, ends) = crossbeam_channel::bounded(2);
+    let pipes: [Box<dyn Read + Send>; 2] = [
+        Box::new(child.stdout.take().expect("a pipe")),
+        Box::new(child.stderr.take().expect("a pipe")),
+    ];
+    for (which, pipe) in pipes.into_iter().enumerate() {
+        let sender = sender.clone();
+        thread::spawn(move || drop(sender.send((which, read_all(pipe)))));
+    }
+    let until = clock::now() + COMMAND_TIMEOUT;
+    let mut read = [String::new(), String::new()];
+    let mut is_late = false;
+    for _ in 0..read.len() {
+        match ends.recv_timeout(clock::until(until)) {
+            Ok((which, text)) => read[which] = text,
+            Err(_) => is_late = true,
+        }
+    }
+    if is_late && let Err(error) = child.kill() {
+        tracing::debug!(%error, "a command that took too long cannot be killed");
+    }
+    let ended = match child.wait() {
+        _ if is_late => format!("it took longer than {} s. ", COMMAND_TIMEOUT.as_secs()),
+        Ok(status) if status.success() => String::new(),
+        Ok(status) => format!("{status}. "),
+        Err(error) => format!("{error}. "),
+    };
+    let [text, said] = read;
+    Printed { text, problem: format!("{ended}{said}") }
+}
+
+/// The beginning of what a pipe gives; the rest is passed over, so that its writer does not wait.
+fn read_all(mut pipe: impl Read) -> String {
+    let mut bytes = Vec::new();
+    let read = pipe.by_ref().take(FILE_BYTES_MAX).read_to_end(&mut bytes);
+    let passed = read.and_then(|_| io::copy(&mut pipe, &mut io::sink()));
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    match passed {
+        Ok(0) => {}
+        Ok(more) => {
+            writeln!(text, "\n# and {more} bytes more").expect("a string takes what is written")
+        }
+        Err(error) => writeln!(text, "\n# it cannot be read: {error}")
+            .expect("a string takes what is written"),
+    }
+    text
+}

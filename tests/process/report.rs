@@ -1,0 +1,70 @@
+//! `gridpool report`: what its archive has, and that no secret is in it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::jobs::{answer, small_job, submit};
+use crate::pool::cpu;
+
+/// The files of an archive.
+fn files(archive: &Path) -> BTreeMap<String, String> {
+    let file = File::open(archive).expect("the archive is there");
+    let mut archive = zip::ZipArchive::new(file).expect("it is a zip file");
+    let all = archive.len();
+    let text = |at: usize| {
+        let mut text = String::new();
+        let mut file = archive.by_index(at).expect("it is listed");
+        file.read_to_string(&mut text).expect("it is text");
+        (file.name().expect("a name is text").into_owned(), text)
+    };
+    (0..all).map(text).collect()
+}
+
+#[test]
+fn a_report_holds_what_the_pool_says_and_no_secret() {
+    let setup = cpu(1);
+    let folder = setup.folder().to_owned();
+    let token = format!("gridpool_{}", "0123456789abcdef".repeat(4));
+    let config = folder.join("pool.toml");
+    fs::write(&config, "[nats]\nservers = \"nats://joe:hunter2@127.0.0.1:1\"\n").expect("a file");
+    let log = folder.join("pool.log");
+    let lines = format!("serving\nsomebody showed {token}\nAuthorization: Bearer swordfish\n");
+    fs::write(&log, lines).expect("a file");
+    let pool = setup.start();
+    let receipt = answer(submit(&pool.client(), small_job(1))).receipt;
+    let archive = folder.join("report.zip");
+    let text = |path: &Path| path.to_str().expect("text").to_owned();
+    let [archive_name, config, log, state] =
+        [&archive, &config, &log, &folder.join("gridpool")].map(|path| text(path));
+    let report = || {
+        let flags = ["report", "--output", &archive_name, "--log", &log, "--state-dir", &state];
+        let cli = pool.cli(&flags).args(&["--devices", "cpu:1", "--config", &config]);
+        cli.env("GRIDPOOL_NATS", "nats://joe:hunter2@127.0.0.1:1").run()
+    };
+    let said = report().output();
+    assert!(said.contains("report.zip: about.txt"), "{said}");
+    assert_eq!(fs::metadata(&archive).expect("it is there").permissions().mode() & 0o777, 0o600);
+
+    let files = files(&archive);
+    for (name, text) in &files {
+        for secret in ["hunter2", "swordfish", &token["gridpool_".len()..]] {
+            assert!(!text.contains(secret), "{name} has {secret}: {text}");
+        }
+    }
+    assert!(files["log.txt"].starts_with("serving\n"), "{files:?}");
+    assert!(files["environment.txt"].contains("GRIDPOOL_NATS=nats://[left out]@127"), "{files:?}");
+    let status: Value = serde_json::from_str(&files["status.json"]).expect("JSON");
+    assert_eq!(status["supervisor"]["pid"], pool.supervisor.pid());
+    for name in ["config.json", "models.json", "policy.json", "diagnose.json"] {
+        let document: Result<Value, _> = serde_json::from_str(&files[name]);
+        assert!(document.is_ok_and(|it| !it.is_null()), "{name}: {files:?}");
+    }
+    assert!(files["jobs.jsonl"].contains(&receipt.key), "{files:?}");
+    // Nothing that is there is replaced.
+    report().complains(2, &["report.zip", "File exists"]);
+}
