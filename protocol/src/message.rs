@@ -2,6 +2,7 @@
 //!
 //! [`PROTOCOL_VERSION`]: crate::limits::PROTOCOL_VERSION
 
+mod job;
 mod model;
 mod release;
 mod work;
@@ -19,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::receipt::{Receipt, Verdict};
 use crate::status::{PolicyRule, Status};
 
+pub use job::{JobSelector, JobView, ParseJobSelectorError};
 pub use model::{DeviceModel, ModelCommand, RepositoryCommand};
 pub use release::{ParseReleaseError, Release};
 pub use work::{
@@ -70,6 +72,13 @@ pub enum ClientMessage {
         request: u64,
         /// How.
         command: RepositoryCommand,
+    },
+    /// Say what a job is doing.
+    Job {
+        /// Echoed.
+        request: u64,
+        /// Which.
+        job: JobSelector,
     },
     /// List the models.
     Models {
@@ -338,7 +347,7 @@ pub enum ServerMessage {
         /// Its size.
         bytes: u64,
     },
-    /// Answer to `Metrics`, `Models`, `Policy` and `Status`.
+    /// Answer to `Job`, `Metrics`, `Models`, `Policy` and `Status`.
     Reply {
         /// Echoed.
         request: u64,
@@ -406,6 +415,8 @@ impl Serialize for EncodedDone<'_> {
 /// [`ClientMessage`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
+    /// To `Job`: what it is doing; `None` if there is no such job, or it is another user's and you are no operator.
+    Job(Option<Box<JobView>>),
     /// To `Metrics`: what was counted.
     Metrics(Box<Metrics>),
     /// To `Models`: the models of each inference worker that serves.

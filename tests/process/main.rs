@@ -59,6 +59,7 @@ mod top;
 mod upgrade;
 mod users;
 mod verdicts;
+mod watch;
 mod worker_diagnose;
 
 use gridpool_tests::harness::{binaries, processes, raw, wait};

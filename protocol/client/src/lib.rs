@@ -141,7 +141,8 @@ pub use gridpool_protocol::ids::{
     WorkerSelector,
 };
 pub use gridpool_protocol::message::{
-    DeviceModel, Limit, ParseReleaseError, Priority, Refusal, Release,
+    DeviceModel, JobSelector, JobView, Limit, ParseJobSelectorError, ParseReleaseError, Priority,
+    Refusal, Release,
 };
 pub use gridpool_protocol::output::{
     ItemError, ItemErrorCode, Labels, MalformedOutput, Object, ObjectCell, Output, Outputs,
@@ -312,6 +313,20 @@ impl Client {
         let message = self.connection.request(&|request| ClientMessage::Status { request })?;
         if let ServerMessage::Reply { reply: Reply::Status(status), .. } = message {
             Ok(*status)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+
+    /// Returns what a job is doing or what became of it: any of your own, or of others if you are an operator of the
+    /// pool. `None` if the pool has no such job, or no longer remembers its verdict.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection.
+    pub fn job(&self, job: JobSelector) -> Result<Option<JobView>, ClientError> {
+        let message = self.connection.request(&|request| ClientMessage::Job { request, job })?;
+        if let ServerMessage::Reply { reply: Reply::Job(view), .. } = message {
+            Ok(view.map(|view| *view))
         } else {
             Err(ClientError::unexpected(&message))
         }

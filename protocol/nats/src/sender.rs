@@ -173,6 +173,7 @@ impl Agent {
             ClientMessage::Models { request, from } => self.list_models(request, from, runtime),
             ClientMessage::Model { request, .. }
             | ClientMessage::Repository { request, .. }
+            | ClientMessage::Job { request, .. }
             | ClientMessage::Policy { request }
             | ClientMessage::Status { request }
             | ClientMessage::Kill { request, .. }

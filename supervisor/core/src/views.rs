@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, Group, JobId, WorkerId};
+use gridpool_protocol::message::{JobSelector, JobView};
 use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::status::{Counters, PrincipalStatus, QueueStatus, WorkerStatus};
@@ -40,6 +41,18 @@ impl Core {
     #[must_use]
     pub fn current_dispatch(&self, worker: WorkerId) -> Option<CurrentDispatch> {
         self.pool.current_dispatch(worker)
+    }
+
+    /// What a job is doing or what became of it, if it is live or its verdict is remembered, and it is of a principal whom
+    /// the viewer `sees`.
+    #[must_use]
+    pub fn job_view(
+        &self,
+        now: Timestamp,
+        job: JobSelector,
+        sees: impl Fn(&Principal) -> bool,
+    ) -> Option<JobView> {
+        self.pool.job_view(now, job, sees)
     }
 
     /// The queue. The shell, which has the clock, adds the age of its oldest job.

@@ -19,7 +19,7 @@ use super::flags::{
 };
 use super::{
     bench, chaos, check, cluster, config, diagnose, infer, jobs, model, ops, report, search, solve,
-    token, top,
+    token, top, watch,
 };
 use crate::helper::HelperFlags;
 
@@ -175,6 +175,13 @@ pub(super) enum Command {
     Report {
         #[command(flatten)]
         report: report::ReportFlags,
+        #[command(flatten)]
+        socket: SocketFlag,
+    },
+    /// Follow a job of a running pool to its verdict: whether it waits, who runs it, which attempts it has lost.
+    Watch {
+        #[command(flatten)]
+        watch: watch::WatchFlags,
         #[command(flatten)]
         socket: SocketFlag,
     },

@@ -54,6 +54,7 @@ mod text;
 mod token;
 mod top;
 mod variables;
+mod watch;
 mod words;
 mod work;
 
@@ -236,6 +237,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         }
         Command::Jobs(flags) => jobs::run(&flags),
         Command::Report { report, socket } => report::run(&report, &socket),
+        Command::Watch { watch, socket } => watch::run(&watch, socket.socket),
         Command::Token(command) => token::run(&command),
         Command::Top { top, socket } => top::run(&top, socket_path(socket.socket)?),
         Command::Kill { worker, signal, socket } => {

@@ -58,6 +58,7 @@ impl Order {
             | ClientMessage::CreateArena { .. }
             | ClientMessage::DropArena { .. }
             | ClientMessage::Hello { .. }
+            | ClientMessage::Job { .. }
             | ClientMessage::Metrics { .. }
             | ClientMessage::Models { .. }
             | ClientMessage::Policy { .. }

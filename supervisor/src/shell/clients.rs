@@ -220,6 +220,10 @@ impl Connection {
                     self.forget(arena);
                 }
             }
+            ClientMessage::Job { request, job } => {
+                let viewer = self.peer.viewer(self.who.account);
+                self.say(request, Reply::Job(self.shared.job(&viewer, job)));
+            }
             ClientMessage::Policy { request } => {
                 let rules = self.shared.command.lock().policy.rules();
                 self.say(request, Reply::Policy(rules));
@@ -300,6 +304,7 @@ impl Connection {
             | ClientMessage::CreateArena { .. }
             | ClientMessage::DropArena { .. }
             | ClientMessage::Hello { .. }
+            | ClientMessage::Job { .. }
             | ClientMessage::Metrics { .. }
             | ClientMessage::Models { .. }
             | ClientMessage::Policy { .. }

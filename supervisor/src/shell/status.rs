@@ -6,6 +6,7 @@ use gridpool_ipc::account::Account;
 use gridpool_ipc::maps;
 use gridpool_ipc::sandbox::landlock_version;
 use gridpool_protocol::ids::{Role, WorkerId};
+use gridpool_protocol::message::{JobSelector, JobView};
 use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::sandbox::{Protections, SandboxMode};
@@ -54,6 +55,12 @@ impl Shared {
         let core = self.lock();
         let (roles, devices, faults) = core.pool.metrics(self.timestamp());
         Metrics { status, roles, devices, faults }
+    }
+
+    /// What a job is doing, if the viewer may know.
+    pub(super) fn job(&self, viewer: &Viewer, job: JobSelector) -> Option<Box<JobView>> {
+        let now = self.timestamp();
+        self.lock().pool.job_view(now, job, |principal| viewer.sees(principal)).map(Box::new)
     }
 
     pub(super) fn status(&self, viewer: &Viewer) -> Status {

@@ -4,13 +4,16 @@
 use std::collections::BTreeSet;
 
 use gridpool_protocol::ids::{DeviceId, Group, JobId, WorkerId};
+use gridpool_protocol::message::{JobSelector, JobView};
 use gridpool_protocol::principal::Principal;
+use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::{
     PrincipalStatus, QueueStatus, WorkerDevice, WorkerState, WorkerStatus,
 };
 
 use super::accounts::{Account, Sums};
 use super::groups::{GroupState, Phase};
+use super::job::Job;
 use super::outstanding::Sent;
 use super::per_group::PerGroup;
 use super::process::{Process, Stage};
@@ -62,6 +65,30 @@ impl Pool {
             jobs: sent.clone().count(),
             items: sent.filter_map(items).sum(),
         })
+    }
+
+    /// What a job is doing, or what became of it. A key may be that of several principals' jobs: a live one goes first.
+    pub(crate) fn job_view(
+        &self,
+        now: Timestamp,
+        name: JobSelector,
+        sees: impl Fn(&Principal) -> bool,
+    ) -> Option<JobView> {
+        let is_it = |job: &&Job| {
+            let request = &job.request;
+            let is_named = match name {
+                JobSelector::Key(key) => request.key == key,
+                JobSelector::Number(number) => request.job == number,
+            };
+            is_named && sees(&request.principal)
+        };
+        let Some(job) = self.jobs.iter().find(is_it) else {
+            let receipt = self.verdicts.find_named(name, sees)?;
+            return Some(JobView { receipt, has_ended: true, workers: Vec::new() });
+        };
+        let workers = job.running().map(|(_, _, worker)| worker.to_string()).collect();
+        let receipt = job.clone().into_receipt(now, Verdict::default(), String::new());
+        Some(JobView { receipt, has_ended: false, workers })
     }
 
     /// A row for every process, and for every device and group without one, with the worker's id. The shell

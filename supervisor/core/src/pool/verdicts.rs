@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::{JobName as Name, JobNews};
 use gridpool_protocol::ids::{JobId, JobKey};
-use gridpool_protocol::message::Inline;
+use gridpool_protocol::message::{Inline, JobSelector};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Receipt;
 
@@ -67,6 +67,22 @@ impl Verdicts {
     /// The verdict of a job by its number.
     pub(super) fn find_job(&self, job: JobId) -> Option<Receipt> {
         Some(self.get(self.name_of(job)?)?.1)
+    }
+
+    /// The latest verdict of a job of this name, of a principal whom the viewer `sees`.
+    pub(super) fn find_named(
+        &self,
+        name: JobSelector,
+        sees: impl Fn(&Principal) -> bool,
+    ) -> Option<Receipt> {
+        let is_it = |&&((ref principal, key), job): &&(Name, JobId)| {
+            let is_named = match name {
+                JobSelector::Key(wanted) => key == wanted,
+                JobSelector::Number(wanted) => job == wanted,
+            };
+            is_named && sees(principal)
+        };
+        Some(self.get(&self.order.iter().rev().find(is_it)?.0)?.1)
     }
 
     /// The name of a job. A client is told of its verdict at once, so the latest are looked at first.

@@ -1,5 +1,8 @@
 //! What `status` shows of workers and of the queue, beyond their states.
 
+use gridpool_protocol::message::JobSelector;
+use gridpool_protocol::receipt::AttemptOutcome;
+
 use super::*;
 
 fn current_dispatch(rig: &Rig, index: u32) -> Option<(u64, usize, u64, Duration)> {
@@ -72,4 +75,42 @@ fn a_job_that_waits_again_has_waited_since_it_was_accepted() {
     assert_eq!(rig.core.waits_since(), Some(Timestamp(Duration::from_millis(10))));
     rig.die(0, SIGSEGV);
     assert_eq!(rig.core.waits_since(), Some(Timestamp::default()), "the first waits again");
+}
+
+#[test]
+fn a_job_is_seen_by_its_number_and_its_key_by_those_who_may_until_it_is_forgotten() {
+    let mut rig = Rig::with(1, |config| config.verdicts_kept = 2);
+    let view = |rig: &Rig, name| rig.core.job_view(rig.now, name, |_| true);
+    let key = |key| JobSelector::Key(JobKey(key));
+    rig.submit_as(1, 7, |request| request.items = 5);
+    rig.submit_as(2, 8, |_| {});
+    rig.wait_ms(40);
+    let runs = view(&rig, key(7)).unwrap();
+    assert_eq!((runs.has_ended, &runs.workers), (false, &vec![rig.worker(0).to_string()]));
+    assert_eq!((runs.receipt.items, runs.receipt.total_us), (5, 40_000));
+    assert_eq!(view(&rig, JobSelector::Number(JobId(1))), Some(runs));
+    assert_eq!(view(&rig, key(8)).unwrap().workers, [""; 0], "it waits");
+    let seen_by = |rig: &Rig, uid| {
+        let own = Principal::Uid(uid);
+        [7, 8].map(|key| {
+            let name = JobSelector::Key(JobKey(key));
+            rig.core.job_view(rig.now, name, |whose| *whose == own).is_some()
+        })
+    };
+    assert_eq!([seen_by(&rig, 1), seen_by(&rig, 2)], [[true, false], [false, true]]);
+
+    rig.die_and_return(0, SIGSEGV);
+    let lost = view(&rig, key(7)).unwrap();
+    let outcomes: Vec<_> = lost.receipt.attempts.iter().map(|it| it.outcome).collect();
+    assert_eq!((lost.has_ended, &outcomes[..]), (false, &[AttemptOutcome::WorkerDied][..]));
+    rig.answer(0);
+    rig.answer(0);
+    let ended = view(&rig, key(7)).unwrap();
+    assert_eq!((ended.has_ended, ended.receipt.verdict), (true, Verdict::Ok));
+    assert_eq!(seen_by(&rig, 2), [false, true], "a verdict is its principal's too");
+    (9..=10).for_each(|key| {
+        rig.submit(key);
+        rig.answer(0);
+    });
+    assert_eq!(view(&rig, key(7)), None, "two verdicts are remembered");
 }
