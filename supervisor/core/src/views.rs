@@ -43,8 +43,8 @@ impl Core {
         self.pool.current_dispatch(worker)
     }
 
-    /// What a job is doing or what became of it, if it is live or its verdict is remembered, and it is of a principal whom
-    /// the viewer `sees`.
+    /// What a job is doing or what became of it, if it is live or its verdict is remembered, and it is of a principal
+    /// whom the viewer `sees`.
     #[must_use]
     pub fn job_view(
         &self,
