@@ -3,6 +3,7 @@
 //! [`PROTOCOL_VERSION`]: crate::limits::PROTOCOL_VERSION
 
 mod model;
+mod page;
 mod release;
 mod work;
 mod worker;
@@ -20,6 +21,7 @@ use crate::receipt::{Receipt, Verdict};
 use crate::status::{PolicyRule, Status};
 
 pub use model::{DeviceModel, ModelCommand, RepositoryCommand};
+pub use page::{Death, Secret, TokenOrder};
 pub use release::{ParseReleaseError, Release};
 pub use work::{
     Destination, Inline, Input, Packing, Payload, Priority, Slice, Submission, Terms, Work,
@@ -118,6 +120,24 @@ pub enum ClientMessage {
     Upgrade {
         /// Echoed.
         request: u64,
+    },
+    /// From the gateway: an order of a client that has shown a token for it.
+    ByToken {
+        /// Echoed.
+        request: u64,
+        /// The token, which the supervisor checks itself.
+        token: Secret,
+        /// The order.
+        order: TokenOrder,
+    },
+    /// List the last deaths of workers.
+    Deaths {
+        /// Echoed.
+        request: u64,
+        /// Only those with a larger number.
+        after: u64,
+        /// From the gateway: that of the client who asks, if it has one.
+        token: Option<Secret>,
     },
 }
 
@@ -338,7 +358,7 @@ pub enum ServerMessage {
         /// Its size.
         bytes: u64,
     },
-    /// Answer to `Metrics`, `Models`, `Policy` and `Status`.
+    /// Answer to `Deaths`, `Metrics`, `Models`, `Policy` and `Status`.
     Reply {
         /// Echoed.
         request: u64,
@@ -406,6 +426,8 @@ impl Serialize for EncodedDone<'_> {
 /// [`ClientMessage`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
+    /// To `Deaths`: the last ones, the latest last.
+    Deaths(Vec<Death>),
     /// To `Metrics`: what was counted.
     Metrics(Box<Metrics>),
     /// To `Models`: the models of each inference worker that serves.

@@ -24,6 +24,7 @@ mod confinement;
 mod content;
 mod core;
 mod death_report;
+mod deaths;
 mod descriptors;
 mod end;
 mod gateway;
@@ -76,6 +77,7 @@ use gridpool_protocol::tensor::options::ModelPlan;
 use crate::logging;
 use arenas::Budget;
 use bridge::Bridge;
+use deaths::Deaths;
 use descriptors::Descriptors;
 use gateway::Gateway;
 use gridpool_core::config::{HelperLimits, PoolConfig};
@@ -186,6 +188,8 @@ struct Shared {
     /// Open connections, including those before their handshake.
     seats: Arc<Seats>,
     users: Users,
+    /// The last deaths of workers.
+    deaths: Deaths,
     /// Descriptors that connections, arenas and later groups of models may take; the rest is for workers and
     /// ourselves.
     descriptors: Arc<Descriptors>,
@@ -257,6 +261,7 @@ impl Shell {
             allows_chaos: AtomicBool::new(false),
             seats: Seats::new(Arc::clone(&descriptors)),
             users,
+            deaths: Deaths::default(),
             descriptors,
             of_group,
         });
