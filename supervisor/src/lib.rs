@@ -12,7 +12,9 @@ pub mod gateway;
 #[cfg(test)]
 mod generated;
 pub mod helper;
+mod history;
 pub mod logging;
 mod refusals;
 pub mod repository;
 pub mod shell;
+mod timeline;

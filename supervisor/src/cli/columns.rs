@@ -1,7 +1,7 @@
 //! The columns of both tables of workers: `gridpool status` prints some of them, `gridpool top` those that
 //! fit the screen. To show more about a worker, add a row to [`COLUMNS`].
 
-use super::history::Row;
+use crate::history::Row;
 use super::words::{UNKNOWN, bytes, count, cut, percent, span, spark};
 
 /// A column: its titles and its cells.
@@ -191,8 +191,8 @@ mod tests {
     use gridpool_protocol::status::Status;
 
     use super::*;
-    use crate::cli::history::rows;
-    use crate::cli::history::tests::worker;
+    use crate::history::rows;
+    use crate::history::tests::worker;
 
     fn titles(laid: &[Laid]) -> Vec<&'static str> {
         laid.iter().map(|one| one.title).collect()

@@ -7,7 +7,7 @@ use gridpool_protocol::status::{HttpStatus, PrincipalStatus, Status};
 
 use super::columns::COLUMNS;
 use super::faults::{driver_faults, out_of_service};
-use super::history::{self, Row};
+use crate::history::{self, Row};
 use super::words::{UNKNOWN, bytes};
 use super::{CommandError, connect, say_json};
 

@@ -26,7 +26,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use ratatui_crossterm::crossterm::event;
 
-use super::history::{History, Picture};
+use crate::history::{History, Picture};
 use super::{CommandError, system};
 use input::{Command, Effect, InputHandler};
 use screen::{Screen, TerminalEvent};

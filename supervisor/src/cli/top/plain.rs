@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::cli::columns::lay;
-use crate::cli::history::{ModelRow, Picture};
+use crate::history::{ModelRow, Picture};
 use crate::cli::words::{UNKNOWN, bytes, count, span};
 
 /// Columns of the table without a terminal: enough for a usual program.

@@ -11,7 +11,7 @@ use ratatui_core::text::{Line, Span};
 
 use super::input::InputHandler;
 use crate::cli::columns::{Laid, Mark, lay};
-use crate::cli::history::{ModelRow, Picture, Row};
+use crate::history::{ModelRow, Picture, Row};
 use crate::cli::text::wrap;
 use crate::cli::words::{UNKNOWN, bytes, count, counted, cut, ratio, span, spark};
 

@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 
 use super::input::Command;
 use crate::cli::advice::Advised;
-use crate::cli::history::Snapshot;
+use crate::history::Snapshot;
 
 /// Between two attempts to reach a pool that is gone.
 const RETRY_EVERY: Duration = Duration::from_secs(1);

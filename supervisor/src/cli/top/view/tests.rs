@@ -6,8 +6,8 @@ use ratatui_core::terminal::Terminal;
 
 use super::super::input::Key;
 use super::*;
-use crate::cli::history::Snapshot;
-use crate::cli::history::tests::{gpu, model, pictures, snapshot, worker};
+use crate::history::Snapshot;
+use crate::history::tests::{gpu, model, pictures, snapshot, worker};
 
 /// A pool of three GPUs: one runs programs and models, one dies repeatedly, one starts.
 fn snapshots() -> [Snapshot; 2] {

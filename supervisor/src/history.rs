@@ -10,81 +10,81 @@ use gridpool_protocol::status::{
 };
 use gridpool_protocol::tensor::model::ModelState;
 
-use super::faults::{driver_faults, out_of_service};
-use super::show::printable;
-use super::words::ratio;
+use crate::cli::faults::{driver_faults, out_of_service};
+use crate::cli::show::printable;
+use crate::cli::words::ratio;
 
 /// Points of a trend: more than a screen is wide.
 const TREND_MAX: usize = 240;
 
 /// The pool at one moment.
 #[derive(Clone, Debug)]
-pub(super) struct Snapshot {
-    pub(super) status: Status,
+pub(crate) struct Snapshot {
+    pub(crate) status: Status,
     /// The models of its workers.
-    pub(super) models: Vec<DeviceModel>,
+    pub(crate) models: Vec<DeviceModel>,
 }
 
 /// The device and group of a row or a trend, which outlive their processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct DeviceGroup {
-    pub(super) device: String,
-    pub(super) group: String,
+pub(crate) struct DeviceGroup {
+    pub(crate) device: String,
+    pub(crate) group: String,
 }
 
 /// One worker, or a device without any.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(crate) struct Row {
     /// The pool's report, with control characters replaced.
-    pub(super) own: WorkerStatus,
-    pub(super) device_group: DeviceGroup,
+    pub(crate) own: WorkerStatus,
+    pub(crate) device_group: DeviceGroup,
     /// Its number among the workers of its device and group.
-    pub(super) nth: usize,
+    pub(crate) nth: usize,
     /// GPU: share of time in which a kernel ran on it. CPU: CPU time by time, so 200 for two CPUs.
-    pub(super) busy_percent: Option<f64>,
+    pub(crate) busy_percent: Option<f64>,
     /// GPU: memory that all processes hold there. CPU: memory that the worker holds.
-    pub(super) memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
     /// GPUs only.
-    pub(super) memory_total: Option<u64>,
-    pub(super) power_mw: Option<u32>,
-    pub(super) jobs_rate: Option<f64>,
-    pub(super) items_rate: Option<f64>,
+    pub(crate) memory_total: Option<u64>,
+    pub(crate) power_mw: Option<u32>,
+    pub(crate) jobs_rate: Option<f64>,
+    pub(crate) items_rate: Option<f64>,
     /// Items per second of its device and group; empty for all but one of their workers.
-    pub(super) trend: Vec<f64>,
+    pub(crate) trend: Vec<f64>,
 }
 
 /// A model, over all workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ModelRow {
-    pub(super) name: String,
+pub(crate) struct ModelRow {
+    pub(crate) name: String,
     /// Workers that serve it, and workers that report it.
-    pub(super) ready: usize,
-    pub(super) workers: usize,
+    pub(crate) ready: usize,
+    pub(crate) workers: usize,
     /// Runs of it that are possible at once, over those workers.
-    pub(super) contexts: u64,
-    pub(super) device_bytes: u64,
+    pub(crate) contexts: u64,
+    pub(crate) device_bytes: u64,
     /// Why a worker does not serve it; else empty.
-    pub(super) reason: String,
+    pub(crate) reason: String,
 }
 
 /// Everything to show.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Picture {
-    pub(super) supervisor: SupervisorStatus,
-    pub(super) rows: Vec<Row>,
-    pub(super) models: Vec<ModelRow>,
+pub(crate) struct Picture {
+    pub(crate) supervisor: SupervisorStatus,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) models: Vec<ModelRow>,
     /// Present and past faults, one line each, gravest first.
-    pub(super) faults: Vec<String>,
-    pub(super) queue: QueueStatus,
-    pub(super) counters: Counters,
-    pub(super) jobs_rate: Option<f64>,
-    pub(super) items_rate: Option<f64>,
-    pub(super) trend: Vec<f64>,
+    pub(crate) faults: Vec<String>,
+    pub(crate) queue: QueueStatus,
+    pub(crate) counters: Counters,
+    pub(crate) jobs_rate: Option<f64>,
+    pub(crate) items_rate: Option<f64>,
+    pub(crate) trend: Vec<f64>,
 }
 
 impl Picture {
     /// The pool has stopped.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         for row in &mut self.rows {
             (row.own.pid, row.own.state, row.own.run) = (0, WorkerState::Stopped, None);
             (row.busy_percent, row.jobs_rate, row.items_rate) = (None, None, None);
@@ -96,7 +96,7 @@ impl Picture {
 
 /// Values of earlier snapshots.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(crate) struct History {
     before: Option<Status>,
     trends: BTreeMap<DeviceGroup, VecDeque<f64>>,
     total: VecDeque<f64>,
@@ -104,7 +104,7 @@ pub(super) struct History {
 
 impl History {
     /// Takes the next snapshot and returns what to show.
-    pub(super) fn snapshot(&mut self, snapshot: Snapshot) -> Picture {
+    pub(crate) fn snapshot(&mut self, snapshot: Snapshot) -> Picture {
         let Snapshot { status, models } = snapshot;
         let before = self.before.take().filter(|before| is_same_pool(before, &status));
         if before.is_none() {
@@ -227,7 +227,7 @@ fn row(worker: &WorkerStatus, status: &Status, since: &Since<'_>) -> Row {
 }
 
 /// The rows of a single snapshot, without rates.
-pub(super) fn rows(status: &Status) -> Vec<Row> {
+pub(crate) fn rows(status: &Status) -> Vec<Row> {
     let since = Since::new(None, status);
     status.workers.iter().map(|own| row(own, status, &since)).collect()
 }
@@ -302,4 +302,4 @@ fn faults(status: &Status) -> Vec<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,7 @@ use gridpool_protocol::tensor::model::ModelInfo;
 use super::*;
 
 /// A READY worker; of a GPU if its name begins with `gpu`.
-pub(in crate::cli) fn worker(name: &str, role: &str) -> WorkerStatus {
+pub(crate) fn worker(name: &str, role: &str) -> WorkerStatus {
     let kind = if name.starts_with("gpu") { DeviceKind::Gpu } else { DeviceKind::Cpu };
     let (_, generation) = name.split_once('#').unwrap();
     let device = WorkerDevice { kind, name: "a product".to_owned(), ..WorkerDevice::default() };
@@ -25,7 +25,7 @@ pub(in crate::cli) fn worker(name: &str, role: &str) -> WorkerStatus {
 }
 
 /// A snapshot of a pool after `seconds`.
-pub(in crate::cli) fn snapshot(uptime_s: f64, workers: Vec<WorkerStatus>) -> Snapshot {
+pub(crate) fn snapshot(uptime_s: f64, workers: Vec<WorkerStatus>) -> Snapshot {
     let supervisor = SupervisorStatus {
         pid: 1,
         version: "0.1.0".to_owned(),
@@ -38,7 +38,7 @@ pub(in crate::cli) fn snapshot(uptime_s: f64, workers: Vec<WorkerStatus>) -> Sna
     Snapshot { status, models: Vec::new() }
 }
 
-pub(in crate::cli) fn gpu(name: &str) -> DeviceStatus {
+pub(crate) fn gpu(name: &str) -> DeviceStatus {
     DeviceStatus {
         name: name.to_owned(),
         uuid: format!("GPU-{name}"),
@@ -52,7 +52,7 @@ pub(in crate::cli) fn gpu(name: &str) -> DeviceStatus {
     }
 }
 
-pub(in crate::cli) fn model(worker: &str, name: &str, reason: &str) -> DeviceModel {
+pub(crate) fn model(worker: &str, name: &str, reason: &str) -> DeviceModel {
     let info = ModelInfo::unavailable(name, reason.to_owned());
     let model = match reason {
         "" => ModelInfo { state: ModelState::Ready, contexts: 2, device_bytes: 3 << 20, ..info },
@@ -62,7 +62,7 @@ pub(in crate::cli) fn model(worker: &str, name: &str, reason: &str) -> DeviceMod
 }
 
 /// The picture after each of these snapshots.
-pub(in crate::cli) fn pictures(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<Picture> {
+pub(crate) fn pictures(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<Picture> {
     let mut history = History::default();
     snapshots.into_iter().map(|snapshot| history.snapshot(snapshot)).collect()
 }
