@@ -272,7 +272,8 @@ impl Ring {
         };
         let lines = self.seen.keys().next_back().map_or(0, |last| last + 1);
         let line = |line: usize| self.seen.get(&line).copied().unwrap_or_default();
-        let busy = |(_, sum, count): (Doing, f64, u32)| (count > 0).then(|| whole(sum / f64::from(count)));
+        let busy =
+            |(_, sum, count): (Doing, f64, u32)| (count > 0).then(|| whole(sum / f64::from(count)));
         Point {
             at_ms: now.at_ms,
             span_ms: now.at_ms - begin.at_ms,
@@ -287,7 +288,11 @@ impl Ring {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rounded percentage, at least 0")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rounded percentage, at least 0"
+)]
 fn whole(percent: f64) -> u32 {
     percent.round() as u32
 }
@@ -296,8 +301,12 @@ fn whole(percent: f64) -> u32 {
 /// all buckets count as the end of the last.
 fn percentiles(now: &Histogram, begin: &Histogram) -> Option<[f64; 3]> {
     let before = begin.buckets.iter().map(|&(_, count)| count);
-    let came: Vec<(f64, u64)> = now.buckets.iter().zip(before)
-        .map(|(&(end, count), before)| (end, count.saturating_sub(before))).collect();
+    let came: Vec<(f64, u64)> = now
+        .buckets
+        .iter()
+        .zip(before)
+        .map(|(&(end, count), before)| (end, count.saturating_sub(before)))
+        .collect();
     let all = now.count().saturating_sub(begin.count());
     if all == 0 {
         return None;

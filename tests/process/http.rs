@@ -12,6 +12,7 @@ mod lifecycle;
 mod metrics;
 mod models;
 mod overload;
+mod page;
 mod repository;
 mod triton;
 mod upgrades;

@@ -1,8 +1,8 @@
 //! The columns of both tables of workers: `gridpool status` prints some of them, `gridpool top` those that
 //! fit the screen. To show more about a worker, add a row to [`COLUMNS`].
 
-use crate::history::Row;
 use super::words::{UNKNOWN, bytes, count, cut, percent, span, spark};
+use crate::history::Row;
 
 /// A column: its titles and its cells.
 #[derive(Debug)]

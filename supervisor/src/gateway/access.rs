@@ -241,7 +241,8 @@ fn allowed_origin(door: &Door, headers: &HeaderMap) -> Option<HeaderValue> {
 fn is_own_page(request: &Request<Body>) -> bool {
     let origin = request.headers().get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
     let schemes = ["http://", "https://"];
-    let origin = origin.and_then(|text| schemes.iter().find_map(|scheme| text.strip_prefix(scheme)));
+    let origin =
+        origin.and_then(|text| schemes.iter().find_map(|scheme| text.strip_prefix(scheme)));
     let (Some(origin), Ok(Some(host))) = (origin, host_of(request)) else { return false };
     let site = request.headers().get(FETCH_SITE).map(HeaderValue::as_bytes);
     origin.eq_ignore_ascii_case(host) && site.is_none_or(|site| site == b"same-origin")

@@ -38,11 +38,12 @@ pub(super) async fn events(
 ) -> Result<Response, Failure> {
     let mut place = gateway.watch.places.share(principal.clone());
     place.grow(1).map_err(|full| match full {
-        Full::All => {
-            Failure::busy(format!("BUSY: {PAGES_MAX} pages are open already")).because(Reason::PagesFull)
+        Full::All => Failure::busy(format!("BUSY: {PAGES_MAX} pages are open already"))
+            .because(Reason::PagesFull),
+        Full::Own => {
+            Failure::busy(format!("BUSY: {PAGES_EACH_MAX} pages of yours are open already"))
+                .because(Reason::PagesOwn)
         }
-        Full::Own => Failure::busy(format!("BUSY: {PAGES_EACH_MAX} pages of yours are open already"))
-            .because(Reason::PagesOwn),
     })?;
     let updates = gateway.watch.subscribe();
     let (until, last) = (clock::now() + PAGE_STREAM_MAX, Last::Nothing);

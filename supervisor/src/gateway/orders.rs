@@ -40,7 +40,10 @@ pub(super) async fn order(
 }
 
 /// Lists the last deaths, with whole blocks.
-pub(super) async fn deaths(State(gateway): State<Arc<Server>>, headers: HeaderMap) -> Result<Response, Failure> {
+pub(super) async fn deaths(
+    State(gateway): State<Arc<Server>>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
     let token = token(&gateway, &headers)?;
     let deaths = ask(&gateway, move |client| client.deaths(0, Some(&token))).await?;
     Ok(document(&json!({ "deaths": deaths })))
@@ -59,7 +62,8 @@ pub(super) async fn receipts(
 fn document(value: &Value) -> Response {
     let json = HeaderValue::from_static("application/json");
     let sniff = HeaderValue::from_static("nosniff");
-    ([(header::CONTENT_TYPE, json), (header::X_CONTENT_TYPE_OPTIONS, sniff)], value.to_string()).into_response()
+    ([(header::CONTENT_TYPE, json), (header::X_CONTENT_TYPE_OPTIONS, sniff)], value.to_string())
+        .into_response()
 }
 
 /// The token of a request. `access` has found that it has the scope, if the pool has tokens.
@@ -90,7 +94,9 @@ fn parse(what: &str, body: &[u8]) -> Result<TokenOrder, Failure> {
     };
     let named = |key: &str| {
         let text = asked[key].as_str();
-        text.ok_or_else(|| Failure::bad(format!("the body has no `{key}`: send {{\"{key}\": NAME}}")))
+        text.ok_or_else(|| {
+            Failure::bad(format!("the body has no `{key}`: send {{\"{key}\": NAME}}"))
+        })
     };
     let wrong = |error: String| Failure::bad(error);
     match what {

@@ -64,7 +64,9 @@ mod tests {
         let [(_, _, html), (_, _, css), (_, _, script)] = FILES;
         let named: Vec<_> = ["href=\"", "src=\""]
             .iter()
-            .flat_map(|attribute| html.split(attribute).skip(1).filter_map(|rest| rest.split('"').next()))
+            .flat_map(|attribute| {
+                html.split(attribute).skip(1).filter_map(|rest| rest.split('"').next())
+            })
             .filter(|to| !to.starts_with('#'))
             .collect();
         assert_eq!(named, ["data:,", "page.css", "page.js"]);
@@ -72,7 +74,14 @@ mod tests {
             assert!(!html.contains(inline), "{inline}");
         }
         assert!(!css.contains("url(") && !css.contains("@import"));
-        for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "localStorage"] {
+        for sink in [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+            "localStorage",
+        ] {
             assert!(!script.contains(sink), "{sink}");
         }
     }

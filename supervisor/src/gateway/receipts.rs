@@ -64,7 +64,10 @@ fn weight(receipt: &Receipt) -> usize {
         let kernels = attempt.kernels.len() * (size_of::<KernelUse>() + 32);
         size_of::<Attempt>() + 256 + attempt.detail.len() + kernels + infer.sum::<usize>()
     };
-    size_of::<Receipt>() + 128 + receipt.reason.len() + receipt.attempts.iter().map(of_attempt).sum::<usize>()
+    size_of::<Receipt>()
+        + 128
+        + receipt.reason.len()
+        + receipt.attempts.iter().map(of_attempt).sum::<usize>()
 }
 
 #[cfg(test)]
@@ -98,7 +101,9 @@ mod tests {
         assert_eq!(receipts.0.lock().all.len(), RECEIPTS_MAX);
         let shown = receipts.document(&Principal::Gateway, false);
         assert_eq!(shown.as_array().unwrap().len(), RECEIPTS_SHOWN_MAX);
-        (0..9).for_each(|job| receipts.keep(Principal::Gateway, receipt(job, RECEIPTS_BYTES_MAX / 4)));
+        (0..9).for_each(|job| {
+            receipts.keep(Principal::Gateway, receipt(job, RECEIPTS_BYTES_MAX / 4))
+        });
         let kept = receipts.0.lock();
         assert!(kept.bytes <= RECEIPTS_BYTES_MAX && kept.all.len() == 3, "{}", kept.all.len());
         drop(kept);

@@ -138,7 +138,11 @@ async fn look(gateway: &Arc<Server>) -> Result<Value, Failure> {
     let watch = &gateway.watch;
     let metrics = gateway.observer.measure().await?;
     let deaths = gateway.observer.deaths(watch.last_death()).await?;
-    let is_due = watch.kept.lock().sampled.is_none_or(|last| last.elapsed() + UPDATE_EVERY / 2 > SAMPLE_EVERY);
+    let is_due = watch
+        .kept
+        .lock()
+        .sampled
+        .is_none_or(|last| last.elapsed() + UPDATE_EVERY / 2 > SAMPLE_EVERY);
     let view = match is_due {
         true => gateway.observer.view().await?,
         false => gateway.observer.latest(),
@@ -184,10 +188,12 @@ impl Kept {
     fn state(&self, metrics: Metrics, gateway: &Server, view: &PoolView) -> Value {
         let models = view.models().filter_map(|model| self.model(&model, gateway));
         let picture = self.picture.as_ref();
-        let rows: Vec<_> = picture.iter().flat_map(|picture| &picture.rows).map(RowRates::of).collect();
+        let rows: Vec<_> =
+            picture.iter().flat_map(|picture| &picture.rows).map(RowRates::of).collect();
         let reasons = metrics.roles.iter().map(|role| {
             let reasons = role.restarts.iter().filter(|(_, count)| *count > 0);
-            let reasons: BTreeMap<_, _> = reasons.map(|(reason, count)| (reason.name(), count)).collect();
+            let reasons: BTreeMap<_, _> =
+                reasons.map(|(reason, count)| (reason.name(), count)).collect();
             json!({ "role": role.role.name(), "restarts": reasons })
         });
         json!({

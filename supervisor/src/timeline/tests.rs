@@ -62,7 +62,8 @@ fn a_point_has_the_gravest_that_was_seen_of_each_line() {
 fn a_standby_hides_no_worker_that_serves() {
     let mut timeline = Timeline::default();
     for ms in [0, 1_000] {
-        let both = vec![in_state("cpu0#1", WorkerState::Busy), in_state("cpu0#2", WorkerState::Standby)];
+        let both =
+            vec![in_state("cpu0#1", WorkerState::Busy), in_state("cpu0#2", WorkerState::Standby)];
         take(&mut timeline, ms, &status(ms, 0, both), &[]);
     }
     assert_eq!(timeline.latest().unwrap().1.doing, "b");

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use crate::cli::columns::lay;
-use crate::history::{ModelRow, Picture};
 use crate::cli::words::{UNKNOWN, bytes, count, span};
+use crate::history::{ModelRow, Picture};
 
 /// Columns of the table without a terminal: enough for a usual program.
 const COLUMNS: usize = 160;

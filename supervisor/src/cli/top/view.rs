@@ -11,9 +11,9 @@ use ratatui_core::text::{Line, Span};
 
 use super::input::InputHandler;
 use crate::cli::columns::{Laid, Mark, lay};
-use crate::history::{ModelRow, Picture, Row};
 use crate::cli::text::wrap;
 use crate::cli::words::{UNKNOWN, bytes, count, counted, cut, ratio, span, spark};
+use crate::history::{ModelRow, Picture, Row};
 
 /// Least rows below the head for more than the table.
 const BODY_WITH_DETAILS_MIN: usize = 8;

@@ -195,7 +195,10 @@ mod tests {
             ("/v2/models/m/ready", "model"),
             ("/v2/repository/index", "repository"),
             ("/v2x", "other"),
-            ("/", "other"),
+            ("/", "page"),
+            ("/page.js", "page"),
+            ("/v2/gridpool/events", "page"),
+            ("/page", "other"),
         ] {
             assert_eq!(route_of(path), route, "{path}");
         }

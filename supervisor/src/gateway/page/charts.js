@@ -2,8 +2,9 @@
 
 const KINDS = ['OK', 'FAILED', 'DEADLINE', 'POISON', 'DEVICE_LOST', 'CANCELLED'];
 const DOINGS = { r: 'ready', b: 'busy', c: 'starts or ends', d: 'restarted', o: 'out of service' };
-const WIDTH = 720;
+// Of the names and numbers at the left, in pixels.
 const LEFT = 96;
+const NARROW = 480;
 
 const timeline = { lines: [], fine: [], coarse: [] };
 const LENGTHS = { fine: [120, 120e3], coarse: [360, 3600e3] };
@@ -37,9 +38,11 @@ function canvas(place, height, title) {
   const points = shown();
   const end = points.length ? points[points.length - 1].at_ms : Date.now();
   const length = LENGTHS[$('span').value][1];
-  const x = (ms) => LEFT + Math.max(0, 1 - (end - ms) / length) * (WIDTH - LEFT);
-  const svg = draw('svg', { viewBox: `0 0 ${WIDTH} ${height + 16}`, role: 'img', 'aria-label': title });
-  for (let part = 0; part <= 4; part += 1) {
+  // As wide as there is room, so that texts keep their size.
+  const width = place.clientWidth || 2 * NARROW;
+  const x = (ms) => LEFT + Math.max(0, 1 - (end - ms) / length) * (width - LEFT);
+  const svg = draw('svg', { viewBox: `0 0 ${width} ${height + 16}`, role: 'img', 'aria-label': title });
+  for (let part = 0; part <= 4; part += width < NARROW ? 2 : 1) {
     const at = end - (length * (4 - part)) / 4;
     svg.append(draw('line', { x1: x(at), x2: x(at), y1: 0, y2: height, class: 'axis' }));
     const anchor = part === 4 ? 'end' : 'start';

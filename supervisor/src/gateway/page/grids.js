@@ -149,7 +149,7 @@ function facts(receipt) {
   if (receipt.capsule) list.push(['capsule', receipt.capsule]);
   const made = node('dl', undefined, { class: 'tiles' });
   for (const [name, value] of list) {
-    const tile = node('div');
+    const tile = node('div', undefined, value.length > 24 ? { class: 'wide' } : {});
     tile.append(node('dt', name), node('dd', value));
     made.append(tile);
   }

@@ -202,6 +202,7 @@ function start() {
     yes: 'Drain it', path: 'v2/gridpool/drain', body: {},
   }));
   $('span').addEventListener('change', () => later('timeline'));
+  window.addEventListener('resize', () => later('timeline'));
   $('try').addEventListener('submit', tryProgram);
   $('receipts-load').addEventListener('click', showReceipts);
   document.addEventListener('visibilitychange', () => (document.hidden ? stream?.abort() : follow()));
