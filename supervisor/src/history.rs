@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use gridpool_protocol::ids::{DeviceKind, Role};
 use gridpool_protocol::message::DeviceModel;
+use gridpool_protocol::metrics::RoleMetrics;
 use gridpool_protocol::status::{
     Counters, QueueStatus, Status, SupervisorStatus, WorkerState, WorkerStatus,
 };
@@ -13,6 +14,7 @@ use gridpool_protocol::tensor::model::ModelState;
 use crate::cli::faults::{driver_faults, out_of_service};
 use crate::cli::show::printable;
 use crate::cli::words::ratio;
+use crate::timeline::{Past, Sample, Timeline};
 
 /// Points of a trend: more than a screen is wide.
 const TREND_MAX: usize = 240;
@@ -23,6 +25,10 @@ pub(crate) struct Snapshot {
     pub(crate) status: Status,
     /// The models of its workers.
     pub(crate) models: Vec<DeviceModel>,
+    /// The histograms of each role, if they were asked for.
+    pub(crate) roles: Vec<RoleMetrics>,
+    /// Its time for the timeline, in milliseconds since whenever.
+    pub(crate) at_ms: u64,
 }
 
 /// The device and group of a row or a trend, which outlive their processes.
@@ -54,7 +60,7 @@ pub(crate) struct Row {
 }
 
 /// A model, over all workers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ModelRow {
     pub(crate) name: String,
     /// Workers that serve it, and workers that report it.
@@ -63,6 +69,8 @@ pub(crate) struct ModelRow {
     /// Runs of it that are possible at once, over those workers.
     pub(crate) contexts: u64,
     pub(crate) device_bytes: u64,
+    /// Attempts a second; `None` if that is unknown, as for models that share a group.
+    pub(crate) jobs_rate: Option<f64>,
     /// Why a worker does not serve it; else empty.
     pub(crate) reason: String,
 }
@@ -80,6 +88,7 @@ pub(crate) struct Picture {
     pub(crate) jobs_rate: Option<f64>,
     pub(crate) items_rate: Option<f64>,
     pub(crate) trend: Vec<f64>,
+    pub(crate) past: Past,
 }
 
 impl Picture {
@@ -100,12 +109,13 @@ pub(crate) struct History {
     before: Option<Status>,
     trends: BTreeMap<DeviceGroup, VecDeque<f64>>,
     total: VecDeque<f64>,
+    timeline: Timeline,
 }
 
 impl History {
     /// Takes the next snapshot and returns what to show.
     pub(crate) fn snapshot(&mut self, snapshot: Snapshot) -> Picture {
-        let Snapshot { status, models } = snapshot;
+        let Snapshot { status, models, roles, at_ms } = snapshot;
         let before = self.before.take().filter(|before| is_same_pool(before, &status));
         if before.is_none() {
             *self = Self::default();
@@ -116,19 +126,26 @@ impl History {
         let items_rate = since.seconds.map(|_| rows.iter().filter_map(|row| row.items_rate).sum());
         self.note(&rows, items_rate);
         self.show_trends(&mut rows);
+        self.timeline.take(&Sample { at_ms, status: &status, rows: &rows, roles: &roles });
+        let models = model_rows(&models, &rows);
         let picture = Picture {
             supervisor: status.supervisor.clone(),
             rows,
-            models: model_rows(&models),
+            models,
             faults: faults(&status),
             queue: status.queue,
             counters: status.counters,
             jobs_rate: since.jobs_rate(&status),
             items_rate,
             trend: self.total.iter().copied().collect(),
+            past: self.timeline.past(),
         };
         self.before = Some(status);
         picture
+    }
+
+    pub(crate) fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     fn note(&mut self, rows: &[Row], total: Option<f64>) {
@@ -247,12 +264,19 @@ fn number(rows: &mut [Row]) {
     }
 }
 
-fn model_rows(models: &[DeviceModel]) -> Vec<ModelRow> {
+fn model_rows(models: &[DeviceModel], workers: &[Row]) -> Vec<ModelRow> {
     let mut rows: BTreeMap<&str, ModelRow> = BTreeMap::new();
     for DeviceModel { worker, model, .. } in models {
+        let is_alone = models.iter().filter(|other| other.worker == *worker).count() == 1;
+        let serves = workers
+            .iter()
+            .find(|row| row.own.name == *worker && row.own.role == Role::Infer.name());
         let named = || ModelRow { name: model.name.clone(), ..ModelRow::default() };
         let row = rows.entry(&model.name).or_insert_with(named);
         row.workers += 1;
+        if let Some(rate) = serves.filter(|_| is_alone).and_then(|row| row.jobs_rate) {
+            *row.jobs_rate.get_or_insert_default() += rate;
+        }
         match model.state {
             ModelState::Ready => {
                 row.ready += 1;

@@ -15,8 +15,12 @@ use crate::history::{DeviceGroup, Row};
 /// Points of a second each, and of ten seconds each: two minutes, and an hour.
 const FINE: Span = Span { ms: 1_000, points: 120 };
 const COARSE: Span = Span { ms: 10_000, points: 360 };
+/// A sample that comes so little early ends its point too.
+const EARLY_MS: u64 = 100;
 /// Devices and groups that have a line. Any more have none.
 const LINES_MAX: usize = 256;
+/// Fewer points than these of ten seconds are shown as those of a second: two minutes.
+const YOUNG_MAX: usize = 12;
 /// The shares of which percentiles are shown.
 const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 
@@ -133,10 +137,26 @@ impl Timeline {
         &self.lines
     }
 
-    /// The points of the hour.
-    pub(crate) fn hour(&self) -> impl Iterator<Item = &Point> {
-        self.coarse.points.iter()
+    /// What each device did, in the points of an hour once there are some of it.
+    pub(crate) fn past(&self) -> Past {
+        let is_young = self.coarse.points.len() < YOUNG_MAX;
+        let ring = if is_young { &self.fine } else { &self.coarse };
+        let of = |line: usize| {
+            let letter =
+                |point: &Point| point.doing.chars().nth(line).unwrap_or(Doing::Nothing.letter());
+            ring.points.iter().map(letter).collect()
+        };
+        let lines = self.lines.iter().enumerate().map(|(line, name)| (name.clone(), of(line)));
+        Past { is_hour: !is_young, lines: lines.collect() }
     }
+}
+
+/// What each device did, by line: its name, and a letter for each point, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// The points are of ten seconds, and else of one.
+    pub(crate) is_hour: bool,
+    pub(crate) lines: Vec<(String, Vec<char>)>,
 }
 
 /// What a sample says that a point is made of.
@@ -249,8 +269,7 @@ impl Ring {
             self.begin = Some(now.clone());
             return;
         };
-        // A tick that comes a little early ends its point too.
-        if now.at_ms - begin.at_ms + self.span.ms / 10 < self.span.ms {
+        if now.at_ms - begin.at_ms + EARLY_MS < self.span.ms {
             self.begin = Some(begin);
             return;
         }

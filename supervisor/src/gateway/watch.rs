@@ -23,7 +23,6 @@ use super::models::{Availability, Model};
 use super::observer::PoolView;
 use super::shares::{Portions, Shares};
 use crate::history::{History, Picture, Row, Snapshot};
-use crate::timeline::{Sample, Timeline};
 
 /// What pages are told.
 #[derive(Debug, Default)]
@@ -49,7 +48,6 @@ pub(super) struct Watch {
 #[derive(Debug, Default)]
 struct Kept {
     history: History,
-    timeline: Timeline,
     /// As of the last whole second.
     picture: Option<Picture>,
     sampled: Option<Instant>,
@@ -88,14 +86,15 @@ impl Watch {
 
     /// The timeline as JSON.
     pub(super) fn timeline(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&self.kept.lock().timeline)
+        serde_json::to_string(self.kept.lock().history.timeline())
     }
 
     /// The last point of the timeline as JSON, if its number is not this; and its number.
     pub(super) fn point_after(&self, number: u64) -> Option<(u64, Value)> {
         let kept = self.kept.lock();
-        let (latest, point) = kept.timeline.latest().filter(|&(latest, _)| latest != number)?;
-        Some((latest, json!({ "lines": kept.timeline.lines(), "point": point })))
+        let (latest, point) =
+            kept.history.timeline().latest().filter(|&(latest, _)| latest != number)?;
+        Some((latest, json!({ "lines": kept.history.timeline().lines(), "point": point })))
     }
 
     /// The deaths with a larger number.
@@ -169,11 +168,9 @@ impl Kept {
     /// Takes a whole second in.
     fn sample(&mut self, metrics: &Metrics, gateway: &Server, view: &PoolView) {
         let seconds = self.sampled.replace(clock::now()).map(|last| last.elapsed().as_secs_f64());
-        let snapshot = Snapshot { status: metrics.status.clone(), models: Vec::new() };
-        let picture = self.history.snapshot(snapshot);
-        let (status, rows, roles) = (&metrics.status, &*picture.rows, &*metrics.roles);
-        self.timeline.take(&Sample { at_ms: now_ms(), status, rows, roles });
-        self.picture = Some(picture);
+        let Metrics { status, roles, .. } = metrics.clone();
+        let snapshot = Snapshot { status, models: Vec::new(), roles, at_ms: now_ms() };
+        self.picture = Some(self.history.snapshot(snapshot));
         let before = std::mem::take(&mut self.models);
         for model in view.models() {
             let name = (model.name().to_owned(), model.version().into_owned());

@@ -35,7 +35,9 @@ pub(crate) fn snapshot(uptime_s: f64, workers: Vec<WorkerStatus>) -> Snapshot {
         ..SupervisorStatus::default()
     };
     let status = Status { supervisor, workers, ..Status::default() };
-    Snapshot { status, models: Vec::new() }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
+    let at_ms = (uptime_s * 1e3) as u64;
+    Snapshot { status, models: Vec::new(), roles: Vec::new(), at_ms }
 }
 
 pub(crate) fn gpu(name: &str) -> DeviceStatus {
@@ -161,10 +163,23 @@ fn a_gpu_shows_the_values_of_nvml_and_leaves_unknown_ones_out() {
 fn models_are_summed_up_over_workers_with_the_reason_of_one_that_fails() {
     let rows =
         [model("gpu0#2", "a", ""), model("gpu1#2", "a", ""), model("gpu0#2", "b", "no\tfile")];
-    let rows = model_rows(&rows);
+    let rows = model_rows(&rows, &[]);
     let said = rows.iter().map(|row| (&*row.name, row.ready, row.workers, row.contexts));
     assert_eq!(said.collect::<Vec<_>>(), [("a", 2, 2, 4), ("b", 0, 1, 0)]);
     assert_eq!((rows[0].device_bytes, &*rows[1].reason), (6 << 20, "gpu0#2: no\u{fffd}file"));
+}
+
+#[test]
+fn a_model_has_the_rate_of_the_workers_that_have_it_alone() {
+    let [one, two, three] = ["gpu0#2", "gpu1#2", "gpu2#1"].map(|name| worker(name, "infer"));
+    let before = vec![one.clone(), two.clone(), three.clone()];
+    let later = vec![after(&one, 30), after(&two, 10), after(&three, 8)];
+    let mut snapshots = [snapshot(1.0, before), snapshot(3.0, later)];
+    let models = [("gpu0#2", "a"), ("gpu1#2", "a"), ("gpu2#1", "b"), ("gpu2#1", "c")];
+    snapshots[1].models = models.map(|(worker, name)| model(worker, name, "")).into();
+    let rates = pictures(snapshots).remove(1).models;
+    let rates: Vec<_> = rates.iter().map(|row| (&*row.name, row.jobs_rate)).collect();
+    assert_eq!(rates, [("a", Some(20.0)), ("b", None), ("c", None)]);
 }
 
 #[test]

@@ -34,9 +34,11 @@ fn the_last_two_minutes_and_the_last_hour_are_kept_and_no_more() {
     assert_eq!((number, latest.at_ms, latest.span_ms), (4_999, 4_999_000, 1_000));
     assert_eq!((latest.verdicts, &*latest.doing), ([10, 0, 0, 0, 0, 0], "r"));
     assert_eq!(timeline.lines(), ["cpu0 grid"]);
-    let hour: Vec<_> = timeline.hour().collect();
+    let hour: Vec<_> = timeline.coarse.points.iter().collect();
     assert!(hour.iter().all(|point| point.verdicts[0] == 100 && point.span_ms == 10_000));
     assert_eq!(hour.iter().map(|point| point.queue).max(), Some(6), "the longest is kept");
+    let past = Past { is_hour: true, lines: vec![("cpu0 grid".to_owned(), vec!['r'; 360])] };
+    assert_eq!(timeline.past(), past);
 }
 
 #[test]

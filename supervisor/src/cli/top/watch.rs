@@ -60,7 +60,9 @@ impl Pool {
         let models = if holds_models { client.models()? } else { Vec::new() };
         self.client = Some(client);
         self.drains = status.supervisor.draining;
-        Ok(Snapshot { status, models })
+        let uptime = Duration::from_secs_f64(status.supervisor.uptime_s.max(0.0));
+        let at_ms = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
+        Ok(Snapshot { status, models, roles: Vec::new(), at_ms })
     }
 
     fn carry_out(&mut self, command: &Command) -> Result<String, ClientError> {
