@@ -256,7 +256,9 @@ fn body(
     lines.extend(models(&picture.models, heights.models, width, theme));
     let red = theme.in_color(Color::Red);
     lines.extend(faults.into_iter().take(heights.faults).map(|line| Line::styled(line, red)));
-    lines.extend(past(&picture.past, left.saturating_sub(lines.len()), width, theme));
+    if heights.details > 0 {
+        lines.extend(past(&picture.past, left.saturating_sub(lines.len()), width, theme));
+    }
     lines
 }
 
