@@ -2,6 +2,7 @@
 //!
 //! [`PROTOCOL_VERSION`]: crate::limits::PROTOCOL_VERSION
 
+mod done;
 mod model;
 mod page;
 mod release;
@@ -11,8 +12,7 @@ mod worker;
 use std::fmt;
 use std::time::Duration;
 
-use serde::ser::SerializeStructVariant;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::codec;
 use crate::ids::{ArenaId, ContentHash, JobKey, WorkerSelector};
@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::receipt::{Receipt, Verdict};
 use crate::status::{PolicyRule, Status};
 
+pub use done::EncodedDone;
 pub use model::{DeviceModel, ModelCommand, RepositoryCommand};
 pub use page::{Death, Secret, TokenOrder};
 pub use release::{ParseReleaseError, Release};
@@ -392,36 +393,6 @@ pub enum ServerMessage {
     },
 }
 
-/// [`ServerMessage::Done`] with a receipt that is encoded already.
-#[derive(Clone, Copy, Debug)]
-pub struct EncodedDone<'a> {
-    /// The job.
-    pub key: JobKey,
-    /// The encoded receipt.
-    pub receipt: &'a [u8],
-    /// As in the message.
-    pub output: &'a Option<Inline>,
-    /// As in the message.
-    pub replayed: bool,
-}
-
-impl EncodedDone<'_> {
-    /// The position of `Done` among the variants.
-    const VARIANT: u32 = 3;
-}
-
-impl Serialize for EncodedDone<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self { key, receipt, output, replayed } = *self;
-        let mut to = to.serialize_struct_variant("ServerMessage", Self::VARIANT, "Done", 4)?;
-        to.serialize_field("key", &key)?;
-        to.serialize_field("receipt", &codec::Bytes(receipt))?;
-        to.serialize_field("output", output)?;
-        to.serialize_field("replayed", &replayed)?;
-        to.end()
-    }
-}
-
 /// What the pool says of itself. To let a client ask for more, add a variant here and to
 /// [`ClientMessage`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -447,18 +418,6 @@ pub enum Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_verdict_with_an_encoded_receipt_is_the_same_message() {
-        let receipt = Receipt { reason: "a reason".to_owned(), ..Receipt::default() };
-        let (key, output, replayed) = (JobKey(7), Some(Inline(vec![1, 2, 3])), true);
-        let bytes = codec::encode(&receipt).unwrap();
-        let encoded = EncodedDone { key, receipt: &bytes, output: &output, replayed };
-        let encoded = codec::encode(&encoded).unwrap();
-        let whole = ServerMessage::Done { key, receipt: Box::new(receipt), output, replayed };
-        assert_eq!(codec::encode(&whole).unwrap(), encoded);
-        assert_eq!(codec::decode::<ServerMessage>(&encoded).unwrap(), whole);
-    }
 
     #[test]
     fn clients_of_every_version_read_why_a_connection_ends() {
