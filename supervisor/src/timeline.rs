@@ -21,6 +21,8 @@ const EARLY_MS: u64 = 100;
 const LINES_MAX: usize = 256;
 /// Fewer points than these of ten seconds are shown as those of a second: two minutes.
 const YOUNG_MAX: usize = 12;
+/// The letter of a device without a worker.
+const NOTHING: char = '.';
 /// The shares of which percentiles are shown.
 const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
 
@@ -59,9 +61,9 @@ impl Doing {
     }
 
     /// The letter in a point.
-    pub(crate) fn letter(self) -> char {
+    fn letter(self) -> char {
         match self {
-            Self::Nothing => '.',
+            Self::Nothing => NOTHING,
             Self::Ready => 'r',
             Self::Busy => 'b',
             Self::Changing => 'c',
@@ -142,8 +144,7 @@ impl Timeline {
         let is_young = self.coarse.points.len() < YOUNG_MAX;
         let ring = if is_young { &self.fine } else { &self.coarse };
         let of = |line: usize| {
-            let letter =
-                |point: &Point| point.doing.chars().nth(line).unwrap_or(Doing::Nothing.letter());
+            let letter = |point: &Point| point.doing.chars().nth(line).unwrap_or(NOTHING);
             ring.points.iter().map(letter).collect()
         };
         let lines = self.lines.iter().enumerate().map(|(line, name)| (name.clone(), of(line)));

@@ -81,8 +81,8 @@ mod tests {
     #[test]
     fn each_sees_its_own_and_an_operator_all_the_latest_first() {
         let receipts = Receipts::default();
-        for job in 0..4 {
-            receipts.keep(Principal::Uid(job as u32 % 2), receipt(job, 0));
+        for (job, uid) in [0, 1, 0, 1].into_iter().enumerate() {
+            receipts.keep(Principal::Uid(uid), receipt(job, 0));
         }
         let jobs = |uid, is_operator| {
             let document = receipts.document(&Principal::Uid(uid), is_operator);
