@@ -2,8 +2,10 @@
 //!
 //! [`PROTOCOL_VERSION`]: crate::limits::PROTOCOL_VERSION
 
+mod done;
 mod job;
 mod model;
+mod page;
 mod release;
 mod work;
 mod worker;
@@ -11,8 +13,7 @@ mod worker;
 use std::fmt;
 use std::time::Duration;
 
-use serde::ser::SerializeStructVariant;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::codec;
 use crate::ids::{ArenaId, ContentHash, JobKey, WorkerSelector};
@@ -20,8 +21,10 @@ use crate::metrics::Metrics;
 use crate::receipt::{Receipt, Verdict};
 use crate::status::{PolicyRule, Status};
 
+pub use done::EncodedDone;
 pub use job::{JobSelector, JobView, ParseJobSelectorError};
 pub use model::{DeviceModel, ModelCommand, RepositoryCommand};
+pub use page::{Death, Secret, TokenOrder};
 pub use release::{ParseReleaseError, Release};
 pub use work::{
     Destination, Inline, Input, Packing, Payload, Priority, Slice, Submission, Terms, Work,
@@ -127,6 +130,24 @@ pub enum ClientMessage {
     Upgrade {
         /// Echoed.
         request: u64,
+    },
+    /// From the gateway: an order of a client that has shown a token for it.
+    ByToken {
+        /// Echoed.
+        request: u64,
+        /// The token, which the supervisor checks itself.
+        token: Secret,
+        /// The order.
+        order: TokenOrder,
+    },
+    /// List the last deaths of workers.
+    Deaths {
+        /// Echoed.
+        request: u64,
+        /// Only those with a larger number.
+        after: u64,
+        /// From the gateway: that of the client who asks, if it has one.
+        token: Option<Secret>,
     },
 }
 
@@ -347,7 +368,7 @@ pub enum ServerMessage {
         /// Its size.
         bytes: u64,
     },
-    /// Answer to `Job`, `Metrics`, `Models`, `Policy` and `Status`.
+    /// Answer to `Deaths`, `Job`, `Metrics`, `Models`, `Policy` and `Status`.
     Reply {
         /// Echoed.
         request: u64,
@@ -381,40 +402,12 @@ pub enum ServerMessage {
     },
 }
 
-/// [`ServerMessage::Done`] with a receipt that is encoded already.
-#[derive(Clone, Copy, Debug)]
-pub struct EncodedDone<'a> {
-    /// The job.
-    pub key: JobKey,
-    /// The encoded receipt.
-    pub receipt: &'a [u8],
-    /// As in the message.
-    pub output: &'a Option<Inline>,
-    /// As in the message.
-    pub replayed: bool,
-}
-
-impl EncodedDone<'_> {
-    /// The position of `Done` among the variants.
-    const VARIANT: u32 = 3;
-}
-
-impl Serialize for EncodedDone<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self { key, receipt, output, replayed } = *self;
-        let mut to = to.serialize_struct_variant("ServerMessage", Self::VARIANT, "Done", 4)?;
-        to.serialize_field("key", &key)?;
-        to.serialize_field("receipt", &codec::Bytes(receipt))?;
-        to.serialize_field("output", output)?;
-        to.serialize_field("replayed", &replayed)?;
-        to.end()
-    }
-}
-
 /// What the pool says of itself. To let a client ask for more, add a variant here and to
 /// [`ClientMessage`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
+    /// To `Deaths`: the last ones, the latest last.
+    Deaths(Vec<Death>),
     /// To `Job`: what it is doing; `None` if there is no such job, or it is another user's and you are no operator.
     Job(Option<Box<JobView>>),
     /// To `Metrics`: what was counted.
@@ -436,18 +429,6 @@ pub enum Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_verdict_with_an_encoded_receipt_is_the_same_message() {
-        let receipt = Receipt { reason: "a reason".to_owned(), ..Receipt::default() };
-        let (key, output, replayed) = (JobKey(7), Some(Inline(vec![1, 2, 3])), true);
-        let bytes = codec::encode(&receipt).unwrap();
-        let encoded = EncodedDone { key, receipt: &bytes, output: &output, replayed };
-        let encoded = codec::encode(&encoded).unwrap();
-        let whole = ServerMessage::Done { key, receipt: Box::new(receipt), output, replayed };
-        assert_eq!(codec::encode(&whole).unwrap(), encoded);
-        assert_eq!(codec::decode::<ServerMessage>(&encoded).unwrap(), whole);
-    }
 
     #[test]
     fn clients_of_every_version_read_why_a_connection_ends() {

@@ -12,9 +12,11 @@ pub mod gateway;
 #[cfg(test)]
 mod generated;
 pub mod helper;
+mod history;
 mod job_log;
 pub mod logging;
 mod refusals;
 pub mod repository;
 pub mod shell;
 pub mod state;
+mod timeline;

@@ -13,6 +13,7 @@ mod metrics;
 mod models;
 mod monitoring;
 mod overload;
+mod page;
 mod repository;
 mod triton;
 mod upgrades;

@@ -141,8 +141,8 @@ pub use gridpool_protocol::ids::{
     WorkerSelector,
 };
 pub use gridpool_protocol::message::{
-    DeviceModel, JobSelector, JobView, Limit, ParseJobSelectorError, ParseReleaseError, Priority,
-    Refusal, Release,
+    Death, DeviceModel, JobSelector, JobView, Limit, ParseJobSelectorError, ParseReleaseError,
+    Priority, Refusal, Release, Secret, TokenOrder,
 };
 pub use gridpool_protocol::output::{
     ItemError, ItemErrorCode, Labels, MalformedOutput, Object, ObjectCell, Output, Outputs,
@@ -400,6 +400,39 @@ impl Client {
     pub fn upgrade(&self) -> Result<String, ClientError> {
         let message = |request| ClientMessage::Upgrade { request };
         granted(&self.connection.request_within(UPGRADE_TIMEOUT_MAX, &message)?)
+    }
+
+    /// Gives an order with a token of HTTP, as only the pool's own gateway may. Returns a sentence that says what was
+    /// done.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the token is unknown or has not the scope `operate`, or the order cannot be carried
+    /// out.
+    pub fn order_by_token(
+        &self,
+        token: &Secret,
+        order: &TokenOrder,
+    ) -> Result<String, ClientError> {
+        self.command(&|request| {
+            let (token, order) = (token.clone(), order.clone());
+            ClientMessage::ByToken { request, token, order }
+        })
+    }
+
+    /// Returns the last deaths of workers, those with a larger number than `after`. The gateway passes the token of
+    /// its client.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection; [`ClientError::Refused`] if there is a token, and it is unknown or has not
+    /// the scope `operate`.
+    pub fn deaths(&self, after: u64, token: Option<&Secret>) -> Result<Vec<Death>, ClientError> {
+        let message = |request| ClientMessage::Deaths { request, after, token: token.cloned() };
+        let message = self.connection.request(&message)?;
+        if let ServerMessage::Reply { reply: Reply::Deaths(deaths), .. } = message {
+            Ok(deaths)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
     }
 
     /// Waits until the pool closes the connection because it stops. After a drain, returns the number of

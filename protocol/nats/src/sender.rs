@@ -180,7 +180,9 @@ impl Agent {
             | ClientMessage::Release { request, .. }
             | ClientMessage::Drain { request }
             | ClientMessage::Metrics { request }
-            | ClientMessage::Upgrade { request } => {
+            | ClientMessage::Upgrade { request }
+            | ClientMessage::ByToken { request, .. }
+            | ClientMessage::Deaths { request, .. } => {
                 let refusal = Refusal::Unable(NOT_HERE.to_owned());
                 self.outbox.say(&ServerMessage::Denied { request, refusal });
             }

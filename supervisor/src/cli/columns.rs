@@ -1,8 +1,8 @@
 //! The columns of both tables of workers: `gridpool status` prints some of them, `gridpool top` those that
 //! fit the screen. To show more about a worker, add a row to [`COLUMNS`].
 
-use super::history::Row;
 use super::words::{UNKNOWN, bytes, count, cut, percent, span, spark};
+use crate::history::Row;
 
 /// A column: its titles and its cells.
 #[derive(Debug)]
@@ -191,8 +191,8 @@ mod tests {
     use gridpool_protocol::status::Status;
 
     use super::*;
-    use crate::cli::history::rows;
-    use crate::cli::history::tests::worker;
+    use crate::history::rows;
+    use crate::history::tests::worker;
 
     fn titles(laid: &[Laid]) -> Vec<&'static str> {
         laid.iter().map(|one| one.title).collect()

@@ -8,7 +8,7 @@ use gridpool_protocol::status::{DeviceStatus, QuarantineStatus};
 
 /// Says why devices are out of service, until when, and what to type. Devices that wait for an operator for
 /// the same reason share a line.
-pub(super) fn out_of_service(quarantines: &[QuarantineStatus]) -> Vec<String> {
+pub(crate) fn out_of_service(quarantines: &[QuarantineStatus]) -> Vec<String> {
     let mut lines = Vec::new();
     for role in Role::ALL {
         let own = || quarantines.iter().filter(move |out| out.role == role.name());
@@ -109,7 +109,7 @@ fn out_for_a_time(quarantine: &QuarantineStatus) -> String {
 }
 
 /// The faults of a device that the driver and NVML report.
-pub(super) fn driver_faults(device: &DeviceStatus) -> impl Iterator<Item = String> {
+pub(crate) fn driver_faults(device: &DeviceStatus) -> impl Iterator<Item = String> {
     let faults = [
         device.recovery.filter(|&action| action != 0).map(FaultCode::Recovery),
         device.nvml_error.map(FaultCode::Nvml),

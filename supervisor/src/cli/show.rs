@@ -132,6 +132,6 @@ fn counted(count: u64, word: &str) -> String {
 }
 
 /// A text from outside, without control characters, which could steer a terminal.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

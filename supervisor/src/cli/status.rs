@@ -7,9 +7,9 @@ use gridpool_protocol::status::{HttpStatus, PrincipalStatus, Status};
 
 use super::columns::COLUMNS;
 use super::faults::{driver_faults, out_of_service};
-use super::history::{self, Row};
 use super::words::{UNKNOWN, bytes};
 use super::{CommandError, connect, say_json};
+use crate::history::{self, Row};
 
 /// Prints what every worker of a pool is doing.
 pub(super) fn print(socket: Option<PathBuf>, json: bool) -> Result<u8, CommandError> {

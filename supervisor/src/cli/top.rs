@@ -26,8 +26,8 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use ratatui_crossterm::crossterm::event;
 
-use super::history::{History, Picture};
 use super::{CommandError, system};
+use crate::history::{History, Picture};
 use input::{Command, Effect, InputHandler};
 use screen::{Screen, TerminalEvent};
 use view::Scene;

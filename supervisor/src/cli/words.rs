@@ -73,7 +73,7 @@ fn half(step: usize) -> f64 {
 }
 
 /// One number over another.
-pub(super) fn ratio(one: u64, other: u64) -> f64 {
+pub(crate) fn ratio(one: u64, other: u64) -> f64 {
     // Exact up to 2^53, far beyond the digits on a screen.
     one as f64 / other as f64
 }

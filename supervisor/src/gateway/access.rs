@@ -19,11 +19,13 @@ use tokio::time::timeout;
 use super::Server;
 use super::body::BodyBudget;
 use super::door::Door;
+use super::events;
 use super::failure::Failure;
 use super::grpc;
 use super::limits::{
     CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, CONNECTIONS_UNNAMED_MAX, HEAD_BYTES_MAX, REFUSAL_TIMEOUT,
 };
+use super::page;
 use super::reason::Reason;
 use super::seats::{Kind, Seat, Turn};
 use super::tokens::Scope;
@@ -152,7 +154,7 @@ pub(super) fn check(
 ) -> Result<Principal, Failure> {
     check_head(request)?;
     check_host(door, &turn.seat.peer, request)?;
-    check_page(door, request.headers())?;
+    check_page(door, request)?;
     check_content_type(request.headers())?;
     if request.method() == Method::OPTIONS && allowed_origin(door, request.headers()).is_some() {
         // A browser sends no token with its question.
@@ -183,17 +185,7 @@ fn check_head(request: &Request<Body>) -> Result<(), Failure> {
 fn check_host(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<(), Failure> {
     // No page can reach a Unix socket.
     let Peer::Tcp { ours, .. } = peer else { return Ok(()) };
-    let mut named = request.headers().get_all(header::HOST).iter();
-    let named = (named.next(), named.next());
-    let whole = match (request.uri().authority(), named) {
-        // The target of the request comes first, as the protocol says.
-        (Some(authority), (_, None)) => authority.as_str(),
-        (None, (Some(host), None)) => host.to_str().unwrap_or_default(),
-        // Health checks of HTTP/1.0 send none; a browser does not speak HTTP/1.0.
-        (None, (None, _)) if request.version() == Version::HTTP_10 => return Ok(()),
-        (None, (None, _)) => return Err(Failure::bad("the request has no Host")),
-        (_, (_, Some(_))) => return Err(Failure::bad("the request has more than one Host")),
-    };
+    let Some(whole) = host_of(request)? else { return Ok(()) };
     let host = without_port(whole).trim_end_matches('.').to_ascii_lowercase();
     let is_ours = |host: &str| match host.trim_matches(['[', ']']).parse::<IpAddr>() {
         Ok(address) => {
@@ -215,6 +207,21 @@ fn check_host(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<(), F
     Err(Failure::new(StatusCode::MISDIRECTED_REQUEST, why).because(Reason::Host))
 }
 
+/// The name and the port that the client meant; `None` if the request need not say.
+fn host_of(request: &Request<Body>) -> Result<Option<&str>, Failure> {
+    let mut named = request.headers().get_all(header::HOST).iter();
+    let named = (named.next(), named.next());
+    match (request.uri().authority(), named) {
+        // The target of the request comes first, as the protocol says.
+        (Some(authority), (_, None)) => Ok(Some(authority.as_str())),
+        (None, (Some(host), None)) => Ok(Some(host.to_str().unwrap_or_default())),
+        // Health checks of HTTP/1.0 send none; a browser does not speak HTTP/1.0.
+        (None, (None, _)) if request.version() == Version::HTTP_10 => Ok(None),
+        (None, (None, _)) => Err(Failure::bad("the request has no Host")),
+        (_, (_, Some(_))) => Err(Failure::bad("the request has more than one Host")),
+    }
+}
+
 fn without_port(authority: &str) -> &str {
     match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
@@ -229,8 +236,21 @@ fn allowed_origin(door: &Door, headers: &HeaderMap) -> Option<HeaderValue> {
     door.origins.contains(&text).then(|| origin.clone())
 }
 
-/// Checks that no web page sent the request, unless its origin is allowed.
-fn check_page(door: &Door, headers: &HeaderMap) -> Result<(), Failure> {
+/// Whether the page of this server sent the request. Its origin is then the name and the port that the request was
+/// sent to, which `check_host` has found to be ours: no other server has both.
+fn is_own_page(request: &Request<Body>) -> bool {
+    let origin = request.headers().get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
+    let schemes = ["http://", "https://"];
+    let origin =
+        origin.and_then(|text| schemes.iter().find_map(|scheme| text.strip_prefix(scheme)));
+    let (Some(origin), Ok(Some(host))) = (origin, host_of(request)) else { return false };
+    let site = request.headers().get(FETCH_SITE).map(HeaderValue::as_bytes);
+    origin.eq_ignore_ascii_case(host) && site.is_none_or(|site| site == b"same-origin")
+}
+
+/// Checks that no web page sent the request, unless it is ours or its origin is allowed.
+fn check_page(door: &Door, request: &Request<Body>) -> Result<(), Failure> {
+    let headers = request.headers();
     let refuse = |what: &str| {
         let why = format!(
             "requests of web pages are not served ({what}): have the pool started with --http-origin and the \
@@ -242,7 +262,7 @@ fn check_page(door: &Door, headers: &HeaderMap) -> Result<(), Failure> {
         if headers.get_all(header::ORIGIN).iter().nth(1).is_some() {
             return Err(Failure::bad("the request has more than one Origin"));
         }
-        let is_allowed = allowed_origin(door, headers).is_some();
+        let is_allowed = allowed_origin(door, headers).is_some() || is_own_page(request);
         return if is_allowed { Ok(()) } else { refuse("the request has an Origin") };
     }
     // A browser leaves out Origin where a page has an image or a link; `none` is an address that a user typed.
@@ -283,6 +303,10 @@ fn scopes_of(path: &str) -> Option<&'static [Scope]> {
     Some(match rest {
         // Load balancers and kubelets ask these.
         "health/live" | "health/ready" => return None,
+        path if page::has(path) => return None,
+        "gridpool/events" => events::SCOPES,
+        "gridpool/receipts" => &[Infer, Operate],
+        rest if rest.starts_with("gridpool/") => &[Operate],
         "/metrics" => &[Metrics],
         "repository/index" => &[Infer, Operate],
         rest if rest.starts_with("repository/") => &[Operate],
@@ -315,16 +339,14 @@ pub(super) fn check_again(
     }
 }
 
-fn check_token(door: &Door, turn: Turn<'_>, request: &Request<Body>) -> Result<Principal, Failure> {
-    let mut given = request.headers().get_all(header::AUTHORIZATION).iter();
-    let (given, another) = (given.next(), given.next());
-    if another.is_some() {
-        return Err(Failure::bad("the request has more than one Authorization"));
-    }
-    let (Some(tokens), Some(scopes)) = (&door.tokens, scopes_of(request.uri().path())) else {
-        return Ok(turn.seat.peer.principal());
-    };
-    let token = match given.map(HeaderValue::to_str) {
+/// Whether a principal has a token that may change the pool.
+pub(super) fn may_operate(door: &Door, principal: &Principal) -> bool {
+    door.tokens.is_some() && check_again(door, principal, &[Scope::Operate]).is_ok()
+}
+
+/// The token that a request shows.
+pub(super) fn bearer(headers: &HeaderMap) -> Result<String, Failure> {
+    let token = match headers.get(header::AUTHORIZATION).map(HeaderValue::to_str) {
         None => return Err(no_token()),
         Some(Ok(text)) => match text.split_once(' ').or(Some((text, ""))) {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
@@ -336,7 +358,18 @@ fn check_token(door: &Door, turn: Turn<'_>, request: &Request<Body>) -> Result<P
         },
         Some(Err(_)) => "",
     };
-    let Some(known) = tokens.find(token, clock::time_of_day()) else {
+    Ok(token.to_owned())
+}
+
+fn check_token(door: &Door, turn: Turn<'_>, request: &Request<Body>) -> Result<Principal, Failure> {
+    if request.headers().get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
+        return Err(Failure::bad("the request has more than one Authorization"));
+    }
+    let (Some(tokens), Some(scopes)) = (&door.tokens, scopes_of(request.uri().path())) else {
+        return Ok(turn.seat.peer.principal());
+    };
+    let token = bearer(request.headers())?;
+    let Some(known) = tokens.find(&token, clock::time_of_day()) else {
         let why = "the token is unknown or has expired: get another from the pool's operator, who makes one with \
                    `gridpool token new`";
         return Err(unauthorized(", error=\"invalid_token\"", why));

@@ -8,11 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::tls::{Acceptor, acceptor};
-use super::tokens::Tokens;
+use super::tokens::{Scope, Tokens};
 
 /// Longest line from the supervisor.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -80,6 +81,14 @@ impl DoorPlan {
     /// [`DoorError`].
     pub fn check(&self) -> Result<(), DoorError> {
         Door::new(self).map(drop)
+    }
+
+    /// The name of the token of this text, if it may change the pool.
+    #[must_use]
+    pub fn operator_of(&self, token: &str) -> Option<String> {
+        let tokens = Tokens::parse(self.tokens.as_deref()?).ok()?;
+        let known = tokens.find(token, clock::time_of_day())?;
+        known.may(&[Scope::Operate]).then(|| known.name.clone())
     }
 }
 

@@ -119,7 +119,7 @@ impl Server {
         exchange: E,
         (origin, held): (Origin, HeldBytes),
     ) -> Result<E::Answer, Failure> {
-        let began = clock::now();
+        let (began, principal) = (clock::now(), origin.principal.clone());
         let (pool, asked) = (Arc::clone(&self.pool), model.clone());
         let (form, ParsedRequest { id, wanted, items, input }, answer) = run_blocking(move || {
             let (parsed, work) = ParsedRequest::read(&asked, &exchange)?;
@@ -144,6 +144,7 @@ impl Server {
             if bytes <= QUICK_BYTES_MAX { write()? } else { run_blocking(write).await? };
         let (output, total) = (answered.elapsed(), began.elapsed());
         self.statistics.of(model).succeeded(items, &receipt, GatewayTimes { input, output, total });
+        self.receipts.keep(principal, receipt);
         Ok(response)
     }
 }

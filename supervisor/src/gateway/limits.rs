@@ -138,6 +138,22 @@ pub(super) const PROBE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the supervisor may take to answer a query.
 pub(super) const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Open streams of the page, and those of one principal.
+pub(super) const PAGES_MAX: usize = 32;
+pub(super) const PAGES_EACH_MAX: usize = 24;
+/// How often pages are told of the pool at most.
+pub(super) const UPDATE_EVERY: Duration = Duration::from_millis(250);
+/// How often the timeline takes the pool in, be a page open or not.
+pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// How long a stream of the page lasts before the page opens another. Shorter than [`ANSWER_TIMEOUT`].
+pub(super) const PAGE_STREAM_MAX: Duration = Duration::from_secs(60);
+/// Deaths of workers that are kept for the page.
+pub(super) const DEATHS_KEPT_MAX: usize = 24;
+/// Receipts that are kept for the page, about how many bytes of them, and how many an answer has.
+pub(super) const RECEIPTS_MAX: usize = 256;
+pub(super) const RECEIPTS_BYTES_MAX: usize = 2 << 20;
+pub(super) const RECEIPTS_SHOWN_MAX: usize = 64;
+
 /// Interval of signs of life to the supervisor.
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How long requests in progress have once the gateway must stop. Their jobs have ended by then. Shorter than
@@ -188,6 +204,14 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
         one("grids of a request", ITEMS_MAX.to_string()),
         one("rows and columns of a grid", SIDE_MAX.to_string()),
         one("`id` of a request", format!("{ID_BYTES_MAX} bytes")),
+        ["open pages".to_owned(), PAGES_MAX.to_string(), PAGES_EACH_MAX.to_string()],
+        one("page: updates a second", (1_000 / UPDATE_EVERY.as_millis()).to_string()),
+        one("page: one stream, then the page opens another", seconds(PAGE_STREAM_MAX)),
+        [
+            "receipts that are kept for the page".to_owned(),
+            format!("{RECEIPTS_MAX}, of about {} at most", mib(RECEIPTS_BYTES_MAX)),
+            String::new(),
+        ],
         one("gRPC: calls in progress on one connection", CALLS_MAX.to_string()),
         [
             "gRPC: calls in progress on all connections".to_owned(),

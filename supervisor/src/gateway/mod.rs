@@ -13,7 +13,8 @@
 //! (`request`) and tensors into a job (`models`, `job`), and sends the job (`pool`); the runtime awaits the answer and
 //! writes the response (`reply`). `routes` and `grpc` are the two protocols, and `documents` what both say.
 //! `observer` and `catalogue` ask the pool for its models; `readiness` and `probe` find
-//! out whether they work; `metrics` prints the counts.
+//! out whether they work; `metrics` prints the counts. `page` is what a browser gets, `watch` and `events` tell it of
+//! the pool, and `orders` gives what an operator orders there.
 
 mod access;
 mod blocking;
@@ -21,6 +22,7 @@ mod body;
 mod catalogue;
 mod documents;
 mod door;
+mod events;
 mod exchange;
 mod failure;
 mod grids;
@@ -30,11 +32,14 @@ mod limits;
 mod metrics;
 mod models;
 mod observer;
+mod orders;
 mod pace;
+mod page;
 mod pool;
 mod probe;
 mod readiness;
 mod reason;
+mod receipts;
 mod reply;
 mod request;
 mod routes;
@@ -46,6 +51,7 @@ mod tally;
 mod tensors;
 mod tls;
 mod tokens;
+mod watch;
 
 use std::io;
 use std::iter;
@@ -64,7 +70,7 @@ use gridpool_protocol::handover::Protocol;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use hyper_util::server::graceful::GracefulShutdown;
 use nix::unistd::dup2_stdin;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use body::BodyBudget;
@@ -81,11 +87,13 @@ use observer::Observer;
 use pool::PoolConnections;
 use readiness::Readiness;
 use reason::Reason;
+use receipts::Receipts;
 use routes::HttpBody;
 use seats::Seats;
 use serve::Listener;
 use shares::{Portions, Shares};
 use statistics::Statistics;
+use watch::Watch;
 
 use crate::helper::{HelperError, HelperFlags, system};
 use crate::logging;
@@ -140,12 +148,16 @@ struct Server {
     slots: Arc<Shares>,
     /// Calls of gRPC in progress.
     calls: Arc<Shares>,
+    /// Watches the pool for pages.
+    watch: Watch,
+    /// Those of the last jobs.
+    receipts: Arc<Receipts>,
     /// Permits for probes in progress.
     probes: Arc<Semaphore>,
     refusals: Arc<Refusals<Reason>>,
     seats: Arc<Seats>,
     /// Whether this process ends: connections and streams of gRPC then end with the calls that they have.
-    closing: watch::Sender<bool>,
+    closing: tokio::sync::watch::Sender<bool>,
 }
 
 /// Serves until the supervisor closes the link or dies.
@@ -159,7 +171,8 @@ pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
     logging::write_aside().map_err(system("a thread for the log"))?;
     // Whatever clients do, and whatever the filter lets pass.
     logging::limit(LOG_BYTES_PER_MINUTE);
-    let pool = PoolConnections::connect(&flags.socket)?;
+    let receipts = Arc::<Receipts>::default();
+    let pool = PoolConnections::connect(&flags.socket, Arc::clone(&receipts))?;
     let refusals = Arc::new(Refusals::default());
     let gateway = Arc::new(Server {
         door,
@@ -171,10 +184,12 @@ pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
         budget: BodyBudget::new(),
         slots: Shares::new(Portions::of_places(REQUESTS_MAX, REQUESTS_EACH_MAX)),
         calls: Shares::new(Portions::of_places(CALLS_ALL_MAX, CALLS_EACH_MAX)),
+        watch: Watch::new(),
+        receipts,
         probes: Arc::new(Semaphore::new(PROBES_MAX)),
         seats: Seats::new(Arc::clone(&refusals)),
         refusals,
-        closing: watch::Sender::new(false),
+        closing: tokio::sync::watch::Sender::new(false),
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(IO_THREADS)
@@ -305,7 +320,10 @@ async fn live(
     let graceful = Arc::new(GracefulShutdown::new());
     let router = routes::router(Arc::clone(&gateway));
     let entrance = serve::Entrance::new(router, Arc::clone(&gateway), Arc::clone(&graceful));
-    let mut tasks = vec![tokio::spawn(probe(Arc::clone(&gateway)))];
+    let mut tasks = vec![
+        tokio::spawn(probe(Arc::clone(&gateway))),
+        tokio::spawn(watch::watch(Arc::clone(&gateway))),
+    ];
     for (protocol, listener) in listeners {
         let listener = listener.into_async().map_err(system("the socket"))?;
         tasks.push(tokio::spawn(serve::accept(protocol, listener, entrance.clone())));
@@ -318,6 +336,7 @@ async fn live(
         // Wait until the task has dropped its share of the connections.
         drop(task.await);
     }
+    gateway.watch.end();
     if let Some(graceful) = Arc::into_inner(graceful) {
         if gateway.door.current().is_leaving {
             // The supervisor kills this process when its own time is up.

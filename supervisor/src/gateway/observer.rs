@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gridpool_client::{Client, ClientError};
+use gridpool_client::{Client, ClientError, Death};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::metrics::Metrics;
@@ -151,6 +151,12 @@ impl Observer {
             run_blocking(ask).await
         };
         in_time(asking).await
+    }
+
+    /// The last deaths of workers, those with a larger number, without what others run.
+    pub(super) async fn deaths(self: &Arc<Self>, after: u64) -> Result<Vec<Death>, Failure> {
+        let this = Arc::clone(self);
+        in_time(run_blocking(move || Ok(this.client.deaths(after, None)?))).await
     }
 
     /// The version of a model that a request goes to: the one that it names, or the one that serves the name.

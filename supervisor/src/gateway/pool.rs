@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use gridpool_client::{Answer, Canceller, Client, ClientError, Job, Principal};
 use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::receipt::Verdict;
 use tokio::runtime::Handle;
 
 use super::limits::POOL_CONNECTIONS;
+use super::receipts::Receipts;
 
 /// The connections for jobs of requests.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(super) struct PoolConnections {
     connections: Vec<PoolConnection>,
     /// Held while a request chooses a connection.
     choosing: Mutex<()>,
+    receipts: Arc<Receipts>,
 }
 
 #[derive(Debug)]
@@ -30,13 +33,14 @@ struct PoolConnection {
 }
 
 impl PoolConnections {
-    pub(super) fn connect(socket: &Path) -> Result<Self, ClientError> {
+    pub(super) fn connect(socket: &Path, receipts: Arc<Receipts>) -> Result<Self, ClientError> {
         let connect = |_| {
             let client = Mutex::new(connect(socket)?);
             Ok(PoolConnection { client, jobs: AtomicUsize::new(0) })
         };
         let connections = (0..POOL_CONNECTIONS).map(connect).collect::<Result<_, ClientError>>()?;
-        Ok(Self { socket: socket.to_owned(), connections, choosing: Mutex::default() })
+        let (socket, choosing) = (socket.to_owned(), Mutex::default());
+        Ok(Self { socket, connections, choosing, receipts })
     }
 
     /// Sends a job on the connection with the fewest jobs. The future waits for its answer. If the HTTP
@@ -49,12 +53,19 @@ impl PoolConnections {
     {
         let running = self.choose();
         let client = running.connection().client.lock().clone();
+        let (receipts, whose) = (Arc::clone(&self.receipts), principal.clone());
         let job = job.on_behalf_of(principal);
         let handle = client.send(job).inspect_err(|error| running.note(error))?;
         hang_up.attach(handle.canceller());
         Ok(async move {
             let answer = handle.await;
             hang_up.detach();
+            // That of one that succeeded is kept once the answer is written.
+            if let Ok(answer) = &answer
+                && answer.receipt.verdict != Verdict::Ok
+            {
+                receipts.keep(whose, answer.receipt.clone());
+            }
             answer.inspect_err(|error| running.note(error))
         })
     }

@@ -14,6 +14,8 @@ reasons! {
         Evicted = "evicted",
         Handshake = "handshake",
         Host = "host",
+        PagesFull = "pages_full",
+        PagesOwn = "pages_own",
         RequestsFull = "requests_full",
         RequestsOwn = "requests_own",
         Scope = "scope",

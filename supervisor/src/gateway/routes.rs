@@ -21,18 +21,25 @@ use super::Server;
 use super::access;
 use super::body::{BodyBudget, HeldBytes};
 use super::documents::{load_of, unload_of};
+use super::events;
 use super::exchange::Exchange;
 use super::failure::Failure;
 use super::metrics;
 use super::models::Model;
+use super::orders;
+use super::page;
 use super::reply::Reply;
 use super::request::{self, Request, WantedOutputs};
 use super::seats::Seat;
 
 /// Every path, for `GET /v2`. A model's path may name the version: `/v2/models/M/versions/1`.
-const PATHS: [&str; 13] = [
+const PATHS: [&str; 20] = [
+    "GET /",
     "GET /metrics",
     "GET /v2",
+    "GET /v2/gridpool/deaths",
+    "GET /v2/gridpool/events",
+    "GET /v2/gridpool/receipts",
     "GET /v2/health/live",
     "GET /v2/health/ready",
     "GET /v2/models/stats",
@@ -40,6 +47,9 @@ const PATHS: [&str; 13] = [
     "GET /v2/models/MODEL/ready",
     "GET /v2/models/MODEL/config",
     "GET /v2/models/MODEL/stats",
+    "POST /v2/gridpool/drain",
+    "POST /v2/gridpool/kill",
+    "POST /v2/gridpool/release",
     "POST /v2/models/MODEL/infer",
     "POST /v2/repository/index",
     "POST /v2/repository/models/MODEL/load",
@@ -51,9 +61,13 @@ type RouteResult = Result<Response, Failure>;
 /// The router for every path.
 pub(super) fn router(gateway: Arc<Server>) -> Router {
     let of_model = |path: &str| [format!("/v2/models/{{model}}{path}"), versioned(path)];
-    let mut router = Router::new()
+    let mut router = page::routes()
         .route("/metrics", get(metrics::metrics))
         .route("/v2", get(about_server))
+        .route("/v2/gridpool/deaths", get(orders::deaths))
+        .route("/v2/gridpool/events", get(events::events))
+        .route("/v2/gridpool/receipts", get(orders::receipts))
+        .route("/v2/gridpool/{what}", post(orders::order))
         .route("/v2/health/live", get(live))
         .route("/v2/health/ready", get(ready))
         .route("/v2/models/stats", get(all_stats))

@@ -48,14 +48,18 @@ pub(super) struct Order {
     pub(super) is_for_gateway: bool,
     /// What it is about; empty for the whole pool.
     on: String,
+    /// The name of the token that the gateway has shown for it.
+    token: Option<String>,
 }
 
 impl Order {
     /// The order in a message, if it is one, and the number of the request.
     pub(super) fn of(who: Who, message: &ClientMessage) -> Option<(u64, Self)> {
         let (request, what, may, on) = match message {
-            ClientMessage::Cancel { .. }
+            ClientMessage::ByToken { .. }
+            | ClientMessage::Cancel { .. }
             | ClientMessage::CreateArena { .. }
+            | ClientMessage::Deaths { .. }
             | ClientMessage::DropArena { .. }
             | ClientMessage::Hello { .. }
             | ClientMessage::Job { .. }
@@ -91,20 +95,26 @@ impl Order {
         };
         let user = who.account.name().unwrap_or_default();
         let is_for_gateway = matches!(message, ClientMessage::Repository { .. });
-        Some((*request, Self { who, user, what, may, is_for_gateway, on }))
+        Some((*request, Self { who, user, what, may, is_for_gateway, on, token: None }))
+    }
+
+    /// The same, by a client of the gateway whose token may give it.
+    pub(super) fn by_token(self, name: String) -> Self {
+        Self { is_for_gateway: true, token: Some(name), ..self }
     }
 
     /// Writes the line.
     pub(super) fn ended(&self, result: Result<&str, &Refusal>) {
-        let Self { who: Who { account, pid, client }, user, what, on, .. } = self;
+        let Self { who: Who { account, pid, client }, user, what, on, token, .. } = self;
+        let token = token.as_deref();
         let uid = account.uid();
         match result {
             Ok(outcome) => {
-                tracing::info!(target: AUDIT, uid, user, pid, %client, what, on, outcome, "order");
+                tracing::info!(target: AUDIT, uid, user, pid, %client, token, what, on, outcome, "order");
             }
             Err(why) => {
                 let why = cut(&why.to_string());
-                tracing::warn!(target: AUDIT, uid, user, pid, %client, what, on, why, "order refused");
+                tracing::warn!(target: AUDIT, uid, user, pid, %client, token, what, on, why, "order refused");
             }
         }
     }

@@ -1,5 +1,6 @@
 //! One thread per client connection: reads its messages, checks them, and acts on them.
 
+mod by_token;
 mod check;
 mod peer;
 mod saying;
@@ -236,6 +237,12 @@ impl Connection {
                 let metrics = Box::new(self.shared.metrics(&self.peer.viewer(self.who.account)));
                 self.say(request, Reply::Metrics(metrics));
             }
+            ClientMessage::ByToken { request, token, order } => {
+                self.on_order_by_token(request, &token, &order);
+            }
+            ClientMessage::Deaths { request, after, token } => {
+                self.on_deaths(request, after, token.as_ref());
+            }
             order @ (ClientMessage::Drain { .. }
             | ClientMessage::Kill { .. }
             | ClientMessage::Model { .. }
@@ -262,7 +269,12 @@ impl Connection {
 
     /// Carries an order out. The core answers some, perhaps later.
     fn on_order(&self, message: ClientMessage) {
-        let Some((request, order)) = Order::of(self.who, &message) else { return };
+        if let Some((request, order)) = Order::of(self.who, &message) {
+            self.carry_out((request, order), message);
+        }
+    }
+
+    fn carry_out(&self, (request, order): (u64, Order), message: ClientMessage) {
         if let Err(refusal) = self.may_order(&order) {
             return self.reply(request, Err(refusal));
         }
@@ -300,8 +312,10 @@ impl Connection {
             ClientMessage::Release { release, .. } => {
                 ClientEvent::ReleaseRequested { request: number, release }
             }
-            ClientMessage::Cancel { .. }
+            ClientMessage::ByToken { .. }
+            | ClientMessage::Cancel { .. }
             | ClientMessage::CreateArena { .. }
+            | ClientMessage::Deaths { .. }
             | ClientMessage::DropArena { .. }
             | ClientMessage::Hello { .. }
             | ClientMessage::Job { .. }
@@ -428,16 +442,5 @@ impl Connection {
     /// Drops the connection's use of an arena.
     fn forget(&self, arena: ArenaId) {
         self.shared.lock().forget(arena);
-    }
-
-    /// Counts a refusal.
-    fn note(&self, refused: Refused) {
-        self.shared.users.refusals.note(refused, &self.who.account);
-    }
-
-    /// Counts that the client broke the protocol.
-    fn note_broken(&self, refused: Refused, reason: &str) {
-        let whom = self.who.account;
-        self.shared.users.refusals.note(refused, &format_args!("{whom}: {reason}"));
     }
 }

@@ -42,14 +42,20 @@ pub(super) fn tell(death: &Death) {
     }
     match logging::format() {
         LogFormat::Human => {
-            let block = human(death);
-            tracing::warn!("worker died worker={worker} pid={pid} role={role}{block}");
+            tracing::warn!("{}", block(death));
         }
         LogFormat::Json => {
             let fields = fields(death);
             logging::write_json(tracing::Level::WARN, module_path!(), "worker died", fields);
         }
     }
+}
+
+/// The block as the log has it for people.
+pub(super) fn block(death: &Death) -> String {
+    let Death { report, pid, .. } = death;
+    let (worker, role) = (report.worker, report.worker.group.role().name());
+    format!("worker died worker={worker} pid={pid} role={role}{}", human(death))
 }
 
 /// The block for people. Each line starts with a line break and a name.
@@ -293,4 +299,4 @@ fn fields(told: &Death) -> Map<String, Value> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -25,6 +25,7 @@ use gridpool_ipc::frame;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::handover::{Passed, Protocol};
+use gridpool_protocol::message::Secret;
 use gridpool_protocol::status::HttpStatus;
 
 use super::Shell;
@@ -246,6 +247,11 @@ impl Gateway {
             restarts: core.restarts,
             ..HttpStatus::default()
         }
+    }
+
+    /// The name of a token that may change the pool, by the file as it was read last.
+    pub(super) fn operator_of(&self, token: &Secret) -> Option<String> {
+        self.admission.lock().plan.operator_of(&token.0)
     }
 
     /// Whether it is the process of this number.

@@ -24,6 +24,7 @@ mod confinement;
 mod content;
 mod core;
 mod death_report;
+mod deaths;
 mod descriptors;
 mod end;
 mod gateway;
@@ -78,6 +79,7 @@ use crate::logging;
 use crate::state::{StateError, StateFolder};
 use arenas::Budget;
 use bridge::Bridge;
+use deaths::Deaths;
 use descriptors::Descriptors;
 use gateway::Gateway;
 use gridpool_core::config::{HelperLimits, PoolConfig};
@@ -188,6 +190,8 @@ struct Shared {
     /// Open connections, including those before their handshake.
     seats: Arc<Seats>,
     users: Users,
+    /// The last deaths of workers.
+    deaths: Deaths,
     /// Descriptors that connections, arenas and later groups of models may take; the rest is for workers and
     /// ourselves.
     descriptors: Arc<Descriptors>,
@@ -259,6 +263,7 @@ impl Shell {
             allows_chaos: AtomicBool::new(false),
             seats: Seats::new(Arc::clone(&descriptors)),
             users,
+            deaths: Deaths::default(),
             descriptors,
             of_group,
         });

@@ -88,7 +88,9 @@ impl Reader {
         let stderr = stderr.close();
         if let Some(report) = report {
             let pid = child.id();
-            death_report::tell(&Death { report: *report, pid, ordered, met_by, stderr });
+            let death = Death { report: *report, pid, ordered, met_by, stderr };
+            death_report::tell(&death);
+            shared.deaths.keep(&death);
             shared.lock().untold -= 1;
             shared.ended.notify_all();
         }

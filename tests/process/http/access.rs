@@ -76,7 +76,8 @@ fn a_web_page_reaches_nothing_unless_its_origin_is_allowed() {
     let at = |method, path, headers: &str, text: &str| {
         ask(&pool, method, path, &format!("Host: localhost\r\n{headers}"), text)
     };
-    for origin in ["https://evil.example", "null", "http://localhost", "https://app.example:444"] {
+    let others = ["https://evil.example", "null", "http://localhost:81", "https://app.example:444"];
+    for origin in others {
         let header = format!("Origin: {origin}\r\nContent-Type: application/json\r\n");
         let answer = at("POST", INFER, &header, &body());
         answer.complains(403, "requests of web pages are not served");
@@ -85,6 +86,26 @@ fn a_web_page_reaches_nothing_unless_its_origin_is_allowed() {
         let answer = at("OPTIONS", INFER, &asked, "");
         assert_eq!(answer.status, 403);
         assert!(!answer.headers.iter().any(|(name, _)| name.starts_with("access-control")));
+    }
+    // The page of this server itself has the name and the port that it asks.
+    let own = |origin: &str, host: &str, more: &str| {
+        let json = "Content-Type: application/json\r\n";
+        let headers = format!("Host: {host}\r\nOrigin: {origin}\r\n{more}{json}");
+        ask(&pool, "POST", INFER, &headers, &body())
+    };
+    for (origin, host, more, status) in [
+        ("http://localhost:8000", "localhost:8000", "", 200),
+        ("http://LOCALHOST:8000", "localhost:8000", "Sec-Fetch-Site: same-origin\r\n", 200),
+        ("https://127.0.0.1", "127.0.0.1", "", 200),
+        ("http://localhost", "localhost:8000", "", 403),
+        ("http://localhost:8000", "127.0.0.1:8000", "", 403),
+        ("http://localhost:8000", "localhost:8000", "Sec-Fetch-Site: cross-site\r\n", 403),
+        ("localhost:8000", "localhost:8000", "", 403),
+        ("http://evil.example", "evil.example", "", 421),
+    ] {
+        let answer = own(origin, host, more);
+        assert_eq!(answer.status, status, "{origin} {host}: {answer:?}");
+        assert_eq!(answer.header("access-control-allow-origin"), None);
     }
     // An image or a link, for which a browser sends no Origin.
     for site in ["cross-site", "same-site"] {
@@ -167,6 +188,10 @@ fn a_request_needs_a_token_with_the_scope_of_its_path() {
         ("POST", "/v2/repository/models/rot90/load", 403, 501),
         ("POST", "/v2/repository/models/rot90/unload", 403, 501),
         ("GET", "/metrics", 403, 200),
+        ("GET", "/v2/gridpool/events", 403, 200),
+        ("GET", "/v2/gridpool/receipts", 200, 200),
+        ("GET", "/v2/gridpool/deaths", 403, 200),
+        ("POST", "/v2/gridpool/kill", 403, 400),
         ("GET", "/nowhere", 404, 404),
     ] {
         let status = |token: &str| with_token(&pool, method, path, token).status;

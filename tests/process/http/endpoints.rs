@@ -95,7 +95,7 @@ fn wrong_paths_and_methods_are_errors_in_json() {
         get(&pool, &versioned).complains(404, "has no version `2`; its only one is `1`");
     }
     post(&pool, "/v2/models/nope/infer", &as_request(&small())).complains(404, no_model);
-    get(&pool, "/").complains(404, "no such path");
+    get(&pool, "/page").complains(404, "no such path");
     get(&pool, "/v2/models/rot90/nope").complains(404, "no such path");
     get(&pool, "/v2/models/rot90/infer")
         .complains(405, "use POST for infer, load, unload and index");

@@ -189,7 +189,7 @@ mod tests {
     use gridpool_protocol::ids::{DeviceId, DeviceKind};
 
     use super::*;
-    use crate::cli::history::tests::worker as a_worker;
+    use crate::history::tests::worker as a_worker;
 
     const UUID: &str = "GPU-1";
 

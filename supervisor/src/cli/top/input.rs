@@ -1,7 +1,7 @@
 //! The meaning of keys: select a row, ask a question, give a command. Pure: the effect depends only on the key
 //! and the picture on the screen.
 
-use crate::cli::history::{DeviceGroup, Picture, Row};
+use crate::history::{DeviceGroup, Picture, Row};
 
 /// A key with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl InputHandler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::history::tests::{pictures, snapshot, worker};
+    use crate::history::tests::{pictures, snapshot, worker};
 
     /// Three workers on two devices; the last has no process.
     fn picture() -> Picture {

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use crate::cli::columns::lay;
-use crate::cli::history::{ModelRow, Picture};
 use crate::cli::words::{UNKNOWN, bytes, count, span};
+use crate::history::{ModelRow, Picture};
 
 /// Columns of the table without a terminal: enough for a usual program.
 const COLUMNS: usize = 160;
@@ -29,9 +29,13 @@ pub(super) fn write(out: &mut dyn Write, picture: &Picture) -> io::Result<()> {
         let cells: Vec<_> = laid.iter().map(|one| one.cell(row)).collect();
         writeln!(out, "{}", cells.join(" ").trim_end())?;
     }
-    for ModelRow { name, ready, workers, contexts, device_bytes, reason } in &picture.models {
+    for model in &picture.models {
+        let ModelRow { name, ready, workers, contexts, device_bytes, jobs_rate, reason } = model;
         write!(out, "model {name}: ready on {ready} of {workers}, {contexts} contexts, ")?;
         write!(out, "{} on devices", bytes(*device_bytes))?;
+        if jobs_rate.is_some() {
+            write!(out, ", {} jobs/s", rate(*jobs_rate))?;
+        }
         writeln!(out, "{}{reason}", if reason.is_empty() { "" } else { "; " })?;
     }
     picture.faults.iter().try_for_each(|fault| writeln!(out, "{fault}"))

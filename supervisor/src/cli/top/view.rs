@@ -11,9 +11,10 @@ use ratatui_core::text::{Line, Span};
 
 use super::input::InputHandler;
 use crate::cli::columns::{Laid, Mark, lay};
-use crate::cli::history::{ModelRow, Picture, Row};
 use crate::cli::text::wrap;
 use crate::cli::words::{UNKNOWN, bytes, count, counted, cut, ratio, span, spark};
+use crate::history::{ModelRow, Picture, Row};
+use crate::timeline::Past;
 
 /// Least rows below the head for more than the table.
 const BODY_WITH_DETAILS_MIN: usize = 8;
@@ -255,6 +256,9 @@ fn body(
     lines.extend(models(&picture.models, heights.models, width, theme));
     let red = theme.in_color(Color::Red);
     lines.extend(faults.into_iter().take(heights.faults).map(|line| Line::styled(line, red)));
+    if heights.details > 0 {
+        lines.extend(past(&picture.past, left.saturating_sub(lines.len()), width, theme));
+    }
     lines
 }
 
@@ -330,7 +334,10 @@ fn models(models: &[ModelRow], left: usize, width: usize, theme: Theme) -> Vec<L
     let Some(rows) = left.checked_sub(1) else { return Vec::new() };
     let name = models.iter().map(|model| model.name.chars().count()).max().unwrap_or(0);
     let name = name.clamp("MODEL".len(), MODEL_NAME_MAX);
-    let title = format!("  {:name$} {:>7} {:>8} {:>6}", "MODEL", "WORKERS", "CONTEXTS", "MEM");
+    let title = format!(
+        "  {:name$} {:>7} {:>8} {:>6} {:>6}",
+        "MODEL", "WORKERS", "CONTEXTS", "MEM", "JOBS/S"
+    );
     let range =
         if rows < models.len() { format!("  1-{rows} of {}", models.len()) } else { String::new() };
     let mut lines = vec![Line::styled(cut(&(title + &range), width), theme.title())];
@@ -338,8 +345,9 @@ fn models(models: &[ModelRow], left: usize, width: usize, theme: Theme) -> Vec<L
         let on = format!("{}/{}", model.ready, model.workers);
         let (contexts, memory) = (model.contexts, bytes(model.device_bytes));
         let memory = if model.device_bytes == 0 { UNKNOWN } else { &memory };
+        let rate = model.jobs_rate.map_or_else(|| UNKNOWN.to_owned(), count);
         let text = format!(
-            "  {:name$} {on:>7} {contexts:>8} {memory:>6}  {}",
+            "  {:name$} {on:>7} {contexts:>8} {memory:>6} {rate:>6}  {}",
             cut(&model.name, name),
             model.reason
         );
@@ -351,6 +359,46 @@ fn models(models: &[ModelRow], left: usize, width: usize, theme: Theme) -> Vec<L
     }
     lines
 }
+
+/// What each device did, in the lines that nothing else needs.
+fn past(past: &Past, left: usize, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let points = past.lines.iter().map(|(_, doing)| doing.len()).max().unwrap_or(0);
+    if points < 2 || left < 2 {
+        return Vec::new();
+    }
+    let title = if past.is_hour { "LAST HOUR" } else { "LAST TWO MINUTES" };
+    let mut title = vec![Span::styled(format!("  {title} "), theme.title())];
+    title.extend(DOINGS.iter().flat_map(|&(_, mark, color, words)| {
+        [Span::styled(mark.to_string(), theme.in_color(color)), Span::raw(format!(" {words}  "))]
+    }));
+    let name = past.lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let name = name.min(MODEL_NAME_MAX).min(width / 3);
+    let room = width.saturating_sub(name + 3).max(1);
+    let of_line = |(line, doing): &(String, Vec<char>)| {
+        let mut spans = vec![Span::raw(format!("  {:name$} ", cut(line, name)))];
+        // A column stands for so many points, and shows the gravest of them.
+        let each = points.div_ceil(room);
+        spans.extend(doing.rchunks(each).rev().map(|chunk| {
+            let gravest = DOINGS.iter().rev().find(|(letter, ..)| chunk.contains(letter));
+            gravest.map_or_else(
+                || Span::raw(" "),
+                |&(_, mark, color, _)| Span::styled(mark.to_string(), theme.in_color(color)),
+            )
+        }));
+        Line::from(spans)
+    };
+    let lines = past.lines.iter().take(left - 1).map(of_line);
+    std::iter::once(Line::from(title)).chain(lines).collect()
+}
+
+/// The letters of the timeline, how `top` shows them, and what they mean; the gravest last.
+const DOINGS: [(char, char, Color, &str); 5] = [
+    ('r', '·', Color::Green, "ready"),
+    ('b', '▄', Color::Cyan, "busy"),
+    ('c', '~', Color::Yellow, "starts or ends"),
+    ('d', 'x', Color::Red, "restarted"),
+    ('o', '#', Color::Red, "out of service"),
+];
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 
 use super::input::Command;
 use crate::cli::advice::Advised;
-use crate::cli::history::Snapshot;
+use crate::history::Snapshot;
 
 /// Between two attempts to reach a pool that is gone.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
@@ -60,7 +60,9 @@ impl Pool {
         let models = if holds_models { client.models()? } else { Vec::new() };
         self.client = Some(client);
         self.drains = status.supervisor.draining;
-        Ok(Snapshot { status, models })
+        let uptime = Duration::from_secs_f64(status.supervisor.uptime_s.max(0.0));
+        let at_ms = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
+        Ok(Snapshot { status, models, roles: Vec::new(), at_ms })
     }
 
     fn carry_out(&mut self, command: &Command) -> Result<String, ClientError> {

@@ -12,19 +12,22 @@ use tonic::Code;
 
 use super::super::Server;
 use super::super::grpc::{Method, SERVED};
+use super::super::page;
 use super::page::{Labelled, number};
 
 /// The groups of paths.
-const ROUTES: [&str; 8] =
-    ["health", "infer", "metrics", "model", "other", "repository", "server", "statistics"];
+const ROUTES: [&str; 9] =
+    ["health", "infer", "metrics", "model", "other", "page", "repository", "server", "statistics"];
 
 fn route_of(path: &str) -> &'static str {
     match path.strip_prefix("/v2").map(|rest| rest.strip_prefix('/').unwrap_or(rest)) {
         None if path == "/metrics" => "metrics",
+        None if page::has(path) => "page",
         None => "other",
         Some("") => "server",
         Some("models/stats") => "statistics",
         Some(rest) if rest.starts_with("health/") => "health",
+        Some(rest) if rest.starts_with("gridpool/") => "page",
         Some(rest) if rest.starts_with("repository/") => "repository",
         Some(rest) if !rest.starts_with("models/") => "other",
         Some(rest) if rest.ends_with("/infer") => "infer",
@@ -192,7 +195,10 @@ mod tests {
             ("/v2/models/m/ready", "model"),
             ("/v2/repository/index", "repository"),
             ("/v2x", "other"),
-            ("/", "other"),
+            ("/", "page"),
+            ("/page.js", "page"),
+            ("/v2/gridpool/events", "page"),
+            ("/page", "other"),
         ] {
             assert_eq!(route_of(path), route, "{path}");
         }

@@ -2,7 +2,7 @@
 
 use gridpool_protocol::message::{Refusal, Reply, ServerMessage};
 
-use super::Connection;
+use super::{Connection, Refused};
 
 impl Connection {
     pub(super) fn reply(&self, request: u64, result: Result<String, Refusal>) {
@@ -16,6 +16,17 @@ impl Connection {
     pub(super) fn say_closing(&self, reason: String) {
         self.outbox.tell(&ServerMessage::Closing { reason });
         self.outbox.close();
+    }
+
+    /// Counts a refusal.
+    pub(super) fn note(&self, refused: Refused) {
+        self.shared.users.refusals.note(refused, &self.who.account);
+    }
+
+    /// Counts that the client broke the protocol.
+    pub(super) fn note_broken(&self, refused: Refused, reason: &str) {
+        let whom = self.who.account;
+        self.shared.users.refusals.note(refused, &format_args!("{whom}: {reason}"));
     }
 }
 

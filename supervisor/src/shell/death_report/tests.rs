@@ -45,6 +45,12 @@ fn death() -> DeathReport {
     }
 }
 
+/// The same with an attempt on it, for other tests.
+pub(in crate::shell) fn a_death() -> Death {
+    let attempts = [lost(5, false, Disposition::Waits { suspects: 2 })];
+    told(DeathReport { attempts: attempts.into(), ..death() })
+}
+
 fn told(report: DeathReport) -> Death {
     Death { report, pid: 4_711, ordered: None, met_by: None, stderr: Vec::new() }
 }

@@ -6,8 +6,8 @@ use ratatui_core::terminal::Terminal;
 
 use super::super::input::Key;
 use super::*;
-use crate::cli::history::Snapshot;
-use crate::cli::history::tests::{gpu, model, pictures, snapshot, worker};
+use crate::history::Snapshot;
+use crate::history::tests::{gpu, model, pictures, snapshot, worker};
 
 /// A pool of three GPUs: one runs programs and models, one dies repeatedly, one starts.
 fn snapshots() -> [Snapshot; 2] {
@@ -90,6 +90,31 @@ fn everything_is_readable_on_80_columns_and_24_lines() {
 fn a_larger_screen_shows_more_of_each() {
     let picture = seen();
     shows(&screen(&scene(&picture, &InputHandler::default()), 120, 40), include_str!("120x40.txt"));
+}
+
+#[test]
+fn the_past_of_each_device_is_shown_in_lines_that_nothing_else_needs() {
+    let state = |state| {
+        let mut row = worker("gpu0#1", "grid");
+        row.state = state;
+        vec![row]
+    };
+    let states =
+        [WorkerState::Ready, WorkerState::Ready, WorkerState::Busy, WorkerState::Quarantined];
+    let at = (1_u8..).map(f64::from);
+    let snapshots = at.zip(states).map(|(second, now)| snapshot(second, state(now)));
+    let picture = pictures(snapshots).pop().unwrap();
+    let input = InputHandler::default();
+    let lines = screen(&scene(&picture, &input), 80, 24);
+    let title =
+        "  LAST TWO MINUTES · ready  ▄ busy  ~ starts or ends  x restarted  # out of service";
+    let at = lines.iter().position(|line| line.starts_with("  LAST TWO")).expect("a title");
+    assert_eq!(lines[at], title.chars().take(80).collect::<String>().trim_end());
+    assert_eq!(lines[at + 1], "  gpu0 grid ·▄#");
+    let narrow = screen(&scene(&picture, &input), 6, 24);
+    assert!(narrow.iter().any(|line| line == "  g… #"), "{narrow:?}");
+    let low = screen(&scene(&picture, &input), 80, u16::try_from(at).unwrap() + 2);
+    assert!(!low.iter().any(|line| line.contains("LAST TWO")), "no line is left");
 }
 
 #[test]

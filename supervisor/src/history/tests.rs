@@ -6,7 +6,7 @@ use gridpool_protocol::tensor::model::ModelInfo;
 use super::*;
 
 /// A READY worker; of a GPU if its name begins with `gpu`.
-pub(in crate::cli) fn worker(name: &str, role: &str) -> WorkerStatus {
+pub(crate) fn worker(name: &str, role: &str) -> WorkerStatus {
     let kind = if name.starts_with("gpu") { DeviceKind::Gpu } else { DeviceKind::Cpu };
     let (_, generation) = name.split_once('#').unwrap();
     let device = WorkerDevice { kind, name: "a product".to_owned(), ..WorkerDevice::default() };
@@ -25,7 +25,7 @@ pub(in crate::cli) fn worker(name: &str, role: &str) -> WorkerStatus {
 }
 
 /// A snapshot of a pool after `seconds`.
-pub(in crate::cli) fn snapshot(uptime_s: f64, workers: Vec<WorkerStatus>) -> Snapshot {
+pub(crate) fn snapshot(uptime_s: f64, workers: Vec<WorkerStatus>) -> Snapshot {
     let supervisor = SupervisorStatus {
         pid: 1,
         version: "0.1.0".to_owned(),
@@ -35,10 +35,12 @@ pub(in crate::cli) fn snapshot(uptime_s: f64, workers: Vec<WorkerStatus>) -> Sna
         ..SupervisorStatus::default()
     };
     let status = Status { supervisor, workers, ..Status::default() };
-    Snapshot { status, models: Vec::new() }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
+    let at_ms = (uptime_s * 1e3) as u64;
+    Snapshot { status, models: Vec::new(), roles: Vec::new(), at_ms }
 }
 
-pub(in crate::cli) fn gpu(name: &str) -> DeviceStatus {
+pub(crate) fn gpu(name: &str) -> DeviceStatus {
     DeviceStatus {
         name: name.to_owned(),
         uuid: format!("GPU-{name}"),
@@ -52,7 +54,7 @@ pub(in crate::cli) fn gpu(name: &str) -> DeviceStatus {
     }
 }
 
-pub(in crate::cli) fn model(worker: &str, name: &str, reason: &str) -> DeviceModel {
+pub(crate) fn model(worker: &str, name: &str, reason: &str) -> DeviceModel {
     let info = ModelInfo::unavailable(name, reason.to_owned());
     let model = match reason {
         "" => ModelInfo { state: ModelState::Ready, contexts: 2, device_bytes: 3 << 20, ..info },
@@ -62,7 +64,7 @@ pub(in crate::cli) fn model(worker: &str, name: &str, reason: &str) -> DeviceMod
 }
 
 /// The picture after each of these snapshots.
-pub(in crate::cli) fn pictures(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<Picture> {
+pub(crate) fn pictures(snapshots: impl IntoIterator<Item = Snapshot>) -> Vec<Picture> {
     let mut history = History::default();
     snapshots.into_iter().map(|snapshot| history.snapshot(snapshot)).collect()
 }
@@ -161,10 +163,23 @@ fn a_gpu_shows_the_values_of_nvml_and_leaves_unknown_ones_out() {
 fn models_are_summed_up_over_workers_with_the_reason_of_one_that_fails() {
     let rows =
         [model("gpu0#2", "a", ""), model("gpu1#2", "a", ""), model("gpu0#2", "b", "no\tfile")];
-    let rows = model_rows(&rows);
+    let rows = model_rows(&rows, &[]);
     let said = rows.iter().map(|row| (&*row.name, row.ready, row.workers, row.contexts));
     assert_eq!(said.collect::<Vec<_>>(), [("a", 2, 2, 4), ("b", 0, 1, 0)]);
     assert_eq!((rows[0].device_bytes, &*rows[1].reason), (6 << 20, "gpu0#2: no\u{fffd}file"));
+}
+
+#[test]
+fn a_model_has_the_rate_of_the_workers_that_have_it_alone() {
+    let [one, two, three] = ["gpu0#2", "gpu1#2", "gpu2#1"].map(|name| worker(name, "infer"));
+    let before = vec![one.clone(), two.clone(), three.clone()];
+    let later = vec![after(&one, 30), after(&two, 10), after(&three, 8)];
+    let mut snapshots = [snapshot(1.0, before), snapshot(3.0, later)];
+    let models = [("gpu0#2", "a"), ("gpu1#2", "a"), ("gpu2#1", "b"), ("gpu2#1", "c")];
+    snapshots[1].models = models.map(|(worker, name)| model(worker, name, "")).into();
+    let rates = pictures(snapshots).remove(1).models;
+    let rates: Vec<_> = rates.iter().map(|row| (&*row.name, row.jobs_rate)).collect();
+    assert_eq!(rates, [("a", Some(20.0)), ("b", None), ("c", None)]);
 }
 
 #[test]

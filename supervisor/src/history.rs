@@ -5,86 +5,95 @@ use std::collections::{BTreeMap, VecDeque};
 
 use gridpool_protocol::ids::{DeviceKind, Role};
 use gridpool_protocol::message::DeviceModel;
+use gridpool_protocol::metrics::RoleMetrics;
 use gridpool_protocol::status::{
     Counters, QueueStatus, Status, SupervisorStatus, WorkerState, WorkerStatus,
 };
 use gridpool_protocol::tensor::model::ModelState;
 
-use super::faults::{driver_faults, out_of_service};
-use super::show::printable;
-use super::words::ratio;
+use crate::cli::faults::{driver_faults, out_of_service};
+use crate::cli::show::printable;
+use crate::cli::words::ratio;
+use crate::timeline::{Past, Sample, Timeline};
 
 /// Points of a trend: more than a screen is wide.
 const TREND_MAX: usize = 240;
 
 /// The pool at one moment.
 #[derive(Clone, Debug)]
-pub(super) struct Snapshot {
-    pub(super) status: Status,
+pub(crate) struct Snapshot {
+    pub(crate) status: Status,
     /// The models of its workers.
-    pub(super) models: Vec<DeviceModel>,
+    pub(crate) models: Vec<DeviceModel>,
+    /// The histograms of each role, if they were asked for.
+    pub(crate) roles: Vec<RoleMetrics>,
+    /// Its time for the timeline, in milliseconds since whenever.
+    pub(crate) at_ms: u64,
 }
 
 /// The device and group of a row or a trend, which outlive their processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct DeviceGroup {
-    pub(super) device: String,
-    pub(super) group: String,
+pub(crate) struct DeviceGroup {
+    pub(crate) device: String,
+    pub(crate) group: String,
 }
 
 /// One worker, or a device without any.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Row {
+pub(crate) struct Row {
     /// The pool's report, with control characters replaced.
-    pub(super) own: WorkerStatus,
-    pub(super) device_group: DeviceGroup,
+    pub(crate) own: WorkerStatus,
+    pub(crate) device_group: DeviceGroup,
     /// Its number among the workers of its device and group.
-    pub(super) nth: usize,
+    pub(crate) nth: usize,
     /// GPU: share of time in which a kernel ran on it. CPU: CPU time by time, so 200 for two CPUs.
-    pub(super) busy_percent: Option<f64>,
+    pub(crate) busy_percent: Option<f64>,
     /// GPU: memory that all processes hold there. CPU: memory that the worker holds.
-    pub(super) memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
     /// GPUs only.
-    pub(super) memory_total: Option<u64>,
-    pub(super) power_mw: Option<u32>,
-    pub(super) jobs_rate: Option<f64>,
-    pub(super) items_rate: Option<f64>,
+    pub(crate) memory_total: Option<u64>,
+    pub(crate) power_mw: Option<u32>,
+    pub(crate) jobs_rate: Option<f64>,
+    pub(crate) items_rate: Option<f64>,
     /// Items per second of its device and group; empty for all but one of their workers.
-    pub(super) trend: Vec<f64>,
+    pub(crate) trend: Vec<f64>,
 }
 
 /// A model, over all workers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ModelRow {
-    pub(super) name: String,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ModelRow {
+    pub(crate) name: String,
     /// Workers that serve it, and workers that report it.
-    pub(super) ready: usize,
-    pub(super) workers: usize,
+    pub(crate) ready: usize,
+    pub(crate) workers: usize,
     /// Runs of it that are possible at once, over those workers.
-    pub(super) contexts: u64,
-    pub(super) device_bytes: u64,
+    pub(crate) contexts: u64,
+    pub(crate) device_bytes: u64,
+    /// Attempts a second; `None` if that is unknown, as for models that share a group.
+    pub(crate) jobs_rate: Option<f64>,
     /// Why a worker does not serve it; else empty.
-    pub(super) reason: String,
+    pub(crate) reason: String,
 }
 
 /// Everything to show.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Picture {
-    pub(super) supervisor: SupervisorStatus,
-    pub(super) rows: Vec<Row>,
-    pub(super) models: Vec<ModelRow>,
+pub(crate) struct Picture {
+    pub(crate) supervisor: SupervisorStatus,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) models: Vec<ModelRow>,
     /// Present and past faults, one line each, gravest first.
-    pub(super) faults: Vec<String>,
-    pub(super) queue: QueueStatus,
-    pub(super) counters: Counters,
-    pub(super) jobs_rate: Option<f64>,
-    pub(super) items_rate: Option<f64>,
-    pub(super) trend: Vec<f64>,
+    pub(crate) faults: Vec<String>,
+    pub(crate) queue: QueueStatus,
+    pub(crate) counters: Counters,
+    pub(crate) jobs_rate: Option<f64>,
+    pub(crate) items_rate: Option<f64>,
+    pub(crate) trend: Vec<f64>,
+    pub(crate) past: Past,
 }
 
 impl Picture {
     /// The pool has stopped.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         for row in &mut self.rows {
             (row.own.pid, row.own.state, row.own.run) = (0, WorkerState::Stopped, None);
             (row.busy_percent, row.jobs_rate, row.items_rate) = (None, None, None);
@@ -96,16 +105,17 @@ impl Picture {
 
 /// Values of earlier snapshots.
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(crate) struct History {
     before: Option<Status>,
     trends: BTreeMap<DeviceGroup, VecDeque<f64>>,
     total: VecDeque<f64>,
+    timeline: Timeline,
 }
 
 impl History {
     /// Takes the next snapshot and returns what to show.
-    pub(super) fn snapshot(&mut self, snapshot: Snapshot) -> Picture {
-        let Snapshot { status, models } = snapshot;
+    pub(crate) fn snapshot(&mut self, snapshot: Snapshot) -> Picture {
+        let Snapshot { status, models, roles, at_ms } = snapshot;
         let before = self.before.take().filter(|before| is_same_pool(before, &status));
         if before.is_none() {
             *self = Self::default();
@@ -116,19 +126,26 @@ impl History {
         let items_rate = since.seconds.map(|_| rows.iter().filter_map(|row| row.items_rate).sum());
         self.note(&rows, items_rate);
         self.show_trends(&mut rows);
+        self.timeline.take(&Sample { at_ms, status: &status, rows: &rows, roles: &roles });
+        let models = model_rows(&models, &rows);
         let picture = Picture {
             supervisor: status.supervisor.clone(),
             rows,
-            models: model_rows(&models),
+            models,
             faults: faults(&status),
             queue: status.queue,
             counters: status.counters,
             jobs_rate: since.jobs_rate(&status),
             items_rate,
             trend: self.total.iter().copied().collect(),
+            past: self.timeline.past(),
         };
         self.before = Some(status);
         picture
+    }
+
+    pub(crate) fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     fn note(&mut self, rows: &[Row], total: Option<f64>) {
@@ -227,7 +244,7 @@ fn row(worker: &WorkerStatus, status: &Status, since: &Since<'_>) -> Row {
 }
 
 /// The rows of a single snapshot, without rates.
-pub(super) fn rows(status: &Status) -> Vec<Row> {
+pub(crate) fn rows(status: &Status) -> Vec<Row> {
     let since = Since::new(None, status);
     status.workers.iter().map(|own| row(own, status, &since)).collect()
 }
@@ -247,12 +264,19 @@ fn number(rows: &mut [Row]) {
     }
 }
 
-fn model_rows(models: &[DeviceModel]) -> Vec<ModelRow> {
+fn model_rows(models: &[DeviceModel], workers: &[Row]) -> Vec<ModelRow> {
     let mut rows: BTreeMap<&str, ModelRow> = BTreeMap::new();
     for DeviceModel { worker, model, .. } in models {
+        let is_alone = models.iter().filter(|other| other.worker == *worker).count() == 1;
+        let serves = workers
+            .iter()
+            .find(|row| row.own.name == *worker && row.own.role == Role::Infer.name());
         let named = || ModelRow { name: model.name.clone(), ..ModelRow::default() };
         let row = rows.entry(&model.name).or_insert_with(named);
         row.workers += 1;
+        if let Some(rate) = serves.filter(|_| is_alone).and_then(|row| row.jobs_rate) {
+            *row.jobs_rate.get_or_insert_default() += rate;
+        }
         match model.state {
             ModelState::Ready => {
                 row.ready += 1;
@@ -302,4 +326,4 @@ fn faults(status: &Status) -> Vec<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

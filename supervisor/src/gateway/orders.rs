@@ -1,0 +1,138 @@
+//! What operators do over HTTP: kill a worker, release a device, drain the pool, and read whole reports of deaths.
+//!
+//! All of it needs a token with the scope `operate`, also where other requests need none: on a loopback address every
+//! local user could give orders, and a page that gets past the checks of `Host` and `Origin` could too. A token in a
+//! header is nothing that a browser adds by itself. The supervisor gets the token and checks it again, so this process
+//! cannot give orders of its own.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use gridpool_client::{Client, ClientError, Principal, Secret, TokenOrder};
+use serde_json::{Value, json};
+
+use super::Server;
+use super::access;
+use super::blocking::run_blocking;
+use super::failure::Failure;
+use super::reason::Reason;
+use super::seats::Seat;
+
+/// Gives an order.
+pub(super) async fn order(
+    State(gateway): State<Arc<Server>>,
+    Extension(principal): Extension<Principal>,
+    Extension(seat): Extension<Arc<Seat>>,
+    axum::extract::Path(what): axum::extract::Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Failure> {
+    let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
+    let token = token(&gateway, &headers)?;
+    let order = parse(&what, &body)?;
+    let done = ask(&gateway, move |client| client.order_by_token(&token, &order)).await?;
+    gateway.watch.hurry();
+    Ok(document(&json!({ "done": done })))
+}
+
+/// Lists the last deaths, with whole blocks.
+pub(super) async fn deaths(
+    State(gateway): State<Arc<Server>>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let token = token(&gateway, &headers)?;
+    let deaths = ask(&gateway, move |client| client.deaths(0, Some(&token))).await?;
+    Ok(document(&json!({ "deaths": deaths })))
+}
+
+/// Lists the receipts of the last jobs that came over HTTP or gRPC: those of whoever asks, or all for an operator.
+pub(super) async fn receipts(
+    State(gateway): State<Arc<Server>>,
+    Extension(principal): Extension<Principal>,
+) -> Response {
+    let is_operator = access::may_operate(&gateway.door.current(), &principal);
+    let receipts = gateway.receipts.document(&principal, is_operator);
+    document(&json!({ "receipts": receipts, "all": is_operator }))
+}
+
+fn document(value: &Value) -> Response {
+    let json = HeaderValue::from_static("application/json");
+    let sniff = HeaderValue::from_static("nosniff");
+    ([(header::CONTENT_TYPE, json), (header::X_CONTENT_TYPE_OPTIONS, sniff)], value.to_string())
+        .into_response()
+}
+
+/// The token of a request. `access` has found that it has the scope, if the pool has tokens.
+fn token(gateway: &Server, headers: &HeaderMap) -> Result<Secret, Failure> {
+    if gateway.door.current().tokens.is_none() {
+        let why = "orders over HTTP need a token with the scope operate: have the pool started with --http-tokens, or \
+                   use `gridpool kill`, `gridpool release` or `gridpool drain` where it runs";
+        return Err(Failure::new(StatusCode::FORBIDDEN, why).because(Reason::Scope));
+    }
+    access::bearer(headers).map(Secret)
+}
+
+/// Asks the supervisor.
+async fn ask<T: Send + 'static>(
+    gateway: &Server,
+    what: impl FnOnce(&Client) -> Result<T, ClientError> + Send + 'static,
+) -> Result<T, Failure> {
+    let client = gateway.observer.client().clone();
+    run_blocking(move || Ok(what(&client)?)).await
+}
+
+/// The order of a path and a body.
+fn parse(what: &str, body: &[u8]) -> Result<TokenOrder, Failure> {
+    let asked: Value = match body {
+        [] => Value::Null,
+        json => serde_json::from_slice(json)
+            .map_err(|error| Failure::bad(format!("the body is not valid JSON: {error}")))?,
+    };
+    let named = |key: &str| {
+        let text = asked[key].as_str();
+        text.ok_or_else(|| {
+            Failure::bad(format!("the body has no `{key}`: send {{\"{key}\": NAME}}"))
+        })
+    };
+    let wrong = |error: String| Failure::bad(error);
+    match what {
+        "drain" => Ok(TokenOrder::Drain),
+        "kill" => {
+            let worker = named("worker")?.parse();
+            worker.map(TokenOrder::Kill).map_err(|error| wrong(format!("{error}")))
+        }
+        "release" => {
+            let release = named("what")?.parse();
+            release.map(TokenOrder::Release).map_err(|error| wrong(format!("{error}")))
+        }
+        _ => Err(Failure::unknown("there is no such order: there are drain, kill and release")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_read_or_refused_with_what_to_send() {
+        let kill = parse("kill", br#"{"worker": "cpu0#1"}"#).unwrap();
+        assert_eq!(kill, TokenOrder::Kill("cpu0#1".parse().unwrap()));
+        assert_eq!(parse("drain", b"").unwrap(), TokenOrder::Drain);
+        let release = parse("release", br#"{"what": "gpu0"}"#).unwrap();
+        assert_eq!(release, TokenOrder::Release("gpu0".parse().unwrap()));
+        for (what, body, words) in [
+            ("kill", "{}", "the body has no `worker`: send {\"worker\": NAME}"),
+            ("kill", "{", "is not valid JSON"),
+            ("kill", r#"{"worker": "x"}"#, "`x`"),
+            ("release", r#"{"what": ""}"#, "cannot be released: write a device"),
+            ("upgrade", "{}", "there are drain, kill and release"),
+        ] {
+            let why = parse(what, body.as_bytes()).unwrap_err();
+            assert!(why.message().contains(words), "{what} {body}: {why:?}");
+        }
+    }
+}

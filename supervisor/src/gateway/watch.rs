@@ -1,0 +1,257 @@
+//! Watches the pool for the page: one task, however many pages are open. It takes a snapshot a second for the
+//! timeline, and more often while a page is open. Pages get the newest one; what they are too slow for is left out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use axum::body::Bytes;
+use gridpool_client::Death;
+use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::metrics::Metrics;
+use gridpool_protocol::status::WorkerStatus;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use super::Server;
+use super::failure::Failure;
+use super::limits::{DEATHS_KEPT_MAX, PAGES_EACH_MAX, PAGES_MAX, SAMPLE_EVERY, UPDATE_EVERY};
+use super::models::{Availability, Model};
+use super::observer::PoolView;
+use super::shares::{Portions, Shares};
+use crate::history::{History, Picture, Row, Snapshot};
+
+/// What pages are told.
+#[derive(Debug, Default)]
+pub(super) struct Update {
+    /// The pool as JSON.
+    pub(super) state: Bytes,
+    /// The gateway ends.
+    pub(super) is_last: bool,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Watch {
+    updates: watch::Sender<Arc<Update>>,
+    kept: Mutex<Kept>,
+    /// Notified when there is something to look at sooner.
+    hurry: Notify,
+    /// Places of pages.
+    pub(super) places: Arc<Shares>,
+}
+
+/// What is kept between snapshots.
+#[derive(Debug, Default)]
+struct Kept {
+    history: History,
+    /// As of the last whole second.
+    picture: Option<Picture>,
+    sampled: Option<Instant>,
+    deaths: VecDeque<Death>,
+    /// Inferences of each model and version, and how many a second.
+    models: BTreeMap<(String, String), (u64, Option<f64>)>,
+}
+
+impl Watch {
+    pub(super) fn new() -> Self {
+        Self {
+            updates: watch::Sender::default(),
+            kept: Mutex::default(),
+            hurry: Notify::new(),
+            places: Shares::new(Portions::of_places(PAGES_MAX, PAGES_EACH_MAX)),
+        }
+    }
+
+    /// The updates from now on.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Arc<Update>> {
+        let mut updates = self.updates.subscribe();
+        updates.mark_changed();
+        self.hurry.notify_one();
+        updates
+    }
+
+    /// The next snapshot is taken at once.
+    pub(super) fn hurry(&self) {
+        self.hurry.notify_one();
+    }
+
+    /// Ends every page's stream.
+    pub(super) fn end(&self) {
+        self.updates.send_replace(Arc::new(Update { is_last: true, ..Update::default() }));
+    }
+
+    /// The timeline as JSON.
+    pub(super) fn timeline(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self.kept.lock().history.timeline())
+    }
+
+    /// The last point of the timeline as JSON, if its number is not this; and its number.
+    pub(super) fn point_after(&self, number: u64) -> Option<(u64, Value)> {
+        let kept = self.kept.lock();
+        let (latest, point) =
+            kept.history.timeline().latest().filter(|&(latest, _)| latest != number)?;
+        Some((latest, json!({ "lines": kept.history.timeline().lines(), "point": point })))
+    }
+
+    /// The deaths with a larger number.
+    pub(super) fn deaths_after(&self, number: u64) -> Vec<Death> {
+        let kept = self.kept.lock();
+        kept.deaths.iter().filter(|death| death.number > number).cloned().collect()
+    }
+
+    fn is_watched(&self) -> bool {
+        self.updates.receiver_count() > 0
+    }
+
+    fn last_death(&self) -> u64 {
+        self.kept.lock().deaths.back().map_or(0, |death| death.number)
+    }
+}
+
+/// Takes snapshots, again and again.
+pub(super) async fn watch(gateway: Arc<Server>) {
+    loop {
+        let began = clock::now();
+        let state = look(&gateway).await;
+        if gateway.watch.is_watched() {
+            let state = state.unwrap_or_else(|failure| json!({ "trouble": failure.message() }));
+            let state = Bytes::from(state.to_string());
+            gateway.watch.updates.send_replace(Arc::new(Update { state, is_last: false }));
+        }
+        let every = if gateway.watch.is_watched() { UPDATE_EVERY } else { SAMPLE_EVERY };
+        // It is time, or there is something to look at; but never more often than pages are told.
+        drop(timeout(clock::until(began + every), gateway.watch.hurry.notified()).await);
+        let least = clock::until(began + UPDATE_EVERY);
+        if !least.is_zero() {
+            tokio::time::sleep(least).await;
+        }
+    }
+}
+
+/// Takes one snapshot, and returns what pages are told.
+async fn look(gateway: &Arc<Server>) -> Result<Value, Failure> {
+    let watch = &gateway.watch;
+    let metrics = gateway.observer.measure().await?;
+    let deaths = gateway.observer.deaths(watch.last_death()).await?;
+    let is_due = watch
+        .kept
+        .lock()
+        .sampled
+        .is_none_or(|last| last.elapsed() + UPDATE_EVERY / 2 > SAMPLE_EVERY);
+    let view = match is_due {
+        true => gateway.observer.view().await?,
+        false => gateway.observer.latest(),
+    };
+    let mut kept = watch.kept.lock();
+    for death in deaths {
+        if kept.deaths.len() == DEATHS_KEPT_MAX {
+            kept.deaths.pop_front();
+        }
+        kept.deaths.push_back(death);
+    }
+    if is_due {
+        kept.sample(&metrics, gateway, &view);
+    }
+    Ok(if watch.is_watched() { kept.state(metrics, gateway, &view) } else { Value::Null })
+}
+
+fn now_ms() -> u64 {
+    let since = clock::time_of_day().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl Kept {
+    /// Takes a whole second in.
+    fn sample(&mut self, metrics: &Metrics, gateway: &Server, view: &PoolView) {
+        let seconds = self.sampled.replace(clock::now()).map(|last| last.elapsed().as_secs_f64());
+        let Metrics { status, roles, .. } = metrics.clone();
+        let snapshot = Snapshot { status, models: Vec::new(), roles, at_ms: now_ms() };
+        self.picture = Some(self.history.snapshot(snapshot));
+        let before = std::mem::take(&mut self.models);
+        for model in view.models() {
+            let name = (model.name().to_owned(), model.version().into_owned());
+            let sum = gateway.statistics.of(&model).numbers().inferences;
+            let grown = before.get(&name).and_then(|(before, _)| sum.checked_sub(*before));
+            let rate = grown.zip(seconds).map(|(grown, seconds)| ratio(grown, seconds));
+            self.models.insert(name, (sum, rate));
+        }
+    }
+
+    /// What pages are told.
+    fn state(&self, metrics: Metrics, gateway: &Server, view: &PoolView) -> Value {
+        let models = view.models().filter_map(|model| self.model(&model, gateway));
+        let picture = self.picture.as_ref();
+        let rows: Vec<_> =
+            picture.iter().flat_map(|picture| &picture.rows).map(RowRates::of).collect();
+        let reasons = metrics.roles.iter().map(|role| {
+            let reasons = role.restarts.iter().filter(|(_, count)| *count > 0);
+            let reasons: BTreeMap<_, _> =
+                reasons.map(|(reason, count)| (reason.name(), count)).collect();
+            json!({ "role": role.role.name(), "restarts": reasons })
+        });
+        json!({
+            "at_ms": now_ms(),
+            "rows": rows,
+            "roles": reasons.collect::<Value>(),
+            "models": models.collect::<Value>(),
+            "faults": picture.map_or(&[][..], |picture| &picture.faults),
+            "jobs_rate": picture.and_then(|picture| picture.jobs_rate),
+            "items_rate": picture.and_then(|picture| picture.items_rate),
+            "not_ready": gateway.readiness.check().and_then(|()| view.is_open()).err(),
+            "status": metrics.status,
+        })
+    }
+
+    /// A model of the pool, or a built-in one that was asked for.
+    fn model(&self, model: &Model, gateway: &Server) -> Option<Value> {
+        let numbers = gateway.statistics.of(model).numbers();
+        let name = (model.name().to_owned(), model.version().into_owned());
+        let rate = self.models.get(&name).and_then(|(_, rate)| *rate);
+        let (workers, why) = match model {
+            Model::Grid(_) if numbers.inferences == 0 => return None,
+            Model::Grid(_) => (None, None),
+            Model::Onnx(model, _) if model.availability == Availability::Unloaded => return None,
+            Model::Onnx(model, _) => (Some(model.workers.len()), model.why_not_ready()),
+        };
+        Some(json!({
+            "name": name.0,
+            "version": name.1,
+            "workers": workers,
+            "why_not_ready": why,
+            "inferences": numbers.inferences,
+            "failed": numbers.fail.count,
+            "in_flight": numbers.in_flight,
+            "rate": rate,
+        }))
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "requests of a second")]
+fn ratio(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+/// What two snapshots say of a worker.
+#[derive(Serialize)]
+struct RowRates<'a> {
+    name: &'a str,
+    group: &'a str,
+    busy_percent: Option<f64>,
+    memory: Option<u64>,
+    memory_total: Option<u64>,
+    power_mw: Option<u32>,
+    jobs_rate: Option<f64>,
+    items_rate: Option<f64>,
+}
+
+impl<'a> RowRates<'a> {
+    fn of(row: &'a Row) -> Self {
+        let WorkerStatus { name, group, .. } = &row.own;
+        let Row { busy_percent, memory, memory_total, power_mw, jobs_rate, items_rate, .. } = *row;
+        Self { name, group, busy_percent, memory, memory_total, power_mw, jobs_rate, items_rate }
+    }
+}

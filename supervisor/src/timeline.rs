@@ -1,0 +1,348 @@
+//! The last two minutes of a pool second by second, and its last hour: what each device did, verdicts, the queue and
+//! latencies. Pure: made from successive snapshots, of which each has its time.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use gridpool_protocol::metrics::{Histogram, Histograms, RoleMetrics, Sums};
+use gridpool_protocol::status::{Status, WorkerState};
+use serde::Serialize;
+
+use crate::history::{DeviceGroup, Row};
+
+/// Points of a second each, and of ten seconds each: two minutes, and an hour.
+const FINE: Span = Span { ms: 1_000, points: 120 };
+const COARSE: Span = Span { ms: 10_000, points: 360 };
+/// A sample that comes so little early ends its point too.
+const EARLY_MS: u64 = 100;
+/// Devices and groups that have a line. Any more have none.
+const LINES_MAX: usize = 256;
+/// Fewer points than these of ten seconds are shown as those of a second: two minutes.
+const YOUNG_MAX: usize = 12;
+/// The letter of a device without a worker.
+const NOTHING: char = '.';
+/// The shares of which percentiles are shown.
+const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
+
+/// How long a point is, and how many are kept.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    ms: u64,
+    points: usize,
+}
+
+/// What a device does with a group, the gravest last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Doing {
+    /// It had no worker.
+    #[default]
+    Nothing,
+    Ready,
+    Busy,
+    /// A worker starts or ends, or waits for its start.
+    Changing,
+    /// A worker was replaced.
+    Restarted,
+    /// The device is out of service.
+    Out,
+}
+
+impl Doing {
+    fn of(state: WorkerState) -> Self {
+        match state {
+            WorkerState::Stopped => Self::Nothing,
+            WorkerState::Ready | WorkerState::Standby => Self::Ready,
+            WorkerState::Busy => Self::Busy,
+            WorkerState::Backoff | WorkerState::Starting | WorkerState::Stopping => Self::Changing,
+            WorkerState::Quarantined | WorkerState::Unkillable => Self::Out,
+        }
+    }
+
+    /// The letter in a point.
+    fn letter(self) -> char {
+        match self {
+            Self::Nothing => NOTHING,
+            Self::Ready => 'r',
+            Self::Busy => 'b',
+            Self::Changing => 'c',
+            Self::Restarted => 'd',
+            Self::Out => 'o',
+        }
+    }
+}
+
+/// A span of time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Point {
+    /// Its end, milliseconds since 1970.
+    pub(crate) at_ms: u64,
+    /// Its length, milliseconds.
+    pub(crate) span_ms: u64,
+    /// Verdicts by kind, in the order of [`Counters::verdicts`](gridpool_protocol::status::Counters::verdicts).
+    pub(crate) verdicts: [u64; 6],
+    /// Submissions refused.
+    pub(crate) refused: u64,
+    /// The most jobs that were seen to wait.
+    pub(crate) queue: u64,
+    /// Percentiles of the time from acceptance to dispatch, and of that in workers, seconds. `None` if there were no
+    /// jobs.
+    pub(crate) queue_s: Option<[f64; 3]>,
+    pub(crate) service_s: Option<[f64; 3]>,
+    /// A letter for each line: the gravest that was seen.
+    pub(crate) doing: String,
+    /// How busy the device of each line was, percent.
+    pub(crate) busy: Vec<Option<u32>>,
+}
+
+/// The pool at one moment.
+pub(crate) struct Sample<'a> {
+    /// Milliseconds since 1970.
+    pub(crate) at_ms: u64,
+    pub(crate) status: &'a Status,
+    /// Its workers, with how busy they were.
+    pub(crate) rows: &'a [Row],
+    /// Empty if only the status is known: then there are no latencies.
+    pub(crate) roles: &'a [RoleMetrics],
+}
+
+/// See the module's text.
+#[derive(Debug, Serialize)]
+pub(crate) struct Timeline {
+    /// What the letters stand for: `cpu0 grid`.
+    lines: Vec<String>,
+    fine: Ring,
+    coarse: Ring,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self { lines: Vec::new(), fine: Ring::new(FINE), coarse: Ring::new(COARSE) }
+    }
+}
+
+impl Timeline {
+    /// Takes the next sample in.
+    pub(crate) fn take(&mut self, sample: &Sample<'_>) {
+        let now = Moment::of(sample, &mut self.lines);
+        self.fine.take(&now);
+        self.coarse.take(&now);
+    }
+
+    /// The last point of a second, if there is one, and its number.
+    pub(crate) fn latest(&self) -> Option<(u64, &Point)> {
+        Some((self.fine.number, self.fine.points.back()?))
+    }
+
+    pub(crate) fn lines(&self) -> &[String] {
+        &self.lines
+    }
+
+    /// What each device did, in the points of an hour once there are some of it.
+    pub(crate) fn past(&self) -> Past {
+        let is_young = self.coarse.points.len() < YOUNG_MAX;
+        let ring = if is_young { &self.fine } else { &self.coarse };
+        let of = |line: usize| {
+            let letter = |point: &Point| point.doing.chars().nth(line).unwrap_or(NOTHING);
+            ring.points.iter().map(letter).collect()
+        };
+        let lines = self.lines.iter().enumerate().map(|(line, name)| (name.clone(), of(line)));
+        Past { is_hour: !is_young, lines: lines.collect() }
+    }
+}
+
+/// What each device did, by line: its name, and a letter for each point, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// The points are of ten seconds, and else of one.
+    pub(crate) is_hour: bool,
+    pub(crate) lines: Vec<(String, Vec<char>)>,
+}
+
+/// What a sample says that a point is made of.
+#[derive(Clone, Debug, Default)]
+struct Moment {
+    at_ms: u64,
+    pid: u32,
+    uptime_s: f64,
+    verdicts: [u64; 6],
+    refused: u64,
+    queue: u64,
+    times: Option<[Histogram; 2]>,
+    /// By line: what it does, how busy its device is, and how many workers were replaced.
+    lines: BTreeMap<usize, (Doing, Option<f64>, u64)>,
+}
+
+impl Moment {
+    fn of(sample: &Sample<'_>, lines: &mut Vec<String>) -> Self {
+        let Sample { at_ms, status, rows, roles } = sample;
+        let counters = &status.counters;
+        let mut moment = Self {
+            at_ms: *at_ms,
+            pid: status.supervisor.pid,
+            uptime_s: status.supervisor.uptime_s,
+            verdicts: counters.verdicts().map(|(_, count)| count),
+            refused: counters.refused_busy + counters.refused_poison,
+            queue: status.queue.jobs,
+            times: (!roles.is_empty()).then(|| times(roles)),
+            lines: BTreeMap::new(),
+        };
+        for row in *rows {
+            let Some(line) = line_of(&row.device_group, lines) else { continue };
+            let own = moment.lines.entry(line).or_default();
+            own.2 += u64::from(row.own.restarts);
+            // A standby and a worker that ends say less of the device than the one that serves.
+            let doing = Doing::of(row.own.state);
+            let serves = row.own.state.serves();
+            if own.0 == Doing::Nothing || serves && own.0 != Doing::Busy {
+                own.0 = doing;
+            }
+            own.1 = [own.1, row.busy_percent].into_iter().flatten().reduce(f64::max);
+        }
+        moment
+    }
+
+    fn is_after(&self, before: &Self) -> bool {
+        self.pid == before.pid && self.uptime_s >= before.uptime_s && self.at_ms >= before.at_ms
+    }
+}
+
+fn line_of(place: &DeviceGroup, lines: &mut Vec<String>) -> Option<usize> {
+    let name = format!("{} {}", place.device, place.group);
+    let known = lines.iter().position(|line| *line == name);
+    known.or_else(|| {
+        lines.push(name);
+        (lines.len() <= LINES_MAX).then(|| lines.len() - 1)
+    })
+}
+
+/// How long jobs waited, and were worked on, of all roles.
+fn times(roles: &[RoleMetrics]) -> [Histogram; 2] {
+    let mut sums = Sums::default();
+    roles.iter().for_each(|role| sums.add(&role.sums));
+    let Histograms { queue, service, .. } = sums.histograms;
+    [queue, service]
+}
+
+/// The points of one length.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct Ring {
+    #[serde(skip)]
+    span: Span,
+    points: VecDeque<Point>,
+    /// How many there were so far.
+    #[serde(skip)]
+    number: u64,
+    /// Where the next point begins.
+    #[serde(skip)]
+    begin: Option<Moment>,
+    /// Of the next point: the longest queue, and by line the gravest, and the sum and the number of what was busy.
+    #[serde(skip)]
+    queue: u64,
+    #[serde(skip)]
+    seen: BTreeMap<usize, (Doing, f64, u32)>,
+}
+
+impl Ring {
+    fn new(span: Span) -> Self {
+        let (points, seen) = (VecDeque::new(), BTreeMap::new());
+        Self { span, points, number: 0, begin: None, queue: 0, seen }
+    }
+
+    fn take(&mut self, now: &Moment) {
+        let begin = self.begin.take().filter(|begin| now.is_after(begin));
+        if begin.is_none() {
+            (self.queue, self.seen) = (0, BTreeMap::new());
+        }
+        self.queue = self.queue.max(now.queue);
+        for (&line, &(doing, busy, replaced)) in &now.lines {
+            let before = begin.as_ref().and_then(|begin| begin.lines.get(&line));
+            let is_new = before.is_some_and(|&(_, _, before)| replaced > before);
+            let seen = self.seen.entry(line).or_default();
+            seen.0 = seen.0.max(doing).max(if is_new { Doing::Restarted } else { Doing::Nothing });
+            if let Some(busy) = busy {
+                (seen.1, seen.2) = (seen.1 + busy, seen.2 + 1);
+            }
+        }
+        let Some(begin) = begin else {
+            self.begin = Some(now.clone());
+            return;
+        };
+        if now.at_ms - begin.at_ms + EARLY_MS < self.span.ms {
+            self.begin = Some(begin);
+            return;
+        }
+        let point = self.point(&begin, now);
+        if self.points.len() == self.span.points {
+            self.points.pop_front();
+        }
+        self.points.push_back(point);
+        self.number += 1;
+        (self.queue, self.seen) = (0, BTreeMap::new());
+        self.begin = Some(now.clone());
+    }
+
+    fn point(&self, begin: &Moment, now: &Moment) -> Point {
+        let grown = |index: usize| now.verdicts[index].saturating_sub(begin.verdicts[index]);
+        let percentiles = |which: usize| {
+            let (now, begin) = (now.times.as_ref()?, begin.times.as_ref()?);
+            percentiles(&now[which], &begin[which])
+        };
+        let lines = self.seen.keys().next_back().map_or(0, |last| last + 1);
+        let line = |line: usize| self.seen.get(&line).copied().unwrap_or_default();
+        let busy =
+            |(_, sum, count): (Doing, f64, u32)| (count > 0).then(|| whole(sum / f64::from(count)));
+        Point {
+            at_ms: now.at_ms,
+            span_ms: now.at_ms - begin.at_ms,
+            verdicts: std::array::from_fn(grown),
+            refused: now.refused.saturating_sub(begin.refused),
+            queue: self.queue,
+            queue_s: percentiles(0),
+            service_s: percentiles(1),
+            doing: (0..lines).map(|index| line(index).0.letter()).collect(),
+            busy: (0..lines).map(|index| busy(line(index))).collect(),
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rounded percentage, at least 0"
+)]
+fn whole(percent: f64) -> u32 {
+    percent.round() as u32
+}
+
+/// The percentiles of what came to a histogram, each within its bucket as if values lay evenly there. Those above
+/// all buckets count as the end of the last.
+fn percentiles(now: &Histogram, begin: &Histogram) -> Option<[f64; 3]> {
+    let before = begin.buckets.iter().map(|&(_, count)| count);
+    let came: Vec<(f64, u64)> = now
+        .buckets
+        .iter()
+        .zip(before)
+        .map(|(&(end, count), before)| (end, count.saturating_sub(before)))
+        .collect();
+    let all = now.count().saturating_sub(begin.count());
+    if all == 0 {
+        return None;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds")]
+    let of = |share: f64| {
+        let wanted = share * all as f64;
+        let (mut below, mut start) = (0.0, 0.0);
+        for &(end, count) in &came {
+            let count = count as f64;
+            if count > 0.0 && below + count >= wanted {
+                return start + (end - start) * ((wanted - below) / count).clamp(0.0, 1.0);
+            }
+            (below, start) = (below + count, end);
+        }
+        start
+    };
+    Some(SHARES.map(of))
+}

@@ -1,0 +1,280 @@
+//! The page of the gateway: its files, its stream of events, and orders with a token.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::access::{token, tokens};
+use super::{Web, as_request, get, post, request, served, small, tcp, until_ready, with_http};
+use crate::pool::{Pool, cpu};
+use crate::wait::{eventually, eventually_so};
+
+/// Pages that the gateway serves at once, and those of one client.
+const PAGES_EACH_MAX: usize = 24;
+
+/// A stream of events of the page.
+struct Events(Web);
+
+impl Events {
+    fn open(pool: &Pool, headers: &str) -> Self {
+        let mut web = Web::over(tcp(pool));
+        web.send(&request("GET", "/v2/gridpool/events", headers, b""));
+        let head = web.hear();
+        assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
+        Self(web)
+    }
+
+    /// The next event; `None` at the end of the stream.
+    fn next(&mut self) -> Option<(String, Value)> {
+        loop {
+            let text = String::from_utf8_lossy(&self.0.rest).into_owned();
+            if let Some((event, at)) = parse(&text) {
+                self.0.rest.drain(..at);
+                return Some(event);
+            }
+            if text.contains("\r\n0\r\n\r\n") || text == "0\r\n\r\n" || !self.0.more() {
+                return None;
+            }
+        }
+    }
+
+    /// The next event of a name.
+    fn until(&mut self, name: &str) -> Value {
+        loop {
+            let (own, data) = self.next().expect("the stream goes on");
+            if own == name {
+                return data;
+            }
+        }
+    }
+}
+
+/// The first whole event in the text, and where it ends. Sizes of chunks stand between events.
+fn parse(text: &str) -> Option<((String, Value), usize)> {
+    let begin = text.find("event: ")?;
+    let end = begin + text[begin..].find("\n\n")?;
+    let (name, data) = text[begin + 7..end].split_once("\ndata: ")?;
+    // A chunk may end within the data only at its own end, since each update is one.
+    let data = serde_json::from_str(data).ok()?;
+    Some(((name.to_owned(), data), end + 2))
+}
+
+#[test]
+fn its_files_need_no_token_and_let_a_browser_run_nothing_else() {
+    let (_, line) = token(&["one", "--scope", "operate"]);
+    let setup = with_http(cpu(1));
+    let file = tokens(&setup, &[&line]);
+    let pool = setup.args(&["--http-tokens", file.to_str().expect("readable")]).start();
+    until_ready(&pool);
+    for (path, kind) in
+        [("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")]
+    {
+        let answer = get(&pool, path);
+        assert_eq!(answer.status, 200, "{path}");
+        assert_eq!(answer.header("content-type"), Some(&*format!("{kind}; charset=utf-8")));
+        let policy = answer.header("content-security-policy").expect("a policy");
+        for rule in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "frame-ancestors 'none'",
+            "form-action 'none'",
+        ] {
+            assert!(policy.contains(rule), "{path}: {policy}");
+        }
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(answer.header("referrer-policy"), Some("no-referrer"));
+        Web::open(&pool).ask("POST", path, "", b"{}").complains(405, "the path does not take");
+    }
+    get(&pool, "/v2/gridpool/events").complains(401, "this needs a token");
+}
+
+#[test]
+fn events_tell_what_the_status_says_and_then_each_death() {
+    let pool = served(cpu(2));
+    let mut events = Events::open(&pool, "");
+    let (first, timeline) = events.next().expect("an event");
+    assert_eq!(first, "timeline");
+    assert!(timeline["fine"].is_array() && timeline["coarse"].is_array(), "{timeline}");
+    eventually("the same as the status", || {
+        let (state, status) = (events.until("state"), pool.status());
+        let told = &state["status"];
+        let rows = |of: &Value| {
+            let rows = of["workers"].as_array().expect("rows").iter();
+            let key =
+                |row: &Value| (row["name"].clone(), row["state"].clone(), row["jobs_done"].clone());
+            rows.map(key).collect::<Vec<_>>()
+        };
+        let status = serde_json::to_value(status).expect("it is JSON");
+        let same = rows(told) == rows(&status) && told["counters"] == status["counters"];
+        if same { Ok(()) } else { Err(format!("{told} {status}")) }
+    });
+    pool.observer()
+        .kill("cpu0".parse::<gridpool_protocol::ids::DeviceId>().expect("a device"), 9)
+        .expect("the pool kills it");
+    let deaths = events.until("deaths");
+    assert_eq!(deaths[0]["worker"], "cpu0#1", "{deaths}");
+    let block = deaths[0]["block"].as_str().expect("a text");
+    assert!(block.starts_with("worker died worker=cpu0#1 pid="), "{block}");
+    assert!(block.contains("\n    ended      signal 9 (SIGKILL), as client"), "{block}");
+    assert!(pool.log().contains(block.lines().nth(2).expect("a line")), "{block}");
+    let point = loop {
+        let point = events.until("point");
+        if point["point"]["doing"].as_str().is_some_and(|doing| doing.contains('d')) {
+            break point;
+        }
+    };
+    assert_eq!(point["lines"], json!(["cpu0 grid", "cpu1 grid"]));
+    // One that comes later has the same.
+    let mut later = Events::open(&pool, "");
+    assert_eq!(later.until("deaths"), deaths);
+}
+
+#[test]
+fn a_client_has_so_many_pages_and_no_more() {
+    let pool = served(cpu(1));
+    let mut pages: Vec<_> = (0..PAGES_EACH_MAX).map(|_| Events::open(&pool, "")).collect();
+    for page in &mut pages {
+        page.until("state");
+    }
+    let words = "BUSY: 24 pages of yours are open already";
+    get(&pool, "/v2/gridpool/events").complains(503, words);
+    assert_eq!(get(&pool, "/v2/health/ready").status, 200, "pages take no other places");
+    assert_eq!(post(&pool, "/v2/models/rot90/infer", &as_request(&small())).status, 200);
+    pages.pop();
+    eventually("a place to be free", || {
+        let mut web = Web::open(&pool);
+        let answer = web.ask("GET", "/v2/gridpool/events", "", b"");
+        if answer.status == 200 { Ok(()) } else { Err(format!("{answer:?}")) }
+    });
+    let metrics = String::from_utf8(get(&pool, "/metrics").body).expect("text");
+    let refused =
+        metrics.lines().find(|line| line.contains("reason=\"pages_own\"")).expect("a row");
+    assert!(!refused.ends_with(" 0"), "{refused}");
+}
+
+#[test]
+fn a_stream_ends_when_the_pool_drains_or_its_token_is_taken_back() {
+    let (one, one_line) = token(&["one", "--scope", "metrics"]);
+    let (two, two_line) = token(&["two", "--scope", "metrics"]);
+    let setup = with_http(cpu(1));
+    let file = tokens(&setup, &[&one_line, &two_line]);
+    let pool = setup.args(&["--http-tokens", file.to_str().expect("readable")]).start();
+    until_ready(&pool);
+    let open = |token: &str| Events::open(&pool, &format!("Authorization: Bearer {token}\r\n"));
+    let [mut first, mut second] = [open(&one), open(&two)];
+    first.until("state");
+    second.until("state");
+    tokens(pool.setup(), &[&two_line]);
+    let why = first.until("refused");
+    assert!(
+        why.as_str().is_some_and(|why| why.contains("the token `one` was taken back")),
+        "{why}"
+    );
+    assert_eq!(first.next(), None);
+    pool.observer().drain().expect("the pool accepts the command");
+    second.until("end");
+    assert_eq!(second.next(), None);
+    pool.ends_well();
+}
+
+#[test]
+fn orders_need_a_token_with_the_scope_operate_that_the_supervisor_knows() {
+    let (user, user_line) = token(&["user", "--scope", "infer,metrics"]);
+    let (boss, boss_line) = token(&["boss", "--scope", "operate"]);
+    let setup = with_http(cpu(2));
+    let file = tokens(&setup, &[&user_line, &boss_line]);
+    let pool = setup.args(&["--http-tokens", file.to_str().expect("readable")]).start();
+    until_ready(&pool);
+    let order = |what: &str, token: &str, body: &Value| {
+        let header = format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n");
+        let path = format!("/v2/gridpool/{what}");
+        Web::open(&pool).ask("POST", &path, &header, body.to_string().as_bytes())
+    };
+    let name = || pool.status().workers[0].name.clone();
+    let kill = json!({"worker": "cpu0"});
+    order("kill", &user, &kill).complains(403, "it needs the scope operate");
+    post(&pool, "/v2/gridpool/kill", &kill).complains(401, "this needs a token");
+    assert_eq!(name(), "cpu0#1", "nothing was done");
+    let killed = order("kill", &boss, &kill);
+    assert_eq!(killed.status, 200, "{killed:?}");
+    assert!(
+        killed.json()["done"].as_str().is_some_and(|done| done.contains("signal 9 sent to cpu0#1"))
+    );
+    eventually_so("another worker", || name() == "cpu0#2");
+    order("kill", &boss, &json!({"worker": "gpu7"})).complains(400, "there is no worker gpu7 now");
+    order("release", &boss, &json!({"what": "cpu0"})).complains(400, "");
+    order("upgrade", &boss, &json!({})).complains(404, "there is no such order");
+    let whole = |token: &str| {
+        let header = format!("Authorization: Bearer {token}\r\n");
+        Web::open(&pool).ask("GET", "/v2/gridpool/deaths", &header, b"")
+    };
+    whole(&user).complains(403, "it needs the scope operate");
+    assert_eq!(whole(&boss).json()["deaths"][0]["worker"], "cpu0#1");
+    let audit: Vec<_> =
+        pool.log().lines().filter(|line| line.contains(" audit: ")).map(str::to_owned).collect();
+    assert!(audit[0].contains("token=\"boss\"") && audit[0].contains("what=\"kill\""), "{audit:?}");
+    assert!(!pool.log().contains(&boss), "no token is logged");
+    assert_eq!(order("drain", &boss, &json!({})).json(), json!({"done": "draining"}));
+    pool.ends_well();
+}
+
+#[test]
+fn without_tokens_nobody_orders_over_http() {
+    let pool = served(cpu(1));
+    for (what, body) in
+        [("kill", json!({"worker": "cpu0"})), ("drain", json!({})), ("release", json!({}))]
+    {
+        let path = format!("/v2/gridpool/{what}");
+        post(&pool, &path, &body).complains(403, "have the pool started with --http-tokens");
+    }
+    get(&pool, "/v2/gridpool/deaths").complains(403, "have the pool started with --http-tokens");
+    assert_eq!(pool.status().workers[0].name, "cpu0#1");
+    // The connection to the pool's socket of any other client passes no tokens on either.
+    let token = gridpool_client::Secret("gridpool_00".to_owned());
+    let why =
+        pool.observer().order_by_token(&token, &gridpool_client::TokenOrder::Drain).unwrap_err();
+    assert!(why.to_string().contains("only the pool's own gateway passes tokens on"), "{why}");
+}
+
+#[test]
+fn receipts_are_shown_to_whom_their_jobs_were_for_and_to_operators() {
+    let names = [("one", "infer"), ("two", "infer"), ("boss", "operate")];
+    let made: BTreeMap<_, _> =
+        names.map(|(name, scope)| (name, token(&[name, "--scope", scope]))).into();
+    let setup = with_http(cpu(1));
+    let lines: Vec<_> = made.values().map(|(_, line)| &**line).collect();
+    let file = tokens(&setup, &lines);
+    let pool = setup.args(&["--http-tokens", file.to_str().expect("readable")]).start();
+    until_ready(&pool);
+    let header = |name: &str| format!("Authorization: Bearer {}\r\n", made[name].0);
+    let body = as_request(&small()).to_string();
+    for name in ["one", "two", "one"] {
+        let path = "/v2/models/rot90/infer";
+        assert_eq!(Web::open(&pool).ask("POST", path, &header(name), body.as_bytes()).status, 200);
+    }
+    let mut failing = as_request(&small());
+    failing["parameters"] = json!({"timeout": 1});
+    let late = Web::open(&pool).ask(
+        "POST",
+        "/v2/models/rot90/infer",
+        &header("two"),
+        failing.to_string().as_bytes(),
+    );
+    let seen = |name: &str| {
+        let shown = Web::open(&pool).ask("GET", "/v2/gridpool/receipts", &header(name), b"").json();
+        let rows = shown["receipts"].as_array().expect("rows").clone();
+        rows.iter()
+            .map(|row| (row["principal"].clone(), row["receipt"]["verdict"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let (one, two) = (json!("token one"), json!("token two"));
+    let ok = json!("OK");
+    assert_eq!(seen("one"), [(one.clone(), ok.clone()), (one.clone(), ok.clone())]);
+    let all = seen("boss");
+    assert_eq!(all.iter().filter(|(whose, _)| *whose == one).count(), 2);
+    assert!(all.contains(&(two.clone(), ok)), "{all:?}");
+    if late.status == 504 {
+        assert!(seen("two").contains(&(two, json!("DEADLINE"))), "one that failed is kept too");
+    }
+}
