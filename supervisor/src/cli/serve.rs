@@ -79,6 +79,7 @@ fn begin(
     let front = Front::open(&settings.places(), &settings.http_options)?;
     let shell = start_pool(settings, 0)?;
     logging::limit_for_clients();
+    trace(&shell, settings).map_err(system("the tracer"))?;
     let held = shell.listen(claim)?;
     if let Some(front) = front {
         shell.serve_http(front).map_err(system("the HTTP gateway"))?;
@@ -92,6 +93,11 @@ fn begin(
         shell.report_to(notifier, &settings.limits);
     }
     Ok(Served { shell, held, reloader })
+}
+
+/// Sends traces, if the settings say so.
+fn trace(shell: &Shell, settings: &Settings) -> io::Result<()> {
+    settings.trace.asked().map_or(Ok(()), |(collector, sample)| shell.trace(collector, sample))
 }
 
 /// Follows the model repository, if the settings say so.
@@ -116,6 +122,7 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
     let mut predecessor = unsafe { Predecessor::greet() }?;
     let taken = take_over(&mut predecessor, flags).and_then(|(shell, reloader, claim, front)| {
         logging::limit_for_clients();
+        trace(&shell, reloader.running()).map_err(system("the tracer"))?;
         let (held, opener) = shell.listen_later(claim)?;
         Ok((Served { shell, held, reloader }, opener, front))
     });

@@ -366,6 +366,7 @@ impl World {
             idempotent: !self.rng.chance(self.swarm.rates.not_idempotent),
             divisible: !answer_inline && !self.rng.chance(self.swarm.rates.indivisible),
             answer_inline,
+            trace: None,
             content: None,
         }
     }
