@@ -13,6 +13,7 @@ mod metrics;
 mod models;
 mod overload;
 mod repository;
+mod traces;
 mod triton;
 mod upgrades;
 mod versions;

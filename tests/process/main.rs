@@ -54,6 +54,7 @@ mod stubbed;
 mod submissions;
 mod systemd;
 mod top;
+mod traces;
 mod upgrade;
 mod users;
 mod verdicts;
