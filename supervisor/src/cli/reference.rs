@@ -23,7 +23,8 @@ const STATUS: &str = concat!(
     include_str!("../../../protocol/src/status.rs"),
     include_str!("../../../protocol/src/status/queue.rs"),
     include_str!("../../../protocol/src/status/load.rs"),
-    include_str!("../../../protocol/src/status/nats.rs")
+    include_str!("../../../protocol/src/status/nats.rs"),
+    include_str!("../../../protocol/src/status/tracer.rs")
 );
 const MODEL: &str = include_str!("../../../protocol/src/tensor/model.rs");
 
@@ -253,6 +254,7 @@ fn the_generated_json_fields_match_the_code() {
         "MonitorStatus",
         "HttpStatus",
         "NatsStatus",
+        "TracerStatus",
         "DeviceStatus",
         "Counters",
     ];
