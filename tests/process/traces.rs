@@ -176,7 +176,7 @@ fn a_pool_without_traces_has_no_tracer_and_passes_a_trace_on() {
     let submit = |variable: &str| {
         let cli = pool.cli(&["submit", "--json", PROGRAM, "-"]).env("TRACEPARENT", variable);
         let document = cli.stdin(as_json(&grids)).run().document();
-        document["jobs"][0]["trace_id"].as_str().expect("a text").to_owned()
+        document["receipts"][0]["trace_id"].as_str().expect("a text").to_owned()
     };
     assert_eq!(submit(SAMPLED), TRACE);
     assert_eq!(submit("nonsense"), "", "it is ignored");

@@ -51,7 +51,8 @@ impl FromStr for Collector {
             return wrong("has a user, a query or characters that an address has not");
         }
         let (authority, base) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
-        let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let in_brackets = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let (host, port) = match in_brackets {
             Some((host, "")) => (host, None),
             Some((host, port)) => (host, port.strip_prefix(':').or(Some(""))),
             None => match authority.rsplit_once(':') {
@@ -59,8 +60,11 @@ impl FromStr for Collector {
                 None => (authority, None),
             },
         };
-        let is_v6 = host.parse::<std::net::Ipv6Addr>().is_ok();
-        if host.is_empty() || (host.contains([':', '[', ']']) && !is_v6) {
+        let is_host = match in_brackets {
+            Some(_) => host.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => !host.is_empty() && !host.contains([':', '[', ']']),
+        };
+        if !is_host {
             return wrong("names no host");
         }
         let Ok(port) = port.map_or(Ok(PORT), str::parse) else { return wrong("has a wrong port") };
