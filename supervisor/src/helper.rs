@@ -1,5 +1,5 @@
-//! What a helper process that is made of this binary, `gridpool gateway`, `gridpool bridge` or `gridpool tracer`, does before it serves:
-//! it ties itself to its supervisor, and confines itself.
+//! What a helper process that is made of this binary (`gridpool gateway`, `gridpool bridge`, `gridpool tracer`) does
+//! before it serves: it ties itself to its supervisor, and confines itself.
 
 use std::io;
 use std::os::fd::AsFd;

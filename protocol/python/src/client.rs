@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_client::{
-    Answer, ClientError, Handle, Job, LoadedBatch, Priority, Program, Release, Ties, Verdict,
-    WorkerSelector,
+    Answer, ClientError, Handle, Job, LoadedBatch, Program, Release, Ties, Verdict, WorkerSelector,
 };
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::limits::STEPS_DEFAULT;
@@ -370,7 +369,9 @@ impl Client {
     }
 
     /// Runs a model: tensors in and out as `(name, type, shape, bytes)`, and the receipt as JSON.
-    #[pyo3(signature = (model, inputs, deadline=None, priority=None, at_most_once=false, output_bytes=None, traceparent=None))]
+    #[pyo3(signature = (
+        model, inputs, deadline=None, priority=None, at_most_once=false, output_bytes=None, traceparent=None
+    ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn infer(
         &self,

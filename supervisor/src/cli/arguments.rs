@@ -120,7 +120,7 @@ pub(super) enum Command {
     #[command(hide = true)]
     Tracer(TracerFlags),
     /// Start a pool and serve it until it is drained.
-    Serve(ServeFlags),
+    Serve(Box<ServeFlags>),
     /// Check a config file, or show the settings that `serve` would use. Starts no pool.
     #[command(subcommand)]
     Config(config::ConfigCommand),

@@ -111,7 +111,7 @@ impl TracedJob {
             Work::Search { .. } => JobKind::Search,
         };
         let (user, ended_ns) = (held.principal.kind().to_owned(), unix_ns(clock::time_of_day()));
-        Some(Self(Box::new(JobPacket { span, ended_ns, kind, user, receipt: *receipt })))
+        Some(Self(Box::new(JobPacket { span, ended_ns, kind, user, receipt })))
     }
 
     pub(super) fn send(self, tracer: &Tracer) {

@@ -85,7 +85,7 @@ pub(crate) struct JobPacket {
     pub(crate) kind: JobKind,
     /// What kind of user it was for.
     pub(crate) user: String,
-    pub(crate) receipt: Receipt,
+    pub(crate) receipt: Box<Receipt>,
 }
 
 /// A request that has its answer.
@@ -155,7 +155,7 @@ impl PacketSender {
     pub(crate) fn send(&self, packet: &Packet) {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let sent = codec::encode(packet).map_err(io::Error::other).and_then(|bytes| {
-            Ok(send(self.socket.as_raw_fd(), &bytes, flags).map_err(io::Error::from)?)
+            send(self.socket.as_raw_fd(), &bytes, flags).map_err(io::Error::from)
         });
         match sent {
             Ok(_) => self.is_full.store(false, Ordering::Relaxed),

@@ -112,7 +112,7 @@ fn of_job(job: &JobPacket) -> Vec<Span> {
 }
 
 fn about_job(JobPacket { user, receipt, .. }: &JobPacket) -> Vec<KeyValue> {
-    let Receipt { job, key, program_hash, host, items, item_errors, verdict, .. } = receipt;
+    let Receipt { job, key, program_hash, host, items, item_errors, verdict, .. } = &**receipt;
     let mut about = vec![
         text("gridpool.job", job),
         text("gridpool.key", key),
@@ -275,7 +275,7 @@ mod tests {
             ..Receipt::default()
         };
         let span = JobSpan::begin(None, Sample::default());
-        let (kind, user) = (JobKind::Program, "uid".into());
+        let (kind, user, receipt) = (JobKind::Program, "uid".into(), Box::new(receipt));
         spans(&Packet::Job(Box::new(JobPacket { span, ended_ns: 1_000_000, kind, user, receipt })))
     }
 

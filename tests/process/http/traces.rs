@@ -103,7 +103,7 @@ fn the_access_log_has_a_line_for_each_request_and_no_token() {
             let log = pool.log();
             let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             let mut events = events.filter(|event| event["target"] == "access");
-            events.find(|event| event["route"] == route).ok_or(log.clone())
+            events.find(|event| event["route"] == route).ok_or_else(|| log.clone())
         })
     };
     let http = line("/v2/models/{model}/infer");
