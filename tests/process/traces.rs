@@ -3,6 +3,7 @@
 pub(crate) mod collector;
 
 use gridpool_client::{TraceContext, Verdict};
+use gridpool_protocol::chaos::Chaos;
 use gridpool_protocol::receipt::AttemptOutcome;
 use gridpool_protocol::status::TracerStatus;
 use gridpool_tests::oracle::samples::random_grids;
@@ -165,13 +166,21 @@ fn a_tracer_that_dies_is_started_again_and_no_job_notices() {
 
 #[test]
 fn a_pool_without_traces_has_no_tracer_and_passes_a_trace_on() {
-    let pool = cpu(1).start();
+    let pool = cpu(1).args(&["--allow-chaos"]).start();
     assert_eq!(pool.status().tracer, None);
     let (client, grids) = (pool.client(), random_grids(3, 4));
     let plain = answer(submit(&client, job(PROGRAM, &grids))).receipt;
     assert_eq!(plain.trace_id, "");
     let traced = submit(&client, job(PROGRAM, &grids).with_trace(context(SAMPLED)));
     assert_eq!(answer(traced).receipt.trace_id, TRACE);
+    let chaos = Chaos { fault: "exit".parse().expect("a fault"), attempts: 1 };
+    let faulty = job(PROGRAM, &grids).with_chaos(chaos).with_trace(context(SAMPLED));
+    assert_eq!(answer(submit(&client, faulty)).verdict(), Verdict::Ok);
+    eventually_so("the worker's log to name the trace", || {
+        let log = pool.log();
+        let mut lines = log.lines().filter(|line| line.contains("injected fault"));
+        lines.any(|line| line.contains(&format!("trace_id={TRACE}")))
+    });
 
     let submit = |variable: &str| {
         let cli = pool.cli(&["submit", "--json", PROGRAM, "-"]).env("TRACEPARENT", variable);

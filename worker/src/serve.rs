@@ -157,8 +157,8 @@ impl Worker {
         let attempts: Vec<_> = assignments.iter().map(|assignment| assignment.attempt).collect();
         let chaos = assignments.iter().find_map(|a| Some((a, a.chaos?)));
         if let Some((&Assignment { attempt, trace, .. }, fault)) = chaos {
-            let (AttemptId { job, number: attempt }, trace) = (attempt, trace.map(display));
-            tracing::warn!(%job, attempt, trace, %fault, "injected fault");
+            let (AttemptId { job, number: attempt }, trace_id) = (attempt, trace.map(display));
+            tracing::warn!(%job, attempt, trace_id, %fault, "injected fault");
         }
         let chaos = chaos.map(|(_, fault)| fault);
         device.arm(chaos);

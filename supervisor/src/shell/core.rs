@@ -171,7 +171,7 @@ impl Core {
             Action::DeathReport(report) => {
                 self.reports.insert(report.worker, report);
             }
-            Action::Discard { job } => self.discard(job),
+            Action::Discard { job } => drop(self.discard(job)),
             Action::Dispatch { worker, attempts } => self.dispatch(worker, &attempts),
             Action::Finish { client, job, key, receipt } => self.finish(client, job, key, receipt),
             Action::HashContent { job, work } => {
@@ -207,7 +207,7 @@ impl Core {
             }
             Action::Note(note) => notes::write(note),
             Action::Refuse { client, job, key, refusal } => {
-                self.discard(job);
+                drop(self.discard(job));
                 self.tell(client, &ServerMessage::Refused { key, refusal });
             }
             Action::Replay { client, key, receipt } => {
@@ -242,8 +242,7 @@ impl Core {
 
     /// Sends a verdict to its client, and drops the job.
     fn finish(&mut self, client: Option<ClientId>, job: JobId, key: JobKey, receipt: Box<Receipt>) {
-        let held = self.payloads.get(&job).filter(|held| held.span.is_some()).cloned();
-        self.discard(job);
+        let held = self.discard(job);
         // Each answer brings about at most one OK verdict, and there is no OK verdict without an answer.
         let ok = receipt.verdict == Verdict::Ok;
         let output = if ok { self.output.take() } else { None };
@@ -265,7 +264,7 @@ impl Core {
                 self.tell(client, &ServerMessage::Done { key, receipt, output, replayed: false })
             }
         }
-        if let Some(held) = held {
+        if let Some(held) = held.filter(|held| held.span.is_some()) {
             self.told.traced.extend(TracedJob::of(&held, receipt));
         }
     }
@@ -321,9 +320,10 @@ impl Core {
     }
 
     /// Drops a job, and the arenas that no other user has.
-    fn discard(&mut self, job: JobId) {
-        let Some(held) = self.payloads.remove(&job) else { return };
+    fn discard(&mut self, job: JobId) -> Option<Arc<HeldJob>> {
+        let held = self.payloads.remove(&job)?;
         held.arenas.keys().for_each(|&arena| self.forget(arena));
+        Some(held)
     }
 
     /// Counts a user of an arena, a connection or a job, until [`Core::forget`].

@@ -181,8 +181,8 @@ impl Server {
         // What is cancelled on the lifeline, before or from now on, is withdrawn.
         self.link.cancels.on_cancel(attempt, move || {
             let is_open = ticket.cancel();
-            let (AttemptId { job, number: attempt }, trace) = (attempt, trace.map(display));
-            tracing::debug!(%job, attempt, trace, is_open, "withdrawn");
+            let (AttemptId { job, number: attempt }, trace_id) = (attempt, trace.map(display));
+            tracing::debug!(%job, attempt, trace_id, is_open, "withdrawn");
         });
         Ok(())
     }
