@@ -56,3 +56,4 @@ pub mod shared;
 pub mod solver;
 pub mod status;
 pub mod tensor;
+pub mod trace;

@@ -36,6 +36,17 @@ impl Principal {
         })
     }
 
+    /// What kind of principal it is, in one word.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Uid(_) => "uid",
+            Self::Token(_) => "token",
+            Self::Address(_) => "address",
+            Self::Gateway => "gateway",
+        }
+    }
+
     /// Checks a principal that another process names.
     ///
     /// # Errors

@@ -197,6 +197,10 @@ pub struct Attempt {
     pub device: DeviceInfo,
     /// Its items: all of the job, or a shard.
     pub part: ItemRange,
+    /// From the job's acceptance to the dispatch of this attempt, microseconds.
+    pub begun_us: u64,
+    /// From the job's acceptance to the end of this attempt as the pool saw it, microseconds.
+    pub ended_us: u64,
     /// See [`RunReport::module_hash`]. This and all fields below are empty if the worker never answered.
     pub module_hash: String,
     /// See [`RunReport::joined_items`].
@@ -244,6 +248,8 @@ impl Attempt {
             detail: String::new(),
             device,
             part,
+            begun_us: 0,
+            ended_us: 0,
             module_hash: report.module_hash,
             joined_items: report.joined_items,
             kernels: report.kernels,
@@ -266,6 +272,8 @@ pub struct Receipt {
     pub key: String,
     /// Hash of the program, tie mode included.
     pub program_hash: String,
+    /// The trace that it is a part of, 32 hexadecimal digits; empty if there is none.
+    pub trace_id: String,
     /// The host whose pool ran it, if it came through a cluster; else empty.
     pub host: String,
     /// Items submitted.

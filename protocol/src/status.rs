@@ -4,6 +4,7 @@
 mod load;
 mod nats;
 mod queue;
+mod tracer;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use crate::sandbox::Protections;
 pub use load::{LoadPhase, LoadStatus, MissingModel};
 pub use nats::NatsStatus;
 pub use queue::QueueStatus;
+pub use tracer::TracerStatus;
 
 /// The whole pool at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +34,8 @@ pub struct Status {
     /// The process that takes jobs of a cluster; nothing without `--nats`.
     #[serde(default)]
     pub nats: Option<NatsStatus>,
+    /// The process that sends traces; nothing without `--trace`.
+    pub tracer: Option<TracerStatus>,
     /// One row per GPU, as the monitor last reported it.
     pub devices: Vec<DeviceStatus>,
     /// One row per quarantined device and role.

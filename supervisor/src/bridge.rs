@@ -7,26 +7,11 @@ use std::path::PathBuf;
 use gridpool_bridge::{BridgeError, BridgeSettings};
 use gridpool_ipc::sandbox::Calls;
 
-use crate::helper::{HelperError, HelperFlags, system};
+use crate::helper::{HelperError, HelperFlags, NETWORK_FILES, system};
 use crate::logging;
 
 /// What the log may take of a minute.
 const LOG_BYTES_PER_MINUTE: usize = 64 * 1_024;
-
-/// Where the system says how names of machines are looked up, and keeps the authorities of certificates.
-const NETWORK_FILES: [&str; 11] = [
-    "/etc/gai.conf",
-    "/etc/host.conf",
-    "/etc/hosts",
-    "/etc/nsswitch.conf",
-    "/etc/pki",
-    "/etc/resolv.conf",
-    "/etc/ssl",
-    "/run/systemd/resolve",
-    "/usr/lib/ssl",
-    "/usr/local/share/ca-certificates",
-    "/usr/share/ca-certificates",
-];
 
 /// The error of one that a user starts.
 const BY_HAND: &str = "`gridpool bridge` is started by `gridpool serve --nats`, and not by hand";

@@ -12,6 +12,9 @@
 //! http = "127.0.0.1:8000"          # serves the Open Inference Protocol there; nowhere without this
 //! grpc = "127.0.0.1:8001"          # the same over gRPC
 //! http_tokens = "tokens"           # and http_cert, http_key, http_host, http_origin, http_group, insecure
+//! access_log = true                # a line in the log for each request of HTTP and gRPC
+//! trace = "http://127.0.0.1:4318"  # sends traces to this OpenTelemetry collector
+//! trace_sample = 0.01              # of those that begin here, one in a hundred; 1 is the default
 //! allow_chaos = false              # true takes jobs that make a worker fault on purpose
 //! onnxruntime = "libonnxruntime.so" # if it is not in one of the usual places
 //! sandbox = "on"                   # or log, off
@@ -52,6 +55,7 @@ mod pipelines;
 mod quotas;
 mod sockets;
 mod state;
+mod traces;
 mod users;
 
 use std::collections::BTreeSet;
@@ -66,6 +70,7 @@ use gridpool_bridge::BridgeSettings;
 
 use crate::gateway::why_taken;
 use crate::repository::{self, Repository, RepositoryMode};
+use crate::traces::Sample;
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
@@ -79,12 +84,14 @@ pub use http::{HttpAddress, HttpOptions};
 pub(crate) use limits::INFER_WINDOW_MAX;
 pub use limits::{LimitValue, list as list_limits};
 pub use models::parse_model;
+pub(crate) use nats::HOST_NAME;
 pub use nats::NatsKeys;
 pub use origins::{Origin, Origins};
 pub use pipelines::parse_pipeline;
 pub use quotas::{WrittenQuota, quotas_of};
 use sockets::{check_socket, resolve_socket};
 pub use state::{StateDir, default_folder};
+pub use traces::TraceOptions;
 pub use users::UserOptions;
 
 /// All settings of a pool.
@@ -102,6 +109,8 @@ pub struct Settings {
     pub grpc: Option<HttpAddress>,
     /// Who may use both, and how they are encrypted.
     pub http_options: HttpOptions,
+    /// Where traces are sent.
+    pub trace: TraceOptions,
     /// Whether jobs may inject faults into a worker.
     pub allow_chaos: bool,
     /// The limits of the core.
@@ -145,6 +154,10 @@ pub struct Overrides {
     pub grpc: Option<String>,
     /// `--http-host`, `--http-tokens`, … or their variables.
     pub http_options: HttpOptions,
+    /// `--trace` or `GRIDPOOL_TRACE`.
+    pub trace: Option<String>,
+    /// `--trace-sample` or `GRIDPOOL_TRACE_SAMPLE`.
+    pub trace_sample: Option<Sample>,
     /// `--standby` or `GRIDPOOL_STANDBY`.
     pub standbys: Option<u32>,
     /// `--allow-chaos` or `GRIDPOOL_ALLOW_CHAOS`.
@@ -208,6 +221,9 @@ impl Overrides {
             ("http_key", "--http-key", self.http_options.key.is_some()),
             ("http_group", "--http-group", self.http_options.group.is_some()),
             ("insecure", "--insecure", self.http_options.insecure.is_some()),
+            ("access_log", "--access-log", self.http_options.access_log.is_some()),
+            ("trace", "--trace", self.trace.is_some()),
+            ("trace_sample", "--trace-sample", self.trace_sample.is_some()),
             ("limits.standbys", "--standby", self.standbys.is_some()),
             ("allow_chaos", "--allow-chaos", self.allow_chaos.is_some()),
             ("model_repository", "--model-repository", self.model_repository.is_some()),
@@ -316,9 +332,10 @@ impl Settings {
         let quotas = quotas.map_err(|reason| flags.wrong("--quota", reason))?;
         noted.into_iter().for_each(|(setting, origin)| origins.set(setting, origin));
         let users = users::parse_flags(&flags)?.over(file.users);
-        let http = resolve_address(&flags, ("--http", &flags.http), file.http)?;
-        let grpc = resolve_address(&flags, ("--grpc", &flags.grpc), file.grpc)?;
-        let http_options = resolve_http(&flags, file.http_options, &origins)?;
+        let http = http::resolve_address(&flags, ("--http", &flags.http), file.http)?;
+        let grpc = http::resolve_address(&flags, ("--grpc", &flags.grpc), file.grpc)?;
+        let http_options = http::resolve(&flags, file.http_options, &origins)?;
+        let trace = traces::resolve(&flags, file.trace)?;
         let nats = flags.nats.clone().over(file.nats).resolve();
         let nats = nats.map_err(|reason| flags.wrong("--nats", reason))?;
         let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
@@ -332,6 +349,7 @@ impl Settings {
             http,
             grpc,
             http_options,
+            trace,
             allow_chaos: flags.allow_chaos.or(file.allow_chaos).unwrap_or(false),
             limits,
             policy: file.policy,
@@ -349,42 +367,6 @@ impl Settings {
             nats,
             origins,
         })
-    }
-}
-
-/// Puts the flags of HTTP over the file's settings.
-fn resolve_address(
-    flags: &Overrides,
-    (flag, given): (&'static str, &Option<String>),
-    of_file: Option<HttpAddress>,
-) -> Result<Option<HttpAddress>, ConfigError> {
-    let given = given.as_deref().map(HttpAddress::parse).transpose();
-    Ok(given.map_err(|reason| flags.wrong(flag, reason))?.or(of_file))
-}
-
-fn resolve_http(
-    flags: &Overrides,
-    file: HttpOptions,
-    origins: &Origins,
-) -> Result<HttpOptions, ConfigError> {
-    let given = &flags.http_options;
-    let hosts = http::parse_hosts(given.hosts.iter().map(String::as_str));
-    let hosts = hosts.map_err(|reason| flags.wrong("--http-host", reason))?;
-    let allowed = http::parse_origins(given.origins.iter().map(String::as_str));
-    let allowed = allowed.map_err(|reason| flags.wrong("--http-origin", reason))?;
-    let given = HttpOptions { hosts, origins: allowed, ..given.clone() };
-    let options = given.over(file);
-    match options.clash() {
-        None => Ok(options),
-        Some((setting, reason)) => Err(match origins.of(setting) {
-            Origin::File { file, line } => {
-                ConfigError::File { file: file.clone(), line: *line, reason }
-            }
-            Origin::Default | Origin::Environment { .. } | Origin::Flag { .. } => {
-                let flag = if setting == "http_cert" { "--http-cert" } else { "--http-key" };
-                flags.wrong(flag, reason)
-            }
-        }),
     }
 }
 

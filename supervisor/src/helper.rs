@@ -1,5 +1,5 @@
-//! What a helper process that is made of this binary, `gridpool gateway` or `gridpool bridge`, does before it serves:
-//! it ties itself to its supervisor, and confines itself.
+//! What a helper process that is made of this binary (`gridpool gateway`, `gridpool bridge`, `gridpool tracer`) does
+//! before it serves: it ties itself to its supervisor, and confines itself.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,6 +11,21 @@ use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getppid};
+
+/// Where the system says how names of machines are looked up, and keeps the authorities of certificates.
+pub(crate) const NETWORK_FILES: [&str; 11] = [
+    "/etc/gai.conf",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/nsswitch.conf",
+    "/etc/pki",
+    "/etc/resolv.conf",
+    "/etc/ssl",
+    "/run/systemd/resolve",
+    "/usr/lib/ssl",
+    "/usr/local/share/ca-certificates",
+    "/usr/share/ca-certificates",
+];
 
 /// What the supervisor passes to a helper.
 #[derive(Clone, Debug, clap::Args)]

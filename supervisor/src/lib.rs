@@ -1,7 +1,8 @@
 //! gridpool's supervisor and command line.
 //!
 //! The crate `gridpool-core` holds every rule, as plain data. [`shell`] surrounds it with sockets, processes,
-//! threads and the clock. [`gateway`] serves HTTP and [`bridge`] a cluster, each in its own process. [`cli`] is the
+//! threads and the clock. [`gateway`] serves HTTP, [`bridge`] a cluster, and
+//! [`traces`] a collector of traces, each in its own process. [`cli`] is the
 //! command line. [`logging`] writes the log. None of them ever loads CUDA.
 
 pub mod bridge;
@@ -20,3 +21,4 @@ pub mod repository;
 pub mod shell;
 pub mod state;
 mod timeline;
+pub mod traces;

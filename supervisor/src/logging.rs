@@ -33,6 +33,8 @@ const TIME_BYTES: usize = 27;
 
 /// The target of lines about orders, which are not dropped for others.
 pub const AUDIT: &str = "audit";
+/// The target of lines about requests of HTTP and gRPC, which are there only if they are asked for.
+pub const ACCESS: &str = "access";
 /// The target of what workers write that is not in our format.
 const WORKERS: &str = "gridpool::shell::stderr";
 
@@ -88,7 +90,7 @@ pub fn start(format: LogFormat, quiet: LevelFilter) -> Result<(), FilterError> {
     // The pool of a command that logs less takes orders from that command alone: nobody else audits it.
     let filter = match filter {
         None if quiet < LevelFilter::INFO => Targets::new().with_default(quiet),
-        filter => filter::with_audit(filter.unwrap_or_else(|| Targets::new().with_default(quiet))),
+        filter => filter::with_asked(filter.unwrap_or_else(|| Targets::new().with_default(quiet))),
     };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Log::default())

@@ -325,6 +325,7 @@ fn submission(
         payload: Payload { packing, input, output },
         terms: Terms { deadline_ms, priority, idempotent: true, chaos: None },
         principal: None,
+        trace: None,
         tell_acceptance: true,
     }
 }

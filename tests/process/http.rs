@@ -15,6 +15,7 @@ mod monitoring;
 mod overload;
 mod page;
 mod repository;
+mod traces;
 mod triton;
 mod upgrades;
 mod versions;

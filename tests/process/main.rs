@@ -56,6 +56,7 @@ mod stubbed;
 mod submissions;
 mod systemd;
 mod top;
+mod traces;
 mod upgrade;
 mod users;
 mod verdicts;

@@ -110,11 +110,12 @@ impl Run {
         let devices: Vec<_> =
             (0..swarm.devices).map(|index| DeviceId { kind: DeviceKind::Gpu, index }).collect();
         let limits = |helper: Helper| {
-            let [bridge, gateway, monitor] = swarm.helper_limits;
+            let [bridge, gateway, monitor, tracer] = swarm.helper_limits;
             match helper {
                 Helper::Bridge => bridge,
                 Helper::Gateway => gateway,
                 Helper::Monitor => monitor,
+                Helper::Tracer => tracer,
             }
         };
         let (config, policy) = (swarm.config.clone(), PolicyTable::default());

@@ -93,7 +93,7 @@ pub(crate) struct Swarm {
     pub(crate) load_max: u64,
     pub(crate) has_helpers: bool,
     /// The limits of the bridge, the gateway and the monitor.
-    pub(crate) helper_limits: [HelperLimits; 3],
+    pub(crate) helper_limits: [HelperLimits; 4],
     pub(crate) helper_beat: Duration,
     pub(crate) rates: Rates,
 }
@@ -296,7 +296,7 @@ pub(crate) fn plan(name: &str, contexts: u32) -> ModelPlan {
     ModelPlan { name: name.to_owned(), path: "/models/m.onnx".into(), options }
 }
 
-fn helper_limits(rng: &mut Rng) -> [HelperLimits; 3] {
+fn helper_limits(rng: &mut Rng) -> [HelperLimits; 4] {
     Helper::ALL.map(|helper| {
         let backoff_min = Duration::from_millis(rng.pick(&[1, 10, 40]));
         HelperLimits {

@@ -25,6 +25,7 @@ use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::{ArenaId, AttemptId};
 use gridpool_protocol::message::{Assignment, AttemptError, Dispatch, FromWorker, ToWorker, Work};
 use gridpool_protocol::program::Programs;
+use tracing::field::display;
 
 use crate::attempts::{Hold, Task, run_together};
 use crate::chaos;
@@ -154,9 +155,10 @@ impl Worker {
         arrived: Instant,
     ) -> Result<(), (Fault, Option<AttemptId>)> {
         let attempts: Vec<_> = assignments.iter().map(|assignment| assignment.attempt).collect();
-        let chaos = assignments.iter().find_map(|a| Some((a.attempt, a.chaos?)));
-        if let Some((AttemptId { job, number: attempt }, fault)) = chaos {
-            tracing::warn!(%job, attempt, %fault, "injected fault");
+        let chaos = assignments.iter().find_map(|a| Some((a, a.chaos?)));
+        if let Some((&Assignment { attempt, trace, .. }, fault)) = chaos {
+            let (AttemptId { job, number: attempt }, trace_id) = (attempt, trace.map(display));
+            tracing::warn!(%job, attempt, trace_id, %fault, "injected fault");
         }
         let chaos = chaos.map(|(_, fault)| fault);
         device.arm(chaos);

@@ -7,6 +7,7 @@ use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_DEFAULT;
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::principal::Principal;
+use gridpool_protocol::trace::TraceContext;
 
 use super::runnable::{JobOptions, Produces};
 
@@ -31,6 +32,7 @@ impl<O> Job<O> {
             chaos: None,
             output_bytes: None,
             principal: None,
+            trace: None,
             tell_acceptance: false,
         };
         Self { runnable, options }
@@ -70,6 +72,14 @@ impl<O> Job<O> {
     #[must_use]
     pub fn on_behalf_of(mut self, principal: Principal) -> Self {
         self.options.principal = Some(principal);
+        self
+    }
+
+    /// Names the trace that the job is a part of, and the span that submits it. The receipt, and log lines about the
+    /// job, then have the trace's number; a pool that sends traces records the job there if the context is sampled.
+    #[must_use]
+    pub fn with_trace(mut self, trace: impl Into<Option<TraceContext>>) -> Self {
+        self.options.trace = trace.into();
         self
     }
 

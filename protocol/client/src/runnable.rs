@@ -14,6 +14,7 @@ use gridpool_protocol::output::Bytes;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::trace::TraceContext;
 
 use super::ClientError;
 use super::connection::Connection;
@@ -80,6 +81,8 @@ pub(super) struct JobOptions {
     pub(super) output_bytes: Option<u64>,
     /// Who it is for, if not the user of this process.
     pub(super) principal: Option<Principal>,
+    /// The trace that it is a part of.
+    pub(super) trace: Option<TraceContext>,
     /// A caller waits until the pool has accepted it.
     pub(super) tell_acceptance: bool,
 }
@@ -101,12 +104,11 @@ impl AnyJob {
         deadline_ms: u64,
         (input, output): (Input, Destination),
     ) -> Submission {
-        let JobOptions { priority, idempotent, chaos, ref principal, tell_acceptance, .. } =
-            self.options;
+        let JobOptions { priority, idempotent, chaos, trace, tell_acceptance, .. } = self.options;
         let payload = Payload { packing: self.runnable.packing(), input, output };
         let terms = message::Terms { deadline_ms, priority, idempotent, chaos };
-        let principal = principal.clone();
-        Submission { key, work: self.runnable.work(), payload, terms, principal, tell_acceptance }
+        let (work, principal) = (self.runnable.work(), self.options.principal.clone());
+        Submission { key, work, payload, terms, principal, trace, tell_acceptance }
     }
 
     /// Whether the input is in shared memory: it is too large for a message, or loaded already.

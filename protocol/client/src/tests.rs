@@ -165,6 +165,7 @@ fn receipt(verdict: Verdict) -> Receipt {
         job: "job1".into(),
         key: "k".into(),
         program_hash: "ab".into(),
+        trace_id: String::new(),
         items: 1,
         item_errors: 0,
         verdict,

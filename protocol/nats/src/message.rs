@@ -5,6 +5,7 @@ use gridpool_protocol::ids::{ContentHash, JobKey};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{Inline, Packing, Terms, Work};
 use gridpool_protocol::receipt::Receipt;
+use gridpool_protocol::trace::TraceContext;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -53,6 +54,8 @@ pub struct JobMessage {
     pub output_bytes: u64,
     /// Its terms. The deadline counts from the time at which the stream took the job.
     pub terms: Terms,
+    /// The trace that it is a part of.
+    pub trace: Option<TraceContext>,
     /// The hash of work and input.
     pub content: ContentHash,
 }
@@ -200,6 +203,7 @@ mod tests {
                 chaos: None,
                 priority: gridpool_protocol::message::Priority::Normal,
             },
+            trace: None,
             content: content.unwrap(),
         };
         assert!(job.is_as_it_says());

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_client::{
-    Answer, ClientError, Handle, Job, LoadedBatch, Priority, Program, Release, Ties, Verdict,
-    WorkerSelector,
+    Answer, ClientError, Handle, Job, LoadedBatch, Program, Release, Ties, Verdict, WorkerSelector,
 };
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::limits::STEPS_DEFAULT;
@@ -21,6 +20,7 @@ use crate::input::{self, Source};
 use crate::outputs::Outputs;
 use crate::process::{Owned, detached};
 use crate::search::{self, Search};
+use crate::terms::{Terms, seconds};
 
 /// How long a waiting thread is away from Python at a time: Ctrl-C takes as long.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -60,48 +60,6 @@ impl Loaded {
     fn pairs(&self) -> bool {
         self.grids_per_item == 2
     }
-}
-
-/// What a job asks besides its work.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    deadline: Option<f64>,
-    priority: Priority,
-    at_most_once: bool,
-    refuse_if_busy: bool,
-}
-
-impl Terms {
-    pub(crate) fn new(
-        deadline: Option<f64>,
-        priority: Option<&str>,
-        at_most_once: bool,
-        refuse_if_busy: bool,
-    ) -> PyResult<Self> {
-        let name = priority.unwrap_or(Priority::Normal.name());
-        let priority = Priority::from_name(name).ok_or_else(|| {
-            let text = format!("priority is {name:?}: write \"high\", \"normal\" or \"low\"");
-            PyValueError::new_err(text)
-        })?;
-        Ok(Self { deadline, priority, at_most_once, refuse_if_busy })
-    }
-
-    pub(crate) fn of<O>(self, job: Job<O>) -> PyResult<Job<O>> {
-        let mut job = job.with_priority(self.priority);
-        if let Some(deadline) = self.deadline {
-            job = job.with_deadline(seconds(deadline)?);
-        }
-        if self.at_most_once {
-            job = job.at_most_once();
-        }
-        Ok(if self.refuse_if_busy { job.refuse_if_busy() } else { job })
-    }
-}
-
-fn seconds(number: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(number).map_err(|_| {
-        PyValueError::new_err(format!("{number} is no time: write seconds, 0 or more"))
-    })
 }
 
 /// Answers as Python objects.
@@ -262,7 +220,7 @@ impl Client {
 
     /// Runs a program and waits for the answer.
     #[pyo3(signature = (
-        program, grids, ties, deadline=None, priority=None, at_most_once=false, refuse_if_busy=false
+        program, grids, ties, deadline=None, priority=None, at_most_once=false, refuse_if_busy=false, traceparent=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn run(
@@ -275,8 +233,9 @@ impl Client {
         priority: Option<&str>,
         at_most_once: bool,
         refuse_if_busy: bool,
+        traceparent: Option<&str>,
     ) -> PyResult<Py<Outputs>> {
-        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy)?;
+        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, traceparent)?;
         let handle = self.send(py, (program, ties), grids, terms)?;
         Answered::of(py, wait(py, handle)?)
     }
@@ -284,7 +243,7 @@ impl Client {
     /// Sends a job. `completions` calls `callback(result, error)` when it has its answer.
     #[pyo3(signature = (
         completions, callback, program, grids, ties,
-        deadline=None, priority=None, at_most_once=false, refuse_if_busy=false
+        deadline=None, priority=None, at_most_once=false, refuse_if_busy=false, traceparent=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn start(
@@ -299,8 +258,9 @@ impl Client {
         priority: Option<&str>,
         at_most_once: bool,
         refuse_if_busy: bool,
+        traceparent: Option<&str>,
     ) -> PyResult<Canceller> {
-        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy)?;
+        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, traceparent)?;
         let handle = self.send(py, (program, ties), grids, terms)?;
         let canceller = Canceller { canceller: Owned::new(handle.canceller()) };
         completions.watch(handle, callback);
@@ -310,7 +270,7 @@ impl Client {
     /// Sends a job for each batch, all in one message. Each job has its own callback.
     #[pyo3(signature = (
         completions, callbacks, program, batches, ties,
-        deadline=None, priority=None, at_most_once=false, refuse_if_busy=false
+        deadline=None, priority=None, at_most_once=false, refuse_if_busy=false, traceparent=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn start_many(
@@ -325,8 +285,9 @@ impl Client {
         priority: Option<&str>,
         at_most_once: bool,
         refuse_if_busy: bool,
+        traceparent: Option<&str>,
     ) -> PyResult<Vec<Canceller>> {
-        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy)?;
+        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, traceparent)?;
         let client = self.connection(py)?;
         let jobs = batches.iter().map(|grids| self.job(py, &client, (program, ties), grids, terms));
         let jobs = jobs.collect::<PyResult<Vec<_>>>()?;
@@ -408,7 +369,9 @@ impl Client {
     }
 
     /// Runs a model: tensors in and out as `(name, type, shape, bytes)`, and the receipt as JSON.
-    #[pyo3(signature = (model, inputs, deadline=None, priority=None, at_most_once=false, output_bytes=None))]
+    #[pyo3(signature = (
+        model, inputs, deadline=None, priority=None, at_most_once=false, output_bytes=None, traceparent=None
+    ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn infer(
         &self,
@@ -419,8 +382,9 @@ impl Client {
         priority: Option<&str>,
         at_most_once: bool,
         output_bytes: Option<u64>,
+        traceparent: Option<&str>,
     ) -> PyResult<(Vec<crate::model::RawOutput>, String)> {
-        let terms = Terms::new(deadline, priority, at_most_once, false)?;
+        let terms = Terms::new(deadline, priority, at_most_once, false, traceparent)?;
         let mut job = terms.of(crate::model::job(model, inputs)?)?;
         if let Some(bytes) = output_bytes {
             job = job.with_output_bytes(bytes);

@@ -16,6 +16,7 @@ mod model;
 mod outputs;
 mod process;
 mod search;
+mod terms;
 mod timed;
 
 use pyo3::prelude::*;

@@ -15,6 +15,7 @@ use crate::named::named;
 use crate::principal::Principal;
 use crate::program::Ties;
 use crate::search::{Score, SearchSize};
+use crate::trace::TraceContext;
 
 /// What a job runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,6 +192,8 @@ pub struct Submission {
     pub terms: Terms,
     /// Who it is for, if not the user of the connection. Only the pool's gateway may say so.
     pub principal: Option<Principal>,
+    /// The trace that it is a part of, and the span of its client. It changes nothing about the job.
+    pub trace: Option<TraceContext>,
     /// Whether the pool says that it has accepted the job, before its verdict says so.
     pub tell_acceptance: bool,
 }

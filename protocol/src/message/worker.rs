@@ -10,6 +10,7 @@ use crate::ids::{ArenaId, AttemptId, ClientId, WorkerName};
 use crate::receipt::{DeviceInfo, ItemRange, RunReport};
 use crate::status::{LoadPhase, WorkerMemory};
 use crate::tensor::model::ModelInfo;
+use crate::trace::TraceId;
 
 /// Supervisor to worker, over ipc-channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +57,8 @@ pub struct Assignment {
     pub shard: ItemRange,
     /// Milliseconds until the deadline. A worker need not begin it later.
     pub deadline_ms: u64,
+    /// The job's trace, for the log.
+    pub trace: Option<TraceId>,
     /// The fault to inject.
     pub chaos: Option<ChaosFault>,
 }

@@ -299,7 +299,7 @@ impl HelperLimits {
             backoff_max: Duration::from_secs(30),
             healthy: Duration::from_secs(60),
             stop: match helper {
-                Helper::Bridge | Helper::Gateway => Some(Duration::from_secs(2)),
+                Helper::Bridge | Helper::Gateway | Helper::Tracer => Some(Duration::from_secs(2)),
                 Helper::Monitor => None,
             },
         }

@@ -1,5 +1,7 @@
 //! The events that the shell reports to the core. The core answers with the actions in `action`.
 
+mod helper;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +18,13 @@ use gridpool_protocol::receipt::{DeviceInfo, RunReport};
 use gridpool_protocol::search::Score;
 use gridpool_protocol::status::LoadPhase;
 use gridpool_protocol::tensor::model::ModelInfo;
+use gridpool_protocol::trace::TraceId;
 
 use crate::config::PoolConfig;
 use crate::policy::PolicyTable;
 use crate::quota::Quotas;
+
+pub use helper::{Helper, HelperEvent};
 
 /// Time since the pool started. A number, not an `Instant`, so that a log of events replays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -177,6 +182,8 @@ pub struct JobRequest {
     pub divisible: bool,
     /// Whether its result comes in the answer: a dying worker cannot write it, and another attempt need not wait.
     pub answer_inline: bool,
+    /// The trace that it is a part of, for its receipt.
+    pub trace: Option<TraceId>,
     /// Hash of its work and payload, if [`Core::asks_for_content`](super::Core::asks_for_content) wants it.
     pub content: Option<ContentHash>,
 }
@@ -234,32 +241,6 @@ impl fmt::Display for Exit {
             Some(words) => write!(f, ": {words}"),
             None => Ok(()),
         }
-    }
-}
-
-/// A helper process: it serves the pool and runs no job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Helper {
-    /// Takes jobs of a cluster.
-    Bridge,
-    /// Serves HTTP.
-    Gateway,
-    /// Watches the GPUs.
-    Monitor,
-}
-
-impl Helper {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Bridge, Self::Gateway, Self::Monitor];
-}
-
-impl fmt::Display for Helper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bridge => "the bridge",
-            Self::Gateway => "the gateway",
-            Self::Monitor => "the monitor",
-        })
     }
 }
 
@@ -358,31 +339,6 @@ pub enum ClientEvent {
     },
     /// It submits a job.
     Submitted(JobRequest),
-}
-
-/// What a helper process does, and whether it is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HelperEvent {
-    /// Its process is gone.
-    Exited,
-    /// It gave a sign of life.
-    Heard,
-    /// Its process is of no use: it has closed its link, or broken the protocol.
-    Lost {
-        /// In words.
-        why: String,
-    },
-    /// Its process could not be started.
-    SpawnFailed,
-    /// It is no longer wanted, and has this long for its open requests.
-    Leaves {
-        /// Then it is killed.
-        within: Duration,
-    },
-    /// It is no longer wanted.
-    Unwanted,
-    /// It is wanted from now on.
-    Wanted,
 }
 
 /// What a worker sends, and what the shell learns of its process.

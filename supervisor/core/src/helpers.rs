@@ -1,4 +1,5 @@
-//! Helper processes: the bridge, the gateway and the monitor. Each helper has at most one process while it is wanted.
+//! Helper processes: the bridge, the gateway, the monitor and the tracer. Each helper has at most one process while it
+//! is wanted.
 //! The core replaces a process that ends, falls silent or breaks the protocol, with exponential backoff. If
 //! SIGKILL does not end a process, the next one starts only when it is gone.
 

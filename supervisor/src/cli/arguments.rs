@@ -22,6 +22,7 @@ use super::{
     token, top, watch,
 };
 use crate::helper::HelperFlags;
+use crate::traces::TracerFlags;
 
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
@@ -116,8 +117,11 @@ pub(super) enum Command {
     /// Take jobs of a cluster for a pool; `serve --nats` starts it.
     #[command(hide = true)]
     Bridge(HelperFlags),
+    /// Send traces of a pool to their collector; `serve --trace` starts it.
+    #[command(hide = true)]
+    Tracer(TracerFlags),
     /// Start a pool and serve it until it is drained.
-    Serve(ServeFlags),
+    Serve(Box<ServeFlags>),
     /// Check a config file, or show the settings that `serve` would use. Starts no pool.
     #[command(subcommand)]
     Config(config::ConfigCommand),

@@ -166,6 +166,9 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("http_key", optional(&access.key)),
         ("http_group", json!(access.group)),
         ("insecure", json!(access.is_insecure())),
+        ("access_log", json!(access.logs_access())),
+        ("trace", json!(settings.trace.collector.as_ref().map(ToString::to_string))),
+        ("trace_sample", json!(settings.trace.sample.unwrap_or_default().ratio())),
         ("allow_chaos", json!(settings.allow_chaos)),
         ("model_repository", optional(&settings.repository.as_ref().map(|own| own.folder.clone()))),
         (
@@ -199,6 +202,7 @@ fn when_not_set(name: &str) -> &'static str {
     match name {
         "worker_bin" => "none: gridpool-worker beside gridpool",
         "http" => "none: HTTP is not served",
+        "trace" => "none: no traces are sent",
         "grpc" => "none: gRPC is not served",
         "nats" => "none: jobs come from this host alone",
         "http_tokens" => "none: no token is asked for",

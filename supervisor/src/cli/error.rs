@@ -47,6 +47,9 @@ pub(super) enum CommandError {
     /// The bridge does not serve.
     #[error(transparent)]
     Bridge(#[from] BridgeModeError),
+    /// The tracer does not serve.
+    #[error(transparent)]
+    Tracer(#[from] HelperError),
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error(transparent)]
@@ -142,7 +145,8 @@ impl CommandError {
             Self::ModelFile(_) => exit::DATA,
             Self::Nats(_) => exit::UNAVAILABLE,
             Self::Bridge(BridgeModeError::Helper(error))
-            | Self::Gateway(GatewayError::Helper(error)) => match error {
+            | Self::Gateway(GatewayError::Helper(error))
+            | Self::Tracer(error) => match error {
                 HelperError::Orphan(_) => exit::USAGE,
                 HelperError::Sandbox(_) | HelperError::System { .. } => exit::INTERNAL,
             },

@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 
 use crate::config::{ConfigError, HttpOptions, NatsKeys, Overrides, Settings};
 use crate::repository::RepositoryMode;
+use crate::traces::Sample;
 
 /// Flags of `serve`.
 #[derive(Debug, Args)]
@@ -24,6 +25,8 @@ pub(super) struct ServeFlags {
     socket: SocketFlag,
     #[command(flatten)]
     http: HttpFlag,
+    #[command(flatten)]
+    trace: TraceFlags,
     #[command(flatten)]
     chaos: ChaosFlag,
     #[command(flatten)]
@@ -173,6 +176,30 @@ pub(super) struct HttpFlag {
     #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     insecure: Option<bool>,
+    /// Write a line to the log for each request of HTTP and gRPC: what was asked, by whom, and how it ended.
+    #[arg(long, env = "GRIDPOOL_ACCESS_LOG", value_parser = BoolishValueParser::new())]
+    #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    access_log: Option<bool>,
+}
+
+/// Whether a pool sends traces.
+#[derive(Debug, Args)]
+pub(super) struct TraceFlags {
+    /// Send a trace of each job to this OpenTelemetry collector, with OTLP over HTTP: http://127.0.0.1:4318.
+    #[arg(long, value_name = "URL", env = "GRIDPOOL_TRACE")]
+    trace: Option<String>,
+    /// The part of the traces that begin in the pool to send, from 0 to 1; the default is 1. What comes with a
+    /// trace of its own (`traceparent`) is sent if that says so.
+    #[arg(long, value_name = "RATIO", env = "GRIDPOOL_TRACE_SAMPLE")]
+    trace_sample: Option<Sample>,
+}
+
+impl TraceFlags {
+    /// Adds these flags to others.
+    fn over(&self, flags: Overrides) -> Overrides {
+        Overrides { trace: self.trace.clone(), trace_sample: self.trace_sample, ..flags }
+    }
 }
 
 /// A cluster: pools of several hosts that take jobs from NATS JetStream.
@@ -258,7 +285,8 @@ impl ServeFlags {
     pub(super) fn overrides(&self) -> Overrides {
         let overrides = self.pool.overrides(self.socket.socket.clone());
         let nats = NatsKeys { host: self.nats_host.clone(), ..self.nats.keys() };
-        Overrides { nats, ..self.users.over(self.chaos.over(self.http.over(overrides))) }
+        let overrides = self.trace.over(self.http.over(overrides));
+        Overrides { nats, ..self.users.over(self.chaos.over(overrides)) }
     }
 
     /// The config file, if the flag is there.
@@ -276,6 +304,8 @@ impl PoolFlags {
             http: None,
             grpc: None,
             http_options: HttpOptions::default(),
+            trace: None,
+            trace_sample: None,
             standbys: self.standby,
             allow_chaos: None,
             models: self.models.clone(),
@@ -326,6 +356,7 @@ impl HttpFlag {
             key: self.http_key.clone(),
             group: self.http_group.clone(),
             insecure: self.insecure,
+            access_log: self.access_log,
         };
         Overrides { http: self.http.clone(), grpc: self.grpc.clone(), http_options, ..flags }
     }

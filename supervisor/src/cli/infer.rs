@@ -25,7 +25,7 @@ use gridpool_protocol::receipt::Verdict;
 use super::flags::{parse_seconds, whole};
 use super::misplaced;
 use super::output::{self, Output};
-use super::{CommandError, columns, say_json};
+use super::{CommandError, columns, say_json, traceparent};
 pub(super) use error::InferError;
 use error::{ArraysError, FILE_BYTES_MAX};
 use npz::Arrays;
@@ -96,6 +96,7 @@ pub(super) fn run(
     let job = ModelInput::from_tensors(tensors).and_then(|inputs| Job::model(&flags.model, inputs));
     let job = job.map_err(InferError::Tensors)?;
     let job = job.with_deadline(flags.deadline).with_priority(flags.priority);
+    let job = job.with_trace(traceparent::of_environment());
     let job = if flags.no_wait { job.refuse_if_busy() } else { job };
     let job = match flags.output_bytes {
         Some(bytes) => job.with_output_bytes(bytes),

@@ -52,6 +52,7 @@ mod status;
 mod text;
 mod token;
 mod top;
+mod traceparent;
 mod variables;
 mod watch;
 pub(crate) mod words;
@@ -82,6 +83,7 @@ use crate::devices;
 use crate::gateway;
 use crate::logging;
 use crate::shell::{self, Shell};
+use crate::traces;
 use arguments::{Arguments, Command, ProgramFlags};
 use connect::{connect, connect_for_job, socket_path};
 use diagnose::limits::{FILE_BYTES_MIN, file_bytes_max};
@@ -116,16 +118,13 @@ pub fn main() -> ExitCode {
         }
     };
     let (command, format) = (&arguments.command, arguments.log_format);
-    let quiet = if matches!(command, Command::Bridge(_) | Command::Gateway(_) | Command::Serve(_)) {
+    let quiet = if is_helper(command) || matches!(command, Command::Serve(_)) {
         LevelFilter::INFO
-    } else {
-        LevelFilter::ERROR
-    };
-    // A log line would spoil the picture of `top`; `diagnose` injects faults on purpose.
-    let quiet = if matches!(command, Command::Diagnose { .. } | Command::Top { .. }) {
+    } else if matches!(command, Command::Diagnose { .. } | Command::Top { .. }) {
+        // A log line would spoil the picture of `top`; `diagnose` injects faults on purpose.
         LevelFilter::OFF
     } else {
-        quiet
+        LevelFilter::ERROR
     };
     let started = logging::start(arguments.log_format, quiet).map_err(CommandError::Filter);
     let done = started.and_then(|()| {
@@ -137,18 +136,22 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Whether `serve` starts this process.
+fn is_helper(command: &Command) -> bool {
+    matches!(command, Command::Bridge(_) | Command::Gateway(_) | Command::Tracer(_))
+}
+
 /// Warns of unknown `GRIDPOOL_` variables, in commands that read any. It ignores the log filter: `run` logs
 /// only errors, and would go on with other devices than the user meant.
 fn warn_of_variables(arguments: &Arguments) {
     // `serve` warns before it starts the gateway; `config check` warns in its own list.
-    let is_asked = !matches!(
-        arguments.command,
-        Command::Bridge(_)
-            | Command::Gateway(_)
-            | Command::Config(config::ConfigCommand::Check { .. })
-            | Command::Completions { .. }
-            | Command::Ops { .. }
-    );
+    let is_asked = !is_helper(&arguments.command)
+        && !matches!(
+            arguments.command,
+            Command::Config(config::ConfigCommand::Check { .. })
+                | Command::Completions { .. }
+                | Command::Ops { .. }
+        );
     for variable in unread().into_iter().filter(|_| is_asked) {
         let says = format!("warning: {}: {}", variable.name, variable.says());
         let field = ("variable", variable.name.into());
@@ -213,6 +216,10 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         }
         Command::Bridge(flags) => {
             bridge::run(flags)?;
+            Ok(exit::OK)
+        }
+        Command::Tracer(flags) => {
+            traces::run(&flags)?;
             Ok(exit::OK)
         }
         Command::Serve(flags) => serve::serve(&flags),

@@ -23,7 +23,8 @@ const STATUS: &str = concat!(
     include_str!("../../../protocol/src/status.rs"),
     include_str!("../../../protocol/src/status/queue.rs"),
     include_str!("../../../protocol/src/status/load.rs"),
-    include_str!("../../../protocol/src/status/nats.rs")
+    include_str!("../../../protocol/src/status/nats.rs"),
+    include_str!("../../../protocol/src/status/tracer.rs")
 );
 const MODEL: &str = include_str!("../../../protocol/src/tensor/model.rs");
 
@@ -124,8 +125,8 @@ fn the_generated_settings_match_the_code() {
         [format!("`{name}`"), format!("`--{flag}`"), help]
     };
     let names = "devices socket worker_bin http http_host http_origin http_tokens http_cert http_key http_group \
-                 insecure allow_chaos model_repository repository onnxruntime sandbox sandbox_write socket_group \
-                 socket_mode operators state_dir";
+                 insecure access_log trace trace_sample allow_chaos model_repository repository onnxruntime sandbox \
+                 sandbox_write socket_group socket_mode operators state_dir";
     let rows = names.split_whitespace().map(row);
     check("reference/config.md", "settings", &table(["key", "flag", "meaning"], rows));
 }
@@ -253,6 +254,7 @@ fn the_generated_json_fields_match_the_code() {
         "MonitorStatus",
         "HttpStatus",
         "NatsStatus",
+        "TracerStatus",
         "DeviceStatus",
         "Counters",
     ];

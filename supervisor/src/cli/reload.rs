@@ -150,6 +150,8 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("http_key", one.http_options.key == other.http_options.key),
         ("http_group", one.http_options.group == other.http_options.group),
         ("insecure", one.http_options.is_insecure() == other.http_options.is_insecure()),
+        ("access_log", one.http_options.logs_access() == other.http_options.logs_access()),
+        ("trace", one.trace.asked() == other.trace.asked()),
         ("allow_chaos", one.allow_chaos == other.allow_chaos),
         ("onnxruntime", one.onnxruntime == other.onnxruntime),
         ("model_repository", one.repository == other.repository),

@@ -82,6 +82,7 @@ fn begin(
     let shell = start_pool(settings, 0)?;
     keep_state(&shell, state.as_ref())?;
     logging::limit_for_clients();
+    trace(&shell, settings).map_err(system("the tracer"))?;
     let held = shell.listen(claim)?;
     if let Some(front) = front {
         shell.serve_http(front).map_err(system("the HTTP gateway"))?;
@@ -100,6 +101,11 @@ fn begin(
 /// Keeps in the state folder what outlives the pool, if there is one.
 fn keep_state(shell: &Shell, state: Option<&StateFolder>) -> Result<(), StateError> {
     state.map_or(Ok(()), |state| shell.log_jobs(state))
+}
+
+/// Sends traces, if the settings say so.
+fn trace(shell: &Shell, settings: &Settings) -> io::Result<()> {
+    settings.trace.asked().map_or(Ok(()), |(collector, sample)| shell.trace(collector, sample))
 }
 
 /// Follows the model repository, if the settings say so.
@@ -124,6 +130,7 @@ fn succeed(flags: &ServeFlags, notifier: Option<Notifier>) -> Result<Served, Com
     let mut predecessor = unsafe { Predecessor::greet() }?;
     let taken = take_over(&mut predecessor, flags).and_then(|(shell, reloader, claim, front)| {
         logging::limit_for_clients();
+        trace(&shell, reloader.running()).map_err(system("the tracer"))?;
         let (held, opener) = shell.listen_later(claim)?;
         Ok((Served { shell, held, reloader }, opener, front))
     });

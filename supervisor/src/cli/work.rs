@@ -15,6 +15,7 @@ use gridpool_protocol::program::Program;
 use super::input::{Inputs, Item, Pair};
 use super::progress::Progress;
 use super::results::Results;
+use super::traceparent;
 
 /// Jobs in flight; less than the pool allows one client.
 const JOBS_IN_FLIGHT_MAX: usize = 32;
@@ -153,6 +154,7 @@ impl Jobs<'_> {
         inputs: &Inputs,
     ) -> Result<(), ClientError> {
         let mut items = inputs.items().peekable();
+        let trace = traceparent::of_environment();
         while items.peek().is_some() {
             let batch = next_batch(&mut items, &plan.program, plan.batch_items)?;
             if self.in_flight.len() == JOBS_IN_FLIGHT_MAX
@@ -160,7 +162,8 @@ impl Jobs<'_> {
             {
                 self.take(oldest, Outputs::into_private)?;
             }
-            let job = Job::program(plan.program.clone(), batch)?.with_deadline(plan.deadline);
+            let job = Job::program(plan.program.clone(), batch)?;
+            let job = job.with_deadline(plan.deadline).with_trace(trace);
             loop {
                 // While we have jobs in flight, taking their answers makes room: do not wait then.
                 let may_wait = self.in_flight.is_empty() && plan.wait_if_busy;

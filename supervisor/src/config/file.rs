@@ -21,10 +21,11 @@ use super::limits::{self, Key};
 use super::origins::{Origin, Origins};
 use super::quotas::WrittenQuota;
 use super::{
-    ConfigError, DeviceSelection, HttpAddress, HttpOptions, NatsKeys, StateDir, UserOptions,
-    check_socket, http, parse_devices, users,
+    ConfigError, DeviceSelection, HttpAddress, HttpOptions, NatsKeys, StateDir, TraceOptions,
+    UserOptions, check_socket, http, parse_devices, users,
 };
 use crate::repository::RepositoryMode;
+use crate::traces::Sample;
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
@@ -42,6 +43,7 @@ pub(super) struct FileSettings {
     pub(super) http: Option<HttpAddress>,
     pub(super) grpc: Option<HttpAddress>,
     pub(super) http_options: HttpOptions,
+    pub(super) trace: TraceOptions,
     pub(super) allow_chaos: Option<bool>,
     pub(super) limits: Option<PoolConfig>,
     pub(super) policy: PolicyTable,
@@ -275,6 +277,12 @@ impl FileParser<'_> {
             "state_dir" => settings.state_dir = Some(StateDir::parse(Path::new(text()?), folder)),
             "nats" => settings.nats = NatsKeys::read(value.get_ref(), folder).map_err(misfit)?,
             "insecure" => settings.http_options.insecure = Some(truth()?),
+            "access_log" => settings.http_options.access_log = Some(truth()?),
+            "trace" => settings.trace.collector = Some(text()?.parse().map_err(misfit)?),
+            "trace_sample" => {
+                let ratio = number(value.get_ref()).unwrap_or(f64::NAN);
+                settings.trace.sample = Some(Sample::new(ratio).map_err(misfit)?);
+            }
             "allow_chaos" => settings.allow_chaos = Some(truth()?),
             "model" => {
                 let tables = value.get_ref().as_array();
@@ -380,6 +388,13 @@ impl FileParser<'_> {
     }
 }
 
+/// A number, with or without a fraction.
+fn number(value: &DeValue<'_>) -> Option<f64> {
+    let fraction = value.as_float().and_then(|fraction| fraction.as_str().parse().ok());
+    #[expect(clippy::cast_precision_loss, reason = "large ones are refused anyway")]
+    fraction.or_else(|| whole_number(value).map(|whole| whole as f64))
+}
+
 pub(super) fn whole_number(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
@@ -396,7 +411,8 @@ fn unknown(key: &str) -> String {
     }
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
-         grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
+         grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, access_log, trace, \
+         trace_sample, allow_chaos, \
          model_repository, repository, onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, \
          state_dir, [[model]], [[pipeline]], [limits], \
          [nats], [policy] and [quota]"

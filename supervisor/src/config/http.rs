@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use gridpool_protocol::handover::Protocol;
 
-use super::{Settings, check_socket};
+use super::{ConfigError, Origin, Origins, Overrides, Settings, check_socket};
 
 /// What the address of a Unix socket begins with.
 pub(crate) const UNIX: &str = "unix:";
@@ -44,6 +44,8 @@ pub struct HttpOptions {
     /// Whether anyone who reaches an address that is not this machine's own may use the pool.
     /// By default not.
     pub insecure: Option<bool>,
+    /// Whether the log has a line for each request. By default not.
+    pub access_log: Option<bool>,
 }
 
 impl Settings {
@@ -67,6 +69,7 @@ impl HttpOptions {
             key: self.key.or(other.key),
             group: self.group.or(other.group),
             insecure: self.insecure.or(other.insecure),
+            access_log: self.access_log.or(other.access_log),
         }
     }
 
@@ -74,6 +77,12 @@ impl HttpOptions {
     #[must_use]
     pub fn is_insecure(&self) -> bool {
         self.insecure.unwrap_or(false)
+    }
+
+    /// See `access_log`.
+    #[must_use]
+    pub fn logs_access(&self) -> bool {
+        self.access_log.unwrap_or(false)
     }
 }
 
@@ -133,6 +142,43 @@ impl HttpOptions {
             (None, Some(_)) => Some(("http_key", needs("http-key", "http-cert"))),
             (Some(_), Some(_)) | (None, None) => None,
         }
+    }
+}
+
+/// Puts the flag of an address over the file's setting.
+pub(super) fn resolve_address(
+    flags: &Overrides,
+    (flag, given): (&'static str, &Option<String>),
+    of_file: Option<HttpAddress>,
+) -> Result<Option<HttpAddress>, ConfigError> {
+    let given = given.as_deref().map(HttpAddress::parse).transpose();
+    Ok(given.map_err(|reason| flags.wrong(flag, reason))?.or(of_file))
+}
+
+/// Puts the flags about both over the file's settings.
+pub(super) fn resolve(
+    flags: &Overrides,
+    file: HttpOptions,
+    origins: &Origins,
+) -> Result<HttpOptions, ConfigError> {
+    let given = &flags.http_options;
+    let hosts = parse_hosts(given.hosts.iter().map(String::as_str));
+    let hosts = hosts.map_err(|reason| flags.wrong("--http-host", reason))?;
+    let allowed = parse_origins(given.origins.iter().map(String::as_str));
+    let allowed = allowed.map_err(|reason| flags.wrong("--http-origin", reason))?;
+    let given = HttpOptions { hosts, origins: allowed, ..given.clone() };
+    let options = given.over(file);
+    match options.clash() {
+        None => Ok(options),
+        Some((setting, reason)) => Err(match origins.of(setting) {
+            Origin::File { file, line } => {
+                ConfigError::File { file: file.clone(), line: *line, reason }
+            }
+            Origin::Default | Origin::Environment { .. } | Origin::Flag { .. } => {
+                let flag = if setting == "http_cert" { "--http-cert" } else { "--http-key" };
+                flags.wrong(flag, reason)
+            }
+        }),
     }
 }
 

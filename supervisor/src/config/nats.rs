@@ -9,7 +9,7 @@ use gridpool_nats::NatsOptions;
 use toml::de::DeValue;
 
 /// Where the system says what this host is called.
-const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+pub(crate) const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// What is set of a cluster, by flags or a file; `None` is not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

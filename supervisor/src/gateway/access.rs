@@ -27,6 +27,7 @@ use super::limits::{
 };
 use super::page;
 use super::reason::Reason;
+use super::record::Record;
 use super::seats::{Kind, Seat, Turn};
 use super::tokens::Scope;
 
@@ -78,6 +79,9 @@ pub(super) async fn admit(
     let mut response = match admitted {
         Ok(_) if is_preflight => StatusCode::NO_CONTENT.into_response(),
         Ok(principal) => {
+            if let Some(record) = request.extensions().get::<Arc<Record>>() {
+                record.is_of(&principal);
+            }
             request.extensions_mut().insert(principal);
             next.run(request).await
         }

@@ -12,8 +12,10 @@ use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::limits::{ACCESS_LOG_BYTES_PER_MINUTE, LOG_BYTES_PER_MINUTE};
 use super::tls::{Acceptor, acceptor};
 use super::tokens::{Scope, Tokens};
+use crate::logging;
 
 /// Longest line from the supervisor.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -33,6 +35,8 @@ pub struct DoorPlan {
     pub pem: Option<(String, String)>,
     /// Whether every user whom the mode of the Unix socket lets in may use it.
     pub any_user: bool,
+    /// Whether the log has a line for each request.
+    pub access_log: bool,
     /// Whether another gateway takes the place of this one.
     pub is_leaving: bool,
 }
@@ -51,12 +55,12 @@ pub enum DoorError {
 // Tokens and keys must not get into a log.
 impl std::fmt::Debug for DoorPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { hosts, origins, tokens, pem, any_user, is_leaving } = self;
+        let Self { hosts, origins, tokens, pem, any_user, access_log, is_leaving } = self;
         let (tokens, tls) = (tokens.is_some(), pem.is_some());
         write!(
             f,
             "DoorPlan {{ {hosts:?}, {origins:?}, tokens: {tokens}, tls: {tls}, any_user: {any_user}, \
-             is_leaving: {is_leaving} }}"
+             access_log: {access_log}, is_leaving: {is_leaving} }}"
         )
     }
 }
@@ -71,6 +75,7 @@ pub(super) struct Door {
     /// The same for gRPC, which is another protocol in the handshake.
     pub(super) grpc_tls: Option<Acceptor>,
     pub(super) any_user: bool,
+    pub(super) access_log: bool,
     pub(super) is_leaving: bool,
 }
 
@@ -93,6 +98,14 @@ impl DoorPlan {
 }
 
 impl Door {
+    /// What this process may log in a minute.
+    pub(super) fn limit_log(&self) {
+        logging::limit(match self.access_log {
+            true => ACCESS_LOG_BYTES_PER_MINUTE,
+            false => LOG_BYTES_PER_MINUTE,
+        });
+    }
+
     fn new(plan: &DoorPlan) -> Result<Self, DoorError> {
         let tokens = plan.tokens.as_deref().map(Tokens::parse).transpose();
         let tls = |speaks: &[u8]| {
@@ -106,6 +119,7 @@ impl Door {
             tls: tls(b"http/1.1")?,
             grpc_tls: tls(b"h2")?,
             any_user: plan.any_user,
+            access_log: plan.access_log,
             is_leaving: plan.is_leaving,
         })
     }
@@ -150,7 +164,10 @@ impl Doorway {
         while let Some(door) = next(&mut unread)? {
             *self.current.lock() = Arc::new(door);
             if !self.current().is_leaving {
-                tracing::info!("tokens, certificates and names are as their files say now");
+                tracing::info!(
+                    "tokens, certificates, names and the access log are as their settings say now"
+                );
+                self.current().limit_log();
             }
         }
         Ok(())

@@ -15,7 +15,7 @@ use super::failure::Failure;
 use super::job::PoolJob;
 use super::limits::{REQUESTS_EACH_MAX, REQUESTS_MAX};
 use super::models::Model;
-use super::pool::{HangUp, Origin};
+use super::pool::{Asker, HangUp, Origin};
 use super::reason::Reason;
 use super::reply::{self, Reply};
 use super::request::{Request, WantedOutputs};
@@ -48,15 +48,15 @@ pub(super) trait Exchange: Send + 'static {
 }
 
 impl Server {
-    /// Answers a request of `principal`, if there is a place for it. If this is dropped, the job is cancelled.
+    /// Answers a request, if there is a place for it. If this is dropped, the job is cancelled.
     pub(super) async fn ask<E: Exchange>(
         self: Arc<Self>,
         model: Model,
         exchange: E,
-        (principal, held): (Principal, HeldBytes),
+        (asker, held): (Asker, HeldBytes),
     ) -> Result<E::Answer, Failure> {
-        let slot = self.slot(&principal)?;
-        self.ask_in(slot, model, exchange, (principal, held)).await
+        let slot = self.slot(&asker.principal)?;
+        self.ask_in(slot, model, exchange, (asker, held)).await
     }
 
     /// A place for a request, if there is one.
@@ -81,11 +81,11 @@ impl Server {
         slot: Share,
         model: Model,
         exchange: E,
-        (principal, held): (Principal, HeldBytes),
+        (asker, held): (Asker, HeldBytes),
     ) -> Result<E::Answer, Failure> {
         let hang_up = HangUp::default();
         let watch = hang_up.watch();
-        let origin = Origin { principal, hang_up };
+        let origin = Origin { asker, hang_up };
         // A task of its own, so that the request is counted even if its client hangs up.
         let work = tokio::spawn(async move {
             let answer = self.infer(model, exchange, (origin, held)).await;
@@ -119,7 +119,7 @@ impl Server {
         exchange: E,
         (origin, held): (Origin, HeldBytes),
     ) -> Result<E::Answer, Failure> {
-        let (began, principal) = (clock::now(), origin.principal.clone());
+        let (began, principal) = (clock::now(), origin.asker.principal.clone());
         let (pool, asked) = (Arc::clone(&self.pool), model.clone());
         let (form, ParsedRequest { id, wanted, items, input }, answer) = run_blocking(move || {
             let (parsed, work) = ParsedRequest::read(&asked, &exchange)?;

@@ -112,6 +112,8 @@ pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) const SATURATED_FOR: Duration = Duration::from_secs(5);
 /// What this process may log in a minute, whatever its filter lets pass. More is dropped and counted.
 pub(super) const LOG_BYTES_PER_MINUTE: usize = 512 << 10;
+/// The same with an access log: some 5,000 requests a second.
+pub(super) const ACCESS_LOG_BYTES_PER_MINUTE: usize = 64 << 20;
 /// Pause before accepting again after descriptors ran out.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Retry-After of a 503 if the pool names no time.

@@ -30,6 +30,8 @@ use families::FAMILIES;
 use page::Page;
 use sources::{Load, PageInput};
 
+use crate::traces::PacketSender;
+
 pub(super) use requests::{CountedCall, Requests, count};
 
 /// Version 0.0.4 of the text format. Every Prometheus reads it.
@@ -53,6 +55,7 @@ pub(super) async fn metrics(State(gateway): State<Arc<Server>>) -> Result<Respon
         refused: gateway.refusals.counts().collect(),
         connections: gateway.seats.counts(),
         body_bytes: gateway.budget.bytes(),
+        spans_unsent: gateway.traces.as_ref().map_or(0, PacketSender::unsent),
         is_saturated: gateway.why_saturated(None).is_some(),
     };
     let (metrics, requests) = (measured.as_ref().ok(), &gateway.requests);

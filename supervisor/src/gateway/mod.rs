@@ -40,6 +40,7 @@ mod probe;
 mod readiness;
 mod reason;
 mod receipts;
+mod record;
 mod reply;
 mod request;
 mod routes;
@@ -78,8 +79,8 @@ use door::Doorway;
 use exchange::ParsedRequest;
 use failure::Failure;
 use limits::{
-    BEAT_EVERY, CALLS_ALL_MAX, CALLS_EACH_MAX, LOG_BYTES_PER_MINUTE, PROBES_MAX, REQUESTS_EACH_MAX,
-    REQUESTS_MAX, STOP_TIMEOUT,
+    BEAT_EVERY, CALLS_ALL_MAX, CALLS_EACH_MAX, PROBES_MAX, REQUESTS_EACH_MAX, REQUESTS_MAX,
+    STOP_TIMEOUT,
 };
 use metrics::Requests;
 use models::{GridModel, Model};
@@ -98,6 +99,7 @@ use watch::Watch;
 use crate::helper::{HelperError, HelperFlags, system};
 use crate::logging;
 use crate::refusals::Refusals;
+use crate::traces::{Handed, PacketSender};
 
 #[cfg(test)]
 pub(crate) use limits::listed as listed_limits;
@@ -114,6 +116,9 @@ const IO_THREADS: usize = 2;
 
 /// The sockets to serve, and what is spoken at each.
 type Listeners = Vec<(Protocol, Listener)>;
+
+/// What the supervisor hands over: sockets to serve, and where packets of traces go.
+type HandedOver = (Listeners, Option<PacketSender>);
 
 /// The error of one that a user starts.
 const BY_HAND: &str = "`gridpool gateway` is started by `gridpool serve --http ADDR`, not by hand";
@@ -137,6 +142,8 @@ pub enum GatewayError {
 struct Server {
     /// Whom to admit.
     door: Doorway,
+    /// Where spans of requests go, if the pool sends traces.
+    traces: Option<PacketSender>,
     pool: Arc<PoolConnections>,
     /// Queries the pool, and runs the probes.
     observer: Arc<Observer>,
@@ -165,17 +172,18 @@ struct Server {
 /// # Errors
 /// [`GatewayError`]; the supervisor then starts another gateway.
 pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
-    let (listeners, link, door) = take_over(flags)?;
+    let ((listeners, traces), link, door) = take_over(flags)?;
     confine(flags).map_err(HelperError::from)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
     // Whatever clients do, and whatever the filter lets pass.
-    logging::limit(LOG_BYTES_PER_MINUTE);
+    door.current().limit_log();
     let receipts = Arc::<Receipts>::default();
     let pool = PoolConnections::connect(&flags.socket, Arc::clone(&receipts))?;
     let refusals = Arc::new(Refusals::default());
     let gateway = Arc::new(Server {
         door,
+        traces,
         pool: Arc::new(pool),
         observer: Arc::new(Observer::connect(&flags.socket)?),
         readiness: Readiness::new(),
@@ -243,32 +251,37 @@ pub fn split_messages(body: &[u8], pieces: &[usize]) -> (Vec<Vec<u8>>, Result<()
 }
 
 /// Takes the descriptors that the supervisor passed, and asks the kernel to end this process with it.
-fn take_over(flags: &HelperFlags) -> Result<(Listeners, UnixStream, Doorway), HelperError> {
+fn take_over(flags: &HelperFlags) -> Result<(HandedOver, UnixStream, Doorway), HelperError> {
     let link = flags.attach(BY_HAND)?;
     let own = "the descriptors of the supervisor";
     let given = io::stdin().as_fd().try_clone_to_owned().map_err(system(own))?;
-    let listeners = read_listeners(given.into()).ok_or(HelperError::Orphan(BY_HAND))?;
+    let handed = read_handed(given.into()).ok_or(HelperError::Orphan(BY_HAND))?;
     let door = Doorway::receive(&link).map_err(system("whom to admit"))?;
     link.set_nonblocking(true).map_err(system(own))?;
-    Ok((listeners, link, door))
+    Ok((handed, link, door))
 }
 
-/// The protocols and their listening sockets, which lie ready in `given`. `None` if no supervisor has put them there.
-fn read_listeners(given: UnixStream) -> Option<Listeners> {
+/// The sockets, which lie ready in `given`. `None` if no supervisor has put them there.
+fn read_handed(given: UnixStream) -> Option<HandedOver> {
     let mut frames = FrameReader::with_descriptors(given);
-    let mut listeners = Listeners::new();
+    let (mut listeners, mut traces) = HandedOver::default();
     loop {
         match frames.read(Some(Duration::ZERO)) {
             Ok(Some(frame)) => {
-                let protocol: Protocol = codec::decode(&frame.body).ok()?;
+                let handed: Handed = codec::decode(&frame.body).ok()?;
                 let socket = frame.fds.into_iter().next()?;
                 if listeners.is_empty() {
                     // What it came by is of no more use, and that descriptor must not be free.
                     dup2_stdin(&socket).ok()?;
                 }
-                listeners.push((protocol, Listener::new(socket).ok()?));
+                match handed {
+                    Handed::Listens(protocol) => {
+                        listeners.push((protocol, Listener::new(socket).ok()?))
+                    }
+                    Handed::Traces(sample) => traces = Some(PacketSender::new(socket, sample)),
+                }
             }
-            Err(FrameError::Closed) if !listeners.is_empty() => return Some(listeners),
+            Err(FrameError::Closed) if !listeners.is_empty() => return Some((listeners, traces)),
             Ok(None) | Err(_) => return None,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gridpool_client::{Answer, Canceller, Client, ClientError, Job, Principal};
+use gridpool_client::{Answer, Canceller, Client, ClientError, Job, Principal, TraceContext};
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::receipt::Verdict;
 use tokio::runtime::Handle;
@@ -48,13 +48,13 @@ impl PoolConnections {
     pub(super) fn send<O: Send + 'static>(
         self: &Arc<Self>,
         job: Job<O>,
-        Origin { principal, hang_up }: Origin,
+        Origin { asker: Asker { principal, trace }, hang_up }: Origin,
     ) -> Result<impl Future<Output = Result<Answer<O>, ClientError>> + Send + use<O>, ClientError>
     {
         let running = self.choose();
         let client = running.connection().client.lock().clone();
         let (receipts, whose) = (Arc::clone(&self.receipts), principal.clone());
-        let job = job.on_behalf_of(principal);
+        let job = job.on_behalf_of(principal).with_trace(trace);
         let handle = client.send(job).inspect_err(|error| running.note(error))?;
         hang_up.attach(handle.canceller());
         Ok(async move {
@@ -132,11 +132,19 @@ pub(super) fn connect(socket: &Path) -> Result<Client, ClientError> {
     Client::builder().socket(socket).spin(Duration::ZERO).connect()
 }
 
+/// Who asks.
+#[derive(Clone, Debug)]
+pub(super) struct Asker {
+    /// Who the job is for.
+    pub(super) principal: Principal,
+    /// The trace that it is a part of.
+    pub(super) trace: Option<TraceContext>,
+}
+
 /// Where a request comes from.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
-    /// Who its job is for.
-    pub(super) principal: Principal,
+    pub(super) asker: Asker,
     pub(super) hang_up: HangUp,
 }
 

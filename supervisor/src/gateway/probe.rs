@@ -141,6 +141,7 @@ pub(super) mod tests {
             job: "job7".to_owned(),
             key: String::new(),
             program_hash: String::new(),
+            trace_id: String::new(),
             items: 1,
             item_errors: 0,
             verdict: Verdict::Ok,

@@ -28,6 +28,8 @@ use super::metrics;
 use super::models::Model;
 use super::orders;
 use super::page;
+use super::pool::Asker;
+use super::record::Record;
 use super::reply::Reply;
 use super::request::{self, Request, WantedOutputs};
 use super::seats::Seat;
@@ -221,13 +223,15 @@ async fn infer(
     State(gateway): State<Arc<Server>>,
     Extension(principal): Extension<Principal>,
     Extension(seat): Extension<Arc<Seat>>,
+    Extension(record): Extension<Arc<Record>>,
     named: Result<PathModel, Failure>,
     headers: HeaderMap,
     body: Body,
 ) -> RouteResult {
     let (body, held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
     let PathModel(model) = named?;
-    gateway.ask(model, HttpBody { headers, body }, (principal, held)).await
+    let asker = Asker { principal, trace: record.context() };
+    gateway.ask(model, HttpBody { headers, body }, (asker, held)).await
 }
 
 // ---- the repository ----

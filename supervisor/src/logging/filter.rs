@@ -6,7 +6,7 @@ use gridpool_protocol::near;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
-use super::AUDIT;
+use super::{ACCESS, AUDIT};
 
 /// The names of levels.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -67,10 +67,12 @@ pub(super) fn parse(text: &str) -> Result<Option<Targets>, FilterError> {
     Ok((!is_empty).then_some(targets))
 }
 
-/// The same filter, and the audit: only a filter that names it silences it.
-pub(super) fn with_audit(filter: Targets) -> Targets {
-    let is_named = filter.iter().any(|(target, _)| target == AUDIT);
-    if is_named { filter } else { filter.with_target(AUDIT, LevelFilter::INFO) }
+/// The same filter, with the audit and the access log: only a filter that names one silences it.
+pub(super) fn with_asked(filter: Targets) -> Targets {
+    [AUDIT, ACCESS].into_iter().fold(filter, |filter, asked| {
+        let is_named = filter.iter().any(|(target, _)| target == asked);
+        if is_named { filter } else { filter.with_target(asked, LevelFilter::INFO) }
+    })
 }
 
 fn wrong<const N: usize>(word: &str, what: &'static str, names: [&'static str; N]) -> FilterError {
@@ -108,7 +110,7 @@ mod tests {
     #[test]
     fn only_a_filter_that_names_the_audit_silences_it() {
         let passes = |text: &str| {
-            let filter = with_audit(parse(text).unwrap().unwrap());
+            let filter = with_asked(parse(text).unwrap().unwrap());
             filter.would_enable(AUDIT, &tracing::Level::INFO)
         };
         assert_eq!(

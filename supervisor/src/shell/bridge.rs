@@ -115,7 +115,7 @@ impl Program for Starting {
         let (mut input, settings) = UnixStream::pair()?;
         input.write_all(&serde_json::to_vec(&self.settings)?)?;
         drop(input);
-        let child = self.own.spawn("bridge", settings, theirs)?;
+        let child = self.own.command("bridge", settings, theirs).spawn()?;
         *self.said.lock() = Said { link: Some(ours.try_clone()?), counts: BTreeMap::new() };
         Ok(Spawned { child, output: ours.try_clone()?, link: Some(ours) })
     }

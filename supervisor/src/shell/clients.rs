@@ -336,14 +336,17 @@ impl Connection {
         core.handle(&self.shared, self.shared.timestamp(), Event::Client(client, asked));
     }
 
-    fn on_submit(&mut self, submission: Submission) {
+    fn on_submit(&mut self, mut submission: Submission) {
         if !self.seat.may_submit() {
             let (key, refusal) = (submission.key, Refusal::Busy(Limit::Connections));
             self.note(Refused::ConnectionsFull);
             return self.outbox.tell(&ServerMessage::Refused { key, refusal });
         }
         match self.check(&submission) {
-            Ok(checked) => self.checked.push((checked, submission)),
+            Ok(mut checked) => {
+                checked.trace(&self.shared, &mut submission);
+                self.checked.push((checked, submission));
+            }
             Err(why) => self.refuse(submission.key, why),
         }
     }
@@ -371,7 +374,7 @@ impl Connection {
                 // Hashing takes long: do it on the client's own thread, without the lock.
                 let told = core.take_told();
                 drop(core);
-                told.send();
+                told.send(&shared);
                 request.content = self.read(&work, &held);
                 core = shared.lock();
                 // Others may have come meanwhile.
@@ -384,7 +387,7 @@ impl Connection {
         }
         let told = core.take_told();
         drop(core);
-        told.send();
+        told.send(&shared);
         if all.capacity() <= CHECKED_KEPT_MAX {
             self.checked = all;
         }

@@ -20,8 +20,10 @@ use super::audit::Order;
 use super::descriptors::Taken;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
+use super::tracer::TracedJob;
 use super::{Shared, clients, notes};
 use crate::job_log::JobLog;
+use crate::traces::JobSpan;
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
 use gridpool_core::event::{self, Event, Timestamp};
 
@@ -54,8 +56,8 @@ pub(super) struct Core {
     pub(super) doomed: BTreeSet<WorkerId>,
     /// Actions to perform after the dispatches of an event. Empty between events.
     rest: Vec<Action>,
-    /// Clients with messages that wait to be sent together.
-    told: Vec<Outbox>,
+    /// What waits until the lock is released.
+    told: Told,
     /// Orders that the core has not answered, by the number that it knows, with the client's number.
     pub(super) orders: BTreeMap<u64, (u64, Order)>,
     /// The time at which the timing thread wakes.
@@ -86,6 +88,8 @@ pub(super) struct HeldJob {
     /// Whose it is.
     pub(super) principal: Principal,
     pub(super) submission: Submission,
+    /// Its span, if this pool sends traces.
+    pub(super) span: Option<JobSpan>,
     /// Its work as the core knows it: the same for every spelling of a program.
     pub(super) work: event::Work,
     /// The arenas of its slices. They live as long as the job, even if the client drops them.
@@ -111,7 +115,7 @@ impl Core {
             reports: BTreeMap::new(),
             doomed: BTreeSet::new(),
             rest: Vec::new(),
-            told: Vec::new(),
+            told: Told::default(),
             orders: BTreeMap::new(),
             armed: None,
             misconfigured: None,
@@ -129,7 +133,7 @@ impl Core {
     /// dispatches a job and finishes it in the same event.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
         self.handle_quietly(shared, now, event);
-        self.take_told().send();
+        self.take_told().send(shared);
     }
 
     /// As [`Core::handle`], but what clients hear waits for [`Told::send`], best without the lock.
@@ -153,7 +157,7 @@ impl Core {
 
     /// The clients that have not been told everything yet.
     pub(super) fn take_told(&mut self) -> Told {
-        Told(std::mem::take(&mut self.told))
+        std::mem::take(&mut self.told)
     }
 
     fn perform(&mut self, shared: &Shared, action: Action) {
@@ -207,7 +211,7 @@ impl Core {
             }
             Action::Note(note) => notes::write(note),
             Action::Refuse { client, job, key, refusal } => {
-                self.discard(job);
+                drop(self.discard(job));
                 self.tell(client, &ServerMessage::Refused { key, refusal });
             }
             Action::Replay { client, key, receipt } => {
@@ -253,20 +257,22 @@ impl Core {
             true => tracing::error!(%job, attempt, worker, reason, "job is denylisted"),
             false => tracing::debug!(%job, attempt, worker, %verdict, reason, "done"),
         }
-        if let Some(client) = client {
-            match self.pool.encoded_receipt(job) {
-                Some(receipt) => {
-                    let done = EncodedDone { key, receipt, output: &output, replayed: false };
-                    tell(&self.clients, &mut self.told, client, &done);
-                }
-                None => {
-                    let receipt = receipt.clone();
-                    let done = ServerMessage::Done { key, receipt, output, replayed: false };
-                    self.tell(client, &done);
-                }
+        match (client, self.pool.encoded_receipt(job)) {
+            (None, _) => {}
+            (Some(client), Some(receipt)) => {
+                let done = EncodedDone { key, receipt, output: &output, replayed: false };
+                tell(&self.clients, &mut self.told, client, &done);
+            }
+            (Some(client), None) => {
+                let receipt = receipt.clone();
+                self.tell(client, &ServerMessage::Done { key, receipt, output, replayed: false });
             }
         }
-        if let (Some(log), Some(held)) = (&mut self.job_log, held) {
+        let Some(held) = held else { return };
+        if held.span.is_some() {
+            self.told.traced.extend(TracedJob::of(&held, receipt.clone()));
+        }
+        if let Some(log) = &mut self.job_log {
             log.keep(held.principal.clone(), receipt);
         }
     }
@@ -372,25 +378,34 @@ impl Core {
 /// Has a message for a client that is still there.
 fn tell(
     clients: &BTreeMap<ClientId, Outbox>,
-    told: &mut Vec<Outbox>,
+    told: &mut Told,
     client: ClientId,
     message: &impl Serialize,
 ) {
     if let Some(outbox) = clients.get(&client)
         && outbox.hold(message)
     {
-        told.push(outbox.clone());
+        told.clients.push(outbox.clone());
     }
 }
 
-/// Clients with messages that wait to be sent together.
+/// What waits until the lock is released.
+#[derive(Debug, Default)]
 #[must_use = "clients wait for their messages"]
-pub(super) struct Told(Vec<Outbox>);
+pub(super) struct Told {
+    /// Clients with messages that wait to be sent together.
+    clients: Vec<Outbox>,
+    /// Jobs for the tracer.
+    traced: Vec<TracedJob>,
+}
 
 impl Told {
-    /// Sends them.
-    pub(super) fn send(self) {
-        self.0.iter().for_each(Outbox::send_held);
+    /// Sends all that.
+    pub(super) fn send(self, shared: &Shared) {
+        self.clients.iter().for_each(Outbox::send_held);
+        if let Some(tracer) = shared.tracer.get() {
+            self.traced.into_iter().for_each(|job| job.send(tracer));
+        }
     }
 }
 
@@ -406,6 +421,7 @@ impl HeldJob {
             payload: payload.clone(),
             shard,
             deadline_ms: u64::try_from(drop_after.as_millis()).unwrap_or(u64::MAX),
+            trace: self.submission.trace.map(|context| context.trace),
             chaos: terms.chaos.and_then(|chaos| chaos.strikes(attempt.number)),
         }
     }

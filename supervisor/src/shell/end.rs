@@ -67,6 +67,7 @@ impl Shell {
         outboxes.iter().for_each(|outbox| outbox.flush(until));
         self.stop_bridge();
         self.stop_gateway();
+        self.stop_tracer();
         let mut core = self.shared.lock();
         core.is_over = true;
         let job_log = core.job_log.take();

@@ -11,7 +11,7 @@ mod name;
 mod place;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use super::confinement::Confinement;
 use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 use crate::config::{HttpAddress, HttpOptions};
 use crate::gateway::DoorPlan;
+use crate::traces::{Handed, Sample};
 use admission::Admission;
 use place::Place;
 
@@ -146,7 +147,7 @@ pub(super) struct Gateway {
 impl Gateway {
     /// A gateway at `front` for the pool at `socket`, without a process yet.
     pub(super) fn new(
-        front: Front,
+        (front, traces): (Front, Option<(Sample, OwnedFd)>),
         socket: &Path,
         confinement: Confinement,
         post: Post,
@@ -157,6 +158,7 @@ impl Gateway {
         let places: Arc<[Place]> = sockets.into_iter().map(Place::new).collect();
         let serving = Serving {
             places: Arc::clone(&places),
+            traces,
             own: OwnProgram::new(socket.to_owned(), confinement),
             admission: Arc::clone(&admission),
         };
@@ -278,19 +280,29 @@ impl Shell {
 /// How processes of the gateway are started.
 struct Serving {
     places: Arc<[Place]>,
+    /// The socket for packets of traces, and how many of those that begin there are recorded.
+    traces: Option<(Sample, OwnedFd)>,
     own: OwnProgram,
     admission: Arc<Mutex<Admission>>,
 }
 
-/// A socket from which a process reads the protocols that it serves, each with its listening socket.
-fn descriptors_of(places: &[Place]) -> io::Result<UnixStream> {
-    let (ours, theirs) = UnixStream::pair()?;
-    for place in places {
-        let (frame, listener) = (frame::of(&place.protocol, 1), place.copy()?);
-        // Few bytes, which the socket takes before they are read.
-        frame::send_all(&ours, &frame.map_err(io::Error::other)?, &[listener.as_fd()])?;
+impl Serving {
+    /// A socket from which a process reads what it is handed, each with its descriptor.
+    fn descriptors(&self) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let hand = |handed: Handed, descriptor: BorrowedFd<'_>| {
+            let frame = frame::of(&handed, 1).map_err(io::Error::other)?;
+            // Few bytes, which the socket takes before they are read.
+            frame::send_all(&ours, &frame, &[descriptor])
+        };
+        for place in &*self.places {
+            hand(Handed::Listens(place.protocol), place.copy()?.as_fd())?;
+        }
+        if let Some((sample, packets)) = &self.traces {
+            hand(Handed::Traces(*sample), packets.as_fd())?;
+        }
+        Ok(theirs)
     }
-    Ok(theirs)
 }
 
 impl Program for Serving {
@@ -300,8 +312,7 @@ impl Program for Serving {
         // The gateway before may have ended with it.
         self.look_for_sockets();
         let (ours, theirs) = UnixStream::pair()?;
-        let listeners = descriptors_of(&self.places)?;
-        let mut child = self.own.spawn("gateway", listeners, theirs)?;
+        let mut child = self.own.command("gateway", self.descriptors()?, theirs).spawn()?;
         let mut admission = self.admission.lock();
         let told = ours.set_write_timeout(Some(WRITE_TIMEOUT)).and_then(|()| {
             admission.link = Some(ours.try_clone()?);

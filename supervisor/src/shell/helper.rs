@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 
@@ -44,7 +44,7 @@ pub(super) trait Program: Send + 'static {
     fn on_lost(&mut self) {}
 }
 
-/// This program, as which the gateway and the bridge run.
+/// This program, as which the gateway, the bridge and the tracer run.
 pub(super) struct OwnProgram {
     program: Pinned,
     socket: PathBuf,
@@ -56,13 +56,14 @@ impl OwnProgram {
         Self { program: Pinned::own(), socket, confinement }
     }
 
-    /// Starts a process with this command. It reads `given`, and `link` is its end of the link to the supervisor.
-    pub(super) fn spawn(
+    /// A process with this command. It reads `given`, and `link` is its end of the link to the supervisor. Drop this
+    /// once it runs: only the child holds its end of the link then, so we see it close.
+    pub(super) fn command(
         &self,
         name: &str,
-        given: UnixStream,
+        given: impl Into<OwnedFd>,
         link: UnixStream,
-    ) -> io::Result<Child> {
+    ) -> Command {
         let mut command = self.program.command();
         self.confinement.restrict(&mut command, Inherits::Gateway);
         command
@@ -71,12 +72,11 @@ impl OwnProgram {
             .arg(&self.socket)
             .args(["--supervisor-pid", &std::process::id().to_string()])
             .args(["--sandbox", self.confinement.mode.name()])
-            .stdin(Stdio::from(OwnedFd::from(given)))
+            .stdin(Stdio::from(given.into()))
             .stdout(Stdio::from(OwnedFd::from(link)))
             .env(FORMAT_VARIABLE, logging::format().name())
             .process_group(0);
-        // Only the child holds its end of the link afterwards, so we see it close.
-        command.spawn()
+        command
     }
 }
 

@@ -204,6 +204,7 @@ mod tests {
     use gridpool_protocol::program::Ties;
     use gridpool_protocol::receipt::ItemRange;
     use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
+    use gridpool_protocol::trace::TraceId;
 
     use super::super::arenas::{Budget, OwnerLimits};
     use super::super::pidfd::PidFd;
@@ -228,6 +229,7 @@ mod tests {
             },
             shard: ItemRange { start: u32::MAX, end: u32::MAX },
             deadline_ms: u64::MAX,
+            trace: TraceId::new([u8::MAX; 16]),
             chaos: Some(ChaosFault::ALL[0]),
         };
         let assignments = (0..JOIN_MAX).map(assignment).collect();
@@ -323,8 +325,17 @@ mod tests {
         let (client, deadline_ms) = (ClientId(u64::MAX), u64::MAX);
         let shard = ItemRange { start: 0, end: 1 };
         let priority = Priority::Low;
-        let assignment =
-            Assignment { attempt, client, priority, payload, shard, deadline_ms, chaos: None };
+        let trace = TraceId::new([u8::MAX; 16]);
+        let assignment = Assignment {
+            attempt,
+            client,
+            priority,
+            payload,
+            shard,
+            deadline_ms,
+            trace,
+            chaos: None,
+        };
         let work = Work::Model { name: "m".repeat(MODEL_NAME_BYTES_MAX) };
         let infer = ToWorker::Dispatch(Box::new(Dispatch { work, assignments: vec![assignment] }));
         let mut plan = ModelPlan {

@@ -53,6 +53,7 @@ mod spawn;
 mod status;
 mod stderr;
 mod timer;
+mod tracer;
 mod upgrade;
 mod users;
 
@@ -93,6 +94,7 @@ use process::SocketFolder;
 use seats::Seats;
 use status::Viewer;
 use timer::Timer;
+use tracer::Tracer;
 use users::Users;
 
 use self::core::Core;
@@ -158,6 +160,8 @@ struct Shared {
     bridge: OnceLock<Bridge>,
     /// Serves HTTP, if the user asked for it.
     gateway: OnceLock<Gateway>,
+    /// Sends traces, if the user asked for them.
+    tracer: OnceLock<Tracer>,
     /// That of the pool before this one, if it had one.
     former_gateway: OnceLock<FormerGateway>,
     /// That pool, whether it has ended or not.
@@ -244,6 +248,7 @@ impl Shell {
             monitor: OnceLock::new(),
             bridge: OnceLock::new(),
             gateway: OnceLock::new(),
+            tracer: OnceLock::new(),
             former_gateway: OnceLock::new(),
             former_pool: OnceLock::new(),
             keeper: OnceLock::new(),
@@ -333,8 +338,9 @@ impl Shell {
     /// The system's, if a thread cannot be started.
     pub fn serve_http(&self, front: Front) -> io::Result<()> {
         let post = self.shared.helper_post(Helper::Gateway);
-        let gateway =
-            Gateway::new(front, &self.shared.socket, self.shared.confinement.clone(), post)?;
+        let traces = self.shared.tracer.get().map(Tracer::for_gateway).transpose()?;
+        let (socket, confinement) = (&self.shared.socket, self.shared.confinement.clone());
+        let gateway = Gateway::new((front, traces), socket, confinement, post)?;
         self.shared.gateway.get_or_init(|| gateway);
         self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Wanted));
         Ok(())

@@ -34,7 +34,7 @@ impl Shared {
         }
         let told = core.take_told();
         drop(core);
-        told.send();
+        told.send(self);
     }
 
     /// A worker sent a heartbeat with its resources.
@@ -83,6 +83,11 @@ impl Shared {
             Helper::Monitor => {
                 if let Some(monitor) = self.monitor.get() {
                     monitor.perform(action);
+                }
+            }
+            Helper::Tracer => {
+                if let Some(tracer) = self.tracer.get() {
+                    tracer.perform(action);
                 }
             }
         }

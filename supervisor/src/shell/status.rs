@@ -67,13 +67,14 @@ impl Shared {
         let cuda_mapped = cuda_is_mapped();
         let helpers = {
             let core = self.lock();
-            [Helper::Monitor, Helper::Gateway, Helper::Bridge]
+            [Helper::Monitor, Helper::Gateway, Helper::Bridge, Helper::Tracer]
                 .map(|helper| core.pool.helper(helper))
         };
         let monitor = self.monitor.get().map(|monitor| monitor.status(helpers[0]));
         let (monitor, devices) = monitor.unzip();
         let http = self.gateway.get().map(|gateway| gateway.status(helpers[1]));
         let nats = self.bridge.get().map(|bridge| bridge.status(helpers[2]));
+        let tracer = self.tracer.get().map(|tracer| tracer.status(helpers[3]));
         let core = self.lock();
         let now = self.timestamp();
         let complete = |(worker, mut row): (Option<WorkerId>, WorkerStatus)| {
@@ -112,6 +113,7 @@ impl Shared {
             monitor,
             http,
             nats,
+            tracer,
             devices: devices.unwrap_or_default(),
             models: core.pool.expected_models(),
             loads: core.pool.loads(),

@@ -2,7 +2,7 @@
 
 mod abuse;
 mod calls;
-mod client;
+pub(super) mod client;
 mod doors;
 mod errors;
 mod frames;
@@ -24,11 +24,11 @@ fn served(setup: Setup) -> Pool {
     pool
 }
 
-fn with_both(setup: Setup) -> Setup {
+pub(super) fn with_both(setup: Setup) -> Setup {
     super::with_http(setup).env("GRIDPOOL_GRPC", "127.0.0.1:0")
 }
 
-fn address(pool: &Pool) -> String {
+pub(super) fn address(pool: &Pool) -> String {
     http(pool).grpc
 }
 
@@ -69,7 +69,7 @@ fn small() -> Grid {
 }
 
 /// The request of a test that needs no more than one.
-fn one() -> ModelInferRequest {
+pub(super) fn one() -> ModelInferRequest {
     request(&[small()])
 }
 
@@ -80,7 +80,7 @@ fn with(mut request: ModelInferRequest, name: &str, value: Choice) -> ModelInfer
 
 /// Checks that an answer has the small grid, turned.
 #[track_caller]
-fn is_turned(answer: &ModelInferResponse) {
+pub(super) fn is_turned(answer: &ModelInferResponse) {
     let names: Vec<_> = answer.outputs.iter().map(|output| &*output.name).collect();
     assert_eq!(names, ["GRID", "SIZE", "STATUS"]);
     let cells = &answer.raw_output_contents[0];

@@ -46,6 +46,7 @@ fn request(key: u128, packed: Vec<u8>) -> ClientMessage {
         payload: Payload { packing: Packing::Tensors, input, output },
         terms: Terms { deadline_ms, priority, idempotent: true, chaos: None },
         principal: None,
+        trace: None,
         tell_acceptance: true,
     }))
 }

@@ -44,6 +44,7 @@ fn submission(key: u128, change: impl FnOnce(&mut Vec<u8>)) -> (Submission, Sear
             payload,
             terms,
             principal: None,
+            trace: None,
             tell_acceptance: true,
         },
         layout,

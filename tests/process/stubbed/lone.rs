@@ -208,6 +208,7 @@ impl Lone {
             payload,
             shard: ItemRange { start: 0, end: items },
             deadline_ms: 60_000,
+            trace: None,
             chaos: None,
         };
         let work = Work::Program {

@@ -45,7 +45,7 @@ pub(super) struct Helpers {
 }
 
 impl Helpers {
-    pub(super) fn new(limits: [HelperLimits; 3]) -> Self {
+    pub(super) fn new(limits: [HelperLimits; 4]) -> Self {
         let state = |(helper, limits)| {
             let state = State {
                 limits,

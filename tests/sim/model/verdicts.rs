@@ -137,12 +137,21 @@ fn a_receipt_shows_what_happened(
         && key == job.request.key
         && receipt.key == key.to_string()
         && receipt.program_hash == job.request.work.to_string()
+        && receipt.trace_id == job.request.trace.map(|trace| trace.to_string()).unwrap_or_default()
         && receipt.items == job.request.items
         && receipt.item_errors == job.item_errors
         && u128::from(receipt.queue_us) == queue_us
         && u128::from(receipt.total_us) == total_us
         && receipt.reason.is_empty() == (receipt.verdict == Verdict::Ok);
-    holds(rule, ok, || format!("{id}: {receipt:?}, waited {queue_us} in all {total_us}"))
+    holds(rule, ok, || format!("{id}: {receipt:?}, waited {queue_us} in all {total_us}"))?;
+    // The oldest attempt may be left out of a long history, and the first to begin need not be the first to end.
+    let begun = receipt.attempts.iter().map(|a| a.begun_us).min();
+    let ended = receipt.attempts.iter().map(|a| a.ended_us);
+    let ok = begun.is_none_or(|begun| begun == receipt.queue_us)
+        && receipt.attempts.iter().all(|a| a.begun_us <= a.ended_us)
+        && ended.clone().is_sorted()
+        && ended.last().is_none_or(|last| last <= receipt.total_us);
+    holds(rule, ok, || format!("{id}: times of attempts: {receipt:?}"))
 }
 
 fn every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(

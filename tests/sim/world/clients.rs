@@ -12,6 +12,7 @@ use gridpool_protocol::ids::{ClientId, ContentHash, DeviceId, DeviceKind, JobId,
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::search::Score;
+use gridpool_protocol::trace::TraceId;
 
 use super::{Delivery, Fate, World};
 use crate::swarm::Swarm;
@@ -366,6 +367,8 @@ impl World {
             idempotent: !self.rng.chance(self.swarm.rates.not_idempotent),
             divisible: !answer_inline && !self.rng.chance(self.swarm.rates.indivisible),
             answer_inline,
+            // Of every second job.
+            trace: TraceId::new((self.next_key * (self.next_key % 2)).to_be_bytes()),
             content: None,
         }
     }

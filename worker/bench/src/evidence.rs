@@ -187,6 +187,7 @@ mod tests {
             job: "1".to_owned(),
             key: "1".to_owned(),
             program_hash: String::new(),
+            trace_id: String::new(),
             items,
             item_errors: 0,
             verdict: Verdict::Ok,

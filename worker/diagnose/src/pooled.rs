@@ -119,6 +119,7 @@ mod tests {
             job: "job1".to_owned(),
             key: String::new(),
             program_hash: String::new(),
+            trace_id: String::new(),
             items: 3,
             item_errors: 1,
             verdict: Verdict::Ok,

@@ -32,6 +32,7 @@ fn assignment(input: Input, output: Destination) -> Assignment {
         payload: Payload { packing: Packing::Grids { items: 3, cells: 6 }, input, output },
         shard: ItemRange { start: 0, end: 3 },
         deadline_ms: 60_000,
+        trace: None,
         chaos: None,
     }
 }

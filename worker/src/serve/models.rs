@@ -24,13 +24,14 @@ use gridpool_ipc::channel::Receiver;
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::worker as exit;
-use gridpool_protocol::ids::{ArenaId, DeviceKind};
+use gridpool_protocol::ids::{ArenaId, AttemptId, DeviceKind};
 use gridpool_protocol::message::{
     self, Assignment, AttemptError, Dispatch, FromWorker, Inline, Input, Packing, Payload, Slice,
     ToWorker, Work,
 };
 use gridpool_protocol::receipt::DeviceInfo;
 use gridpool_protocol::tensor::options::ModelPlan;
+use tracing::field::display;
 
 use self::answer::{answer, not_accepted};
 use self::commands::{Commands, LoadedModels, end_on_panic};
@@ -164,7 +165,7 @@ impl Server {
 
     fn accept(&self, model: &str, assignment: Assignment) -> Result<(), AttemptError> {
         let arrived = clock::now();
-        let Assignment { attempt, client, priority, payload, deadline_ms, .. } = assignment;
+        let Assignment { attempt, client, priority, payload, deadline_ms, trace, .. } = assignment;
         let (inputs, outputs) = self.places(&payload).map_err(AttemptError::Refused)?;
         let (replies, kind, in_flight) =
             (self.link.replies.clone(), self.kind, self.in_flight.clone());
@@ -180,7 +181,8 @@ impl Server {
         // What is cancelled on the lifeline, before or from now on, is withdrawn.
         self.link.cancels.on_cancel(attempt, move || {
             let is_open = ticket.cancel();
-            tracing::debug!(job = %attempt.job, attempt = attempt.number, is_open, "withdrawn");
+            let (AttemptId { job, number: attempt }, trace_id) = (attempt, trace.map(display));
+            tracing::debug!(%job, attempt, trace_id, is_open, "withdrawn");
         });
         Ok(())
     }

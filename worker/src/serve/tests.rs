@@ -88,6 +88,7 @@ fn assignment(number: u32, chaos: Option<ChaosFault>) -> Assignment {
         payload: Payload { packing, input, output: Destination::Inline },
         shard: ItemRange { start: 0, end: 1 },
         deadline_ms: 60_000,
+        trace: None,
         chaos,
     }
 }

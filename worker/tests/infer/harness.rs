@@ -158,6 +158,7 @@ impl TestWorker {
             payload: Payload { packing: Packing::Tensors, input, output },
             shard: ItemRange { start: 0, end: 1 },
             deadline_ms,
+            trace: None,
             chaos: None,
         };
         let work = Work::Model { name: model.to_owned() };

@@ -267,6 +267,7 @@ impl Agent {
             input: carried,
             output_bytes,
             terms: *terms,
+            trace: sending.submission.trace,
             content,
         };
         let payload = Bytes::from(encode(&message).map_err(unable)?);

@@ -100,6 +100,7 @@ class Client:
         priority: Optional[str] = None,
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
+        traceparent: Optional[str] = None,
     ) -> Outputs: ...
     def start(
         self,
@@ -112,6 +113,7 @@ class Client:
         priority: Optional[str] = None,
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
+        traceparent: Optional[str] = None,
     ) -> Canceller: ...
     def start_many(
         self,
@@ -124,6 +126,7 @@ class Client:
         priority: Optional[str] = None,
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
+        traceparent: Optional[str] = None,
     ) -> list[Canceller]: ...
     def load(self, grids: object, pairs: bool) -> Loaded: ...
     def search(
@@ -150,4 +153,5 @@ class Client:
         priority: Optional[str] = None,
         at_most_once: bool = False,
         output_bytes: Optional[int] = None,
+        traceparent: Optional[str] = None,
     ) -> tuple[list[tuple[str, str, list[int], bytes]], str]: ...

@@ -29,6 +29,7 @@ from ._program import TIES, Program, text_of
 from ._receipt import Receipt
 from ._results import InferResult, Results
 from ._search import Candidate, Search
+from ._trace import current
 
 Text = Union[str, Program]
 
@@ -172,17 +173,19 @@ class Client:
         ties: Optional[str] = None,
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
+        traceparent: Optional[str] = None,
     ) -> Results:
         """Runs a program over grids, or over pairs if it takes those, and waits for the results.
 
         `grids` is a list of grids (nested lists or tuples, or arrays of any integer type), an array `[N, H, W]`,
         `(cells, sizes)`, tasks, a path of tasks, or a `Loaded` batch. `deadline` is in seconds; the default is 30.
-        `priority` is "high", "normal" or "low". Raises `ProgramError`, `BadInput`, `Busy`, or a `JobError`.
+        `priority` is "high", "normal" or "low". `traceparent` is the trace that the job is a part of, as the W3C
+        writes it; the default is OpenTelemetry's current span, if this process has one. Raises `ProgramError`, `BadInput`, `Busy`, or a `JobError`.
         """
         text, tie = text_of(program, ties)
         return Results(
             self._native.run(
-                text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy
+                text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy, current(traceparent)
             )
         )
 
@@ -196,12 +199,14 @@ class Client:
         ties: Optional[str] = None,
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
+        traceparent: Optional[str] = None,
     ) -> Future:
         """As `run`, but returns once the job is sent: a `concurrent.futures.Future` of the results."""
         text, tie = text_of(program, ties)
         future = Future()
         future._canceller = self._native.start(
-            self._completions(), future._settle, text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy
+            self._completions(), future._settle, text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy,
+            current(traceparent),
         )
         return future
 
@@ -215,6 +220,7 @@ class Client:
         ties: Optional[str] = None,
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
+        traceparent: Optional[str] = None,
     ) -> list[Future]:
         """A job for each batch, all sent in one message: for many small jobs. Each has a future of its own.
 
@@ -226,7 +232,8 @@ class Client:
         futures = [Future() for _ in raw]
         settle = [future._settle for future in futures]
         cancellers = self._native.start_many(
-            self._completions(), settle, text, raw, tie, deadline, priority, at_most_once, refuse_if_busy
+            self._completions(), settle, text, raw, tie, deadline, priority, at_most_once, refuse_if_busy,
+            current(traceparent),
         )
         for future, canceller in zip(futures, cancellers):
             future._canceller = canceller
@@ -242,9 +249,12 @@ class Client:
         ties: Optional[str] = None,
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
+        traceparent: Optional[str] = None,
     ) -> Results:
         """As `run`, for asyncio: blocks no event loop. Cancelling the task cancels the job."""
         text, tie = text_of(program, ties)
+        # The thread that sends the job has another context.
+        trace = current(traceparent)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Results] = loop.create_future()
 
@@ -265,7 +275,8 @@ class Client:
 
         def start() -> _native.Canceller:
             return self._native.start(
-                self._completions(), answered, text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy
+                self._completions(), answered, text, _raw(grids), tie, deadline, priority, at_most_once,
+                refuse_if_busy, trace,
             )
 
         if _is_small(grids):
@@ -355,6 +366,7 @@ class Client:
         priority: Optional[str] = None,
         at_most_once: bool = False,
         output_bytes: Optional[int] = None,
+        traceparent: Optional[str] = None,
     ) -> InferResult:
         """Runs an ONNX model over named arrays, and returns its outputs by name."""
         import numpy as np
@@ -373,7 +385,7 @@ class Client:
                 raise ValueError(f"input {name!r}: no model takes {array.dtype}")
             tensors.append((name, _DATATYPES[array.dtype.str], list(array.shape), array.tobytes()))
         outputs, receipt = self._native.infer(
-            model, tensors, deadline, priority, at_most_once, output_bytes
+            model, tensors, deadline, priority, at_most_once, output_bytes, current(traceparent)
         )
         result = InferResult()
         for name, datatype, shape, data in outputs:

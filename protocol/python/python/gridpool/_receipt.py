@@ -37,6 +37,9 @@ class Attempt:
     device: Device
     #: Its items: the first, and one past the last.
     part: tuple[int, int]
+    #: Microseconds from the job's acceptance.
+    begun_us: int
+    ended_us: int
     module_hash: str
     joined_items: int
     kernels: tuple[KernelUse, ...]
@@ -56,6 +59,8 @@ class Receipt:
     job: str
     key: str
     program_hash: str
+    #: The trace that it is a part of; empty if there is none.
+    trace_id: str
     host: str
     items: int
     item_errors: int

@@ -43,24 +43,24 @@ impl Pool {
                 self.slots[index].items_done += items;
                 service.work.items += items;
                 state.meters.answered(now, &job.shards[shard], &report);
-                job.answered(shard, device, report);
+                job.answered(now, shard, device, report);
                 self.finish_if_ended(now, attempt.job);
             }
             Err(AttemptError::Refused(_)) if job.shards[shard].makes_room => {
                 state.meters.ended(AttemptOutcome::Preempted);
                 let why = "it made room for a smaller job";
-                job.preempted(shard, device, why.to_owned());
+                job.preempted(now, shard, device, why.to_owned());
                 self.retry_or_fail(now, attempt.job, shard, why);
             }
             Err(AttemptError::Refused(why)) => {
                 state.meters.ended(AttemptOutcome::Refused);
-                job.failed(shard, device, AttemptOutcome::Refused, why.clone());
+                job.failed(now, shard, device, AttemptOutcome::Refused, why.clone());
                 self.end_early(now, attempt.job, AttemptOutcome::Preempted);
                 self.finish(now, attempt.job, Verdict::Failed, why);
             }
             Err(AttemptError::Device(why)) => {
                 state.meters.ended(AttemptOutcome::DeviceError);
-                job.failed(shard, device, AttemptOutcome::DeviceError, why.clone());
+                job.failed(now, shard, device, AttemptOutcome::DeviceError, why.clone());
                 job.shards[shard].device_errors += 1;
                 self.retry_or_fail(now, attempt.job, shard, &why);
             }

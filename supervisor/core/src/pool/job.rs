@@ -192,6 +192,7 @@ impl Job {
         assert_eq!(shard.state, ShardState::Queued, "a shard of {job} is already running");
         shard.tries += 1;
         shard.was_begun = true;
+        shard.begun = now;
         shard.makes_room = false;
         shard.state = ShardState::Running { number, worker };
         let drop_after = self.deadline.since(now) + DROP_MARGIN;
@@ -199,16 +200,23 @@ impl Job {
     }
 
     /// The running attempt of a shard was answered.
-    pub(super) fn answered(&mut self, shard: usize, device: DeviceInfo, report: RunReport) {
+    pub(super) fn answered(
+        &mut self,
+        now: Timestamp,
+        shard: usize,
+        device: DeviceInfo,
+        report: RunReport,
+    ) {
         let (worker, shard) = self.end(shard);
-        let items = shard.items;
+        let (items, begun) = (shard.items, shard.begun);
         self.item_errors = self.item_errors.saturating_add(report.item_errors);
-        self.note(Attempt::answered(worker.to_string(), device, items, report));
+        self.note((begun, now), Attempt::answered(worker.to_string(), device, items, report));
     }
 
     /// The running attempt of a shard ended without an answer.
     pub(super) fn failed(
         &mut self,
+        now: Timestamp,
         shard: usize,
         device: DeviceInfo,
         outcome: AttemptOutcome,
@@ -216,17 +224,25 @@ impl Job {
     ) {
         let (worker, shard) = self.end(shard);
         shard.avoid = Some(worker.device);
-        let items = shard.items;
-        self.note(Attempt::unreported(worker.to_string(), device, items, outcome, detail));
+        let (items, begun) = (shard.items, shard.begun);
+        let attempt = Attempt::unreported(worker.to_string(), device, items, outcome, detail);
+        self.note((begun, now), attempt);
     }
 
     /// The running attempt of a shard was preempted: it does not count.
-    pub(super) fn preempted(&mut self, shard: usize, device: DeviceInfo, detail: String) {
+    pub(super) fn preempted(
+        &mut self,
+        now: Timestamp,
+        shard: usize,
+        device: DeviceInfo,
+        detail: String,
+    ) {
         let (worker, shard) = self.end(shard);
         shard.tries -= 1;
-        let items = shard.items;
+        let (items, begun) = (shard.items, shard.begun);
         let outcome = AttemptOutcome::Preempted;
-        self.note(Attempt::unreported(worker.to_string(), device, items, outcome, detail));
+        let attempt = Attempt::unreported(worker.to_string(), device, items, outcome, detail);
+        self.note((begun, now), attempt);
     }
 
     /// Records why the worker of its latest lost attempt died, now that it is known.
@@ -249,7 +265,10 @@ impl Job {
         }
     }
 
-    fn note(&mut self, attempt: Attempt) {
+    /// Adds an attempt that began and ended at these times.
+    fn note(&mut self, (begun, ended): (Timestamp, Timestamp), mut attempt: Attempt) {
+        attempt.begun_us = micros(begun.since(self.accepted));
+        attempt.ended_us = micros(ended.since(self.accepted));
         if self.attempts.len() == ATTEMPTS_SHOWN_MAX {
             let useless = |attempt: &Attempt| attempt.outcome != AttemptOutcome::Ok;
             let oldest = self.attempts.iter().position(useless).unwrap_or(0);
@@ -270,6 +289,7 @@ impl Job {
             job: self.request.job.to_string(),
             key: self.request.key.to_string(),
             program_hash: self.request.work.to_string(),
+            trace_id: self.request.trace.map(|trace| trace.to_string()).unwrap_or_default(),
             items: self.request.items,
             item_errors: self.item_errors,
             verdict,

@@ -102,7 +102,7 @@ impl Pool {
                 self.preempt(now, sent.attempt, loss);
             } else if shared || self.may_retry_unexplained(id, worker) {
                 sent.moved = true;
-                self.lose(sent.attempt, loss, shared);
+                self.lose(now, sent.attempt, loss, shared);
                 self.enqueue(id, 0);
             }
         }
@@ -194,7 +194,7 @@ impl Pool {
     fn on_attempt_lost(&mut self, now: Timestamp, attempt: AttemptId, loss: &Loss, alone: bool) {
         // A job that was cut off has its verdict, or is about to get it.
         let Some(id) = self.jobs.running(attempt) else { return };
-        let shard = self.lose(attempt, loss, !alone);
+        let shard = self.lose(now, attempt, loss, !alone);
         if loss.kind == LossKind::Killed {
             self.jobs[id].shards[shard].avoid = None;
         }
@@ -210,12 +210,12 @@ impl Pool {
 
     /// Records an attempt that was lost, and returns its shard. An attempt that shared its dispatch does
     /// not count: the loss only makes its job a suspect.
-    fn lose(&mut self, attempt: AttemptId, loss: &Loss, shared: bool) -> usize {
+    fn lose(&mut self, now: Timestamp, attempt: AttemptId, loss: &Loss, shared: bool) -> usize {
         let job = &mut self.jobs[attempt.job];
         let shard = job.shard_of(attempt).expect("it runs");
         job.shards[shard].lost_at.get_or_insert(loss.since);
         self.groups[job.group].meters.ended(loss.kind.outcome());
-        job.failed(shard, loss.device.clone(), loss.kind.outcome(), loss.detail.clone());
+        job.failed(now, shard, loss.device.clone(), loss.kind.outcome(), loss.detail.clone());
         job.shards[shard].tries -= u32::from(shared);
         shard
     }
@@ -228,7 +228,7 @@ impl Pool {
         let shard = job.shard_of(attempt).expect("it runs");
         job.shards[shard].lost_at.get_or_insert(loss.since);
         self.groups[job.group].meters.ended(AttemptOutcome::Preempted);
-        job.preempted(shard, loss.device.clone(), loss.detail.clone());
+        job.preempted(now, shard, loss.device.clone(), loss.detail.clone());
         if loss.kind == LossKind::Unbegun && !job.orphaned {
             // Even a job that must not run twice: this attempt never began.
             return self.enqueue(id, shard);
@@ -295,7 +295,7 @@ impl Pool {
             let process = self.slots.process_mut(index);
             process.cut_off(now, attempt, grace, outcome);
             state.meters.ended(outcome);
-            job.failed(shard, process.device_info(), outcome, String::new());
+            job.failed(now, shard, process.device_info(), outcome, String::new());
             if withdraws {
                 self.actions.push_back(Action::Withdraw { worker, attempt });
             }

@@ -35,6 +35,8 @@ pub(super) struct Shard {
     pub(super) device_errors: u32,
     /// Whether an attempt of it was ever begun.
     pub(super) was_begun: bool,
+    /// When the latest was.
+    pub(super) begun: Timestamp,
     /// Its running attempt was asked to stop for a smaller job.
     pub(super) makes_room: bool,
     /// How often it was.
@@ -70,6 +72,7 @@ pub(super) fn cut(request: &JobRequest, devices: usize, config: &PoolConfig) -> 
         tries: 0,
         device_errors: 0,
         was_begun: false,
+        begun: Timestamp::default(),
         makes_room: false,
         made_room: 0,
         lost_at: None,

@@ -276,6 +276,7 @@ impl Rig {
             idempotent: true,
             divisible: true,
             answer_inline: false,
+            trace: None,
             content: None,
         };
         change(&mut request);

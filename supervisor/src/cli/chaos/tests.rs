@@ -16,6 +16,7 @@ fn receipt(verdict: Verdict, attempts: Vec<Attempt>) -> Receipt {
         job: String::new(),
         key: String::new(),
         program_hash: String::new(),
+        trace_id: String::new(),
         items: 1,
         item_errors: 0,
         verdict,

@@ -45,6 +45,7 @@ fn receipt(verdict: Verdict, items: u32) -> Receipt {
         job: "job1".to_owned(),
         key: "00".to_owned(),
         program_hash: "ab".to_owned(),
+        trace_id: String::new(),
         items,
         item_errors: 0,
         verdict,

@@ -129,6 +129,7 @@ impl Answers {
         let mut answers = Self::empty(Arc::clone(&call), counted);
         match outcome {
             Outcome::One(message) => {
+                answers.counted.answers(message.len());
                 let reading = Reading::new(&message, call);
                 let watched = Arc::clone(&reading);
                 tokio::spawn(async move { watched.watch().await });
@@ -186,6 +187,7 @@ impl HttpBody for Answers {
             match parts.poll_recv(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(Part::Message(message, reading))) => {
+                    self.counted.answers(message.len());
                     self.message = message;
                     self.reading = Some(reading);
                 }

@@ -50,7 +50,8 @@ impl Admitted {
             }
             Document::ServerReady => {
                 let _: Empty = self.read(body).await?;
-                let ready = gateway.check_ready(&self.principal, self.call.seat()).await.is_ok();
+                let ready =
+                    gateway.check_ready(&self.asker.principal, self.call.seat()).await.is_ok();
                 Ok(message(&ReadyResponse { ready }))
             }
             Document::Health => {
@@ -60,7 +61,8 @@ impl Admitted {
                         "there is no service `{service}`: ask for {SERVICE}, or for none"
                     )));
                 }
-                let ready = gateway.check_ready(&self.principal, self.call.seat()).await.is_ok();
+                let ready =
+                    gateway.check_ready(&self.asker.principal, self.call.seat()).await.is_ok();
                 let status = if ready { SERVING } else { NOT_SERVING };
                 Ok(message(&HealthResponse { status }))
             }
@@ -120,7 +122,7 @@ impl Admitted {
 
     async fn read<M: Message + Default>(&self, body: Body) -> Result<M, Failure> {
         let (client, is_packable) =
-            ((&self.principal, Turn::from(&*self.call)), self.packing.requests);
+            ((&self.asker.principal, Turn::from(&*self.call)), self.packing.requests);
         let messages = Messages::of_document(client, (body, is_packable));
         let (bytes, _held) = messages.one().await?;
         M::decode(bytes).map_err(|error| {

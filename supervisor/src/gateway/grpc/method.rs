@@ -65,6 +65,11 @@ pub(in crate::gateway) const SERVED: [(&str, Method); 13] = [
     ("ServerReady", Method::Served(Document::ServerReady)),
 ];
 
+/// The service of a method that is counted under this name.
+pub(in crate::gateway) fn service_of(name: &str) -> &'static str {
+    if name == "Check" { "grpc.health.v1.Health" } else { SERVICE }
+}
+
 const UNSERVED: [(&str, &str); 8] = [
     ("CudaSharedMemoryRegister", NO_CUDA_MEMORY),
     ("CudaSharedMemoryStatus", NO_CUDA_MEMORY),

@@ -36,7 +36,9 @@ use super::failure::Failure;
 use super::limits::{CALLS_ALL_MAX, CALLS_EACH_MAX, REFUSAL_TIMEOUT, STATUS_TIMEOUT};
 use super::metrics::CountedCall;
 use super::models::{GridModel, Model};
+use super::pool::Asker;
 use super::reason::Reason;
+use super::record::Record;
 use super::seats::{Call, Kind, Turn};
 use super::shares::{Full, Share};
 use body::{Answers, Outcome};
@@ -46,7 +48,7 @@ use packing::Packing;
 
 pub(super) use connection::greet;
 pub(super) use messages::split;
-pub(super) use method::{Method, SERVED};
+pub(super) use method::{Method, SERVED, service_of};
 
 /// The content type of calls and answers.
 const CONTENT_TYPE: &str = "application/grpc";
@@ -59,7 +61,7 @@ const TIMEOUT_DIGITS_MAX: usize = 8;
 pub(super) struct Admitted {
     gateway: Arc<Server>,
     call: Arc<Call>,
-    principal: Principal,
+    asker: Asker,
     /// When the client gives up.
     until: Option<Instant>,
     packing: Packing,
@@ -76,7 +78,9 @@ async fn answer(
 ) -> Response<Answers> {
     let path = request.uri().path();
     let method = Method::find(path);
-    let mut counted = CountedCall::new(Arc::clone(&gateway), method);
+    let is_routine = method.is_some_and(Method::is_reserved);
+    let record = Record::begin(&gateway, request.headers(), is_routine);
+    let mut counted = CountedCall::new(Arc::clone(&gateway), method, Arc::clone(&record));
     if let Some(status) = why_no_call(&request) {
         counted.ends(Code::Unimplemented);
         let mut response = Response::new(Answers::empty(call, counted));
@@ -85,7 +89,7 @@ async fn answer(
     }
     let admitted = match unwanted {
         Some(why) => Err(Failure::new(StatusCode::FORBIDDEN, &*why)),
-        None => admit(&gateway, &call, method, &request),
+        None => admit(&gateway, (&call, &record), method, &request),
     };
     let is_packed = admitted.as_ref().is_ok_and(|admitted| admitted.packing.answers);
     let done = match (admitted, method) {
@@ -130,19 +134,21 @@ fn why_no_call(request: &Request<Body>) -> Option<StatusCode> {
 
 fn admit(
     gateway: &Arc<Server>,
-    call: &Arc<Call>,
+    (call, record): (&Arc<Call>, &Record),
     method: Option<Method>,
     request: &Request<Body>,
 ) -> Result<Admitted, Failure> {
     let turn = Turn::from(&**call);
     let principal = access::check(&gateway.door.current(), turn, request)?;
+    record.is_of(&principal);
     access::check_seat(turn, request.uri().path())?;
     let until = timeout_of(request.headers())?.map(|timeout| clock::now() + timeout);
     let packing = Packing::of(request.headers())?;
     let needs_share = method.is_some_and(|method| !method.is_reserved());
     let share = needs_share.then(|| share(gateway, &principal)).transpose()?;
     let (gateway, call) = (Arc::clone(gateway), Arc::clone(call));
-    Ok(Admitted { gateway, call, principal, until, packing, _share: share })
+    let asker = Asker { principal, trace: record.context() };
+    Ok(Admitted { gateway, call, asker, until, packing, _share: share })
 }
 
 /// A share of all calls, for one.
@@ -206,10 +212,10 @@ impl Admitted {
     async fn infer(self, body: Body) -> Result<Outcome, Failure> {
         let turn = Turn::from(&*self.call);
         let body = (body, self.packing.requests);
-        let messages = Messages::new(&self.gateway.budget, (&self.principal, turn), body);
+        let messages = Messages::new(&self.gateway.budget, (&self.asker.principal, turn), body);
         let prepared = in_time(self.until, async {
             let (message, held) = messages.one().await?;
-            let slot = self.gateway.slot(&self.principal)?;
+            let slot = self.gateway.slot(&self.asker.principal)?;
             let head = scan::head(&message)?;
             let model = find(&self.gateway, &head.model, &head.version).await?;
             Ok((model, decode(message, held).await?, slot))
@@ -218,7 +224,7 @@ impl Admitted {
         let (until, is_packed) = (self.until, self.packing.answers);
         let call = InferCall { request, until, is_of_stream: false, is_packed };
         let gateway = Arc::clone(&self.gateway);
-        let asked = gateway.ask_in(slot, model, call, (self.principal.clone(), held));
+        let asked = gateway.ask_in(slot, model, call, (self.asker.clone(), held));
         // The job has the same deadline, and its receipt says more.
         in_time(self.until.map(|until| until + STATUS_TIMEOUT), asked).await.map(Outcome::One)
     }

@@ -23,6 +23,7 @@ use crate::gateway::access;
 use crate::gateway::body::HeldBytes;
 use crate::gateway::failure::Failure;
 use crate::gateway::limits::{STREAM_IDLE_MAX, STREAM_REQUESTS_MAX};
+use crate::gateway::pool::Asker;
 use crate::gateway::seats::{Call, Turn};
 use crate::gateway::shares::Share;
 
@@ -122,7 +123,7 @@ async fn read(
     (queue, places): (mpsc::Sender<Result<InProgress, Failure>>, Arc<Semaphore>),
     progress: Arc<Progress>,
 ) {
-    let (principal, turn) = (&admitted.principal, Turn::from(&*admitted.call));
+    let (principal, turn) = (&admitted.asker.principal, Turn::from(&*admitted.call));
     let body = (body, admitted.packing.requests);
     let mut messages = Messages::new(&admitted.gateway.budget, (principal, turn), body);
     loop {
@@ -149,7 +150,7 @@ async fn next(
     places: &Semaphore,
     progress: &Progress,
 ) -> Result<Option<(Bytes, HeldBytes, Share)>, Failure> {
-    let Admitted { gateway, call, principal, .. } = admitted;
+    let Admitted { gateway, call, asker: Asker { principal, .. }, .. } = admitted;
     let stall = call.stalls();
     // The other task gives it back.
     places.acquire().await.expect("the semaphore is never closed").forget();
@@ -206,9 +207,9 @@ async fn answer(
     message: Bytes,
     (held, slot): (HeldBytes, Share),
 ) -> Bytes {
-    let Admitted { gateway, principal, until, call, packing, .. } = &*admitted;
+    let Admitted { gateway, asker, until, call, packing, .. } = &*admitted;
     // What it holds if it is refused: its bytes are gone then.
-    let mut spare = gateway.budget.held(principal);
+    let mut spare = gateway.budget.held(&asker.principal);
     let (mut head, mut says_final) = (Head::default(), false);
     let done = async {
         head = scan::head(&message)?;
@@ -218,7 +219,7 @@ async fn answer(
         says_final = wants_final(&request);
         let (until, is_packed) = (*until, packing.answers);
         let call = InferCall { request, until, is_of_stream: true, is_packed };
-        Arc::clone(gateway).ask_in(slot, model, call, (principal.clone(), held)).await
+        Arc::clone(gateway).ask_in(slot, model, call, (asker.clone(), held)).await
     };
     match done.await {
         Ok(answer) => answer,

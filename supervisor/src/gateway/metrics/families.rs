@@ -13,7 +13,9 @@ use super::sources::FamilySource::{
     Device, DeviceBy, Gateway, GatewayBy, Gpu, Model, Pool, PoolBy, Role as OfRole, RoleBy,
     RoleHistogram, Worker, WorkerBy,
 };
-use super::sources::{FamilySource, bridge, faults, faults_by_code, flag, helpers, one, seconds};
+use super::sources::{
+    FamilySource, bridge, faults, faults_by_code, flag, helpers, one, seconds, spans,
+};
 
 /// What a bridge says that is no count of jobs.
 const NO_JOBS: [&str; 3] = ["running", "batches_reused", "fetched_bytes"];
@@ -58,10 +60,17 @@ families! {
             });
         Gauge "gridpool_arena_bytes" "Shared memory of all clients."
             Pool(|metrics| number(metrics.status.supervisor.arena_bytes));
-        Gauge "gridpool_helper_up" "1 if the helper process (bridge, gateway or monitor) sends heartbeats."
+        Gauge "gridpool_helper_up" "1 if the helper process (bridge, gateway, monitor or tracer) sends heartbeats."
             PoolBy(&["helper"], |metrics| helpers(metrics, |up, _| flag(up)));
         Counter "gridpool_helper_restarts_total" "Times that the helper process was restarted."
             PoolBy(&["helper"], |metrics| helpers(metrics, |_, restarts| f64::from(restarts)));
+    }
+
+    "Traces" {
+        Counter "gridpool_trace_spans_total"
+            "Spans that the collector took (exported) or did not (dropped), and jobs and requests that the tracer did \
+             not take (unsent). Only with --trace."
+            GatewayBy(&["result"], spans);
     }
 
     "A cluster" {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
@@ -11,9 +12,11 @@ use axum::response::Response;
 use tonic::Code;
 
 use super::super::Server;
-use super::super::grpc::{Method, SERVED};
+use super::super::grpc::{Method, SERVED, service_of};
 use super::super::page;
+use super::super::record::{self, Record};
 use super::page::{Labelled, number};
+use crate::traces::Asked;
 
 /// The groups of paths.
 const ROUTES: [&str; 9] =
@@ -74,19 +77,32 @@ const CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// A call in progress. Dropping this counts it; without a code, its client has cancelled it.
+/// A call in progress. Dropping this counts and records it; without a code, its client has cancelled it.
 pub(in crate::gateway) struct CountedCall {
     gateway: Arc<Server>,
+    record: Arc<Record>,
     /// Its place in [`SERVED`], or behind.
     method: usize,
     code: Code,
+    /// Bytes of its answers.
+    bytes: u64,
 }
 
 impl CountedCall {
-    pub(in crate::gateway) fn new(gateway: Arc<Server>, method: Option<Method>) -> Self {
+    pub(in crate::gateway) fn new(
+        gateway: Arc<Server>,
+        method: Option<Method>,
+        record: Arc<Record>,
+    ) -> Self {
         gateway.requests.calls_in_flight.fetch_add(1, Ordering::Relaxed);
         let place = SERVED.iter().position(|&(_, served)| Some(served) == method);
-        Self { gateway, method: place.unwrap_or(SERVED.len()), code: Code::Cancelled }
+        let (method, code) = (place.unwrap_or(SERVED.len()), Code::Cancelled);
+        Self { gateway, record, method, code, bytes: 0 }
+    }
+
+    /// It has an answer of so many bytes more.
+    pub(in crate::gateway) fn answers(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
     }
 
     /// It ends with this code.
@@ -101,6 +117,12 @@ impl Drop for CountedCall {
         let code = usize::try_from(i32::from(self.code)).expect("codes are not negative");
         requests.calls[self.method][code].fetch_add(1, Ordering::Relaxed);
         requests.calls_in_flight.fetch_sub(1, Ordering::Relaxed);
+        if self.record.is_wanted() {
+            let served = SERVED.get(self.method).map_or("other", |&(name, _)| name);
+            let (service, method) = (service_of(served).to_owned(), served.to_owned());
+            let asked = Asked::Grpc { service, method, code: self.code.into() };
+            self.record.ends(asked, None, self.bytes);
+        }
     }
 }
 
@@ -109,6 +131,24 @@ struct CountedRequest<'a> {
     requests: &'a Requests,
     route: &'static str,
     status: Option<StatusCode>,
+}
+
+/// What is recorded of it. Dropping this records it.
+struct RecordedRequest {
+    record: Arc<Record>,
+    method: axum::http::Method,
+    path: String,
+    status: Option<StatusCode>,
+    bytes: u64,
+}
+
+impl Drop for RecordedRequest {
+    fn drop(&mut self) {
+        let ((route, model), status) = (record::route_of(&self.path), self.status);
+        let (method, route) = (self.method.as_str().to_owned(), route.to_owned());
+        let asked = Asked::Http { method, route, status: status.map(|status| status.as_u16()) };
+        self.record.ends(asked, model, self.bytes);
+    }
 }
 
 impl Requests {
@@ -157,15 +197,29 @@ impl Drop for CountedRequest<'_> {
     }
 }
 
-/// Middleware that counts every request.
+/// Middleware that counts every request, and records it if that is asked for.
 pub(in crate::gateway) async fn count(
     State(gateway): State<Arc<Server>>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let mut counted = gateway.requests.enter(request.uri().path());
+    let is_routine = ["health", "metrics"].contains(&counted.route);
+    let record = Record::begin(&gateway, request.headers(), is_routine);
+    let mut recorded = record.is_wanted().then(|| RecordedRequest {
+        record: Arc::clone(&record),
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        status: None,
+        bytes: 0,
+    });
+    request.extensions_mut().insert(record);
     let response = next.run(request).await;
     counted.status = Some(response.status());
+    if let Some(recorded) = &mut recorded {
+        recorded.status = counted.status;
+        recorded.bytes = response.body().size_hint().exact().unwrap_or(0);
+    }
     response
 }
 

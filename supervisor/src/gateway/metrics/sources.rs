@@ -26,6 +26,8 @@ pub(super) struct Load {
     /// Ordinary connections and reserved ones.
     pub(super) connections: [usize; 2],
     pub(super) body_bytes: usize,
+    /// Spans of requests that the tracer did not take.
+    pub(super) spans_unsent: u64,
     pub(super) is_saturated: bool,
 }
 
@@ -209,11 +211,12 @@ pub(super) fn one<const N: usize>(labels: [&String; N], value: f64) -> Labelled 
 
 /// A row for each helper process. `of` gets whether it is up and its number of restarts.
 pub(super) fn helpers(metrics: &Metrics, of: fn(bool, u32) -> f64) -> Labelled {
-    let Status { http, monitor, nats, .. } = &metrics.status;
+    let Status { http, monitor, nats, tracer, .. } = &metrics.status;
     let nats = nats.as_ref().map(|nats| ("bridge", of(nats.up, nats.restarts)));
     let http = http.as_ref().map(|http| ("gateway", of(http.up, http.restarts)));
     let monitor = monitor.map(|monitor| ("monitor", of(monitor.up, monitor.restarts)));
-    let helpers = http.into_iter().chain(monitor).chain(nats);
+    let tracer = tracer.as_ref().map(|tracer| ("tracer", of(tracer.up, tracer.restarts)));
+    let helpers = http.into_iter().chain(monitor).chain(nats).chain(tracer);
     helpers.map(|(name, value)| (vec![name.to_owned()], value)).collect()
 }
 
@@ -222,6 +225,17 @@ pub(super) fn bridge(metrics: &Metrics, is_wanted: fn(&str) -> bool) -> Labelled
     let counts = metrics.status.nats.iter().flat_map(|nats| &nats.counts);
     let counts = counts.filter(|(name, _)| is_wanted(name));
     counts.map(|(name, &count)| (vec![name.clone()], number(count))).collect()
+}
+
+/// What became of spans, or of what they would have been made of. `unsent` is what this gateway has not sent.
+pub(super) fn spans(view: &PageInput<'_>) -> Labelled {
+    let tracer = view.metrics.and_then(|metrics| metrics.status.tracer.as_ref());
+    let row = |(result, count): (&str, u64)| (vec![result.to_owned()], number(count));
+    let rows = tracer.map(|tracer| {
+        let unsent = tracer.unsent + view.load.spans_unsent;
+        [("exported", tracer.exported), ("dropped", tracer.dropped), ("unsent", unsent)].map(row)
+    });
+    rows.into_iter().flatten().collect()
 }
 
 /// Faults by class.

@@ -10,7 +10,7 @@ use gridpool_protocol::message::{Reply, ServerMessage};
 use gridpool_protocol::metrics::{DeviceWork, Metrics, RestartReason};
 use gridpool_protocol::status::{
     Counters, DeviceStatus, HttpStatus, MonitorStatus, NatsStatus, PrincipalStatus, QueueStatus,
-    Status, SupervisorStatus,
+    Status, SupervisorStatus, TracerStatus,
 };
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
@@ -95,7 +95,12 @@ fn complete() -> Metrics {
     let counts = ["published", "running", "fetched_bytes"].map(|name| (name.to_owned(), 7));
     let nats = NatsStatus { up: true, counts: counts.into(), ..NatsStatus::default() };
     metrics.status.nats = Some(nats);
+    metrics.status.tracer = Some(tracer());
     metrics
+}
+
+fn tracer() -> TracerStatus {
+    TracerStatus { up: true, exported: 91, dropped: 92, unsent: 93, ..TracerStatus::default() }
 }
 
 fn page(metrics: Option<&Metrics>) -> Page {
@@ -335,6 +340,7 @@ fn every_number_stands_under_its_own_name_and_role() {
     let row = &mut metrics.devices[1];
     (row.generation, row.is_out, row.quarantines, row.work) = (37, true, 38, work);
     metrics.devices[0].work = work;
+    metrics.status.tracer = Some(tracer());
     let text = page(Some(&metrics)).text().unwrap();
     let rows = rows(&text);
     let of = |name: &str, labels: &str| rows[&*format!("gridpool_{name}{{{labels}}}")];
@@ -370,6 +376,8 @@ fn every_number_stands_under_its_own_name_and_role() {
         assert!(!has(name, device), "{name}: that is not measured for models");
     }
     assert!(!has("model_runs_total", grids) && !has("model_run_seconds_total", grids));
+    let results = ["exported", "dropped", "unsent"].map(|name| format!("result=\"{name}\""));
+    assert_eq!(results.map(|labels| of("trace_spans_total", &labels)), [91.0, 92.0, 93.0]);
     assert_eq!(of("device_out", device), 1.0);
     assert_eq!(of("device_quarantines_total", device), 38.0);
 }

@@ -18,7 +18,8 @@ use gridpool_protocol::program::Program;
 use gridpool_protocol::search::{Score, SearchLayout, SearchSize};
 use gridpool_protocol::status::RUN_TEXT_MAX;
 
-use super::{ClientArena, Connection, HeldJob};
+use super::{ClientArena, Connection, HeldJob, Shared};
+use crate::traces::JobSpan;
 
 /// Why a job that brings a fault is refused.
 const NO_CHAOS: &str = "this pool takes no faults on purpose; to have it take them, start it with \
@@ -32,6 +33,7 @@ pub(super) struct Checked {
     work: event::Work,
     arenas: Arenas,
     principal: Principal,
+    span: Option<JobSpan>,
     fingerprint: u64,
     label: Arc<str>,
     items: u32,
@@ -43,8 +45,20 @@ pub(super) struct Checked {
 impl Checked {
     /// The job, to be kept until its verdict.
     pub(super) fn hold(&mut self, client: ClientId, submission: Submission) -> HeldJob {
-        let (work, principal) = (self.work.clone(), self.principal.clone());
-        HeldJob { client, principal, submission, work, arenas: std::mem::take(&mut self.arenas) }
+        let (work, principal, span) = (self.work.clone(), self.principal.clone(), self.span);
+        let arenas = std::mem::take(&mut self.arenas);
+        HeldJob { client, principal, submission, span, work, arenas }
+    }
+
+    /// Gives the job a span of its trace, or of a new one, if this pool sends traces. The gateway's own health checks
+    /// get none.
+    pub(super) fn trace(&mut self, shared: &Shared, submission: &mut Submission) {
+        if let Some(tracer) = shared.tracer.get()
+            && self.principal != Principal::Gateway
+        {
+            let span = tracer.begin(submission.trace);
+            (submission.trace, self.span) = (Some(span.own), Some(span));
+        }
     }
 
     /// What the core has to know of the submission.
@@ -69,6 +83,7 @@ impl Checked {
             priority,
             idempotent,
             answer_inline: is_inline,
+            trace: submission.trace.map(|context| context.trace),
             content: None,
         }
     }
@@ -136,6 +151,7 @@ impl Connection {
             work: known.work,
             arenas,
             principal,
+            span: None,
             label: self.label(work.text()),
             items: known.items,
             cost: known.size.unwrap_or(Size::Model { bytes }).cost(),

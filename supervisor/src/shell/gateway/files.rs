@@ -97,6 +97,7 @@ pub(super) fn plan(options: &HttpOptions) -> Result<DoorPlan, FileError> {
         tokens: secret(&options.tokens)?,
         pem: cert.zip(key),
         any_user: options.group.is_some(),
+        access_log: options.logs_access(),
     };
     let form = |path: &Option<PathBuf>, why| {
         let path = path.clone().unwrap_or_default();

@@ -17,7 +17,7 @@ use crate::wait::TIMEOUT;
 
 /// A client.
 #[derive(Clone, Debug)]
-pub(super) struct Grpc {
+pub(in crate::http) struct Grpc {
     runtime: Arc<Runtime>,
     channel: Channel,
     /// What its calls send besides, name and value.
@@ -41,7 +41,7 @@ pub(super) struct Pending<A> {
 
 impl Grpc {
     /// A client of an address, which connects with its first call.
-    pub(super) fn open(address: &str) -> Self {
+    pub(in crate::http) fn open(address: &str) -> Self {
         let uri = if address.starts_with("unix:") {
             address.to_owned()
         } else {
@@ -65,7 +65,7 @@ impl Grpc {
     }
 
     /// The same with metadata in each call.
-    pub(super) fn with(mut self, name: &'static str, value: &str) -> Self {
+    pub(in crate::http) fn with(mut self, name: &'static str, value: &str) -> Self {
         self.metadata.push((name, value.to_owned()));
         self
     }
@@ -79,7 +79,11 @@ impl Grpc {
     }
 
     /// Calls a method, and waits for the answer.
-    pub(super) fn ask<A>(&self, method: &str, message: impl Message + 'static) -> Result<A, Status>
+    pub(in crate::http) fn ask<A>(
+        &self,
+        method: &str,
+        message: impl Message + 'static,
+    ) -> Result<A, Status>
     where
         A: Message + Default + 'static,
     {

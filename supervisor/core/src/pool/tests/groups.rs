@@ -114,6 +114,7 @@ fn submitted(job: u64, work: Work) -> Event {
         idempotent: true,
         divisible: false,
         answer_inline: true,
+        trace: None,
         content: None,
     };
     Event::Client(CLIENT, ClientEvent::Submitted(request))

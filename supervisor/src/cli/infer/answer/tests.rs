@@ -23,6 +23,7 @@ fn receipt(verdict: Verdict, reason: &str) -> Receipt {
         job: "job1".into(),
         key: "00".into(),
         program_hash: String::new(),
+        trace_id: String::new(),
         items: 1,
         item_errors: 0,
         verdict,

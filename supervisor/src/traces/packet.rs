@@ -1,0 +1,234 @@
+//! What supervisor and gateway tell the tracer: a packet for each job and each request that is recorded, through a
+//! socket that keeps packets apart. Nobody waits for it: what does not fit is dropped and counted.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use gridpool_protocol::codec::{self, DecodeError};
+use gridpool_protocol::receipt::Receipt;
+use gridpool_protocol::trace::{SpanId, TraceContext, TraceId};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, recv, send, setsockopt, socketpair, sockopt,
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+
+use super::sample::Sample;
+
+/// Bytes of packets that may wait for the tracer, if the system allows so many.
+const WAITING_BYTES: usize = 1 << 20;
+
+/// The span of a job or request: itself as others see it, and who asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct JobSpan {
+    pub(crate) own: TraceContext,
+    pub(crate) parent: Option<SpanId>,
+}
+
+impl JobSpan {
+    /// A new span below `parent`; without one it begins a trace, which `sample` decides to record or not.
+    pub(crate) fn begin(parent: Option<TraceContext>, sample: Sample) -> Self {
+        match parent {
+            Some(parent) => Self { own: parent.at(new_span()), parent: Some(parent.span) },
+            None => {
+                let trace = new_trace();
+                let own = TraceContext::begin(trace, new_span(), sample.takes(trace));
+                Self { own, parent: None }
+            }
+        }
+    }
+}
+
+/// Random bytes, not all 0. The kernel gives them as soon as it has booted.
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let filled = getrandom(&mut bytes[..], GetRandomFlags::empty());
+    let count = filled.expect("the kernel gives a few random bytes");
+    assert_eq!(count, N, "so few bytes come at once");
+    bytes
+}
+
+fn new_trace() -> TraceId {
+    std::iter::repeat_with(random).find_map(TraceId::new).expect("one of many is not 0")
+}
+
+/// The number of a new span.
+pub(super) fn new_span() -> SpanId {
+    std::iter::repeat_with(random).find_map(SpanId::new).expect("one of many is not 0")
+}
+
+/// What there is to record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Packet {
+    /// A job has its verdict.
+    Job(Box<JobPacket>),
+    /// A request of HTTP or gRPC has its answer.
+    Request(RequestPacket),
+}
+
+/// What kind of work a job was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum JobKind {
+    Model,
+    Program,
+    Search,
+}
+
+/// A job that has its verdict.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct JobPacket {
+    pub(crate) span: JobSpan,
+    /// When it got its verdict, nanoseconds from 1970.
+    pub(crate) ended_ns: u64,
+    pub(crate) kind: JobKind,
+    /// What kind of user it was for.
+    pub(crate) user: String,
+    pub(crate) receipt: Box<Receipt>,
+}
+
+/// A request that has its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RequestPacket {
+    pub(crate) span: JobSpan,
+    /// When it came and when it was answered, nanoseconds from 1970.
+    pub(crate) began_ns: u64,
+    pub(crate) ended_ns: u64,
+    pub(crate) asked: Asked,
+    /// What kind of user sent it, once that is known.
+    pub(crate) user: Option<String>,
+}
+
+/// What was asked for, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Asked {
+    /// Over gRPC.
+    Grpc { service: String, method: String, code: i32 },
+    /// Over HTTP. The client of one without a status has hung up.
+    Http { method: String, route: String, status: Option<u16> },
+}
+
+/// A sender for each process, and the end of the tracer.
+pub(crate) fn packet_sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let (to, from) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+    // The system takes what it allows of that.
+    setsockopt(&to, sockopt::SndBuf, &WAITING_BYTES)?;
+    Ok((to, from))
+}
+
+/// What the supervisor hands to a gateway, each with its descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Handed {
+    /// A listening socket, and what is spoken there.
+    Listens(gridpool_protocol::handover::Protocol),
+    /// The socket of packets, and how many traces that begin here are recorded.
+    Traces(Sample),
+}
+
+/// The end into which packets go.
+#[derive(Debug)]
+pub(crate) struct PacketSender {
+    socket: OwnedFd,
+    pub(crate) sample: Sample,
+    unsent: AtomicU64,
+    is_full: AtomicBool,
+}
+
+impl PacketSender {
+    pub(crate) fn new(socket: OwnedFd, sample: Sample) -> Self {
+        Self { socket, sample, unsent: AtomicU64::new(0), is_full: AtomicBool::new(false) }
+    }
+
+    /// The socket, for another process.
+    pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+
+    /// Packets that were dropped.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.unsent.load(Ordering::Relaxed)
+    }
+
+    /// Sends a packet if there is room for it.
+    pub(crate) fn send(&self, packet: &Packet) {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        let sent = codec::encode(packet).map_err(io::Error::other).and_then(|bytes| {
+            send(self.socket.as_raw_fd(), &bytes, flags).map_err(io::Error::from)
+        });
+        match sent {
+            Ok(_) => self.is_full.store(false, Ordering::Relaxed),
+            Err(error) => {
+                self.unsent.fetch_add(1, Ordering::Relaxed);
+                // Once until there is room again.
+                if !self.is_full.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "the tracer is slow or away: spans are dropped");
+                }
+            }
+        }
+    }
+}
+
+/// Takes a packet from the tracer's end, if there is one. `bytes` has room for the largest.
+pub(super) fn take(
+    socket: &OwnedFd,
+    bytes: &mut [u8],
+) -> Result<Option<Result<Packet, DecodeError>>, Errno> {
+    match recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT) {
+        // Every sender has gone: the supervisor has, and the kernel ends this process.
+        Ok(0) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
+        Ok(length) => Ok(Some(codec::decode(&bytes[..length]))),
+        Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gridpool_protocol::limits::FRAME_BYTES_MAX;
+
+    use super::*;
+
+    fn packet() -> Packet {
+        let span = JobSpan::begin(None, Sample::default());
+        let asked = Asked::Http { method: "GET".into(), route: "/v2".into(), status: Some(200) };
+        Packet::Request(RequestPacket { span, began_ns: 1, ended_ns: 2, asked, user: None })
+    }
+
+    #[test]
+    fn packets_arrive_one_by_one_and_a_full_socket_drops_them_and_counts() {
+        let (to, from) = packet_sockets().unwrap();
+        let sender = PacketSender::new(to, Sample::default());
+        let mut bytes = vec![0; FRAME_BYTES_MAX];
+        assert!(take(&from, &mut bytes).unwrap().is_none());
+        let (one, other) = (packet(), packet());
+        sender.send(&one);
+        sender.send(&other);
+        for packet in [one, other] {
+            assert_eq!(take(&from, &mut bytes).unwrap().unwrap().unwrap(), packet);
+        }
+        let packet = packet();
+        while sender.unsent() == 0 {
+            sender.send(&packet);
+        }
+        let mut arrived = 0;
+        while take(&from, &mut bytes).unwrap().is_some() {
+            arrived += 1;
+        }
+        assert!(arrived > 100, "{arrived}");
+        sender.send(&packet);
+        assert_eq!(sender.unsent(), 1, "there is room again");
+    }
+
+    #[test]
+    fn a_span_below_another_keeps_its_trace_and_decision() {
+        let none = "0".parse().unwrap();
+        let root = JobSpan::begin(None, none);
+        assert!(!root.own.is_sampled() && root.parent.is_none());
+        let root = JobSpan::begin(None, Sample::default());
+        assert!(root.own.is_sampled());
+        let below = JobSpan::begin(Some(root.own), none);
+        assert_eq!((below.own.trace, below.parent), (root.own.trace, Some(root.own.span)));
+        assert!(below.own.is_sampled() && below.own.span != root.own.span);
+    }
+}

@@ -1,0 +1,200 @@
+//! Traces: what a collector gets of a job, and that no collector costs a job anything.
+
+pub(crate) mod collector;
+
+use gridpool_client::{TraceContext, Verdict};
+use gridpool_protocol::chaos::Chaos;
+use gridpool_protocol::receipt::AttemptOutcome;
+use gridpool_protocol::status::TracerStatus;
+use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+
+use crate::command::gridpool;
+use crate::jobs::{PROGRAM, answer, as_json, job, serves, small_job, submit};
+use crate::pool::{Pool, cpu};
+use crate::processes::signal;
+use crate::wait::{eventually, eventually_so};
+use collector::{Answers, Collector, hex, texts};
+
+/// A context of a trace that is recorded.
+pub(crate) const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+pub(crate) const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+pub(crate) const PARENT: &str = "b7ad6b7169203331";
+
+fn tracer(pool: &Pool) -> TracerStatus {
+    pool.status().tracer.expect("the pool sends traces")
+}
+
+fn context(text: &str) -> TraceContext {
+    text.parse().expect("a context")
+}
+
+fn is_within(inner: &Span, outer: &Span) -> bool {
+    outer.start_time_unix_nano <= inner.start_time_unix_nano
+        && inner.start_time_unix_nano <= inner.end_time_unix_nano
+        && inner.end_time_unix_nano <= outer.end_time_unix_nano
+}
+
+fn named<'a>(spans: &'a [Span], name: &str) -> Vec<&'a Span> {
+    spans.iter().filter(|span| span.name == name).collect()
+}
+
+#[test]
+fn a_job_that_lost_a_worker_is_one_tree_with_an_attempt_that_failed() {
+    let collector = Collector::open(Answers::Status(200));
+    let pool = cpu(1).args(&["--trace", &collector.url()]).start();
+    pool.stop("cpu0");
+    let handle = submit(&pool.client(), small_job(1).with_trace(context(SAMPLED)));
+    pool.until_busy("cpu0");
+    signal(pool.pid("cpu0"), Signal::SIGKILL);
+    let answer = answer(handle);
+    assert_eq!(answer.verdict(), Verdict::Ok);
+    assert_eq!(answer.receipt.trace_id, TRACE);
+    let [lost, ok] = answer.receipt.attempts.as_slice() else { panic!("{:?}", answer.receipt) };
+    assert_eq!(lost.outcome, AttemptOutcome::WorkerDied);
+    assert!(lost.begun_us <= lost.ended_us && lost.ended_us <= ok.begun_us);
+    assert!(ok.begun_us <= ok.ended_us && ok.ended_us <= answer.receipt.total_us);
+
+    let spans = collector.trace(Some(TRACE), "program");
+    let [root] = named(&spans, "program")[..] else { panic!("{spans:#?}") };
+    assert_eq!(hex(&root.parent_span_id), PARENT);
+    let about = texts(&root.attributes);
+    assert_eq!(about["gridpool.job"], answer.receipt.job);
+    assert_eq!(about["gridpool.program.hash"], answer.receipt.program_hash);
+    assert_eq!((&*about["gridpool.verdict"], &*about["gridpool.items"]), ("OK", "5"));
+    assert_eq!(about["gridpool.user.kind"], "uid");
+    let [first, second] = named(&spans, "attempt")[..] else { panic!("{spans:#?}") };
+    let status = first.status.as_ref().expect("it failed");
+    assert_eq!(status.code(), StatusCode::Error);
+    assert_eq!(status.message, lost.detail);
+    assert_eq!(texts(&first.attributes)["gridpool.worker"], "cpu0#1");
+    assert_eq!(texts(&second.attributes)["gridpool.worker"], "cpu0#2");
+    assert!(second.status.is_none() && root.status.is_none());
+    for child in [named(&spans, "queue"), vec![first, second]].concat() {
+        assert_eq!(child.parent_span_id, root.span_id);
+        assert!(is_within(child, root), "{child:#?} in {root:#?}");
+    }
+    let parts: Vec<_> =
+        spans.iter().filter(|span| ["channel", "copy", "kernel"].contains(&&*span.name)).collect();
+    assert!(parts.len() >= 3, "{spans:#?}");
+    for part in parts {
+        assert_eq!(part.parent_span_id, second.span_id);
+        assert!(is_within(part, second), "{part:#?} in {second:#?}");
+    }
+    assert_eq!(collector.resource()["service.name"], "gridpool");
+    eventually_so("the spans to be counted", || tracer(&pool).exported >= spans.len() as u64);
+    assert_eq!((tracer(&pool).dropped, tracer(&pool).unsent), (0, 0));
+    pool.signal(Signal::SIGTERM);
+    pool.ends_well();
+}
+
+#[test]
+fn whoever_begins_a_trace_decides_whether_it_is_recorded() {
+    let collector = Collector::open(Answers::Status(200));
+    let pool = cpu(1).args(&["--trace", &collector.url(), "--trace-sample", "0"]).start();
+    let client = pool.client();
+    let not_sampled = SAMPLED.replace(TRACE, &TRACE.replace('a', "b")).replace("-01", "-00");
+    let receipt = answer(submit(&client, small_job(1).with_trace(context(&not_sampled)))).receipt;
+    assert_eq!(receipt.trace_id, TRACE.replace('a', "b"));
+    let own = answer(submit(&client, small_job(2))).receipt;
+    assert_eq!(own.trace_id.len(), 32, "it has a trace, which is not recorded");
+    answer(submit(&client, small_job(3).with_trace(context(SAMPLED))));
+    let spans = collector.trace(None, "program");
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE), "{spans:#?}");
+    pool.signal(Signal::SIGTERM);
+    pool.ends_well();
+}
+
+#[test]
+fn the_last_spans_are_sent_before_a_pool_ends() {
+    let collector = Collector::open(Answers::Status(200));
+    let pool = cpu(1).args(&["--trace", &collector.url()]).start();
+    let receipt = answer(submit(&pool.client(), small_job(1))).receipt;
+    pool.signal(Signal::SIGTERM);
+    pool.ends_well();
+    // Nobody sends any more.
+    let spans = collector.trace(Some(&receipt.trace_id), "program");
+    assert!(named(&spans, "program")[0].parent_span_id.is_empty());
+}
+
+#[test]
+fn a_collector_that_is_away_slow_or_refuses_costs_spans_and_no_job() {
+    let (broken, silent) = (Collector::open(Answers::Status(500)), Collector::open(Answers::Never));
+    let nobody = "http://127.0.0.1:1".to_owned();
+    for (url, is_slow) in [(nobody, false), (broken.url(), false), (silent.url(), true)] {
+        let pool = cpu(1).args(&["--trace", &url]).start();
+        let client = pool.client();
+        (0..20).for_each(|_| serves(&client));
+        if is_slow {
+            eventually_so("the collector to be asked", || silent.connections() > 0);
+        } else {
+            eventually("spans to be dropped", || match tracer(&pool) {
+                TracerStatus { dropped: 1.., exported: 0, .. } => Ok(()),
+                other => Err(format!("{other:?}")),
+            });
+            let said = || pool.log().matches("the collector takes no spans").count();
+            eventually_so("the log to say so", || said() == 1);
+            serves(&client);
+            assert_eq!(said(), 1, "it says so once");
+        }
+        // It ends in time, whatever the collector does.
+        pool.signal(Signal::SIGTERM);
+        pool.ends_well();
+    }
+}
+
+#[test]
+fn a_tracer_that_dies_is_started_again_and_no_job_notices() {
+    let collector = Collector::open(Answers::Status(200));
+    let pool = cpu(1).args(&["--trace", &collector.url()]).start();
+    let before = pool
+        .until_status("a tracer", |status| status.tracer.as_ref().is_some_and(|tracer| tracer.up));
+    let pid = before.tracer.expect("it is there").pid;
+    signal(pid, Signal::SIGKILL);
+    let receipt = answer(submit(&pool.client(), small_job(1))).receipt;
+    pool.until_status("another tracer", |status| {
+        status.tracer.as_ref().is_some_and(|tracer| tracer.up && tracer.pid != pid)
+    });
+    // A packet that the first had read is lost with it.
+    let again = answer(submit(&pool.client(), small_job(2))).receipt;
+    assert_ne!(receipt.trace_id, again.trace_id);
+    collector.trace(Some(&again.trace_id), "program");
+    assert_eq!(tracer(&pool).restarts, 1);
+}
+
+#[test]
+fn a_pool_without_traces_has_no_tracer_and_passes_a_trace_on() {
+    let pool = cpu(1).args(&["--allow-chaos"]).start();
+    assert_eq!(pool.status().tracer, None);
+    let (client, grids) = (pool.client(), random_grids(3, 4));
+    let plain = answer(submit(&client, job(PROGRAM, &grids))).receipt;
+    assert_eq!(plain.trace_id, "");
+    let traced = submit(&client, job(PROGRAM, &grids).with_trace(context(SAMPLED)));
+    assert_eq!(answer(traced).receipt.trace_id, TRACE);
+    let chaos = Chaos { fault: "exit".parse().expect("a fault"), attempts: 1 };
+    let faulty = job(PROGRAM, &grids).with_chaos(chaos).with_trace(context(SAMPLED));
+    assert_eq!(answer(submit(&client, faulty)).verdict(), Verdict::Ok);
+    eventually_so("the worker's log to name the trace", || {
+        let log = pool.log();
+        let mut lines = log.lines().filter(|line| line.contains("injected fault"));
+        lines.any(|line| line.contains(&format!("trace_id={TRACE}")))
+    });
+
+    let submit = |variable: &str| {
+        let cli = pool.cli(&["submit", "--json", PROGRAM, "-"]).env("TRACEPARENT", variable);
+        let document = cli.stdin(as_json(&grids)).run().document();
+        document["receipts"][0]["trace_id"].as_str().expect("a text").to_owned()
+    };
+    assert_eq!(submit(SAMPLED), TRACE);
+    assert_eq!(submit("nonsense"), "", "it is ignored");
+}
+
+#[test]
+fn wrong_settings_are_refused_with_what_to_write() {
+    let serve = |more: &[&str]| gridpool([&["serve", "--devices", "cpu:1"], more].concat()).run();
+    serve(&["--trace", "collector:4318"]).complains(2, &["--trace", "http://127.0.0.1:4318"]);
+    serve(&["--trace", "https://collector"]).complains(2, &["TLS"]);
+    serve(&["--trace-sample", "2"]).complains(2, &["--trace-sample", "from 0 to 1"]);
+}
