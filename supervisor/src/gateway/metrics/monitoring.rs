@@ -188,11 +188,13 @@ fn unit(family: &Family) -> &'static str {
         Kind::Counter if base.ends_with("_bytes") => "Bps",
         Kind::Counter if base.ends_with("_us") => "µs",
         Kind::Counter => "cps",
-        _ if base.ends_with("_seconds") => "s",
-        _ if base.ends_with("_bytes") => "bytes",
-        _ if base.ends_with("_utilization") => "percentunit",
-        _ if base.ends_with("_power_usage") => "watt",
-        _ => "short",
+        Kind::Gauge | Kind::Histogram => match base {
+            time if time.ends_with("_seconds") => "s",
+            memory if memory.ends_with("_bytes") => "bytes",
+            share if share.ends_with("_utilization") => "percentunit",
+            power if power.ends_with("_power_usage") => "watt",
+            _ => "short",
+        },
     }
 }
 
