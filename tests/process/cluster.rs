@@ -24,6 +24,7 @@ use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
 use crate::pool::{Pool, Setup, cpu};
 use crate::processes::signal;
 use crate::raw::inline;
+use crate::traces::{SAMPLED, TRACE};
 use crate::wait::{TIMEOUT, eventually};
 use servers::{Servers, are_there};
 
@@ -96,10 +97,12 @@ fn jobs_run_on_a_host_with_results_receipts_and_priorities_as_in_a_pool() {
     // The command line sends there, too, and reads the same errors.
     let url = servers.url();
     let said = gridpool(["submit", "--nats", &url, "--json", "rot90", "-"])
+        .env("TRACEPARENT", SAMPLED)
         .stdin(as_json(&random_grids(3, 4)))
         .run()
         .document();
     assert_eq!(said["receipts"][0]["host"], "one", "{said}");
+    assert_eq!(said["receipts"][0]["trace_id"], TRACE, "{said}");
     let shown = gridpool(["cluster", "status", "--nats", &url]).run().output();
     assert!(shown.contains("1 host, 0 jobs in the stream"), "{shown}");
     gridpool(["submit", "--nats", "nats://127.0.0.1:1", "rot90", "-"])

@@ -146,11 +146,11 @@ fn a_receipt_shows_what_happened(
     holds(rule, ok, || format!("{id}: {receipt:?}, waited {queue_us} in all {total_us}"))?;
     // The oldest attempt may be left out of a long history, and the first to begin need not be the first to end.
     let begun = receipt.attempts.iter().map(|a| a.begun_us).min();
-    let ended = receipt.attempts.iter().map(|a| a.ended_us);
+    let last = receipt.attempts.last().map(|a| a.ended_us);
     let ok = begun.is_none_or(|begun| begun == receipt.queue_us)
         && receipt.attempts.iter().all(|a| a.begun_us <= a.ended_us)
-        && ended.clone().is_sorted()
-        && ended.last().is_none_or(|last| last <= receipt.total_us);
+        && receipt.attempts.is_sorted_by_key(|a| a.ended_us)
+        && last.is_none_or(|last| last <= receipt.total_us);
     holds(rule, ok, || format!("{id}: times of attempts: {receipt:?}"))
 }
 
