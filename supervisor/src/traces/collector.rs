@@ -3,28 +3,25 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
+use ureq::http::Uri;
 
-/// The port of OTLP over HTTP.
-const PORT: u16 = 4318;
 /// Longest address, bytes.
 const BYTES_MAX: usize = 1_024;
 
-/// A collector that takes OTLP over HTTP.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Collector {
-    /// Name or address, an IPv6 address without brackets.
-    pub(super) host: String,
-    pub(super) port: u16,
-    /// What stands before `/v1/traces`, without a slash at its end.
-    pub(super) base: String,
-}
+/// A collector that takes OTLP over HTTP, by its address without the path `/v1/traces`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collector(String);
 
 impl Collector {
-    /// The host as a request names it.
-    pub(super) fn authority(&self) -> String {
-        let Self { host, port, .. } = self;
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    /// Where a batch is sent.
+    pub(super) fn endpoint(&self) -> String {
+        format!("{self}/v1/traces")
+    }
+
+    /// Whether it is asked over TLS.
+    pub(super) fn has_tls(&self) -> bool {
+        self.0.starts_with("https://")
     }
 }
 
@@ -34,48 +31,43 @@ impl FromStr for Collector {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
-            Err(format!(
+            format!(
                 "`{text}` {why}: write the address of a collector, such as http://127.0.0.1:4318"
-            ))
+            )
         };
-        if text.starts_with("https://") {
-            return wrong(
-                "asks for TLS, which traces do not speak; have a collector on this machine send them on with TLS",
-            );
+        if text.len() > BYTES_MAX {
+            return Err(wrong("is too long"));
         }
-        let Some(rest) = text.strip_prefix("http://") else {
-            return wrong("does not begin with http://");
-        };
-        let is_plain = |c: char| c.is_ascii_graphic() && !"?#@\\\"<>".contains(c);
-        if text.len() > BYTES_MAX || !rest.chars().all(is_plain) {
-            return wrong("has a user, a query or characters that an address has not");
+        let address: Uri =
+            text.parse().map_err(|error| wrong(&format!("is no address ({error})")))?;
+        if !matches!(address.scheme_str(), Some("http" | "https")) {
+            return Err(wrong("does not begin with http:// or https://"));
         }
-        let (authority, base) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
-        let in_brackets = authority.strip_prefix('[').and_then(|rest| rest.split_once(']'));
-        let (host, port) = match in_brackets {
-            Some((host, "")) => (host, None),
-            Some((host, port)) => (host, port.strip_prefix(':').or(Some(""))),
-            None => match authority.rsplit_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (authority, None),
-            },
-        };
-        let is_host = match in_brackets {
-            Some(_) => host.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => !host.is_empty() && !host.contains([':', '[', ']']),
-        };
-        if !is_host {
-            return wrong("names no host");
+        let authority = address.authority().map_or("", |authority| authority.as_str());
+        if authority.contains('@') || address.query().is_some() {
+            return Err(wrong("has a user or a query"));
         }
-        let Ok(port) = port.map_or(Ok(PORT), str::parse) else { return wrong("has a wrong port") };
-        let base = base.trim_end_matches('/').to_owned();
-        Ok(Self { host: host.to_owned(), port, base })
+        let Some(host) = address.host().filter(|host| !host.is_empty()) else {
+            return Err(wrong("names no host"));
+        };
+        // The parser takes any text for a port.
+        let port = authority.strip_prefix(host).unwrap_or_default();
+        if !port.is_empty() && port[1..].parse::<u16>().is_err() {
+            return Err(wrong("has a wrong port"));
+        }
+        Ok(Self(text.trim_end_matches('/').to_owned()))
     }
 }
 
 impl fmt::Display for Collector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority(), self.base)
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Collector {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
     }
 }
 
@@ -85,14 +77,15 @@ mod tests {
 
     #[test]
     fn an_address_is_read_with_its_port_and_path() {
-        for (text, shown) in [
-            ("http://127.0.0.1:4318", "http://127.0.0.1:4318"),
-            ("http://collector", "http://collector:4318"),
-            ("http://collector:80/otlp/", "http://collector:80/otlp"),
-            ("http://[::1]:1", "http://[::1]:1"),
-            ("http://[::1]", "http://[::1]:4318"),
+        for (text, endpoint) in [
+            ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
+            ("https://collector", "https://collector/v1/traces"),
+            ("http://collector:80/otlp/", "http://collector:80/otlp/v1/traces"),
+            ("http://[::1]:1", "http://[::1]:1/v1/traces"),
         ] {
-            assert_eq!(text.parse::<Collector>().unwrap().to_string(), shown);
+            let collector: Collector = text.parse().unwrap();
+            assert_eq!(collector.endpoint(), endpoint);
+            assert_eq!(collector.has_tls(), text.starts_with("https"));
         }
     }
 
@@ -101,22 +94,20 @@ mod tests {
         for wrong in [
             "",
             "collector:4318",
-            "https://collector",
+            "ftp://collector",
             "http://",
             "http://:1",
             "http://a:b",
+            "http://a:",
             "http://a:99999",
             "http://u:p@a:1",
             "http://a b",
             "http://a\r\nX: y",
-            "http://[x]:1",
             "http://[::1]1",
-            "http://::1",
             "http://a/?q",
         ] {
             let why = wrong.parse::<Collector>().unwrap_err();
             assert!(why.contains("such as http://127.0.0.1:4318"), "{wrong}: {why}");
         }
-        assert!("https://x".parse::<Collector>().unwrap_err().contains("TLS"));
     }
 }

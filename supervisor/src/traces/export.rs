@@ -1,23 +1,28 @@
-//! Sends batches of spans to the collector: OTLP over HTTP/1.1, a connection for each batch. A batch that the
-//! collector may take later is sent again a few times; then its spans are dropped.
+//! Sends batches of spans to the collector: OTLP over HTTP. A batch that the collector may take later is sent again a
+//! few times; then its spans are dropped.
 //!
 //! Owns what is said over that connection. Knows no job.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use gridpool_ipc::clock;
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
+use rustls::pki_types::CertificateDer;
+use ureq::Agent;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::Counts;
 use super::collector::Collector;
-use super::otlp::{
-    AnyValue, ExportTraceServiceRequest, ExportTraceServiceResponse, KeyValue, Resource,
-    ResourceSpans, Scope, ScopeSpans, Span, Value,
-};
 use super::queue::Queue;
+use super::spans::attribute;
 
 /// How long a connection to the collector may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,6 +39,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Exporter {
     collector: Collector,
+    agent: Agent,
     /// What made the spans.
     resource: Resource,
     exported: AtomicU64,
@@ -44,20 +50,17 @@ pub(super) struct Exporter {
 #[derive(Debug, thiserror::Error)]
 enum ExportError {
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Http(#[from] ureq::Error),
     #[error("it answers {0}")]
     Status(u16),
-    #[error("its answer is not of HTTP/1")]
-    Answer,
 }
 
 impl ExportError {
     /// Whether it may take the batch later, as OTLP says.
     fn is_for_now(&self) -> bool {
         match self {
-            Self::Io(_) => true,
+            Self::Http(_) => true,
             Self::Status(status) => [429, 502, 503, 504].contains(status),
-            Self::Answer => false,
         }
     }
 }
@@ -65,12 +68,18 @@ impl ExportError {
 impl Exporter {
     /// `about` are the attributes of what made the spans.
     pub(super) fn new(collector: Collector, about: &[(&str, &str)]) -> Self {
-        let attribute = |&(key, value): &(&str, &str)| KeyValue {
-            key: key.to_owned(),
-            value: Some(AnyValue { value: Some(Value::Text(value.to_owned())) }),
-        };
-        let resource = Resource { attributes: about.iter().map(attribute).collect() };
-        Self { collector, resource, exported: AtomicU64::new(0), dropped: AtomicU64::new(0) }
+        let roots = if collector.has_tls() { system_roots() } else { Vec::new() };
+        Self::over(agent(&collector, &roots), collector, about)
+    }
+
+    fn over(agent: Agent, collector: Collector, about: &[(&str, &str)]) -> Self {
+        let attributes = about
+            .iter()
+            .map(|&(key, value)| attribute(key, Value::StringValue(value.to_owned())))
+            .collect();
+        let resource = Resource { attributes, ..Resource::default() };
+        let (exported, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { collector, agent, resource, exported, dropped }
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -112,11 +121,11 @@ impl Exporter {
     }
 
     fn request(&self, spans: Vec<Span>) -> ExportTraceServiceRequest {
-        let scope =
-            Scope { name: "gridpool".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
-        let of_scope = ScopeSpans { scope: Some(scope), spans };
-        let resource = Some(self.resource.clone());
-        let of_resource = ResourceSpans { resource, scope_spans: vec![of_scope] };
+        let (name, version) = ("gridpool".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        let scope = InstrumentationScope { name, version, ..InstrumentationScope::default() };
+        let of_scope = ScopeSpans { scope: Some(scope), spans, ..ScopeSpans::default() };
+        let (resource, scope_spans) = (Some(self.resource.clone()), vec![of_scope]);
+        let of_resource = ResourceSpans { resource, scope_spans, ..ResourceSpans::default() };
         ExportTraceServiceRequest { resource_spans: vec![of_resource] }
     }
 
@@ -136,106 +145,109 @@ impl Exporter {
     }
 
     fn post(&self, body: &[u8]) -> Result<usize, ExportError> {
-        let until = clock::now() + EXPORT_TIMEOUT;
-        let mut stream = self.connect()?;
-        let head = format!(
-            "POST {}/v1/traces HTTP/1.1\r\nhost: {}\r\nuser-agent: gridpool/{}\r\n\
-             content-type: application/x-protobuf\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-            self.collector.base,
-            self.collector.authority(),
-            env!("CARGO_PKG_VERSION"),
-            body.len(),
-        );
-        let mut timed = Timed { stream: &mut stream, until };
-        timed.write_all(head.as_bytes())?;
-        timed.write_all(body)?;
-        let mut answer = Vec::new();
-        timed.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-        read_answer(&answer)
-    }
-
-    /// Connects to the first address of the collector that takes a connection.
-    fn connect(&self) -> io::Result<TcpStream> {
-        let Collector { host, port, .. } = &self.collector;
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
-        for address in (&**host, *port).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => last = error,
-            }
+        let request = self.agent.post(self.collector.endpoint());
+        let mut answer = request.content_type("application/x-protobuf").send(body)?;
+        if !answer.status().is_success() {
+            return Err(ExportError::Status(answer.status().as_u16()));
         }
-        Err(last)
+        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
+        // One that is no message says nothing of spans that it has not taken.
+        let said = ExportTraceServiceResponse::decode(&*body).ok();
+        let partial = said.and_then(|said| said.partial_success);
+        Ok(partial.map_or(0, |partial| usize::try_from(partial.rejected_spans).unwrap_or(0)))
     }
 }
 
-/// Reads the status of an answer, and how many spans it refuses all the same.
-fn read_answer(answer: &[u8]) -> Result<usize, ExportError> {
-    let status = answer.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2..5));
-    let status = status.and_then(|digits| str::from_utf8(digits).ok()?.parse::<u16>().ok());
-    let status = status.ok_or(ExportError::Answer)?;
-    if !(200..300).contains(&status) {
-        return Err(ExportError::Status(status));
+/// What sends requests, each over a connection of its own. It follows no redirection and no proxy.
+fn agent(collector: &Collector, roots: &[CertificateDer<'_>]) -> Agent {
+    let builder = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_idle_connections(0)
+        .proxy(None)
+        .timeout_connect(Some(CONNECT_TIMEOUT))
+        .timeout_global(Some(EXPORT_TIMEOUT))
+        .user_agent(concat!("gridpool/", env!("CARGO_PKG_VERSION")));
+    if !collector.has_tls() {
+        return builder.build().into();
     }
-    // One that is sent in chunks does not decode, and then says nothing.
-    let body = answer.windows(4).position(|four| four == b"\r\n\r\n").map(|at| &answer[at + 4..]);
-    let said = body.and_then(|body| ExportTraceServiceResponse::decode(body).ok());
-    let partial = said.and_then(|said| said.partial_success);
-    Ok(partial.map_or(0, |partial| usize::try_from(partial.rejected_spans).unwrap_or(0)))
+    let roots: Vec<_> = roots.iter().map(|root| Certificate::from_der(root).to_owned()).collect();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = TlsConfig::builder()
+        .root_certs(RootCerts::new_with_certs(&roots))
+        .unversioned_rustls_crypto_provider(provider);
+    builder.tls_config(tls.build()).build().into()
 }
 
-/// A connection that must end in time, however slowly the other end reads and writes.
-struct Timed<'a> {
-    stream: &'a mut TcpStream,
-    until: Instant,
-}
-
-impl Timed<'_> {
-    fn left(&self) -> io::Result<Option<Duration>> {
-        match clock::until(self.until) {
-            Duration::ZERO => Err(io::Error::new(io::ErrorKind::TimedOut, "it is too slow")),
-            left => Ok(Some(left)),
-        }
+/// The authorities that this machine trusts.
+fn system_roots() -> Vec<CertificateDer<'static>> {
+    let found = rustls_native_certs::load_native_certs();
+    for error in found.errors {
+        tracing::warn!(%error, "a certificate of the system cannot be read");
     }
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(bytes)
-    }
-}
-
-impl Write for Timed<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
+    found.certs
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::otlp::PartialSuccess;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
     use super::*;
 
+    /// What an exporter makes of an answer over TLS by a server of the certificate `name`, which it trusts.
+    fn answered(name: &str, head: &str, body: &[u8]) -> Result<usize, ExportError> {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed([name.to_owned()]).unwrap();
+        let root = cert.der().clone();
+        let key = signing_key.serialize_der().try_into().unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider);
+        let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let config = Arc::new(config.with_single_cert(vec![root.clone()], key).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let length = body.len();
+        let answer = format!("HTTP/1.1 {head}\r\ncontent-length: {length}\r\n\r\n");
+        let answer = [answer.as_bytes(), body].concat();
+        let server = thread::spawn(move || {
+            let (stream, _) = listener.accept()?;
+            let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+            let mut seen = Vec::new();
+            while !seen.ends_with(b"spans") {
+                let mut bytes = [0; 1_024];
+                let count = stream.read(&mut bytes)?;
+                seen.extend_from_slice(&bytes[..count]);
+            }
+            stream.write_all(&answer)
+        });
+        let collector: Collector = format!("https://localhost:{port}").parse().unwrap();
+        let exporter = Exporter::over(agent(&collector, &[root]), collector, &[]);
+        let answered = exporter.post(b"spans");
+        // One that is not trusted ends with an error of its own.
+        assert_eq!(server.join().unwrap().is_ok(), name == "localhost");
+        answered
+    }
+
     #[test]
-    fn an_answer_is_a_status_and_spans_that_were_refused() {
-        let read = |text: &str| read_answer(text.as_bytes()).map_err(|error| error.is_for_now());
-        assert_eq!(read("HTTP/1.1 200 OK\r\n\r\n"), Ok(0));
-        assert_eq!(read("HTTP/1.0 204 No Content\r\n\r\n"), Ok(0));
-        assert_eq!(read("HTTP/1.1 503 Busy\r\n\r\n"), Err(true));
-        assert_eq!(read("HTTP/1.1 500 Broken\r\n\r\n"), Err(false));
-        for wrong in ["", "HTTP/1.1", "HTTP/1.1 abc", "SMTP", "HTTP/2 200"] {
-            assert_eq!(read(wrong), Err(false), "{wrong}");
-        }
-        let partial = PartialSuccess { rejected_spans: 3, error_message: "no".into() };
-        let body = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
-        let answer = [b"HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\n", &*body].concat();
-        assert_eq!(read_answer(&answer).unwrap(), 3);
-        let chunked = [&b"HTTP/1.1 200 OK\r\n\r\n1\r\n"[..], &[0xff; 9]].concat();
-        assert_eq!(read_answer(&chunked).unwrap(), 0);
+    fn an_answer_over_tls_is_a_status_and_spans_that_were_refused() {
+        let partial = ExportTracePartialSuccess { rejected_spans: 3, error_message: "no".into() };
+        let refused = ExportTraceServiceResponse { partial_success: Some(partial) };
+        assert_eq!(answered("localhost", "200 OK", &refused.encode_to_vec()).unwrap(), 3);
+        assert_eq!(answered("localhost", "200 OK", b"").unwrap(), 0);
+        assert_eq!(answered("localhost", "200 OK", &[0xff; 9]).unwrap(), 0);
+        assert!(answered("localhost", "503 Busy", b"").unwrap_err().is_for_now());
+        assert!(!answered("localhost", "400 Bad", b"").unwrap_err().is_for_now());
+    }
+
+    #[test]
+    fn a_collector_of_another_name_gets_nothing() {
+        let error = answered("example.org", "200 OK", b"").unwrap_err();
+        assert!(matches!(error, ExportError::Http(_)), "{error}");
     }
 }

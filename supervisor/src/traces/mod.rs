@@ -4,15 +4,10 @@
 //! Spans are made after the fact, from receipts: nobody who runs a job knows of them. Supervisor and gateway put a
 //! [`packet`] for each job and request into one end of a socket, and never wait: if it is full, the packet is dropped
 //! and counted. The tracer has the other end. It makes [`spans`] of packets, keeps a limited [`queue`], and [`export`]s
-//! it in the messages of [`otlp`]. If it dies or its collector does not answer, spans are lost, and no job waits.
-//!
-//! The messages are written as Rust types, and of HTTP/1.1 one request and one status are needed. The crates of
-//! OpenTelemetry would add ten others and an HTTP client on an async runtime to do the same; a test decodes what is
-//! sent with the types that they publish.
+//! it. If it dies or its collector does not answer, spans are lost, and no job waits.
 
 mod collector;
 mod export;
-mod otlp;
 mod packet;
 mod queue;
 mod run;

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
-
-use super::otlp::Span;
+use opentelemetry_proto::tonic::trace::v1::Span;
 
 /// Spans that may wait.
 pub(super) const SPANS_MAX: usize = 8_192;

@@ -154,7 +154,7 @@ impl Tracer {
         Ok(())
     }
 
-    fn put(&mut self, spans: Vec<super::otlp::Span>) {
+    fn put(&mut self, spans: Vec<opentelemetry_proto::tonic::trace::v1::Span>) {
         let count = spans.len();
         let is_full = !self.queue.put(spans);
         if is_full {

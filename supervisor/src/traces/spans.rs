@@ -5,8 +5,12 @@
 //! measured, and only their order is assumed: chunks overlap on a device, and answers travel, too.
 
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome, KernelUse, Receipt, Verdict};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 
-use super::otlp::{AnyValue, KeyValue, Span, SpanKind, Status, StatusCode, Value};
 use super::packet::{Asked, JobKind, JobPacket, JobSpan, Packet, RequestPacket, new_span};
 
 /// Kernels of an attempt that get a span of their own; the others share one.
@@ -175,8 +179,8 @@ fn parts(clock: Clock, attempt: &Attempt, of: &Span) -> Vec<Span> {
             start_time_unix_nano: clock.at(from),
             end_time_unix_nano: clock.at(to),
             attributes,
-            status: None,
             flags: of.flags,
+            ..Span::default()
         };
         from = to;
         span
@@ -215,13 +219,11 @@ fn begin(span: &JobSpan, (from, to): (u64, u64)) -> Span {
         trace_id: own.trace.bytes().into(),
         span_id: own.span.bytes().into(),
         parent_span_id: parent.map(|parent| parent.bytes().into()).unwrap_or_default(),
-        name: String::new(),
         kind: SpanKind::Internal.into(),
         start_time_unix_nano: from,
         end_time_unix_nano: to.max(from),
-        attributes: Vec::new(),
-        status: None,
         flags: own.flags.into(),
+        ..Span::default()
     }
 }
 
@@ -232,14 +234,14 @@ fn fail(span: &mut Span, kind: &str, why: &str) {
 }
 
 fn text(key: &str, value: &str) -> KeyValue {
-    attribute(key, Value::Text(value.to_owned()))
+    attribute(key, Value::StringValue(value.to_owned()))
 }
 
 fn int(key: &str, value: i64) -> KeyValue {
-    attribute(key, Value::Int(value))
+    attribute(key, Value::IntValue(value))
 }
 
-fn attribute(key: &str, value: Value) -> KeyValue {
+pub(super) fn attribute(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
 }
 
