@@ -130,7 +130,20 @@ impl Timeline {
         self.coarse.take(&now);
     }
 
+    /// How many points of a second there were so far.
+    pub(crate) fn number(&self) -> u64 {
+        self.fine.number
+    }
+
+    /// Those points after so many, if they are kept still.
+    pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = &Point> {
+        let newer = usize::try_from(self.fine.number.saturating_sub(number)).unwrap_or(usize::MAX);
+        let points = &self.fine.points;
+        points.iter().skip(points.len().saturating_sub(newer))
+    }
+
     /// The last point of a second, if there is one, and its number.
+    #[cfg(test)]
     pub(crate) fn latest(&self) -> Option<(u64, &Point)> {
         Some((self.fine.number, self.fine.points.back()?))
     }

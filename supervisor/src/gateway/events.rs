@@ -102,6 +102,9 @@ impl Feed {
 
     fn tell(&mut self, update: &Update) -> Bytes {
         let mut text = Vec::new();
+        let before = if let Last::Point(number) = self.last { number } else { u64::MAX };
+        // Before the timeline is written: a point that comes meanwhile is told twice, and not never.
+        let (number, points) = self.gateway.watch.points_after(before);
         match self.last {
             Last::Nothing => match self.gateway.watch.timeline() {
                 Ok(timeline) => text.extend(event("timeline", &timeline)),
@@ -109,12 +112,10 @@ impl Feed {
             },
             Last::Point(_) | Last::End => {}
         }
-        let number = if let Last::Point(number) = self.last { number } else { 0 };
-        let point = self.gateway.watch.point_after(number);
-        if let (Last::Point(_), Some((_, point))) = (self.last, &point) {
+        for point in points {
             text.extend(event("point", &point.to_string()));
         }
-        self.last = Last::Point(point.map_or(number, |(number, _)| number));
+        self.last = Last::Point(number);
         let deaths = self.gateway.watch.deaths_after(self.death);
         if let Some(last) = deaths.last() {
             self.death = last.number;

@@ -89,12 +89,12 @@ impl Watch {
         serde_json::to_string(self.kept.lock().history.timeline())
     }
 
-    /// The last point of the timeline as JSON, if its number is not this; and its number.
-    pub(super) fn point_after(&self, number: u64) -> Option<(u64, Value)> {
+    /// The points of a second after so many, each as JSON; and how many there are now.
+    pub(super) fn points_after(&self, number: u64) -> (u64, Vec<Value>) {
         let kept = self.kept.lock();
-        let (latest, point) =
-            kept.history.timeline().latest().filter(|&(latest, _)| latest != number)?;
-        Some((latest, json!({ "lines": kept.history.timeline().lines(), "point": point })))
+        let timeline = kept.history.timeline();
+        let of = |point| json!({ "lines": timeline.lines(), "point": point });
+        (timeline.number(), timeline.after(number).map(of).collect())
     }
 
     /// The deaths with a larger number.

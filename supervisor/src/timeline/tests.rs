@@ -39,6 +39,9 @@ fn the_last_two_minutes_and_the_last_hour_are_kept_and_no_more() {
     assert_eq!(hour.iter().map(|point| point.queue).max(), Some(6), "the longest is kept");
     let past = Past { is_hour: true, lines: vec![("cpu0 grid".to_owned(), vec!['r'; 360])] };
     assert_eq!(timeline.past(), past);
+    let after = |number| timeline.after(number).map(|point| point.at_ms).collect::<Vec<_>>();
+    assert_eq!((after(4_997), after(4_999)), (vec![4_998_000, 4_999_000], vec![]));
+    assert_eq!((after(0).len(), timeline.number()), (120, 4_999));
 }
 
 #[test]
