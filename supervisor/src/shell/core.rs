@@ -157,6 +157,7 @@ impl Core {
             Action::Accept { client, key } if self.tells_acceptance => {
                 self.tell(client, &ServerMessage::Accepted { key });
             }
+            Action::Capsule { .. } => {}
             // Its client waits for the verdict alone.
             Action::Accept { .. } => {}
             Action::Command { worker, number, command } => {
