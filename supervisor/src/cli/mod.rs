@@ -275,7 +275,7 @@ fn in_own_pool(
     settings: &Settings,
     work: impl FnOnce(&Client) -> Result<u8, CommandError>,
 ) -> Result<u8, CommandError> {
-    let shell = start_pool(settings, 0)?;
+    let shell = start_pool(settings, 0, false)?;
     let (ours, theirs) = UnixStream::pair().map_err(system("a socket pair"))?;
     shell.connect(theirs).map_err(system("a thread for the client"))?;
     let client = Client::builder().connect_over(ours)?;
@@ -387,8 +387,13 @@ fn write_results(
     show::write(out, inputs, results, elapsed, style)
 }
 
-/// Starts a pool with its workers; it has no client yet.
-fn start_pool(settings: &Settings, worker_bytes_min: u64) -> Result<Shell, CommandError> {
+/// Starts a pool with its workers; it has no client yet. One that serves keeps a state folder by default.
+fn start_pool(
+    settings: &Settings,
+    worker_bytes_min: u64,
+    is_service: bool,
+) -> Result<Shell, CommandError> {
+    let state = state::open(&settings.state_dir, is_service)?;
     let program = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &program)?;
     devices::check_placements(&settings.models, &pool_devices).map_err(CommandError::Usage)?;
@@ -417,6 +422,9 @@ fn start_pool(settings: &Settings, worker_bytes_min: u64) -> Result<Shell, Comma
             .map_err(system("the pool's threads"))?;
     shell.allow_chaos(settings.allow_chaos);
     shell.set_users(&settings.users, quotas_of(&settings.quotas));
+    if let Some(state) = &state {
+        state.keep(|folder| shell.keep_capsules(folder, settings.capsules))?;
+    }
     Ok(shell)
 }
 
