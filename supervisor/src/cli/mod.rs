@@ -40,6 +40,7 @@ pub mod progress;
 #[cfg(test)]
 mod reference;
 mod reload;
+mod replay;
 pub mod results;
 mod scratch;
 mod search;
@@ -232,6 +233,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Status { socket, policy: true, config, json } => {
             policy::print(socket.socket, config.as_deref(), json)
         }
+        Command::Replay { replay, pool } => replay::run(&replay, &pool),
         Command::Token(command) => token::run(&command),
         Command::Top { top, socket } => top::run(&top, socket_path(socket.socket)?),
         Command::Kill { worker, signal, socket } => {

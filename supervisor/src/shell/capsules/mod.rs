@@ -31,6 +31,7 @@ use crate::config::CapsuleOptions;
 use crate::devices::version_by;
 use crate::logging;
 use crate::state::{StateError, StateFolder};
+pub(crate) use copy::hash_file;
 use copy::{Copied, Models};
 
 /// The folder of capsules, in the state folder.
