@@ -108,14 +108,14 @@ impl Report {
         let mut text = String::new();
         let mut say =
             |line: &str| writeln!(text, "{line}").expect("a string takes what is written");
-        say(&format!("{}: {} died of {}", self.capsule, self.worker, self.manner.words()));
+        say(&format!("{}: {} died: {}", self.capsule, self.worker, self.manner.words()));
         self.lacks.iter().for_each(|lack| say(&format!("the capsule is not whole: {lack}")));
         for ran in &self.runs {
             let Ran { devices, verdict, reason, manner, same } = ran;
             let (count, units) = (self.count, &self.units);
             say(&match (manner, same) {
                 (Some(manner), Some(true)) => format!("{devices}: dies again: {}", manner.words()),
-                (Some(manner), _) => format!("{devices}: dies, but of {}", manner.words()),
+                (Some(manner), _) => format!("{devices}: dies, but otherwise: {}", manner.words()),
                 (None, _) if verdict == "OK" => {
                     format!("{devices}: runs to its end: {count} {units}, OK")
                 }

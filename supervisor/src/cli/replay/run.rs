@@ -86,9 +86,11 @@ impl Replayer {
     ) -> Result<Run, CommandError> {
         let scratch = tempfile::Builder::new().prefix("gridpool-replay-").tempdir();
         let scratch = scratch.map_err(system("a folder for the run"))?;
+        // Made with a private mode.
+        let state = scratch.path().join("state");
         let settings = Settings {
             devices: devices.to_vec(),
-            state_dir: StateDir::At(scratch.path().to_owned()),
+            state_dir: StateDir::At(state.clone()),
             allow_chaos: self.settings.allow_chaos || load.has_chaos(),
             ..self.settings.clone()
         };
@@ -104,8 +106,7 @@ impl Replayer {
             Ok(exit::OK)
         })?;
         let (receipts, results) = ran.expect("it was run, else that was an error");
-        let manner =
-            manner_in(&scratch.path().join(FOLDER)).map_err(system("the folder of the run"))?;
+        let manner = manner_in(&state.join(FOLDER)).map_err(system("the folder of the run"))?;
         Ok(Run { receipts, manner, results })
     }
 }
