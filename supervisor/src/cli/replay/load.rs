@@ -10,7 +10,8 @@ use gridpool_client::{
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::Chaos;
 use gridpool_protocol::message::{Packing, Work};
-use gridpool_protocol::program::{Program, Programs};
+use gridpool_protocol::program::{Program, Programs, hex};
+use gridpool_protocol::replay::ReplayRequest;
 use gridpool_protocol::search::{PackedPrograms, ProgramOffsets, Score, SearchLayout};
 use gridpool_protocol::shared::SharedSlice;
 
@@ -127,6 +128,27 @@ impl Load {
             Kind::Grids { chaos, .. } | Kind::Search { chaos, .. } => chaos.is_some(),
             Kind::Requests(_) => false,
         }
+    }
+
+    /// All items, for a run without a pool.
+    pub(super) fn request(&self) -> Result<ReplayRequest, ReplayError> {
+        let Kind::Grids { program, items, chaos } = &self.kind else {
+            return Err(lacks("only items of a program are run under compute-sanitizer"));
+        };
+        let batch = batch_of(program, items.iter()).map_err(lacks)?;
+        let layout = batch.layout().map_err(lacks)?;
+        let mut bytes = vec![0; layout.bytes()];
+        batch.write_to(layout, &SharedSlice::private(&mut bytes));
+        let count = |number: usize| u32::try_from(number).map_err(lacks);
+        Ok(ReplayRequest {
+            text: program.text().to_owned(),
+            ties: program.ties(),
+            steps: program.step_limit(),
+            items: count(layout.items())?,
+            cells: count(layout.cell_count())?,
+            batch: hex(&bytes),
+            chaos: chaos.and_then(|chaos| chaos.strikes(1)),
+        })
     }
 
     /// Submits some of its units, with a deadline of at most `deadline_max`.

@@ -9,6 +9,7 @@ mod error;
 mod load;
 mod report;
 mod run;
+mod sanitizer;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use super::progress::Progress;
 use super::search::interrupt::Interrupt;
 use crate::capsule::{Capsule, SUFFIX};
 use crate::config::{DeviceSelection, Settings, StateDir};
+use crate::devices;
 use crate::shell::capsules::FOLDER;
 use bisect::smallest;
 pub(super) use error::ReplayError;
@@ -54,7 +56,7 @@ pub(super) struct ReplayFlags {
     /// Most runs of --bisect.
     #[arg(long, value_name = "N", default_value = "200", value_parser = whole::<u32>(1..=100_000))]
     runs: u32,
-    /// Run the work once more under this tool, on a GPU, without a pool.
+    /// Run a program's items once more under this tool, on the first of the devices, without a pool.
     #[arg(long, value_enum)]
     under: Option<Under>,
     /// Longest deadline of a job, seconds: one with a longer deadline gets this.
@@ -85,7 +87,8 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
         false => device_of(&capsule),
     };
     let is_cpu = |one: &DeviceSelection| matches!(one, DeviceSelection::Cpu(_));
-    let replayer = Replayer::new(&capsule, settings, flags.deadline)?;
+    let worker = devices::worker_binary(settings.worker_bin.as_deref())?;
+    let replayer = Replayer::new(&capsule, settings, worker, flags.deadline)?;
     let mut report = Report::new(&capsule, &load);
     let all: Vec<usize> = (0..load.units()).collect();
     // The reference first: it says what is right.
@@ -105,7 +108,8 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
         report.bisected = Some(bisect(flags, &replayer, &load, &device, &report, &interrupt)?);
     }
     if let Some(Under::ComputeSanitizer) = flags.under {
-        return Err(ReplayError::NoSanitizer.into());
+        let request = load.request()?;
+        report.sanitized = Some(sanitizer::run(replayer.worker(), &device[0], &request)?);
     }
     match flags.json {
         true => super::say_json(&report)?,

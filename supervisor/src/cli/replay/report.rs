@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::difference::Difference;
 use super::load::Load;
 use super::run::{Results, Run};
+use super::sanitizer::Sanitized;
 use crate::capsule::{Capsule, Manner};
 use crate::config::DeviceSelection;
 
@@ -27,6 +28,7 @@ pub(super) struct Report {
     /// The first difference between the results of the processor and of the device, if both ran to their end.
     pub(super) difference: Option<Difference>,
     pub(super) bisected: Option<Bisected>,
+    pub(super) sanitized: Option<Sanitized>,
 }
 
 /// One run of the whole.
@@ -69,6 +71,7 @@ impl Report {
             runs: Vec::new(),
             difference: None,
             bisected: None,
+            sanitized: None,
         }
     }
 
@@ -101,7 +104,9 @@ impl Report {
     /// Whether no worker died, every job was OK, and the results agree.
     pub(super) fn is_clean(&self) -> bool {
         let is_well = |ran: &Ran| ran.manner.is_none() && ran.verdict == "OK";
-        self.runs.iter().all(is_well) && self.difference.is_none()
+        self.runs.iter().all(is_well)
+            && self.difference.is_none()
+            && self.sanitized.as_ref().is_none_or(Sanitized::is_clean)
     }
 
     pub(super) fn text(&self) -> String {
@@ -145,6 +150,11 @@ impl Report {
                 "{} of {of} {units} still do ({runs} runs{end}): {shown}{more}",
                 names.len()
             ));
+        }
+        if let Some(Sanitized { ended, errors, lines, .. }) = &self.sanitized {
+            let count = errors.map_or_else(String::new, |count| format!(", {count} errors"));
+            say(&format!("under compute-sanitizer: {ended}{count}"));
+            lines.iter().for_each(|line| say(&format!("    {line}")));
         }
         text
     }

@@ -1,7 +1,7 @@
 //! Runs the work of a capsule in a pool of its own: once, with one attempt. What its worker died of, the capsule of that
 //! pool says.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -33,6 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Runs the work of one capsule.
 pub(super) struct Replayer {
     settings: Settings,
+    worker: PathBuf,
     deadline_max: Duration,
 }
 
@@ -57,6 +58,7 @@ impl Replayer {
     pub(super) fn new(
         capsule: &Capsule,
         settings: Settings,
+        worker: PathBuf,
         deadline_max: Duration,
     ) -> Result<Self, ReplayError> {
         let mut models = Vec::new();
@@ -74,7 +76,12 @@ impl Replayer {
         limits.standbys = 0;
         let capsules = CapsuleOptions { mode: CapsuleMode::Shapes, ..CapsuleOptions::default() };
         let settings = Settings { models, limits, capsules, repository: None, ..settings };
-        Ok(Self { settings, deadline_max })
+        Ok(Self { settings, worker, deadline_max })
+    }
+
+    /// The worker's binary.
+    pub(super) fn worker(&self) -> &Path {
+        &self.worker
     }
 
     /// Runs some units on these devices.
