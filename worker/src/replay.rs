@@ -1,5 +1,5 @@
-//! The role that runs one batch on a device without a pool, for `gridpool replay --under`: a tool that watches a process
-//! starts this one. It is not confined, and checks nothing about the process that has started it.
+//! The role that runs one batch on a device without a pool, for `gridpool replay --under`: a tool that watches a
+//! process starts this one. It is not confined, and checks nothing about the process that has started it.
 
 use std::io::{self, BufRead};
 

@@ -110,7 +110,8 @@ pub(super) enum Command {
         #[command(flatten)]
         chaos: ChaosFlag,
     },
-    /// Run a capsule of a crash again in pools of its own: does it die again, where do results part, what of it is enough.
+    /// Run a capsule of a crash again in pools of its own: does it die again, where do results part, what of it is
+    /// enough.
     #[command(after_help = replay::CODES)]
     Replay {
         #[command(flatten)]

@@ -80,7 +80,7 @@ impl Report {
         let devices = devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let is_ok = |verdict: &str| verdict == "OK";
         let worst = run.receipts.iter().find(|receipt| !is_ok(receipt.verdict.name()));
-        let worst = worst.or(run.receipts.first());
+        let worst = worst.or_else(|| run.receipts.first());
         let same = run.manner.as_ref().map(|manner| manner.is_like(&self.manner));
         self.runs.push(Ran {
             devices,

@@ -1,5 +1,5 @@
-//! Runs the work of a capsule in a pool of its own: once, with one attempt. What its worker died of, the capsule of that
-//! pool says.
+//! Runs the work of a capsule in a pool of its own: once, with one attempt. What its worker died of, the capsule of
+//! that pool says.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -133,7 +133,7 @@ fn check_file(name: &str, path: &Path, sha256: &str) -> Result<(), ReplayError> 
 fn until_ready(client: &Client, devices: &[DeviceSelection]) -> Result<(), CommandError> {
     let rows = until(client, READY_TIMEOUT, |status| status.workers.iter().all(is_settled))?;
     let is_out = |state| state == WorkerState::Quarantined;
-    match rows.workers.iter().find(|row| is_out(row.state)).or(rows.workers.first()) {
+    match rows.workers.iter().find(|row| is_out(row.state)).or_else(|| rows.workers.first()) {
         Some(row) if !is_settled(row) || is_out(row.state) => {
             let devices = devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
             let why = match row.last_fault.is_empty() {

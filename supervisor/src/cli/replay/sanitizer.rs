@@ -1,5 +1,5 @@
-//! Runs the items of a capsule once more under NVIDIA's compute-sanitizer, in a worker's binary without a pool: the tool
-//! watches one process, and a pool would kill one that is as slow as under it.
+//! Runs the items of a capsule once more under NVIDIA's compute-sanitizer, in a worker's binary without a pool: the
+//! tool watches one process, and a pool would kill one that is as slow as under it.
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
