@@ -11,8 +11,9 @@
 //! if a thread never releases the lock, the pings stop.
 //!
 //! Threads: one each for spawning, time, hashing suspects, capsules, arenas that have ended, and sends that do not end;
-//! three per worker process (`reader`), one per helper process (`helper`) and per client connection (`clients`), one that accepts
-//! connections. Another writes the log ([`crate::logging::write_aside`]), so none waits for its reader under the lock.
+//! three per worker process (`reader`), one per helper process (`helper`) and per client connection (`clients`), one
+//! that accepts connections. Another writes the log ([`crate::logging::write_aside`]), so none waits for its reader
+//! under the lock.
 
 mod arenas;
 mod audit;
