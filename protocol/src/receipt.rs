@@ -193,6 +193,8 @@ pub struct Attempt {
     pub outcome: AttemptOutcome,
     /// Details, for instance `signal 11 (SIGSEGV)`; empty after success.
     pub detail: String,
+    /// The capsule of its worker's death, if the pool keeps one; see `gridpool replay`. Old capsules go.
+    pub capsule: String,
     /// The device.
     pub device: DeviceInfo,
     /// Its items: all of the job, or a shard.
@@ -246,6 +248,7 @@ impl Attempt {
             worker,
             outcome: AttemptOutcome::Ok,
             detail: String::new(),
+            capsule: String::new(),
             device,
             part,
             begun_us: 0,

@@ -119,7 +119,8 @@ impl Run {
             }
         };
         let (config, policy) = (swarm.config.clone(), PolicyTable::default());
-        let core = Core::new(config, policy, &devices, &swarm.plans, limits);
+        let mut core = Core::new(config, policy, &devices, &swarm.plans, limits);
+        core.name_capsules("sim");
         Self {
             now: Timestamp::default(),
             core,

@@ -43,6 +43,15 @@ pub enum Action {
         /// The job.
         key: JobKey,
     },
+    /// The work of this worker may be the cause of its death: keep what it ran.
+    Capsule {
+        /// The worker. A process that cannot be killed may end later, or never.
+        worker: WorkerId,
+        /// The capsule's name, if the pool [names](crate::Core::name_capsules) them.
+        name: Option<Arc<str>>,
+        /// What it ran and may have died of, at least one.
+        attempts: Vec<AttemptId>,
+    },
     /// Tell the worker to change its models.
     Command {
         /// The worker.

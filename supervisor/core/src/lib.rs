@@ -83,6 +83,11 @@ impl Core {
         }
     }
 
+    /// The names of capsules begin with `prefix`, and receipts name them. Call it before the first event.
+    pub fn name_capsules(&mut self, prefix: &str) {
+        self.pool.name_capsules(prefix);
+    }
+
     /// Handles one event, and everything that is due by `now`.
     pub fn handle(&mut self, now: Timestamp, event: Event) {
         self.excuse_pause(now);

@@ -11,6 +11,7 @@ mod answers;
 mod attention;
 mod availability;
 mod budget;
+mod capsules;
 pub(crate) mod death_report;
 mod denylist;
 mod devices;
@@ -111,6 +112,8 @@ pub(crate) struct Pool {
     is_misconfigured: bool,
     /// The counters when the pool was first told to drain or stop.
     before_end: Option<Counters>,
+    /// What the names of capsules begin with, if any are kept.
+    capsules: Option<Arc<str>>,
     actions: VecDeque<Action>,
 }
 
@@ -142,6 +145,7 @@ impl Pool {
             services_changed: false,
             is_misconfigured: false,
             before_end: None,
+            capsules: None,
             actions: VecDeque::new(),
             config,
         }

@@ -18,8 +18,8 @@ use super::flags::{
     parse_signal, whole,
 };
 use super::{
-    bench, chaos, check, cluster, config, diagnose, infer, jobs, model, ops, report, search, solve,
-    token, top, watch,
+    bench, chaos, check, cluster, config, diagnose, infer, jobs, model, ops, replay, report,
+    search, solve, token, top, watch,
 };
 use crate::helper::HelperFlags;
 use crate::traces::TracerFlags;
@@ -110,6 +110,15 @@ pub(super) enum Command {
         pool: PoolFlags,
         #[command(flatten)]
         chaos: ChaosFlag,
+    },
+    /// Run a capsule of a crash again in pools of its own: does it die again, where do results part, what of it is
+    /// enough.
+    #[command(after_help = replay::CODES)]
+    Replay {
+        #[command(flatten)]
+        replay: replay::ReplayFlags,
+        #[command(flatten)]
+        pool: PoolFlags,
     },
     /// Serve HTTP for a pool; `serve --http` starts it.
     #[command(hide = true)]

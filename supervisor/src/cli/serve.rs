@@ -14,7 +14,7 @@ use super::error::{CommandError, system};
 use super::flags::ServeFlags;
 use super::private::is_settled;
 use super::reload::Reloader;
-use super::{start_pool, state};
+use super::start_pool;
 use crate::config::Settings;
 use crate::logging;
 use crate::repository::RepositoryMode;
@@ -22,7 +22,6 @@ use crate::shell::{
     Claim, Ended, Front, Given, ListenError, Notifier, Origin, Predecessor, Shell, TakeOverError,
     TakenOver,
 };
-use crate::state::{StateError, StateFolder};
 
 /// Between two looks whether workers or HTTP serve.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -78,9 +77,7 @@ fn begin(
     let settings = reloader.running();
     let claim = Shell::claim(&settings.socket, given)?;
     let front = Front::open(&settings.places(), &settings.http_options)?;
-    let state = state::open(&settings.state_dir, !flags.until_stdin_ends)?;
-    let shell = start_pool(settings, 0)?;
-    keep_state(&shell, state.as_ref())?;
+    let shell = start_pool(settings, 0, !flags.until_stdin_ends)?;
     logging::limit_for_clients();
     trace(&shell, settings).map_err(system("the tracer"))?;
     let held = shell.listen(claim)?;
@@ -96,11 +93,6 @@ fn begin(
         shell.report_to(notifier, &settings.limits);
     }
     Ok(Served { shell, held, reloader })
-}
-
-/// Keeps in the state folder what outlives the pool, if there is one.
-fn keep_state(shell: &Shell, state: Option<&StateFolder>) -> Result<(), StateError> {
-    state.map_or(Ok(()), |state| shell.log_jobs(state))
 }
 
 /// Sends traces, if the settings say so.
@@ -199,9 +191,9 @@ fn take_over(
     let models = predecessor.models(&settings.models)?;
     let has_models = !models.is_empty();
     let settings_with_models = Settings { models, ..settings.clone() };
-    let state = state::open(&settings.state_dir, !flags.until_stdin_ends)?;
-    let shell = start_pool(&settings_with_models, predecessor.worker_bytes_max())?;
-    keep_state(&shell, state.as_ref())?;
+    let is_service = !flags.until_stdin_ends;
+    let bytes_min = predecessor.worker_bytes_max();
+    let shell = start_pool(&settings_with_models, bytes_min, is_service)?;
     come_up(&shell, predecessor, has_models)?;
     predecessor.check_models(&shell)?;
     let TakenOver { claim, front } = predecessor.take_over(&shell, (&inherits, options))?;

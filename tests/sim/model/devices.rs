@@ -354,7 +354,7 @@ impl Model {
                     (Some((outstanding, loss)), Fault::Worker)
                 }
                 Why::FreeDevice(_) | Why::Leaving => {
-                    (Some((outstanding, Loss::Freed)), Fault::Nobody)
+                    (Some((outstanding, Loss::of_freed(why))), Fault::Nobody)
                 }
                 Why::Hang | Why::Mute => {
                     (Some((outstanding, Loss::Hung { evidence: true })), Fault::Worker)

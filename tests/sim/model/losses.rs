@@ -6,6 +6,7 @@ use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::Model;
 use super::outstanding::{Dispatch, Outstanding};
+use super::slots::{Freed, Why};
 
 /// Device errors that one shard of a job may meet before the job fails.
 const DEVICE_ERRORS_MAX: u32 = 2;
@@ -15,18 +16,23 @@ const DEVICE_ERRORS_MAX: u32 = 2;
 pub(super) enum Loss {
     /// By itself, or by another process's SIGKILL.
     Died { evidence: bool, from_outside: bool },
-    /// It was killed for another attempt than these.
-    Freed,
+    /// It was killed to free its device; the flag says whether an attempt of its own ran on for too long.
+    Freed { ran_on: bool },
     /// It stopped answering.
     Hung { evidence: bool },
 }
 
 impl Loss {
+    /// That of a worker that was killed to free its device.
+    pub(super) fn of_freed(why: Why) -> Self {
+        Self::Freed { ran_on: why == Why::FreeDevice(Freed::Ended) }
+    }
+
     /// The same for a worker that was changing its models.
     pub(super) fn without_evidence(self) -> Self {
         match self {
             Self::Died { from_outside, .. } => Self::Died { evidence: false, from_outside },
-            Self::Freed => Self::Freed,
+            Self::Freed { ran_on } => Self::Freed { ran_on },
             Self::Hung { .. } => Self::Hung { evidence: false },
         }
     }
@@ -58,13 +64,14 @@ impl Model {
             self.attempt_is_charged(now, &sent);
         }
         let Some((front, rest)) = outstanding.0.split_first() else { return };
+        self.death_is_suspicious(worker, front, loss);
         for sent in rest.iter().flat_map(|dispatch| &dispatch.attempts) {
             if self.runs(sent.attempt) {
                 self.coverage.hit("preempted: it had not begun");
                 self.attempt_cut_short(now, sent.attempt, worker, given_up);
             }
         }
-        if loss == Loss::Freed {
+        if matches!(loss, Loss::Freed { .. }) {
             self.front_freed(now, worker, front, given_up);
         } else {
             self.front_lost(now, worker, front, loss, given_up);
@@ -98,7 +105,7 @@ impl Model {
                 (AttemptOutcome::WorkerDied, evidence, from_outside)
             }
             Loss::Hung { evidence } => (AttemptOutcome::Hang, evidence, false),
-            Loss::Freed => return,
+            Loss::Freed { .. } => return,
         };
         let alone = front.attempts.len() == 1;
         if evidence {

@@ -21,6 +21,7 @@
 
 mod accounts;
 mod bisection;
+mod capsules;
 mod clients;
 mod commands;
 mod deaths;
@@ -149,6 +150,8 @@ struct Due {
     stops: BTreeSet<WorkerId>,
     withdrawals: BTreeSet<(WorkerId, AttemptId)>,
     hashes: BTreeSet<JobId>,
+    /// Deaths that are worth a capsule, with the suspects.
+    capsules: BTreeMap<WorkerId, Vec<AttemptId>>,
     /// The replies to operators: whether their request succeeded.
     told: BTreeMap<(ClientId, u64), bool>,
     leave: bool,
@@ -396,6 +399,9 @@ impl Model {
     pub(crate) fn check(&mut self, now: Timestamp, action: &Action) -> Result<(), Broken> {
         match *action {
             Action::Accept { client, key } => self.accepted(client, key),
+            Action::Capsule { worker, ref name, ref attempts } => {
+                self.capsule_asked(worker, name.as_deref(), attempts)
+            }
             Action::Command { worker, number, ref command } => {
                 self.commanded(now, worker, number, command)
             }

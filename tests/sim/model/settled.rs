@@ -326,6 +326,7 @@ fn each_due_action_comes_at_once(due: &Due) -> Result<(), Broken> {
         && due.stops.is_empty()
         && due.withdrawals.is_empty()
         && due.hashes.is_empty()
+        && due.capsules.is_empty()
         && due.told.is_empty()
         && !due.leave;
     holds("each_due_action_comes_at_once", done, || format!("{due:?}"))

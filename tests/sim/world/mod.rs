@@ -210,6 +210,7 @@ impl World {
             Action::Stop { worker } => self.on_stop(now, worker),
             Action::Withdraw { worker, attempt } => self.on_withdraw(now, worker, attempt),
             Action::Accept { .. }
+            | Action::Capsule { .. }
             | Action::DeathReport(_)
             | Action::Discard { .. }
             | Action::Finish { .. }

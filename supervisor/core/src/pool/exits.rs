@@ -126,7 +126,8 @@ impl<'a> Ending<'a> {
             None => (format!("its worker ended with {}", self.exit), self.exit.to_string()),
             Some(reason) => (reason.sentence(), reason.sentence()),
         };
-        Loss { device: self.device, kind, detail, why, may_write: false, since: self.since }
+        let (device, since) = (self.device, self.since);
+        Loss { device, kind, detail, why, may_write: false, since, capsule: None }
     }
 }
 
@@ -211,7 +212,7 @@ impl Pool {
         }
         if let Some(outstanding) = process.into_outstanding() {
             let loss = ending.loss(&self.policy);
-            self.on_lost(now, worker, outstanding, &loss);
+            self.on_lost(now, worker, outstanding, loss);
         }
     }
 

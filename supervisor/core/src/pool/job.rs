@@ -246,13 +246,26 @@ impl Job {
     }
 
     /// Records why the worker of its latest lost attempt died, now that it is known.
-    pub(super) fn explain(&mut self, worker: WorkerId, detail: &str) {
+    pub(super) fn explain(&mut self, worker: WorkerId, detail: &str, capsule: Option<&str>) {
         let name = worker.to_string();
         let lost = |attempt: &&mut Attempt| {
             attempt.worker == name && attempt.outcome == AttemptOutcome::WorkerDied
         };
         if let Some(attempt) = self.attempts.iter_mut().rev().find(lost) {
             detail.clone_into(&mut attempt.detail);
+            capsule.unwrap_or_default().clone_into(&mut attempt.capsule);
+        }
+    }
+
+    /// Its attempts so far.
+    pub(super) fn attempts(&self) -> &[Attempt] {
+        &self.attempts
+    }
+
+    /// The death that cost its latest attempt has this capsule.
+    pub(super) fn names_capsule(&mut self, capsule: Option<&str>) {
+        if let (Some(attempt), Some(capsule)) = (self.attempts.last_mut(), capsule) {
+            capsule.clone_into(&mut attempt.capsule);
         }
     }
 

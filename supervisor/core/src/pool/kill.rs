@@ -63,7 +63,10 @@ impl KillCause {
         match self {
             Self::Beacon | Self::Breach(_) => LossKind::Died { evidence: false },
             Self::DeviceFault(fault) => LossKind::Died { evidence: fault.may_be_a_jobs_doing() },
-            Self::FreeDevice(_) | Self::Leaving => LossKind::Freed,
+            Self::FreeDevice(Freed::Ended(_)) => LossKind::RanOn,
+            Self::FreeDevice(Freed::DeviceOut | Freed::OthersWait) | Self::Leaving => {
+                LossKind::Freed
+            }
             Self::Hang | Self::Mute => {
                 LossKind::Hung { evidence: policy.response(FaultCode::Hang) == Response::Suspect }
             }
@@ -140,7 +143,8 @@ impl Pool {
         {
             let kind = cause.loss(&self.policy);
             let detail = why.clone();
-            let loss = Loss { device, kind, detail, why, may_write: false, since: now };
+            let (may_write, since) = (false, now);
+            let loss = Loss { device, kind, detail, why, may_write, since, capsule: None };
             self.requeue_at_once(now, worker, outstanding, &loss);
         }
         self.slots.process_mut(index).may_still_answer(outstanding);

@@ -2,6 +2,8 @@
 //! and which jobs end. The attempts of a dying worker are handled twice: at once, where a retry can do no
 //! harm, and again when the process is gone and the cause of death is known.
 
+use std::sync::Arc;
+
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo, Verdict};
@@ -24,6 +26,8 @@ pub(super) struct Loss {
     pub(super) may_write: bool,
     /// The first sign of the loss.
     pub(super) since: Timestamp,
+    /// The capsule of the death, once it is known to be worth one.
+    pub(super) capsule: Option<Arc<str>>,
 }
 
 /// What the loss counts as.
@@ -37,6 +41,8 @@ pub(super) enum LossKind {
     Killed,
     /// The pool killed it to free its device.
     Freed,
+    /// The same, because an attempt ran on after its job's verdict.
+    RanOn,
     /// It left between two jobs: none of its outstanding attempts had begun.
     Unbegun,
 }
@@ -47,21 +53,21 @@ impl LossKind {
         match self {
             Self::Died { .. } => Self::Died { evidence: false },
             Self::Hung { .. } => Self::Hung { evidence: false },
-            Self::Freed | Self::Killed | Self::Unbegun => self,
+            Self::Freed | Self::Killed | Self::RanOn | Self::Unbegun => self,
         }
     }
 
     fn is_evidence(self) -> bool {
         match self {
             Self::Died { evidence } | Self::Hung { evidence } => evidence,
-            Self::Freed | Self::Killed | Self::Unbegun => false,
+            Self::Freed | Self::Killed | Self::RanOn | Self::Unbegun => false,
         }
     }
 
     /// Whether no attempt caused it: none counts, and no job is a suspect.
     fn costs_nothing(self) -> bool {
         match self {
-            Self::Freed | Self::Unbegun => true,
+            Self::Freed | Self::RanOn | Self::Unbegun => true,
             Self::Died { .. } | Self::Hung { .. } | Self::Killed => false,
         }
     }
@@ -69,7 +75,7 @@ impl LossKind {
     fn outcome(self) -> AttemptOutcome {
         match self {
             Self::Died { .. } | Self::Killed => AttemptOutcome::WorkerDied,
-            Self::Freed | Self::Unbegun => AttemptOutcome::Preempted,
+            Self::Freed | Self::RanOn | Self::Unbegun => AttemptOutcome::Preempted,
             Self::Hung { .. } => AttemptOutcome::Hang,
         }
     }
@@ -128,8 +134,11 @@ impl Pool {
         now: Timestamp,
         worker: WorkerId,
         mut outstanding: Outstanding,
-        loss: &Loss,
+        mut loss: Loss,
     ) {
+        // First: what follows gives verdicts, and the shell forgets jobs that have theirs.
+        loss.capsule = self.suspect_work(worker, &outstanding, loss.kind);
+        let loss = &loss;
         for charge in outstanding.charges(now) {
             self.accounts.charge(now, &charge.principal, charge.time);
         }
@@ -144,8 +153,10 @@ impl Pool {
         let alone = front.sent.len() == 1;
         for Sent { attempt, moved, .. } in front.sent {
             match loss.kind {
-                LossKind::Freed | LossKind::Unbegun if moved => {}
-                LossKind::Freed | LossKind::Unbegun => self.preempt(now, attempt, loss),
+                LossKind::Freed | LossKind::RanOn | LossKind::Unbegun if moved => {}
+                LossKind::Freed | LossKind::RanOn | LossKind::Unbegun => {
+                    self.preempt(now, attempt, loss)
+                }
                 LossKind::Died { .. } | LossKind::Hung { .. } | LossKind::Killed if moved => {
                     self.on_death_explained(now, worker, attempt.job, loss, alone);
                 }
@@ -184,7 +195,7 @@ impl Pool {
         alone: bool,
     ) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        job.explain(worker, &loss.detail);
+        job.explain(worker, &loss.detail, loss.capsule.as_deref());
         let speaks = alone && loss.kind.is_evidence() && job.poison.is_none();
         if speaks && self.note_death(id) {
             self.poison(now, id, &loss.why);
@@ -216,6 +227,7 @@ impl Pool {
         job.shards[shard].lost_at.get_or_insert(loss.since);
         self.groups[job.group].meters.ended(loss.kind.outcome());
         job.failed(now, shard, loss.device.clone(), loss.kind.outcome(), loss.detail.clone());
+        job.names_capsule(loss.capsule.as_deref());
         job.shards[shard].tries -= u32::from(shared);
         shard
     }
@@ -316,9 +328,10 @@ impl Pool {
         let kind = killed.cause.loss(&self.policy);
         let kind = if is_changing { kind.without_evidence() } else { kind };
         let since = killed.since;
-        let loss = Loss { device, kind, detail: why.clone(), why, may_write: true, since };
+        let detail = why.clone();
+        let loss = Loss { device, kind, detail, why, may_write: true, since, capsule: None };
         if let Some(outstanding) = outstanding {
-            self.on_lost(now, worker, outstanding, &loss);
+            self.on_lost(now, worker, outstanding, loss);
         }
         if !self.groups[worker.group].is_leaving() {
             self.give_up_device(now, worker.device, &fault);

@@ -52,7 +52,8 @@ pub(in crate::shell) fn a_death() -> Death {
 }
 
 fn told(report: DeathReport) -> Death {
-    Death { report, pid: 4_711, ordered: None, met_by: None, stderr: Vec::new() }
+    let (stderr, capsule) = (Vec::new(), None);
+    Death { report, pid: 4_711, ordered: None, met_by: None, stderr, capsule }
 }
 
 fn lines(death: &Death) -> Vec<String> {
