@@ -25,7 +25,7 @@ use super::Shared;
 use super::arenas::{ClientArena, Owner, OwnerLimits};
 use super::audit::{self, Order, Who};
 use super::content;
-use super::core::HeldJob;
+use super::held::HeldJob;
 use super::operator;
 use super::outbox::Outbox;
 use super::refused::Refused;

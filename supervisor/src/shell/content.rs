@@ -16,7 +16,8 @@ use sha2::{Digest, Sha256};
 
 use super::Shared;
 use super::arenas::ClientArena;
-use super::core::{HeldJob, NO_WORKER};
+use super::core::NO_WORKER;
+use super::held::HeldJob;
 use gridpool_core::event::{Event, Work};
 
 /// Bytes read at a time.

@@ -6,27 +6,23 @@ use std::sync::Arc;
 
 use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
-use gridpool_protocol::message::{
-    Assignment, Dispatch, EncodedDone, Inline, ServerMessage, Submission, ToWorker, Work,
-};
-use gridpool_protocol::principal::Principal;
+use gridpool_protocol::message::{Dispatch, EncodedDone, Inline, ServerMessage, ToWorker, Work};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use gridpool_protocol::status::MissingModel;
 use nix::libc::SIGKILL;
 use serde::Serialize;
 
-use super::arenas::ClientArena;
 use super::audit::Order;
 use super::capsules::{Begun, Suspicion};
 use super::descriptors::Taken;
+use super::held::HeldJob;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
 use super::tracer::TracedJob;
 use super::{Shared, clients, notes};
 use crate::job_log::JobLog;
-use crate::traces::JobSpan;
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
-use gridpool_core::event::{self, Event, Timestamp};
+use gridpool_core::event::{Event, Timestamp};
 
 /// The data under the lock.
 #[derive(Debug)]
@@ -49,7 +45,7 @@ pub(super) struct Core {
     /// Whether the client of the job that the core handles now waits for its acceptance.
     pub(super) tells_acceptance: bool,
     /// Users of each arena: the connection until it drops the arena, and every job that uses it.
-    arenas: BTreeMap<ArenaId, usize>,
+    pub(super) arenas: BTreeMap<ArenaId, usize>,
     pub(super) workers: BTreeMap<WorkerId, Link>,
     /// Death reports from the core, for the readers of the processes.
     pub(super) reports: BTreeMap<WorkerId, Box<DeathReport>>,
@@ -83,21 +79,6 @@ pub(super) struct Core {
 
 /// The worker in a log line about a job that has none. The attempt is then 0.
 pub(super) const NO_WORKER: &str = "none";
-
-/// A job as it was submitted, and the arenas that it uses. The core does not look at these.
-#[derive(Debug)]
-pub(super) struct HeldJob {
-    pub(super) client: ClientId,
-    /// Whose it is.
-    pub(super) principal: Principal,
-    pub(super) submission: Submission,
-    /// Its span, if this pool sends traces.
-    pub(super) span: Option<JobSpan>,
-    /// Its work as the core knows it: the same for every spelling of a program.
-    pub(super) work: event::Work,
-    /// The arenas of its slices. They live as long as the job, even if the client drops them.
-    pub(super) arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
-}
 
 impl Core {
     /// `groups` have the descriptors for their workers.
@@ -335,42 +316,6 @@ impl Core {
         }
     }
 
-    /// Keeps a job and its arenas until the job is discarded.
-    pub(super) fn hold(&mut self, job: JobId, held: Arc<HeldJob>) {
-        held.arenas.keys().for_each(|&arena| self.use_arena(arena));
-        self.payloads.insert(job, held);
-    }
-
-    /// A job that has no verdict yet.
-    pub(super) fn held(&self, job: JobId) -> Option<&HeldJob> {
-        self.payloads.get(&job).map(|held| &**held)
-    }
-
-    /// Drops a job, and the arenas that no other user has.
-    fn discard(&mut self, job: JobId) -> Option<Arc<HeldJob>> {
-        let held = self.payloads.remove(&job)?;
-        held.arenas.keys().for_each(|&arena| self.forget(arena));
-        Some(held)
-    }
-
-    /// Counts a user of an arena, a connection or a job, until [`Core::forget`].
-    pub(super) fn use_arena(&mut self, arena: ArenaId) {
-        *self.arenas.entry(arena).or_default() += 1;
-    }
-
-    /// A connection or a job no longer uses an arena. After the last one, every worker unmaps the arena.
-    pub(super) fn forget(&mut self, arena: ArenaId) {
-        let uses = self.arenas.get_mut(&arena).expect("only a user of an arena forgets it");
-        *uses -= 1;
-        if *uses > 0 {
-            return;
-        }
-        self.arenas.remove(&arena);
-        for worker in self.workers.keys().copied().collect::<Vec<_>>() {
-            self.with_link(worker, |link| link.forget(arena));
-        }
-    }
-
     /// A worker's process exists now.
     pub(super) fn link(&mut self, worker: WorkerId, link: Link) {
         if self.doomed.remove(&worker) {
@@ -424,24 +369,6 @@ impl Told {
         self.clients.iter().for_each(Outbox::send_held);
         if let Some(tracer) = shared.tracer.get() {
             self.traced.into_iter().for_each(|job| job.send(tracer));
-        }
-    }
-}
-
-impl HeldJob {
-    /// The assignment that tells a worker of an attempt at this job.
-    fn assign(&self, sent: &action::Assignment) -> Assignment {
-        let &action::Assignment { attempt, shard, drop_after } = sent;
-        let Submission { payload, terms, .. } = &self.submission;
-        Assignment {
-            attempt,
-            client: self.client,
-            priority: terms.priority,
-            payload: payload.clone(),
-            shard,
-            deadline_ms: u64::try_from(drop_after.as_millis()).unwrap_or(u64::MAX),
-            trace: self.submission.trace.map(|context| context.trace),
-            chaos: terms.chaos.and_then(|chaos| chaos.strikes(attempt.number)),
         }
     }
 }

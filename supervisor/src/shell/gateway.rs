@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use gridpool_core::HelperStatus;
 use gridpool_core::action::HelperAction;
-use gridpool_core::event::Helper;
+use gridpool_core::event::{Event, Helper, HelperEvent};
 use gridpool_ipc::frame;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
@@ -31,6 +31,7 @@ use gridpool_protocol::status::HttpStatus;
 use super::Shell;
 use super::confinement::Confinement;
 use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
+use super::tracer::Tracer;
 use crate::config::{HttpAddress, HttpOptions};
 use crate::gateway::DoorPlan;
 use crate::traces::{Handed, Sample};
@@ -365,5 +366,21 @@ impl Serving {
                 tracing::warn!(error = %Chain(&error), "HTTP: what was read before stays in use");
             }
         }
+    }
+}
+
+impl Shell {
+    /// Serves HTTP from now on, in a process of its own. Only the first call has an effect.
+    ///
+    /// # Errors
+    /// The system's, if a thread cannot be started.
+    pub fn serve_http(&self, front: Front) -> io::Result<()> {
+        let post = self.shared.helper_post(Helper::Gateway);
+        let traces = self.shared.tracer.get().map(Tracer::for_gateway).transpose()?;
+        let (socket, confinement) = (&self.shared.socket, self.shared.confinement.clone());
+        let gateway = Gateway::new((front, traces), socket, confinement, post)?;
+        self.shared.gateway.get_or_init(|| gateway);
+        self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Wanted));
+        Ok(())
     }
 }

@@ -32,6 +32,7 @@ mod end;
 mod gateway;
 mod given;
 mod groups;
+mod held;
 mod helper;
 mod lines;
 mod link;
@@ -297,7 +298,6 @@ impl Shell {
         Ok(Self { shared })
     }
 
-    /// Descriptors that a pool with these models over this many devices keeps for itself and its workers.
     /// Follows a model repository from now on. Call it once the pool serves its socket.
     ///
     /// # Errors
@@ -308,6 +308,7 @@ impl Shell {
         Ok(())
     }
 
+    /// Descriptors that a pool with these models over this many devices keeps for itself and its workers.
     fn descriptors_needed(models: &[ModelPlan], devices: usize, standbys: u32) -> usize {
         let slots = groups_of(models) * slots_of_group(devices, standbys);
         DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SLOT * slots
@@ -334,20 +335,6 @@ impl Shell {
     pub fn log_jobs(&self, state: &StateFolder) -> Result<(), StateError> {
         let log = JobLog::start(state)?;
         self.shared.lock().job_log = Some(log);
-        Ok(())
-    }
-
-    /// Serves HTTP from now on, in a process of its own. Only the first call has an effect.
-    ///
-    /// # Errors
-    /// The system's, if a thread cannot be started.
-    pub fn serve_http(&self, front: Front) -> io::Result<()> {
-        let post = self.shared.helper_post(Helper::Gateway);
-        let traces = self.shared.tracer.get().map(Tracer::for_gateway).transpose()?;
-        let (socket, confinement) = (&self.shared.socket, self.shared.confinement.clone());
-        let gateway = Gateway::new((front, traces), socket, confinement, post)?;
-        self.shared.gateway.get_or_init(|| gateway);
-        self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Wanted));
         Ok(())
     }
 

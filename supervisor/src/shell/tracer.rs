@@ -19,7 +19,8 @@ use gridpool_protocol::trace::TraceContext;
 
 use super::Shell;
 use super::confinement::Confinement;
-use super::core::{Core, HeldJob};
+use super::core::Core;
+use super::held::HeldJob;
 use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 use crate::traces::{
     Collector, Counts, JobKind, JobPacket, JobSpan, Packet, PacketSender, Sample, packet_sockets,

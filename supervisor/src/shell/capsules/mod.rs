@@ -22,8 +22,9 @@ use gridpool_protocol::receipt::{Attempt, ItemRange};
 use gridpool_protocol::status::{CapsuleMode, CapsuleStatus, CapsulesStatus};
 use gridpool_protocol::tensor::options::ModelPlan;
 
-use super::core::{Core, HeldJob};
+use super::core::Core;
 use super::death_report::{self, Death};
+use super::held::HeldJob;
 use super::link::Link;
 use super::{Shared, Shell};
 use crate::capsule::{Capsule, JOBS_MAX, Manner, SUFFIX, VERSION};
