@@ -12,7 +12,7 @@ use gridpool_protocol::receipt::RunReport;
 use super::faults::Incidents;
 use super::losses::Loss;
 use super::quarantine::{Fault, Service};
-use super::slots::{Freed, Slot, SlotId, State, Station, Why};
+use super::slots::{Slot, SlotId, State, Station, Why};
 use super::{Model, Phase};
 
 /// How long a process may take to end once it has closed its channel.
@@ -354,8 +354,7 @@ impl Model {
                     (Some((outstanding, loss)), Fault::Worker)
                 }
                 Why::FreeDevice(_) | Why::Leaving => {
-                    let ran_on = why == Why::FreeDevice(Freed::Ended);
-                    (Some((outstanding, Loss::Freed { ran_on })), Fault::Nobody)
+                    (Some((outstanding, Loss::of_freed(why))), Fault::Nobody)
                 }
                 Why::Hang | Why::Mute => {
                     (Some((outstanding, Loss::Hung { evidence: true })), Fault::Worker)

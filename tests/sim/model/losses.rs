@@ -6,6 +6,7 @@ use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::Model;
 use super::outstanding::{Dispatch, Outstanding};
+use super::slots::{Freed, Why};
 
 /// Device errors that one shard of a job may meet before the job fails.
 const DEVICE_ERRORS_MAX: u32 = 2;
@@ -22,6 +23,11 @@ pub(super) enum Loss {
 }
 
 impl Loss {
+    /// That of a worker that was killed to free its device.
+    pub(super) fn of_freed(why: Why) -> Self {
+        Self::Freed { ran_on: why == Why::FreeDevice(Freed::Ended) }
+    }
+
     /// The same for a worker that was changing its models.
     pub(super) fn without_evidence(self) -> Self {
         match self {

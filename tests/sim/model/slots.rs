@@ -424,8 +424,7 @@ impl Model {
             }
             Why::Channel | Why::Command => Loss::Died { evidence: false, from_outside: false },
             Why::Driver { evidence } => Loss::Died { evidence, from_outside: false },
-            Why::FreeDevice(freed) => Loss::Freed { ran_on: freed == Freed::Ended },
-            Why::Leaving => Loss::Freed { ran_on: false },
+            Why::FreeDevice(_) | Why::Leaving => Loss::of_freed(why),
             Why::Hang | Why::Mute => Loss::Hung { evidence: true },
         };
         let changes = self.slot(at).is_changing;
