@@ -50,6 +50,7 @@ pub mod output;
 pub mod principal;
 pub mod program;
 pub mod receipt;
+pub mod replay;
 pub mod sandbox;
 pub mod search;
 pub mod shared;

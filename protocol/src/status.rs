@@ -1,6 +1,7 @@
 //! What `gridpool status` shows. Serialises to its JSON: fields may be added, but none renamed. Code that
 //! builds one for a test names what matters to it and takes the rest from `Default`.
 
+mod capsules;
 mod load;
 mod nats;
 mod queue;
@@ -14,6 +15,7 @@ use crate::ids::DeviceKind;
 use crate::named::named;
 use crate::receipt::Verdict;
 use crate::sandbox::Protections;
+pub use capsules::{CapsuleMode, CapsuleStatus, CapsulesStatus, ParseCapsuleModeError};
 pub use load::{LoadPhase, LoadStatus, MissingModel};
 pub use nats::NatsStatus;
 pub use queue::QueueStatus;
@@ -45,6 +47,9 @@ pub struct Status {
     /// One row per principal with a connection or jobs, or that had some lately; `others` for all before.
     #[serde(default)]
     pub principals: Vec<PrincipalStatus>,
+    /// What is kept of deaths; nothing if nothing is.
+    #[serde(default)]
+    pub capsules: Option<CapsulesStatus>,
     /// The queue.
     pub queue: QueueStatus,
     /// Sums since the supervisor started.

@@ -19,6 +19,7 @@
 //! socket_group = "gpu"             # whose members may use the pool; and socket_mode = "0660"
 //! operators = ["alice"]            # who may give orders, besides your user and root
 //! state_dir = "/var/lib/gridpool"  # what outlives the pool; "none" keeps nothing
+//! capsules = "on"                  # what is kept there of crashes: on, shapes, off; or [capsules] with limits
 //!
 //! [[model]]                        # once for each: what every inference worker loads
 //! name = "resnet"
@@ -40,6 +41,7 @@
 //! alice = "jobs=100,bytes=1G,device-seconds=60/min"
 //! ```
 
+pub(crate) mod capsules;
 mod check;
 mod devices;
 mod file;
@@ -59,6 +61,7 @@ use std::path::{Path, PathBuf};
 
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::sandbox::SandboxMode;
+use gridpool_protocol::status::CapsuleMode;
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::version::split;
 
@@ -69,6 +72,7 @@ use crate::repository::{self, Repository, RepositoryMode};
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
+pub use capsules::{CapsuleKeys, CapsuleOptions};
 pub use check::{Checked, check_file};
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
 use file::Named;
@@ -124,6 +128,8 @@ pub struct Settings {
     pub quotas: Vec<WrittenQuota>,
     /// Where it keeps what outlives it.
     pub state_dir: StateDir,
+    /// What it keeps there of deaths.
+    pub capsules: CapsuleOptions,
     /// The cluster from which the pool takes jobs, if there is one.
     pub nats: Option<BridgeSettings>,
     /// The origin of each setting.
@@ -171,6 +177,8 @@ pub struct Overrides {
     pub quotas: Vec<String>,
     /// `--state-dir` or `GRIDPOOL_STATE_DIR`.
     pub state_dir: Option<PathBuf>,
+    /// `--capsules` or `GRIDPOOL_CAPSULES`.
+    pub capsules: Option<CapsuleMode>,
     /// `--nats`, `--nats-prefix`, … or their variables.
     pub nats: NatsKeys,
     /// The flags whose value comes from their variable.
@@ -219,6 +227,7 @@ impl Overrides {
             ("socket_mode", "--socket-mode", self.socket_mode.is_some()),
             ("operators", "--operators", !self.operators.is_empty()),
             ("state_dir", "--state-dir", self.state_dir.is_some()),
+            ("capsules", "--capsules", self.capsules.is_some()),
             ("nats", "--nats", self.nats.servers.is_some()),
         ];
         for (setting, flag, _) in given.into_iter().filter(|&(_, _, is_given)| is_given) {
@@ -325,6 +334,7 @@ impl Settings {
         limits.standbys = flags.standbys.unwrap_or(limits.standbys);
         flags.note(&mut origins);
         let state_dir = flags.state_dir.as_deref().map(|at| StateDir::parse(at, Path::new("")));
+        let capsules = CapsuleKeys { mode: flags.capsules, ..CapsuleKeys::default() };
         Ok(Self {
             devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
             socket: resolve_socket(&flags, file.socket, &mut origins)?,
@@ -346,6 +356,7 @@ impl Settings {
             users,
             quotas,
             state_dir: state_dir.or(file.state_dir).unwrap_or_default(),
+            capsules: capsules.over(file.capsules).resolve(),
             nats,
             origins,
         })

@@ -177,7 +177,12 @@ pub(crate) enum Unanswered {
 
 /// The output of a worker binary's `--version`: its build and its kernels.
 pub(crate) fn version_of(worker: &Path) -> Result<String, Unanswered> {
-    answer_of(Command::new(worker).arg("--version").stderr(Stdio::null()), VERSION_TIMEOUT)
+    version_by(&mut Command::new(worker))
+}
+
+/// The same of the binary that this command runs.
+pub(crate) fn version_by(worker: &mut Command) -> Result<String, Unanswered> {
+    answer_of(worker.arg("--version").stderr(Stdio::null()), VERSION_TIMEOUT)
 }
 
 /// The standard output of a process that ends within `limit`.

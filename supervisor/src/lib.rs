@@ -5,6 +5,7 @@
 //! command line. [`logging`] writes the log. None of them ever loads CUDA.
 
 pub mod bridge;
+pub mod capsule;
 pub mod cli;
 pub mod config;
 pub mod devices;

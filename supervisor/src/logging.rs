@@ -258,7 +258,7 @@ pub fn write_json(level: tracing::Level, target: &str, message: &str, fields: Ma
 }
 
 /// The time at the start of a line.
-fn now() -> String {
+pub(crate) fn now() -> String {
     let mut timestamp = String::new();
     let written = SystemTime.format_time(&mut Writer::new(&mut timestamp));
     written.expect("a string takes what is written");

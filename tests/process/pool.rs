@@ -33,6 +33,8 @@ pub(crate) struct Setup {
     /// What the service manager passes as descriptor 3.
     passed: Option<Rc<OwnedFd>>,
     folder: Rc<TempDir>,
+    /// What outlives it.
+    state: Rc<TempDir>,
 }
 
 /// Starts a program as a service manager does that passes descriptors, the first from standard input.
@@ -69,6 +71,7 @@ pub(crate) fn on(devices: String) -> Setup {
         env: Vec::new(),
         passed: None,
         folder: Rc::new(tempfile::tempdir().expect("a folder for temporary files")),
+        state: Rc::new(tempfile::tempdir().expect("a folder for temporary files")),
     }
 }
 
@@ -137,6 +140,11 @@ impl Setup {
         self.folder.path()
     }
 
+    /// The folder in which the pool makes its state folder.
+    pub(crate) fn state(&self) -> &Path {
+        self.state.path()
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder().join("pool.sock")
     }
@@ -181,7 +189,7 @@ impl Setup {
             .arg(&self.worker)
             .args(&self.args)
             .env("NO_COLOR", "1")
-            .env("XDG_STATE_HOME", self.folder())
+            .env("XDG_STATE_HOME", self.state())
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(stdin)
             .stdout(Stdio::null())
@@ -324,7 +332,7 @@ impl Pool {
         self.until_status("all others to be gone", |status| status.supervisor.clients == 1);
         // The last thread closes its descriptors and ends some moments after it was counted out, and an arena
         // stays until the worker has unmapped it.
-        let idle = 9 + 3 * self.pids().len() + 1;
+        let idle = 10 + 3 * self.pids().len() + 1;
         eventually("the threads and arenas of clients to be gone", || {
             let (now, arenas) = (self.footprint(), arenas(self.supervisor.pid()));
             let is_idle = now.threads <= idle && arenas == 0;

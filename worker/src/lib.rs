@@ -16,5 +16,6 @@ pub mod link;
 pub mod monitor;
 pub mod probe;
 pub mod process;
+pub mod replay;
 pub mod sandbox;
 pub mod serve;

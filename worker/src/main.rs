@@ -28,7 +28,7 @@ use gridpool_worker::link::Identity;
 use gridpool_worker::sandbox::{Confinement, ConfinementArguments};
 #[cfg(feature = "infer")]
 use gridpool_worker::serve::models::{self, Plan, parse_model};
-use gridpool_worker::{monitor, probe, process, serve};
+use gridpool_worker::{monitor, probe, process, replay, serve};
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -100,6 +100,12 @@ enum Role {
         /// The process id of `gridpool search`.
         #[arg(long)]
         supervisor_pid: u32,
+    },
+    /// Run one batch without a pool, as standard input asks: for `gridpool replay --under`.
+    Replay {
+        /// On the CPU, not on the first GPU that this process sees.
+        #[arg(long)]
+        cpu: bool,
     },
     /// Measure the copy rates of a GPU, or of the CPU's memory, as standard input asks.
     Limits {
@@ -210,6 +216,7 @@ fn main() -> ExitCode {
             let work = || judge::serve(std::io::stdin().lock(), &mut std::io::stdout());
             work_for(supervisor_pid, work, judge::exit_code)
         }
+        Role::Replay { cpu } => replay_once(cpu),
         Role::Limits { uuid, repetitions, quick, supervisor_pid } => {
             let work = || {
                 let (mut input, mut out) = (std::io::stdin().lock(), std::io::stdout());
@@ -307,6 +314,27 @@ fn work_for<E: std::error::Error>(
             ExitCode::from(code(&error))
         }
     }
+}
+
+/// Runs one batch. Runs no destructors at the end: after a fault the driver may be stuck.
+fn replay_once(cpu: bool) -> ExitCode {
+    let opened: Result<Box<dyn Device>, Fault> = match cpu {
+        true => CpuDevice::open(0, 1).map(|device| Box::new(device) as Box<dyn Device>),
+        false => CudaDevice::open(0, None).map(|device| Box::new(device) as Box<dyn Device>),
+    };
+    let ran = opened.map_err(std::io::Error::other);
+    let ran = ran.and_then(|device| replay::run(device, std::io::stdin().lock()));
+    let code = match ran {
+        Ok(items) => {
+            drop(writeln!(std::io::stdout(), "ran {items} items"));
+            exit::worker::OK
+        }
+        Err(error) => {
+            drop(writeln!(std::io::stderr(), "{}", Chain(&error)));
+            exit::worker::STICKY
+        }
+    };
+    fault::end_process(code)
 }
 
 fn open(worker: WorkerName, threads: usize, uuid: Option<&str>) -> Result<Box<dyn Device>, Fault> {

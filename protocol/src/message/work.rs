@@ -88,6 +88,18 @@ pub enum Packing {
     Tensors,
 }
 
+impl Packing {
+    /// The items of an input that is packed so; one request for a model is one.
+    #[must_use]
+    pub fn items(self) -> u32 {
+        match self {
+            Self::Grids { items, .. } => items,
+            Self::Search(SearchSize { programs, .. }) => programs,
+            Self::Tensors => 1,
+        }
+    }
+}
+
 /// The input and output of a job. The supervisor passes this unchanged from the client to a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload {

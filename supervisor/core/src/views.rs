@@ -7,6 +7,7 @@ use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, Group, JobId, WorkerId};
 use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
 use gridpool_protocol::principal::Principal;
+use gridpool_protocol::receipt::Attempt;
 use gridpool_protocol::status::{Counters, PrincipalStatus, QueueStatus, WorkerStatus};
 
 use crate::event::{Helper, JobRequest, Timestamp, Work};
@@ -34,6 +35,12 @@ impl Core {
     #[must_use]
     pub fn model_of(&self, job: JobId) -> Option<&Arc<str>> {
         self.pool.model_of(job)
+    }
+
+    /// The attempts of a job so far, if it is live or its verdict is remembered.
+    #[must_use]
+    pub fn attempts_of(&self, job: JobId) -> Vec<Attempt> {
+        self.pool.attempts_of(job)
     }
 
     /// What a worker runs, if it is busy.

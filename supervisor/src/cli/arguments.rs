@@ -18,7 +18,8 @@ use super::flags::{
     parse_signal, whole,
 };
 use super::{
-    bench, chaos, check, cluster, config, diagnose, infer, model, ops, search, solve, token, top,
+    bench, chaos, check, cluster, config, diagnose, infer, model, ops, replay, search, solve,
+    token, top,
 };
 use crate::helper::HelperFlags;
 
@@ -108,6 +109,15 @@ pub(super) enum Command {
         pool: PoolFlags,
         #[command(flatten)]
         chaos: ChaosFlag,
+    },
+    /// Run a capsule of a crash again in pools of its own: does it die again, where do results part, what of it is
+    /// enough.
+    #[command(after_help = replay::CODES)]
+    Replay {
+        #[command(flatten)]
+        replay: replay::ReplayFlags,
+        #[command(flatten)]
+        pool: PoolFlags,
     },
     /// Serve HTTP for a pool; `serve --http` starts it.
     #[command(hide = true)]

@@ -182,6 +182,7 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("socket_mode", json!(users.socket_mode().map(|mode| format!("{mode:04o}")))),
         ("operators", json!(users.operators.iter().map(|(name, _)| name).collect::<Vec<_>>())),
         ("state_dir", json!(settings.state_dir)),
+        ("capsules", settings.capsules.shown()),
         ("nats", json!(settings.nats.as_ref().map(|own| own.nats.shown()))),
     ];
     let setting = |(name, value): (&str, _)| Setting {

@@ -14,6 +14,7 @@ use super::export::ExportError;
 use super::input::InputError;
 use super::onnx::ModelFileError;
 use super::output::OutputError;
+use super::replay::ReplayError;
 use super::{bench, infer, work};
 use crate::bridge::BridgeModeError;
 use crate::config::ConfigError;
@@ -91,6 +92,8 @@ pub(super) enum CommandError {
     #[error("{0}")]
     Program(gridpool_protocol::program::ProgramError),
     #[error(transparent)]
+    Replay(#[from] ReplayError),
+    #[error(transparent)]
     State(#[from] StateError),
     #[error(transparent)]
     TakeOver(#[from] TakeOverError),
@@ -152,6 +155,7 @@ impl CommandError {
             Self::Http(error) if error.is_taken() => exit::UNAVAILABLE,
             Self::Http(_) | Self::Listen(ListenError::Given(_)) => exit::CONFIG,
             Self::Listen(_) => exit::UNAVAILABLE,
+            Self::Replay(error) => error.exit_code(),
             Self::State(_) => exit::CONFIG,
             Self::TakeOver(TakeOverError::Orphan) => exit::USAGE,
             Self::TakeOver(_) => exit::UNAVAILABLE,

@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
 use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::sandbox::SandboxMode;
+use gridpool_protocol::status::CapsuleMode;
 use nix::sys::signal::Signal;
 
 use crate::config::{ConfigError, HttpOptions, NatsKeys, Overrides, Settings};
@@ -116,9 +117,13 @@ pub(super) struct PoolFlags {
     sandbox_write: Vec<PathBuf>,
     /// The folder of what outlives the pool, such as capsules of crashes; `none` keeps nothing. `serve` has
     /// systemd's `StateDirectory=`, `$XDG_STATE_HOME/gridpool`, `~/.local/state/gridpool`, or /var/lib/gridpool for
-    /// root; other commands keep nothing unless asked.
+    /// root; `run`, `solve` and `search` keep nothing unless asked, `bench` and `diagnose` never.
     #[arg(long, value_name = "DIR", env = "GRIDPOOL_STATE_DIR")]
     state_dir: Option<PathBuf>,
+    /// What is kept in the state folder of each death of a worker that its work may have caused: `on` (the default)
+    /// keeps the work and its inputs for `gridpool replay`, `shapes` no cell and no element, `off` nothing.
+    #[arg(long, value_name = "MODE", env = "GRIDPOOL_CAPSULES")]
+    capsules: Option<CapsuleMode>,
 }
 
 /// Whether jobs may inject faults.
@@ -289,6 +294,7 @@ impl PoolFlags {
             operators: Vec::new(),
             quotas: Vec::new(),
             state_dir: self.state_dir.clone(),
+            capsules: self.capsules,
             nats: NatsKeys::default(),
             environment: self.environment.0.clone(),
         }

@@ -31,6 +31,7 @@ mod onnx;
 mod operator;
 mod ops;
 mod output;
+mod own_pool;
 mod policy;
 #[cfg(test)]
 mod primitives;
@@ -40,6 +41,7 @@ pub mod progress;
 #[cfg(test)]
 mod reference;
 mod reload;
+mod replay;
 pub mod results;
 mod scratch;
 mod search;
@@ -56,10 +58,8 @@ mod words;
 mod work;
 
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
@@ -75,19 +75,19 @@ use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 
 use crate::bridge;
-use crate::config::{Settings, quotas_of};
+use crate::config::Settings;
 use crate::devices;
 use crate::gateway;
 use crate::logging;
-use crate::shell::{self, Shell};
+use crate::shell;
 use arguments::{Arguments, Command, ProgramFlags};
 use connect::{connect, connect_for_job, socket_path};
-use diagnose::limits::{FILE_BYTES_MIN, file_bytes_max};
 use error::{CommandError, system};
 use export::Export;
 use flags::{ChaosFlag, NatsFlags, PoolFlags};
 use input::{Inputs, Stdin};
 use operator::{drained, print_result};
+use own_pool::{in_own_pool, start_pool};
 use progress::Progress;
 use results::Results;
 use show::Style;
@@ -232,6 +232,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Status { socket, policy: true, config, json } => {
             policy::print(socket.socket, config.as_deref(), json)
         }
+        Command::Replay { replay, pool } => replay::run(&replay, &pool),
         Command::Token(command) => token::run(&command),
         Command::Top { top, socket } => top::run(&top, socket_path(socket.socket)?),
         Command::Kill { worker, signal, socket } => {
@@ -268,25 +269,6 @@ fn solve_tasks(flags: &solve::SolveFlags, pool: &PoolFlags) -> Result<u8, Comman
     let tasks = solve::prepare(flags, &inputs)?;
     let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
     in_own_pool(&settings, |client| solve::run(client, flags, &tasks))
-}
-
-/// Starts a pool, does some work in it, and stops it.
-fn in_own_pool(
-    settings: &Settings,
-    work: impl FnOnce(&Client) -> Result<u8, CommandError>,
-) -> Result<u8, CommandError> {
-    let shell = start_pool(settings, 0)?;
-    let (ours, theirs) = UnixStream::pair().map_err(system("a socket pair"))?;
-    shell.connect(theirs).map_err(system("a thread for the client"))?;
-    let client = Client::builder().connect_over(ours)?;
-    let code = work(&client);
-    let misconfigured = shell.misconfigured();
-    shell.drain();
-    shell.wait();
-    match (code, misconfigured) {
-        (Ok(exit::JOB), Some(faults)) => Err(CommandError::Misconfigured(faults)),
-        (code, _) => code,
-    }
 }
 
 fn submit(
@@ -385,39 +367,6 @@ fn write_results(
     let colors = Colors::of(io::stdout().is_terminal());
     let style = Style { all: work.all, colors, columns: columns() };
     show::write(out, inputs, results, elapsed, style)
-}
-
-/// Starts a pool with its workers; it has no client yet.
-fn start_pool(settings: &Settings, worker_bytes_min: u64) -> Result<Shell, CommandError> {
-    let program = devices::worker_binary(settings.worker_bin.as_deref())?;
-    let pool_devices = devices::resolve(&settings.devices, &program)?;
-    devices::check_placements(&settings.models, &pool_devices).map_err(CommandError::Usage)?;
-    let limits = settings.limits.clone();
-    devices::check_memory(&settings.models, &pool_devices, &limits).map_err(CommandError::Usage)?;
-    shell::raise_descriptor_limit();
-    let needed = Shell::descriptors_min(&settings.models, pool_devices.len(), limits.standbys);
-    let limit = shell::descriptor_limit();
-    if limit < needed {
-        return Err(CommandError::OpenFiles { limit, needed });
-    }
-    let limit = file_bytes_max();
-    if limit < FILE_BYTES_MIN {
-        return Err(CommandError::FileSize { limit });
-    }
-    for rule in settings.policy.unlisted() {
-        let (fault, response, says) = (&rule.fault, rule.response, &rule.meaning);
-        tracing::warn!(fault, %response, says, "[policy] names a fault that is in no table");
-    }
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
-    let threads = (cores / cpu_devices.max(1)).max(1);
-    let command = private::worker_command(settings, program, threads);
-    let shell =
-        Shell::start(limits, command, pool_devices, settings.socket.clone(), worker_bytes_min)
-            .map_err(system("the pool's threads"))?;
-    shell.allow_chaos(settings.allow_chaos);
-    shell.set_users(&settings.users, quotas_of(&settings.quotas));
-    Ok(shell)
 }
 
 /// Prints a JSON document on one line.

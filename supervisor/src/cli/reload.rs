@@ -156,6 +156,7 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("sandbox", one.sandbox == other.sandbox),
         ("sandbox_write", one.sandbox_write == other.sandbox_write),
         ("state_dir", one.state_dir == other.state_dir),
+        ("capsules", one.capsules == other.capsules),
         ("nats", one.nats == other.nats),
         ("policy", one.policy == other.policy),
         ("quota", one.quotas == other.quotas),

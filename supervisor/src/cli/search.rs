@@ -1,7 +1,7 @@
 //! `gridpool search`: runs programs by the million over the pairs of tasks, and says which solve what.
 
 mod bitmap;
-mod interrupt;
+pub(super) mod interrupt;
 mod programs;
 mod report;
 mod tally;

@@ -14,7 +14,7 @@ use super::error::{CommandError, system};
 use super::flags::ServeFlags;
 use super::private::is_settled;
 use super::reload::Reloader;
-use super::{start_pool, state};
+use super::start_pool;
 use crate::config::Settings;
 use crate::logging;
 use crate::repository::RepositoryMode;
@@ -77,9 +77,7 @@ fn begin(
     let settings = reloader.running();
     let claim = Shell::claim(&settings.socket, given)?;
     let front = Front::open(&settings.places(), &settings.http_options)?;
-    let state = state::open(&settings.state_dir, !flags.until_stdin_ends)?;
-    let shell = start_pool(settings, 0)?;
-    tracing::debug!(state = ?state.map(|state| state.path().to_owned()), "what outlives the pool");
+    let shell = start_pool(settings, 0, !flags.until_stdin_ends)?;
     logging::limit_for_clients();
     let held = shell.listen(claim)?;
     if let Some(front) = front {
@@ -186,7 +184,9 @@ fn take_over(
     let models = predecessor.models(&settings.models)?;
     let has_models = !models.is_empty();
     let settings_with_models = Settings { models, ..settings.clone() };
-    let shell = start_pool(&settings_with_models, predecessor.worker_bytes_max())?;
+    let is_service = !flags.until_stdin_ends;
+    let bytes_min = predecessor.worker_bytes_max();
+    let shell = start_pool(&settings_with_models, bytes_min, is_service)?;
     come_up(&shell, predecessor, has_models)?;
     predecessor.check_models(&shell)?;
     let TakenOver { claim, front } = predecessor.take_over(&shell, (&inherits, options))?;

@@ -4,24 +4,42 @@ use gridpool_protocol::chain::Chain;
 
 use super::error::CommandError;
 use crate::config::StateDir;
-use crate::state::StateFolder;
+use crate::state::{StateError, StateFolder};
+
+/// A pool's state folder.
+pub(super) struct State {
+    folder: StateFolder,
+    /// The user has named it: what cannot be kept there is an error.
+    is_named: bool,
+}
 
 /// The folder of a pool that serves; one of a single command, or of a program that holds the other end of its standard
 /// input, has none unless it was asked for. A default that cannot be had costs the folder and not the pool.
-pub(super) fn open(
-    state_dir: &StateDir,
-    is_service: bool,
-) -> Result<Option<StateFolder>, CommandError> {
+pub(super) fn open(state_dir: &StateDir, is_service: bool) -> Result<Option<State>, CommandError> {
     let asked = || state_dir.of_command().map(|folder| (folder.to_owned(), true));
     let Some((path, is_named)) = (if is_service { state_dir.of_service() } else { asked() }) else {
         return Ok(None);
     };
     match StateFolder::open(&path, is_named) {
-        Ok(folder) => Ok(Some(folder)),
-        Err(error) if is_named => Err(error.into()),
-        Err(error) => {
-            tracing::warn!(error = %Chain(&error), "nothing of this pool is kept beyond its end");
-            Ok(None)
-        }
+        Ok(folder) => Ok(Some(State { folder, is_named })),
+        Err(error) => or_warn(error, is_named).map(|()| None),
     }
+}
+
+impl State {
+    /// Keeps something there.
+    pub(super) fn keep(
+        &self,
+        keep: impl FnOnce(&StateFolder) -> Result<(), StateError>,
+    ) -> Result<(), CommandError> {
+        keep(&self.folder).or_else(|error| or_warn(error, self.is_named))
+    }
+}
+
+fn or_warn(error: StateError, is_named: bool) -> Result<(), CommandError> {
+    if is_named {
+        return Err(error.into());
+    }
+    tracing::warn!(error = %Chain(&error), "nothing of this pool is kept beyond its end");
+    Ok(())
 }

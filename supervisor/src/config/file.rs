@@ -21,8 +21,8 @@ use super::limits::{self, Key};
 use super::origins::{Origin, Origins};
 use super::quotas::WrittenQuota;
 use super::{
-    ConfigError, DeviceSelection, HttpAddress, HttpOptions, NatsKeys, StateDir, UserOptions,
-    check_socket, http, parse_devices, users,
+    CapsuleKeys, ConfigError, DeviceSelection, HttpAddress, HttpOptions, NatsKeys, StateDir,
+    UserOptions, check_socket, http, parse_devices, users,
 };
 use crate::repository::RepositoryMode;
 use gridpool_core::config::PoolConfig;
@@ -54,6 +54,7 @@ pub(super) struct FileSettings {
     pub(super) users: UserOptions,
     pub(super) quotas: Vec<WrittenQuota>,
     pub(super) state_dir: Option<StateDir>,
+    pub(super) capsules: CapsuleKeys,
     pub(super) nats: NatsKeys,
     /// The line of each setting.
     pub(super) origins: Origins,
@@ -273,6 +274,7 @@ impl FileParser<'_> {
                 self.names_file(&path, &key.span(), remedy);
             }
             "state_dir" => settings.state_dir = Some(StateDir::parse(Path::new(text()?), folder)),
+            "capsules" => settings.capsules = CapsuleKeys::read(value.get_ref()).map_err(misfit)?,
             "nats" => settings.nats = NatsKeys::read(value.get_ref(), folder).map_err(misfit)?,
             "insecure" => settings.http_options.insecure = Some(truth()?),
             "allow_chaos" => settings.allow_chaos = Some(truth()?),
@@ -399,7 +401,7 @@ fn unknown(key: &str) -> String {
          grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, allow_chaos, \
          model_repository, repository, onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, \
          state_dir, [[model]], [[pipeline]], [limits], \
-         [nats], [policy] and [quota]"
+         [nats], [capsules], [policy] and [quota]"
     )
 }
 

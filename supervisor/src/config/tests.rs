@@ -38,6 +38,7 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
         operators: Vec::new(),
         quotas: Vec::new(),
         state_dir: None,
+        capsules: None,
         nats: NatsKeys::default(),
         environment: BTreeSet::new(),
     };
@@ -194,6 +195,7 @@ fn a_wrong_flag_is_a_usage_error_and_a_wrong_file_a_config_error() {
         operators: Vec::new(),
         quotas: Vec::new(),
         state_dir: None,
+        capsules: None,
         nats: NatsKeys::default(),
         environment: BTreeSet::new(),
     };

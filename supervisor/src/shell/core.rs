@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::arenas::ClientArena;
 use super::audit::Order;
+use super::capsules::{Begun, Suspicion};
 use super::descriptors::Taken;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
@@ -49,6 +50,8 @@ pub(super) struct Core {
     pub(super) workers: BTreeMap<WorkerId, Link>,
     /// Death reports from the core, for the readers of the processes.
     pub(super) reports: BTreeMap<WorkerId, Box<DeathReport>>,
+    /// The same for deaths that are worth a capsule.
+    pub(super) suspicions: BTreeMap<WorkerId, Suspicion>,
     /// Workers that the core stopped or killed before their process existed.
     pub(super) doomed: BTreeSet<WorkerId>,
     /// Actions to perform after the dispatches of an event. Empty between events.
@@ -106,6 +109,7 @@ impl Core {
             arenas: BTreeMap::new(),
             workers: BTreeMap::new(),
             reports: BTreeMap::new(),
+            suspicions: BTreeMap::new(),
             doomed: BTreeSet::new(),
             rest: Vec::new(),
             told: Vec::new(),
@@ -134,7 +138,7 @@ impl Core {
         let mut rest = std::mem::take(&mut self.rest);
         while let Some(action) = self.pool.poll_action() {
             if let Action::Dispatch { worker, attempts } = &action {
-                self.dispatch(*worker, attempts);
+                self.dispatch(shared, *worker, attempts);
             } else {
                 rest.push(action);
             }
@@ -157,7 +161,9 @@ impl Core {
             Action::Accept { client, key } if self.tells_acceptance => {
                 self.tell(client, &ServerMessage::Accepted { key });
             }
-            Action::Capsule { .. } => {}
+            Action::Capsule { worker, name, attempts } => {
+                self.suspicions.insert(worker, Suspicion { name, attempts });
+            }
             // Its client waits for the verdict alone.
             Action::Accept { .. } => {}
             Action::Command { worker, number, command } => {
@@ -169,7 +175,7 @@ impl Core {
                 self.reports.insert(report.worker, report);
             }
             Action::Discard { job } => self.discard(job),
-            Action::Dispatch { worker, attempts } => self.dispatch(worker, &attempts),
+            Action::Dispatch { worker, attempts } => self.dispatch(shared, worker, &attempts),
             Action::Finish { client, job, key, receipt } => self.finish(client, job, key, receipt),
             Action::HashContent { job, work } => {
                 let request = (job, work, Arc::clone(&self.payloads[&job]));
@@ -180,7 +186,7 @@ impl Core {
                 // The end of the pool waits while the gateway stops.
                 shared.ended.notify_all();
             }
-            Action::Kill { worker, reason } => self.kill(worker, reason),
+            Action::Kill { worker, reason } => self.kill(shared, worker, reason),
             Action::Leave { verdicts } => {
                 tracing::info!(?verdicts, "drained");
                 let message = ServerMessage::Drained { verdicts };
@@ -262,7 +268,7 @@ impl Core {
         }
     }
 
-    fn kill(&mut self, worker: WorkerId, reason: KillReason) {
+    fn kill(&mut self, shared: &Shared, worker: WorkerId, reason: KillReason) {
         let Some(link) = self.workers.get(&worker) else {
             self.doomed.insert(worker);
             return;
@@ -271,10 +277,13 @@ impl Core {
             tracing::warn!(%worker, why = reason.name(), %reason, "killing worker");
         }
         kill(worker, link);
+        if let Some(capsules) = shared.capsules.get() {
+            capsules.copy(worker, link, reason);
+        }
     }
 
     /// Sends a worker attempts to run together. Attempts with the same work go in one message.
-    fn dispatch(&mut self, worker: WorkerId, attempts: &[action::Assignment]) {
+    fn dispatch(&mut self, shared: &Shared, worker: WorkerId, attempts: &[action::Assignment]) {
         for sent in attempts {
             let AttemptId { job, number: attempt } = sent.attempt;
             tracing::debug!(%job, attempt, %worker, joined = attempts.len(), "dispatch");
@@ -298,6 +307,15 @@ impl Core {
             let message = ToWorker::Dispatch(Box::new(Dispatch { work, assignments }));
             let arenas = attempts.iter().flat_map(|sent| &held(sent).arenas);
             act(workers, worker, |link| link.run(&message, arenas));
+        }
+        if shared.capsules.get().is_some()
+            && let Some(link) = workers.get_mut(&worker)
+        {
+            link.running.extend(attempts.iter().map(|sent| {
+                let held = Arc::clone(&payloads[&sent.attempt.job]);
+                let (part, model) = (sent.shard, model(sent).cloned());
+                (sent.attempt, Begun { attempt: sent.attempt, part, held, model })
+            }));
         }
     }
 

@@ -2,6 +2,7 @@
 //! it into words.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::fault::FaultCode;
@@ -27,6 +28,8 @@ pub(super) struct Death {
     pub(super) met_by: Option<AttemptId>,
     /// The last lines of its standard error.
     pub(super) stderr: Vec<String>,
+    /// The capsule that is written of it.
+    pub(super) capsule: Option<Arc<str>>,
 }
 
 /// Writes the block to the log.
@@ -54,7 +57,7 @@ pub(super) fn tell(death: &Death) {
 
 /// The block for people. Each line starts with a line break and a name.
 fn human(told: &Death) -> String {
-    let Death { report: death, ordered, met_by, stderr, .. } = told;
+    let Death { report: death, ordered, met_by, stderr, capsule, .. } = told;
     let mut text = String::new();
     let mut say = |name: &str, what: &str| {
         let written = write!(text, "\n    {name:<width$}{what}", width = INDENT - 4);
@@ -81,6 +84,9 @@ fn human(told: &Death) -> String {
         say("job", &format!("and {} more", death.attempts_more));
     }
     say("next", &what_comes(death));
+    if let Some(name) = capsule {
+        say("capsule", &format!("{name}: run it again with `gridpool replay {name}`"));
+    }
     for (number, line) in stderr.iter().enumerate() {
         say(if number == 0 { "stderr" } else { "" }, line);
     }
@@ -226,8 +232,8 @@ fn seconds(span: Duration) -> String {
 }
 
 /// The same as fields of a JSON object. Missing values are `null`.
-fn fields(told: &Death) -> Map<String, Value> {
-    let Death { report: death, pid, ordered, met_by, stderr } = told;
+pub(super) fn fields(told: &Death) -> Map<String, Value> {
+    let Death { report: death, pid, ordered, met_by, stderr, capsule } = told;
     let device = &death.device;
     let (exit_code, signal) = match death.exit.status {
         ExitStatus::Code(code) => (Some(code), None),
@@ -286,6 +292,7 @@ fn fields(told: &Death) -> Map<String, Value> {
         "served_by": death.served_by.map(|worker| worker.to_string()),
         "restart_in_s": restart_in_s, "out_of_service": out_of_service,
         "tried_again_in_s": tried_in_s,
+        "capsule": capsule.as_deref(),
         "stderr": stderr,
     });
     let Value::Object(fields) = value else { unreachable!("it is written as an object above") };

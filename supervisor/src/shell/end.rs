@@ -13,6 +13,9 @@ use super::core::Core;
 /// How long a pool that has ended waits for clients to read their last verdicts, and for death reports.
 pub(super) const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long it then waits for capsules to be written.
+const CAPSULES_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How a pool ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -58,6 +61,11 @@ impl Shell {
         let is_untold = |core: &mut Core| core.untold > 0;
         let told = self.shared.ended.wait_timeout_while(core, FLUSH_TIMEOUT, is_untold);
         let (core, _) = told.unwrap_or_else(PoisonError::into_inner);
+        drop(core);
+        if let Some(capsules) = self.shared.capsules.get() {
+            capsules.flush(CAPSULES_TIMEOUT);
+        }
+        let core = self.shared.lock();
         // The process may end before the timing thread runs again.
         self.shared.tell(&core, self.shared.timestamp());
         let outboxes: Vec<_> = core.clients.values().chain(&core.successor).cloned().collect();

@@ -15,6 +15,7 @@ use gridpool_protocol::message::{OnLifeline, SharedArena, ToWorker};
 use gridpool_protocol::status::WorkerMemory;
 
 use super::arenas::ClientArena;
+use super::capsules::Begun;
 use super::sends::Sends;
 
 /// Arenas that one `Forget` names.
@@ -61,6 +62,8 @@ pub(super) struct Link {
     /// Arenas that the worker should unmap once `Forgot` has answered the `Forget` before.
     forget_next: BTreeSet<ArenaId>,
     forget_outstanding: bool,
+    /// What it was sent and has not answered, while capsules are kept.
+    pub(super) running: BTreeMap<AttemptId, Begun>,
     /// The resources of its process, from its latest report.
     pub(super) memory: WorkerMemory,
 }
@@ -79,6 +82,7 @@ impl Link {
             arenas: BTreeMap::new(),
             forget_next: BTreeSet::new(),
             forget_outstanding: false,
+            running: BTreeMap::new(),
             memory: WorkerMemory::default(),
         }
     }

@@ -10,14 +10,16 @@
 //! The timing thread pings the service manager (systemd), after it has handled an event under the lock. So
 //! if a thread never releases the lock, the pings stop.
 //!
-//! Threads: one each for spawning, time, hashing suspects, arenas that have ended, and sends that do not end; three per
-//! worker process (`reader`), one per helper process (`helper`) and per client connection (`clients`), one that accepts
-//! connections. Another writes the log ([`crate::logging::write_aside`]), so none waits for its reader under the lock.
+//! Threads: one each for spawning, time, hashing suspects, capsules, arenas that have ended, and sends that do not end;
+//! three per worker process (`reader`), one per helper process (`helper`) and per client connection (`clients`), one
+//! that accepts connections. Another writes the log ([`crate::logging::write_aside`]), so none waits for its reader
+//! under the lock.
 
 mod arenas;
 mod audit;
 mod bridge;
 mod cache;
+pub(crate) mod capsules;
 mod claim;
 mod clients;
 mod confinement;
@@ -181,6 +183,8 @@ struct Shared {
     worker_spin: Duration,
     /// The most bytes that ever waited for one client.
     outbox_bytes_high: Arc<AtomicU64>,
+    /// What is kept of deaths, if anything is.
+    capsules: OnceLock<capsules::Capsules>,
     /// Jobs may make a worker fault on purpose.
     allows_chaos: AtomicBool,
     /// Open connections, including those before their handshake.
@@ -254,6 +258,7 @@ impl Shell {
             spin,
             worker_spin,
             outbox_bytes_high: Arc::default(),
+            capsules: OnceLock::new(),
             allows_chaos: AtomicBool::new(false),
             seats: Seats::new(Arc::clone(&descriptors)),
             users,

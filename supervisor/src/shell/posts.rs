@@ -31,6 +31,9 @@ impl Shared {
             let answered = WorkerEvent::Answered { attempt, result };
             core.handle_quietly(self, self.timestamp(), Event::Worker(worker, answered));
             core.output = None;
+            if let Some(link) = core.workers.get_mut(&worker) {
+                link.running.remove(&attempt);
+            }
         }
         let told = core.take_told();
         drop(core);

@@ -69,7 +69,7 @@ impl Reader {
         let mut core = shared.lock();
         let link = core.workers.remove(&worker);
         let ordered = link.as_ref().and_then(|link| link.ordered);
-        let rejected = link.and_then(|link| link.rejected);
+        let rejected = link.as_ref().and_then(|link| link.rejected.clone());
         let status = match rejection {
             Some(Rejection { is_final: true, .. }) => ExitStatus::Incompatible,
             Some(Rejection { is_final: false, .. }) => ExitStatus::Rejected,
@@ -82,13 +82,20 @@ impl Reader {
         core.handle(shared, shared.timestamp(), exited);
         let report = core.reports.remove(&worker);
         core.untold += usize::from(report.is_some());
+        let capsules = shared.capsules.get();
+        let suspect = capsules.and_then(|own| own.judge(&mut core, worker, status, link));
         drop(core);
         // A process that the worker started may still hold the other end: do not wait for it.
         drop(beacon.shutdown(Shutdown::Both));
         let stderr = stderr.close();
         if let Some(report) = report {
             let pid = child.id();
-            death_report::tell(&Death { report: *report, pid, ordered, met_by, stderr });
+            let (report, capsule) = (*report, None);
+            let mut death = Death { report, pid, ordered, met_by, stderr, capsule };
+            if let Some((capsules, suspect)) = capsules.zip(suspect) {
+                capsules.write(suspect, &mut death);
+            }
+            death_report::tell(&death);
             shared.lock().untold -= 1;
             shared.ended.notify_all();
         }

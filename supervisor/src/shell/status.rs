@@ -14,6 +14,7 @@ use gridpool_protocol::status::{
 };
 use procfs::process::Process;
 
+use super::capsules::Capsules;
 use super::core::Core;
 use super::{Shared, Shell};
 use gridpool_core::Quarantine;
@@ -110,6 +111,7 @@ impl Shared {
             loads: core.pool.loads(),
             missing: core.pool.missing(now),
             principals: Vec::new(),
+            capsules: self.capsules.get().filter(|_| *viewer == Viewer::All).map(Capsules::status),
             quarantines: core.pool.quarantines().map(|out| quarantine(&core, now, &out)).collect(),
             queue,
             counters: core.pool.counters(),

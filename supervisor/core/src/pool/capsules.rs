@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
+use gridpool_protocol::receipt::Attempt;
 
 use super::Pool;
 use super::losses::LossKind;
@@ -14,6 +15,14 @@ impl Pool {
     /// The names of capsules begin so from now on. Without this, receipts name none.
     pub(crate) fn name_capsules(&mut self, prefix: &str) {
         self.capsules = Some(prefix.into());
+    }
+
+    /// The attempts of a job so far.
+    pub(crate) fn attempts_of(&self, job: JobId) -> Vec<Attempt> {
+        match self.jobs.get(job) {
+            Some(live) => live.attempts().to_vec(),
+            None => self.verdicts.find_job(job).map_or_else(Vec::new, |receipt| receipt.attempts),
+        }
     }
 
     /// A worker is lost. If what it ran may be the cause, says that the death is worth a capsule, and returns the

@@ -241,6 +241,11 @@ impl Job {
         }
     }
 
+    /// Its attempts so far.
+    pub(super) fn attempts(&self) -> &[Attempt] {
+        &self.attempts
+    }
+
     /// The death that cost its latest attempt has this capsule.
     pub(super) fn names_capsule(&mut self, capsule: Option<&str>) {
         if let (Some(attempt), Some(capsule)) = (self.attempts.last_mut(), capsule) {

@@ -11,7 +11,7 @@ use nix::sys::signal::{SigSet, Signal, raise};
 use crate::cli::error::{CommandError, system};
 
 /// Whether Ctrl-C has come, and what it ends.
-pub(super) struct Interrupt(Arc<Shared>);
+pub(in crate::cli) struct Interrupt(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -22,7 +22,7 @@ struct Shared {
 impl Interrupt {
     /// From now on a thread of its own gets the signal. Call this before any other thread starts, since threads
     /// inherit the blocked signals.
-    pub(super) fn new() -> Result<Self, CommandError> {
+    pub(in crate::cli) fn new() -> Result<Self, CommandError> {
         let signals = SigSet::from_iter([Signal::SIGINT]);
         let blocked = signals.thread_block().map_err(std::io::Error::from);
         blocked.map_err(system("the signals"))?;
@@ -53,7 +53,7 @@ impl Interrupt {
         *kept = Some(stopper);
     }
 
-    pub(super) fn has_come(&self) -> bool {
+    pub(in crate::cli) fn has_come(&self) -> bool {
         self.0.has_come.load(Ordering::SeqCst)
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering;
 
 use gridpool_protocol::ids::Role;
-use gridpool_protocol::status::{NatsStatus, WorkerState};
+use gridpool_protocol::status::{CapsulesStatus, NatsStatus, WorkerState};
 
 use super::page::{Head, Kind, number};
 use super::principals::{by_principal, jobs};
@@ -55,6 +55,13 @@ families! {
             PoolBy(&["reason"], |metrics| {
                 let row = |(reason, count): (&String, &u64)| (vec![reason.clone()], number(*count));
                 metrics.status.supervisor.refused.iter().map(row).collect()
+            });
+        Counter "gridpool_capsules_total"
+            "Deaths of workers that their work may have caused: capsules written, and those that were lost."
+            PoolBy(&["result"], |metrics| {
+                let rows = |own: &CapsulesStatus| [("written", own.written), ("lost", own.lost)];
+                let row = |(result, count): (&str, u64)| (vec![result.to_owned()], number(count));
+                metrics.status.capsules.iter().flat_map(rows).map(row).collect()
             });
         Gauge "gridpool_arena_bytes" "Shared memory of all clients."
             Pool(|metrics| number(metrics.status.supervisor.arena_bytes));

@@ -9,8 +9,8 @@ use gridpool_protocol::limits::FRAME_BYTES_MAX;
 use gridpool_protocol::message::{Reply, ServerMessage};
 use gridpool_protocol::metrics::{DeviceWork, Metrics, RestartReason};
 use gridpool_protocol::status::{
-    Counters, DeviceStatus, HttpStatus, MonitorStatus, NatsStatus, PrincipalStatus, QueueStatus,
-    Status, SupervisorStatus,
+    CapsulesStatus, Counters, DeviceStatus, HttpStatus, MonitorStatus, NatsStatus, PrincipalStatus,
+    QueueStatus, Status, SupervisorStatus,
 };
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
@@ -95,6 +95,7 @@ fn complete() -> Metrics {
     let counts = ["published", "running", "fetched_bytes"].map(|name| (name.to_owned(), 7));
     let nats = NatsStatus { up: true, counts: counts.into(), ..NatsStatus::default() };
     metrics.status.nats = Some(nats);
+    metrics.status.capsules = Some(CapsulesStatus { written: 2, ..CapsulesStatus::default() });
     metrics
 }
 

@@ -46,7 +46,8 @@ fn death() -> DeathReport {
 }
 
 fn told(report: DeathReport) -> Death {
-    Death { report, pid: 4_711, ordered: None, met_by: None, stderr: Vec::new() }
+    let (stderr, capsule) = (Vec::new(), None);
+    Death { report, pid: 4_711, ordered: None, met_by: None, stderr, capsule }
 }
 
 fn lines(death: &Death) -> Vec<String> {

@@ -1,0 +1,55 @@
+//! Why a capsule cannot be run, and the exit code.
+
+use std::io;
+use std::path::PathBuf;
+
+use gridpool_protocol::exit::cli as exit;
+
+use crate::capsule::CapsuleError;
+
+/// Why a capsule cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum ReplayError {
+    /// There is no such file, or it cannot be read.
+    #[error("{}", path.display())]
+    Open {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// It is no capsule.
+    #[error("{}", path.display())]
+    Capsule {
+        path: PathBuf,
+        #[source]
+        error: CapsuleError,
+    },
+    /// It has nothing that could be run.
+    #[error("the capsule cannot be run: {0}")]
+    Lacks(String),
+    /// The file of a model is another than when the worker died.
+    #[error(
+        "the model `{name}` cannot be run as it was: {} {why}", path.display()
+    )]
+    Model { name: String, path: PathBuf, why: String },
+    /// No worker came up.
+    #[error("no worker serves on {devices}: {why}")]
+    NoWorker { devices: String, why: String },
+    /// The tool is not there.
+    #[error(
+        "compute-sanitizer is not in PATH: install the CUDA toolkit (Debian: cuda-sanitizer), or add its folder \
+         to PATH, such as /usr/local/cuda/bin"
+    )]
+    NoSanitizer,
+}
+
+impl ReplayError {
+    pub(in crate::cli) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Open { .. } | Self::Capsule { .. } | Self::Lacks(_) | Self::Model { .. } => {
+                exit::DATA
+            }
+            Self::NoWorker { .. } | Self::NoSanitizer => exit::UNAVAILABLE,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! `gridpool replay`: runs a capsule again in pools of its own, says whether it dies again and where results part, and
+//! looks for the smallest part of it that still dies.
+//!
+//! Owns the order of the steps. [`crate::capsule`] reads the document, `load` makes jobs of it, `run` runs them.
+
+mod bisect;
+mod difference;
+mod error;
+mod load;
+mod report;
+mod run;
+mod sanitizer;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::ids::DeviceKind;
+
+use super::error::CommandError;
+use super::flags::{PoolFlags, parse_seconds, whole};
+use super::progress::Progress;
+use super::search::interrupt::Interrupt;
+use crate::capsule::{Capsule, SUFFIX};
+use crate::config::{DeviceSelection, Settings, StateDir};
+use crate::devices;
+use crate::shell::capsules::FOLDER;
+use bisect::smallest;
+pub(super) use error::ReplayError;
+use load::Load;
+use report::{Bisected, Report};
+use run::Replayer;
+
+/// The last lines of `--help`.
+pub(super) const CODES: &str = "\
+Exits with 0 if no worker died and the results agree, 1 if one died again or they part, 65 if the capsule cannot
+be run. The book says what a capsule holds: Capsules of crashes.";
+
+/// A tool under which the work is run once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Under {
+    /// NVIDIA's checker of memory accesses in kernels.
+    ComputeSanitizer,
+}
+
+/// Flags of `gridpool replay`.
+#[derive(Debug, Args)]
+pub(super) struct ReplayFlags {
+    /// The capsule: a file, or its name as the log and receipts have it.
+    capsule: PathBuf,
+    /// Look for the fewest items (programs of a search, requests for models) that still end a worker the same way.
+    #[arg(long)]
+    bisect: bool,
+    /// Most runs of --bisect.
+    #[arg(long, value_name = "N", default_value = "200", value_parser = whole::<u32>(1..=100_000))]
+    runs: u32,
+    /// Run a program's items once more under this tool, on the first of the devices, without a pool.
+    #[arg(long, value_enum)]
+    under: Option<Under>,
+    /// Longest deadline of a job, seconds: one with a longer deadline gets this.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
+    deadline: Duration,
+    /// Print one JSON document.
+    #[arg(long)]
+    json: bool,
+    /// No progress bar.
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandError> {
+    let overrides = pool.overrides(None);
+    let names_devices = overrides.devices.is_some();
+    let settings = Settings::resolve(overrides, pool.config.as_deref())?;
+    let path = find(&flags.capsule, &settings.state_dir);
+    let broken = |error| ReplayError::Capsule { path: path.clone(), error };
+    let file =
+        File::open(&path).map_err(|source| ReplayError::Open { path: path.clone(), source })?;
+    let capsule = Capsule::read(file).map_err(broken)?;
+    let load = Load::of(&capsule)?;
+    // Before a pool has threads, which inherit the blocked signal.
+    let interrupt = Interrupt::new()?;
+    let device = match names_devices {
+        true => settings.devices.clone(),
+        false => device_of(&capsule),
+    };
+    let is_cpu = |one: &DeviceSelection| matches!(one, DeviceSelection::Cpu(_));
+    let worker = devices::worker_binary(settings.worker_bin.as_deref())?;
+    let replayer = Replayer::new(&capsule, settings, worker, flags.deadline)?;
+    let mut report = Report::new(&capsule, &load);
+    let all: Vec<usize> = (0..load.units()).collect();
+    // The reference first: it says what is right.
+    let places = [vec![DeviceSelection::Cpu(1)], device.clone()];
+    let places = if device.iter().all(is_cpu) { &places[1..] } else { &places[..] };
+    let mut results = Vec::new();
+    for devices in places {
+        let run = replayer.run(&load, &all, devices)?;
+        results.push(report.ran(devices, run));
+    }
+    if let [one, other] = &mut results[..]
+        && let (Some(one), Some(other)) = (one.take(), other.take())
+    {
+        report.difference = difference::first(&one, &other);
+    }
+    if flags.bisect && report.last_died() && !interrupt.has_come() {
+        report.bisected = Some(bisect(flags, &replayer, &load, &device, &report, &interrupt)?);
+    }
+    if let Some(Under::ComputeSanitizer) = flags.under {
+        let request = load.request()?;
+        report.sanitized = Some(sanitizer::run(replayer.worker(), &device[0], &request)?);
+    }
+    match flags.json {
+        true => super::say_json(&report)?,
+        false => super::say(report.text().trim_end())?,
+    };
+    Ok(if report.is_clean() { exit::OK } else { exit::JOB })
+}
+
+/// Looks for the smallest part that still dies as the whole has.
+fn bisect(
+    flags: &ReplayFlags,
+    replayer: &Replayer,
+    load: &Load,
+    device: &[DeviceSelection],
+    report: &Report,
+    interrupt: &Interrupt,
+) -> Result<Bisected, CommandError> {
+    let manner = report.last_manner().cloned().unwrap_or_default();
+    let progress = Progress::new(load.units() as u64, flags.quiet || flags.json);
+    let mut left = load.units();
+    let found = smallest(load.units(), flags.runs, |chosen| {
+        if interrupt.has_come() {
+            return Ok(None);
+        }
+        let run = replayer.run(load, chosen, device)?;
+        let dies = run.manner.is_some_and(|own| own.is_like(&manner));
+        if dies && chosen.len() < left {
+            progress.advance((left - chosen.len()) as u64);
+            left = chosen.len();
+        }
+        Ok::<_, CommandError>(Some(dies))
+    })?;
+    progress.finish();
+    let names = found.units.iter().map(|unit| load.name(*unit)).collect();
+    Ok(Bisected {
+        units: load.unit().to_owned(),
+        of: load.units(),
+        names,
+        runs: found.runs,
+        is_done: found.is_done,
+    })
+}
+
+/// The file of a capsule: as typed, or in the state folder.
+fn find(typed: &Path, state: &StateDir) -> PathBuf {
+    let is_name = typed.components().count() == 1 && !typed.exists();
+    match state.of_service().filter(|_| is_name) {
+        None => typed.to_owned(),
+        Some((folder, _)) => {
+            let name = typed.as_os_str().to_string_lossy();
+            folder.join(FOLDER).join(format!("{}{SUFFIX}", name.trim_end_matches(SUFFIX)))
+        }
+    }
+}
+
+/// The device on which it died: of a GPU that one if it is here, else the first.
+fn device_of(capsule: &Capsule) -> Vec<DeviceSelection> {
+    let of =
+        |key: &str| capsule.death.get(key).and_then(|value| value.as_str()).unwrap_or_default();
+    let is_gpu = of("device").starts_with(&DeviceKind::Gpu.to_string());
+    vec![if is_gpu { DeviceSelection::GpuIndex(0) } else { DeviceSelection::Cpu(1) }]
+}

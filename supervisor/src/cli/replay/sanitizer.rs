@@ -1,0 +1,132 @@
+//! Runs the items of a capsule once more under NVIDIA's compute-sanitizer, in a worker's binary without a pool: the
+//! tool watches one process, and a pool would kill one that is as slow as under it.
+
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{env, thread};
+
+use gridpool_protocol::replay::ReplayRequest;
+use serde::Serialize;
+
+use super::ReplayError;
+use crate::cli::error::{CommandError, system};
+use crate::config::DeviceSelection;
+
+/// The tool.
+const TOOL: &str = "compute-sanitizer";
+/// Where it is if it is not in `PATH`.
+const TOOLKIT: &str = "/usr/local/cuda/bin";
+/// What it exits with if it has found something.
+const FOUND_CODE: &str = "86";
+/// How long a run may take: under the tool, kernels are a hundred times as slow.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// Most bytes of its output that are kept, and lines that are shown.
+const OUTPUT_BYTES_MAX: u64 = 1 << 20;
+const LINES_SHOWN: usize = 40;
+
+/// What the tool said.
+#[derive(Debug, Serialize)]
+pub(super) struct Sanitized {
+    /// Its command line.
+    pub(super) command: String,
+    /// How it ended.
+    pub(super) ended: String,
+    /// Errors by its own count, if it says one.
+    pub(super) errors: Option<u64>,
+    /// Its first lines.
+    pub(super) lines: Vec<String>,
+}
+
+/// Runs a request on the first of the devices.
+pub(super) fn run(
+    worker: &Path,
+    device: &DeviceSelection,
+    request: &ReplayRequest,
+) -> Result<Sanitized, CommandError> {
+    let tool = find(env::var_os("PATH").unwrap_or_default()).ok_or(ReplayError::NoSanitizer)?;
+    let mut command = Command::new(tool);
+    command.args(["--tool", "memcheck", "--error-exitcode", FOUND_CODE]).arg(worker).arg("replay");
+    match device {
+        DeviceSelection::Cpu(_) => drop(command.arg("--cpu")),
+        DeviceSelection::GpuIndex(index) => {
+            command.env("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+            command.env("CUDA_VISIBLE_DEVICES", index.to_string());
+        }
+        DeviceSelection::GpuUuid(uuid) => drop(command.env("CUDA_VISIBLE_DEVICES", uuid)),
+        DeviceSelection::AllGpus => drop(command.env("CUDA_VISIBLE_DEVICES", "0")),
+    }
+    let shown = format!("{command:?}");
+    let mut line = serde_json::to_string(request).expect("it is plain data");
+    line.push('\n');
+    let (status, output) = run_to_end(&mut command, line).map_err(system(TOOL))?;
+    let lines: Vec<String> = output.lines().map(str::to_owned).collect();
+    let errors = lines.iter().rev().find_map(|line| {
+        let (_, rest) = line.split_once("ERROR SUMMARY: ")?;
+        rest.split_whitespace().next()?.parse().ok()
+    });
+    let lines = lines.into_iter().take(LINES_SHOWN).collect();
+    Ok(Sanitized { command: shown, ended: words(status), errors, lines })
+}
+
+impl Sanitized {
+    /// Whether it has found nothing, and the work was run to its end.
+    pub(super) fn is_clean(&self) -> bool {
+        self.ended == words(Some(ExitStatus::from_raw(0))) && self.errors.unwrap_or(0) == 0
+    }
+}
+
+fn words(status: Option<ExitStatus>) -> String {
+    match status.map(|status| (status.code(), status.signal())) {
+        None => format!("killed after {} s", TIMEOUT.as_secs()),
+        Some((Some(code), _)) => format!("exit code {code}"),
+        Some((None, signal)) => format!("signal {}", signal.unwrap_or(0)),
+    }
+}
+
+/// The tool, if it is installed.
+fn find(path: impl AsRef<std::ffi::OsStr>) -> Option<PathBuf> {
+    let folders = env::split_paths(&path).chain([PathBuf::from(TOOLKIT)]);
+    let is_program = |path: &PathBuf| {
+        path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    folders.map(|folder| folder.join(TOOL)).find(is_program)
+}
+
+/// Its exit status, `None` if it was killed, and what it wrote.
+fn run_to_end(command: &mut Command, line: String) -> io::Result<(Option<ExitStatus>, String)> {
+    let (output, theirs) = io::pipe()?;
+    command.stdin(Stdio::piped()).stdout(theirs.try_clone()?).stderr(theirs);
+    let mut child = command.spawn()?;
+    // The ends of the pipe that are ours would keep it open.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut stdin = child.stdin.take().expect("it was piped");
+    // It may end without reading.
+    thread::Builder::new()
+        .name("request".into())
+        .spawn(move || stdin.write_all(line.as_bytes()))?;
+    let (sender, read) = mpsc::channel();
+    let reader = move || {
+        let mut bytes = Vec::new();
+        let mut output = output;
+        let taken = output.by_ref().take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
+        // What is beyond is read and dropped, so that it does not wait.
+        let rest = io::copy(&mut output, &mut io::sink());
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        drop(sender.send(taken.and(rest).map(|_| text)));
+    };
+    thread::Builder::new().name("output".into()).spawn(reader)?;
+    match read.recv_timeout(TIMEOUT) {
+        Ok(text) => Ok((Some(child.wait()?), text?)),
+        Err(_) => end(&mut child).map(|()| (None, String::new())),
+    }
+}
+
+fn end(child: &mut Child) -> io::Result<()> {
+    child.kill()?;
+    child.wait().map(drop)
+}

@@ -1,0 +1,388 @@
+//! Capsules of crashes, and `gridpool replay`: each fault on purpose gives one whose replay dies the same way, or
+//! none; the innocent have none, or one whose replay lives; limits and modes hold; a hostile file is refused.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use gridpool_client::{Candidate, GridBatch, Job, ModelInput, Search, SearchOutcome};
+use gridpool_protocol::chaos::{Chaos, ChaosFault};
+use gridpool_protocol::program::Ties;
+use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::search::compile;
+use gridpool_protocol::status::CapsuleMode;
+use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::command::{Finished, gridpool};
+use crate::infer;
+use crate::jobs::{PROGRAM, answer, job, serves, submit};
+use crate::pool::{Pool, Setup, cpu};
+use crate::processes::signal;
+use crate::wait::{eventually, eventually_so};
+
+/// A worker that is silent is killed soon, and one with wrong results found out.
+const SOON: &str =
+    "heartbeat_suspect_ms = 1500\nheartbeat_kill_ms = 2000\nknown_answer_every_ms = 500\n";
+
+/// One worker, and faults are taken.
+fn chaotic() -> Setup {
+    cpu(1).env("GRIDPOOL_ALLOW_CHAOS", "1")
+}
+
+/// Where a pool in this folder keeps its capsules.
+fn folder(setup: &Setup) -> PathBuf {
+    setup.state().join("gridpool/capsules")
+}
+
+/// The capsules of a pool.
+fn capsules(setup: &Setup) -> BTreeSet<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder(setup)) else { return BTreeSet::new() };
+    let paths = entries.map(|entry| entry.expect("the folder can be read").path());
+    paths.filter(|path| path.extension().is_some_and(|end| end == "json")).collect()
+}
+
+/// Waits for a pool's only capsule.
+fn the_only(pool: &Pool) -> PathBuf {
+    eventually("a capsule", || {
+        let all = capsules(pool.setup());
+        if all.len() == 1 {
+            Ok(all.into_iter().next().expect("one"))
+        } else {
+            Err(format!("{all:?}"))
+        }
+    })
+}
+
+fn read(path: &Path) -> Value {
+    let text = fs::read_to_string(path).expect("a capsule can be read");
+    serde_json::from_str(&text).expect("a capsule is JSON")
+}
+
+fn replay(capsule: &Path, flags: &[&str]) -> Finished {
+    gridpool(["replay", "--json"]).arg(capsule).args(flags).run()
+}
+
+/// The document of a replay, whatever its exit code.
+fn document(replayed: &Finished) -> Value {
+    serde_json::from_str(&replayed.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", replayed.stdout, replayed.stderr))
+}
+
+/// A job in which a fault strikes once.
+fn strike(
+    pool: &Pool,
+    fault: ChaosFault,
+    items: usize,
+    attempts: u32,
+) -> gridpool_client::Answer<gridpool_client::Outputs> {
+    let grids = random_grids(items as u64, items);
+    let deadline = Duration::from_millis(if fault.name() == "endless" { 300 } else { 30_000 });
+    let job = job(PROGRAM, &grids).with_deadline(deadline);
+    answer(submit(&pool.client(), job.with_chaos(Chaos { fault, attempts })))
+}
+
+fn fault(name: &str) -> ChaosFault {
+    name.parse().expect("it is a fault")
+}
+
+#[test]
+fn every_fault_gives_a_capsule_whose_replay_dies_the_same_way_or_none() {
+    /// What ends no worker while it has a job in hand.
+    const NONE: [&str; 3] = ["memory", "slow", "wrong"];
+    let pool = chaotic().only_limits(SOON).start();
+    for fault in ChaosFault::ALL {
+        let before = capsules(pool.setup());
+        let generation = pool.slot("cpu0").generation;
+        strike(&pool, fault, 5, 1);
+        let lives = ["memory", "slow"].contains(&fault.name());
+        if !lives {
+            pool.until("cpu0", "replaced", |slot| slot.generation > generation);
+        }
+        pool.all_ready();
+        serves(&pool.client());
+        if NONE.contains(&fault.name()) {
+            assert_eq!(capsules(pool.setup()), before, "{fault}");
+            continue;
+        }
+        let new = eventually(&format!("the capsule of {fault}"), || {
+            capsules(pool.setup()).difference(&before).next().cloned().ok_or("none")
+        });
+        let meta = fs::metadata(&new).expect("it is there");
+        assert_eq!(meta.mode() & 0o777, 0o600, "{fault}");
+        assert_eq!(read(&new)["jobs"][0]["chaos"]["fault"], fault.name());
+        let replayed = replay(&new, &[]);
+        let told = document(&replayed);
+        assert_eq!(replayed.code, Some(1), "{fault}: {told}");
+        assert_eq!(told["runs"][0]["same"], true, "{fault}: {told}");
+        assert_eq!(told["lacks"], json!([]), "{fault}: {told}");
+    }
+    let meta = fs::metadata(folder(pool.setup())).expect("it is there");
+    assert_eq!(meta.mode() & 0o777, 0o700);
+    let status = pool.status().capsules.expect("it keeps capsules");
+    assert_eq!((status.mode, status.written, status.lost), (CapsuleMode::On, 10, 0));
+}
+
+/// The worker runs an innocent job when another process kills it.
+#[test]
+fn the_capsule_of_an_innocent_does_not_die_in_its_replay() {
+    let pool = cpu(1).start();
+    let pid = pool.stop("cpu0");
+    let grids = random_grids(3, 300);
+    let handle = submit(&pool.client(), job(PROGRAM, &grids));
+    pool.until_busy("cpu0");
+    signal(pid, Signal::SIGSEGV);
+    crate::processes::go_on(pid);
+    let ended = answer(handle);
+    assert_eq!(ended.verdict(), Verdict::Ok);
+    let capsule = the_only(&pool);
+    let name = capsule.file_stem().expect("a name").to_string_lossy().into_owned();
+    assert_eq!(ended.receipt.attempts[0].capsule, name, "the receipt names it");
+    assert_eq!(ended.receipt.attempts[1].capsule, "");
+    let status = pool.status().capsules.expect("it keeps capsules");
+    assert_eq!((&status.latest[0].name, &*status.latest[0].worker), (&name, "cpu0#1"));
+    let block = format!("    capsule    {name}: run it again with `gridpool replay {name}`\n");
+    assert!(pool.log().contains(&block), "{}", pool.log());
+    let saved = read(&capsule);
+    assert_eq!(saved["jobs"][0]["input"]["grids"].as_array().map(Vec::len), Some(300));
+    assert_eq!(
+        (&saved["jobs"][0]["is_certain"], &saved["manner"]["signal"]),
+        (&json!(true), &json!(11))
+    );
+    let replayed = replay(&capsule, &[]);
+    let told = document(&replayed);
+    assert_eq!((replayed.code, &told["runs"][0]["verdict"]), (Some(0), &json!("OK")), "{told}");
+    // By its name alone, in the pool's state folder.
+    let by_name = gridpool(["replay", &name]).env("XDG_STATE_HOME", pool.setup().state()).run();
+    assert!(by_name.output().contains("runs to its end: 300 items, OK"));
+}
+
+#[test]
+fn a_job_that_waited_behind_the_killer_is_in_no_capsule() {
+    let pool = chaotic().start();
+    let pid = pool.stop("cpu0");
+    let client = pool.client();
+    let chaos = Chaos { fault: fault("segv"), attempts: 1 };
+    let killer = submit(&client, job(PROGRAM, &random_grids(1, 5)).with_chaos(chaos));
+    let innocent = submit(&client, job("hmirror", &random_grids(2, 5)));
+    pool.until_busy("cpu0");
+    crate::processes::go_on(pid);
+    assert_eq!((answer(killer).verdict(), answer(innocent).verdict()), (Verdict::Ok, Verdict::Ok));
+    let saved = read(&the_only(&pool));
+    let jobs = saved["jobs"].as_array().expect("a list");
+    let texts: Vec<_> = jobs.iter().map(|job| &job["work"]["text"]).collect();
+    assert_eq!(texts, [PROGRAM]);
+}
+
+#[test]
+fn an_operators_kill_an_outside_sigkill_and_a_drain_leave_none() {
+    let pool = cpu(1).start();
+    for how in ["KILL", "SEGV"] {
+        let generation = pool.slot("cpu0").generation;
+        let pid = pool.stop("cpu0");
+        let handle = submit(&pool.client(), job(PROGRAM, &random_grids(4, 5)));
+        pool.until_busy("cpu0");
+        pool.cli(&["kill", "cpu0", "--signal", how]).run().output();
+        crate::processes::go_on(pid);
+        assert_eq!(answer(handle).verdict(), Verdict::Ok);
+        pool.until("cpu0", "replaced", |slot| slot.generation > generation);
+        pool.all_ready();
+    }
+    let pid = pool.stop("cpu0");
+    let handle = submit(&pool.client(), job(PROGRAM, &random_grids(5, 5)));
+    pool.until_busy("cpu0");
+    signal(pid, Signal::SIGKILL);
+    assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    pool.cli(&["drain"]).run().output();
+    let setup = pool.ended();
+    assert_eq!(capsules(&setup), BTreeSet::new());
+}
+
+#[test]
+fn the_folder_is_within_its_limits_and_a_long_job_is_cut() {
+    let limits = "[capsules]\ncount_max = 2\nage_max_s = 3600\nbytes_max = 2048\n";
+    let pool = chaotic().limits(limits).start();
+    let struck = |items: usize| {
+        let before = capsules(pool.setup());
+        strike(&pool, fault("segv"), items, 1);
+        pool.all_ready();
+        eventually("a new capsule", || {
+            capsules(pool.setup()).difference(&before).next().cloned().ok_or("none")
+        })
+    };
+    let all = [1, 2, 300].map(struck);
+    eventually_so("the first to go", || capsules(pool.setup()).len() == 2);
+    assert_eq!(capsules(pool.setup()), all[1..].iter().cloned().collect());
+    let input = &read(&all[2])["jobs"][0]["input"];
+    let kept = input["grids"].as_array().map_or(0, Vec::len);
+    assert!((1..300).contains(&kept), "{kept}");
+    assert_eq!(input["left_out"], 300 - kept);
+    assert!(fs::metadata(&all[2]).expect("it is there").len() < 8_000);
+    let told = document(&replay(&all[2], &["--bisect"]));
+    let lacks = format!("{} items were beyond the limit of a capsule", 300 - kept);
+    assert!(told["lacks"][0].as_str().is_some_and(|why| why.ends_with(&lacks)), "{told}");
+    assert_eq!(told["runs"][0]["same"], true, "{told}");
+    // The fault strikes whatever the items are: one is enough.
+    let bisected = &told["bisected"];
+    assert_eq!((&bisected["of"], &bisected["is_done"]), (&json!(kept), &json!(true)), "{told}");
+    assert_eq!(bisected["names"].as_array().map(Vec::len), Some(1), "{told}");
+    let old = File::options().write(true).open(&all[1]).expect("it can be opened");
+    old.set_modified(SystemTime::UNIX_EPOCH).expect("its time can be set");
+    struck(4);
+    eventually_so("the old one to go", || !all[1].exists());
+}
+
+#[test]
+fn shapes_hold_no_cell_and_off_nothing() {
+    let pool = chaotic().args(&["--capsules", "shapes"]).start();
+    strike(&pool, fault("segv"), 5, 1);
+    let capsule = the_only(&pool);
+    let saved = read(&capsule);
+    assert_eq!(saved["mode"], "shapes");
+    let input = saved["jobs"][0]["input"].as_object().expect("an object");
+    let keys: Vec<_> = input.keys().collect();
+    assert_eq!(keys, ["kind", "shapes", "left_out"]);
+    assert_eq!(input["shapes"].as_array().map(Vec::len), Some(5));
+    replay(&capsule, &[]).complains(65, &["cannot be run", "only shapes were kept"]);
+    for arguments in [["--capsules", "off"], ["--state-dir", "none"]] {
+        let pool = chaotic().args(&arguments).start();
+        strike(&pool, fault("segv"), 5, 1);
+        pool.all_ready();
+        assert_eq!(pool.status().capsules, None, "{arguments:?}");
+        assert!(!folder(pool.setup()).exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_is_no_capsule_is_refused_with_a_sentence() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let path = folder.path().join("x.json");
+    for (text, words) in [
+        ("", "it is not a capsule"),
+        ("{", "it is not a capsule"),
+        ("{\"a\": 1}", "it has no `gridpool_capsule`"),
+        ("{\"gridpool_capsule\": 99}", "of version 99; this gridpool reads version 1"),
+        ("{\"gridpool_capsule\": 1}", "it is not a capsule: missing field"),
+    ] {
+        fs::write(&path, text).expect("a file can be written");
+        replay(&path, &[]).complains(65, &["x.json: ", words]);
+    }
+    replay(&folder.path().join("none.json"), &[]).complains(65, &["none.json: No such file"]);
+    gridpool(["replay", "no-such-capsule"]).run().complains(65, &["capsules/no-such-capsule.json"]);
+}
+
+#[test]
+fn a_pool_with_a_state_folder_that_others_may_read_does_not_start_if_it_was_named() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let open = folder.path().join("open");
+    fs::create_dir(&open).expect("a folder can be made");
+    fs::set_permissions(&open, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    let refused = gridpool(["serve", "--devices", "cpu:1", "--state-dir"]).arg(&open).run();
+    refused.complains(78, &["others may look into the state folder", "chmod 700"]);
+}
+
+/// A request for a model, whose worker another process kills; then the same with another file.
+#[test]
+fn a_request_for_a_model_is_replayed_through_the_same_file() {
+    if !infer::has_runtime() {
+        return;
+    }
+    let files = tempfile::tempdir().expect("a folder for temporary files");
+    let file = files.path().join("m.onnx");
+    fs::copy(infer::model("mlp"), &file).expect("a file can be copied");
+    let named = format!("mlp={}", file.display());
+    let pool = cpu(1).args(&["--model", &named]).start();
+    let row = || pool.status().workers.into_iter().find(|row| row.role == "infer").expect("a row");
+    eventually_so("the model to serve", || pool.client().models().is_ok_and(|all| !all.is_empty()));
+    let pid = row().pid;
+    crate::processes::stop(pid);
+    let input = ModelInput::new("x", vec![3, 16], vec![1_f32; 48]).expect("three rows");
+    let job = Job::model("mlp", [input]).expect("one input");
+    let handle = pool.client().submit(job).expect("it is accepted");
+    eventually_so("the request to run", || row().run.is_some());
+    signal(pid, Signal::SIGSEGV);
+    crate::processes::go_on(pid);
+    assert_eq!(handle.wait().expect("a verdict").verdict(), Verdict::Ok);
+    let capsule = the_only(&pool);
+    let saved = read(&capsule);
+    assert_eq!(saved["jobs"][0]["work"], json!({"kind": "model", "name": "mlp"}));
+    assert_eq!(saved["models"][0]["sha256"].as_str().map(str::len), Some(64));
+    let tensor = &saved["jobs"][0]["input"]["tensors"][0];
+    assert_eq!((&tensor["name"], &tensor["shape"]), (&json!("x"), &json!([3, 16])));
+    let replayed = replay(&capsule, &[]);
+    assert_eq!(replayed.code, Some(0), "{}{}", replayed.stdout, replayed.stderr);
+    assert_eq!(document(&replayed)["units"], "requests");
+    fs::copy(infer::model("fixed"), &file).expect("a file can be copied");
+    replay(&capsule, &[]).complains(65, &["the model `mlp`", "has changed since: its SHA-256 was"]);
+    fs::remove_file(&file).expect("it is there");
+    replay(&capsule, &[]).complains(65, &["the model `mlp`", "cannot be read"]);
+}
+
+/// A search whose deaths are real ones of a program, not of a fault that every run meets.
+#[test]
+fn a_search_is_bisected_to_the_program_that_kills() {
+    const STEPS: u32 = 1_000;
+    let deadly = "O = replace(rot90(I), 7, 3)";
+    let hash = compile(deadly, Ties::Cpython, STEPS).expect("it compiles").hash();
+    let hash = &hash[..32];
+    let pool = cpu(1).args(&["--allow-chaos"]).env("GRIDPOOL_TEST_DEADLY", hash).start();
+    let others = (1..10).flat_map(|a| (1..4).map(move |b| format!("O = replace(I, {a}, {b})")));
+    let texts = others.filter(|text| !text.contains("1, 1")).chain([deadly.to_owned()]);
+    let programs: Vec<_> =
+        texts.enumerate().map(|(at, text)| Candidate::new(at.to_string(), text)).collect();
+    let grids = random_grids(6, 2);
+    let pairs = GridBatch::from_pairs([(&grids[0], Some(&grids[1]))]).expect("one pair");
+    let search = Search { steps: STEPS, ..Search::new(pairs) };
+    let stream = pool.client().search(search, programs).expect("it is a search");
+    let failed = stream.filter(|result| {
+        matches!(result.as_ref().expect("a result").outcome, SearchOutcome::Failed { .. })
+    });
+    assert_eq!(failed.count(), 1);
+    let largest = eventually("a capsule", || {
+        let size = |path: &PathBuf| fs::metadata(path).map_or(0, |meta| meta.len());
+        capsules(pool.setup()).into_iter().max_by_key(size).ok_or("none")
+    });
+    let config = pool.folder().join("chaos.toml");
+    fs::write(&config, "allow_chaos = true\n").expect("a file can be written");
+    let replayed = gridpool(["replay", "--json", "--bisect"]).arg(&largest).arg("--config");
+    let told = document(&replayed.arg(&config).env("GRIDPOOL_TEST_DEADLY", hash).run());
+    assert_eq!(
+        (&told["units"], &told["runs"][0]["same"]),
+        (&json!("programs"), &json!(true)),
+        "{told}"
+    );
+    let bisected = &told["bisected"];
+    assert!(bisected["of"].as_u64() > Some(10), "{told}");
+    assert_eq!(
+        (&bisected["is_done"], bisected["names"].as_array().map(Vec::len)),
+        (&json!(true), Some(1))
+    );
+    // Without the fault in the programs, all run to their end.
+    let replayed = replay(&largest, &[]);
+    assert_eq!(replayed.code, Some(0), "{}{}", replayed.stdout, replayed.stderr);
+}
+
+#[test]
+fn compute_sanitizer_is_run_where_it_is_and_missed_where_it_is_not() {
+    let pool = chaotic().start();
+    strike(&pool, fault("abort"), 5, 1);
+    let capsule = the_only(&pool);
+    let tools = tempfile::tempdir().expect("a folder for temporary files");
+    let under = |path: &Path| {
+        let flags = ["replay", "--json", "--under", "compute-sanitizer"];
+        gridpool(flags).arg(&capsule).env("PATH", path.as_os_str()).run()
+    };
+    if !Path::new("/usr/local/cuda/bin/compute-sanitizer").exists() {
+        under(tools.path()).complains(69, &["compute-sanitizer is not in PATH"]);
+    }
+    let tool = tools.path().join("compute-sanitizer");
+    let script = "#!/bin/sh\nshift 4\n\"$@\"\ncode=$?\necho '========= ERROR SUMMARY: 3 errors'\nexit $code\n";
+    fs::write(&tool, script).expect("a file can be written");
+    fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+    let told = document(&under(tools.path()));
+    let said = &told["sanitized"];
+    assert_eq!((&said["errors"], &said["ended"]), (&json!(3), &json!("exit code 134")), "{told}");
+}
