@@ -19,7 +19,9 @@ fn a_job_is_followed_from_its_worker_through_a_lost_attempt_to_its_verdict() {
     let pool = cpu(2).env("GRIDPOOL_ALLOW_CHAOS", "1").start();
     // Both devices are stopped, so the job is sent to one of them and goes no further.
     let devices = ["cpu0", "cpu1"];
-    devices.iter().for_each(|device| drop(pool.stop(device)));
+    for device in devices {
+        pool.stop(device);
+    }
     let chaos = Chaos { fault: "segv".parse().expect("a fault"), attempts: 1 };
     let key = JobKey(7);
     let strikes = job(PROGRAM, &random_grids(1, 3)).with_key(key).with_chaos(chaos);
