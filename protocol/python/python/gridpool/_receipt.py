@@ -50,6 +50,8 @@ class Attempt:
     infer: Optional[dict[str, Any]] = None
     #: What a search did.
     search: Optional[dict[str, Any]] = None
+    #: The capsule of its worker's death, if the pool keeps one: `gridpool replay`.
+    capsule: str = ""
 
 
 @dataclass(frozen=True)
