@@ -101,6 +101,7 @@ mod link;
 mod loaded;
 mod model;
 mod models;
+mod operator;
 mod packed;
 mod program;
 #[cfg(feature = "async")]
@@ -116,12 +117,8 @@ mod wire;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use gridpool_protocol::message::{ClientMessage, Reply, ServerMessage};
-use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::shared::SharedMemory;
-use gridpool_protocol::status::{PolicyRule, Status};
 
 pub use answer::{Answer, JobError};
 pub use builder::ClientBuilder;
@@ -175,9 +172,6 @@ pub use tensors::{ModelInput, ReadError, TensorOutputs, Values};
 use connection::Connection;
 use lease::Lease;
 use packed::PackedBatch;
-
-/// Longest time for an upgrade: the most that `upgrade_timeout` may be, and a margin.
-const UPGRADE_TIMEOUT_MAX: Duration = Duration::from_secs(2 * 3_600);
 
 /// A connection to a pool. Clones share the connection. It closes when the last clone and the last handle
 /// are dropped.
@@ -306,136 +300,6 @@ impl Client {
         self.connection.wire.made()
     }
 
-    /// Returns the state of the pool.
-    ///
-    /// # Errors
-    /// A [`ClientError`] of the connection.
-    pub fn status(&self) -> Result<Status, ClientError> {
-        let message = self.connection.request(&|request| ClientMessage::Status { request })?;
-        if let ServerMessage::Reply { reply: Reply::Status(status), .. } = message {
-            Ok(*status)
-        } else {
-            Err(ClientError::unexpected(&message))
-        }
-    }
-
-    /// Returns what a job is doing or what became of it: any of your own, or of others if you are an operator of the
-    /// pool. `None` if the pool has no such job, or no longer remembers its verdict.
-    ///
-    /// # Errors
-    /// A [`ClientError`] of the connection.
-    pub fn job(&self, job: JobSelector) -> Result<Option<JobView>, ClientError> {
-        let message = self.connection.request(&|request| ClientMessage::Job { request, job })?;
-        if let ServerMessage::Reply { reply: Reply::Job(view), .. } = message {
-            Ok(view.map(|view| *view))
-        } else {
-            Err(ClientError::unexpected(&message))
-        }
-    }
-
-    /// Returns the pool's metrics.
-    ///
-    /// # Errors
-    /// A [`ClientError`] of the connection.
-    pub fn metrics(&self) -> Result<Metrics, ClientError> {
-        let message = self.connection.request(&|request| ClientMessage::Metrics { request })?;
-        if let ServerMessage::Reply { reply: Reply::Metrics(metrics), .. } = message {
-            Ok(*metrics)
-        } else {
-            Err(ClientError::unexpected(&message))
-        }
-    }
-
-    /// Returns the pool's response to each fault.
-    ///
-    /// # Errors
-    /// A [`ClientError`] of the connection.
-    pub fn policy(&self) -> Result<Vec<PolicyRule>, ClientError> {
-        let message = self.connection.request(&|request| ClientMessage::Policy { request })?;
-        if let ServerMessage::Reply { reply: Reply::Policy(rules), .. } = message {
-            Ok(rules)
-        } else {
-            Err(ClientError::unexpected(&message))
-        }
-    }
-
-    /// Sends a signal to a worker: a device's active one ([`DeviceId`]), that of a group there
-    /// ([`WorkerSelector::Group`]) or one process ([`WorkerName`]).
-    /// Returns a sentence that names the process.
-    ///
-    /// # Errors
-    /// [`ClientError::Refused`] if there is no such worker or signal.
-    pub fn kill(
-        &self,
-        worker: impl Into<WorkerSelector>,
-        signal: i32,
-    ) -> Result<String, ClientError> {
-        let worker = worker.into();
-        self.command(&|request| ClientMessage::Kill { request, worker: worker.clone(), signal })
-    }
-
-    /// Returns a device ([`DeviceId`]) to service, or allows denylisted jobs ([`ContentHash`],
-    /// [`Release::Contents`]) again. Returns a sentence that says what was done.
-    ///
-    /// # Errors
-    /// [`ClientError::Refused`] if the device is in service, or no such job is denylisted.
-    pub fn release(&self, what: impl Into<Release>) -> Result<String, ClientError> {
-        let release = what.into();
-        self.command(&|request| ClientMessage::Release { request, release })
-    }
-
-    /// Tells the pool to finish the accepted jobs and then to stop.
-    ///
-    /// # Errors
-    /// A [`ClientError`] of the connection.
-    pub fn drain(&self) -> Result<String, ClientError> {
-        self.command(&|request| ClientMessage::Drain { request })
-    }
-
-    /// Has the binaries that are installed now take the place of the pool that runs. Returns a sentence that names
-    /// both, once the new ones serve. Use a client that does not reconnect
-    /// ([`ClientBuilder::reconnect_for`]): another would ask the next pool again if this one dies.
-    ///
-    /// # Errors
-    /// [`ClientError::Refused`] if the pool goes on as it was, with the reason.
-    pub fn upgrade(&self) -> Result<String, ClientError> {
-        let message = |request| ClientMessage::Upgrade { request };
-        granted(&self.connection.request_within(UPGRADE_TIMEOUT_MAX, &message)?)
-    }
-
-    /// Gives an order with a token of HTTP, as only the pool's own gateway may. Returns a sentence that says what was
-    /// done.
-    ///
-    /// # Errors
-    /// [`ClientError::Refused`] if the token is unknown or has not the scope `operate`, or the order cannot be carried
-    /// out.
-    pub fn order_by_token(
-        &self,
-        token: &Secret,
-        order: &TokenOrder,
-    ) -> Result<String, ClientError> {
-        self.command(&|request| {
-            let (token, order) = (token.clone(), order.clone());
-            ClientMessage::ByToken { request, token, order }
-        })
-    }
-
-    /// Returns the last deaths of workers, those with a larger number than `after`. The gateway passes the token of
-    /// its client.
-    ///
-    /// # Errors
-    /// A [`ClientError`] of the connection; [`ClientError::Refused`] if there is a token, and it is unknown or has not
-    /// the scope `operate`.
-    pub fn deaths(&self, after: u64, token: Option<&Secret>) -> Result<Vec<Death>, ClientError> {
-        let message = |request| ClientMessage::Deaths { request, after, token: token.cloned() };
-        let message = self.connection.request(&message)?;
-        if let ServerMessage::Reply { reply: Reply::Deaths(deaths), .. } = message {
-            Ok(deaths)
-        } else {
-            Err(ClientError::unexpected(&message))
-        }
-    }
-
     /// Waits until the pool closes the connection because it stops. After a drain, returns the number of
     /// verdicts of each kind since the drain began; `None` if the pool ended otherwise.
     ///
@@ -443,18 +307,5 @@ impl Client {
     /// [`ClientError::Silent`] if the pool does not stop within two hours.
     pub fn wait_closed(&self) -> Result<Option<Vec<(Verdict, u64)>>, ClientError> {
         self.connection.wait_closed()
-    }
-
-    fn command(&self, message: &dyn Fn(u64) -> ClientMessage) -> Result<String, ClientError> {
-        granted(&self.connection.request(message)?)
-    }
-}
-
-/// What a command has done.
-fn granted(message: &ServerMessage) -> Result<String, ClientError> {
-    if let ServerMessage::Granted { what, .. } = message {
-        Ok(what.clone())
-    } else {
-        Err(ClientError::unexpected(message))
     }
 }

@@ -11,7 +11,8 @@ use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::version::{ModelRef, split};
 
 use super::connection::Connection;
-use super::{Client, ClientError, granted};
+use super::operator::granted;
+use super::{Client, ClientError};
 
 /// The longest time for a change of models. An unload waits for accepted requests, whose deadlines are at
 /// most an hour away.
