@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use gridpool_protocol::chaos::Chaos;
 use serde_json::Value;
 
 use crate::jobs::{answer, small_job, submit};
@@ -27,7 +28,7 @@ fn files(archive: &Path) -> BTreeMap<String, String> {
 
 #[test]
 fn a_report_holds_what_the_pool_says_and_no_secret() {
-    let setup = cpu(1);
+    let setup = cpu(1).env("GRIDPOOL_ALLOW_CHAOS", "1");
     let folder = setup.folder().to_owned();
     let token = format!("gridpool_{}", "0123456789abcdef".repeat(4));
     let config = folder.join("pool.toml");
@@ -37,13 +38,16 @@ fn a_report_holds_what_the_pool_says_and_no_secret() {
     fs::write(&log, lines).expect("a file");
     let pool = setup.start();
     let receipt = answer(submit(&pool.client(), small_job(1))).receipt;
+    let chaos = Chaos { fault: "segv".parse().expect("a fault"), attempts: 1 };
+    let dies = answer(submit(&pool.client(), small_job(2).with_chaos(chaos))).receipt;
+    let capsule = format!("capsules/{}.json", dies.attempts[0].capsule);
     let archive = folder.join("report.zip");
     let text = |path: &Path| path.to_str().expect("text").to_owned();
     let [archive_name, config, log, state] =
         [&archive, &config, &log, &folder.join("gridpool")].map(|path| text(path));
     let report = || {
         let flags = ["report", "--output", &archive_name, "--log", &log, "--state-dir", &state];
-        let cli = pool.cli(&flags).args(&["--devices", "cpu:1", "--config", &config]);
+        let cli = pool.cli(&flags).args(&["--devices", "cpu:1", "--config", &config, "--capsules"]);
         cli.env("GRIDPOOL_NATS", "nats://joe:hunter2@127.0.0.1:1").run()
     };
     let said = report().output();
@@ -65,6 +69,8 @@ fn a_report_holds_what_the_pool_says_and_no_secret() {
         assert!(document.is_ok_and(|it| !it.is_null()), "{name}: {files:?}");
     }
     assert!(files["jobs.jsonl"].contains(&receipt.key), "{files:?}");
+    let capsule: Value = serde_json::from_str(&files[&capsule]).expect("JSON");
+    assert!(capsule.is_object(), "{files:?}");
     // Nothing that is there is replaced.
     report().complains(2, &["report.zip", "File exists"]);
 }

@@ -20,7 +20,9 @@ use zip::write::SimpleFileOptions;
 
 use super::error::system;
 use super::flags::SocketFlag;
-use super::{CommandError, say};
+use super::{CommandError, say, state};
+use crate::shell::capsules;
+use crate::state::{Kept, StateError};
 
 /// How long a command may take. The slowest is `diagnose`, which starts workers.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
@@ -28,6 +30,8 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Lines of the service's log.
 const LOG_LINES: &str = "5000";
+/// The most capsules.
+const CAPSULES_MAX: usize = 8;
 /// Verdicts from the job log.
 const JOBS: &str = "1000";
 
@@ -53,11 +57,14 @@ pub(super) struct ReportFlags {
     /// The pool's log, if it is in a file. The default is the journal of the unit `gridpool`.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// Add the last capsules of crashes, which hold the programs and inputs of jobs.
+    #[arg(long)]
+    capsules: bool,
 }
 
 /// A file of the archive and what is in it.
 struct Section {
-    name: &'static str,
+    name: String,
     text: String,
 }
 
@@ -72,7 +79,7 @@ pub(super) fn run(flags: &ReportFlags, socket: &SocketFlag) -> Result<u8, Comman
     let file = file.map_err(|error| failed(&path)(error))?;
     let sections = sections(flags, socket, &now)?;
     write(file, &sections).map_err(failed(&path))?;
-    let names: Vec<_> = sections.iter().map(|section| section.name).collect();
+    let names: Vec<_> = sections.iter().map(|section| &*section.name).collect();
     say(&format!(
         "{}: {}\nTokens, passwords and keys are left out. It names programs by their hash, users, hosts, devices and \
          files: look through it before you send it.",
@@ -122,13 +129,36 @@ fn sections(
         problems.map(|(name, printed)| format!("{name}: {}\n", printed.problem)).collect();
     let texts = parts.iter().map(|(name, printed)| (*name, printed.text.clone()));
     let all = texts.chain([("problems.txt", problems)]);
-    Ok(all.map(|(name, text)| Section { name, text: secrets::without(&text) }).collect())
+    let mut sections: Vec<_> =
+        all.map(|(name, text)| Section { name: name.to_owned(), text }).collect();
+    if flags.capsules {
+        sections.extend(capsules(flags.state_dir.as_deref())?);
+    }
+    for section in &mut sections {
+        section.text = secrets::without(&section.text);
+    }
+    Ok(sections)
+}
+
+/// The last capsules, the oldest first.
+fn capsules(state_dir: Option<&Path>) -> Result<Vec<Section>, CommandError> {
+    let folder = state::to_read(state_dir)?.below(capsules::FOLDER)?;
+    let failed = |error| StateError::Io(folder.path().to_owned(), error);
+    let mut kept = folder.list().map_err(failed)?;
+    kept.drain(..kept.len().saturating_sub(CAPSULES_MAX));
+    let read = |kept: &Kept| {
+        let mut text = String::new();
+        folder.read(&kept.name)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+        Ok(Section { name: format!("{}/{}", capsules::FOLDER, kept.name), text })
+    };
+    let read = |kept| read(kept).map_err(failed).map_err(CommandError::from);
+    kept.iter().map(read).collect()
 }
 
 fn write(file: File, sections: &[Section]) -> io::Result<()> {
     let mut archive = ZipWriter::new(file);
     for section in sections {
-        archive.start_file(section.name, SimpleFileOptions::default().unix_permissions(0o600))?;
+        archive.start_file(&*section.name, SimpleFileOptions::default().unix_permissions(0o600))?;
         archive.write_all(section.text.as_bytes())?;
     }
     archive.finish()?.sync_all()
