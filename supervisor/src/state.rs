@@ -151,13 +151,30 @@ impl StateFolder {
         };
         let meta = file.metadata().map_err(|error| StateError::Io(path.clone(), error))?;
         let (owner, me) = (meta.uid(), geteuid().as_raw());
-        if owner != me {
+        if owner != me && !geteuid().is_root() {
             return Err(StateError::Foreign { path, owner, me });
         }
         if meta.mode() & 0o077 != 0 {
             return Err(StateError::Open(path));
         }
         Ok(Self { path, file })
+    }
+
+    /// The folder of this name in this one, if it is there.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn existing(&self, name: &str) -> Result<Option<Self>, StateError> {
+        let at = self.entry(name);
+        if at.is_dir() { Self::look(&at, &self.path.join(name)).map(Some) } else { Ok(None) }
+    }
+
+    /// Opens a folder that is there, to read: root may do so in any user's.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn open_to_read(path: &Path) -> Result<Self, StateError> {
+        Self::look(path, path)
     }
 
     /// Its path, for messages.

@@ -40,14 +40,22 @@ impl FromStr for CapsuleMode {
 pub struct CapsulesStatus {
     /// What they keep.
     pub mode: CapsuleMode,
-    /// The folder.
+    /// The folder; empty if you are no operator.
     pub folder: String,
     /// Capsules written since the pool started.
     pub written: u64,
     /// Deaths without a capsule, because too many came at once or the file could not be written; the log says why.
     pub lost: u64,
-    /// The latest, the newest last. A limit may have removed some.
+    /// The latest, the newest last. A limit may have removed some. Empty if you are no operator.
     pub latest: Vec<CapsuleStatus>,
+}
+
+impl CapsulesStatus {
+    /// The same without the folder and the names, which are for operators.
+    #[must_use]
+    pub fn counts(self) -> Self {
+        Self { folder: String::new(), latest: Vec::new(), ..self }
+    }
 }
 
 /// One capsule.

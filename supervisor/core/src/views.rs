@@ -50,16 +50,16 @@ impl Core {
         self.pool.current_dispatch(worker)
     }
 
-    /// What a job is doing or what became of it, if it is live or its verdict is remembered, and it is of a principal
-    /// whom the viewer `sees`.
+    /// What a job is doing or what became of it, if it is live or its verdict is remembered: one of `own`, or of
+    /// anybody.
     #[must_use]
     pub fn job_view(
         &self,
         now: Timestamp,
         job: JobSelector,
-        sees: impl Fn(&Principal) -> bool,
+        own: Option<&Principal>,
     ) -> Option<JobView> {
-        self.pool.job_view(now, job, sees)
+        self.pool.job_view(now, job, own)
     }
 
     /// The queue. The shell, which has the clock, adds the age of its oldest job.

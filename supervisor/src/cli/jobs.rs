@@ -96,7 +96,7 @@ fn write(out: &mut dyn Write, logged: &Logged) -> io::Result<()> {
         let skipped = counted(logged.skipped, "job");
         writeln!(
             out,
-            "{skipped} that ended OK are not in the log, since they came faster than it is written"
+            "{skipped} are not in the log, since they came faster than it takes them, or the disk was full"
         )?;
     }
     if logged.unread > 0 {

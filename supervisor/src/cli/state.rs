@@ -40,7 +40,7 @@ pub(super) fn to_read(named: Option<&Path>) -> Result<StateFolder, CommandError>
         let why = format!("there is no state folder {shown}: name the pool's with --state-dir");
         return Err(CommandError::Usage(why));
     }
-    Ok(StateFolder::open(&path, true)?)
+    Ok(StateFolder::open_to_read(&path)?)
 }
 
 impl State {

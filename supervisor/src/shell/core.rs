@@ -7,6 +7,7 @@ use std::sync::Arc;
 use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{Dispatch, EncodedDone, Inline, ServerMessage, ToWorker, Work};
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use gridpool_protocol::status::MissingModel;
 use nix::libc::SIGKILL;
@@ -20,7 +21,6 @@ use super::link::{Link, LinkError};
 use super::outbox::Outbox;
 use super::tracer::TracedJob;
 use super::{Shared, clients, notes};
-use crate::job_log::JobLog;
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
 use gridpool_core::event::{Event, Timestamp};
 
@@ -71,8 +71,8 @@ pub(super) struct Core {
     pub(super) left: bool,
     /// [`Shell::wait`](super::Shell::wait) has returned.
     pub(super) is_over: bool,
-    /// Where verdicts outlive the pool, if it has a state folder.
-    pub(super) job_log: Option<JobLog>,
+    /// Whether verdicts are logged.
+    pub(super) logs_jobs: bool,
     /// Deaths that the core has handled and that are not in the log yet.
     pub(super) untold: usize,
 }
@@ -108,7 +108,7 @@ impl Core {
             displaced: None,
             left: false,
             is_over: false,
-            job_log: None,
+            logs_jobs: false,
             untold: 0,
         }
     }
@@ -260,8 +260,8 @@ impl Core {
         if held.span.is_some() {
             self.told.traced.extend(TracedJob::of(&held, receipt.clone()));
         }
-        if let Some(log) = &mut self.job_log {
-            log.keep(held.principal.clone(), receipt);
+        if self.logs_jobs {
+            self.told.logged.push((held.principal.clone(), receipt));
         }
     }
 
@@ -361,6 +361,8 @@ pub(super) struct Told {
     clients: Vec<Outbox>,
     /// Jobs for the tracer.
     traced: Vec<TracedJob>,
+    /// Verdicts for the job log, and whose they are.
+    logged: Vec<(Principal, Box<Receipt>)>,
 }
 
 impl Told {
@@ -369,6 +371,9 @@ impl Told {
         self.clients.iter().for_each(Outbox::send_held);
         if let Some(tracer) = shared.tracer.get() {
             self.traced.into_iter().for_each(|job| job.send(tracer));
+        }
+        if let Some(log) = shared.job_log.get() {
+            self.logged.into_iter().for_each(|(whose, receipt)| log.keep(whose, receipt));
         }
     }
 }

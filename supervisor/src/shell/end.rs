@@ -78,10 +78,9 @@ impl Shell {
         self.stop_tracer();
         let mut core = self.shared.lock();
         core.is_over = true;
-        let job_log = core.job_log.take();
         self.shared.timer.wake();
         drop(core);
-        if let Some(job_log) = job_log {
+        if let Some(job_log) = self.shared.job_log.get() {
             job_log.close();
         }
         self.shared.socket_folder.remove_bootstrap_files();

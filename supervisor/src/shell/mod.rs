@@ -10,9 +10,9 @@
 //! The timing thread pings the service manager (systemd), after it has handled an event under the lock. So
 //! if a thread never releases the lock, the pings stop.
 //!
-//! Threads: one each for spawning, time, hashing suspects, capsules, arenas that have ended, and sends that do not end;
-//! three per worker process (`reader`), one per helper process (`helper`) and per client connection (`clients`), one
-//! that accepts connections. Another writes the log ([`crate::logging::write_aside`]), so none waits for its reader
+//! Threads: one each for spawning, time, hashing suspects, capsules, the job log, arenas that have ended, and sends that
+//! do not end; three per worker process (`reader`), one per helper process (`helper`) and per client connection
+//! (`clients`), one that accepts connections. Another writes the log ([`crate::logging::write_aside`]), so none waits for its reader
 //! under the lock.
 
 mod arenas;
@@ -169,6 +169,8 @@ struct Shared {
     former_gateway: OnceLock<FormerGateway>,
     /// That pool, whether it has ended or not.
     former_pool: OnceLock<FormerPool>,
+    /// Where verdicts outlive the pool, if it has a state folder.
+    job_log: OnceLock<JobLog>,
     /// Follows the model repository, if there is one.
     keeper: OnceLock<Keeper>,
     /// The pool's socket, if it has one.
@@ -256,6 +258,7 @@ impl Shell {
             tracer: OnceLock::new(),
             former_gateway: OnceLock::new(),
             former_pool: OnceLock::new(),
+            job_log: OnceLock::new(),
             keeper: OnceLock::new(),
             door: OnceLock::new(),
             origin: OnceLock::new(),
@@ -333,8 +336,11 @@ impl Shell {
     /// # Errors
     /// [`StateError`].
     pub fn log_jobs(&self, state: &StateFolder) -> Result<(), StateError> {
-        let log = JobLog::start(state)?;
-        self.shared.lock().job_log = Some(log);
+        self.shared.job_log.get_or_init({
+            let log = JobLog::start(state)?;
+            || log
+        });
+        self.shared.lock().logs_jobs = true;
         Ok(())
     }
 

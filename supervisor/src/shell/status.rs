@@ -61,7 +61,11 @@ impl Shared {
     /// What a job is doing, if the viewer may know.
     pub(super) fn job(&self, viewer: &Viewer, job: JobSelector) -> Option<Box<JobView>> {
         let now = self.timestamp();
-        self.lock().pool.job_view(now, job, |principal| viewer.sees(principal)).map(Box::new)
+        let own = match viewer {
+            Viewer::All => None,
+            Viewer::Own(own) => Some(own),
+        };
+        self.lock().pool.job_view(now, job, own).map(Box::new)
     }
 
     pub(super) fn status(&self, viewer: &Viewer) -> Status {
@@ -120,7 +124,10 @@ impl Shared {
             loads: core.pool.loads(),
             missing: core.pool.missing(now),
             principals: Vec::new(),
-            capsules: self.capsules.get().filter(|_| *viewer == Viewer::All).map(Capsules::status),
+            capsules: self.capsules.get().map(Capsules::status).map(|status| match viewer {
+                Viewer::All => status,
+                Viewer::Own(_) => status.counts(),
+            }),
             quarantines: core.pool.quarantines().map(|out| quarantine(&core, now, &out)).collect(),
             queue,
             counters: core.pool.counters(),

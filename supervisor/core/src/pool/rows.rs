@@ -13,7 +13,6 @@ use gridpool_protocol::status::{
 
 use super::accounts::{Account, Sums};
 use super::groups::{GroupState, Phase};
-use super::job::Job;
 use super::outstanding::Sent;
 use super::per_group::PerGroup;
 use super::process::{Process, Stage};
@@ -67,28 +66,33 @@ impl Pool {
         })
     }
 
-    /// What a job is doing, or what became of it. A key may be that of several principals' jobs: a live one goes first.
+    /// What a job is doing, or what became of it: one of `own`, or of anybody. A key may be that of several principals'
+    /// jobs: a live one goes first.
     pub(crate) fn job_view(
         &self,
         now: Timestamp,
         name: JobSelector,
-        sees: impl Fn(&Principal) -> bool,
+        own: Option<&Principal>,
     ) -> Option<JobView> {
-        let is_it = |job: &&Job| {
-            let request = &job.request;
-            let is_named = match name {
-                JobSelector::Key(key) => request.key == key,
-                JobSelector::Number(number) => request.job == number,
-            };
-            is_named && sees(&request.principal)
+        let job = match (name, own) {
+            (JobSelector::Number(job), _) => self.jobs.get(job),
+            (JobSelector::Key(key), Some(own)) => {
+                self.jobs.by_key(own, key).and_then(|job| self.jobs.get(job))
+            }
+            (JobSelector::Key(key), None) => self.jobs.iter().find(|job| job.request.key == key),
         };
-        let Some(job) = self.jobs.iter().find(is_it) else {
-            let receipt = self.verdicts.find_named(name, sees)?;
-            return Some(JobView { receipt, has_ended: true, workers: Vec::new() });
-        };
-        let workers = job.running().map(|(_, _, worker)| worker.to_string()).collect();
-        let receipt = job.clone().into_receipt(now, Verdict::default(), String::new());
-        Some(JobView { receipt, has_ended: false, workers })
+        match job {
+            Some(job) if own.is_none_or(|own| job.request.principal == *own) => {
+                let workers = job.running().map(|(_, _, worker)| worker.to_string()).collect();
+                let receipt = job.clone().into_receipt(now, Verdict::default(), String::new());
+                Some(JobView { receipt, has_ended: false, workers })
+            }
+            Some(_) => None,
+            None => {
+                let receipt = self.verdicts.find_named(name, own)?;
+                Some(JobView { receipt, has_ended: true, workers: Vec::new() })
+            }
+        }
     }
 
     /// A row for every process, and for every device and group without one, with the worker's id. The shell

@@ -15,6 +15,9 @@ use crate::Core;
 #[expect(clippy::disallowed_types, reason = "nothing goes through it in its order")]
 type Receipts = std::collections::HashMap<Name, Remembered>;
 
+/// Verdicts among which a client's question is looked up: the latest. It waits for nobody's lock for long.
+const LOOKED_AT_MAX: usize = 8_192;
+
 /// A memory of verdicts, bounded in their number and their bytes; the oldest goes first.
 #[derive(Debug)]
 pub(super) struct Verdicts {
@@ -69,20 +72,19 @@ impl Verdicts {
         Some(self.get(self.name_of(job)?)?.1)
     }
 
-    /// The latest verdict of a job of this name, of a principal whom the viewer `sees`.
-    pub(super) fn find_named(
-        &self,
-        name: JobSelector,
-        sees: impl Fn(&Principal) -> bool,
-    ) -> Option<Receipt> {
+    /// The latest verdict of a job of this name, of `own` or of anybody.
+    pub(super) fn find_named(&self, name: JobSelector, own: Option<&Principal>) -> Option<Receipt> {
+        if let (JobSelector::Key(key), Some(own)) = (name, own) {
+            return Some(self.find(own, key)?.1);
+        }
         let is_it = |&&((ref principal, key), job): &&(Name, JobId)| {
             let is_named = match name {
                 JobSelector::Key(wanted) => key == wanted,
                 JobSelector::Number(wanted) => job == wanted,
             };
-            is_named && sees(principal)
+            is_named && own.is_none_or(|own| principal == own)
         };
-        Some(self.get(&self.order.iter().rev().find(is_it)?.0)?.1)
+        Some(self.get(&self.order.iter().rev().take(LOOKED_AT_MAX).find(is_it)?.0)?.1)
     }
 
     /// The name of a job. A client is told of its verdict at once, so the latest are looked at first.

@@ -1,5 +1,5 @@
 //! Takes secrets out of texts that a user sends to others: tokens of gridpool, what stands after `Bearer`, users and
-//! passwords in addresses, private keys, and the values of variables and keys whose name says that they are secret.
+//! passwords in addresses, and private keys. And tells which variables are secret by their name.
 
 /// What takes the place of a secret.
 const LEFT_OUT: &str = "[left out]";
@@ -8,33 +8,35 @@ const LEFT_OUT: &str = "[left out]";
 const TOKEN: &str = "gridpool_";
 const TOKEN_DIGITS: usize = 64;
 
-/// A key or a variable whose name has one of these is secret.
+/// A variable whose name has one of these is secret.
 const SECRET_NAMES: [&str; 7] =
     ["TOKEN", "PASSWORD", "PASSWD", "SECRET", "CREDENTIAL", "CREDS", "APIKEY"];
 
 const KEY_BEGINS: &str = "-----BEGIN";
 const KEY_ENDS: &str = "-----END";
+/// Longest private key, lines. What is longer is no key, but somebody's words about one.
+const KEY_LINES_MAX: usize = 200;
 
 /// The text without secrets.
 pub(super) fn without(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
-    let mut is_key = false;
+    // Lines of a private key that may still come.
+    let mut of_key = 0_usize;
     for line in text.split_inclusive('\n') {
-        let begins = line.contains(KEY_BEGINS) && line.contains("PRIVATE KEY");
-        if begins {
+        if of_key == 0 && line.contains(KEY_BEGINS) && line.contains("PRIVATE KEY") {
             clean += &format!("{LEFT_OUT}\n");
+            of_key = KEY_LINES_MAX;
         }
-        is_key |= begins;
-        if is_key {
-            is_key = !line.contains(KEY_ENDS);
-            continue;
+        match of_key {
+            0 => clean += &addresses(&after_bearer(&tokens(line))),
+            _ if line.contains(KEY_ENDS) => of_key = 0,
+            _ => of_key -= 1,
         }
-        clean += &addresses(&after_bearer(&tokens(line)));
     }
     clean
 }
 
-/// Whether the value of a variable or a key of this name must not be shown.
+/// Whether the value of a variable of this name must not be shown.
 pub(super) fn is_secret(name: &str) -> bool {
     let name = name.to_uppercase().replace(['-', '_'], "");
     // A path to a file of secrets is none, and says where to look.
@@ -58,29 +60,33 @@ fn tokens(line: &str) -> String {
 fn after_bearer(line: &str) -> String {
     const WORD: &str = "bearer ";
     let lower = line.to_ascii_lowercase();
-    let Some(at) = lower.find(WORD) else { return line.to_owned() };
-    let (before, rest) = line.split_at(at + WORD.len());
-    let end = rest.find(|letter: char| !is_of_token(letter)).unwrap_or(rest.len());
-    let word = if end == 0 { "" } else { LEFT_OUT };
-    format!("{before}{word}{}", after_bearer(&rest[end..]))
+    let (mut clean, mut from) = (String::new(), 0);
+    while let Some(at) = lower[from..].find(WORD) {
+        let word = from + at + WORD.len();
+        let length = line[word..].find(|letter| !is_of_token(letter)).unwrap_or(line.len() - word);
+        clean += &line[from..word];
+        clean += if length == 0 { "" } else { LEFT_OUT };
+        from = word + length;
+    }
+    clean + &line[from..]
 }
 
 fn is_of_token(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "-._~+/=".contains(letter)
 }
 
-/// `nats://user:password@host` becomes `nats://[left out]@host`.
+/// `nats://user:password@host` becomes `nats://[left out]@host`. A password may have any sign but white space: what
+/// stands before the last `@` of the word is left out, up to the next address in it.
 fn addresses(line: &str) -> String {
     let mut parts = line.split("://");
     let mut clean = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let ends = |letter: char| letter.is_whitespace() || "/\"'<>`,".contains(letter);
-        let end = part.find(ends).unwrap_or(part.len());
-        let (host, rest) = part.split_at(end);
+        let end = part.find(char::is_whitespace).unwrap_or(part.len());
+        let (word, rest) = part.split_at(end);
         clean += "://";
-        match host.rsplit_once('@') {
+        match word.rsplit_once('@') {
             Some((_, host)) => clean += &format!("{LEFT_OUT}@{host}"),
-            None => clean += host,
+            None => clean += word,
         }
         clean += rest;
     }
@@ -98,7 +104,8 @@ mod tests {
         let token = format!("gridpool_{}", "0123456789abcdef".repeat(4));
         let text = format!(
             "{token} and {token}, gridpool_up 1, gridpool_abc\nAuthorization: Bearer abc.def-1, then\n\
-             nats://joe:pw@a,nats://b http://c/d@e \"tls://x:y@f:1\"\n-----BEGIN PRIVATE KEY-----\nMIIE\n\
+             nats://joe:pw@a,nats://b http://c/d \"tls://x:y@f:1\" nats://u:p/a,s\"s@h\n\
+             -----BEGIN PRIVATE KEY-----\nMIIE\n\
              -----END PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\nMIID\n"
         );
         let clean = without(&text);
@@ -106,7 +113,7 @@ mod tests {
             clean,
             "gridpool_[left out] and gridpool_[left out], gridpool_up 1, gridpool_abc\n\
              Authorization: Bearer [left out], then\n\
-             nats://[left out]@a,nats://b http://c/d@e \"tls://[left out]@f:1\"\n[left out]\n\
+             nats://[left out]@a,nats://b http://c/d \"tls://[left out]@f:1\" nats://[left out]@h\n[left out]\n\
              -----BEGIN CERTIFICATE-----\nMIID\n"
         );
     }
@@ -121,10 +128,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn words_about_a_key_do_not_empty_the_log_and_many_words_are_taken() {
+        let mut text = "-----BEGIN PRIVATE KEY-----\n".to_owned();
+        (0..1_000).for_each(|line| text += &format!("line {line}\n"));
+        assert!(without(&text).ends_with("line 999\n"));
+        let many = "bearer x ".repeat(1 << 20);
+        assert!(!without(&many).contains('x'));
+    }
+
     proptest! {
         #[test]
-        fn a_password_is_never_left(before in "[ -~]{0,20}", user in "[a-z]{0,5}", after in "[ -~]{0,20}") {
-            let text = format!("{before} nats://{user}:hunter2@host {after}");
+        fn a_password_is_never_left(
+            before in "[ -~]{0,20}", user in "[a-z]{0,5}", more in "[!-~]{0,9}", after in "[ -~]{0,20}",
+        ) {
+            let text = format!("{before} nats://{user}:hunter2{more}@host {after}");
             prop_assert!(!without(&text).contains("hunter2"), "{text}");
         }
 

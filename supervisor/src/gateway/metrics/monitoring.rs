@@ -84,7 +84,8 @@ alerts! {
          > 0.01 * sum by (job, instance, role) (rate(gridpool_jobs_accepted_total[5m]))"
         "{{ $labels.instance }} refuses more than 1 % of its jobs, since a queue is full";
     warning GridpoolRecoversSlowly "0m"
-        "job_instance_role:gridpool_recovery_seconds:p99 > 30"
+        "job_instance_role:gridpool_recovery_seconds:p99 > 30 \
+         and sum by (job, instance, role) (increase(gridpool_recovery_seconds_count[5m])) > 5"
         "One in 100 lost workers of {{ $labels.instance }} takes {{ $value | humanizeDuration }} to be replaced";
     warning GridpoolHelperDown "1m"
         "gridpool_helper_up == 0"
@@ -96,10 +97,11 @@ alerts! {
         "sum by (job, instance) (rate(gridpool_http_requests_total{status=~\"5..\"}[5m])) \
          > 0.01 * sum by (job, instance) (rate(gridpool_http_requests_total[5m]))"
         "More than 1 % of the requests to {{ $labels.instance }} are answered with a server's error";
-    warning GridpoolModelFails "5m"
+    info GridpoolModelFails "5m"
         "rate(nv_inference_request_failure[5m]) \
          > 0.05 * (rate(nv_inference_request_success[5m]) + rate(nv_inference_request_failure[5m]))"
-        "More than 5 % of the requests to {{ $labels.model }} {{ $labels.version }} of {{ $labels.instance }} fail";
+        "More than 5 % of the requests to {{ $labels.model }} {{ $labels.version }} of {{ $labels.instance }} fail or \
+         are refused, for mistakes of clients too";
     warning GridpoolDrains "15m"
         "gridpool_draining == 1"
         "{{ $labels.instance }} has been draining for 15 minutes: gridpool status says which jobs it waits for";
@@ -290,7 +292,13 @@ fn every_alert_is_on_families_and_labels_that_there_are() {
         for word in words(alert.holds) {
             let is_recorded =
                 |family: &Family| QUANTILES.iter().any(|(name, _)| recorded(family, name) == word);
-            let of = families().find(|(_, family)| family.head.name == word || is_recorded(family));
+            let is_count = |family: &Family| {
+                let is_histogram = family.head.kind == Kind::Histogram;
+                is_histogram && word.strip_suffix("_count") == Some(family.head.name)
+            };
+            let of = families().find(|(_, family)| {
+                family.head.name == word || is_count(family) || is_recorded(family)
+            });
             let is_metric =
                 word.starts_with("gridpool_") || word.starts_with("nv_") || word.contains(':');
             assert_eq!(of.is_some(), is_metric, "{}: there is no family {word}", alert.name);

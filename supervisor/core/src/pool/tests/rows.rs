@@ -80,7 +80,7 @@ fn a_job_that_waits_again_has_waited_since_it_was_accepted() {
 #[test]
 fn a_job_is_seen_by_its_number_and_its_key_by_those_who_may_until_it_is_forgotten() {
     let mut rig = Rig::with(1, |config| config.verdicts_kept = 2);
-    let view = |rig: &Rig, name| rig.core.job_view(rig.now, name, |_| true);
+    let view = |rig: &Rig, name| rig.core.job_view(rig.now, name, None);
     let key = |key| JobSelector::Key(JobKey(key));
     rig.submit_as(1, 7, |request| request.items = 5);
     rig.submit_as(2, 8, |_| {});
@@ -94,7 +94,7 @@ fn a_job_is_seen_by_its_number_and_its_key_by_those_who_may_until_it_is_forgotte
         let own = Principal::Uid(uid);
         [7, 8].map(|key| {
             let name = JobSelector::Key(JobKey(key));
-            rig.core.job_view(rig.now, name, |whose| *whose == own).is_some()
+            rig.core.job_view(rig.now, name, Some(&own)).is_some()
         })
     };
     assert_eq!([seen_by(&rig, 1), seen_by(&rig, 2)], [[true, false], [false, true]]);
