@@ -41,7 +41,7 @@ fn work(pool: &Pool, seed: u64) -> [Receipt; 2] {
 #[test]
 fn verdicts_outlive_a_pool_that_is_killed_and_one_that_ends() {
     let setup = cpu(1).env("GRIDPOOL_ALLOW_CHAOS", "1");
-    let folder = setup.folder().join("gridpool");
+    let folder = setup.state().join("gridpool");
     let pool = setup.start();
     let mut given = work(&pool, 1).to_vec();
     // The log is written aside, and so may be a moment late.
@@ -80,7 +80,7 @@ fn verdicts_outlive_a_pool_that_is_killed_and_one_that_ends() {
 #[test]
 fn a_pool_without_a_state_folder_logs_nothing_and_the_command_says_so() {
     let setup = cpu(1).env("GRIDPOOL_STATE_DIR", "none");
-    let folder = setup.folder().join("gridpool");
+    let folder = setup.state().join("gridpool");
     let pool = setup.start();
     answer(submit(&pool.client(), small_job(3)));
     pool.signal(Signal::SIGTERM);

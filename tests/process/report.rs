@@ -29,7 +29,7 @@ fn files(archive: &Path) -> BTreeMap<String, String> {
 #[test]
 fn a_report_holds_what_the_pool_says_and_no_secret() {
     let setup = cpu(1).env("GRIDPOOL_ALLOW_CHAOS", "1");
-    let folder = setup.folder().to_owned();
+    let (folder, kept) = (setup.folder().to_owned(), setup.state().join("gridpool"));
     let token = format!("gridpool_{}", "0123456789abcdef".repeat(4));
     let config = folder.join("pool.toml");
     fs::write(&config, "[nats]\nservers = \"nats://joe:hunter2@127.0.0.1:1\"\n").expect("a file");
@@ -44,7 +44,7 @@ fn a_report_holds_what_the_pool_says_and_no_secret() {
     let archive = folder.join("report.zip");
     let text = |path: &Path| path.to_str().expect("text").to_owned();
     let [archive_name, config, log, state] =
-        [&archive, &config, &log, &folder.join("gridpool")].map(|path| text(path));
+        [&archive, &config, &log, &kept].map(|path| text(path));
     let report = || {
         let flags = ["report", "--output", &archive_name, "--log", &log, "--state-dir", &state];
         let cli = pool.cli(&flags).args(&["--devices", "cpu:1", "--config", &config, "--capsules"]);
