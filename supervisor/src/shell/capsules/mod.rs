@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use gridpool_core::action::KillReason;
-use gridpool_core::event::ExitStatus;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
@@ -59,7 +58,7 @@ pub(super) struct Begun {
 /// What the core has said of a death.
 #[derive(Debug)]
 pub(super) struct Suspicion {
-    pub(super) name: Option<Arc<str>>,
+    pub(super) name: Arc<str>,
     pub(super) attempts: Vec<AttemptId>,
 }
 
@@ -130,8 +129,9 @@ impl Shell {
         thread.map_err(|error| StateError::Io(state.path().to_owned(), error))?;
         let at: String = logging::now().chars().filter(char::is_ascii_alphanumeric).collect();
         let prefix = format!("{}Z-{}", at.get(..15).unwrap_or(&at), std::process::id());
-        self.shared.lock().pool.name_capsules(&prefix);
         drop(self.shared.capsules.set(Capsules { requests, status }));
+        // Only now: what the core calls worth a capsule waits for it.
+        self.shared.lock().pool.name_capsules(&prefix);
         Ok(())
     }
 }
@@ -163,21 +163,16 @@ impl Capsules {
         }
     }
 
-    /// A worker has ended, and the core has handled that: what is to be written, if its work is suspect. The end of one
-    /// that an operator has sent that signal is no death of its work.
+    /// A worker has ended, and the core has handled that: what is to be written, if its work is suspect.
     pub(super) fn judge(
         &self,
         core: &mut Core,
         worker: WorkerId,
-        status: ExitStatus,
         link: Option<Link>,
     ) -> Option<Suspect> {
         let suspicion = core.suspicions.remove(&worker);
         let link = link?;
-        let is_ordered =
-            link.ordered.is_some_and(|(_, signal)| status == ExitStatus::Signal(signal));
-        let Some(Suspicion { name: Some(name), attempts }) = suspicion.filter(|_| !is_ordered)
-        else {
+        let Some(Suspicion { name, attempts }) = suspicion else {
             if !link.running.is_empty() {
                 drop(self.requests.try_send(Request::Forget { worker }));
             }
