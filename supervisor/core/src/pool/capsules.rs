@@ -25,6 +25,13 @@ impl Pool {
         }
     }
 
+    /// What a worker runs and has not answered, also while it is ending.
+    pub(crate) fn front_attempts(&self, worker: WorkerId) -> Vec<AttemptId> {
+        let process = self.slots.find(worker).map(|index| self.slots.process(index));
+        let front = process.and_then(|process| Some(&process.outstanding()?.front));
+        front.into_iter().flat_map(|front| &front.sent).map(|sent| sent.attempt).collect()
+    }
+
     /// A worker is lost. If what it ran may be the cause, says that the death is worth a capsule, and returns the
     /// capsule's name.
     pub(super) fn suspect_work(
