@@ -186,7 +186,8 @@ fn a_job_that_waited_takes_no_room_in_the_capsule_of_the_killer() {
     let client = pool.client();
     let large = submit(&client, job(PROGRAM, &random_grids(1, 300)));
     pool.until_busy("cpu0");
-    let chaos = Chaos { fault: fault("segv"), attempts: 1 };
+    // Its first attempt waits behind the large job and never begins.
+    let chaos = Chaos { fault: fault("segv"), attempts: 2 };
     let killer = job("hmirror", &random_grids(2, 5)).with_priority(Priority::High);
     let killer = submit(&client, killer.with_chaos(chaos));
     // The next worker begins with the killer, and has the large job behind it.
