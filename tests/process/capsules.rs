@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use gridpool_client::{Candidate, GridBatch, Job, ModelInput, Search, SearchOutcome};
 use gridpool_protocol::chaos::{Chaos, ChaosFault};
+use gridpool_protocol::message::Priority;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::search::compile;
@@ -177,6 +178,28 @@ fn a_job_that_waited_behind_the_killer_is_in_no_capsule() {
     assert_eq!(texts, [PROGRAM]);
 }
 
+/// A large job of a lower number waits behind the killer: it takes none of the bytes of its capsule.
+#[test]
+fn a_job_that_waited_takes_no_room_in_the_capsule_of_the_killer() {
+    let pool = chaotic().limits("[capsules]\nbytes_max = 2048\n").start();
+    let pid = pool.stop("cpu0");
+    let client = pool.client();
+    let large = submit(&client, job(PROGRAM, &random_grids(1, 300)));
+    pool.until_busy("cpu0");
+    // Its first attempt waits behind the large job and never begins.
+    let chaos = Chaos { fault: fault("segv"), attempts: 2 };
+    let killer = job("hmirror", &random_grids(2, 5)).with_priority(Priority::High);
+    let killer = submit(&client, killer.with_chaos(chaos));
+    // The next worker begins with the killer, and has the large job behind it.
+    signal(pid, Signal::SIGKILL);
+    assert_eq!((answer(killer).verdict(), answer(large).verdict()), (Verdict::Ok, Verdict::Ok));
+    let saved = read(&the_only(&pool));
+    let jobs = saved["jobs"].as_array().expect("a list");
+    assert_eq!(jobs.len(), 1, "{saved}");
+    assert_eq!(jobs[0]["input"]["left_out"], 0, "{saved}");
+    assert_eq!(jobs[0]["input"]["grids"].as_array().map(Vec::len), Some(5));
+}
+
 #[test]
 fn an_operators_kill_an_outside_sigkill_and_a_drain_leave_none() {
     let pool = cpu(1).start();
@@ -187,7 +210,9 @@ fn an_operators_kill_an_outside_sigkill_and_a_drain_leave_none() {
         pool.until_busy("cpu0");
         pool.cli(&["kill", "cpu0", "--signal", how]).run().output();
         crate::processes::go_on(pid);
-        assert_eq!(answer(handle).verdict(), Verdict::Ok);
+        let ended = answer(handle);
+        assert_eq!(ended.verdict(), Verdict::Ok);
+        assert_eq!(ended.receipt.attempts[0].capsule, "", "{how}: the receipt names none either");
         pool.until("cpu0", "replaced", |slot| slot.generation > generation);
         pool.all_ready();
     }

@@ -85,6 +85,8 @@ pub(crate) const WANTED: &[&str] = &[
     "capsule: it hung",
     "capsule: it ran on",
     "capsule: none",
+    "receipt: capsule of a death",
+    "receipt: capsule of a hang",
     "death: after work",
     "death: does not count",
     "death: a new process would end the same way",

@@ -787,6 +787,7 @@ mutant 'a kill for others has a capsule' pool/kill.rs 's/Freed::DeviceOut \| Fre
 mutant 'a capsule is asked for twice' pool/capsules.rs 's/(self\.act\(Action::Capsule \{ worker, name: Option::clone\(&name\), )attempts \}\);/$1attempts: attempts.clone() });\n        $1attempts });/'
 mutant 'a capsule has the first suspect alone' pool/capsules.rs 's/suspects\.map\(\|sent\| sent\.attempt\)\.collect\(\)/suspects.map(|sent| sent.attempt).take(1).collect()/'
 mutant 'a capsule without a suspect' pool/capsules.rs 's/if attempts\.is_empty\(\)/if false/'
+mutant 'a hang that was moved names no capsule' pool/job.rs 's/matches!\(attempt\.outcome, AttemptOutcome::WorkerDied \| AttemptOutcome::Hang\)/attempt.outcome == AttemptOutcome::WorkerDied/'
 mutant 'the capsules of a device have one name' pool/capsules.rs 's/name\.device, name\.generation\)/name.device, 1)/'
 
 section 'Helpers'

@@ -43,12 +43,13 @@ pub enum Action {
         /// The job.
         key: JobKey,
     },
-    /// The work of this worker may be the cause of its death: keep what it ran.
+    /// The work of this worker may be the cause of its death: keep what it ran. Only if the pool
+    /// [names](crate::Core::name_capsules) capsules.
     Capsule {
         /// The worker. A process that cannot be killed may end later, or never.
         worker: WorkerId,
-        /// The capsule's name, if the pool [names](crate::Core::name_capsules) them.
-        name: Option<Arc<str>>,
+        /// The capsule's name.
+        name: Arc<str>,
         /// What it ran and may have died of, at least one.
         attempts: Vec<AttemptId>,
     },

@@ -210,6 +210,8 @@ pub struct Exit {
     pub fault: Option<FaultCode>,
     /// Its own sentence, if it wrote one.
     pub last_words: Option<String>,
+    /// It ended by a signal that a client had ordered: its work was not the cause.
+    pub is_ordered: bool,
 }
 
 impl Exit {

@@ -83,7 +83,7 @@ impl Core {
         }
     }
 
-    /// The names of capsules begin with `prefix`, and receipts name them. Call it before the first event.
+    /// Deaths have capsules whose names begin with `prefix`, and receipts name them. Call it before the first event.
     pub fn name_capsules(&mut self, prefix: &str) {
         self.pool.name_capsules(prefix);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gridpool_protocol::fault::FaultCode;
-use gridpool_protocol::ids::{DeviceId, Group, JobId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, DeviceId, Group, JobId, WorkerId};
 use gridpool_protocol::message::{JobSelector, JobView};
 use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
 use gridpool_protocol::principal::Principal;
@@ -42,6 +42,12 @@ impl Core {
     #[must_use]
     pub fn attempts_of(&self, job: JobId) -> Vec<Attempt> {
         self.pool.attempts_of(job)
+    }
+
+    /// What a worker runs and has not answered, also while it is ending; not what waits behind that.
+    #[must_use]
+    pub fn front_attempts(&self, worker: WorkerId) -> Vec<AttemptId> {
+        self.pool.front_attempts(worker)
     }
 
     /// What a worker runs, if it is busy.

@@ -311,7 +311,10 @@ fn of_batch(
         .and_then(|()| source.read(at(layout.offsets(), 4), offsets.as_flattened_mut()));
     tables.map_err(|error| io(&error))?;
     if mode == CapsuleMode::Shapes {
-        let left_out = part.len() - items;
+        let is_kept = |_: &&[[u8; 2]]| budget.take(AROUND);
+        let items = shapes.chunks(per_item).take_while(is_kept).count();
+        shapes.truncate(items * per_item);
+        let left_out = part.len() - u32::try_from(items).unwrap_or(u32::MAX);
         return Ok(Input::Shapes { shapes, left_out });
     }
     let mut kept: Vec<Option<Rows>> = Vec::new();

@@ -30,8 +30,9 @@ pub use input::{Input, Rows, SavedPair, SavedTensor, Source};
 pub const VERSION: u32 = 1;
 /// How the name of a capsule's file ends.
 pub const SUFFIX: &str = ".json";
-/// Most bytes of a document that are read.
-pub const READ_BYTES_MAX: u64 = 1 << 30;
+/// Most bytes of a document that are read: twice those of the largest `bytes_max`. Its grids take many times that in
+/// memory.
+pub const READ_BYTES_MAX: u64 = 1 << 27;
 /// Most jobs of one capsule: a dispatch has fewer.
 pub const JOBS_MAX: usize = 4_096;
 

@@ -109,6 +109,8 @@ fn grids_pairs_and_shapes_are_kept_and_read_back() {
     assert_eq!(kept, Input::Grids { grids: vec![vec![vec![5]]], left_out: 0 });
     let kept = input(&single, (1, 3), CapsuleMode::Shapes, 1 << 20);
     assert_eq!(kept, Input::Shapes { shapes: vec![[1, 1], [1, 3]], left_out: 0 });
+    let kept = input(&single, (1, 3), CapsuleMode::Shapes, 47);
+    assert_eq!(kept, Input::Shapes { shapes: vec![[1, 1]], left_out: 1 });
     // As much as fits.
     let kept = input(&single, (0, 3), CapsuleMode::On, 80);
     assert!(matches!(&kept, Input::Grids { grids, left_out: 1 } if grids.len() == 2), "{kept:?}");

@@ -54,7 +54,7 @@ const NUMBERS: [Number; 4] = [
     Number {
         name: "bytes_max",
         least: 1 << 10,
-        most: 1 << 29,
+        most: 1 << 26,
         of: |to| Place::Bytes(&mut to.bytes_max),
     },
     Number {
@@ -77,6 +77,9 @@ const NUMBERS: [Number; 4] = [
     },
 ];
 
+/// The folder has room for so many of the largest capsules: else the latest could leave no room for itself.
+const FOLDER_CAPSULES_MIN: u64 = 2;
+
 impl CapsuleKeys {
     /// Reads `capsules = "shapes"`, or the table.
     pub(super) fn read(value: &DeValue<'_>) -> Result<Self, String> {
@@ -88,6 +91,14 @@ impl CapsuleKeys {
         let wrong = "`capsules` is a table, [capsules], or a text in quotes: on, shapes or off";
         for (key, value) in value.as_table().ok_or(wrong)? {
             keys.take_in(key.get_ref(), value.get_ref())?;
+        }
+        let CapsuleOptions { bytes_max, folder, .. } = keys.clone().resolve();
+        if folder.bytes / FOLDER_CAPSULES_MIN < bytes_max {
+            let needed = bytes_max.saturating_mul(FOLDER_CAPSULES_MIN);
+            return Err(format!(
+                "`folder_bytes_max` of [capsules] is {}, but capsules of `bytes_max` = {bytes_max} need {needed}",
+                folder.bytes
+            ));
         }
         Ok(keys)
     }
@@ -199,6 +210,7 @@ mod tests {
             ("capsules = \"some\"", "`some` is not a mode of capsules"),
             ("[capsules]\nmode = 1", "needs a text"),
             ("[capsules]\ncount_max = 0", "from 1 to 10000"),
+            ("[capsules]\nfolder_bytes_max = 1048576", "`bytes_max` = 16777216 need 33554432"),
             ("[capsules]\nsize = 1", "no setting `size` of [capsules]; those are mode, bytes_max"),
         ] {
             assert!(read(text).unwrap_err().contains(why), "{text}");

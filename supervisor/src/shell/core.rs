@@ -266,7 +266,7 @@ impl Core {
     }
 
     fn kill(&mut self, shared: &Shared, worker: WorkerId, reason: KillReason) {
-        let Some(link) = self.workers.get(&worker) else {
+        let Some(link) = self.workers.get_mut(&worker) else {
             self.doomed.insert(worker);
             return;
         };
@@ -275,7 +275,7 @@ impl Core {
         }
         kill(worker, link);
         if let Some(capsules) = shared.capsules.get() {
-            capsules.copy(worker, link, reason);
+            capsules.copy(worker, link, &self.pool.front_attempts(worker), reason);
         }
     }
 

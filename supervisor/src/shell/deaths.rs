@@ -76,6 +76,7 @@ impl Deaths {
 /// A death without what others run: as in the status, that is for operators. A worker may print anything.
 fn redacted(death: &Death) -> Death {
     let mut shared = Death { stderr: Vec::new(), ..death.clone() };
+    shared.report.exit.last_words = None;
     shared.report.attempts.iter_mut().for_each(|lost| lost.label = LEFT_OUT.into());
     shared
 }
@@ -97,6 +98,7 @@ mod tests {
         let deaths = Deaths::default();
         let mut one = a_death();
         one.stderr = vec!["a line of its own".to_owned()];
+        one.report.exit.last_words = Some("words of its own".to_owned());
         for _ in 0..DEATHS_MAX + 3 {
             deaths.keep(&one);
         }
@@ -109,6 +111,8 @@ mod tests {
         let label = &*one.report.attempts[0].label;
         assert!(whole.block.contains("a line of its own") && whole.block.contains(label));
         assert!(!shared.block.contains("a line of its own") && !shared.block.contains(label));
+        assert!(whole.block.contains("words of its own"));
+        assert!(!shared.block.contains("words of its own"), "{}", shared.block);
         assert!(shared.block.contains(LEFT_OUT), "{}", shared.block);
     }
 

@@ -64,6 +64,8 @@ pub(super) struct Link {
     forget_outstanding: bool,
     /// What it was sent and has not answered, while capsules are kept.
     pub(super) running: BTreeMap<AttemptId, Begun>,
+    /// What it ran is being copied, since it ends.
+    pub(super) is_copied: bool,
     /// The resources of its process, from its latest report.
     pub(super) memory: WorkerMemory,
 }
@@ -83,6 +85,7 @@ impl Link {
             forget_next: BTreeSet::new(),
             forget_outstanding: false,
             running: BTreeMap::new(),
+            is_copied: false,
             memory: WorkerMemory::default(),
         }
     }

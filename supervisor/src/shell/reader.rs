@@ -77,13 +77,14 @@ impl Reader {
             None => status,
         };
         let LastWords { fault, message, attempt: met_by } = last_words;
-        let exit = Exit { status, fault, last_words: rejected.or(message) };
+        let is_ordered = ordered.is_some_and(|(_, signal)| status == ExitStatus::Signal(signal));
+        let exit = Exit { status, fault, last_words: rejected.or(message), is_ordered };
         let exited = Event::Worker(worker, WorkerEvent::Exited(exit));
         core.handle(shared, shared.timestamp(), exited);
         let report = core.reports.remove(&worker);
         core.untold += usize::from(report.is_some());
         let capsules = shared.capsules.get();
-        let suspect = capsules.and_then(|own| own.judge(&mut core, worker, status, link));
+        let suspect = capsules.and_then(|own| own.judge(&mut core, worker, link));
         drop(core);
         // A process that the worker started may still hold the other end: do not wait for it.
         drop(beacon.shutdown(Shutdown::Both));

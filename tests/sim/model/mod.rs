@@ -204,6 +204,8 @@ pub(crate) struct Model {
     helpers: Helpers,
     notes: Notes,
     due: Due,
+    /// Workers whose death has a capsule, with its jobs.
+    capsules: BTreeMap<WorkerId, BTreeSet<JobId>>,
     dying: Option<Dying>,
     /// Every verdict.
     given: BTreeMap<JobId, Given>,
@@ -255,6 +257,7 @@ impl Model {
             helpers: Helpers::new(swarm.helper_limits),
             notes: Notes::default(),
             due: Due::default(),
+            capsules: BTreeMap::new(),
             dying: None,
             given: BTreeMap::new(),
             wakes: None,
@@ -400,7 +403,7 @@ impl Model {
         match *action {
             Action::Accept { client, key } => self.accepted(client, key),
             Action::Capsule { worker, ref name, ref attempts } => {
-                self.capsule_asked(worker, name.as_deref(), attempts)
+                self.capsule_asked(worker, name, attempts)
             }
             Action::Command { worker, number, ref command } => {
                 self.commanded(now, worker, number, command)

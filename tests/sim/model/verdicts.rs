@@ -44,7 +44,8 @@ impl Model {
         self.a_deadline_verdict_comes_at_the_deadline(now, id, &job, receipt)?;
         a_client_that_is_gone_gets_no_message(id, &job, client)?;
         every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(id, &job, receipt)?;
-        a_receipt_shows_what_happened(now, id, key, &job, receipt)
+        a_receipt_shows_what_happened(now, id, key, &job, receipt)?;
+        self.a_receipt_names_the_capsules_of_its_deaths(id, &job, receipt)
     }
 
     fn a_job_gets_one_verdict_and_only_if_it_was_accepted(

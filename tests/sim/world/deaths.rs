@@ -307,5 +307,8 @@ fn speaker(delivery: &Delivery) -> Option<WorkerId> {
 }
 
 fn exited(worker: WorkerId, status: ExitStatus, fault: Option<FaultCode>) -> Event {
-    Event::Worker(worker, WorkerEvent::Exited(Exit { status, fault, last_words: None }))
+    Event::Worker(
+        worker,
+        WorkerEvent::Exited(Exit { status, fault, last_words: None, is_ordered: false }),
+    )
 }

@@ -126,8 +126,8 @@ impl<'a> Ending<'a> {
             None => (format!("its worker ended with {}", self.exit), self.exit.to_string()),
             Some(reason) => (reason.sentence(), reason.sentence()),
         };
-        let (device, since) = (self.device, self.since);
-        Loss { device, kind, detail, why, may_write: false, since, capsule: None }
+        let (device, since, is_ordered) = (self.device, self.since, self.exit.is_ordered);
+        Loss { device, kind, detail, why, may_write: false, since, is_ordered, capsule: None }
     }
 }
 

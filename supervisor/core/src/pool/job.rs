@@ -249,7 +249,8 @@ impl Job {
     pub(super) fn explain(&mut self, worker: WorkerId, detail: &str, capsule: Option<&str>) {
         let name = worker.to_string();
         let lost = |attempt: &&mut Attempt| {
-            attempt.worker == name && attempt.outcome == AttemptOutcome::WorkerDied
+            attempt.worker == name
+                && matches!(attempt.outcome, AttemptOutcome::WorkerDied | AttemptOutcome::Hang)
         };
         if let Some(attempt) = self.attempts.iter_mut().rev().find(lost) {
             detail.clone_into(&mut attempt.detail);

@@ -143,8 +143,9 @@ impl Pool {
         {
             let kind = cause.loss(&self.policy);
             let detail = why.clone();
-            let (may_write, since) = (false, now);
-            let loss = Loss { device, kind, detail, why, may_write, since, capsule: None };
+            let (may_write, since, is_ordered) = (false, now, false);
+            let loss =
+                Loss { device, kind, detail, why, may_write, since, is_ordered, capsule: None };
             self.requeue_at_once(now, worker, outstanding, &loss);
         }
         self.slots.process_mut(index).may_still_answer(outstanding);

@@ -26,6 +26,8 @@ pub(super) struct Loss {
     pub(super) may_write: bool,
     /// The first sign of the loss.
     pub(super) since: Timestamp,
+    /// A client has ordered it.
+    pub(super) is_ordered: bool,
     /// The capsule of the death, once it is known to be worth one.
     pub(super) capsule: Option<Arc<str>>,
 }
@@ -137,7 +139,7 @@ impl Pool {
         mut loss: Loss,
     ) {
         // First: what follows gives verdicts, and the shell forgets jobs that have theirs.
-        loss.capsule = self.suspect_work(worker, &outstanding, loss.kind);
+        loss.capsule = self.suspect_work(worker, &outstanding, &loss);
         let loss = &loss;
         for charge in outstanding.charges(now) {
             self.accounts.charge(now, &charge.principal, charge.time);
@@ -329,7 +331,8 @@ impl Pool {
         let kind = if is_changing { kind.without_evidence() } else { kind };
         let since = killed.since;
         let detail = why.clone();
-        let loss = Loss { device, kind, detail, why, may_write: true, since, capsule: None };
+        let (may_write, is_ordered) = (true, false);
+        let loss = Loss { device, kind, detail, why, may_write, since, is_ordered, capsule: None };
         if let Some(outstanding) = outstanding {
             self.on_lost(now, worker, outstanding, loss);
         }

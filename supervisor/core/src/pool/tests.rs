@@ -3,6 +3,7 @@
 //! A test drives a [`Rig`]: a pool whose clock, workers and clients the test controls.
 
 mod beside;
+mod capsules;
 mod clients;
 mod deaths;
 mod drain;
@@ -322,7 +323,7 @@ impl Rig {
         self.running.remove(&worker);
         self.tell(Event::Worker(
             worker,
-            WorkerEvent::Exited(Exit { status, fault: None, last_words: None }),
+            WorkerEvent::Exited(Exit { status, fault: None, last_words: None, is_ordered: false }),
         ));
         self.tell(Event::Worker(worker, WorkerEvent::Reclaimed));
     }

@@ -35,6 +35,15 @@ pub(in crate::cli) enum ReplayError {
     /// No worker came up.
     #[error("no worker serves on {devices}: {why}")]
     NoWorker { devices: String, why: String },
+    /// A worker has not ended in time after it lost its job.
+    #[error("{worker} has lost its job and has not ended in time: how it ends is not known")]
+    Unsettled { worker: String },
+    /// A worker has died of something that has no capsule.
+    #[error("{worker} died in the replay, but not by its work, or its death could not be written")]
+    Unexplained { worker: String },
+    /// Ctrl-C has come.
+    #[error("interrupted")]
+    Interrupted,
     /// The tool is not there.
     #[error(
         "compute-sanitizer is not in PATH: install the CUDA toolkit (Debian: cuda-sanitizer), or add its folder \
@@ -49,7 +58,11 @@ impl ReplayError {
             Self::Open { .. } | Self::Capsule { .. } | Self::Lacks(_) | Self::Model { .. } => {
                 exit::DATA
             }
-            Self::NoWorker { .. } | Self::NoSanitizer => exit::UNAVAILABLE,
+            Self::Interrupted
+            | Self::NoSanitizer
+            | Self::NoWorker { .. }
+            | Self::Unexplained { .. }
+            | Self::Unsettled { .. } => exit::UNAVAILABLE,
         }
     }
 }

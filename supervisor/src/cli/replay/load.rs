@@ -27,7 +27,7 @@ pub(super) struct Load {
 }
 
 enum Kind {
-    Grids { program: Arc<Program>, items: Vec<Item>, chaos: Option<Chaos> },
+    Grids { program: Arc<Program>, items: Vec<Item> },
     Search { layout: SearchLayout, pairs: Vec<u8>, programs: Vec<Vec<u8>>, chaos: Option<Chaos> },
     Requests(Vec<Request>),
 }
@@ -39,6 +39,8 @@ struct Item {
     input: Grid,
     /// Of a pair.
     output: Option<Grid>,
+    /// The fault that its job brought on purpose.
+    chaos: Option<Chaos>,
 }
 
 struct Request {
@@ -75,17 +77,28 @@ impl Load {
                 job.job
             )
         }));
+        let mut left_out = |job: &SavedJob, why: &str| {
+            missing.push(format!("{}: it is left out: {why}", job.job));
+        };
         let kind = match &first.work {
             SavedWork::Program { text, ties, steps, .. } => {
-                let program = Programs::default().compile(text, *ties, *steps).map_err(lacks)?;
-                let same = |job: &&&SavedJob| job.work == first.work;
-                let items = runnable.iter().filter(same).map(|job| items_of(job, &program));
-                let items = items.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-                let chaos =
-                    runnable.iter().find_map(|job| chaos_of(job).transpose()).transpose()?;
-                Kind::Grids { program, items, chaos }
+                let mut programs = Programs::default();
+                let program = programs.compile(text, *ties, *steps).map_err(lacks)?;
+                let mut items = Vec::new();
+                for job in &runnable {
+                    match is_same(job, &program, &mut programs) {
+                        true => items.extend(items_of(job, &program)?),
+                        false => left_out(job, "it runs another program than the first job"),
+                    }
+                }
+                Kind::Grids { program, items }
             }
-            SavedWork::Search { score } => search_of(first, *score)?,
+            SavedWork::Search { score } => {
+                for job in &runnable[1..] {
+                    left_out(job, "only the first search is run");
+                }
+                search_of(first, *score)?
+            }
             SavedWork::Model { .. } => {
                 let requests = runnable.iter().map(|job| request_of(job));
                 Kind::Requests(requests.collect::<Result<_, _>>()?)
@@ -125,14 +138,15 @@ impl Load {
     /// Whether a worker is to fault on purpose.
     pub(super) fn has_chaos(&self) -> bool {
         match &self.kind {
-            Kind::Grids { chaos, .. } | Kind::Search { chaos, .. } => chaos.is_some(),
+            Kind::Grids { items, .. } => items.iter().any(|item| item.chaos.is_some()),
+            Kind::Search { chaos, .. } => chaos.is_some(),
             Kind::Requests(_) => false,
         }
     }
 
     /// All items, for a run without a pool.
     pub(super) fn request(&self) -> Result<ReplayRequest, ReplayError> {
-        let Kind::Grids { program, items, chaos } = &self.kind else {
+        let Kind::Grids { program, items } = &self.kind else {
             return Err(lacks("only items of a program are run under compute-sanitizer"));
         };
         let batch = batch_of(program, items.iter()).map_err(lacks)?;
@@ -147,7 +161,7 @@ impl Load {
             items: count(layout.items())?,
             cells: count(layout.cell_count())?,
             batch: hex(&bytes),
-            chaos: chaos.and_then(|chaos| chaos.strikes(1)),
+            chaos: items.iter().find_map(|item| item.chaos?.strikes(1)),
         })
     }
 
@@ -160,11 +174,12 @@ impl Load {
     ) -> Result<Handles, ClientError> {
         let deadline = self.deadline.min(deadline_max);
         match &self.kind {
-            Kind::Grids { program, items, chaos } => {
+            Kind::Grids { program, items } => {
                 let batch = batch_of(program, chosen.iter().map(|at| &items[*at]))?;
                 let job = Job::program(Program::clone(program), batch)?.with_deadline(deadline);
-                let job = match chaos {
-                    Some(chaos) => job.with_chaos(*chaos),
+                // A fault strikes if an item of a job that brought it is among them.
+                let job = match chosen.iter().find_map(|at| items[*at].chaos) {
+                    Some(chaos) => job.with_chaos(chaos),
                     None => job,
                 };
                 Ok(Handles::Grids(client.submit(job)?))
@@ -198,6 +213,13 @@ impl Load {
     }
 }
 
+/// Whether a job runs this program, however it is spelled: such jobs share a dispatch.
+fn is_same(job: &SavedJob, program: &Program, programs: &mut Programs) -> bool {
+    let SavedWork::Program { text, ties, steps, .. } = &job.work else { return false };
+    let own = programs.compile(text, *ties, *steps);
+    own.is_ok_and(|own| own.hash() == program.hash() && own.ties() == program.ties())
+}
+
 fn batch_of<'a>(
     program: &Program,
     items: impl Iterator<Item = &'a Item>,
@@ -215,11 +237,13 @@ fn batch_of<'a>(
 
 fn items_of(job: &SavedJob, program: &Program) -> Result<Vec<Item>, ReplayError> {
     let grid = |rows: &Vec<Vec<u8>>| Grid::from_rows(rows).map_err(lacks);
+    let chaos = chaos_of(job)?;
     let item = |at: usize, input: Grid, output: Option<Grid>| Item {
         job: job.job.clone(),
         number: job.part.start + u32::try_from(at).unwrap_or(u32::MAX),
         input,
         output,
+        chaos,
     };
     let wrong = || lacks("its program takes other items than it has");
     match (&job.input, program.grids_per_item()) {
@@ -272,4 +296,55 @@ fn request_of(job: &SavedJob) -> Result<Request, ReplayError> {
     };
     let inputs = tensors.iter().map(input).collect::<Result<_, _>>()?;
     Ok(Request { job: job.job.clone(), model: name.clone(), inputs })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn job(number: u32, text: &str, chaos: Option<&str>) -> Value {
+        json!({
+            "job": format!("job{number}"), "attempt": 1, "principal": "uid 0",
+            "work": {"kind": "program", "text": text, "ties": "cpython", "steps": 1_000_000, "hash": ""},
+            "items": 2, "part": {"start": 0, "end": 2}, "deadline_ms": 1_000, "priority": "normal",
+            "idempotent": true, "chaos": chaos.map(|fault| json!({"fault": fault, "attempts": 1})),
+            "attempts": [], "is_certain": true,
+            "input": {"kind": "grids", "grids": [[[1]], [[2]]], "left_out": 0},
+        })
+    }
+
+    /// A capsule of a death, with these jobs or one.
+    pub(in crate::cli::replay) fn capsule_of(death: Value, jobs: &[Value]) -> Capsule {
+        let one = [job(1, "rot90", None)];
+        let jobs = if jobs.is_empty() { &one } else { jobs };
+        let text = json!({
+            "gridpool_capsule": 1, "name": "x", "time": "", "host": "", "gridpool": "", "protocol": 1,
+            "worker": "", "driver": "", "mode": "on", "death": death, "jobs": jobs, "models": [],
+            "manner": {
+                "signal": 11, "exit_code": null, "fault": null, "killed_for": null, "rejected": false,
+            },
+        });
+        Capsule::parse(text.to_string().as_bytes()).expect("it is a capsule")
+    }
+
+    #[test]
+    fn jobs_of_one_program_run_together_however_it_is_spelled_and_others_are_named() {
+        let jobs = [
+            job(1, "rot90|hmirror", None),
+            job(2, "rot90 | hmirror", Some("segv")),
+            job(3, "hmirror", None),
+        ];
+        let load = Load::of(&capsule_of(json!({}), &jobs)).expect("it can be run");
+        let names: Vec<_> = (0..load.units()).map(|unit| load.name(unit)).collect();
+        assert_eq!(names, ["job1 item 0", "job1 item 1", "job2 item 0", "job2 item 1"]);
+        assert_eq!(load.lacks.len(), 1, "{:?}", load.lacks);
+        assert!(load.lacks[0].starts_with("job3: it is left out"), "{:?}", load.lacks);
+        // The fault is that of the items of its job alone.
+        let Kind::Grids { items, .. } = &load.kind else { panic!("a program has grids") };
+        let struck: Vec<_> = items.iter().map(|item| item.chaos.is_some()).collect();
+        assert_eq!(struck, [false, false, true, true]);
+        assert!(load.has_chaos());
+    }
 }

@@ -79,16 +79,25 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
     let file =
         File::open(&path).map_err(|source| ReplayError::Open { path: path.clone(), source })?;
     let capsule = Capsule::read(file).map_err(broken)?;
-    let load = Load::of(&capsule)?;
+    let mut load = Load::of(&capsule)?;
     // Before a pool has threads, which inherit the blocked signal.
     let interrupt = Interrupt::new()?;
+    interrupt.set_final(true);
+    let worker = devices::worker_binary(settings.worker_bin.as_deref())?;
     let device = match names_devices {
         true => settings.devices.clone(),
-        false => device_of(&capsule),
+        false => {
+            let is_here = |one: &DeviceSelection| {
+                devices::resolve(std::slice::from_ref(one), &worker).is_ok()
+            };
+            let (device, lack) = device_of(&capsule, is_here);
+            load.lacks.extend(lack);
+            vec![device]
+        }
     };
     let is_cpu = |one: &DeviceSelection| matches!(one, DeviceSelection::Cpu(_));
-    let worker = devices::worker_binary(settings.worker_bin.as_deref())?;
     let replayer = Replayer::new(&capsule, settings, worker, flags.deadline)?;
+    load.lacks.extend(replayer.unchecked.iter().cloned());
     let mut report = Report::new(&capsule, &load);
     let all: Vec<usize> = (0..load.units()).collect();
     // The reference first: it says what is right.
@@ -104,12 +113,18 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
     {
         report.difference = difference::first(&one, &other);
     }
-    if flags.bisect && report.last_died() && !interrupt.has_come() {
+    // Now it ends what runs, and what was found is printed.
+    interrupt.set_final(false);
+    if flags.bisect && report.last_died() {
         report.bisected = Some(bisect(flags, &replayer, &load, &device, &report, &interrupt)?);
     }
-    if let Some(Under::ComputeSanitizer) = flags.under {
+    if let Some(Under::ComputeSanitizer) = flags.under
+        && !interrupt.has_come()
+    {
         let request = load.request()?;
-        report.sanitized = Some(sanitizer::run(replayer.worker(), &device[0], &request)?);
+        let has_come = || interrupt.has_come();
+        report.sanitized =
+            Some(sanitizer::run(replayer.worker(), &device[0], &request, &has_come)?);
     }
     match flags.json {
         true => super::say_json(&report)?,
@@ -165,10 +180,42 @@ fn find(typed: &Path, state: &StateDir) -> PathBuf {
     }
 }
 
-/// The device on which it died: of a GPU that one if it is here, else the first.
-fn device_of(capsule: &Capsule) -> Vec<DeviceSelection> {
+/// The device on which it died: of a GPU that one if it is here, else the first, and a sentence about that.
+fn device_of(
+    capsule: &Capsule,
+    is_here: impl Fn(&DeviceSelection) -> bool,
+) -> (DeviceSelection, Option<String>) {
     let of =
         |key: &str| capsule.death.get(key).and_then(|value| value.as_str()).unwrap_or_default();
     let is_gpu = of("device").starts_with(&DeviceKind::Gpu.to_string());
-    vec![if is_gpu { DeviceSelection::GpuIndex(0) } else { DeviceSelection::Cpu(1) }]
+    if !is_gpu {
+        return (DeviceSelection::Cpu(1), None);
+    }
+    let own = DeviceSelection::GpuUuid(of("uuid").to_owned());
+    if is_here(&own) {
+        return (own, None);
+    }
+    let (device, uuid) = (of("device"), of("uuid"));
+    let lack = format!("the GPU that it died on, {device} {uuid}, is not here: GPU 0 is taken");
+    (DeviceSelection::GpuIndex(0), Some(lack))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn it_runs_on_the_gpu_on_which_it_died_if_that_is_here() {
+        let capsule =
+            |device: &str| load::tests::capsule_of(json!({"device": device, "uuid": "GPU-3"}), &[]);
+        let own = DeviceSelection::GpuUuid("GPU-3".to_owned());
+        let gpu = capsule("gpu3");
+        assert_eq!(device_of(&gpu, |one| *one == own), (own.clone(), None));
+        let (device, lack) = device_of(&gpu, |_| false);
+        assert_eq!(device, DeviceSelection::GpuIndex(0));
+        assert!(lack.is_some_and(|lack| lack.contains("gpu3 GPU-3, is not here")));
+        assert_eq!(device_of(&capsule("cpu0"), |_| true), (DeviceSelection::Cpu(1), None));
+    }
 }

@@ -9,6 +9,7 @@ use super::load::Load;
 use super::run::{Results, Run};
 use super::sanitizer::Sanitized;
 use crate::capsule::{Capsule, Manner};
+use crate::cli::show::printable;
 use crate::config::DeviceSelection;
 
 /// The JSON document.
@@ -111,8 +112,9 @@ impl Report {
 
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
-        let mut say =
-            |line: &str| writeln!(text, "{line}").expect("a string takes what is written");
+        let mut say = |line: &str| {
+            writeln!(text, "{}", printable(line)).expect("a string takes what is written")
+        };
         say(&format!("{}: {} died: {}", self.capsule, self.worker, self.manner.words()));
         self.lacks.iter().for_each(|lack| say(&format!("the capsule is not whole: {lack}")));
         for ran in &self.runs {
@@ -157,5 +159,21 @@ impl Report {
             lines.iter().for_each(|line| say(&format!("    {line}")));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::load::tests::capsule_of;
+    use super::*;
+
+    #[test]
+    fn a_hostile_capsule_steers_no_terminal() {
+        let capsule = capsule_of(json!({"worker": "a\u{1b}[2Jb\nc"}), &[]);
+        let load = Load::of(&capsule).expect("it can be run");
+        let text = Report::new(&capsule, &load).text();
+        assert_eq!(text, "x: a\u{fffd}[2Jb\u{fffd}c died: signal 11 (SIGSEGV)\n");
     }
 }

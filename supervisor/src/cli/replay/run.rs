@@ -10,13 +10,13 @@ use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::output::{ItemError, Output};
-use gridpool_protocol::receipt::Receipt;
-use gridpool_protocol::status::{CapsuleMode, WorkerState};
+use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Receipt};
+use gridpool_protocol::status::{CapsuleMode, WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::Tensor;
 
 use super::ReplayError;
 use super::load::{Handles, Load};
-use crate::capsule::{Capsule, Manner};
+use crate::capsule::{Capsule, Manner, SUFFIX};
 use crate::cli::error::{CommandError, system};
 use crate::cli::in_own_pool;
 use crate::cli::private::is_settled;
@@ -35,6 +35,8 @@ pub(super) struct Replayer {
     settings: Settings,
     worker: PathBuf,
     deadline_max: Duration,
+    /// What could not be checked, a sentence each.
+    pub(super) unchecked: Vec<String>,
 }
 
 /// What came of a run.
@@ -61,13 +63,13 @@ impl Replayer {
         worker: PathBuf,
         deadline_max: Duration,
     ) -> Result<Self, ReplayError> {
-        let mut models = Vec::new();
+        let (mut models, mut unchecked) = (Vec::new(), Vec::new());
         for saved in &capsule.models {
             let mut plan = saved.plan.clone();
             // Its devices may not be here.
             plan.options.devices = None;
             if plan.options.pipeline.is_none() {
-                check_file(&plan.name, &plan.path, &saved.sha256)?;
+                unchecked.extend(check_file(&plan.name, &plan.path, &saved.sha256)?);
             }
             models.push(plan);
         }
@@ -76,7 +78,7 @@ impl Replayer {
         limits.standbys = 0;
         let capsules = CapsuleOptions { mode: CapsuleMode::Shapes, ..CapsuleOptions::default() };
         let settings = Settings { models, limits, capsules, repository: None, ..settings };
-        Ok(Self { settings, worker, deadline_max })
+        Ok(Self { settings, worker, deadline_max, unchecked })
     }
 
     /// The worker's binary.
@@ -114,17 +116,26 @@ impl Replayer {
         })?;
         let (receipts, results) = ran.expect("it was run, else that was an error");
         let manner = manner_in(&state.join(FOLDER)).map_err(system("the folder of the run"))?;
+        if let Some(worker) = lost(&receipts).filter(|_| manner.is_none()) {
+            return Err(ReplayError::Unexplained { worker: worker.to_owned() }.into());
+        }
         Ok(Run { receipts, manner, results })
     }
 }
 
-/// Checks that the file of a model is what it was.
-fn check_file(name: &str, path: &Path, sha256: &str) -> Result<(), ReplayError> {
+/// Checks that the file of a model is what it was; a sentence if that is not known.
+fn check_file(name: &str, path: &Path, sha256: &str) -> Result<Option<String>, ReplayError> {
     let wrong =
         |why: String| ReplayError::Model { name: name.to_owned(), path: path.to_owned(), why };
     let now = hash_file(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    if sha256.is_empty() || now == sha256 {
-        return Ok(());
+    if sha256.is_empty() {
+        let file = path.display();
+        return Ok(Some(format!(
+            "the model `{name}` could not be checked: the capsule has no SHA-256 of {file}"
+        )));
+    }
+    if now == sha256 {
+        return Ok(None);
     }
     Err(wrong(format!("has changed since: its SHA-256 was {sha256} and is {now}")))
 }
@@ -149,8 +160,12 @@ fn until_ready(client: &Client, devices: &[DeviceSelection]) -> Result<(), Comma
 /// Waits until no worker runs anything or is about to end: then its death is known.
 fn until_settled(client: &Client) -> Result<(), CommandError> {
     let moves = |state| matches!(state, WorkerState::Busy | WorkerState::Stopping);
-    until(client, END_TIMEOUT, |status| !status.workers.iter().any(|row| moves(row.state)))?;
-    Ok(())
+    let is_over = |row: &WorkerStatus| !moves(row.state);
+    let status = until(client, END_TIMEOUT, |status| status.workers.iter().all(is_over))?;
+    match status.workers.iter().find(|row| !is_over(row)) {
+        Some(row) => Err(ReplayError::Unsettled { worker: row.name.clone() }.into()),
+        None => Ok(()),
+    }
 }
 
 /// Waits until the status is so, or the time is up; no event tells of it, so it polls.
@@ -216,16 +231,67 @@ fn tensors(outputs: &TensorOutputs) -> Vec<(Tensor, Vec<u8>)> {
     outputs.tensors().iter().enumerate().map(copy).collect()
 }
 
+/// The worker that one of these jobs has lost.
+fn lost(receipts: &[Receipt]) -> Option<&str> {
+    let is_lost = |attempt: &&Attempt| {
+        matches!(attempt.outcome, AttemptOutcome::Hang | AttemptOutcome::WorkerDied)
+    };
+    let mut attempts = receipts.iter().flat_map(|receipt| &receipt.attempts);
+    attempts.find(is_lost).map(|attempt| &*attempt.worker)
+}
+
 /// How the worker ended by the capsule in this folder, if there is one. The first death is that of the work: the pool
 /// gives it one attempt.
 fn manner_in(folder: &Path) -> io::Result<Option<Manner>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        files.push((entry.metadata()?.modified()?, entry.path()));
+        let path = entry.path();
+        // Others are not whole.
+        if path.to_string_lossy().ends_with(SUFFIX) {
+            files.push((entry.metadata()?.modified()?, path));
+        }
     }
     files.sort();
     let Some((_, path)) = files.first() else { return Ok(None) };
     let capsule = Capsule::read(std::fs::File::open(path)?).map_err(io::Error::other)?;
     Ok(Some(capsule.manner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capsule_that_is_not_whole_yet_says_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(".x.json.new-1"), "{").unwrap();
+        assert_eq!(manner_in(folder.path()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_model_without_a_hash_is_run_and_said_to_be_unchecked() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("m.onnx");
+        std::fs::write(&file, "x").unwrap();
+        let hash = hash_file(&file).unwrap();
+        assert_eq!(check_file("m", &file, &hash).unwrap(), None);
+        let told = check_file("m", &file, "").unwrap().unwrap();
+        assert!(told.starts_with("the model `m` could not be checked"), "{told}");
+        check_file("m", &file, "00").unwrap_err();
+    }
+
+    #[test]
+    fn a_lost_worker_is_found_in_the_receipts() {
+        let attempt = |worker: &str, outcome| {
+            let part = gridpool_protocol::receipt::ItemRange { start: 0, end: 1 };
+            let device = gridpool_protocol::receipt::DeviceInfo::default();
+            Attempt::unreported(worker.to_owned(), device, part, outcome, String::new())
+        };
+        let of = |attempts| [Receipt { attempts, ..Receipt::default() }];
+        let preempted = attempt("cpu0#1", AttemptOutcome::Preempted);
+        assert_eq!(lost(&of(vec![preempted.clone()])), None);
+        let hung = attempt("cpu0#2", AttemptOutcome::Hang);
+        assert_eq!(lost(&of(vec![preempted, hung])), Some("cpu0#2"));
+    }
 }

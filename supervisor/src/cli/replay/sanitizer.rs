@@ -3,14 +3,18 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 use std::{env, thread};
 
+use gridpool_ipc::clock;
 use gridpool_protocol::replay::ReplayRequest;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde::Serialize;
 
 use super::ReplayError;
@@ -25,6 +29,8 @@ const TOOLKIT: &str = "/usr/local/cuda/bin";
 const FOUND_CODE: &str = "86";
 /// How long a run may take: under the tool, kernels are a hundred times as slow.
 const TIMEOUT: Duration = Duration::from_secs(600);
+/// Between two looks whether Ctrl-C has come.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Most bytes of its output that are kept, and lines that are shown.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 const LINES_SHOWN: usize = 40;
@@ -47,6 +53,7 @@ pub(super) fn run(
     worker: &Path,
     device: &DeviceSelection,
     request: &ReplayRequest,
+    has_come: &dyn Fn() -> bool,
 ) -> Result<Sanitized, CommandError> {
     let tool = find(env::var_os("PATH").unwrap_or_default()).ok_or(ReplayError::NoSanitizer)?;
     let mut command = Command::new(tool);
@@ -63,7 +70,11 @@ pub(super) fn run(
     let shown = format!("{command:?}");
     let mut line = serde_json::to_string(request).expect("it is plain data");
     line.push('\n');
-    let (status, output) = run_to_end(&mut command, line).map_err(system(TOOL))?;
+    let ended = run_to_end(&mut command, line, TIMEOUT, has_come).map_err(system(TOOL))?;
+    let (status, output) = ended;
+    if has_come() {
+        return Err(ReplayError::Interrupted.into());
+    }
     let lines: Vec<String> = output.lines().map(str::to_owned).collect();
     let errors = lines.iter().rev().find_map(|line| {
         let (_, rest) = line.split_once("ERROR SUMMARY: ")?;
@@ -97,10 +108,17 @@ fn find(path: impl AsRef<std::ffi::OsStr>) -> Option<PathBuf> {
     folders.map(|folder| folder.join(TOOL)).find(is_program)
 }
 
-/// Its exit status, `None` if it was killed, and what it wrote.
-fn run_to_end(command: &mut Command, line: String) -> io::Result<(Option<ExitStatus>, String)> {
+/// Its exit status, `None` if it was killed, and what it wrote. It is killed with all that it has started, after some
+/// time or when Ctrl-C `has_come`, which does not reach its group.
+fn run_to_end(
+    command: &mut Command,
+    line: String,
+    within: Duration,
+    has_come: &dyn Fn() -> bool,
+) -> io::Result<(Option<ExitStatus>, String)> {
     let (output, theirs) = io::pipe()?;
     command.stdin(Stdio::piped()).stdout(theirs.try_clone()?).stderr(theirs);
+    command.process_group(0);
     let mut child = command.spawn()?;
     // The ends of the pipe that are ours would keep it open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -120,13 +138,44 @@ fn run_to_end(command: &mut Command, line: String) -> io::Result<(Option<ExitSta
         drop(sender.send(taken.and(rest).map(|_| text)));
     };
     thread::Builder::new().name("output".into()).spawn(reader)?;
-    match read.recv_timeout(TIMEOUT) {
-        Ok(text) => Ok((Some(child.wait()?), text?)),
-        Err(_) => end(&mut child).map(|()| (None, String::new())),
+    let until = clock::now() + within;
+    loop {
+        match read.recv_timeout(LOOK_EVERY.min(clock::until(until))) {
+            Ok(text) => return Ok((Some(child.wait()?), text?)),
+            Err(_) if clock::until(until).is_zero() || has_come() => {
+                return end(&mut child).map(|()| (None, String::new()));
+            }
+            Err(_) => {}
+        }
     }
 }
 
+/// Kills the tool, and the worker that it has started.
 fn end(child: &mut Child) -> io::Result<()> {
-    child.kill()?;
-    child.wait().map(drop)
+    let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
+    match killpg(group, Signal::SIGKILL) {
+        // None of them is left.
+        Ok(()) | Err(Errno::ESRCH) => child.wait().map(drop),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_tool_has_started_ends_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, never) = (folder.path().join("pid"), || false);
+        let mut command = Command::new("sh");
+        command.arg("-c").arg("sleep 1000 & echo $! > \"$0\"; wait").arg(&file);
+        let within = Duration::from_millis(500);
+        let (status, _) = run_to_end(&mut command, String::new(), within, &never).unwrap();
+        assert_eq!(status, None);
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        // Perhaps nobody has waited for it yet.
+        assert!(stat.as_ref().map_or(true, |stat| stat.contains(") Z ")), "{stat:?}");
+    }
 }

@@ -16,6 +16,8 @@ pub(in crate::cli) struct Interrupt(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     has_come: AtomicBool,
+    /// The first ends the process, as without this.
+    is_final: AtomicBool,
     stopper: Mutex<Option<SearchStopper>>,
 }
 
@@ -29,12 +31,15 @@ impl Interrupt {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
         let wait = move || {
-            let Ok(_) = signals.wait() else { return };
+            let Ok(mut signal) = signals.wait() else { return };
             own.has_come.store(true, Ordering::SeqCst);
             if let Some(stopper) = &*own.stopper.lock() {
                 stopper.stop();
             }
-            let Ok(signal) = signals.wait() else { return };
+            if !own.is_final.load(Ordering::SeqCst) {
+                let Ok(second) = signals.wait() else { return };
+                signal = second;
+            }
             if let Err(errno) = signals.thread_unblock().and_then(|()| raise(signal)) {
                 tracing::error!(%errno, "cannot end this process");
             }
@@ -51,6 +56,11 @@ impl Interrupt {
             stopper.stop();
         }
         *kept = Some(stopper);
+    }
+
+    /// From now on the first ends the process too, or only the second.
+    pub(in crate::cli) fn set_final(&self, is_final: bool) {
+        self.0.is_final.store(is_final, Ordering::SeqCst);
     }
 
     pub(in crate::cli) fn has_come(&self) -> bool {

@@ -12,9 +12,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use gridpool_core::action::KillReason;
-use gridpool_core::event::ExitStatus;
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
@@ -31,7 +31,7 @@ use crate::capsule::{Capsule, JOBS_MAX, Manner, SUFFIX, VERSION};
 use crate::config::CapsuleOptions;
 use crate::devices::version_by;
 use crate::logging;
-use crate::state::{StateError, StateFolder};
+use crate::state::{Bounds, StateError, StateFolder};
 pub(crate) use copy::hash_file;
 use copy::{Copied, Models};
 
@@ -39,8 +39,12 @@ use copy::{Copied, Models};
 pub(crate) const FOLDER: &str = "capsules";
 /// Most requests that wait. A worker takes two at its end; more workers than that do not die at once.
 const REQUESTS_MAX: usize = 64;
-/// Most workers whose work is kept while it is not known what they died of.
-const COPIES_MAX: usize = 4;
+/// Most workers whose work is kept while it is not known what they died of, and most bytes of it, but for the latest. A
+/// fault of a driver may end all workers of a host at once.
+const COPIES_MAX: usize = REQUESTS_MAX;
+const COPIES_BYTES_MAX: u64 = 256 << 20;
+/// Old capsules are removed so often, also while no worker dies.
+const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 /// Capsules that the status shows.
 const LATEST_MAX: usize = 16;
 /// The host's name, as the system says it.
@@ -59,7 +63,7 @@ pub(super) struct Begun {
 /// What the core has said of a death.
 #[derive(Debug)]
 pub(super) struct Suspicion {
-    pub(super) name: Option<Arc<str>>,
+    pub(super) name: Arc<str>,
     pub(super) attempts: Vec<AttemptId>,
 }
 
@@ -130,8 +134,9 @@ impl Shell {
         thread.map_err(|error| StateError::Io(state.path().to_owned(), error))?;
         let at: String = logging::now().chars().filter(char::is_ascii_alphanumeric).collect();
         let prefix = format!("{}Z-{}", at.get(..15).unwrap_or(&at), std::process::id());
-        self.shared.lock().pool.name_capsules(&prefix);
         drop(self.shared.capsules.set(Capsules { requests, status }));
+        // Only now: what the core calls worth a capsule waits for it.
+        self.shared.lock().pool.name_capsules(&prefix);
         Ok(())
     }
 }
@@ -141,8 +146,14 @@ impl Capsules {
         self.status.lock().clone()
     }
 
-    /// A worker is killed, or ends: what it ran is copied, if it may be the cause.
-    pub(super) fn copy(&self, worker: WorkerId, link: &Link, reason: KillReason) {
+    /// A worker is killed, or ends: what it runs is copied, if that may be the cause; not what waits behind it.
+    pub(super) fn copy(
+        &self,
+        worker: WorkerId,
+        link: &mut Link,
+        front: &[AttemptId],
+        reason: KillReason,
+    ) {
         let is_innocent = match reason {
             KillReason::DeviceOut | KillReason::Leaving | KillReason::OthersWait => true,
             KillReason::BeaconLost
@@ -156,40 +167,41 @@ impl Capsules {
             | KillReason::UnknownCommand { .. }
             | KillReason::Unwound => false,
         };
-        if !is_innocent && !link.running.is_empty() {
-            let begun = link.running.values().cloned().collect();
-            // Without it, the same is read later.
-            drop(self.requests.try_send(Request::Copy { worker, begun }));
+        if !is_innocent && !link.is_copied {
+            let begun: Vec<Begun> = begun_of(link, front);
+            self.ask_for_copy(worker, link, &begun);
         }
     }
 
-    /// A worker has ended, and the core has handled that: what is to be written, if its work is suspect. The end of one
-    /// that an operator has sent that signal is no death of its work.
+    /// Without it, the same is read later.
+    fn ask_for_copy(&self, worker: WorkerId, link: &mut Link, begun: &[Begun]) {
+        if !begun.is_empty() {
+            let request = Request::Copy { worker, begun: begun.to_vec() };
+            link.is_copied = self.requests.try_send(request).is_ok();
+        }
+    }
+
+    /// A worker has ended, and the core has handled that: what is to be written, if its work is suspect.
     pub(super) fn judge(
         &self,
         core: &mut Core,
         worker: WorkerId,
-        status: ExitStatus,
         link: Option<Link>,
     ) -> Option<Suspect> {
         let suspicion = core.suspicions.remove(&worker);
-        let link = link?;
-        let is_ordered =
-            link.ordered.is_some_and(|(_, signal)| status == ExitStatus::Signal(signal));
-        let Some(Suspicion { name: Some(name), attempts }) = suspicion.filter(|_| !is_ordered)
-        else {
-            if !link.running.is_empty() {
+        let mut link = link?;
+        let Some(Suspicion { name, attempts }) = suspicion else {
+            if link.is_copied {
                 drop(self.requests.try_send(Request::Forget { worker }));
             }
             return None;
         };
-        let all = link.running;
-        let begun: Vec<Begun> = attempts
-            .iter()
-            .filter_map(|attempt| all.get(attempt))
-            .take(JOBS_MAX)
-            .cloned()
-            .collect();
+        let begun = begun_of(&link, &attempts);
+        if !link.is_copied {
+            // Its end was known before the loss of its beacon. Ahead of the request to write, which waits for its
+            // standard error: its jobs run again meanwhile.
+            self.ask_for_copy(worker, &mut link, &begun);
+        }
         let histories =
             begun.iter().map(|begun| core.pool.attempts_of(begun.attempt.job)).collect();
         let models = match begun.iter().any(|begun| begun.model.is_some()) {
@@ -222,6 +234,36 @@ impl Capsules {
     }
 }
 
+/// These attempts, as the worker was sent them.
+fn begun_of(link: &Link, attempts: &[AttemptId]) -> Vec<Begun> {
+    let sent = attempts.iter().filter_map(|attempt| link.running.get(attempt));
+    sent.take(JOBS_MAX).cloned().collect()
+}
+
+/// Handles what comes, and says `None` whenever so much time has passed. It ends with the senders.
+fn serve_all<T>(taken: &Receiver<T>, every: Duration, mut handle: impl FnMut(Option<T>)) {
+    let mut next = clock::now() + every;
+    loop {
+        match taken.recv_deadline(next) {
+            Ok(request) => handle(Some(request)),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if clock::until(next).is_zero() {
+            handle(None);
+            next = clock::now() + every;
+        }
+    }
+}
+
+/// What a worker ran that is ending.
+struct Copies {
+    worker: WorkerId,
+    of: BTreeMap<AttemptId, Copied>,
+    /// Bytes that its capsule has left.
+    left: u64,
+}
+
 /// The thread's data.
 struct Writer {
     shared: Arc<Shared>,
@@ -229,7 +271,7 @@ struct Writer {
     options: CapsuleOptions,
     status: Arc<Mutex<CapsulesStatus>>,
     /// What workers ran that are ending, the oldest first.
-    copies: VecDeque<(WorkerId, BTreeMap<AttemptId, Copied>)>,
+    copies: VecDeque<Copies>,
     models: Models,
     /// What the worker's binary says of itself.
     worker: OnceLock<String>,
@@ -238,41 +280,56 @@ struct Writer {
 impl Writer {
     /// The body of the thread. It ends with the process.
     fn serve(mut self, requests: &Receiver<Request>) {
-        self.prune();
-        for request in requests {
-            match request {
-                Request::Copy { worker, begun } => {
-                    let copied = self.copy(&begun);
-                    self.copies.push_back((worker, copied));
-                    if self.copies.len() > COPIES_MAX {
-                        self.copies.pop_front();
-                    }
+        self.prune(0);
+        serve_all(requests, PRUNE_EVERY, |request| match request {
+            Some(Request::Copy { worker, begun }) => {
+                let copies = self.copy(self.none_of(worker), &begun);
+                self.copies.push_back(copies);
+                while self.copies.len() > 1
+                    && (self.copies.len() > COPIES_MAX || self.copied_bytes() > COPIES_BYTES_MAX)
+                {
+                    self.copies.pop_front();
                 }
-                Request::Forget { worker } => drop(self.take(worker)),
-                Request::Write(suspect) => self.write(*suspect),
-                Request::Flush(done) => drop(done),
             }
-        }
+            Some(Request::Forget { worker }) => drop(self.take(worker)),
+            Some(Request::Write(suspect)) => self.write(*suspect),
+            Some(Request::Flush(done)) => drop(done),
+            None => self.prune(0),
+        });
     }
 
     /// The copy of what a worker ran.
-    fn take(&mut self, worker: WorkerId) -> Option<BTreeMap<AttemptId, Copied>> {
-        let at = self.copies.iter().position(|(own, _)| *own == worker)?;
-        Some(self.copies.remove(at)?.1)
+    fn take(&mut self, worker: WorkerId) -> Option<Copies> {
+        let at = self.copies.iter().position(|copies| copies.worker == worker)?;
+        self.copies.remove(at)
     }
 
-    fn copy(&self, begun: &[Begun]) -> BTreeMap<AttemptId, Copied> {
-        let CapsuleOptions { mode, bytes_max: mut left, .. } = self.options;
+    fn none_of(&self, worker: WorkerId) -> Copies {
+        Copies { worker, of: BTreeMap::new(), left: self.options.bytes_max }
+    }
+
+    fn copied_bytes(&self) -> u64 {
+        self.copies.iter().map(|copies| self.options.bytes_max - copies.left).sum()
+    }
+
+    /// Copies those that were not yet.
+    fn copy(&self, mut copies: Copies, begun: &[Begun]) -> Copies {
         let is_live = |begun: &Begun| self.shared.lock().held(begun.attempt.job).is_some();
-        let one = |begun: &Begun| (begun.attempt, Copied::of(begun, mode, &mut left, is_live));
-        begun.iter().map(one).collect()
+        for one in begun {
+            let Copies { of, left, .. } = &mut copies;
+            let entry = of.entry(one.attempt);
+            entry.or_insert_with(|| Copied::of(one, self.options.mode, left, is_live));
+        }
+        copies
     }
 
     fn write(&mut self, suspect: Suspect) {
         let Suspect { name, begun, histories, models, death } = suspect;
         let Some(death) = death else { return };
         let worker = death.report.worker;
-        let mut copied = self.take(worker).unwrap_or_else(|| self.copy(&begun));
+        let copies = self.take(worker).unwrap_or_else(|| self.none_of(worker));
+        // It may have begun another dispatch after it was killed.
+        let mut copied = self.copy(copies, &begun).of;
         let jobs = begun.iter().zip(histories).filter_map(|(begun, attempts)| {
             Some(copied.remove(&begun.attempt)?.job(begun, attempts))
         });
@@ -320,7 +377,7 @@ impl Writer {
             }
         }
         drop(status);
-        self.prune();
+        self.prune(bytes);
     }
 
     /// What the worker's binary says of itself.
@@ -329,9 +386,11 @@ impl Writer {
         version_by(&mut command).unwrap_or_default().trim().to_owned()
     }
 
-    /// Removes old capsules.
-    fn prune(&self) {
-        match self.folder.prune(SUFFIX, self.options.folder) {
+    /// Removes old capsules; one of so many bytes that was just written stays.
+    fn prune(&self, newest_bytes: u64) {
+        let Bounds { bytes, age, files } = self.options.folder;
+        let bounds = Bounds { bytes: bytes.max(newest_bytes), age, files };
+        match self.folder.prune(SUFFIX, bounds) {
             Ok(0) => {}
             Ok(removed) => tracing::debug!(removed, "old capsules are removed"),
             Err(error) => tracing::warn!(%error, "old capsules cannot be removed"),
@@ -354,5 +413,34 @@ impl std::io::Write for Counted<'_> {
 
     fn flush(&mut self) -> std::io::Result<()> {
         self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_told_to_a_thread_that_is_never_idle_and_to_one_that_always_is() {
+        for is_busy in [true, false] {
+            let (sender, taken) = crossbeam_channel::bounded(1);
+            let (mut sender, mut told) = (Some(sender), 0);
+            let send = |sender: &Option<Sender<()>>| match sender {
+                Some(sender) if is_busy => sender.send(()).unwrap(),
+                Some(_) | None => {}
+            };
+            send(&sender);
+            serve_all(&taken, Duration::from_millis(1), |request| match request {
+                // Each request sends the next.
+                Some(()) => send(&sender),
+                None => {
+                    told += 1;
+                    if told == 3 {
+                        sender = None;
+                    }
+                }
+            });
+            assert_eq!(told, 3, "{is_busy}");
+        }
     }
 }

@@ -31,7 +31,12 @@ fn death() -> DeathReport {
             uuid: "GPU-1".to_owned(),
             driver: "580".to_owned(),
         },
-        exit: Exit { status: ExitStatus::Signal(11), fault: None, last_words: None },
+        exit: Exit {
+            status: ExitStatus::Signal(11),
+            fault: None,
+            last_words: None,
+            is_ordered: false,
+        },
         killed: None,
         is_expected: false,
         lived: Duration::from_millis(12_345),
@@ -115,7 +120,7 @@ fn an_unexplained_signal_is_reported_with_the_attempts_of_the_worker() {
 fn a_cuda_fault_is_shown_with_number_name_and_meaning() {
     let fault = Some(FaultCode::Cuda(700));
     let last_words = Some("cuCtxSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)".to_owned());
-    let exit = Exit { status: ExitStatus::Code(70), fault, last_words };
+    let exit = Exit { status: ExitStatus::Code(70), fault, last_words, is_ordered: false };
     let served_by = Some(worker(4));
     let next = Next::Restart(Duration::from_millis(100));
     let driver = Some(FaultCode::Xid(31));
@@ -148,7 +153,8 @@ fn a_cuda_fault_is_shown_with_number_name_and_meaning() {
 #[test]
 fn a_killed_worker_is_shown_with_the_reason_and_one_that_ended_first_with_both() {
     let reason = Some(KillReason::Late);
-    let exit = Exit { status: ExitStatus::Signal(9), fault: None, last_words: None };
+    let exit =
+        Exit { status: ExitStatus::Signal(9), fault: None, last_words: None, is_ordered: false };
     let by_the_pool = DeathReport { exit, killed: reason, ..death() };
     let want = "signal 9 (SIGKILL), by the pool: the deadline of its job has passed";
     assert_eq!(how_it_ended(&by_the_pool, None), want);
@@ -168,7 +174,7 @@ fn a_killed_worker_is_shown_with_the_reason_and_one_that_ended_first_with_both()
 #[test]
 fn a_worker_that_broke_the_protocol_has_said_nothing() {
     let last_words = Some("it did not say who it is first".to_owned());
-    let exit = Exit { status: ExitStatus::Rejected, fault: None, last_words };
+    let exit = Exit { status: ExitStatus::Rejected, fault: None, last_words, is_ordered: false };
     let rejected = DeathReport { exit, ready_after: None, next: Next::Out(None), ..death() };
     let got = lines(&told(rejected));
     assert!(got.contains(&"because    it did not say who it is first".to_owned()), "{got:#?}");

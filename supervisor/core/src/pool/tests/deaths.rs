@@ -16,7 +16,7 @@ fn death(rig: &mut Rig, index: u32, status: ExitStatus) -> DeathReport {
 
 fn death_of(rig: &mut Rig, worker: WorkerId, status: ExitStatus) -> DeathReport {
     rig.running.remove(&worker);
-    let exit = Exit { status, fault: None, last_words: None };
+    let exit = Exit { status, fault: None, last_words: None, is_ordered: false };
     rig.tell(Event::Worker(worker, WorkerEvent::Exited(exit)));
     let death = rig.take_death().expect("its death is reported");
     assert_eq!((death.worker, death.exit.status), (worker, status));

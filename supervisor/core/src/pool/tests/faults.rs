@@ -39,7 +39,10 @@ fn with_policy(devices: u32, rules: &[(&str, &str)], change: impl FnOnce(&mut Po
 fn exit_over(rig: &mut Rig, index: u32, status: ExitStatus, fault: Option<FaultCode>) {
     let worker = rig.worker(index);
     rig.running.remove(&worker);
-    rig.tell(Event::Worker(worker, WorkerEvent::Exited(Exit { status, fault, last_words: None })));
+    rig.tell(Event::Worker(
+        worker,
+        WorkerEvent::Exited(Exit { status, fault, last_words: None, is_ordered: false }),
+    ));
     rig.tell(Event::Worker(worker, WorkerEvent::Reclaimed));
 }
 

@@ -51,7 +51,10 @@ fn worker(worker: WorkerId, event: WorkerEvent) -> Event {
 }
 
 fn exited(dead: WorkerId, status: ExitStatus) -> Event {
-    worker(dead, WorkerEvent::Exited(Exit { status, fault: None, last_words: None }))
+    worker(
+        dead,
+        WorkerEvent::Exited(Exit { status, fault: None, last_words: None, is_ordered: false }),
+    )
 }
 
 fn spawned(actions: &[Action]) -> Vec<WorkerId> {

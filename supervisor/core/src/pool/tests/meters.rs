@@ -54,7 +54,7 @@ fn of(histogram: &Histogram) -> (u64, u64) {
 fn fail(rig: &mut Rig, status: ExitStatus, fault: FaultCode) {
     let worker = rig.worker(0);
     rig.running.remove(&worker);
-    let exit = Exit { status, fault: Some(fault), last_words: None };
+    let exit = Exit { status, fault: Some(fault), last_words: None, is_ordered: false };
     rig.tell(Event::Worker(worker, WorkerEvent::Exited(exit)));
     rig.tell(Event::Worker(worker, WorkerEvent::Reclaimed));
 }

@@ -109,7 +109,7 @@ fn a_release_of_a_device_in_service_changes_nothing() {
 fn the_next_process_waits_for_the_memory_of_the_last_one_but_not_for_ever() {
     let mut rig = Rig::new(1);
     let worker = rig.worker(0);
-    let exit = Exit { status: SIGKILL, fault: None, last_words: None };
+    let exit = Exit { status: SIGKILL, fault: None, last_words: None, is_ordered: false };
     rig.tell(Event::Worker(worker, WorkerEvent::Exited(exit.clone())));
     assert_eq!((rig.state(0), rig.spawns(0).len()), (WorkerState::Backoff, 1));
     rig.wait_ms(9_999);

@@ -65,7 +65,7 @@ impl Rig {
 }
 
 fn exited(rig: &mut Rig, worker: WorkerId, status: ExitStatus) {
-    let exit = Exit { status, fault: None, last_words: None };
+    let exit = Exit { status, fault: None, last_words: None, is_ordered: false };
     rig.tell(Event::Worker(worker, WorkerEvent::Exited(exit)));
 }
 

@@ -234,7 +234,12 @@ fn jobs_are_lost_with_the_last_device_and_the_reason_names_it() {
     assert_eq!(rig.verdicts(1), [], "one device is left");
     let worker = rig.worker(1);
     let words = "libtorch_cuda.so is mapped".to_owned();
-    let exit = Exit { status: ExitStatus::Code(73), fault: None, last_words: Some(words) };
+    let exit = Exit {
+        status: ExitStatus::Code(73),
+        fault: None,
+        last_words: Some(words),
+        is_ordered: false,
+    };
     rig.tell(Event::Worker(worker, WorkerEvent::Exited(exit)));
     assert_eq!(rig.verdicts(1), [Verdict::DeviceLost]);
     let reason = &rig.receipts(1)[0].reason;
@@ -333,7 +338,7 @@ fn a_message_of_an_old_process_has_no_effect_and_is_counted() {
     rig.die_and_return(0, SIGKILL);
     assert_eq!(rig.runs(0), Some((1, 2)));
     let before = rig.seen.len();
-    let exit = Exit { status: SIGSEGV, fault: None, last_words: None };
+    let exit = Exit { status: SIGSEGV, fault: None, last_words: None, is_ordered: false };
     let result = Ok(report());
     rig.tell(Event::Worker(old, WorkerEvent::Heard));
     rig.tell(Event::Worker(old, WorkerEvent::Ready(info(0))));
