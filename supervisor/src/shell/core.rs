@@ -257,11 +257,16 @@ impl Core {
             }
         }
         let Some(held) = held else { return };
-        if held.span.is_some() {
-            self.told.traced.extend(TracedJob::of(&held, receipt.clone()));
-        }
-        if let Some(log) = &mut self.job_log {
-            log.keep(held.principal.clone(), receipt);
+        // A receipt is large: it is copied only if both want it.
+        let span = held.span.filter(|span| span.own.is_sampled());
+        match (span, &mut self.job_log) {
+            (None, None) => {}
+            (None, Some(log)) => log.keep(held.principal.clone(), receipt),
+            (Some(span), None) => self.told.traced.push(TracedJob::new(span, &held, receipt)),
+            (Some(span), Some(log)) => {
+                self.told.traced.push(TracedJob::new(span, &held, receipt.clone()));
+                log.keep(held.principal.clone(), receipt);
+            }
         }
     }
 
