@@ -151,3 +151,11 @@ def test_an_attempt_names_its_capsule_and_a_line_without_a_name_is_not_shown(ope
         }"""
     )
     assert names == ["cpu0 a", "cpu2 c"]
+    twice = page.evaluate(
+        """() => {
+            const parent = node('ul');
+            for (let turn = 0; turn < 3; turn += 1) keep(parent, ['a', 'a', 'b'], String, () => node('li'), say);
+            return Array.from(parent.children, (child) => child.textContent);
+        }"""
+    )
+    assert twice == ["a", "a", "b"]
