@@ -112,11 +112,12 @@ def test_a_token_that_is_taken_back_takes_with_it_what_it_showed(pool, opened):
 def test_a_drawing_that_fails_stops_no_other_and_another_version_is_told(open_pool, opened):
     one = opened(open_pool)
     page = one.page
-    page.evaluate("() => { [window.kept, showRest] = [showRest, () => { throw new Error('on purpose'); }]; }")
-    until(lambda: any("on purpose" in error for error in one.errors()), "the error")
+    with page.expect_event("pageerror"):
+        page.evaluate("() => { [window.kept, showRest] = [showRest, () => { throw new Error('on purpose'); }]; }")
     page.evaluate("() => { showRest = window.kept; }")
     before = page.get_attribute("body", "data-at")
     until(lambda: page.get_attribute("body", "data-at") != before, "the page to go on")
+    assert one.errors()
     assert all("on purpose" in error for error in one.errors())
     one.said.clear()
     told = page.evaluate(
