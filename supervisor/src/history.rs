@@ -154,6 +154,8 @@ impl History {
         for row in rows {
             *sums.entry(&row.device_group).or_default() += row.items_rate.unwrap_or(0.0);
         }
+        // Groups are named after models, which come and go.
+        self.trends.retain(|place, _| sums.contains_key(place));
         for (place, rate) in sums {
             push(self.trends.entry(place.clone()).or_default(), rate);
         }

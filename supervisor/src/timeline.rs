@@ -17,7 +17,7 @@ const FINE: Span = Span { ms: 1_000, points: 120 };
 const COARSE: Span = Span { ms: 10_000, points: 360 };
 /// A sample that comes so little early ends its point too.
 const EARLY_MS: u64 = 100;
-/// Devices and groups that have a line. Any more have none.
+/// Devices and groups that have a line at a time. Any more have none.
 const LINES_MAX: usize = 256;
 /// Fewer points than these of ten seconds are shown as those of a second: two minutes.
 const YOUNG_MAX: usize = 12;
@@ -110,15 +110,14 @@ pub(crate) struct Sample<'a> {
 /// See the module's text.
 #[derive(Debug, Serialize)]
 pub(crate) struct Timeline {
-    /// What the letters stand for: `cpu0 grid`.
-    lines: Vec<String>,
+    lines: Lines,
     fine: Ring,
     coarse: Ring,
 }
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { lines: Vec::new(), fine: Ring::new(FINE), coarse: Ring::new(COARSE) }
+        Self { lines: Lines::default(), fine: Ring::new(FINE), coarse: Ring::new(COARSE) }
     }
 }
 
@@ -127,7 +126,12 @@ impl Timeline {
     pub(crate) fn take(&mut self, sample: &Sample<'_>) {
         let now = Moment::of(sample, &mut self.lines);
         self.fine.take(&now);
-        self.coarse.take(&now);
+        if self.coarse.take(&now) {
+            let Self { lines, fine, coarse } = self;
+            lines.forget(|line| {
+                !now.lines.contains_key(&line) && !fine.has(line) && !coarse.has(line)
+            });
+        }
     }
 
     /// How many points of a second there were so far.
@@ -148,8 +152,14 @@ impl Timeline {
         Some((self.fine.number, self.fine.points.back()?))
     }
 
+    /// What the letters of a point stand for; empty for a letter that stands for nothing.
     pub(crate) fn lines(&self) -> &[String] {
-        &self.lines
+        &self.lines.names
+    }
+
+    /// How often [`lines`](Self::lines) have changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.lines.changes
     }
 
     /// What each device did, in the points of an hour once there are some of it.
@@ -160,7 +170,8 @@ impl Timeline {
             let letter = |point: &Point| point.doing.chars().nth(line).unwrap_or(NOTHING);
             ring.points.iter().map(letter).collect()
         };
-        let lines = self.lines.iter().enumerate().map(|(line, name)| (name.clone(), of(line)));
+        let named = self.lines().iter().enumerate().filter(|(_, name)| !name.is_empty());
+        let lines = named.map(|(line, name)| (name.clone(), of(line)));
         Past { is_hour: !is_young, lines: lines.collect() }
     }
 }
@@ -188,7 +199,7 @@ struct Moment {
 }
 
 impl Moment {
-    fn of(sample: &Sample<'_>, lines: &mut Vec<String>) -> Self {
+    fn of(sample: &Sample<'_>, lines: &mut Lines) -> Self {
         let Sample { at_ms, status, rows, roles } = sample;
         let counters = &status.counters;
         let mut moment = Self {
@@ -202,7 +213,7 @@ impl Moment {
             lines: BTreeMap::new(),
         };
         for row in *rows {
-            let Some(line) = line_of(&row.device_group, lines) else { continue };
+            let Some(line) = lines.of(&row.device_group) else { continue };
             let own = moment.lines.entry(line).or_default();
             own.2 += u64::from(row.own.restarts);
             // A standby and a worker that ends say less of the device than the one that serves.
@@ -221,13 +232,45 @@ impl Moment {
     }
 }
 
-fn line_of(place: &DeviceGroup, lines: &mut Vec<String>) -> Option<usize> {
-    let name = format!("{} {}", place.device, place.group);
-    let known = lines.iter().position(|line| *line == name);
-    known.or_else(|| {
-        lines.push(name);
-        (lines.len() <= LINES_MAX).then(|| lines.len() - 1)
-    })
+/// The names of the lines. Each stays at its place as long as a point has a letter for it.
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+struct Lines {
+    /// `cpu0 grid`; empty where another may come.
+    names: Vec<String>,
+    #[serde(skip)]
+    changes: u64,
+}
+
+impl Lines {
+    /// The line of a device and group, an old one or a new one if there is room.
+    fn of(&mut self, place: &DeviceGroup) -> Option<usize> {
+        let name = format!("{} {}", place.device, place.group);
+        if let Some(known) = self.names.iter().position(|line| *line == name) {
+            return Some(known);
+        }
+        let free = self.names.iter().position(String::is_empty).unwrap_or(self.names.len());
+        if free == LINES_MAX {
+            return None;
+        }
+        match self.names.get_mut(free) {
+            Some(line) => *line = name,
+            None => self.names.push(name),
+        }
+        self.changes += 1;
+        Some(free)
+    }
+
+    /// Takes names away.
+    fn forget(&mut self, is_over: impl Fn(usize) -> bool) {
+        for (line, name) in self.names.iter_mut().enumerate() {
+            if !name.is_empty() && is_over(line) {
+                name.clear();
+                self.changes += 1;
+            }
+        }
+        while self.names.pop_if(|last| last.is_empty()).is_some() {}
+    }
 }
 
 /// How long jobs waited, and were worked on, of all roles.
@@ -264,7 +307,8 @@ impl Ring {
         Self { span, points, number: 0, begin: None, queue: 0, seen }
     }
 
-    fn take(&mut self, now: &Moment) {
+    /// Takes a moment in, and returns whether it ends a point.
+    fn take(&mut self, now: &Moment) -> bool {
         let begin = self.begin.take().filter(|begin| now.is_after(begin));
         if begin.is_none() {
             (self.queue, self.seen) = (0, BTreeMap::new());
@@ -281,11 +325,11 @@ impl Ring {
         }
         let Some(begin) = begin else {
             self.begin = Some(now.clone());
-            return;
+            return false;
         };
         if now.at_ms - begin.at_ms + EARLY_MS < self.span.ms {
             self.begin = Some(begin);
-            return;
+            return false;
         }
         let point = self.point(&begin, now);
         if self.points.len() == self.span.points {
@@ -295,6 +339,17 @@ impl Ring {
         self.number += 1;
         (self.queue, self.seen) = (0, BTreeMap::new());
         self.begin = Some(now.clone());
+        true
+    }
+
+    /// Whether a point has a letter for a line, or the next one may.
+    fn has(&self, line: usize) -> bool {
+        let letter = |point: &Point| point.doing.as_bytes().get(line).copied();
+        let is_next = |begin: &Moment| begin.lines.contains_key(&line);
+        let mut letters = self.points.iter().filter_map(letter);
+        letters.any(|letter| char::from(letter) != NOTHING)
+            || self.seen.contains_key(&line)
+            || self.begin.as_ref().is_some_and(is_next)
     }
 
     fn point(&self, begin: &Moment, now: &Moment) -> Point {

@@ -33,6 +33,8 @@ use super::tokens::Scope;
 
 /// Says how a browser came to send a request. Pages cannot set it.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// Says what a browser does with the answer: `navigate` shows it.
+const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 /// The content types that a page may send anywhere without asking.
 const SIMPLE_TYPES: [&str; 3] =
     ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
@@ -51,6 +53,14 @@ pub(super) enum Peer {
 }
 
 impl Peer {
+    /// The address of ours that it came to, if it has one.
+    fn ours(&self) -> Option<IpAddr> {
+        match *self {
+            Self::Tcp { ours, .. } => Some(ours),
+            Self::Unix { .. } => None,
+        }
+    }
+
     /// Who its requests without a token are for.
     pub(super) fn principal(&self) -> Principal {
         match *self {
@@ -93,7 +103,7 @@ pub(super) async fn admit(
         headers.insert(header::VARY, HeaderValue::from_static("origin"));
         if is_preflight {
             let methods = HeaderValue::from_static("GET, POST");
-            let names = "authorization, content-type, inference-header-content-length";
+            let names = "authorization, content-type, inference-header-content-length, traceparent";
             headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
             headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(names));
             headers.insert(header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_AGE);
@@ -158,7 +168,7 @@ pub(super) fn check(
 ) -> Result<Principal, Failure> {
     check_head(request)?;
     check_host(door, &turn.seat.peer, request)?;
-    check_page(door, request)?;
+    check_page(door, &turn.seat.peer, request)?;
     check_content_type(request.headers())?;
     if request.method() == Method::OPTIONS && allowed_origin(door, request.headers()).is_some() {
         // A browser sends no token with its question.
@@ -190,17 +200,8 @@ fn check_host(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<(), F
     // No page can reach a Unix socket.
     let Peer::Tcp { ours, .. } = peer else { return Ok(()) };
     let Some(whole) = host_of(request)? else { return Ok(()) };
-    let host = without_port(whole).trim_end_matches('.').to_ascii_lowercase();
-    let is_ours = |host: &str| match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        Ok(address) => {
-            let address = address.to_canonical();
-            address.is_loopback() || address == ours.to_canonical()
-        }
-        Err(_) => host == "localhost",
-    };
-    let is_allowed =
-        |host: &str| door.hosts.iter().any(|name| name == host.trim_matches(['[', ']']));
-    if is_ours(&host) || is_allowed(&host) {
+    let host = bare(whole);
+    if is_ours(&host, Some(*ours)) || is_named(door, &host) {
         return Ok(());
     }
     let shown: String = host.chars().take(100).collect();
@@ -209,6 +210,27 @@ fn check_host(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<(), F
          --http-host {shown}"
     );
     Err(Failure::new(StatusCode::MISDIRECTED_REQUEST, why).because(Reason::Host))
+}
+
+/// A host without its port, as names are compared.
+fn bare(host: &str) -> String {
+    without_port(host).trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// Whether a host is this machine, or the address of ours that a connection came to.
+fn is_ours(host: &str, ours: Option<IpAddr>) -> bool {
+    match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        Ok(address) => {
+            let address = address.to_canonical();
+            address.is_loopback() || ours.is_some_and(|ours| address == ours.to_canonical())
+        }
+        Err(_) => host == "localhost",
+    }
+}
+
+/// Whether `--http-host` names a host.
+fn is_named(door: &Door, host: &str) -> bool {
+    door.hosts.iter().any(|name| name == host.trim_matches(['[', ']']))
 }
 
 /// The name and the port that the client meant; `None` if the request need not say.
@@ -240,20 +262,38 @@ fn allowed_origin(door: &Door, headers: &HeaderMap) -> Option<HeaderValue> {
     door.origins.contains(&text).then(|| origin.clone())
 }
 
-/// Whether the page of this server sent the request. Its origin is then the name and the port that the request was
-/// sent to, which `check_host` has found to be ours: no other server has both.
-fn is_own_page(request: &Request<Body>) -> bool {
+/// Whether the page of this server sent the request. Its origin is then the scheme, the name and the port that the
+/// request was sent to, which no other server has all. The name must be ours on a Unix socket too: behind a proxy it
+/// is what a browser says, and a page can make its own name mean the proxy.
+fn is_own_page(door: &Door, peer: &Peer, request: &Request<Body>) -> bool {
     let origin = request.headers().get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
-    let schemes = ["http://", "https://"];
-    let origin =
-        origin.and_then(|text| schemes.iter().find_map(|scheme| text.strip_prefix(scheme)));
-    let (Some(origin), Ok(Some(host))) = (origin, host_of(request)) else { return false };
+    let origin = origin.and_then(|text| text.split_once("://"));
+    let (Some((scheme, origin)), Ok(Some(whole))) = (origin, host_of(request)) else {
+        return false;
+    };
+    let host = bare(whole);
+    let is_named = is_named(door, &host);
+    let is_scheme = match scheme {
+        // TLS may also end at a proxy, which has a name.
+        "https" => door.tls.is_some() || is_named,
+        "http" => door.tls.is_none(),
+        _ => false,
+    };
     let site = request.headers().get(FETCH_SITE).map(HeaderValue::as_bytes);
-    origin.eq_ignore_ascii_case(host) && site.is_none_or(|site| site == b"same-origin")
+    is_scheme
+        && (is_named || is_ours(&host, peer.ours()))
+        && origin.eq_ignore_ascii_case(whole)
+        && site.is_none_or(|site| site == b"same-origin")
+}
+
+/// Whether a browser follows a link to the page, whose files hold nothing and are shown in no frame.
+fn is_visit(request: &Request<Body>) -> bool {
+    let mode = request.headers().get(FETCH_MODE).map(HeaderValue::as_bytes);
+    mode == Some(b"navigate") && request.method() == Method::GET && page::has(request.uri().path())
 }
 
 /// Checks that no web page sent the request, unless it is ours or its origin is allowed.
-fn check_page(door: &Door, request: &Request<Body>) -> Result<(), Failure> {
+fn check_page(door: &Door, peer: &Peer, request: &Request<Body>) -> Result<(), Failure> {
     let headers = request.headers();
     let refuse = |what: &str| {
         let why = format!(
@@ -266,12 +306,14 @@ fn check_page(door: &Door, request: &Request<Body>) -> Result<(), Failure> {
         if headers.get_all(header::ORIGIN).iter().nth(1).is_some() {
             return Err(Failure::bad("the request has more than one Origin"));
         }
-        let is_allowed = allowed_origin(door, headers).is_some() || is_own_page(request);
+        let is_allowed =
+            allowed_origin(door, headers).is_some() || is_own_page(door, peer, request);
         return if is_allowed { Ok(()) } else { refuse("the request has an Origin") };
     }
     // A browser leaves out Origin where a page has an image or a link; `none` is an address that a user typed.
     match headers.get(FETCH_SITE).map(HeaderValue::as_bytes) {
         None | Some(b"none" | b"same-origin") => Ok(()),
+        Some(_) if is_visit(request) => Ok(()),
         Some(_) => refuse("Sec-Fetch-Site says so"),
     }
 }

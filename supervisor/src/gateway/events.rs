@@ -26,8 +26,9 @@ use super::limits::{PAGE_STREAM_MAX, PAGES_EACH_MAX, PAGES_MAX};
 use super::reason::Reason;
 use super::shares::{Full, Share};
 use super::tokens::Scope;
-use super::watch::Update;
+use super::watch::{Mark, Update};
 
+pub(super) const PATH: &str = "/v2/gridpool/events";
 /// The scopes of which a token must have one.
 pub(super) const SCOPES: &[Scope] = &[Scope::Metrics, Scope::Operate];
 
@@ -60,7 +61,7 @@ pub(super) async fn events(
 #[derive(Clone, Copy, Debug)]
 enum Last {
     Nothing,
-    Point(u64),
+    Point(Mark),
     /// The stream has ended.
     End,
 }
@@ -102,21 +103,22 @@ impl Feed {
 
     fn tell(&mut self, update: &Update) -> Bytes {
         let mut text = Vec::new();
-        let before = if let Last::Point(number) = self.last { number } else { u64::MAX };
-        // Before the timeline is written: a point that comes meanwhile is told twice, and not never.
-        let (number, points) = self.gateway.watch.points_after(before);
-        match self.last {
-            Last::Nothing => match self.gateway.watch.timeline() {
+        let watch = &self.gateway.watch;
+        if let Last::Point(before) = self.last {
+            let (mark, points) = watch.points_after(before);
+            for point in points {
+                text.extend(event("point", &point.to_string()));
+            }
+            self.last = Last::Point(mark);
+        } else {
+            // Before the timeline is written: a point that comes meanwhile is told twice, and not never.
+            self.last = Last::Point(watch.mark());
+            match watch.timeline() {
                 Ok(timeline) => text.extend(event("timeline", &timeline)),
                 Err(error) => tracing::warn!(%error, "the timeline cannot be written"),
-            },
-            Last::Point(_) | Last::End => {}
+            }
         }
-        for point in points {
-            text.extend(event("point", &point.to_string()));
-        }
-        self.last = Last::Point(number);
-        let deaths = self.gateway.watch.deaths_after(self.death);
+        let deaths = watch.deaths_after(self.death);
         if let Some(last) = deaths.last() {
             self.death = last.number;
             match serde_json::to_string(&deaths) {

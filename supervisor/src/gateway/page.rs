@@ -40,7 +40,13 @@ pub(super) fn has(path: &str) -> bool {
     FILES.iter().any(|&(own, ..)| own == path)
 }
 
-/// The paths of the files.
+/// The paths of the files, for tests.
+#[cfg(test)]
+pub(super) fn paths() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|&(path, ..)| path)
+}
+
+/// The routes of the files.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES.iter().fold(Router::new(), |router, &(path, kind, text)| {
         router.route(path, get(move || async move { file(kind, text) }))

@@ -30,11 +30,11 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Begins with the head of a request. Health checks and metrics have no spans: they would hide the others.
+    /// Begins with the head of a request. What is routine has no span: it would hide the others.
     pub(super) fn begin(gateway: &Arc<Server>, headers: &HeaderMap, is_routine: bool) -> Arc<Self> {
         let sent = context_of(headers);
         let traces = gateway.traces.as_ref().filter(|_| !is_routine);
-        let span = traces.map(|traces| JobSpan::begin(sent, traces.sample));
+        let span = traces.and_then(|traces| JobSpan::begin(sent, traces.sample));
         let recorded = span.filter(|span| span.own.is_sampled());
         Arc::new(Self {
             gateway: Arc::clone(gateway),
@@ -114,8 +114,17 @@ fn context_of(headers: &HeaderMap) -> Option<TraceContext> {
 pub(super) fn route_of(path: &str) -> (&'static str, Option<&str>) {
     let parts: Vec<_> = path.split('/').skip(1).collect();
     match *parts.as_slice() {
+        [""] => ("/", None),
+        ["page.css"] => ("/page.css", None),
+        ["page.js"] => ("/page.js", None),
         ["metrics"] => ("/metrics", None),
         ["v2"] => ("/v2", None),
+        ["v2", "gridpool", "deaths"] => ("/v2/gridpool/deaths", None),
+        ["v2", "gridpool", "drain"] => ("/v2/gridpool/drain", None),
+        ["v2", "gridpool", "events"] => ("/v2/gridpool/events", None),
+        ["v2", "gridpool", "kill"] => ("/v2/gridpool/kill", None),
+        ["v2", "gridpool", "receipts"] => ("/v2/gridpool/receipts", None),
+        ["v2", "gridpool", "release"] => ("/v2/gridpool/release", None),
         ["v2", "health", "live"] => ("/v2/health/live", None),
         ["v2", "health", "ready"] => ("/v2/health/ready", None),
         ["v2", "models", "stats"] => ("/v2/models/stats", None),
@@ -155,6 +164,8 @@ pub(super) fn route_of(path: &str) -> (&'static str, Option<&str>) {
 mod tests {
     use axum::http::HeaderValue;
 
+    use super::super::page;
+    use super::super::routes::PATHS;
     use super::*;
 
     #[test]
@@ -174,12 +185,24 @@ mod tests {
     }
 
     #[test]
+    fn every_path_is_a_route() {
+        let listed = PATHS.iter().map(|listed| listed.split_once(' ').unwrap().1);
+        for path in listed.chain(page::paths()) {
+            let route = path.replace("MODEL", "{model}");
+            let model = path.contains("MODEL").then_some("MODEL");
+            assert_eq!(route_of(path), (&*route, model), "{path}");
+        }
+    }
+
+    #[test]
     fn a_route_has_no_name_of_a_model_or_version() {
         assert_eq!(route_of("/v2/models/m/infer"), ("/v2/models/{model}/infer", Some("m")));
         let versioned = "/v2/models/{model}/versions/{version}/infer";
         assert_eq!(route_of("/v2/models/m/versions/3/infer"), (versioned, Some("m")));
         assert_eq!(route_of("/v2/models/stats"), ("/v2/models/stats", None));
-        for other in ["", "/", "/x", "/v2x", "/v2/models/m/infer/x", "v2"] {
+        for other in
+            ["", "/x", "/v2/gridpool", "/v2/gridpool/x", "/v2x", "/v2/models/m/infer/x", "v2"]
+        {
             assert_eq!(route_of(other), ("other", None), "{other}");
         }
     }

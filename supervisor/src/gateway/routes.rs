@@ -35,7 +35,7 @@ use super::request::{self, Request, WantedOutputs};
 use super::seats::Seat;
 
 /// Every path, for `GET /v2`. A model's path may name the version: `/v2/models/M/versions/1`.
-const PATHS: [&str; 20] = [
+pub(super) const PATHS: [&str; 20] = [
     "GET /",
     "GET /metrics",
     "GET /v2",
@@ -67,7 +67,7 @@ pub(super) fn router(gateway: Arc<Server>) -> Router {
         .route("/metrics", get(metrics::metrics))
         .route("/v2", get(about_server))
         .route("/v2/gridpool/deaths", get(orders::deaths))
-        .route("/v2/gridpool/events", get(events::events))
+        .route(events::PATH, get(events::events))
         .route("/v2/gridpool/receipts", get(orders::receipts))
         .route("/v2/gridpool/{what}", post(orders::order))
         .route("/v2/health/live", get(live))
@@ -136,7 +136,8 @@ async fn no_method(
     body: Body,
 ) -> Result<Infallible, Failure> {
     BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
-    let why = "the path does not take this method: use POST for infer, load, unload and index, GET for all others";
+    let why = "the path does not take this method: use POST for infer, load, unload, index, drain, kill \
+               and release, GET for all others";
     Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, why))
 }
 

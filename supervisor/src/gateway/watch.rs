@@ -44,6 +44,15 @@ pub(super) struct Watch {
     pub(super) places: Arc<Shares>,
 }
 
+/// How much of the timeline a page was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Points of a second.
+    points: u64,
+    /// Changes of the names of lines.
+    changes: u64,
+}
+
 /// What is kept between snapshots.
 #[derive(Debug, Default)]
 struct Kept {
@@ -89,18 +98,42 @@ impl Watch {
         serde_json::to_string(self.kept.lock().history.timeline())
     }
 
-    /// The points of a second after so many, each as JSON; and how many there are now.
-    pub(super) fn points_after(&self, number: u64) -> (u64, Vec<Value>) {
+    /// How much of the timeline there is.
+    pub(super) fn mark(&self) -> Mark {
+        self.kept.lock().mark()
+    }
+
+    /// The points of a second after a mark, each as JSON, the first with the names of lines if they have changed; and
+    /// the mark of now.
+    pub(super) fn points_after(&self, mark: Mark) -> (Mark, Vec<Value>) {
         let kept = self.kept.lock();
         let timeline = kept.history.timeline();
-        let of = |point| json!({ "lines": timeline.lines(), "point": point });
-        (timeline.number(), timeline.after(number).map(of).collect())
+        let of = |point| json!({ "point": point });
+        let mut points: Vec<_> = timeline.after(mark.points).map(of).collect();
+        let now = kept.mark();
+        match points.first_mut() {
+            Some(first) if now.changes != mark.changes => first["lines"] = json!(timeline.lines()),
+            Some(_) => {}
+            None => return (Mark { points: now.points, ..mark }, points),
+        }
+        (now, points)
     }
 
     /// The deaths with a larger number.
     pub(super) fn deaths_after(&self, number: u64) -> Vec<Death> {
         let kept = self.kept.lock();
         kept.deaths.iter().filter(|death| death.number > number).cloned().collect()
+    }
+
+    /// Takes back what pages were told last, so that the next page is told nothing old.
+    fn rest(&self) {
+        self.updates.send_if_modified(|update| {
+            let is_old = !update.is_last && !update.state.is_empty();
+            if is_old {
+                *update = Arc::default();
+            }
+            is_old
+        });
     }
 
     fn is_watched(&self) -> bool {
@@ -121,6 +154,8 @@ pub(super) async fn watch(gateway: Arc<Server>) {
             let state = state.unwrap_or_else(|failure| json!({ "trouble": failure.message() }));
             let state = Bytes::from(state.to_string());
             gateway.watch.updates.send_replace(Arc::new(Update { state, is_last: false }));
+        } else {
+            gateway.watch.rest();
         }
         let every = if gateway.watch.is_watched() { UPDATE_EVERY } else { SAMPLE_EVERY };
         // It is time, or there is something to look at; but never more often than pages are told.
@@ -165,6 +200,11 @@ fn now_ms() -> u64 {
 }
 
 impl Kept {
+    fn mark(&self) -> Mark {
+        let timeline = self.history.timeline();
+        Mark { points: timeline.number(), changes: timeline.changes() }
+    }
+
     /// Takes a whole second in.
     fn sample(&mut self, metrics: &Metrics, gateway: &Server, view: &PoolView) {
         let seconds = self.sampled.replace(clock::now()).map(|last| last.elapsed().as_secs_f64());
@@ -253,5 +293,23 @@ impl<'a> RowRates<'a> {
         let WorkerStatus { name, group, .. } = &row.own;
         let Row { busy_percent, memory, memory_total, power_mw, jobs_rate, items_rate, .. } = *row;
         Self { name, group, busy_percent, memory, memory_total, power_mw, jobs_rate, items_rate }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_comes_later_is_told_nothing_old_but_the_end() {
+        let watch = Watch::new();
+        let (state, is_last) = (Bytes::from("{}"), false);
+        watch.updates.send_replace(Arc::new(Update { state, is_last }));
+        assert!(!watch.subscribe().borrow().state.is_empty());
+        watch.rest();
+        assert!(watch.subscribe().borrow().state.is_empty());
+        watch.end();
+        watch.rest();
+        assert!(watch.subscribe().borrow().is_last);
     }
 }

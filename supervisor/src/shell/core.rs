@@ -257,11 +257,16 @@ impl Core {
             }
         }
         let Some(held) = held else { return };
-        if held.span.is_some() {
-            self.told.traced.extend(TracedJob::of(&held, receipt.clone()));
-        }
-        if self.logs_jobs {
-            self.told.logged.push((held.principal.clone(), receipt));
+        // A receipt is large: it is copied only if both want it.
+        let span = held.span.filter(|span| span.own.is_sampled());
+        match (span, self.logs_jobs) {
+            (None, false) => {}
+            (None, true) => self.told.logged.push((held.principal.clone(), receipt)),
+            (Some(span), false) => self.told.traced.push(TracedJob::new(span, &held, receipt)),
+            (Some(span), true) => {
+                self.told.traced.push(TracedJob::new(span, &held, receipt.clone()));
+                self.told.logged.push((held.principal.clone(), receipt));
+            }
         }
     }
 

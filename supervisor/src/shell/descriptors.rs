@@ -1,8 +1,20 @@
 //! The descriptors that connections and arenas may take together. The rest is for workers and for the supervisor's
 //! own files, and must never run out: ipc-channel panics then.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gridpool_protocol::tensor::options::ModelPlan;
+
+use super::{Shell, clients, seats};
+
+/// Descriptors reserved for files, logs, accepting connections, and connections that may not submit.
+const DESCRIPTORS_RESERVED: usize = 48 + clients::DESCRIPTORS_PER_CLIENT * seats::OTHERS_MAX;
+/// Least descriptors for clients.
+const CLIENT_DESCRIPTORS_MIN: usize = 64;
+/// Descriptors reserved for the workers of one slot: the old worker and the next one.
+const DESCRIPTORS_PER_SLOT: usize = 32;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -48,6 +60,35 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         self.keep(0);
+    }
+}
+
+/// The most workers that a group has at a time.
+fn slots_of_group(devices: usize, standbys: u32) -> usize {
+    devices * (1 + standbys as usize)
+}
+
+/// The groups of a pool that starts with these models: those of the models, and that of programs.
+pub(super) fn groups_of(models: &[ModelPlan]) -> usize {
+    1 + models.iter().map(ModelPlan::group).collect::<BTreeSet<_>>().len()
+}
+
+/// Descriptors for the workers of one group.
+pub(super) fn of_group(devices: usize, standbys: u32) -> usize {
+    DESCRIPTORS_PER_SLOT * slots_of_group(devices, standbys)
+}
+
+impl Shell {
+    /// Descriptors that a pool with these models over this many devices keeps for itself and its workers.
+    pub(super) fn descriptors_needed(models: &[ModelPlan], devices: usize, standbys: u32) -> usize {
+        let slots = groups_of(models) * slots_of_group(devices, standbys);
+        DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SLOT * slots
+    }
+
+    /// Descriptors without which such a pool does not start: it would have none for clients.
+    #[must_use]
+    pub fn descriptors_min(models: &[ModelPlan], devices: usize, standbys: u32) -> usize {
+        Self::descriptors_needed(models, devices, standbys) + CLIENT_DESCRIPTORS_MIN
     }
 }
 

@@ -60,7 +60,6 @@ mod tracer;
 mod upgrade;
 mod users;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -76,7 +75,6 @@ use gridpool_ipc::spin;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::status::Status;
-use gridpool_protocol::tensor::options::ModelPlan;
 
 use crate::job_log::JobLog;
 use crate::logging;
@@ -84,7 +82,7 @@ use crate::state::{StateError, StateFolder};
 use arenas::Budget;
 use bridge::Bridge;
 use deaths::Deaths;
-use descriptors::Descriptors;
+use descriptors::{Descriptors, groups_of};
 use gateway::Gateway;
 use gridpool_core::config::{HelperLimits, PoolConfig};
 use gridpool_core::event::{Event, Helper, HelperEvent, Timestamp};
@@ -119,13 +117,6 @@ pub use process::{
 };
 pub use spawn::WorkerCommand;
 pub use upgrade::{Origin, UpgradeError};
-
-/// Descriptors reserved for files, logs, accepting connections, and connections that may not submit.
-const DESCRIPTORS_RESERVED: usize = 48 + clients::DESCRIPTORS_PER_CLIENT * seats::OTHERS_MAX;
-/// Least descriptors for clients.
-const CLIENT_DESCRIPTORS_MIN: usize = 64;
-/// Descriptors reserved for the workers of one slot: the old worker and the next one.
-const DESCRIPTORS_PER_SLOT: usize = 32;
 
 /// One device of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -235,7 +226,7 @@ impl Shell {
         let needed = Self::descriptors_needed(&command.models, ids.len(), standbys);
         let descriptors = Descriptors::new(descriptor_limit().saturating_sub(needed));
         let groups = groups_of(&command.models);
-        let of_group = DESCRIPTORS_PER_SLOT * slots_of_group(ids.len(), standbys);
+        let of_group = descriptors::of_group(ids.len(), standbys);
         let (spawner, starts) = crossbeam_channel::unbounded();
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let (policy, models) = (command.policy.clone(), &command.models);
@@ -311,18 +302,6 @@ impl Shell {
         Ok(())
     }
 
-    /// Descriptors that a pool with these models over this many devices keeps for itself and its workers.
-    fn descriptors_needed(models: &[ModelPlan], devices: usize, standbys: u32) -> usize {
-        let slots = groups_of(models) * slots_of_group(devices, standbys);
-        DESCRIPTORS_RESERVED + DESCRIPTORS_PER_SLOT * slots
-    }
-
-    /// Descriptors without which such a pool does not start: it would have none for clients.
-    #[must_use]
-    pub fn descriptors_min(models: &[ModelPlan], devices: usize, standbys: u32) -> usize {
-        Self::descriptors_needed(models, devices, standbys) + CLIENT_DESCRIPTORS_MIN
-    }
-
     /// Serves a connection that was not made through the pool's socket.
     ///
     /// # Errors
@@ -389,16 +368,6 @@ impl Shell {
     pub fn status(&self) -> Status {
         self.shared.status(&Viewer::All)
     }
-}
-
-/// The most workers that a group has at a time.
-fn slots_of_group(devices: usize, standbys: u32) -> usize {
-    devices * (1 + standbys as usize)
-}
-
-/// The groups of a pool that starts with these models: those of the models, and that of programs.
-fn groups_of(models: &[ModelPlan]) -> usize {
-    1 + models.iter().map(ModelPlan::group).collect::<BTreeSet<_>>().len()
 }
 
 impl Clone for Shell {

@@ -69,8 +69,8 @@ impl Tracer {
         Ok(Self { collector, packets: PacketSender::new(to, sample), counts, processes })
     }
 
-    /// The span of a job whose client names this trace, or none.
-    pub(super) fn begin(&self, trace: Option<TraceContext>) -> JobSpan {
+    /// The span of a job whose client names this trace, or none; see [`JobSpan::begin`].
+    pub(super) fn begin(&self, trace: Option<TraceContext>) -> Option<JobSpan> {
         JobSpan::begin(trace, self.packets.sample)
     }
 
@@ -103,16 +103,14 @@ impl Tracer {
 pub(super) struct TracedJob(Box<JobPacket>);
 
 impl TracedJob {
-    /// `None` if the job is not recorded.
-    pub(super) fn of(held: &HeldJob, receipt: Box<Receipt>) -> Option<Self> {
-        let span = held.span.filter(|span| span.own.is_sampled())?;
+    pub(super) fn new(span: JobSpan, held: &HeldJob, receipt: Box<Receipt>) -> Self {
         let kind = match held.submission.work {
             Work::Model { .. } => JobKind::Model,
             Work::Program { .. } => JobKind::Program,
             Work::Search { .. } => JobKind::Search,
         };
         let (user, ended_ns) = (held.principal.kind().to_owned(), unix_ns(clock::time_of_day()));
-        Some(Self(Box::new(JobPacket { span, ended_ns, kind, user, receipt })))
+        Self(Box::new(JobPacket { span, ended_ns, kind, user, receipt }))
     }
 
     pub(super) fn send(self, tracer: &Tracer) {

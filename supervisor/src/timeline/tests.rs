@@ -64,6 +64,32 @@ fn a_point_has_the_gravest_that_was_seen_of_each_line() {
 }
 
 #[test]
+fn so_many_lines_and_no_more_and_one_of_no_point_makes_room() {
+    let mut timeline = Timeline::default();
+    let all = |group: &str| {
+        let of = |number| worker(&format!("cpu{number}#1"), group);
+        (0..LINES_MAX + 44).map(of).collect::<Vec<_>>()
+    };
+    for ms in [0, 1_000, 2_000] {
+        take(&mut timeline, ms, &status(ms, 0, all("a")), &[]);
+        assert_eq!((timeline.lines().len(), timeline.changes()), (LINES_MAX, 256), "{ms}");
+    }
+    assert_eq!(timeline.latest().unwrap().1.doing.len(), LINES_MAX);
+    // The first stays; the others leave with the last point of theirs, an hour later.
+    let mut later = |second: u64, mut workers: Vec<WorkerStatus>| {
+        workers.push(worker("cpu0#1", "a"));
+        take(&mut timeline, second * 1_000, &status(second * 1_000, 0, workers), &[]);
+        timeline.lines().to_vec()
+    };
+    let kept: Vec<_> = (3..3_600).map(|second| later(second, Vec::new()).len()).collect();
+    assert!(kept.iter().all(|&count| count == LINES_MAX));
+    let kept: Vec<_> = (3_600..3_640).map(|second| later(second, Vec::new())).collect();
+    assert_eq!(kept.last().unwrap(), &["cpu0 a"]);
+    assert_eq!(later(3_640, vec![worker("cpu1#1", "b")]), ["cpu0 a", "cpu1 b"]);
+    assert_eq!(timeline.past().lines.len(), 2);
+}
+
+#[test]
 fn a_standby_hides_no_worker_that_serves() {
     let mut timeline = Timeline::default();
     for ms in [0, 1_000] {

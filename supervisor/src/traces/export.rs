@@ -150,9 +150,9 @@ impl Exporter {
         if !answer.status().is_success() {
             return Err(ExportError::Status(answer.status().as_u16()));
         }
-        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec()?;
-        // One that is no message says nothing of spans that it has not taken.
-        let said = ExportTraceServiceResponse::decode(&*body).ok();
+        // The batch is taken. An answer that cannot be read, or is no message, names no span that is not.
+        let body = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec().ok();
+        let said = body.and_then(|body| ExportTraceServiceResponse::decode(&*body).ok());
         let partial = said.and_then(|said| said.partial_success);
         Ok(partial.map_or(0, |partial| usize::try_from(partial.rejected_spans).unwrap_or(0)))
     }
@@ -241,6 +241,8 @@ mod tests {
         assert_eq!(answered("localhost", "200 OK", &refused.encode_to_vec()).unwrap(), 3);
         assert_eq!(answered("localhost", "200 OK", b"").unwrap(), 0);
         assert_eq!(answered("localhost", "200 OK", &[0xff; 9]).unwrap(), 0);
+        let long = vec![0; (64 << 10) + 1];
+        assert_eq!(answered("localhost", "200 OK", &long).unwrap(), 0, "it is taken all the same");
         assert!(answered("localhost", "503 Busy", b"").unwrap_err().is_for_now());
         assert!(!answered("localhost", "400 Bad", b"").unwrap_err().is_for_now());
     }

@@ -28,14 +28,16 @@ pub(crate) struct JobSpan {
 }
 
 impl JobSpan {
-    /// A new span below `parent`; without one it begins a trace, which `sample` decides to record or not.
-    pub(crate) fn begin(parent: Option<TraceContext>, sample: Sample) -> Self {
+    /// A new span below `parent`; without one it begins a trace, which `sample` decides to record or not. `None` if no
+    /// trace that begins here is recorded.
+    pub(crate) fn begin(parent: Option<TraceContext>, sample: Sample) -> Option<Self> {
         match parent {
-            Some(parent) => Self { own: parent.at(new_span()), parent: Some(parent.span) },
+            Some(parent) => Some(Self { own: parent.at(new_span()), parent: Some(parent.span) }),
+            None if sample.takes_none() => None,
             None => {
                 let trace = new_trace();
                 let own = TraceContext::begin(trace, new_span(), sample.takes(trace));
-                Self { own, parent: None }
+                Some(Self { own, parent: None })
             }
         }
     }
@@ -154,11 +156,17 @@ impl PacketSender {
     /// Sends a packet if there is room for it.
     pub(crate) fn send(&self, packet: &Packet) {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        let sent = codec::encode(packet).map_err(io::Error::other).and_then(|bytes| {
-            send(self.socket.as_raw_fd(), &bytes, flags).map_err(io::Error::from)
+        let sent = codec::encode(packet).map_err(|error| {
+            tracing::debug!(%error, "a packet for the tracer");
+            Errno::EMSGSIZE
         });
-        match sent {
+        match sent.and_then(|bytes| send(self.socket.as_raw_fd(), &bytes, flags)) {
             Ok(_) => self.is_full.store(false, Ordering::Relaxed),
+            // One that never fits says nothing of the tracer.
+            Err(Errno::EMSGSIZE) => {
+                self.unsent.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!("what is too large for the tracer has no span");
+            }
             Err(error) => {
                 self.unsent.fetch_add(1, Ordering::Relaxed);
                 // Once until there is room again.
@@ -190,7 +198,7 @@ mod tests {
     use super::*;
 
     fn packet() -> Packet {
-        let span = JobSpan::begin(None, Sample::default());
+        let span = JobSpan::begin(None, Sample::default()).unwrap();
         let asked = Asked::Http { method: "GET".into(), route: "/v2".into(), status: Some(200) };
         Packet::Request(RequestPacket { span, began_ns: 1, ended_ns: 2, asked, user: None })
     }
@@ -221,13 +229,28 @@ mod tests {
     }
 
     #[test]
+    fn a_packet_that_never_fits_does_not_say_that_the_tracer_is_slow() {
+        let (to, _from) = packet_sockets().unwrap();
+        let sender = PacketSender::new(to, Sample::default());
+        let Packet::Request(mut large) = packet() else { unreachable!("it is a request") };
+        large.user = Some("x".repeat(3 * WAITING_BYTES));
+        sender.send(&Packet::Request(large));
+        assert_eq!((sender.unsent(), sender.is_full.load(Ordering::Relaxed)), (1, false));
+    }
+
+    #[test]
     fn a_span_below_another_keeps_its_trace_and_decision() {
         let none = "0".parse().unwrap();
-        let root = JobSpan::begin(None, none);
-        assert!(!root.own.is_sampled() && root.parent.is_none());
-        let root = JobSpan::begin(None, Sample::default());
+        assert_eq!(JobSpan::begin(None, none), None, "nothing begins, not even a number");
+        let few = "0.000001".parse().unwrap();
+        let unlikely = JobSpan::begin(None, few).unwrap();
+        assert_eq!(
+            (unlikely.parent, few.takes(unlikely.own.trace)),
+            (None, unlikely.own.is_sampled())
+        );
+        let root = JobSpan::begin(None, Sample::default()).unwrap();
         assert!(root.own.is_sampled());
-        let below = JobSpan::begin(Some(root.own), none);
+        let below = JobSpan::begin(Some(root.own), none).unwrap();
         assert_eq!((below.own.trace, below.parent), (root.own.trace, Some(root.own.span)));
         assert!(below.own.is_sampled() && below.own.span != root.own.span);
     }

@@ -48,6 +48,11 @@ impl Sample {
         f64::from(self.0) / f64::from(WHOLE)
     }
 
+    /// Whether no trace that begins here is recorded.
+    pub(crate) fn takes_none(self) -> bool {
+        self.0 == 0
+    }
+
     /// Whether a trace that begins here is recorded.
     pub(crate) fn takes(self, trace: TraceId) -> bool {
         let [.., a, b, c, d, e, f, g] = trace.bytes();

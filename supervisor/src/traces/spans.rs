@@ -16,6 +16,9 @@ use super::packet::{Asked, JobKind, JobPacket, JobSpan, Packet, RequestPacket, n
 /// Kernels of an attempt that get a span of their own; the others share one.
 const KERNELS_MAX: usize = 16;
 
+/// Attempts of a job that get a span of their own; the others share one. So a job never has more spans than may wait.
+const ATTEMPTS_MAX: usize = 256;
+
 /// Codes of gRPC that are an error of the server, as the conventions of OpenTelemetry say: UNKNOWN,
 /// `DEADLINE_EXCEEDED`, UNIMPLEMENTED, INTERNAL, UNAVAILABLE and `DATA_LOSS`.
 const SERVER_ERRORS: [i32; 6] = [2, 4, 12, 13, 14, 15];
@@ -102,7 +105,8 @@ fn of_job(job: &JobPacket) -> Vec<Span> {
     if receipt.queue_us > 0 {
         all.push(below("queue", (0, receipt.queue_us)));
     }
-    for (number, attempt) in (1..).zip(&receipt.attempts) {
+    let (attempts, others) = receipt.attempts.split_at(receipt.attempts.len().min(ATTEMPTS_MAX));
+    for (number, attempt) in (1..).zip(attempts) {
         let mut span = below("attempt", (attempt.begun_us, attempt.ended_us));
         span.attributes = about_attempt(number, attempt);
         if attempt.outcome != AttemptOutcome::Ok {
@@ -111,6 +115,14 @@ fn of_job(job: &JobPacket) -> Vec<Span> {
         let parts = parts(clock, attempt, &span);
         all.push(span);
         all.extend(parts);
+    }
+    if let (Some(from), Some(to)) = (
+        others.iter().map(|attempt| attempt.begun_us).min(),
+        others.iter().map(|attempt| attempt.ended_us).max(),
+    ) {
+        let mut span = below("attempt", (from, to));
+        span.attributes = vec![int("gridpool.attempts", whole(others.len() as u64))];
+        all.push(span);
     }
     all
 }
@@ -253,6 +265,7 @@ fn whole(number: u64) -> i64 {
 mod tests {
     use gridpool_protocol::receipt::{DeviceInfo, ItemRange, RunReport};
 
+    use super::super::queue::SPANS_MAX;
     use super::*;
     use crate::traces::Sample;
 
@@ -276,7 +289,7 @@ mod tests {
             attempts,
             ..Receipt::default()
         };
-        let span = JobSpan::begin(None, Sample::default());
+        let span = JobSpan::begin(None, Sample::default()).unwrap();
         let (kind, user, receipt) = (JobKind::Program, "uid".into(), Box::new(receipt));
         spans(&Packet::Job(Box::new(JobPacket { span, ended_ns: 1_000_000, kind, user, receipt })))
     }
@@ -315,9 +328,18 @@ mod tests {
     }
 
     #[test]
+    fn a_job_of_many_attempts_has_no_more_spans_than_may_wait() {
+        let many = job(vec![attempt((50, 60), AttemptOutcome::Ok, &[1.0; 40]); 5_000]);
+        assert!(many.len() <= SPANS_MAX, "{}", many.len());
+        assert_eq!(many.iter().filter(|span| span.name == "attempt").count(), ATTEMPTS_MAX + 1);
+        let rest = int("gridpool.attempts", 5_000 - whole(ATTEMPTS_MAX as u64));
+        assert_eq!(many.last().unwrap().attributes, [rest]);
+    }
+
+    #[test]
     fn only_errors_of_the_server_are_errors_of_a_request() {
         let of = |asked| {
-            let span = JobSpan::begin(None, Sample::default());
+            let span = JobSpan::begin(None, Sample::default()).unwrap();
             let packet = RequestPacket { span, began_ns: 5, ended_ns: 9, asked, user: None };
             let [span] = spans(&Packet::Request(packet)).try_into().unwrap();
             (span.name.clone(), span.status.is_some(), span.kind)

@@ -96,7 +96,9 @@ fn a_web_page_reaches_nothing_unless_its_origin_is_allowed() {
     for (origin, host, more, status) in [
         ("http://localhost:8000", "localhost:8000", "", 200),
         ("http://LOCALHOST:8000", "localhost:8000", "Sec-Fetch-Site: same-origin\r\n", 200),
-        ("https://127.0.0.1", "127.0.0.1", "", 200),
+        ("http://127.0.0.1", "127.0.0.1", "", 200),
+        // Another server, at the port of HTTPS.
+        ("https://127.0.0.1", "127.0.0.1", "", 403),
         ("http://localhost", "localhost:8000", "", 403),
         ("http://localhost:8000", "127.0.0.1:8000", "", 403),
         ("http://localhost:8000", "localhost:8000", "Sec-Fetch-Site: cross-site\r\n", 403),
@@ -111,6 +113,13 @@ fn a_web_page_reaches_nothing_unless_its_origin_is_allowed() {
     for site in ["cross-site", "same-site"] {
         let header = format!("Sec-Fetch-Site: {site}\r\n");
         at("GET", "/metrics", &header, "").complains(403, "Sec-Fetch-Site says so");
+        // A link leads to the page, and to nothing else.
+        let visit = format!("{header}Sec-Fetch-Mode: navigate\r\n");
+        assert_eq!(at("GET", "/", &visit, "").status, 200);
+        for path in ["/metrics", "/v2", "/v2/gridpool/receipts"] {
+            at("GET", path, &visit, "").complains(403, "Sec-Fetch-Site says so");
+        }
+        at("GET", "/page.js", &header, "").complains(403, "Sec-Fetch-Site says so");
     }
     assert_eq!(at("GET", "/metrics", "Sec-Fetch-Site: none\r\n", "").status, 200);
     for origin in ["https://app.example", "http://b:8"] {
@@ -121,7 +130,9 @@ fn a_web_page_reaches_nothing_unless_its_origin_is_allowed() {
         let asked = at("OPTIONS", INFER, &format!("Origin: {origin}\r\n"), "");
         assert_eq!((asked.status, asked.header("vary")), (204, Some("origin")));
         let names = asked.header("access-control-allow-headers").expect("the names of headers");
-        assert!(names.contains("content-type") && names.contains("authorization"), "{names}");
+        for name in ["content-type", "authorization", "traceparent"] {
+            assert!(names.contains(name), "{names}");
+        }
     }
 }
 

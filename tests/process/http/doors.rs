@@ -95,6 +95,13 @@ fn tls_serves_what_plain_http_serves_and_a_new_certificate_is_used_at_once() {
         200
     );
     assert!(http(&pool).tls);
+    for (scheme, status) in [("https", 200), ("http", 403)] {
+        let host = "127.0.0.1";
+        let mut web = secure(&pool, &first, &rustls::version::TLS13);
+        let head = format!("GET /v2 HTTP/1.1\r\nHost: {host}\r\nOrigin: {scheme}://{host}\r\n\r\n");
+        web.send(head.as_bytes());
+        assert_eq!(web.hear().status, status, "the page has the scheme of the connection");
+    }
     let status = pool.cli(&["status"]).run().output();
     assert!(status.contains("https://127.0.0.1:"), "{status}");
     // Plain HTTP gets no answer there.
@@ -148,9 +155,15 @@ fn a_unix_socket_serves_our_user_alone_and_is_removed_in_the_end() {
         if status == 200 { Ok(()) } else { Err(status) }
     });
     // No page can reach it, so its clients may name any host.
-    let mut any = open();
-    any.send(b"GET /v2 HTTP/1.1\r\nHost: whatever\r\n\r\n");
-    assert_eq!(any.hear().status, 200);
+    let named = |host: &str, more: &str| {
+        let mut web = open();
+        web.send(format!("GET /v2 HTTP/1.1\r\nHost: {host}\r\n{more}\r\n").as_bytes());
+        web.hear().status
+    };
+    assert_eq!(named("whatever", ""), 200);
+    // But through a proxy that passes Host on: one whose name was made to mean the proxy is not our own.
+    assert_eq!(named("evil.example", "Origin: http://evil.example\r\n"), 403);
+    assert_eq!(named("localhost:80", "Origin: http://localhost:80\r\n"), 200);
     let meta = fs::symlink_metadata(&path).expect("it is there");
     assert_eq!(meta.mode() & 0o777, 0o600);
     super::gateway_pid(&pool);

@@ -82,7 +82,10 @@ fn a_call_of_grpc_is_a_span_too() {
     assert_eq!((&*about["rpc.system"], &*about["rpc.method"]), ("grpc", "ModelInfer"));
     assert_eq!(about["rpc.grpc.status_code"], "0");
     let metrics = String::from_utf8(get(&pool, "/metrics").body).expect("text");
-    assert!(metrics.contains("gridpool_trace_spans_total{result=\"unsent\"} 0\n"), "{metrics}");
+    for result in ["unsent_jobs", "unsent_requests"] {
+        let row = format!("gridpool_trace_spans_total{{result=\"{result}\"}} 0\n");
+        assert!(metrics.contains(&row), "{metrics}");
+    }
     assert!(metrics.contains("gridpool_helper_up{helper=\"tracer\"} 1\n"), "{metrics}");
 }
 

@@ -76,7 +76,7 @@ families! {
     "Traces" {
         Counter "gridpool_trace_spans_total"
             "Spans that the collector took (exported) or did not (dropped), and jobs and requests that the tracer did \
-             not take (unsent). Only with --trace."
+             not take (unsent_jobs, unsent_requests). Only with --trace."
             GatewayBy(&["result"], spans);
     }
 

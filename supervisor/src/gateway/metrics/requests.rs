@@ -12,6 +12,7 @@ use axum::response::Response;
 use tonic::Code;
 
 use super::super::Server;
+use super::super::events;
 use super::super::grpc::{Method, SERVED, service_of};
 use super::super::page;
 use super::super::record::{self, Record};
@@ -204,7 +205,10 @@ pub(in crate::gateway) async fn count(
     next: Next,
 ) -> Response {
     let mut counted = gateway.requests.enter(request.uri().path());
-    let is_routine = ["health", "metrics"].contains(&counted.route);
+    // Programs send these all the time, and so does an open page.
+    let path = request.uri().path();
+    let is_routine =
+        ["health", "metrics"].contains(&counted.route) || page::has(path) || path == events::PATH;
     let record = Record::begin(&gateway, request.headers(), is_routine);
     let mut recorded = record.is_wanted().then(|| RecordedRequest {
         record: Arc::clone(&record),

@@ -227,13 +227,15 @@ pub(super) fn bridge(metrics: &Metrics, is_wanted: fn(&str) -> bool) -> Labelled
     counts.map(|(name, &count)| (vec![name.clone()], number(count))).collect()
 }
 
-/// What became of spans, or of what they would have been made of. `unsent` is what this gateway has not sent.
+/// What became of spans, or of what they would have been made of. The supervisor counts jobs, this gateway requests:
+/// one sum of both would fall whenever a gateway is replaced.
 pub(super) fn spans(view: &PageInput<'_>) -> Labelled {
     let tracer = view.metrics.and_then(|metrics| metrics.status.tracer.as_ref());
     let row = |(result, count): (&str, u64)| (vec![result.to_owned()], number(count));
     let rows = tracer.map(|tracer| {
-        let unsent = tracer.unsent + view.load.spans_unsent;
-        [("exported", tracer.exported), ("dropped", tracer.dropped), ("unsent", unsent)].map(row)
+        let spans = [("exported", tracer.exported), ("dropped", tracer.dropped)];
+        let unsent = [("unsent_jobs", tracer.unsent), ("unsent_requests", view.load.spans_unsent)];
+        [spans, unsent].concat().into_iter().map(row)
     });
     rows.into_iter().flatten().collect()
 }

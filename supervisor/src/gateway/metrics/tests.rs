@@ -112,7 +112,8 @@ fn page(metrics: Option<&Metrics>) -> Page {
     };
     let models: Vec<_> = GridModel::all().map(Model::Grid).map(numbers).collect();
     let refused = Refusals::<Reason>::default().counts().collect();
-    let (requests, load) = (Requests::default(), Load { refused, ..Load::default() });
+    let (requests, load) =
+        (Requests::default(), Load { refused, spans_unsent: 94, ..Load::default() });
     super::page(&PageInput { metrics, requests: &requests, load: &load, models: &models })
 }
 
@@ -377,8 +378,9 @@ fn every_number_stands_under_its_own_name_and_role() {
         assert!(!has(name, device), "{name}: that is not measured for models");
     }
     assert!(!has("model_runs_total", grids) && !has("model_run_seconds_total", grids));
-    let results = ["exported", "dropped", "unsent"].map(|name| format!("result=\"{name}\""));
-    assert_eq!(results.map(|labels| of("trace_spans_total", &labels)), [91.0, 92.0, 93.0]);
+    let results = ["exported", "dropped", "unsent_jobs", "unsent_requests"]
+        .map(|name| format!("result=\"{name}\""));
+    assert_eq!(results.map(|labels| of("trace_spans_total", &labels)), [91.0, 92.0, 93.0, 94.0]);
     assert_eq!(of("device_out", device), 1.0);
     assert_eq!(of("device_quarantines_total", device), 38.0);
 }

@@ -27,7 +27,12 @@ function say(where, text) {
 
 // Keeps a node for each entry of a list, in its order, so that the focus stays on what it is on.
 function keep(parent, list, key, make, fill) {
-  const known = new Map(Array.from(parent.children, (child) => [child.dataset.key, child]));
+  const known = new Map();
+  for (const child of Array.from(parent.children)) {
+    // Of two entries with one key the second is made anew each time.
+    if (known.has(child.dataset.key)) child.remove();
+    known.set(child.dataset.key, known.get(child.dataset.key) || child);
+  }
   list.forEach((entry, index) => {
     const name = key(entry, index);
     let child = known.get(name);

@@ -9,18 +9,18 @@ const NARROW = 480;
 const timeline = { lines: [], fine: [], coarse: [] };
 const LENGTHS = { fine: [120, 120e3], coarse: [360, 3600e3] };
 
-// Takes a point of a second in, and makes the points of ten seconds from them as the server does.
+// Takes a point of a second in. Names of lines come with it if they are others than before. Points of ten seconds come
+// with the next stream.
 function addPoint({ lines, point }) {
-  timeline.lines = lines;
-  add('fine', point);
-}
-
-function add(which, point) {
-  const points = timeline[which];
+  if (lines) timeline.lines = lines;
+  const points = timeline.fine;
   if (points.length && points[points.length - 1].at_ms >= point.at_ms) return;
   points.push(point);
-  while (points.length > LENGTHS[which][0]) points.shift();
+  while (points.length > LENGTHS.fine[0]) points.shift();
 }
+
+// The lines that have a name, by their places in a point.
+const namedLines = () => Array.from(timeline.lines.keys()).filter((line) => timeline.lines[line]);
 
 // The points of the span that is shown; the hour ends with the seconds that make no whole point yet.
 function shown() {
@@ -54,10 +54,13 @@ function canvas(place, height, title) {
 
 function drawLines() {
   const rowHeight = 20;
-  const height = Math.max(1, timeline.lines.length) * rowHeight;
+  const named = namedLines();
+  const height = Math.max(1, named.length) * rowHeight;
   const { svg, points, x } = canvas($('lines'), height, 'What each device did; the table below says the same');
-  timeline.lines.forEach((line, index) => {
-    svg.append(draw('text', { x: 0, y: index * rowHeight + 14 }, line.length > 15 ? `${line.slice(0, 14)}…` : line));
+  named.forEach((index, row) => {
+    const name = timeline.lines[index];
+    const top = row * rowHeight;
+    svg.append(draw('text', { x: 0, y: top + 14 }, name.length > 15 ? `${name.slice(0, 14)}…` : name));
     // Neighbours that are the same make one rectangle.
     let begin = 0;
     for (let at = 0; at < points.length; at += 1) {
@@ -67,7 +70,7 @@ function drawLines() {
       const from = x(points[begin].at_ms - points[begin].span_ms);
       if (letter !== '.') {
         const width = Math.max(1, x(points[at].at_ms) - from);
-        svg.append(draw('rect', { x: from, y: index * rowHeight + 3, width, height: 14, class: `f-${letter}` }));
+        svg.append(draw('rect', { x: from, y: top + 3, width, height: 14, class: `f-${letter}` }));
       }
       begin = at + 1;
     }
@@ -84,8 +87,7 @@ function drawLines() {
   const columns = [['Device and group', (line) => timeline.lines[line]]]
     .concat(Object.entries(DOINGS).map(([letter, words]) => [words, (line) => share(line, letter)]))
     .concat([['utilisation', busy]]);
-  const rows = timeline.lines.map((_, line) => line);
-  table($('lines-table'), 'Shares of the time that is shown', columns, rows, String, 'nothing yet');
+  table($('lines-table'), 'Shares of the time that is shown', columns, named, String, 'nothing yet');
 }
 
 function drawVerdicts() {

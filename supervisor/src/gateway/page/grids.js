@@ -136,6 +136,12 @@ async function tryProgram(event) {
   $('run').disabled = false;
 }
 
+// How an attempt ended, and the file for `gridpool replay` if there is one.
+function outcome(attempt) {
+  const why = attempt.detail ? `: ${attempt.detail}` : '';
+  return attempt.outcome + why + (attempt.capsule ? `; capsule ${attempt.capsule}` : '');
+}
+
 // What a receipt proves: where and how a job ran.
 function facts(receipt) {
   const part = node('div');
@@ -146,7 +152,6 @@ function facts(receipt) {
     ['in all', span(receipt.total_us / 1e6)],
     ['program', receipt.program_hash],
   ];
-  if (receipt.capsule) list.push(['capsule', receipt.capsule]);
   const made = node('dl', undefined, { class: 'tiles' });
   for (const [name, value] of list) {
     const tile = node('div', undefined, value.length > 24 ? { class: 'wide' } : {});
@@ -156,7 +161,7 @@ function facts(receipt) {
   const attempts = node('div');
   table(attempts, 'Attempts', [
     ['Worker', (attempt) => attempt.worker],
-    ['Outcome', (attempt) => attempt.outcome + (attempt.detail ? `: ${attempt.detail}` : '')],
+    ['Outcome', outcome],
     ['Device', (attempt) => `${attempt.device.name} ${attempt.device.uuid}`],
     ['Items', (attempt) => `${attempt.part.start} to ${attempt.part.end}`],
     ['Kernels', (attempt) => attempt.kernels.map(({ name, device_us: us }) => `${name} ${span(us / 1e6)}`).join(', ')],

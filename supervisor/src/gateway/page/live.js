@@ -1,6 +1,8 @@
 // The stream of events, the token, orders with a question, and the start of it all.
 
 const AGAIN_MS = [250, 1000, 2000, 5000];
+// Longer than the gateway waits for the pool to say how it is; it tells something four times a second.
+const SILENCE_MS = 8000;
 // No event is longer.
 const EVENT_CHARS_MAX = 8 << 20;
 
@@ -25,19 +27,37 @@ function later(what) {
 }
 
 function drawDue() {
-  if (due.state && state) {
+  const { state: isState, timeline: isTimeline } = due;
+  // First, so that the next event is drawn whatever becomes of this one.
+  [due.state, due.timeline] = [false, false];
+  if (isState && state) {
     showOverview();
     showWorkers();
     showRest();
     document.body.dataset.at = state.at_ms;
   }
-  if (due.timeline) drawTimeline();
-  [due.state, due.timeline] = [false, false];
+  if (isTimeline) drawTimeline();
+}
+
+// A stream begins with all deaths that there are.
+let isBegin = false;
+// The newest death that was heard of, whatever is shown.
+let latestDeath = '';
+const RECEIPTS = 'The last jobs that came over HTTP or gRPC';
+
+// Takes back what only the token before may have shown.
+function forget() {
+  deaths.clear();
+  addDeaths([], true);
+  say($('deaths-note'), '');
+  $('receipts').replaceChildren();
+  say($('receipts-note'), RECEIPTS);
 }
 
 const HEARS = {
   timeline(all) {
     Object.assign(timeline, all);
+    isBegin = true;
     later('timeline');
   },
   point(one) {
@@ -46,7 +66,10 @@ const HEARS = {
   },
   deaths(list) {
     const latest = list[list.length - 1];
-    const isNew = state && !deaths.has(latest.number);
+    const name = `${latest.number} ${latest.at_s} ${latest.worker}`;
+    const isNew = state && name !== latestDeath;
+    latestDeath = name;
+    if (isBegin) keepDeaths(list);
     addDeaths(list, false);
     if (isNew) say($('news'), `${latest.worker} died`);
     if (token) wholeDeaths();
@@ -54,10 +77,12 @@ const HEARS = {
   state(next) {
     showTrouble(next.trouble);
     if (next.trouble) return;
+    if (isBegin) keepDeaths([]);
     state = next;
     later('state');
   },
   refused(why) {
+    forget();
     showTrouble(why);
   },
   end() {
@@ -65,8 +90,39 @@ const HEARS = {
   },
 };
 
-// Hears events until the stream ends. The browser's own reader of events sends no token, so this one is ours.
+// Those deaths alone are of this pool: others are of one before it.
+function keepDeaths(list) {
+  isBegin = false;
+  const kept = list.filter(knows).map((death) => deaths.get(death.number));
+  deaths.clear();
+  kept.forEach((death) => deaths.set(death.number, death));
+  addDeaths([], true);
+}
+
+// Hears events until the stream ends or nothing comes any more: a connection can end without a word.
 async function hear(signal) {
+  const own = new AbortController();
+  const stop = () => own.abort();
+  signal.addEventListener('abort', stop);
+  let timer;
+  const wait = () => {
+    clearTimeout(timer);
+    timer = setTimeout(stop, SILENCE_MS);
+  };
+  try {
+    wait();
+    await hearAll(own.signal, wait);
+  } catch (error) {
+    throw own.signal.aborted ? new Error(`nothing came for ${SILENCE_MS / 1e3} s`) : error;
+  } finally {
+    clearTimeout(timer);
+    stop();
+    signal.removeEventListener('abort', stop);
+  }
+}
+
+// The browser's own reader of events sends no token, so this one is ours.
+async function hearAll(signal, heard) {
   const answer = await fetch('v2/gridpool/events', {
     headers: authorized({}), cache: 'no-store', credentials: 'omit', redirect: 'error', signal,
   });
@@ -80,6 +136,7 @@ async function hear(signal) {
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
+    heard();
     text += value;
     if (text.length > EVENT_CHARS_MAX) throw new Error('an event is too long');
     for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
@@ -104,7 +161,10 @@ async function follow() {
     } catch (error) {
       if (signal.aborted) return;
       link('lost', `not connected: ${error.message}`);
-      if (error.status === 401 || error.status === 403) return;
+      if (error.status === 401 || error.status === 403) {
+        forget();
+        return;
+      }
       wait = AGAIN_MS[Math.min(failures, AGAIN_MS.length - 1)];
       failures += 1;
     }
@@ -113,18 +173,29 @@ async function follow() {
 }
 
 async function wholeDeaths() {
+  const own = token;
   try {
-    addDeaths((await request('v2/gridpool/deaths')).deaths, true);
+    const { deaths: whole } = await request('v2/gridpool/deaths');
+    if (token === own) addDeaths(whole, true);
   } catch (error) {
-    if (error.status !== 403) showTrouble(error.message);
+    if (token !== own) return;
+    if (error.status !== 403) {
+      showTrouble(error.message);
+    } else if (Array.from(deaths.values()).some((death) => death.isWhole)) {
+      // The token was an operator's until now.
+      forget();
+      follow();
+    }
   }
 }
 
 async function showReceipts() {
+  const own = token;
   try {
     const { receipts, all } = await request('v2/gridpool/receipts');
+    if (token !== own) return;
     const whose = all ? 'of all clients' : 'yours';
-    say($('receipts-note'), `The last jobs that came over HTTP or gRPC, ${whose}: ${receipts.length}.`);
+    say($('receipts-note'), `${RECEIPTS}, ${whose}: ${receipts.length}.`);
     const make = (row) => {
       const made = node('details');
       const { receipt } = row;
@@ -187,6 +258,7 @@ function useToken(event) {
   $('token').value = '';
   $('token-dialog').close();
   say($('token-open'), token ? 'Token is set' : 'Token');
+  forget();
   follow();
   if (token) wholeDeaths();
 }

@@ -34,8 +34,19 @@ function tiles(pool) {
   ].concat(verdicts.map(([name, count]) => [name, number(count)]));
 }
 
+// The version of the pool whose script this is.
+let ownVersion = '';
+
+function showVersion() {
+  const { version } = state.status.supervisor;
+  ownVersion = ownVersion || version;
+  say($('version'), version);
+  $('reload').hidden = version === ownVersion;
+  say($('reload'), `The pool has the version ${version} now, and this page that of ${ownVersion}: load it again.`);
+}
+
 function showOverview() {
-  say($('version'), state.status.supervisor.version);
+  showVersion();
   const make = () => {
     const tile = node('div');
     tile.append(node('dt'), node('dd'));
@@ -141,10 +152,15 @@ function showRest() {
   ], reasons, (row) => `${row.role} ${row.reason}`, 'no worker was replaced');
 }
 
+// Whether a death was told before. Another pool counts its own from 1, so the number alone does not say.
+function knows(death) {
+  const before = deaths.get(death.number);
+  return Boolean(before) && before.at_s === death.at_s && before.worker === death.worker;
+}
+
 function addDeaths(list, isWhole) {
   for (const death of list) {
-    const before = deaths.get(death.number);
-    if (!before || isWhole) deaths.set(death.number, { ...death, isWhole });
+    if (!knows(death) || isWhole) deaths.set(death.number, { ...death, isWhole });
   }
   const newest = Array.from(deaths.values()).sort((a, b) => b.number - a.number).slice(0, DEATHS_MAX);
   deaths.clear();

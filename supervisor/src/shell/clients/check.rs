@@ -55,8 +55,8 @@ impl Checked {
     pub(super) fn trace(&mut self, shared: &Shared, submission: &mut Submission) {
         if let Some(tracer) = shared.tracer.get()
             && self.principal != Principal::Gateway
+            && let Some(span) = tracer.begin(submission.trace)
         {
-            let span = tracer.begin(submission.trace);
             (submission.trace, self.span) = (Some(span.own), Some(span));
         }
     }
