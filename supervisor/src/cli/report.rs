@@ -81,8 +81,8 @@ pub(super) fn run(flags: &ReportFlags, socket: &SocketFlag) -> Result<u8, Comman
     write(file, &sections).map_err(failed(&path))?;
     let names: Vec<_> = sections.iter().map(|section| &*section.name).collect();
     say(&format!(
-        "{}: {}\nTokens, passwords and keys are left out. It has names of users, hosts, devices and files, and parts of \
-         programs and of what workers said: look through it before you send it.",
+        "{}: {}\nTokens, passwords and keys are left out. It has names of users, hosts, devices and files, and parts \
+         of programs and of what workers said: look through it before you send it.",
         path.display(),
         names.join(", ")
     ))

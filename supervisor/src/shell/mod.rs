@@ -10,10 +10,10 @@
 //! The timing thread pings the service manager (systemd), after it has handled an event under the lock. So
 //! if a thread never releases the lock, the pings stop.
 //!
-//! Threads: one each for spawning, time, hashing suspects, capsules, the job log, arenas that have ended, and sends that
-//! do not end; three per worker process (`reader`), one per helper process (`helper`) and per client connection
-//! (`clients`), one that accepts connections. Another writes the log ([`crate::logging::write_aside`]), so none waits for its reader
-//! under the lock.
+//! Threads: one each for spawning, time, hashing suspects, capsules, the job log, arenas that have ended, and sends
+//! that do not end; three per worker process (`reader`), one per helper process (`helper`) and per client connection
+//! (`clients`), one that accepts connections. Another writes the log ([`crate::logging::write_aside`]), so none waits
+//! for its reader under the lock.
 
 mod arenas;
 mod audit;

@@ -1,0 +1,162 @@
+//! The log as it is written and read, on a disk that takes it and on one that does not.
+
+use gridpool_protocol::receipt::{Attempt, AttemptOutcome, DeviceInfo, ItemRange};
+
+use super::*;
+
+const ALL: usize = usize::MAX;
+
+fn state() -> (tempfile::TempDir, StateFolder) {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = StateFolder::open(&parent.path().join("state"), true).unwrap();
+    (parent, folder)
+}
+
+fn receipt(job: u32, verdict: Verdict) -> Box<Receipt> {
+    Box::new(Receipt { job: job.to_string(), verdict, ..Receipt::default() })
+}
+
+fn of(principal: u32, log: &JobLog, receipt: Box<Receipt>) {
+    log.keep(Principal::Uid(principal), receipt);
+}
+
+fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect()
+}
+
+#[test]
+fn what_was_logged_is_read_in_its_order_and_survives_the_next_pool() {
+    let (_parent, state) = state();
+    let log = JobLog::start(&state).unwrap();
+    let attempt = Attempt::unreported(
+        "gpu0#4".to_owned(),
+        DeviceInfo::default(),
+        ItemRange { start: 0, end: 3 },
+        AttemptOutcome::WorkerDied,
+        "signal 11".to_owned(),
+    );
+    let whole = Receipt { attempts: vec![attempt], ..*receipt(1, Verdict::Poison) };
+    of(7, &log, Box::new(whole.clone()));
+    log.keep(Principal::Gateway, receipt(2, Verdict::Ok));
+    log.keep(Principal::Gateway, receipt(3, Verdict::Deadline));
+    log.close();
+    let next = JobLog::start(&state).unwrap();
+    of(8, &next, receipt(4, Verdict::Ok));
+    next.close();
+    let read = |most, wanted: fn(&LoggedJob) -> bool| {
+        let logged = read(&state, None, most, wanted).unwrap();
+        assert_eq!((logged.skipped, logged.unread), (0, 0));
+        logged.jobs
+    };
+    let all = read(ALL, |_| true);
+    let seen: Vec<_> = all.iter().map(|job| (&*job.principal, &*job.receipt.job)).collect();
+    assert_eq!(seen, [("uid 7", "1"), ("gateway", "3"), ("uid 8", "4")]);
+    assert_eq!(all[0].receipt, whole);
+    assert_eq!(read(2, |_| true), all[1..]);
+    assert_eq!(read(ALL, |job| job.receipt.job == "3"), all[1..2]);
+}
+
+#[test]
+fn jobs_that_come_too_fast_are_counted_and_displace_none_that_went_wrong() {
+    let (_parent, state) = state();
+    let log = JobLog::start(&state).unwrap();
+    let all = 4 * USUAL.burst;
+    (0..all).for_each(|job| of(7, &log, receipt(job, Verdict::Ok)));
+    while log.messages.is_full() {
+        thread::yield_now();
+    }
+    of(7, &log, receipt(all, Verdict::Failed));
+    log.close();
+    let logged = read(&state, None, ALL, |_| true).unwrap();
+    let failed = |job: &&LoggedJob| job.receipt.verdict == Verdict::Failed;
+    assert_eq!(logged.jobs.iter().filter(failed).count(), 1);
+    assert!(logged.skipped > 0);
+    assert_eq!(logged.jobs.len() as u64 + logged.skipped, u64::from(all) + 1);
+}
+
+#[test]
+fn one_who_fails_too_often_leaves_room_for_the_failures_of_others() {
+    let (_parent, state) = state();
+    let log = JobLog::start(&state).unwrap();
+    (0..2 * UNUSUAL.burst).for_each(|job| of(7, &log, receipt(job, Verdict::Failed)));
+    of(8, &log, receipt(1, Verdict::Failed));
+    log.close();
+    let logged = read(&state, None, ALL, |_| true).unwrap();
+    let all = u64::from(2 * UNUSUAL.burst + 1);
+    assert_eq!(logged.jobs.len() as u64 + logged.skipped, all, "the last count is there too");
+    assert!(logged.skipped >= u64::from(UNUSUAL.burst) - 100, "{}", logged.skipped);
+    assert!(logged.jobs.iter().any(|job| job.principal == "uid 8"));
+}
+
+#[test]
+fn a_full_file_is_left_for_the_next_and_half_a_line_costs_that_line() {
+    let (parent, state) = state();
+    let log = JobLog::start(&state).unwrap();
+    for job in 0..5 {
+        let reason = "x".repeat(usize::try_from(FILE_BYTES).unwrap() / 2);
+        of(7, &log, Box::new(Receipt { reason, ..*receipt(job, Verdict::Failed) }));
+        while !log.messages.is_empty() {
+            thread::yield_now();
+        }
+    }
+    log.close();
+    let folder = parent.path().join("state").join(FOLDER);
+    let mut files = files(&folder);
+    files.sort();
+    assert!((2..=3).contains(&files.len()), "{files:?}");
+    let file = File::options().write(true).open(files.last().unwrap()).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 2).unwrap();
+    let logged = read(&state, None, ALL, |_| true).unwrap();
+    assert_eq!((logged.jobs.len(), logged.unread), (4, 1));
+}
+
+#[test]
+fn a_disk_that_takes_nothing_costs_no_line_that_it_has() {
+    let (parent, state) = state();
+    let folder = state.below(FOLDER).unwrap();
+    let mut ring = Ring { suffix: SUFFIXES[1], file: None, unwritten: Vec::new() };
+    let line = |skipped| Line::Skipped { time: "2026-11-26T08:00:00.000Z".to_owned(), skipped };
+    assert!(ring.add(&line(1)));
+    ring.write(&folder).unwrap();
+    // Every write to it fails with ENOSPC.
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let (file, bytes) = ring.file.replace((full, 0)).unwrap();
+    for _ in 0..200 {
+        assert!(ring.add(&line(1)));
+        ring.write(&folder).unwrap_err();
+    }
+    assert_eq!(
+        files(&parent.path().join("state").join(FOLDER)).len(),
+        1,
+        "nothing was pruned or made"
+    );
+    ring.file = Some((file, bytes));
+    ring.write(&folder).unwrap();
+    assert_eq!(read(&state, None, ALL, |_| true).unwrap().skipped, 201);
+}
+
+#[test]
+fn a_file_that_another_pool_has_removed_is_left() {
+    let (parent, state) = state();
+    let log = JobLog::start(&state).unwrap();
+    let folder = parent.path().join("state").join(FOLDER);
+    of(7, &log, receipt(1, Verdict::Failed));
+    while files(&folder).is_empty() {
+        thread::yield_now();
+    }
+    files(&folder).iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    of(7, &log, receipt(2, Verdict::Failed));
+    log.close();
+    let jobs = read(&state, None, ALL, |_| true).unwrap().jobs;
+    assert!(jobs.iter().any(|job| job.receipt.job == "2"), "{jobs:?}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_costs_the_log_alone() {
+    let (parent, state) = state();
+    let log = JobLog::start(&state).unwrap();
+    std::fs::remove_dir_all(parent.path().join("state").join(FOLDER)).unwrap();
+    (0..3).for_each(|job| of(7, &log, receipt(job, Verdict::Failed)));
+    log.close();
+    assert_eq!(read(&state, None, ALL, |_| true).unwrap().jobs, []);
+}
