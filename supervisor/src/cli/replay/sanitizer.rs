@@ -179,7 +179,7 @@ mod tests {
         let give_up = clock::now() + Duration::from_secs(30);
         while stat().is_ok_and(|stat| !stat.contains(") Z ")) {
             assert!(!clock::until(give_up).is_zero(), "{:?}", stat());
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 }
