@@ -113,7 +113,7 @@ impl StateFolder {
         let above = above.map_err(|error| StateError::Io(path.to_owned(), error))?;
         match above {
             Some(above) => Err(StateError::Movable { path: path.to_owned(), above }),
-            None => Self::look(path, path),
+            None => Self::look(path, path, false),
         }
     }
 
@@ -127,12 +127,13 @@ impl StateFolder {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(StateError::Unmade(shown, error))
             }
-            Ok(()) | Err(_) => Self::look(&at, &shown),
+            Ok(()) | Err(_) => Self::look(&at, &shown, false),
         }
     }
 
-    /// Opens a folder at `at`, if only this user may look into it.
-    fn look(at: &Path, shown: &Path) -> Result<Self, StateError> {
+    /// Opens a folder at `at`, if only this user may look into it. Root may `only_read` in another user's: what is written
+    /// there is in that user's hands.
+    fn look(at: &Path, shown: &Path, only_read: bool) -> Result<Self, StateError> {
         let path = shown.to_owned();
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
         let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(at) {
@@ -151,7 +152,8 @@ impl StateFolder {
         };
         let meta = file.metadata().map_err(|error| StateError::Io(path.clone(), error))?;
         let (owner, me) = (meta.uid(), geteuid().as_raw());
-        if owner != me && !geteuid().is_root() {
+        let may_read = only_read && geteuid().is_root();
+        if owner != me && !may_read {
             return Err(StateError::Foreign { path, owner, me });
         }
         if meta.mode() & 0o077 != 0 {
@@ -160,13 +162,16 @@ impl StateFolder {
         Ok(Self { path, file })
     }
 
-    /// The folder of this name in this one, if it is there.
+    /// The folder of this name in this one to read, if it is there.
     ///
     /// # Errors
     /// [`StateError`].
     pub fn existing(&self, name: &str) -> Result<Option<Self>, StateError> {
         let at = self.entry(name);
-        if at.is_dir() { Self::look(&at, &self.path.join(name)).map(Some) } else { Ok(None) }
+        match at.is_dir() {
+            true => Self::look(&at, &self.path.join(name), true).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Opens a folder that is there, to read: root may do so in any user's.
@@ -174,7 +179,7 @@ impl StateFolder {
     /// # Errors
     /// [`StateError`].
     pub fn open_to_read(path: &Path) -> Result<Self, StateError> {
-        Self::look(path, path)
+        Self::look(path, path, true)
     }
 
     /// Its path, for messages.
@@ -345,6 +350,22 @@ mod tests {
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
         let movable = StateFolder::open(&open.join("state"), true);
         assert!(matches!(movable, Err(StateError::Movable { .. })), "{movable:?}");
+    }
+
+    #[test]
+    fn root_reads_in_the_folder_of_another_user_and_keeps_nothing_there() {
+        let (parent, folder) = folder();
+        folder.below("jobs").unwrap();
+        // Others cannot give a folder away.
+        let Ok(()) = std::os::unix::fs::chown(parent.path().join("state"), Some(1), None) else {
+            return;
+        };
+        let at = parent.path().join("state");
+        assert!(matches!(StateFolder::open(&at, true), Err(StateError::Foreign { owner: 1, .. })));
+        let read = StateFolder::open_to_read(&at).unwrap();
+        assert!(
+            read.existing("jobs").unwrap().is_some() && read.existing("none").unwrap().is_none()
+        );
     }
 
     #[test]

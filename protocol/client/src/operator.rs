@@ -67,8 +67,8 @@ impl Client {
         }
     }
 
-    /// Sends a signal to a worker: a device's active one ([`DeviceId`]), that of a group there
-    /// ([`WorkerSelector::Group`]) or one process ([`WorkerName`]).
+    /// Sends a signal to a worker: a device's active one ([`DeviceId`](crate::DeviceId)), that of a group there
+    /// ([`WorkerSelector::Group`]) or one process ([`WorkerName`](crate::WorkerName)).
     /// Returns a sentence that names the process.
     ///
     /// # Errors
@@ -82,8 +82,8 @@ impl Client {
         self.command(&|request| ClientMessage::Kill { request, worker: worker.clone(), signal })
     }
 
-    /// Returns a device ([`DeviceId`]) to service, or allows denylisted jobs ([`ContentHash`],
-    /// [`Release::Contents`]) again. Returns a sentence that says what was done.
+    /// Returns a device ([`DeviceId`](crate::DeviceId)) to service, or allows denylisted jobs
+    /// ([`ContentHash`](crate::ContentHash), [`Release::Contents`]) again. Returns a sentence that says what was done.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if the device is in service, or no such job is denylisted.
@@ -102,7 +102,8 @@ impl Client {
 
     /// Has the binaries that are installed now take the place of the pool that runs. Returns a sentence that names
     /// both, once the new ones serve. Use a client that does not reconnect
-    /// ([`ClientBuilder::reconnect_for`]): another would ask the next pool again if this one dies.
+    /// ([`ClientBuilder::reconnect_for`](crate::ClientBuilder::reconnect_for)): another would ask the next pool again if
+    /// this one dies.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if the pool goes on as it was, with the reason.

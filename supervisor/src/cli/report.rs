@@ -142,7 +142,8 @@ fn sections(
 
 /// The last capsules, the oldest first.
 fn capsules(state_dir: Option<&Path>) -> Result<Vec<Section>, CommandError> {
-    let folder = state::to_read(state_dir)?.below(capsules::FOLDER)?;
+    let state = state::to_read(state_dir)?;
+    let Some(folder) = state.existing(capsules::FOLDER)? else { return Ok(Vec::new()) };
     let failed = |error| StateError::Io(folder.path().to_owned(), error);
     let mut kept = folder.list().map_err(failed)?;
     kept.drain(..kept.len().saturating_sub(CAPSULES_MAX));

@@ -2,8 +2,8 @@
 //! tell it. `gridpool serve --trace URL` starts it; without that there is none of all this.
 //!
 //! Spans are made after the fact, from receipts: nobody who runs a job knows of them. Supervisor and gateway put a
-//! [`packet`] for each job and request into one end of a socket, and never wait: if it is full, the packet is dropped
-//! and counted. The tracer has the other end. It makes [`spans`] of packets, keeps a limited [`queue`], and [`export`]s
+//! packet for each job and request into one end of a socket, and never wait: if it is full, the packet is dropped
+//! and counted. The tracer has the other end. It makes spans of packets, keeps a limited queue, and sends
 //! it. If it dies or its collector does not answer, spans are lost, and no job waits.
 
 mod collector;
