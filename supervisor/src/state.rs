@@ -131,8 +131,8 @@ impl StateFolder {
         }
     }
 
-    /// Opens a folder at `at`, if only this user may look into it. Root may `only_read` in another user's: what is written
-    /// there is in that user's hands.
+    /// Opens a folder at `at`, if only this user may look into it. Root may `only_read` in another user's: what is
+    /// written there is in that user's hands.
     fn look(at: &Path, shown: &Path, only_read: bool) -> Result<Self, StateError> {
         let path = shown.to_owned();
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;

@@ -72,9 +72,9 @@
 //! with a wildcard arm. The types that travel between pool and client are exhaustive on purpose:
 //! [`Receipt`], [`Attempt`], [`Verdict`], [`Refusal`], [`Limit`], [`ItemErrorCode`], [`ModelInfo`],
 //! [`Status`](gridpool_protocol::status::Status), [`Metrics`](gridpool_protocol::metrics::Metrics). A client
-//! works only with a pool of the same [`PROTOCOL_VERSION`](limits::PROTOCOL_VERSION), so it knows every variant and every field that the pool
-//! can send. A new one comes with a new version of this crate, and the compiler then shows you the places
-//! to decide.
+//! works only with a pool of the same [`PROTOCOL_VERSION`](limits::PROTOCOL_VERSION), so it knows every variant and
+//! every field that the pool can send. A new one comes with a new version of this crate, and the compiler then shows
+//! you the places to decide.
 //!
 //! # Threads
 //!

@@ -102,8 +102,8 @@ impl Client {
 
     /// Has the binaries that are installed now take the place of the pool that runs. Returns a sentence that names
     /// both, once the new ones serve. Use a client that does not reconnect
-    /// ([`ClientBuilder::reconnect_for`](crate::ClientBuilder::reconnect_for)): another would ask the next pool again if
-    /// this one dies.
+    /// ([`ClientBuilder::reconnect_for`](crate::ClientBuilder::reconnect_for)): another would ask the next pool again
+    /// if this one dies.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if the pool goes on as it was, with the reason.
