@@ -97,8 +97,7 @@ fn wrong_paths_and_methods_are_errors_in_json() {
     post(&pool, "/v2/models/nope/infer", &as_request(&small())).complains(404, no_model);
     get(&pool, "/page").complains(404, "no such path");
     get(&pool, "/v2/models/rot90/nope").complains(404, "no such path");
-    get(&pool, "/v2/models/rot90/infer")
-        .complains(405, "use POST for infer, load, unload and index");
+    get(&pool, "/v2/models/rot90/infer").complains(405, "use POST for infer, load, unload, index");
     post(&pool, "/v2/health/live", &json!({})).complains(405, "GET for all others");
     for what in ["load", "unload"] {
         let path = format!("/v2/repository/models/rot90/{what}");
