@@ -135,9 +135,14 @@ pub fn resident_kib(pid: u32) -> u64 {
     number.unwrap_or_default()
 }
 
-/// Open descriptors.
+/// Open descriptors, without the two files of the job log, which are there from the first verdict of their kind on.
 pub fn descriptors(pid: u32) -> usize {
-    count(pid, "fd")
+    let is_of_log = |entry: &io::Result<DirEntry>| {
+        let name = entry.as_ref().ok().and_then(|entry| fs::read_link(entry.path()).ok());
+        name.is_some_and(|name| name.extension().is_some_and(|it| it == "jsonl"))
+    };
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process lives");
+    entries.filter(|entry| !is_of_log(entry)).count()
 }
 
 /// Open descriptors of arenas.
