@@ -141,7 +141,7 @@ pub fn descriptors(pid: u32) -> usize {
         let name = entry.as_ref().ok().and_then(|entry| fs::read_link(entry.path()).ok());
         name.is_some_and(|name| name.extension().is_some_and(|it| it == "jsonl"))
     };
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process lives");
+    let entries = fs::read_dir(proc(pid, "fd")).expect("the process lives");
     entries.filter(|entry| !is_of_log(entry)).count()
 }
 
@@ -157,7 +157,7 @@ pub fn arenas(pid: u32) -> usize {
 
 /// Threads.
 pub fn threads(pid: u32) -> usize {
-    count(pid, "task")
+    fs::read_dir(proc(pid, "task")).expect("the process lives").count()
 }
 
 /// What is mapped.
@@ -174,10 +174,6 @@ fn stat(pid: u32) -> Option<Vec<String>> {
     let text = fs::read_to_string(proc(pid, "stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
     Some(rest.split_whitespace().map(str::to_owned).collect())
-}
-
-fn count(pid: u32, folder: &str) -> usize {
-    fs::read_dir(proc(pid, folder)).expect("the process lives").count()
 }
 
 fn proc(pid: u32, file: &str) -> PathBuf {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use gridpool_bridge::BridgeSettings;
 use gridpool_core::HelperStatus;
@@ -16,7 +16,6 @@ use gridpool_protocol::status::NatsStatus;
 
 use super::Shell;
 use super::confinement::Confinement;
-use super::core::Core;
 use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 
 /// The bridge of a pool.
@@ -88,14 +87,6 @@ impl Shell {
         shared.bridge.get_or_init(|| bridge);
         shared.post(Event::Helper(Helper::Bridge, HelperEvent::Wanted));
         Ok(())
-    }
-
-    /// Stops the bridge. It first gives back the jobs that it has.
-    pub(super) fn stop_bridge(&self) {
-        self.shared.post(Event::Helper(Helper::Bridge, HelperEvent::Unwanted));
-        let is_stopping = |core: &mut Core| core.pool.helper(Helper::Bridge).is_stopping;
-        let waited = self.shared.ended.wait_while(self.shared.lock(), is_stopping);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
 

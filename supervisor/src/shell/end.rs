@@ -73,9 +73,14 @@ impl Shell {
         self.shared.post(Event::Helper(Helper::Monitor, HelperEvent::Unwanted));
         let until = clock::now() + FLUSH_TIMEOUT;
         outboxes.iter().for_each(|outbox| outbox.flush(until));
-        self.stop_bridge();
-        self.stop_gateway();
-        self.stop_tracer();
+        // Each may first finish what it has: the bridge gives jobs back, the gateway answers the requests that are
+        // open, the tracer sends spans. The core ends that in time.
+        self.stop_helper(Helper::Bridge);
+        self.stop_helper(Helper::Gateway);
+        if let Some(gateway) = self.shared.gateway.get() {
+            gateway.close();
+        }
+        self.stop_helper(Helper::Tracer);
         let mut core = self.shared.lock();
         core.is_over = true;
         self.shared.timer.wake();
@@ -108,14 +113,11 @@ impl Shell {
         }
     }
 
-    /// Stops the gateway. It may first answer the requests that are open; the core ends that in time.
-    fn stop_gateway(&self) {
-        self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Unwanted));
-        let is_stopping = |core: &mut Core| core.pool.helper(Helper::Gateway).is_stopping;
+    /// Stops a helper, and waits until it has ended.
+    fn stop_helper(&self, helper: Helper) {
+        self.shared.post(Event::Helper(helper, HelperEvent::Unwanted));
+        let is_stopping = |core: &mut Core| core.pool.helper(helper).is_stopping;
         let waited = self.shared.ended.wait_while(self.shared.lock(), is_stopping);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
-        if let Some(gateway) = self.shared.gateway.get() {
-            gateway.close();
-        }
     }
 }

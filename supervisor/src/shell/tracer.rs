@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use gridpool_core::HelperStatus;
 use gridpool_core::action::HelperAction;
@@ -19,7 +19,6 @@ use gridpool_protocol::trace::TraceContext;
 
 use super::Shell;
 use super::confinement::Confinement;
-use super::core::Core;
 use super::held::HeldJob;
 use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 use crate::traces::{
@@ -132,14 +131,6 @@ impl Shell {
         shared.tracer.get_or_init(|| tracer);
         shared.post(Event::Helper(Helper::Tracer, HelperEvent::Wanted));
         Ok(())
-    }
-
-    /// Stops the tracer. It first sends the spans that it has.
-    pub(super) fn stop_tracer(&self) {
-        self.shared.post(Event::Helper(Helper::Tracer, HelperEvent::Unwanted));
-        let is_stopping = |core: &mut Core| core.pool.helper(Helper::Tracer).is_stopping;
-        let waited = self.shared.ended.wait_while(self.shared.lock(), is_stopping);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 }
 

@@ -28,7 +28,7 @@ use super::held::HeldJob;
 use super::link::Link;
 use super::{Shared, Shell};
 use crate::capsule::{Capsule, JOBS_MAX, Manner, SUFFIX, VERSION};
-use crate::config::CapsuleOptions;
+use crate::config::{CapsuleOptions, HOST_NAME};
 use crate::devices::version_by;
 use crate::logging;
 use crate::state::{Bounds, StateError, StateFolder};
@@ -47,8 +47,6 @@ const COPIES_BYTES_MAX: u64 = 256 << 20;
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 /// Capsules that the status shows.
 const LATEST_MAX: usize = 16;
-/// The host's name, as the system says it.
-const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// An attempt that a worker was sent and has not answered.
 #[derive(Clone, Debug)]
