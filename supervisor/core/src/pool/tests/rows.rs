@@ -92,9 +92,11 @@ fn a_job_is_seen_by_its_number_and_its_key_by_those_who_may_until_it_is_forgotte
     assert_eq!(view(&rig, key(8)).unwrap().workers, [""; 0], "it waits");
     let seen_by = |rig: &Rig, uid| {
         let own = Principal::Uid(uid);
-        [7, 8].map(|key| {
-            let name = JobSelector::Key(JobKey(key));
-            rig.core.job_view(rig.now, name, Some(&own)).is_some()
+        [(7, 1), (8, 2)].map(|(key, number)| {
+            let names = [JobSelector::Key(JobKey(key)), JobSelector::Number(JobId(number))];
+            let seen = names.map(|name| rig.core.job_view(rig.now, name, Some(&own)).is_some());
+            assert_eq!(seen[0], seen[1], "by its number as by its key");
+            seen[0]
         })
     };
     assert_eq!([seen_by(&rig, 1), seen_by(&rig, 2)], [[true, false], [false, true]]);
