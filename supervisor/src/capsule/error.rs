@@ -12,7 +12,7 @@ pub enum CapsuleError {
     #[error("it cannot be read")]
     Unreadable(#[source] io::Error),
     /// It is longer than any capsule.
-    #[error("it has more than {READ_BYTES_MAX} bytes")]
+    #[error("it has more than {} MiB, and no capsule is so large", READ_BYTES_MAX >> 20)]
     TooLarge,
     /// It is not JSON, or not of the shape of a capsule.
     #[error("it is not a capsule")]

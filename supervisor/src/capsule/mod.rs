@@ -253,6 +253,7 @@ impl Capsule {
     pub fn parse(bytes: &[u8]) -> Result<Self, CapsuleError> {
         /// What says whether a document is a capsule.
         #[derive(Deserialize)]
+        #[serde(expecting = "the document of a capsule")]
         struct Kind {
             gridpool_capsule: Option<u32>,
         }

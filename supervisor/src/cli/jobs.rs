@@ -12,7 +12,7 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::show::printable;
 use super::status::write_table;
-use super::words::{UNKNOWN, counted, cut, span};
+use super::words::{UNKNOWN, counted, cut, took};
 use super::{CommandError, print, state};
 use crate::gateway::parse_time;
 use crate::job_log::{self, Logged, LoggedJob};
@@ -115,7 +115,7 @@ fn row(logged: &LoggedJob) -> Vec<String> {
         receipt.items.to_string(),
         receipt.attempts.len().to_string(),
         workers(receipt),
-        span(receipt.total_us),
+        took(receipt.total_us),
         printable(&logged.principal),
         cut(&printable(reason), REASON_WIDTH),
     ]

@@ -43,6 +43,14 @@ pub(super) fn span(us: u64) -> String {
     }
 }
 
+/// The same, finer below a second: `0.35ms`.
+pub(super) fn took(us: u64) -> String {
+    match us {
+        0..1_000_000 => format!("{}.{:02}ms", us / 1_000, us / 10 % 100),
+        _ => span(us),
+    }
+}
+
 /// `97%`.
 pub(super) fn percent(value: f64) -> String {
     format!("{value:.0}%")
@@ -113,6 +121,8 @@ mod tests {
         let spans = [0, 450_000, 9 * SECOND, 59 * SECOND, 185 * SECOND, 7_380 * SECOND];
         assert_eq!(spans.map(span), ["0.0s", "0.4s", "9.0s", "59s", "3m05s", "2h03m"]);
         assert_eq!(span(98 * 3_600 * SECOND), "4d02h");
+        let times = [0, 2_349, 999_999, SECOND].map(took);
+        assert_eq!(times, ["0.00ms", "2.34ms", "999.99ms", "1.0s"]);
         assert_eq!(span(u64::MAX), "213503982d08h");
     }
 
