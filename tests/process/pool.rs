@@ -340,10 +340,12 @@ impl Pool {
         })
     }
 
-    /// What the supervisor holds now.
+    /// What the supervisor holds now. Threads are counted first: one that is gone has closed its descriptors,
+    /// while one that ends between the two counts would leave them in the first.
     pub(crate) fn footprint(&self) -> Footprint {
         let pid = self.supervisor.pid();
-        Footprint { descriptors: descriptors(pid), threads: threads(pid) }
+        let threads = threads(pid);
+        Footprint { descriptors: descriptors(pid), threads }
     }
 
     /// Waits until the supervisor holds no more than it did.
