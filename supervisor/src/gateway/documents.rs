@@ -15,6 +15,7 @@ use super::blocking::run_blocking;
 use super::failure::Failure;
 use super::models::{Asked, Availability, Model, OnnxModel, why_taken};
 use super::observer::PoolView;
+use super::regions;
 use super::seats::{Kind, Seat};
 
 /// The extensions of the protocol that are served, Triton's included.
@@ -38,10 +39,12 @@ impl Server {
         let names = |view: Arc<PoolView>| {
             view.models().map(|model| model.name().to_owned()).collect::<BTreeSet<_>>()
         };
+        let shared = self.regions.are_served().then_some(regions::EXTENSION);
+        let extensions = EXTENSIONS.into_iter().chain(shared);
         json!({
             "name": "gridpool",
             "version": env!("CARGO_PKG_VERSION"),
-            "extensions": EXTENSIONS,
+            "extensions": extensions.collect::<Vec<_>>(),
             "models": view.map_or(Value::Null, |view| json!(names(view))),
         })
     }

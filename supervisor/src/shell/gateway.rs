@@ -7,6 +7,7 @@ mod admission;
 mod error;
 mod files;
 mod listening;
+mod memory;
 mod name;
 mod place;
 
@@ -301,6 +302,9 @@ impl Serving {
         }
         if let Some((sample, packets)) = &self.traces {
             hand(Handed::Traces(*sample), packets.as_fd())?;
+        }
+        if self.admission.lock().options.has_shared_memory() {
+            hand(Handed::Memory, memory::serve(Arc::clone(&self.admission))?.as_fd())?;
         }
         Ok(theirs)
     }

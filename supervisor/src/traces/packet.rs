@@ -127,6 +127,8 @@ pub(crate) enum Handed {
     Listens(gridpool_protocol::handover::Protocol),
     /// The socket of packets, and how many traces that begin here are recorded.
     Traces(Sample),
+    /// The socket by which files of shared memory are opened.
+    Memory,
 }
 
 /// The end into which packets go.
