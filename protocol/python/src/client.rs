@@ -17,6 +17,7 @@ use crate::cluster::Place;
 use crate::completions::{Canceller, Completions};
 use crate::errors;
 use crate::input::{self, Source};
+use crate::load::ModelLoad;
 use crate::outputs::Outputs;
 use crate::process::{Owned, detached};
 use crate::search::{self, Search};
@@ -358,10 +359,19 @@ impl Client {
         self.ask(py, gridpool_client::Client::drain)
     }
 
-    fn load_model(&self, py: Python<'_>, name: String, path: PathBuf) -> PyResult<String> {
-        let options = gridpool_client::ModelOptions::default();
-        let plan = gridpool_client::ModelPlan { name, path, options };
-        self.ask(py, |client| client.load_model(plan))
+    /// Begins to load a model. `options` is JSON with fields of `[[model]]`.
+    fn start_load(
+        &self,
+        py: Python<'_>,
+        name: String,
+        path: PathBuf,
+        options: &str,
+    ) -> PyResult<ModelLoad> {
+        ModelLoad::start(py, &self.place, (name, path), options)
+    }
+
+    fn set_contexts(&self, py: Python<'_>, name: &str, contexts: u32) -> PyResult<String> {
+        self.ask(py, |client| client.set_contexts(name, contexts))
     }
 
     fn unload_model(&self, py: Python<'_>, name: &str) -> PyResult<String> {
