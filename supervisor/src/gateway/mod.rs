@@ -20,6 +20,7 @@ mod access;
 mod blocking;
 mod body;
 mod catalogue;
+mod desk;
 mod documents;
 mod door;
 mod events;
@@ -76,6 +77,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use body::BodyBudget;
+use desk::Desk;
 use door::Doorway;
 use exchange::ParsedRequest;
 use failure::Failure;
@@ -129,6 +131,8 @@ struct HandedOver {
     traces: Option<PacketSender>,
     /// Where files of shared memory are asked for.
     memory: Option<UnixStream>,
+    /// Where the model repository is listed.
+    repository: Option<UnixStream>,
 }
 
 /// The error of one that a user starts.
@@ -172,6 +176,10 @@ struct Server {
     receipts: Arc<Receipts>,
     /// Shared memory of clients.
     regions: Arc<Regions>,
+    /// The supervisor, which lists the model repository.
+    repository: Option<Arc<Desk>>,
+    /// Held while it does.
+    listing: Arc<tokio::sync::Mutex<()>>,
     /// Permits for probes in progress.
     probes: Arc<Semaphore>,
     refusals: Arc<Refusals<Reason>>,
@@ -185,7 +193,7 @@ struct Server {
 /// # Errors
 /// [`GatewayError`]; the supervisor then starts another gateway.
 pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
-    let (HandedOver { listeners, traces, memory }, link, door) = take_over(flags)?;
+    let (HandedOver { listeners, traces, memory, repository }, link, door) = take_over(flags)?;
     confine(flags).map_err(HelperError::from)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
@@ -208,6 +216,8 @@ pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
         watch: Watch::new(),
         receipts,
         regions: Regions::new(memory),
+        repository: repository.map(|socket| Arc::new(Desk::new(socket))),
+        listing: Arc::default(),
         probes: Arc::new(Semaphore::new(PROBES_MAX)),
         seats: Seats::new(Arc::clone(&refusals)),
         refusals,
@@ -295,6 +305,7 @@ fn read_handed(given: UnixStream) -> Option<HandedOver> {
                     }
                     Handed::Traces(sample) => own.traces = Some(PacketSender::new(socket, sample)),
                     Handed::Memory => own.memory = Some(socket.into()),
+                    Handed::Repository => own.repository = Some(socket.into()),
                 }
             }
             Err(FrameError::Closed) if !own.listeners.is_empty() => return Some(own),

@@ -22,13 +22,13 @@ use serde_json::{Value, json};
 
 use super::Server;
 use super::blocking::run_blocking;
+use super::desk::Desk;
 use super::failure::Failure;
 use super::limits::{
     REGION_NAME_BYTES_MAX, REGIONS_BYTES_EACH_MAX, REGIONS_BYTES_MAX, REGIONS_EACH_MAX, REGIONS_MAX,
 };
 use super::seats::Seat;
 use super::shares::{Portions, Share, Shares};
-use opening::Opener;
 
 pub use opening::{OpenOrder, Opened, Unopened};
 pub(super) use part::{Memory, Part, REGION};
@@ -42,7 +42,7 @@ const NOT_SERVED: &str = "shared memory is not served: send the tensors in the r
 /// The regions of all principals.
 #[derive(Debug)]
 pub(super) struct Regions {
-    opener: Option<Opener>,
+    desk: Option<Desk>,
     places: Arc<Shares>,
     bytes: Arc<Shares>,
     known: Mutex<BTreeMap<(Principal, String), Arc<Region>>>,
@@ -79,11 +79,11 @@ pub(super) struct Named {
 
 impl Regions {
     /// None yet. Without a socket to the supervisor there will be none.
-    pub(super) fn new(opener: Option<UnixStream>) -> Arc<Self> {
+    pub(super) fn new(desk: Option<UnixStream>) -> Arc<Self> {
         let of_bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let (all, each) = (of_bytes(REGIONS_BYTES_MAX), of_bytes(REGIONS_BYTES_EACH_MAX));
         Arc::new(Self {
-            opener: opener.map(Opener::new),
+            desk: desk.map(Desk::new),
             places: Shares::new(Portions::of_places(REGIONS_MAX, REGIONS_EACH_MAX)),
             bytes: Shares::new(Portions::of_places(all, each)),
             known: Mutex::default(),
@@ -92,17 +92,17 @@ impl Regions {
 
     /// Whether clients may register any.
     pub(super) fn are_served(&self) -> bool {
-        self.opener.is_some()
+        self.desk.is_some()
     }
 
-    fn opener(&self) -> Result<&Opener, Failure> {
+    fn desk(&self) -> Result<&Desk, Failure> {
         let none = || Failure::new(StatusCode::NOT_IMPLEMENTED, NOT_SERVED);
-        self.opener.as_ref().ok_or_else(none)
+        self.desk.as_ref().ok_or_else(none)
     }
 
     /// Registers a region. Waits for the supervisor.
     fn register(&self, holder: Holder, named: Named) -> Result<(), Failure> {
-        let opener = self.opener()?;
+        let desk = self.desk()?;
         let Holder { principal, token, uid } = holder;
         let Named { name, key, offset, bytes } = named;
         check_name(&name)?;
@@ -115,7 +115,7 @@ impl Regions {
         let id = (principal.clone(), name);
         self.check_new(&id)?;
         let shares = self.shares(&principal, end)?;
-        let file = opener.open(&OpenOrder { key: key.clone(), token, uid })?;
+        let file = opening::open(desk, &OpenOrder { key: key.clone(), token, uid })?;
         let has = file.metadata().map_err(|error| Failure::internal(error.to_string()))?.len();
         if end > has {
             return Err(Failure::bad(format!(
@@ -164,7 +164,7 @@ impl Regions {
         principal: &Principal,
         name: Option<&str>,
     ) -> Result<(), Failure> {
-        self.opener()?;
+        self.desk()?;
         let mut gone = Vec::new();
         {
             let mut known = self.known.lock();
@@ -190,7 +190,7 @@ impl Regions {
         principal: &Principal,
         name: Option<&str>,
     ) -> Result<Vec<Value>, Failure> {
-        self.opener()?;
+        self.desk()?;
         let row = |name: &str, region: &Region| {
             let Region { key, offset, bytes, .. } = region;
             json!({ "name": name, "key": key, "offset": offset, "byte_size": bytes })
@@ -204,7 +204,7 @@ impl Regions {
     }
 
     fn find(&self, principal: &Principal, name: &str) -> Result<Arc<Region>, Failure> {
-        self.opener()?;
+        self.desk()?;
         let found = self.known.lock().get(&(principal.clone(), name.to_owned())).map(Arc::clone);
         found.ok_or_else(|| {
             let shown: String = name.chars().take(REGION_NAME_BYTES_MAX).collect();

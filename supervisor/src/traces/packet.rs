@@ -129,6 +129,8 @@ pub(crate) enum Handed {
     Traces(Sample),
     /// The socket by which files of shared memory are opened.
     Memory,
+    /// The socket by which the model repository is listed.
+    Repository,
 }
 
 /// The end into which packets go.

@@ -1,15 +1,12 @@
 //! How a file of shared memory comes into this process: the supervisor opens it, if whoever asks may have it.
 
 use std::fs::File;
-use std::os::unix::net::UnixStream;
 
 use axum::http::StatusCode;
 use gridpool_client::Secret;
-use gridpool_ipc::frame::{self, FrameReader};
-use gridpool_ipc::mutex::Mutex;
-use gridpool_protocol::codec;
 use serde::{Deserialize, Serialize};
 
+use crate::gateway::desk::Desk;
 use crate::gateway::failure::Failure;
 use crate::gateway::reason::Reason;
 
@@ -36,34 +33,14 @@ pub enum Unopened {
     Wrong(String),
 }
 
-/// The socket to the supervisor.
-#[derive(Debug)]
-pub(super) struct Opener(Mutex<FrameReader>);
-
-impl Opener {
-    pub(super) fn new(socket: UnixStream) -> Self {
-        Self(Mutex::new(FrameReader::with_descriptors(socket)))
-    }
-
-    /// The file, for reading and writing. The supervisor never waits for a file, so neither does this.
-    pub(super) fn open(&self, order: &OpenOrder) -> Result<File, Failure> {
-        let lost =
-            |why: String| Failure::unavailable(format!("the supervisor opens no file: {why}"));
-        let asked = frame::of(order, 0).map_err(|error| Failure::bad(error.to_string()))?;
-        let mut reader = self.0.lock();
-        frame::send_all(reader.socket(), &asked, &[]).map_err(|error| lost(error.to_string()))?;
-        let answer = reader.read(None).map_err(|error| lost(error.to_string()))?;
-        let answer = answer.ok_or_else(|| lost("it does not answer".to_owned()))?;
-        drop(reader);
-        let opened: Opened =
-            codec::decode(&answer.body).map_err(|error| lost(error.to_string()))?;
-        match (opened, answer.fds.into_iter().next()) {
-            (Ok(()), Some(file)) => Ok(file.into()),
-            (Ok(()), None) => Err(lost("it sent none".to_owned())),
-            (Err(Unopened::Wrong(why)), _) => Err(Failure::bad(why)),
-            (Err(Unopened::NotAllowed(why)), _) => {
-                Err(Failure::new(StatusCode::FORBIDDEN, why).because(Reason::Scope))
-            }
+/// The file, for reading and writing. The supervisor never waits for a file, so neither does this.
+pub(super) fn open(desk: &Desk, order: &OpenOrder) -> Result<File, Failure> {
+    match desk.ask(order)? {
+        (Ok(()), Some(file)) => Ok(file.into()),
+        (Ok(()), None) => Err(Failure::internal("the supervisor sent no file")),
+        (Err(Unopened::Wrong(why)), _) => Err(Failure::bad(why)),
+        (Err(Unopened::NotAllowed(why)), _) => {
+            Err(Failure::new(StatusCode::FORBIDDEN, why).because(Reason::Scope))
         }
     }
 }

@@ -5,20 +5,17 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 
-use gridpool_ipc::frame::{self, FrameError, FrameReader};
 use gridpool_ipc::mutex::Mutex;
-use gridpool_protocol::codec;
 use nix::libc;
 use nix::unistd::geteuid;
 
 use super::admission::Admission;
+use super::desk;
 use crate::gateway::{DoorPlan, OpenOrder, Opened, Scope, Unopened};
 
 /// Where `shm_open` makes files.
@@ -28,38 +25,14 @@ const KEY_BYTES_MAX: usize = 255;
 
 /// Opens files for a gateway until it ends. Returns its end of the socket.
 pub(super) fn serve(admission: Arc<Mutex<Admission>>) -> io::Result<UnixStream> {
-    let (ours, theirs) = UnixStream::pair()?;
-    let answer_all = move || {
-        if let Err(error) = answer_all(ours, &admission) {
-            tracing::warn!(%error, "shared memory: the gateway asks for no more files");
-        }
-    };
-    thread::Builder::new().name("memory".to_owned()).spawn(answer_all)?;
-    Ok(theirs)
-}
-
-fn answer_all(socket: UnixStream, admission: &Mutex<Admission>) -> io::Result<()> {
-    let mut reader = FrameReader::new(socket);
-    loop {
-        let frame = match reader.read(None) {
-            Ok(Some(frame)) => frame,
-            Ok(None) | Err(FrameError::Closed) => return Ok(()),
-            Err(error) => return Err(io::Error::other(error)),
-        };
-        let order: OpenOrder = codec::decode(&frame.body).map_err(io::Error::other)?;
+    desk::serve("memory", move |order: OpenOrder| -> (Opened, Option<File>) {
         let plan = admission.lock().plan.clone();
         let opened = owner(&plan, &order).and_then(|uid| open(Path::new(FOLDER), &order.key, uid));
-        let (said, file): (Opened, _) = match opened {
+        match opened {
             Ok(file) => (Ok(()), Some(file)),
             Err(why) => (Err(why), None),
-        };
-        let sent: Vec<_> = file.iter().map(AsFd::as_fd).collect();
-        let bytes = frame::of(&said, sent.len()).map_err(io::Error::other)?;
-        match frame::send_all(reader.socket(), &bytes, &sent) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            sent => sent?,
         }
-    }
+    })
 }
 
 /// Whose files the client may have: its own over a Unix socket, where the kernel says who it is; over TCP those of
@@ -119,6 +92,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::sync::mpsc;
+    use std::thread;
     use std::time::Duration;
 
     use gridpool_protocol::message::Secret;
