@@ -47,7 +47,9 @@ def test_a_model_is_loaded_with_the_options_that_a_call_names(served: gridpool.P
     assert "cpu1" in said
     (row,) = rows(served, "tuned")
     assert (row["model"]["contexts"], row["model"]["max_batch"]) == (2, 8)
-    assert row["worker"].startswith("cpu1/small#")
+    assert row["worker"].startswith("cpu1#")
+    groups = {row["group"] for row in served.status()["workers"] if row["name"].startswith("cpu1#")}
+    assert "small" in groups, groups
     assert served.infer("tuned", ones()).receipt is not None
     served.set_contexts("tuned", 1)
     assert rows(served, "tuned")[0]["model"]["contexts"] == 1
@@ -101,7 +103,7 @@ def test_a_load_says_how_far_it_is_and_ends_when_it_is_cancelled(served: gridpoo
     waits = threading.Thread(target=lambda: pytest.raises(gridpool.LoadCancelled, load.wait, look))
     waits.start()
     assert warms.wait(60), seen
-    assert all(worker.startswith("cpu0/endless#") for worker in seen[-1]), seen[-1]
+    assert all(worker.startswith("cpu0#") for worker in seen[-1]), seen[-1]
     assert not load.done()
     with pytest.raises(TimeoutError, match="`endless` is still being loaded"):
         load.result(timeout=0.0)

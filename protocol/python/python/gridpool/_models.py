@@ -94,7 +94,7 @@ class ModelLoad:
                 raise TimeoutError(f"`{self._name}` is still being loaded")
 
     def progress(self) -> dict[str, str]:
-        """How far each worker that loads the model is: `{"cpu0/mlp#1": "making the session"}`."""
+        """How far each worker that loads the model is: `{"cpu0#4": "making the session"}`."""
         rows = self._status()["loads"]
         own = [row for row in rows if row["model"].partition(":")[0] == self._name]
         return {row["worker"]: row["phase"] for row in own}
