@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::Context;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, Info, LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
@@ -15,7 +14,7 @@ use gridpool_protocol::program::hex;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
-use crate::publish::{Full, publish};
+use crate::publish::{Full, Link, publish};
 use crate::{Carried, NatsError, Subjects};
 
 /// The size of a piece, unless the server takes only smaller messages.
@@ -38,7 +37,7 @@ const END: &str = "end";
 /// The stream of pieces.
 #[derive(Clone, Debug)]
 pub struct Store {
-    context: Context,
+    link: Link,
     stream: Stream<Info>,
     subjects: Subjects,
     piece_bytes: usize,
@@ -56,7 +55,7 @@ enum Source {
 
 impl Store {
     pub(crate) fn new(
-        context: Context,
+        link: Link,
         stream: Stream<Info>,
         subjects: Subjects,
         message_bytes_max: usize,
@@ -64,7 +63,7 @@ impl Store {
         let most = message_bytes_max.saturating_sub(MESSAGE_OVERHEAD).max(1_024);
         let inline = message_bytes_max.saturating_sub(INLINE_OVERHEAD);
         Self {
-            context,
+            link,
             stream,
             subjects,
             piece_bytes: PIECE_BYTES.min(most),
@@ -118,14 +117,14 @@ impl Store {
             let subject = self.subjects.data(&name, &piece.to_string());
             async move {
                 let message = || PublishMessage::build().payload(part.clone());
-                publish(&self.context, &subject, message, Full::DataBytes, until).await
+                publish(&self.link, &subject, message, Full::DataBytes, until).await
             }
         };
         let sent = stream::iter((0..pieces).map(send)).buffer_unordered(PIECES_AT_ONCE);
         sent.try_for_each(|_| async { Ok(()) }).await?;
         let size = Bytes::from(self.piece_bytes.to_string());
         let message = || PublishMessage::build().payload(size.clone());
-        publish(&self.context, &end, message, Full::DataBytes, until).await?;
+        publish(&self.link, &end, message, Full::DataBytes, until).await?;
         Ok(true)
     }
 

@@ -129,7 +129,7 @@ impl Bridge {
     /// Stops jobs whose clients have cancelled them.
     pub(crate) async fn hear_of_cancels(self: Arc<Self>) {
         loop {
-            let client = self.streams.context.client();
+            let client = &self.streams.connection.client;
             match client.subscribe(self.streams.subjects.cancel()).await {
                 Ok(mut cancels) => {
                     while let Some(cancel) = cancels.next().await {

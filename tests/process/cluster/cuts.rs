@@ -37,8 +37,8 @@ struct Land<'a> {
     span: Duration,
 }
 
-/// Runs so many jobs while networks are cut for so long, each kind of cut once at least.
-fn storm(network: &Network, jobs: usize, span: Duration) -> Passed {
+/// Runs so many jobs while networks are cut for so long, each kind of cut once at least, and so many in all at most.
+fn storm(network: &Network, jobs: usize, span: Duration, cuts_max: u64) -> Passed {
     let places = |server: usize| (Network::address(server), network.at(server).clone());
     let servers = Servers::across(&(0..HOSTS).map(places).collect::<Vec<_>>());
     let pools = (0..3).map(|at| start(network, &servers, at)).collect();
@@ -57,12 +57,13 @@ fn storm(network: &Network, jobs: usize, span: Duration) -> Passed {
             sent
         });
         for turn in 0_usize.. {
-            if over.load(Ordering::Relaxed) || sender.is_finished() {
+            let is_over = over.load(Ordering::Relaxed) || sender.is_finished();
+            if is_over || cuts.load(Ordering::Relaxed) >= cuts_max {
                 break;
             }
             land.strike(turn);
             cuts.fetch_add(1, Ordering::Relaxed);
-            pause(Duration::from_secs(1), over);
+            pause(span / 5, over);
         }
         (passed.jobs, passed.by_host) = sender.join().expect("no answer is missing or wrong");
         passed.kills = cuts.load(Ordering::Relaxed);
@@ -147,22 +148,22 @@ impl Land<'_> {
 
 /// A test in the client's network; nothing if there are no networks.
 #[expect(clippy::print_stdout, reason = "what was measured")]
-fn storm_of(jobs: usize, span: Duration) {
+fn storm_of(jobs: usize, span: Duration, cuts_max: u64) {
     let Some(network) = Network::start(CLIENT + 1).filter(|_| are_there()) else { return };
     let started = clock::now();
-    let passed = network.at(CLIENT).inside(|| storm(&network, jobs, span));
+    let passed = network.at(CLIENT).inside(|| storm(&network, jobs, span, cuts_max));
     println!("in {:?}: {passed:?}", started.elapsed());
     assert_eq!(passed.by_host.len(), 3, "every host took a part");
 }
 
 #[test]
 fn no_job_is_lost_while_networks_are_cut() {
-    storm_of(JOBS, Duration::from_secs(3));
+    storm_of(JOBS, Duration::from_millis(2_500), KINDS);
 }
 
 /// `cargo test -p gridpool-tests --test process jobs_in_cut -- --ignored --nocapture`; `GRIDPOOL_JOBS` sets how many.
 #[test]
 #[ignore = "it takes many minutes"]
 fn ten_thousand_jobs_in_cut_networks() {
-    storm_of(many_jobs(), Duration::from_secs(8));
+    storm_of(many_jobs(), Duration::from_secs(8), u64::MAX);
 }

@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 /// The link address that nobody has.
 const NOBODY: &str = "02:00:00:00:00:01";
 /// The bridge that connects all, and another.
-const BRIDGES: [&str; 2] = ["all", "apart"];
+const BRIDGES: [&str; 2] = ["bridge0", "bridge1"];
 
 /// A network namespace; it ends with this value and the processes in it.
 #[derive(Debug)]

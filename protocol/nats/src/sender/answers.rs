@@ -115,12 +115,7 @@ impl Agent {
     }
 
     /// Reads a large result; tries again while the servers do not answer.
-    async fn fetch(
-        &self,
-        key: JobKey,
-        digest: [u8; 32],
-        bytes: u64,
-    ) -> Result<Vec<u8>, NatsError> {
+    async fn fetch(&self, key: JobKey, digest: [u8; 32], bytes: u64) -> Result<Vec<u8>, NatsError> {
         let (name, until) = (Store::name_of_result(key, &digest), clock::now() + OUTPUT_TIMEOUT);
         loop {
             match self.streams.data.get(name, digest, bytes).await {
