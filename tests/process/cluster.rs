@@ -1,5 +1,7 @@
 //! Pools that take jobs of a cluster: NATS JetStream between clients and hosts. `storm` kills everything.
 
+mod cuts;
+mod network;
 mod servers;
 mod storm;
 mod suspects;

@@ -67,8 +67,8 @@ impl Cluster {
         let runtime = Background(Some(runtime.map_err(NatsError::System)?));
         let options = options.clone();
         let streams = within(&runtime, async move {
-            let client = connect(&options, "gridpool cluster").await?;
-            Streams::open(&client, &options.prefix, None).await
+            let connection = connect(&options, "gridpool cluster").await?;
+            Streams::open(&connection, &options.prefix, None).await
         })?;
         Ok(Self { runtime, streams })
     }

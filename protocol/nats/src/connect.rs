@@ -5,8 +5,9 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, Event};
+use async_nats::{Client, ConnectOptions, Event, ServerError};
 
+use crate::refusals::Refusals;
 use crate::{NatsError, NatsOptions};
 
 /// How often the server is asked whether it is there; after two questions without an answer the client goes to another.
@@ -15,14 +16,26 @@ const PING_EVERY: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest pause between two tries to reconnect.
 const RECONNECT_EVERY_MAX: Duration = Duration::from_secs(1);
-/// Messages of one subscription that may wait to be read.
+/// Messages of one subscription that may wait to be read. What would be more is dropped: a client then looks its results
+/// up, and a host gets its jobs again. The book has it: docs/src/guide/cluster.md.
 const WAITING_MAX: usize = 65_536;
+
+/// A connection to the servers.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// The library's.
+    pub client: Client,
+    /// What the servers have refused to it.
+    pub(crate) refusals: Refusals,
+}
 
 /// Connects to one of the servers, and stays connected: if it goes, to another one, for as long as it takes.
 ///
 /// # Errors
 /// [`NatsError`] if none admits this client now, or a file cannot be read.
-pub async fn connect(options: &NatsOptions, name: &str) -> Result<Client, NatsError> {
+pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, NatsError> {
+    let refusals = Refusals::default();
+    let hear = refusals.clone();
     let mut connection = ConnectOptions::new()
         .name(name)
         .ping_interval(PING_EVERY)
@@ -32,17 +45,9 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Client, NatsEr
             let tries = u32::try_from(tries.min(16)).unwrap_or(16);
             (Duration::from_millis(10) * 2_u32.pow(tries)).min(RECONNECT_EVERY_MAX)
         })
-        .event_callback(|event| async move {
-            match event {
-                Event::Connected => tracing::debug!("connected to a NATS server"),
-                Event::SlowConsumer(id) => tracing::warn!(id, "messages of NATS were dropped"),
-                Event::Disconnected
-                | Event::LameDuckMode
-                | Event::Draining
-                | Event::Closed
-                | Event::ServerError(_)
-                | Event::ClientError(_) => tracing::debug!(%event, "NATS"),
-            }
+        .event_callback(move |event| {
+            let refusals = hear.clone();
+            async move { note(&event, &refusals) }
         });
     if let Some(path) = &options.credentials {
         let text = read(path)?;
@@ -55,7 +60,25 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Client, NatsEr
         connection = connection.add_root_certificates(path.clone());
     }
     let connected = connection.connect(options.servers.clone()).await;
-    connected.map_err(|source| NatsError::Connect { servers: options.shown(), source })
+    let client =
+        connected.map_err(|source| NatsError::Connect { servers: options.shown(), source })?;
+    Ok(Connection { client, refusals })
+}
+
+fn note(event: &Event, refusals: &Refusals) {
+    match event {
+        Event::Connected => tracing::debug!("connected to a NATS server"),
+        Event::SlowConsumer(id) => tracing::warn!(id, "messages of NATS were dropped"),
+        Event::ServerError(ServerError::Other(said)) if refusals.hear(said) => {
+            tracing::error!(said, "the NATS servers do not allow something to this user");
+        }
+        Event::Disconnected
+        | Event::LameDuckMode
+        | Event::Draining
+        | Event::Closed
+        | Event::ServerError(_)
+        | Event::ClientError(_) => tracing::debug!(%event, "NATS"),
+    }
 }
 
 fn read(path: &Path) -> Result<String, NatsError> {

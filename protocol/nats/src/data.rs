@@ -1,20 +1,20 @@
-//! Large batches and results: pieces below the largest message of the server, by digest. The piece `N` of what has a
-//! digest has a subject of its own, so any range can be read; `end` comes last and says that all are there.
+//! Large batches and results: pieces below the largest message of the server, by name. The piece `N` of what has a
+//! name has a subject of its own, so any range can be read; `end` comes last and says that all are there.
 
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::Context;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, Info, LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use gridpool_ipc::clock;
+use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::ARENA_BYTES_MAX;
 use gridpool_protocol::program::hex;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
-use crate::publish::{Full, publish};
+use crate::publish::{Full, Link, publish};
 use crate::{Carried, NatsError, Subjects};
 
 /// The size of a piece, unless the server takes only smaller messages.
@@ -37,7 +37,7 @@ const END: &str = "end";
 /// The stream of pieces.
 #[derive(Clone, Debug)]
 pub struct Store {
-    context: Context,
+    link: Link,
     stream: Stream<Info>,
     subjects: Subjects,
     piece_bytes: usize,
@@ -55,7 +55,7 @@ enum Source {
 
 impl Store {
     pub(crate) fn new(
-        context: Context,
+        link: Link,
         stream: Stream<Info>,
         subjects: Subjects,
         message_bytes_max: usize,
@@ -63,7 +63,7 @@ impl Store {
         let most = message_bytes_max.saturating_sub(MESSAGE_OVERHEAD).max(1_024);
         let inline = message_bytes_max.saturating_sub(INLINE_OVERHEAD);
         Self {
-            context,
+            link,
             stream,
             subjects,
             piece_bytes: PIECE_BYTES.min(most),
@@ -83,17 +83,29 @@ impl Store {
         Sha256::digest(bytes).into()
     }
 
-    /// Stores bytes, unless they are there and will be for long enough. Returns whether they had to be sent.
+    /// The name under which the result of a job lies that has this digest. It is that job's alone, so it can go once it
+    /// was read: another job may have the same result.
+    #[must_use]
+    pub fn name_of_result(key: JobKey, digest: &[u8; 32]) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(b"result");
+        hash.update(key.0.to_le_bytes());
+        hash.update(digest);
+        hash.finalize().into()
+    }
+
+    /// Stores bytes under a name: their digest, or [`Self::name_of_result`], unless they are there and will be for long
+    /// enough. Returns whether they had to be sent.
     ///
     /// # Errors
     /// [`NatsError`]; [`NatsError::Full`] if the stream has no room for them.
     pub async fn put(
         &self,
-        digest: [u8; 32],
+        name: [u8; 32],
         bytes: &Bytes,
         until: Instant,
     ) -> Result<bool, NatsError> {
-        let name = hex(&digest);
+        let name = hex(&name);
         let end = self.subjects.data(&name, END);
         if self.is_fresh(&end, until).await? {
             return Ok(false);
@@ -105,14 +117,14 @@ impl Store {
             let subject = self.subjects.data(&name, &piece.to_string());
             async move {
                 let message = || PublishMessage::build().payload(part.clone());
-                publish(&self.context, &subject, message, Full::DataBytes, until).await
+                publish(&self.link, &subject, message, Full::DataBytes, until).await
             }
         };
         let sent = stream::iter((0..pieces).map(send)).buffer_unordered(PIECES_AT_ONCE);
         sent.try_for_each(|_| async { Ok(()) }).await?;
         let size = Bytes::from(self.piece_bytes.to_string());
         let message = || PublishMessage::build().payload(size.clone());
-        publish(&self.context, &end, message, Full::DataBytes, until).await?;
+        publish(&self.link, &end, message, Full::DataBytes, until).await?;
         Ok(true)
     }
 
@@ -137,12 +149,18 @@ impl Store {
         }
     }
 
-    /// Reads all of it, and checks it.
+    /// Reads all of what lies under a name, and checks it.
     ///
     /// # Errors
     /// [`NatsError::Data`] if it is not whole any more.
-    pub async fn get(&self, digest: [u8; 32], bytes: u64) -> Result<Vec<u8>, NatsError> {
-        let error = match self.read(digest, bytes, Source::Any).await {
+    pub async fn get(
+        &self,
+        name: [u8; 32],
+        digest: [u8; 32],
+        bytes: u64,
+    ) -> Result<Vec<u8>, NatsError> {
+        let is = (digest, bytes);
+        let error = match self.read(name, is, Source::Any).await {
             Err(error @ NatsError::Data { .. }) => error,
             read => return read,
         };
@@ -150,10 +168,10 @@ impl Store {
             return Err(error);
         }
         // A server that follows may be behind; the one that leads knows.
-        let read = self.read(digest, bytes, Source::Leader).await;
+        let read = self.read(name, is, Source::Leader).await;
         if let Err(NatsError::Data { .. }) = read {
             // Whoever has the bytes then sends them again.
-            let purged = self.stream.purge().filter(self.subjects.data(&hex(&digest), END)).await;
+            let purged = self.stream.purge().filter(self.subjects.data(&hex(&name), END)).await;
             if let Err(error) = purged {
                 tracing::debug!(%error, "the end of damaged pieces stays");
             }
@@ -161,12 +179,26 @@ impl Store {
         read
     }
 
-    async fn read(&self, digest: [u8; 32], bytes: u64, from: Source) -> Result<Vec<u8>, NatsError> {
+    /// Removes all of what lies under a name.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn remove(&self, name: [u8; 32]) -> Result<(), NatsError> {
+        let purged = self.stream.purge().filter(self.subjects.data(&hex(&name), "*")).await;
+        purged.map(drop).map_err(NatsError::jetstream("pieces cannot be removed"))
+    }
+
+    async fn read(
+        &self,
+        name: [u8; 32],
+        (digest, bytes): ([u8; 32], u64),
+        from: Source,
+    ) -> Result<Vec<u8>, NatsError> {
         let gone = |why: &str| NatsError::Data { bytes, why: why.to_owned() };
         if bytes > ARENA_BYTES_MAX {
             return Err(gone("nobody may send as many"));
         }
-        let name = hex(&digest);
+        let name = hex(&name);
         let piece_bytes = self.piece(&self.subjects.data(&name, END), from).await?;
         let piece_bytes = piece_bytes.ok_or_else(|| gone("its end is not there"))?;
         let piece_bytes = std::str::from_utf8(&piece_bytes).ok().and_then(|size| size.parse().ok());

@@ -17,6 +17,15 @@ pub enum NatsError {
         #[source]
         source: async_nats::ConnectError,
     },
+    /// The servers do not allow it to this user.
+    #[error(
+        "the NATS servers do not allow it to this user ({said}): the book has the permissions that pools and clients \
+         need, under `More than one machine`"
+    )]
+    NotAllowed {
+        /// What they have said.
+        said: String,
+    },
     /// A file of credentials or certificates cannot be used.
     #[error("{what}")]
     File {

@@ -17,6 +17,7 @@ mod message;
 mod options;
 mod poison;
 mod publish;
+mod refusals;
 mod results;
 mod runs;
 mod sender;
@@ -24,7 +25,7 @@ mod streams;
 mod subjects;
 
 pub use cluster::{Cluster, ClusterStatus, LaneRow};
-pub use connect::connect;
+pub use connect::{Connection, connect};
 pub use data::Store;
 pub use error::NatsError;
 pub use hosts::{DeviceRow, HOST_EVERY, HostCounts, HostRow, Hosts};

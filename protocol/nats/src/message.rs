@@ -15,7 +15,7 @@ use crate::NatsError;
 /// How messages begin.
 const MAGIC: [u8; 4] = *b"gpj\n";
 /// The version of what is declared here. Raise it with every change.
-const OWN_VERSION: u32 = 2;
+const OWN_VERSION: u32 = 3;
 /// The version of the messages: of what is declared here, and of what they have of the pool's protocol. A host passes
 /// over jobs of another one, for hosts that know it.
 pub const VERSION: u32 = PROTOCOL_VERSION * 1_000 + OWN_VERSION;
@@ -25,7 +25,7 @@ pub const VERSION: u32 = PROTOCOL_VERSION * 1_000 + OWN_VERSION;
 pub enum Carried {
     /// In the message.
     Inline(Inline),
-    /// In pieces, in the stream of data.
+    /// In pieces, in the stream of data: a batch under its digest, a result under [`crate::Store::name_of_result`].
     Pieces {
         /// SHA-256 of them.
         digest: [u8; 32],

@@ -11,6 +11,7 @@ use gridpool_ipc::clock;
 use tokio::time::sleep;
 
 use crate::NatsError;
+use crate::refusals::Refusals;
 
 /// Between two tries while no server leads the stream.
 const RETRY_EVERY: Duration = Duration::from_millis(200);
@@ -60,19 +61,33 @@ pub enum Published {
     Taken,
 }
 
+/// Through what messages are published.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) context: Context,
+    pub(crate) refusals: Refusals,
+}
+
 /// Publishes a message and waits until the stream has it. Tries again until that time while no server answers.
 pub(crate) async fn publish(
-    context: &Context,
+    link: &Link,
     subject: &str,
     message: impl Fn() -> PublishMessage,
     bytes_are: Full,
     until: Instant,
 ) -> Result<Published, NatsError> {
     loop {
-        let sent = context.send_publish(subject.to_owned(), message()).await;
-        let answer = match sent {
-            Ok(answer) => answer.await,
-            Err(error) => Err(error),
+        let refused = link.refusals.of(&format!("\"{subject}\""));
+        let answer = async {
+            let sent = link.context.send_publish(subject.to_owned(), message()).await;
+            match sent {
+                Ok(answer) => answer.await,
+                Err(error) => Err(error),
+            }
+        };
+        let answer = tokio::select! {
+            answer = answer => answer,
+            error = refused => return Err(error),
         };
         let error = match answer {
             Ok(ack) if ack.duplicate => return Ok(Published::Duplicate),

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use async_nats::jetstream::Context;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, Info, LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
@@ -10,13 +9,13 @@ use gridpool_protocol::ids::{ContentHash, JobKey};
 use gridpool_protocol::receipt::Receipt;
 
 use crate::message::{decode, encode};
-use crate::publish::{Full, Published, publish};
+use crate::publish::{Full, Link, Published, publish};
 use crate::{NatsError, Outcome, Subjects};
 
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Results {
-    context: Context,
+    link: Link,
     stream: Stream<Info>,
     subjects: Subjects,
 }
@@ -31,8 +30,8 @@ pub struct Found {
 }
 
 impl Results {
-    pub(crate) fn new(context: Context, stream: Stream<Info>, subjects: Subjects) -> Self {
-        Self { context, stream, subjects }
+    pub(crate) fn new(link: Link, stream: Stream<Info>, subjects: Subjects) -> Self {
+        Self { link, stream, subjects }
     }
 
     /// The result of a job, if there is one. A server that is a little behind may not know it yet; `find_surely` asks
@@ -90,7 +89,7 @@ impl Results {
                 .expected_last_subject_sequence(after)
         };
         let first = || message(format!("{key}.{attempt}"), 0);
-        let stored = publish(&self.context, &subject, first, Full::ResultBytes, until).await?;
+        let stored = publish(&self.link, &subject, first, Full::ResultBytes, until).await?;
         if stored != Published::Taken {
             return Ok(stored);
         }
@@ -100,7 +99,7 @@ impl Results {
             Err(NatsError::Foreign | NatsError::Message(_)) => {
                 tracing::warn!(%key, "bytes in place of a result are no result");
                 let again = || message(format!("{key}.{attempt}.{sequence}"), sequence);
-                publish(&self.context, &subject, again, Full::ResultBytes, until).await
+                publish(&self.link, &subject, again, Full::ResultBytes, until).await
             }
             Ok(_) | Err(_) => Ok(stored),
         }
@@ -123,6 +122,6 @@ impl Results {
                 .expected_last_subject_sequence(sequence)
         };
         let subject = self.subjects.result(key);
-        publish(&self.context, &subject, message, Full::ResultBytes, until).await.map(drop)
+        publish(&self.link, &subject, message, Full::ResultBytes, until).await.map(drop)
     }
 }

@@ -84,8 +84,8 @@ impl Sender {
         let streams = within(&runtime, {
             let options = options.clone();
             async move {
-                let client = connect(&options, "gridpool client").await?;
-                let streams = Streams::open(&client, &options.prefix, None).await?;
+                let connection = connect(&options, "gridpool client").await?;
+                let streams = Streams::open(&connection, &options.prefix, None).await?;
                 streams.poison.follow().await?;
                 Ok::<_, NatsError>(streams)
             }

@@ -1,6 +1,5 @@
 //! The streams and buckets of a cluster: made by the first pool, opened by all.
 
-use async_nats::Client;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{
@@ -12,7 +11,10 @@ use std::time::Duration;
 
 use crate::data::DATA_AGE;
 use crate::hosts::HOST_AGE;
-use crate::{Hosts, Lane, NatsError, Poison, Results, Runs, Store, StreamLimits, Subjects};
+use crate::publish::Link;
+use crate::{
+    Connection, Hosts, Lane, NatsError, Poison, Results, Runs, Store, StreamLimits, Subjects,
+};
 
 /// How long a server may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,8 +32,9 @@ pub(crate) const POISON_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Streams {
-    /// For what has no type of its own here.
-    pub context: Context,
+    /// The servers.
+    pub connection: Connection,
+    pub(crate) link: Link,
     /// The names.
     pub subjects: Subjects,
     /// Jobs.
@@ -54,10 +57,19 @@ impl Streams {
     /// # Errors
     /// [`NatsError`].
     pub async fn open(
-        client: &Client,
+        connection: &Connection,
         prefix: &str,
         limits: Option<&StreamLimits>,
     ) -> Result<Self, NatsError> {
+        connection.refusals.or(Self::opened(connection, prefix, limits)).await
+    }
+
+    async fn opened(
+        connection: &Connection,
+        prefix: &str,
+        limits: Option<&StreamLimits>,
+    ) -> Result<Self, NatsError> {
+        let client = &connection.client;
         let context = ContextBuilder::new()
             .timeout(ANSWER_TIMEOUT)
             .ack_timeout(ANSWER_TIMEOUT)
@@ -71,13 +83,15 @@ impl Streams {
         let replicas = limits.map(|limits| limits.replicas);
         let poison = bucket(&context, subjects.stream("poison"), POISON_AGE, replicas).await?;
         let hosts = bucket(&context, subjects.stream("hosts"), HOST_AGE, replicas).await?;
+        let link = Link { context, refusals: connection.refusals.clone() };
         Ok(Self {
-            results: Results::new(context.clone(), results, subjects.clone()),
-            data: Store::new(context.clone(), data, subjects.clone(), client.max_payload()),
+            results: Results::new(link.clone(), results, subjects.clone()),
+            data: Store::new(link.clone(), data, subjects.clone(), client.max_payload()),
             runs: Runs::new(poison.clone()),
             poison: Poison::new(poison),
             hosts: Hosts::new(hosts),
-            context,
+            connection: connection.clone(),
+            link,
             subjects,
             jobs,
         })

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `P.job.CLASS.grid`, `P.job.CLASS.model.NAME` | `P-jobs` | a job, until a host has published its result |
 //! | `P.result.HIGH.LOW` | `P-results` | the result of the job of that key; a mark once it was read |
-//! | `P.data.DIGEST.N`, `P.data.DIGEST.end` | `P-data` | a piece of a large batch or result; its size |
+//! | `P.data.NAME.N`, `P.data.NAME.end` | `P-data` | a piece of a large batch or result; its size |
 //! | `P.note.HIGH.LOW` | | each result as it is stored, for the clients that wait |
 //! | `P.cancel` | | keys of jobs whose result is no longer wanted |
 

@@ -4,16 +4,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use gridpool_client::{ClientError, LoadedBatch};
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_nats::NatsError;
+use gridpool_protocol::limits::ARENA_BYTES_MAX;
 use gridpool_protocol::message::Refusal;
 use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
-use crate::Bridge;
 use crate::counts::count;
+use crate::{Bridge, RETRY_EVERY};
+
+/// How long a job waits for a batch that is not whole in the stream.
+const MISSING_FOR: Duration = Duration::from_secs(30);
 
 /// A batch's digest, and its numbers of items and cells.
 type Name = ([u8; 32], (u32, u32));
@@ -100,13 +107,19 @@ impl Held {
 
 impl Bridge {
     /// The batch of grids that has this digest, in the pool's memory.
-    pub(crate) async fn batch(&self, name: Name, bytes: u64) -> Result<LoadedBatch, BatchError> {
+    /// A job that has so much time `left` waits for it.
+    pub(crate) async fn batch(
+        &self,
+        name: Name,
+        bytes: u64,
+        left: Duration,
+    ) -> Result<LoadedBatch, BatchError> {
         let (place, is_new) = self.batches.place(name, bytes);
         if !is_new {
             count(&self.counts.batches_reused);
         }
         let fetch = || async {
-            let packed = Arc::new(self.fetch(name.0, bytes).await?);
+            let packed = Arc::new(self.fetch(name.0, bytes, left).await?);
             match self.load(name.1, &packed).await {
                 // Others in the cache may leave no room.
                 Err(ClientError::Refused(Refusal::Busy(_))) => {
@@ -123,9 +136,27 @@ impl Bridge {
         batch
     }
 
-    /// Bytes from the stream.
-    pub(crate) async fn fetch(&self, digest: [u8; 32], bytes: u64) -> Result<Vec<u8>, NatsError> {
-        let fetched = self.streams.data.get(digest, bytes).await?;
+    /// Bytes from the stream, for a job that has so much time left. If they are not whole, somebody may send them again
+    /// meanwhile.
+    pub(crate) async fn fetch(
+        &self,
+        digest: [u8; 32],
+        bytes: u64,
+        left: Duration,
+    ) -> Result<Vec<u8>, NatsError> {
+        let until = clock::now() + left.min(MISSING_FOR);
+        let fetched = loop {
+            match self.streams.data.get(digest, digest, bytes).await {
+                Err(error @ NatsError::Data { .. }) if bytes <= ARENA_BYTES_MAX => {
+                    if clock::until(until).is_zero() {
+                        return Err(error);
+                    }
+                    tracing::warn!(%error, "a batch is looked for again");
+                    sleep(RETRY_EVERY.min(clock::until(until))).await;
+                }
+                fetched => break fetched?,
+            }
+        };
         self.counts.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(fetched)
     }

@@ -19,6 +19,7 @@ use crate::batches::BatchError;
 use crate::counts::count;
 use crate::pool::names_of;
 use crate::taken::{Done, Fate, Taken};
+use crate::under_way::InHand;
 
 /// How soon another host may have a job that this one cannot take now.
 const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
@@ -39,8 +40,10 @@ impl Bridge {
     /// Runs a job that was taken from the stream.
     pub(crate) async fn run(self: &Arc<Self>, message: Message, permit: OwnedSemaphorePermit) {
         let message = Arc::new(message);
-        let (delivered, published_ns) = match message.info() {
-            Ok(info) => (info.delivered, info.published.unix_timestamp_nanos()),
+        let (delivered, place, published_ns) = match message.info() {
+            Ok(info) => {
+                (info.delivered, info.stream_sequence, info.published.unix_timestamp_nanos())
+            }
             Err(error) => return tracing::error!(%error, "a message without a place in a stream"),
         };
         if delivered > 1 {
@@ -50,32 +53,35 @@ impl Bridge {
             Ok(job) => job,
             Err(error @ NatsError::Version { .. }) => {
                 tracing::warn!(%error, "a job for another host");
-                return self.settle(&message, None, Fate::GiveBack(OTHER_VERSION_AFTER)).await;
+                count(&self.counts.given_back);
+                return self.acknowledge(&message, AckKind::Nak(Some(OTHER_VERSION_AFTER))).await;
             }
             Err(error) => {
                 tracing::error!(%error, "a message that is no job is removed");
-                return self.settle(&message, None, Fate::Broken).await;
+                return self.acknowledge(&message, AckKind::Term).await;
             }
         };
         if !job.is_as_it_says() {
             tracing::error!(key = %job.key, "a job with the hash of another is removed");
-            return self.settle(&message, None, Fate::Broken).await;
+            return self.acknowledge(&message, AckKind::Term).await;
         }
         let taken = Taken { job, delivered, published_ns };
-        let (_held, cancelled) = self.under_way.add(&message, taken.job.key);
+        let Some((held, cancelled)) = self.under_way.add(&message, (place, taken.job.key)) else {
+            return tracing::debug!(job = %taken.job.key, "it is delivered again to this host, which runs it");
+        };
         let fate = tokio::select! {
             fate = self.judge(&taken, cancelled) => fate,
             () = self.counts.stopping() => Fate::GiveBack(Duration::ZERO),
         };
         drop(permit);
         tokio::select! {
-            () = self.settle(&message, Some(&taken), fate) => {}
+            () = self.settle(&held, &taken, fate) => {}
             () = self.until_stopped() => {
                 if timeout(FORGET_TIMEOUT, self.forget(&taken, false)).await.is_err() {
                     tracing::debug!(job = %taken.job.key, "the note of a run stays");
                 }
                 // The result may be stored already; then the job ends where it is taken next.
-                self.acknowledge(&message, AckKind::Nak(None)).await;
+                self.end(&held, AckKind::Nak(None)).await;
             }
         }
     }
@@ -174,10 +180,8 @@ impl Bridge {
             let reason = format!("convicted on {}: {}", why.host, why.reason);
             return self.own(job, Verdict::Poison, reason);
         }
-        if taken.left().is_none() {
-            return self.late(job);
-        }
-        let input = match self.input(job).await {
+        let Some(left) = taken.left() else { return self.late(job) };
+        let input = match self.input(job, left).await {
             Ok(input) => input,
             Err(fate) => return fate,
         };
@@ -221,23 +225,24 @@ impl Bridge {
         }
     }
 
-    /// The packed input, where the pool can have it.
-    async fn input(&self, job: &JobMessage) -> Result<PackedInput, Fate> {
+    /// The packed input, where the pool can have it. The job has so much time left.
+    async fn input(&self, job: &JobMessage, left: Duration) -> Result<PackedInput, Fate> {
         let loaded = match (&job.input, job.packing) {
             (Carried::Inline(bytes), _) => {
                 return Ok(PackedInput::Private(Arc::new(bytes.0.clone())));
             }
             (&Carried::Pieces { digest, bytes }, Packing::Grids { items, cells }) => {
-                self.batch((digest, (items, cells)), bytes).await.map(PackedInput::Loaded)
+                let name = (digest, (items, cells));
+                self.batch(name, bytes, left).await.map(PackedInput::Loaded)
             }
             (&Carried::Pieces { digest, bytes }, Packing::Search(_) | Packing::Tensors) => {
-                let fetched = self.fetch(digest, bytes).await.map_err(BatchError::Nats);
+                let fetched = self.fetch(digest, bytes, left).await.map_err(BatchError::Nats);
                 fetched.map(|bytes| PackedInput::Private(Arc::new(bytes)))
             }
         };
         match loaded {
             Ok(input) => Ok(input),
-            // The server that leads has said so.
+            // The server that leads has said so, more than once.
             Err(BatchError::Nats(error @ NatsError::Data { .. })) => {
                 Err(self.own(job, Verdict::Failed, error.to_string()))
             }
@@ -367,29 +372,33 @@ impl Bridge {
     }
 
     /// Carries out what becomes of a job.
-    async fn settle(&self, message: &Message, taken: Option<&Taken>, fate: Fate) {
+    async fn settle(&self, held: &InHand<'_>, taken: &Taken, fate: Fate) {
         let has_result = matches!(fate, Fate::Done(_) | Fate::Known);
-        let ack = match (fate, taken) {
-            (Fate::Done(done), Some(taken)) => {
+        let ack = match fate {
+            Fate::Done(done) => {
                 self.publish(taken, done).await;
                 self.not_started(&taken.job).await;
                 AckKind::Ack
             }
-            (Fate::Known, _) => {
+            Fate::Known => {
                 count(&self.counts.known);
                 AckKind::Ack
             }
-            (Fate::GiveBack(after), _) => {
+            Fate::GiveBack(after) => {
                 count(&self.counts.given_back);
                 AckKind::Nak(Some(after).filter(|after| !after.is_zero()))
             }
-            (Fate::Broken | Fate::Done(..), _) => AckKind::Term,
         };
-        if let Some(taken) = taken {
-            // Before another host gets it.
-            self.forget(taken, has_result).await;
+        // Before another host gets it.
+        self.forget(taken, has_result).await;
+        self.end(held, ack).await;
+    }
+
+    /// Acknowledges the last delivery of a job.
+    async fn end(&self, held: &InHand<'_>, ack: AckKind) {
+        if let Some(message) = held.message() {
+            self.acknowledge(&message, ack).await;
         }
-        self.acknowledge(message, ack).await;
     }
 
     async fn acknowledge(&self, message: &Message, ack: AckKind) {

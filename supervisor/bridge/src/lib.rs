@@ -170,8 +170,8 @@ async fn work(
 }
 
 async fn open(settings: &BridgeSettings) -> Result<Streams, NatsError> {
-    let client = connect(&settings.nats, &format!("gridpool on {}", settings.host)).await?;
-    let streams = Streams::open(&client, &settings.nats.prefix, Some(&settings.limits)).await?;
+    let connection = connect(&settings.nats, &format!("gridpool on {}", settings.host)).await?;
+    let streams = Streams::open(&connection, &settings.nats.prefix, Some(&settings.limits)).await?;
     streams.poison.follow().await?;
     Ok(streams)
 }

@@ -111,7 +111,8 @@ impl Bridge {
                 Carried::Inline(Inline(output.clone()))
             } else {
                 let (digest, packed) = (Store::digest(output), output.clone().into());
-                data.put(digest, &packed, until).await?;
+                let name = Store::name_of_result(taken.job.key, &digest);
+                data.put(name, &packed, until).await?;
                 Carried::Pieces { digest, bytes: output.len() as u64 }
             };
             storing.carried = Some(carried);

@@ -131,10 +131,10 @@ impl Bridge {
     /// The servers have not answered for a while: perhaps somebody has removed the streams, or the lanes.
     async fn open_again(&self, lanes: &mut Lanes) {
         tracing::warn!("the lanes of jobs do not answer: the streams are opened again");
-        let client = self.streams.context.client();
+        let connection = &self.streams.connection;
         let (prefix, limits) = (&self.settings.nats.prefix, &self.settings.limits);
         // They have the names of the old ones, so what this process holds is of use again.
-        if let Err(error) = Streams::open(&client, prefix, Some(limits)).await {
+        if let Err(error) = Streams::open(connection, prefix, Some(limits)).await {
             tracing::warn!(error = Chain(&error).to_string(), "no streams of the cluster");
         }
         for job in lanes.arrived() {

@@ -15,8 +15,6 @@ pub(crate) enum Fate {
     GiveBack(Duration),
     /// Its result is there already.
     Known,
-    /// It is no job.
-    Broken,
 }
 
 /// A job's verdict.

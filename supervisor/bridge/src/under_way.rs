@@ -32,6 +32,13 @@ pub(crate) struct InHand<'a> {
     number: u64,
 }
 
+impl InHand<'_> {
+    /// Its last delivery.
+    pub(crate) fn message(&self) -> Option<Arc<Message>> {
+        self.under_way.jobs.lock().get(&self.number).map(|held| Arc::clone(&held.message))
+    }
+}
+
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
         self.under_way.jobs.lock().remove(&self.number);
@@ -40,7 +47,10 @@ impl Drop for InHand<'_> {
 
 #[derive(Debug)]
 struct Held {
+    /// Its last delivery.
     message: Arc<Message>,
+    /// Its place in the stream.
+    place: u64,
     key: JobKey,
     cancelled: watch::Sender<bool>,
 }
@@ -62,16 +72,24 @@ impl UnderWay {
         self.ack_wait.lower(ack_wait);
     }
 
+    /// Takes a job in hand. `None` if this host has it: the stream has not heard of it for too long, and delivers it
+    /// again. It goes on, and ends under its last delivery.
     pub(crate) fn add(
         &self,
         message: &Arc<Message>,
-        key: JobKey,
-    ) -> (InHand<'_>, watch::Receiver<bool>) {
+        (place, key): (u64, JobKey),
+    ) -> Option<(InHand<'_>, watch::Receiver<bool>)> {
+        let message = Arc::clone(message);
+        let mut jobs = self.jobs.lock();
+        if let Some(held) = jobs.values_mut().find(|held| held.place == place) {
+            held.message = message;
+            return None;
+        }
         let (cancelled, told) = watch::channel(false);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let held = Held { message: Arc::clone(message), key, cancelled };
-        self.jobs.lock().insert(number, held);
-        (InHand { under_way: self, number }, told)
+        jobs.insert(number, Held { message, place, key, cancelled });
+        drop(jobs);
+        Some((InHand { under_way: self, number }, told))
     }
 
     /// Waits until no suspect runs alone.
@@ -111,7 +129,7 @@ impl Bridge {
     /// Stops jobs whose clients have cancelled them.
     pub(crate) async fn hear_of_cancels(self: Arc<Self>) {
         loop {
-            let client = self.streams.context.client();
+            let client = &self.streams.connection.client;
             match client.subscribe(self.streams.subjects.cancel()).await {
                 Ok(mut cancels) => {
                     while let Some(cancel) = cancels.next().await {

@@ -202,7 +202,7 @@ pub(super) enum Command {
     #[command(subcommand)]
     Token(token::TokenCommand),
     /// Watch a running pool: the work, rate and last fault of every worker. Keys kill, release and drain.
-    /// Without a terminal, `top` prints one plain table.
+    /// Without a terminal, `top` prints one plain table. With --nats it watches a cluster: its hosts and their devices.
     Top {
         #[command(flatten)]
         top: top::TopFlags,

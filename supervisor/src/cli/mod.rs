@@ -246,7 +246,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Report { report, socket } => report::run(&report, &socket),
         Command::Watch { watch, socket } => watch::run(&watch, socket.socket),
         Command::Token(command) => token::run(&command),
-        Command::Top { top, socket } => top::run(&top, socket_path(socket.socket)?),
+        Command::Top { top, socket } => top::run(&top, socket),
         Command::Kill { worker, signal, socket } => {
             print_result(connect(socket.socket)?.kill(worker, signal as i32))
         }

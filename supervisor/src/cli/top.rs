@@ -1,9 +1,11 @@
-//! `gridpool top`: a live view of a running pool, with keys for what an operator does about it.
+//! `gridpool top`: a live view of a running pool, with keys for what an operator does about it; with `--nats` of a
+//! cluster ([`cluster`]).
 //!
 //! Four threads sleep until there is work: one waits for keys, one for signals, one for the pool
 //! ([`watch`]), and the first draws what has changed. [`History`] reads snapshots, [`input`] handles keys,
 //! [`view`] lays out the screen; none of these knows a terminal, a clock or the pool.
 
+mod cluster;
 mod input;
 mod plain;
 mod screen;
@@ -17,7 +19,6 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use gridpool_client::ClientError;
 use gridpool_ipc::clock;
 use gridpool_protocol::color::Colors;
 use gridpool_protocol::exit::cli as exit;
@@ -26,9 +27,11 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::SignalFd;
 use ratatui_crossterm::crossterm::event;
 
+use super::connect::socket_path;
+use super::flags::{NatsFlags, SocketFlag};
 use super::{CommandError, system};
 use crate::history::{History, Picture};
-use input::{Command, Effect, InputHandler};
+use input::{Command, Effect, InputHandler, Key};
 use screen::{Screen, TerminalEvent};
 use view::Scene;
 use watch::{Pool, Word};
@@ -46,10 +49,12 @@ const COMMANDS_MAX: usize = 4;
 /// Flags of `gridpool top`.
 #[derive(Debug, Args)]
 pub(super) struct TopFlags {
-    /// Seconds from one snapshot of the pool to the next.
+    /// Seconds from one snapshot of the pool, or of the cluster, to the next.
     #[arg(long, value_name = "SECONDS", default_value = "1", env = "GRIDPOOL_EVERY")]
     #[arg(value_parser = parse_every, allow_negative_numbers = true)]
     every: Duration,
+    #[command(flatten)]
+    nats: NatsFlags,
 }
 
 fn parse_every(text: &str) -> Result<Duration, String> {
@@ -61,35 +66,105 @@ fn parse_every(text: &str) -> Result<Duration, String> {
 
 /// What the other threads send to the first.
 #[derive(Debug)]
-enum Heard {
+enum Heard<W> {
     Input(TerminalEvent),
     /// The terminal is closed.
     InputLost(io::Error),
     Signal(Next),
-    Pool(Word),
+    /// Of what is watched.
+    Word(W),
 }
 
-/// Shows the pool until the operator quits; without a terminal, once.
-pub(super) fn run(flags: &TopFlags, socket: PathBuf) -> Result<u8, CommandError> {
+/// What a terminal shows.
+trait Shown<W> {
+    fn draw(&self, screen: &mut Screen) -> io::Result<()>;
+
+    /// How long nothing need be drawn if nothing happens.
+    fn timeout(&self) -> Duration;
+
+    fn press(&mut self, key: Key) -> Next;
+
+    fn hear(&mut self, word: W);
+}
+
+/// Shows the pool or the cluster until the operator quits; without a terminal, once.
+pub(super) fn run(flags: &TopFlags, socket: SocketFlag) -> Result<u8, CommandError> {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-    if is_dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+    let is_terminal = !is_dumb && io::stdout().is_terminal() && io::stdin().is_terminal();
+    if let Some(options) = flags.nats.keys().options().map_err(CommandError::Usage)? {
+        return cluster::run(flags.every, &options, is_terminal);
+    }
+    let socket = socket_path(socket.socket)?;
+    if !is_terminal {
         return once(flags, socket);
     }
     let pool = Pool::connect(socket)?;
+    let (command, commands) = crossbeam_channel::bounded(COMMANDS_MAX);
+    let every = flags.every;
+    let show = |colors| Show::new(every, command, colors);
+    on_terminal(show, |tell| watch::start(pool, every, commands, tell, Heard::Word))
+}
+
+/// Takes the terminal over, starts the threads, and shows until the operator quits. `show` hears whether to use colour.
+fn on_terminal<W: Send + 'static, S: Shown<W>>(
+    show: impl FnOnce(bool) -> S,
+    watch: impl FnOnce(Sender<Heard<W>>) -> io::Result<()>,
+) -> Result<u8, CommandError> {
     // Before the first thread, so that all inherit the mask: one thread waits for the signals.
     let signals = taken_signals();
     signals.thread_block().map_err(|errno| system("blocking signals")(errno.into()))?;
     let signals = SignalFd::new(&signals);
     let signals = signals.map_err(|errno| system("taking signals")(errno.into()))?;
     let (tell, hear) = crossbeam_channel::unbounded();
-    let (command, commands) = crossbeam_channel::bounded(COMMANDS_MAX);
     let colors = Colors::of(true).any();
     let mut screen = Screen::enter().map_err(system("the terminal"))?;
-    let started = watch::start(pool, flags.every, commands, tell.clone(), Heard::Pool)
+    let started = watch(tell.clone())
         .and_then(|()| wait_for_signals(signals, tell.clone()))
         .and_then(|()| wait_for_input(tell));
     started.map_err(system("a thread"))?;
-    Show::new(flags.every, command, colors).run(&mut screen, &hear)
+    until_quit(&mut show(colors), &mut screen, &hear)
+}
+
+/// Draws and sleeps until something happens, in a loop.
+fn until_quit<W>(
+    shown: &mut impl Shown<W>,
+    screen: &mut Screen,
+    hear: &Receiver<Heard<W>>,
+) -> Result<u8, CommandError> {
+    loop {
+        shown.draw(screen).map_err(CommandError::Output)?;
+        let mut next = match hear.recv_timeout(shown.timeout()) {
+            Ok(heard) => take_in(shown, heard)?,
+            Err(RecvTimeoutError::Timeout) => Next::GoOn,
+            Err(RecvTimeoutError::Disconnected) => return Ok(exit::OK),
+        };
+        // Everything that arrived meanwhile is drawn at once.
+        while next == Next::GoOn
+            && let Ok(heard) = hear.try_recv()
+        {
+            next = take_in(shown, heard)?;
+        }
+        let done = match next {
+            Next::GoOn => Ok(()),
+            Next::Retake => screen.retake(),
+            Next::Repaint => screen.repaint(),
+            Next::Suspend => screen.suspend(),
+            Next::End => return Ok(exit::OK),
+        };
+        done.map_err(CommandError::Output)?;
+    }
+}
+
+fn take_in<W>(shown: &mut impl Shown<W>, heard: Heard<W>) -> Result<Next, CommandError> {
+    match heard {
+        Heard::Input(TerminalEvent::Key(key)) => return Ok(shown.press(key)),
+        Heard::Input(TerminalEvent::Suspend) => return Ok(Next::Suspend),
+        Heard::Input(TerminalEvent::Resized | TerminalEvent::Other) => {}
+        Heard::InputLost(error) => return Err(system("the terminal")(error)),
+        Heard::Signal(next) => return Ok(next),
+        Heard::Word(word) => shown.hear(word),
+    }
+    Ok(Next::GoOn)
 }
 
 /// Two snapshots, for the rates, and what they show.
@@ -97,14 +172,16 @@ fn once(flags: &TopFlags, socket: PathBuf) -> Result<u8, CommandError> {
     let mut pool = Pool::connect(socket)?;
     let mut history = History::default();
     history.snapshot(pool.snapshot()?);
+    pass(flags.every);
+    let picture = history.snapshot(pool.snapshot()?);
+    super::print(|out| plain::write(out, &picture))
+}
+
+/// Lets time pass.
+fn pass(span: Duration) {
     // The channel never has a message, so the wait ends by its timeout.
     let (_open, never) = crossbeam_channel::bounded::<()>(0);
-    let second = match never.recv_timeout(flags.every) {
-        Ok(()) | Err(RecvTimeoutError::Disconnected) => Err(ClientError::Lost),
-        Err(RecvTimeoutError::Timeout) => pool.snapshot(),
-    };
-    let picture = history.snapshot(second?);
-    super::print(|out| plain::write(out, &picture))
+    let (Ok(()) | Err(_)) = never.recv_timeout(span);
 }
 
 /// All signals that end or stop this process and can be waited for, also real-time signals.
@@ -141,7 +218,10 @@ fn answer_to(signal: u32) -> Next {
     }
 }
 
-fn wait_for_signals(signals: SignalFd, tell: Sender<Heard>) -> io::Result<()> {
+fn wait_for_signals<W: Send + 'static>(
+    signals: SignalFd,
+    tell: Sender<Heard<W>>,
+) -> io::Result<()> {
     let body = move || {
         loop {
             let next = match signals.read_signal() {
@@ -158,7 +238,7 @@ fn wait_for_signals(signals: SignalFd, tell: Sender<Heard>) -> io::Result<()> {
     thread::Builder::new().name("signals".into()).spawn(body).map(drop)
 }
 
-fn wait_for_input(tell: Sender<Heard>) -> io::Result<()> {
+fn wait_for_input<W: Send + 'static>(tell: Sender<Heard<W>>) -> io::Result<()> {
     let body = move || {
         loop {
             let heard = match event::read() {
@@ -212,77 +292,45 @@ impl Show {
         }
     }
 
-    /// Draws and sleeps until something happens, in a loop.
-    fn run(mut self, screen: &mut Screen, hear: &Receiver<Heard>) -> Result<u8, CommandError> {
-        let late_at = self.every + LATE_AFTER;
-        loop {
-            self.draw(screen).map_err(CommandError::Output)?;
-            let age = self.heard_at.elapsed();
-            let timeout = late_at.checked_sub(age).unwrap_or(LATE_EVERY);
-            let mut next = match hear.recv_timeout(timeout) {
-                Ok(heard) => self.hear(heard)?,
-                Err(RecvTimeoutError::Timeout) => Next::GoOn,
-                Err(RecvTimeoutError::Disconnected) => return Ok(exit::OK),
-            };
-            // Everything that arrived meanwhile is drawn at once.
-            while next == Next::GoOn
-                && let Ok(heard) = hear.try_recv()
-            {
-                next = self.hear(heard)?;
-            }
-            let done = match next {
-                Next::GoOn => Ok(()),
-                Next::Retake => screen.retake(),
-                Next::Repaint => screen.repaint(),
-                Next::Suspend => screen.suspend(),
-                Next::End => return Ok(exit::OK),
-            };
-            done.map_err(CommandError::Output)?;
-        }
-    }
-
-    fn draw(&self, screen: &mut Screen) -> io::Result<()> {
-        let silent = self.heard_at.elapsed();
-        let late = (silent > self.every + LATE_AFTER)
-            .then(|| format!("the pool has not answered for {} s", silent.as_secs()));
-        let trouble = late.as_deref().or(self.trouble.as_deref());
-        screen.draw(&Scene {
-            picture: self.picture.as_ref(),
-            input: &self.input,
-            trouble,
-            colors: self.colors,
-        })
-    }
-
-    fn hear(&mut self, heard: Heard) -> Result<Next, CommandError> {
-        match heard {
-            Heard::Input(TerminalEvent::Key(key)) => {
-                return Ok(match self.input.press(key, self.picture.as_ref()) {
-                    Effect::Nothing => Next::GoOn,
-                    Effect::Command(command) => {
-                        self.give(command);
-                        Next::GoOn
-                    }
-                    Effect::Redraw => Next::Repaint,
-                    Effect::Quit => Next::End,
-                });
-            }
-            Heard::Input(TerminalEvent::Suspend) => return Ok(Next::Suspend),
-            Heard::Input(TerminalEvent::Resized | TerminalEvent::Other) => {}
-            Heard::InputLost(error) => return Err(system("the terminal")(error)),
-            Heard::Signal(next) => return Ok(next),
-            Heard::Pool(word) => self.hear_pool(word),
-        }
-        Ok(Next::GoOn)
-    }
-
     fn give(&mut self, command: Command) {
         if self.commands.try_send(command).is_err() {
             self.input.say("the pool has not taken the last commands yet; try again".to_owned());
         }
     }
+}
 
-    fn hear_pool(&mut self, word: Word) {
+impl Shown<Word> for Show {
+    fn draw(&self, screen: &mut Screen) -> io::Result<()> {
+        let silent = self.heard_at.elapsed();
+        let late = (silent > self.every + LATE_AFTER)
+            .then(|| format!("the pool has not answered for {} s", silent.as_secs()));
+        let trouble = late.as_deref().or(self.trouble.as_deref());
+        let scene = Scene {
+            picture: self.picture.as_ref(),
+            input: &self.input,
+            trouble,
+            colors: self.colors,
+        };
+        screen.draw(|area, buffer| view::draw(&scene, area, buffer))
+    }
+
+    fn timeout(&self) -> Duration {
+        late_in(self.every, self.heard_at)
+    }
+
+    fn press(&mut self, key: Key) -> Next {
+        match self.input.press(key, self.picture.as_ref()) {
+            Effect::Nothing => Next::GoOn,
+            Effect::Command(command) => {
+                self.give(command);
+                Next::GoOn
+            }
+            Effect::Redraw => Next::Repaint,
+            Effect::Quit => Next::End,
+        }
+    }
+
+    fn hear(&mut self, word: Word) {
         self.heard_at = clock::now();
         match word {
             Word::Snapshot(snapshot) => {
@@ -303,6 +351,11 @@ impl Show {
             }
         }
     }
+}
+
+/// When to say, or to say again, that there was no snapshot since `heard_at`.
+fn late_in(every: Duration, heard_at: Instant) -> Duration {
+    (every + LATE_AFTER).checked_sub(heard_at.elapsed()).unwrap_or(LATE_EVERY)
 }
 
 #[cfg(test)]

@@ -1,14 +1,21 @@
-//! NATS servers for one test: one alone, or three as a cluster, each with a folder and ports of its own.
+//! NATS servers for one test: one alone, or three as a cluster, each with a folder and ports of its own, and with a
+//! network of its own if the test has networks.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 
 use gridpool_client::NatsOptions;
 use tempfile::TempDir;
 
+use super::network::Namespace;
 use crate::binaries::is_installed;
 use crate::processes::{Process, free_ports};
 use crate::wait::eventually_so;
+
+/// The port of a server that has a network of its own, and that for the other servers.
+const OWN_PORTS: [u16; 2] = [4_222, 6_222];
 
 /// Whether there is a nats-server; says so if there is none.
 pub(super) fn are_there() -> bool {
@@ -17,54 +24,104 @@ pub(super) fn are_there() -> bool {
 
 /// The servers; killed when dropped.
 pub(super) struct Servers {
-    ports: Vec<u16>,
-    routes: Vec<u16>,
+    places: Vec<Place>,
+    /// Further lines of their config files.
+    lines: String,
+    /// What addresses begin with.
+    scheme: String,
     processes: Vec<Process>,
     folder: TempDir,
+}
+
+/// Where a server listens.
+struct Place {
+    address: String,
+    port: u16,
+    route: u16,
+    network: Option<Rc<Namespace>>,
 }
 
 impl Servers {
     /// Starts so many, and waits until they serve.
     pub(super) fn start(count: usize) -> Self {
+        Self::with(count, "nats://", "")
+    }
+
+    /// The same with further lines in their config files, and addresses that begin so.
+    pub(super) fn with(count: usize, scheme: &str, lines: &str) -> Self {
+        let ports = free_ports(2 * count);
+        let place = |(&port, &route): (&u16, &u16)| {
+            let address = "127.0.0.1".to_owned();
+            Place { address, port, route, network: None }
+        };
+        let places = ports[..count].iter().zip(&ports[count..]).map(place).collect();
+        Self::at(places, scheme, lines)
+    }
+
+    /// One server in each of these networks, under the address that it has there.
+    pub(super) fn across(networks: &[(String, Rc<Namespace>)]) -> Self {
+        let [port, route] = OWN_PORTS;
+        let place = |(address, network): &(String, Rc<Namespace>)| {
+            let (address, network) = (address.clone(), Some(Rc::clone(network)));
+            Place { address, port, route, network }
+        };
+        Self::at(networks.iter().map(place).collect(), "nats://", "")
+    }
+
+    fn at(places: Vec<Place>, scheme: &str, lines: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder for temporary files");
-        let all = free_ports(2 * count);
-        let (ports, routes) = (all[..count].to_vec(), all[count..].to_vec());
-        let mut servers = Self { ports, routes, processes: Vec::new(), folder };
+        let (lines, scheme) = (lines.to_owned(), scheme.to_owned());
+        let mut servers = Self { places, lines, scheme, processes: Vec::new(), folder };
+        let count = servers.places.len();
         servers.processes = (0..count).map(|server| servers.spawn(server)).collect();
         (0..count).for_each(|server| servers.listens(server));
         servers
     }
 
     fn spawn(&self, server: usize) -> Process {
-        let name = format!("n{server}");
+        let (name, at) = (format!("n{server}"), &self.places[server]);
         let folder = self.folder.path().join(&name);
+        let config = self.folder.path().join(format!("{name}.conf"));
+        let mut text = format!(
+            "server_name: {name}\nlisten: \"{}:{}\"\njetstream {{ store_dir: {folder:?} }}\n{}\n",
+            at.address, at.port, self.lines
+        );
+        if self.places.len() > 1 {
+            let routes: Vec<_> = self.places.iter().map(Place::route).collect();
+            text += &format!(
+                "cluster {{ name: test, listen: \"{}:{}\", routes: {routes:?} }}\n",
+                at.address, at.route
+            );
+        }
+        fs::write(&config, text).expect("a file can be written");
         let log = self.folder.path().join(format!("{name}.log"));
         let log = File::options().create(true).append(true).open(log);
         let log = log.expect("a log can be opened");
         let mut command = Command::new("nats-server");
-        command.arg("-js").arg("-sd").arg(folder).args(["-a", "127.0.0.1", "-n", &name]);
-        command.args(["-p", &self.ports[server].to_string()]);
-        if self.routes.len() > 1 {
-            let url = |port: &u16| format!("nats://127.0.0.1:{port}");
-            let routes: Vec<_> = self.routes.iter().map(url).collect();
-            command.args(["--cluster_name", "test", "--cluster", &routes[server]]);
-            command.args(["--routes", &routes.join(",")]);
-        }
-        let copy = log.try_clone().expect("a descriptor");
-        command.stdin(Stdio::null()).stdout(copy).stderr(log);
-        Process::new(command.spawn().expect("nats-server starts"))
+        command.arg("-c").arg(config).stdin(Stdio::null());
+        command.stdout(log.try_clone().expect("a descriptor")).stderr(log);
+        let spawn = || Process::new(command.spawn().expect("nats-server starts"));
+        at.inside(spawn)
     }
 
     /// Waits until a server accepts connections.
     fn listens(&self, server: usize) {
-        let at = ("127.0.0.1", self.ports[server]);
-        eventually_so("a NATS server", || std::net::TcpStream::connect(at).is_ok());
+        let at = &self.places[server];
+        at.inside(|| {
+            let to = (at.address.as_str(), at.port);
+            eventually_so("a NATS server", || TcpStream::connect(to).is_ok());
+        });
     }
 
     /// Their addresses, as flags name them.
     pub(super) fn url(&self) -> String {
-        let url = |port: &u16| format!("127.0.0.1:{port}");
-        format!("nats://{}", self.ports.iter().map(url).collect::<Vec<_>>().join(","))
+        let url = |at: &Place| format!("{}:{}", at.address, at.port);
+        format!("{}{}", self.scheme, self.places.iter().map(url).collect::<Vec<_>>().join(","))
+    }
+
+    /// The port of the first.
+    pub(super) fn port(&self) -> u16 {
+        self.places[0].port
     }
 
     pub(super) fn options(&self) -> NatsOptions {
@@ -75,10 +132,29 @@ impl Servers {
         self.processes[server].pid()
     }
 
+    /// What a server has logged.
+    pub(super) fn log(&self, server: usize) -> String {
+        let log = self.folder.path().join(format!("n{server}.log"));
+        fs::read_to_string(log).unwrap_or_default()
+    }
+
     /// Kills a server, as a power cut does, and starts it again in its folder.
     pub(super) fn restart(&mut self, server: usize) {
         self.processes[server].kill();
         self.processes[server] = self.spawn(server);
         self.listens(server);
+    }
+}
+
+impl Place {
+    fn route(&self) -> String {
+        format!("nats://{}:{}", self.address, self.route)
+    }
+
+    fn inside<T>(&self, body: impl FnOnce() -> T) -> T {
+        match &self.network {
+            Some(network) => network.inside(body),
+            None => body(),
+        }
     }
 }

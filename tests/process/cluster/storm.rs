@@ -29,12 +29,23 @@ const STOPPED_FOR: Duration = Duration::from_secs(4);
 
 /// A storm that has passed.
 #[derive(Debug, Default)]
-struct Passed {
-    jobs: usize,
-    kills: u64,
+pub(super) struct Passed {
+    pub(super) jobs: usize,
+    pub(super) kills: u64,
     duplicates: u64,
     redelivered: u64,
-    by_host: BTreeSet<String>,
+    pub(super) by_host: BTreeSet<String>,
+}
+
+impl Passed {
+    /// Waits until the stream is empty, and adds what the hosts have counted.
+    pub(super) fn count(&mut self, servers: &Servers) {
+        let status = until(servers, "an empty stream", |status| status.jobs == 0);
+        for host in &status.hosts {
+            self.duplicates += host.counts.duplicates;
+            self.redelivered += host.counts.redelivered;
+        }
+    }
 }
 
 /// Runs so many jobs while servers, pools and bridges are killed and stopped in turn.
@@ -68,17 +79,17 @@ fn storm(jobs: usize) -> Passed {
         (passed.jobs, passed.by_host) = sender.join().expect("no answer is missing or wrong");
         passed.kills = kills.load(Ordering::Relaxed);
     });
-    let status = until(&servers, "an empty stream", |status| status.jobs == 0);
-    for host in &status.hosts {
-        passed.duplicates += host.counts.duplicates;
-        passed.redelivered += host.counts.redelivered;
-    }
+    passed.count(&servers);
     passed
 }
 
 /// Sends jobs, a window at a time, until there were so many and it is enough, and checks every answer. Returns how many
 /// there were, and the hosts that gave them.
-fn send(client: &Client, jobs: usize, is_enough: impl Fn() -> bool) -> (usize, BTreeSet<String>) {
+pub(super) fn send(
+    client: &Client,
+    jobs: usize,
+    is_enough: impl Fn() -> bool,
+) -> (usize, BTreeSet<String>) {
     let mut by_host = BTreeSet::new();
     let mut under_way = std::collections::VecDeque::new();
     let mut next = 0;
@@ -99,6 +110,16 @@ fn send(client: &Client, jobs: usize, is_enough: impl Fn() -> bool) -> (usize, B
     (next, by_host)
 }
 
+/// The bridge of a pool, if it runs.
+pub(super) fn bridge(pool: &Pool) -> Option<u32> {
+    pool.status().nats.map(|nats| nats.pid).filter(|&pid| pid > 0)
+}
+
+/// How many jobs the long tests have.
+pub(super) fn many_jobs() -> usize {
+    std::env::var("GRIDPOOL_JOBS").map_or(10_000, |text| text.parse().expect("a number"))
+}
+
 /// One fault after the other, each of another kind.
 fn strike(
     turn: usize,
@@ -113,10 +134,7 @@ fn strike(
         pause(STOPPED_FOR, over);
         signal(pid, Signal::SIGCONT);
     };
-    let bridge = |pool: &Option<Pool>| {
-        let nats = pool.as_ref().and_then(|pool| pool.status().nats);
-        nats.map(|nats| nats.pid).filter(|&pid| pid > 0)
-    };
+    let bridge = |pool: &Option<Pool>| pool.as_ref().and_then(bridge);
     match turn % 6 {
         0 => servers.restart(at),
         1 => {
@@ -162,10 +180,8 @@ fn ten_thousand_jobs_in_a_storm() {
     if !are_there() {
         return;
     }
-    let jobs =
-        std::env::var("GRIDPOOL_JOBS").map_or(10_000, |text| text.parse().expect("a number"));
     let started = clock::now();
-    let passed = storm(jobs);
+    let passed = storm(many_jobs());
     println!("in {:?}: {passed:?}", started.elapsed());
     assert_eq!(passed.by_host.len(), 3, "every host took a part");
 }

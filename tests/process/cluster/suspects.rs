@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use super::servers::{Servers, are_there};
 use super::{client, counts, host, serving, until};
 use crate::jobs::{PROGRAM, answer, is_right, job, submit};
+use crate::processes::signal;
 use crate::wait::eventually_so;
 
 #[test]
@@ -84,4 +85,30 @@ fn a_key_that_was_used_for_another_job_is_refused() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_job_that_is_delivered_again_to_the_host_that_runs_it_runs_once() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "under_way_max = 4");
+    let client = client(&servers);
+    pool.stop("cpu0");
+    let grids = random_grids(1, 3);
+    let handle = submit(&client, job(PROGRAM, &grids).with_deadline(Duration::from_secs(120)));
+    until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
+    // The stream hears nothing of it for longer than `ack_wait_s`.
+    let bridge = pool.status().nats.expect("a bridge").pid;
+    signal(bridge, Signal::SIGSTOP);
+    let later = clock::now() + Duration::from_secs(3);
+    eventually_so("longer than the stream waits", || clock::now() >= later);
+    signal(bridge, Signal::SIGCONT);
+    counts(&pool, "redelivered", |jobs| jobs >= 1);
+    pool.go_on("cpu0");
+    is_right(&answer(handle), PROGRAM, &grids);
+    until(&servers, "an empty stream", |status| status.jobs == 0);
+    assert_eq!(pool.status().counters.accepted, 1, "it ran once");
+    counts(&pool, "duplicates", |jobs| jobs == 0);
 }

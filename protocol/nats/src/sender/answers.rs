@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
+use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::{Destination, Inline, ServerMessage};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use tokio::runtime::Handle;
@@ -12,7 +13,7 @@ use tokio::time::sleep;
 
 use super::Agent;
 use super::jobs::{Sending, VERDICT_TIMEOUT};
-use crate::{Carried, Found, NatsError, Outcome};
+use crate::{Carried, Found, NatsError, Outcome, Store};
 
 /// How long reading a large result may take.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,15 +31,19 @@ impl Agent {
         let key = sending.submission.key;
         let Found { sequence, outcome } = found;
         let (content, receipt, carried) = match outcome {
-            Outcome::Read { receipt, .. } => {
-                let done = ServerMessage::Done { key, receipt, output: None, replayed: true };
-                return self.outbox.say(&done);
-            }
+            Outcome::Read { receipt, .. } => return self.say_read(key, receipt),
             Outcome::Done { content, receipt, output } => (content, receipt, output),
+        };
+        let pieces = match &carried {
+            Some(Carried::Pieces { digest, .. }) => Some(Store::name_of_result(key, digest)),
+            Some(Carried::Inline(_)) | None => None,
         };
         let (receipt, output, is_read) = match self.place(sending, carried).await {
             Ok(output) => (receipt, output, true),
             Err(error) => {
+                if let Some(receipt) = self.was_read(key).await {
+                    return self.say_read(key, receipt);
+                }
                 let reason = format!("its result cannot be read: {}", Chain(&error));
                 let failed = Receipt { verdict: Verdict::Failed, reason, ..*receipt };
                 // The result stays as it is: who asks for the key again may be able to read it.
@@ -51,8 +56,30 @@ impl Agent {
             let agent = Arc::clone(self);
             self.aside(runtime, "a mark", async move {
                 let until = clock::now() + VERDICT_TIMEOUT;
-                agent.streams.results.mark_read(key, (sequence, content, &mark), until).await
+                agent.streams.results.mark_read(key, (sequence, content, &mark), until).await?;
+                // Who still reads them finds the mark.
+                match pieces {
+                    Some(name) => agent.streams.data.remove(name).await,
+                    None => Ok(()),
+                }
             });
+        }
+    }
+
+    /// Tells the client the verdict of a job whose result was read before.
+    fn say_read(&self, key: JobKey, receipt: Box<Receipt>) {
+        self.outbox.say(&ServerMessage::Done { key, receipt, output: None, replayed: true });
+    }
+
+    /// The receipt of a job whose result was read by another.
+    async fn was_read(&self, key: JobKey) -> Option<Box<Receipt>> {
+        match self.streams.results.find_surely(key).await {
+            Ok(Some(Found { outcome: Outcome::Read { receipt, .. }, .. })) => Some(receipt),
+            Ok(Some(_) | None) => None,
+            Err(error) => {
+                tracing::debug!(%error, %key, "whether a result was read");
+                None
+            }
         }
     }
 
@@ -68,7 +95,9 @@ impl Agent {
             Some(Carried::Pieces { bytes, .. }) if bytes > sending.output_bytes_max() => {
                 return Err(NatsError::Data { bytes, why: LARGER.to_owned() });
             }
-            Some(Carried::Pieces { digest, bytes }) => self.fetch(digest, bytes).await?,
+            Some(Carried::Pieces { digest, bytes }) => {
+                self.fetch(sending.submission.key, digest, bytes).await?
+            }
         };
         match (sending.submission.payload.output, &sending.output) {
             (Destination::Arena(slice), Some(map)) => {
@@ -86,10 +115,13 @@ impl Agent {
     }
 
     /// Reads a large result; tries again while the servers do not answer.
-    async fn fetch(&self, digest: [u8; 32], bytes: u64) -> Result<Vec<u8>, NatsError> {
-        let until = clock::now() + OUTPUT_TIMEOUT;
+    async fn fetch(&self, key: JobKey, digest: [u8; 32], bytes: u64) -> Result<Vec<u8>, NatsError> {
+        let (name, until) = (Store::name_of_result(key, &digest), clock::now() + OUTPUT_TIMEOUT);
         loop {
-            match self.streams.data.get(digest, bytes).await {
+            match self.streams.data.get(name, digest, bytes).await {
+                Err(error @ NatsError::Data { .. }) if self.was_read(key).await.is_some() => {
+                    return Err(error);
+                }
                 Err(error) if !clock::until(until).is_zero() => {
                     tracing::debug!(%error, "reading a result again");
                     sleep(Duration::from_millis(500)).await;

@@ -163,7 +163,7 @@ impl Agent {
 
     /// Tells the host that has a job.
     async fn tell_cancelled(&self, key: JobKey) -> Result<(), NatsError> {
-        let client = self.streams.context.client();
+        let client = &self.streams.connection.client;
         let until = clock::now() + VERDICT_TIMEOUT;
         loop {
             let payload = key.0.to_le_bytes().to_vec().into();
@@ -275,8 +275,7 @@ impl Agent {
         let subject = self.streams.subjects.job(&Lane::of(work, terms.priority));
         let message =
             || PublishMessage::build().payload(payload.clone()).message_id(key.to_string());
-        let sent =
-            publish(&self.streams.context, &subject, message, Full::JobBytes, sending.deadline);
+        let sent = publish(&self.streams.link, &subject, message, Full::JobBytes, sending.deadline);
         match sent.await.map_err(unable)? {
             Published::Stored(_) | Published::Taken => {}
             // It was submitted before, perhaps by another process: its result may be there.
@@ -298,10 +297,17 @@ impl Agent {
         if subscribed.contains(&subject) {
             return Ok(());
         }
-        let client = self.streams.context.client();
-        let failed = "results cannot be subscribed";
-        let notes = client.subscribe(subject.clone()).await;
-        let notes = notes.map_err(NatsError::jetstream(failed))?;
+        let notes = self.streams.link.refusals.or(async {
+            let client = &self.streams.connection.client;
+            let notes = client.subscribe(subject.clone()).await;
+            let notes = notes.map_err(NatsError::jetstream("results cannot be subscribed"))?;
+            // The servers answer in order, so a refusal comes before this answer.
+            if let Err(error) = self.streams.results.find_surely(key).await {
+                tracing::debug!(%error, "no server answers: a refusal would not be noticed");
+            }
+            Ok(notes)
+        });
+        let notes = notes.await?;
         self.follow(notes);
         subscribed.insert(subject);
         Ok(())

@@ -5,6 +5,7 @@ use std::panic;
 use std::sync::Once;
 
 use nix::sys::signal::{SigSet, Signal, raise};
+use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::{Position, Rect};
 use ratatui_core::terminal::Terminal;
 use ratatui_crossterm::CrosstermBackend;
@@ -16,7 +17,6 @@ use ratatui_crossterm::crossterm::terminal::{
 };
 
 use super::input::Key;
-use super::view::{Scene, draw};
 
 /// An event of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,8 @@ impl Screen {
         }
     }
 
-    pub(super) fn draw(&mut self, scene: &Scene<'_>) -> io::Result<()> {
-        self.terminal.draw(|frame| draw(scene, frame.area(), frame.buffer_mut()))?;
+    pub(super) fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> io::Result<()> {
+        self.terminal.draw(|frame| draw(frame.area(), frame.buffer_mut()))?;
         Ok(())
     }
 

@@ -74,6 +74,11 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
     lines.resize(left, Line::default());
     lines.append(&mut foot);
     // A screen that is too small cuts the foot.
+    put(&lines, area, buffer);
+}
+
+/// Puts lines on the screen, as many as it has.
+pub(super) fn put(lines: &[Line<'_>], area: Rect, buffer: &mut Buffer) {
     for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
         buffer.set_line(area.left(), y, line, area.width);
     }
@@ -81,12 +86,12 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
 
 /// The colours of the screen: some of the sixteen that every terminal has, or none.
 #[derive(Clone, Copy, Debug)]
-struct Theme {
-    colors: bool,
+pub(super) struct Theme {
+    pub(super) colors: bool,
 }
 
 impl Theme {
-    fn in_color(self, color: Color) -> Style {
+    pub(super) fn in_color(self, color: Color) -> Style {
         if self.colors { Style::new().fg(color) } else { Style::new() }
     }
 
@@ -101,11 +106,11 @@ impl Theme {
         })
     }
 
-    fn alarm(self) -> Style {
+    pub(super) fn alarm(self) -> Style {
         self.in_color(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    fn title(self) -> Style {
+    pub(super) fn title(self) -> Style {
         self.in_color(Color::Yellow).add_modifier(Modifier::BOLD)
     }
 }

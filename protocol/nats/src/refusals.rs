@@ -1,0 +1,84 @@
+//! What the servers have refused because a user may not do it. They say so beside the request, which gets no answer.
+
+use futures_util::FutureExt;
+use tokio::sync::broadcast::{Sender, channel, error::RecvError};
+
+use crate::NatsError;
+
+/// Refusals that may wait to be read.
+const WAITING_MAX: usize = 64;
+/// How they begin.
+const BEGIN: &str = "permissions violation";
+
+/// See the module's text.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusals {
+    tell: Sender<String>,
+}
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self { tell: channel(WAITING_MAX).0 }
+    }
+}
+
+impl Refusals {
+    /// Takes in what a server says. Returns whether it is a refusal.
+    pub(crate) fn hear(&self, said: &str) -> bool {
+        let is_one = said.to_lowercase().contains(BEGIN);
+        if is_one {
+            // Perhaps nobody waits for the answer to that request.
+            drop(self.tell.send(said.to_owned()));
+        }
+        is_one
+    }
+
+    /// The first refusal from now on that names a subject; any, if the subject is empty.
+    pub(crate) fn of(&self, subject: &str) -> impl Future<Output = NatsError> + Send + use<> {
+        let mut told = self.tell.subscribe();
+        let subject = subject.to_owned();
+        async move {
+            loop {
+                match told.recv().await {
+                    Ok(said) if said.contains(&subject) => return NatsError::NotAllowed { said },
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => std::future::pending().await,
+                }
+            }
+        }
+    }
+
+    /// What a call gives, unless the servers refuse something meanwhile.
+    pub(crate) async fn or<T>(
+        &self,
+        call: impl Future<Output = Result<T, NatsError>>,
+    ) -> Result<T, NatsError> {
+        let mut refused = std::pin::pin!(self.of(""));
+        tokio::select! {
+            biased;
+            error = &mut refused => Err(error),
+            done = call => match refused.now_or_never() {
+                Some(error) => Err(error),
+                None => done,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_reaches_those_who_wait_for_its_subject() {
+        let refusals = Refusals::default();
+        assert!(!refusals.hear("slow consumer"));
+        let (own, other) = (refusals.of("gp.job.a"), refusals.of("gp.job.b"));
+        assert!(refusals.hear("Permissions Violation for Publish to \"gp.job.a\""));
+        let said = own.now_or_never().expect("it was told").to_string();
+        assert!(said.contains("do not allow it") && said.contains("gp.job.a"), "{said}");
+        assert!(other.now_or_never().is_none());
+        // Those before do not count.
+        assert!(refusals.of("").now_or_never().is_none());
+    }
+}
