@@ -14,6 +14,8 @@ PTX of version 8.0 for compute_60 loads on every driver from CUDA 12.0 on and ev
 Pascal; solve.ptx is for compute_80, Ampere, whose warps add up in one instruction. The compiler comes from its PyPI wheel into target/nvrtc; nothing is installed. Sources go
 to it by name, not by path, so the result is the same in every checkout.
 
+jump_tables.py puts jump tables over opcodes into what the compiler gives.
+
 The modules of solvers and searches are large. They are kept packed, as solve.ptx.z, and so is what ptxas, from another wheel, makes of
 them for sm_90, as solve.sm_90.z: a driver that compiles them itself takes seconds.
 """
@@ -30,6 +32,8 @@ import sys
 import tempfile
 import zipfile
 import zlib
+
+from jump_tables import with_jump_tables
 
 KERNELS = pathlib.Path(__file__).resolve().parent
 CUDA = KERNELS / "cuda"
@@ -97,7 +101,7 @@ class Nvrtc:
             self.call("nvrtcCompileProgram", program, len(options), strings(options))
         except RuntimeError as error:
             raise RuntimeError(f"{self.text(program, 'ProgramLog')}\n{error}") from error
-        return self.text(program, "PTX")
+        return with_jump_tables(self.text(program, "PTX"))
 
 
 # The header of opcodes of each module that has one, and what the example must be told to print it.

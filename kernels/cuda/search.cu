@@ -10,5 +10,9 @@ constexpr u32 SEARCH_THREADS = LANES;
 constexpr u32 SEARCH_BLOCKS = 32;
 
 extern "C" __global__ void __launch_bounds__(SEARCH_THREADS, SEARCH_BLOCKS) gp_search(const Search search) {
-    judge_all(search, nullptr, blockIdx.x, gridDim.x);
+    judge_all(search, nullptr);
+}
+
+extern "C" __global__ void __launch_bounds__(SEARCH_THREADS, SEARCH_BLOCKS) gp_prepare(const Search search) {
+    prepare_all(search, nullptr, blockIdx.x, gridDim.x);
 }

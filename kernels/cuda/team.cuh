@@ -29,6 +29,14 @@ __device__ inline T *known_as_shared(T *address) {
     return address;
 }
 
+// Marks where the way depends on a number below 256 alone: kernels/jump_tables.py makes a jump table there.
+__device__ __forceinline__ u32 table_over(u32 number) {
+#ifdef __CUDACC_RTC__
+    asm volatile("// table over %0;" : "+r"(number));
+#endif
+    return number;
+}
+
 #ifdef GP_ONE_WARP
 __device__ inline u32 lane() {
     __builtin_assume(threadIdx.x < LANES);

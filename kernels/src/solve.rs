@@ -12,6 +12,8 @@ use crate::argument::DeviceAddress;
 pub const SOLVE: &str = "gp_solve";
 /// The entry point of searches, as receipts name it.
 pub const SEARCH: &str = "gp_search";
+/// The entry point that prepares the programs of a search: `kernels/cuda/machine/prepare.cuh`.
+pub const PREPARE: &str = "gp_prepare";
 
 /// A module as drivers take it, packed.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,8 @@ fn unpacked(packed: &[u8]) -> Vec<u8> {
 pub struct Modules {
     /// The entry point of both.
     pub entry: &'static str,
+    /// The entry point of the launch before, if there is one.
+    pub before: Option<&'static str>,
     /// With arenas in shared memory, for compute capability [`NEAR_CAPABILITY`] and up.
     pub near: Images,
     /// With arenas in global memory, for compute capability 6.0 and up.
@@ -58,6 +62,7 @@ pub struct Modules {
 /// The kernel of solvers.
 pub static SOLVERS: Modules = Modules {
     entry: SOLVE,
+    before: None,
     near: Images {
         ptx: include_bytes!("../ptx/solve.ptx.z"),
         cubin: include_bytes!("../ptx/solve.sm_90.z"),
@@ -71,6 +76,7 @@ pub static SOLVERS: Modules = Modules {
 /// The kernel of searches.
 pub static SEARCHES: Modules = Modules {
     entry: SEARCH,
+    before: Some(PREPARE),
     near: Images {
         ptx: include_bytes!("../ptx/search.ptx.z"),
         cubin: include_bytes!("../ptx/search.sm_90.z"),
@@ -83,8 +89,9 @@ pub static SEARCHES: Modules = Modules {
 
 /// The least compute capability that [`Modules::near`] loads on.
 pub const NEAR_CAPABILITY: (u32, u32) = (8, 0);
-/// Words of an arena in shared memory: `NEAR_WORDS` of `kernels/cuda/machine/memory.cuh`.
-pub const NEAR_WORDS: u32 = 1_536;
+/// Words of arenas in shared memory: 32, 9 and 4 of them fit a multiprocessor of compute capability 9.0. A launch may
+/// ask for 48 KiB without more ado.
+pub const NEAR_WORDS: [u32; 3] = [1_536, 6_144, 12_288];
 
 /// Threads per block: one warp, so that the compiler knows that all of it goes one way.
 pub const SOLVE_THREADS: u32 = 32;
@@ -143,14 +150,36 @@ pub struct SearchArgument {
     pub scores: DeviceAddress,
     pub arenas: DeviceAddress,
     pub stop: DeviceAddress,
+    pub images: DeviceAddress,
+    pub image_offsets: DeviceAddress,
+    pub order: DeviceAddress,
+    pub queue: DeviceAddress,
     pub evaluations_count: u32,
     pub pairs_count: u32,
     pub arena_words: u32,
-    pub turn: u32,
+    pub programs_count: u32,
 }
 
 // The kernel asserts the size of its own.
-const _: () = assert!(size_of::<SearchArgument>() == 96);
+const _: () = assert!(size_of::<SearchArgument>() == 128);
+
+/// Multiprocessors that a queue knows apart: `MULTIPROCESSORS` of `kernels/cuda/machine/queue.cuh`.
+const MULTIPROCESSORS: usize = 256;
+/// Bytes of the queue of a launch of a search.
+pub const QUEUE_BYTES: usize = 8 * (1 + MULTIPROCESSORS);
+
+/// Words of the image of a program on the device: a head, its registers, 4 for each instruction, its kinds, and the
+/// kinds of its registers, each part from a multiple of 4 on. `kernels/cuda/machine/prepare.cuh` writes it.
+///
+/// The bytes of `program` were verified.
+#[must_use]
+pub fn image_words(program: &[u8]) -> usize {
+    const HEAD: usize = 4;
+    let count = |at: usize| usize::from(u16::from_le_bytes([program[at], program[at + 1]]));
+    let (instructions, registers, kinds) = (count(2), count(6), count(8));
+    let parts = [2 * registers, 4 * instructions, kinds, registers.div_ceil(4)];
+    HEAD + parts.map(|words| words.next_multiple_of(4)).iter().sum::<usize>()
+}
 
 /// The header `solver_ops.cuh`, with which `kernels/build_ptx.py` compiles the kernel.
 #[must_use]
@@ -180,7 +209,7 @@ mod tests {
     #[test]
     fn the_kernel_was_compiled_with_the_opcodes_of_the_machine() {
         let digest = hex(&Sha256::digest(opcodes()));
-        for Modules { entry, near, far } in [SOLVERS, SEARCHES] {
+        for Modules { entry, near, far, .. } in [SOLVERS, SEARCHES] {
             let [near, far] = [near, far].map(|images| images.ptx());
             for ptx in [&near, &far] {
                 assert!(
@@ -197,7 +226,7 @@ mod tests {
 
     #[test]
     fn machine_code_is_there_for_one_kind_of_gpu() {
-        for Modules { entry, near, far } in [SOLVERS, SEARCHES] {
+        for Modules { entry, near, far, .. } in [SOLVERS, SEARCHES] {
             for images in [near, far] {
                 let code = images.cubin(CUBIN_CAPABILITY).unwrap_or_default();
                 assert!(code.starts_with(b"\x7fELF"));
@@ -233,7 +262,6 @@ mod tests {
         ] {
             assert!(memory.contains(&format!("    {name} = {},\n", code as u8)), "{name}");
         }
-        assert!(memory.contains(&format!("NEAR_WORDS = {NEAR_WORDS};")));
         assert!(memory.contains(&format!("NEEDS_MEMORY = {NEEDS_MEMORY},")));
         assert!(memory.contains(&format!("NEEDS_ROOM = {NEEDS_ROOM},")));
         let solve = include_str!("../cuda/machine/solve.cuh");
@@ -244,7 +272,9 @@ mod tests {
         );
         assert!(solve.contains("static_assert(sizeof(Solve) == 136"));
         let search = include_str!("../cuda/machine/search.cuh");
-        assert!(search.contains("static_assert(sizeof(Search) == 96"));
+        assert!(search.contains("static_assert(sizeof(Search) == 128"));
+        let queue = include_str!("../cuda/machine/queue.cuh");
+        assert!(queue.contains(&format!("MULTIPROCESSORS = {MULTIPROCESSORS};")));
         let (missing, equal, differs) =
             (ItemErrorCode::MissingOutput as u8, PairStatus::EQUAL, PairStatus::DIFFERS);
         let statuses = format!("MISSING_OUTPUT = {missing}, EQUAL = {equal}, DIFFERS = {differs};");

@@ -235,7 +235,7 @@ fn the_search_kernel_gives_the_references_verdicts_for_populations_of_mutants() 
 }
 
 #[test]
-fn a_search_that_is_stopped_ends_in_the_midst_of_its_evaluation_and_begins_no_other_turn() {
+fn a_search_that_is_stopped_ends_in_the_midst_of_its_evaluation_and_begins_no_other_share() {
     let Some(mut kernel) = Kernel::start() else { return println!("there is no g++") };
     let mut pairs = Pairs { shapes: Vec::new(), cells: Vec::new() };
     let grid = Grid::new(1, 1, vec![0]).unwrap();
@@ -248,12 +248,15 @@ fn a_search_that_is_stopped_ends_in_the_midst_of_its_evaluation_and_begins_no_ot
                    O = canvas(power(f, m)(ZERO), UNITY)";
     let endless = limited(solver(endless).code(), STEPS_MAX);
     let short = solver("O = rot90(I)").code().clone();
-    let codes = [vec![endless], vec![short.clone(); 20]].concat();
+    // The emulated launch begins with the last program. A share is 16 evaluations.
+    let codes = [vec![short.clone(); 100], vec![endless], vec![short.clone(); 10]].concat();
     let got = kernel.search_until(STOPPED_SEARCH, &codes, &pairs, 1 << 13);
     let statuses: Vec<_> = got.iter().map(|(status, _)| *status).collect();
-    // The emulated warp makes three evaluations in a turn: those left are done within the steps between two looks.
-    assert_eq!(statuses[..3], [STOPPED, PairStatus::EQUAL, PairStatus::EQUAL]);
-    assert!(statuses[3..].iter().all(|status| *status == STOPPED), "{statuses:?}");
+    // What is left of the share is done within the steps between two looks.
+    assert_eq!(statuses[100], STOPPED);
+    assert!(statuses[..95].iter().all(|status| *status == STOPPED), "{statuses:?}");
+    assert!(statuses[95..100].iter().all(|status| *status == PairStatus::EQUAL), "{statuses:?}");
+    assert!(statuses[101..].iter().all(|status| *status == PairStatus::EQUAL), "{statuses:?}");
     // The next launch is not.
     let got = kernel.search(&[short], &pairs, 1 << 13);
     assert_eq!(got[0].0, PairStatus::EQUAL);

@@ -98,6 +98,11 @@ inline T __shfl_up_sync(unsigned, T value, int by) {
     const int lane = host::warp.lane;
     return T(host::exchange(TAG_SHUFFLE, uint64_t(value)).value[lane >= by ? lane - by : lane]);
 }
+template <class T>
+inline T __shfl_down_sync(unsigned, T value, int by) {
+    const int lane = host::warp.lane;
+    return T(host::exchange(TAG_SHUFFLE, uint64_t(value)).value[lane + by < host::LANE_COUNT ? lane + by : lane]);
+}
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
@@ -118,9 +123,16 @@ inline unsigned atomicMin(unsigned *at, unsigned value) {
     *at = before < value ? before : value;
     return before;
 }
-inline unsigned atomicAdd(unsigned *at, unsigned value) {
-    const unsigned before = *at;
+template <class T>
+inline T atomicAdd(T *at, T value) {
+    const T before = *at;
     *at = before + value;
+    return before;
+}
+template <class T>
+inline T atomicExch(T *at, T value) {
+    const T before = *at;
+    *at = value;
     return before;
 }
 inline unsigned atomicOr(unsigned *at, unsigned value) {

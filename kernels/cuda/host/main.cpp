@@ -115,7 +115,12 @@ static void body(void *argument) {
 
 static void search_body(void *argument) {
     const auto &job = *static_cast<std::pair<const Search *, u32 *> *>(argument);
-    judge_all(*job.first, job.second, 0, 1);
+    judge_all(*job.first, job.second);
+}
+
+static void prepare_body(void *argument) {
+    const auto &job = *static_cast<std::pair<const Search *, u32 *> *>(argument);
+    prepare_all(*job.first, job.second, 0, 1);
 }
 
 // How much of the results is used, and the word that stops the launch.
@@ -154,7 +159,21 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     search.scores = scores.data();
     search.stop = const_cast<const u32 *>(used + 1);
     search.pairs_count = pairs;
-    search.turn = 3;
+    search.programs_count = programs;
+    // The last one first.
+    std::vector<u32> order(programs), places(programs + 1);
+    for (u32 at = 0; at < programs; at += 1) {
+        const Program program(search.programs + search.program_offsets[at]);
+        order[at] = programs - 1 - at;
+        places[at + 1] = places[at] + IMAGE_HEAD + whole(2 * program.register_count) + 4 * program.instruction_count
+                         + whole(program.kind_count) + whole((program.register_count + 3) / 4);
+    }
+    std::vector<uint4> images(places[programs] / 4);
+    std::vector<u64> queue(1 + MULTIPROCESSORS);
+    search.images = reinterpret_cast<u32 *>(images.data());
+    search.image_offsets = places.data();
+    search.order = order.data();
+    search.queue = queue.data();
     used[1] = 0;
     if (head[0] == STOPPED_SEARCH) {
         ualarm(UNDER_WAY_US, 0);
@@ -163,10 +182,15 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
         if (arena.size() < words / 2) {
             arena.assign(words / 2, 0xa5a5a5a5a5a5a5a5u);
         }
-        search.evaluations = left.data();
+        const bool is_first = words == head[2];
+        search.evaluations = is_first ? nullptr : left.data();
         search.evaluations_count = u32(left.size());
         search.arena_words = u32(words);
         std::pair<const Search *, u32 *> job = {&search, reinterpret_cast<u32 *>(arena.data())};
+        if (is_first) {
+            host::run_warp(prepare_body, &job);
+        }
+        queue.assign(queue.size(), 0);
         host::run_warp(search_body, &job);
         std::vector<u32> larger;
         for (u32 at : left) {

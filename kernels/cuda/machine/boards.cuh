@@ -133,8 +133,9 @@ struct Planes {
     }
 };
 
-__device__ __forceinline__ Planes planes_at(const Machine &m, u32 block) {
-    Planes grid = {{0, 0, 0, 0}, m.height(block), m.width(block), 0};
+// Planes whose head was read.
+__device__ __forceinline__ Planes planes_of(const Machine &m, u32 block, const uint4 &head) {
+    Planes grid = {{0, 0, 0, 0}, head.y & 0xff, head.y >> 8, 0};
     if (lane() < grid.h) {
         grid.inside = low_bits(grid.w);
         const uint4 row = quad(m, block + 4 + 4 * lane());
@@ -145,6 +146,8 @@ __device__ __forceinline__ Planes planes_at(const Machine &m, u32 block) {
     }
     return grid;
 }
+
+__device__ __forceinline__ Planes planes_at(const Machine &m, u32 block) { return planes_of(m, block, quad(m, block)); }
 
 // Bits outside of the grid are dropped. Look at `error` behind it.
 __device__ __forceinline__ Word new_planes(Machine &m, const Planes &grid) {

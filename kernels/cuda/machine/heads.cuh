@@ -140,11 +140,15 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
     case OP_MERGE:
     case OP_INITSET:
     case OP_CONVERT:
+    case OP_PAIR:
+    case OP_MAXIMUM:
+    case OP_MINIMUM:
         operands = 1;
         break;
     case OP_COLORCOUNT:
     case OP_HMATCHING:
     case OP_VMATCHING:
+    case OP_MANHATTAN:
     case OP_ADJACENT:
     case OP_POSITION:
     case OP_OFCOLOR:
@@ -189,6 +193,10 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
     default:
         return 0;
     }
+    if (op == OP_PAIR || op == OP_MAXIMUM || op == OP_MINIMUM) {
+        // Blocks of pairs, and lists of numbers.
+        return (op == OP_PAIR ? tag_to == PAIR : element_tags[0] == FLAG || element_tags[0] == NUMBER) ? QUICK : 0;
+    }
     u32 form = QUICK, grids = 0, patches = 0;
 #pragma unroll 1
     for (u32 at = 0; at < operands; at += 1) {
@@ -215,7 +223,7 @@ __device__ __noinline__ u32 form_of(u32 op, const u32 *tags, const u32 *element_
     }
     // Values that are no blocks are compared elsewhere.
     const bool plain = op == OP_EQUALITY && grids + patches < 2;
-    const bool turns = tags[0] == GRID && tag_to == TUPLE || tags[0] == TUPLE && tag_to == GRID;
+    const bool turns = (tags[0] == GRID || tags[0] == VECTOR) && tag_to == TUPLE || tags[0] == TUPLE && tag_to == GRID;
     const bool strange = op == OP_CONVERT && !turns;
     return plain || strange || op == OP_TOINDICES && tag_to != SET ? 0 : form;
 }

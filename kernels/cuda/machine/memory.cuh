@@ -112,13 +112,11 @@ struct Divider {
 __device__ inline u32 whole(u32 words) { return words + 3 & ~3u; }
 
 #ifdef GP_SHARED_ARENA
-// The arena lies in shared memory: its addresses are short, and known to the compiler. 32 of them fit a multiprocessor.
-// As in kernels/src/solve.rs.
-constexpr u32 NEAR_WORDS = 1536;
+// The arena lies in shared memory: its addresses are short, and known to the compiler. The launch says how large it is.
+extern __shared__ uint4 arena_of_block[];
 
 struct Memory {
     __device__ operator u32 *() const {
-        __shared__ uint4 arena_of_block[NEAR_WORDS / 4];
         return reinterpret_cast<u32 *>(arena_of_block);
     }
     __device__ void operator=(u32 *) {}

@@ -21,7 +21,7 @@ struct Quick {
     Lazy a, b, c;
     Planes grid, other;
     Board patch, second;
-    u32 patch_at;
+    u32 patch_at, second_at;
     // What becomes a board, with colours from `grid` if it is one of many; or the value itself.
     u32 bits, key;
     i32 top, left;
@@ -80,6 +80,26 @@ __device__ __forceinline__ bool are_beside(const Board &one, const Board &two) {
     return touches && !any_lane((two.placed(one.top, one.left) & one.row) != 0);
 }
 
+__device__ __forceinline__ u32 distance_of(i32 one, i32 two) { return u32(one < two ? two - one : one - two); }
+
+// The least distance of a place of one, whose row this lane has, and a place of the other, rows and columns together.
+__device__ __forceinline__ u32 nearest(const Board &one, const Board &two) {
+    u32 found = ~0u;
+#pragma unroll 1
+    for (u32 row = 0; row < two.h; row += 1) {
+        const u32 down = distance_of(one.top + i32(lane()), two.top + i32(row));
+#pragma unroll 1
+        for (u32 places = __shfl_sync(ALL_LANES, two.row, row); places != 0; places &= places - 1) {
+            const i32 col = two.left + __ffs(places) - 1 - one.left;
+            const u32 inside = u32(min(max(col, 0), 31));
+            const u32 before = one.row & ~0u >> (31 - inside), behind = one.row >> inside << inside;
+            found = before ? min(found, down + distance_of(col, 31 - __clz(before))) : found;
+            found = behind ? min(found, down + distance_of(col, __ffs(behind) - 1)) : found;
+        }
+    }
+    return least(found);
+}
+
 // Whether a row, or a column, has places of both.
 __device__ __forceinline__ bool share_lines(const Board &one, const Board &two, bool columns) {
     const u32 lines = columns ? all_bits(one.row) : __ballot_sync(ALL_LANES, one.row != 0);
@@ -92,10 +112,11 @@ __device__ __forceinline__ i32 middle_col(const Board &board) { return board.lef
 
 // Loads a grid; false if it has no planes.
 __device__ __forceinline__ bool load_planes(Machine &m, u32 block, Planes &grid) {
-    if (m.block_class(block) != OF_PLANES) {
+    const uint4 head = quad(m, block);
+    if (head.x >> 24 != OF_PLANES) {
         return false;
     }
-    grid = planes_at(m, block);
+    grid = planes_of(m, block, head);
     return true;
 }
 

@@ -41,7 +41,7 @@ __device__ __noinline__ void prepare_lanes(const Machine &m, u32 at) {
 #pragma unroll 1
     for (u32 step = 0; step < body && can; step += 1) {
         const Instruction of = instruction_at(m, at + 1 + step);
-        can = is_lane_op(of.op) && of.tag_to < GRID;
+        can = is_lane_op(of.op) && of.tag_to < GRID && !(of.form & QUICK);
     }
     if (!can) {
         return;
@@ -102,7 +102,14 @@ __device__ __noinline__ u32 load_program(Machine &m, const Program &program, u32
         const u32 kind = m.kind_in(to), element = m.first(kinds[0]);
         const u32 deep = tags[0] >= SET && of_elements[0] >= PAIR ? m.tag(m.first(element)) : u32(NEVER);
         const u32 form = form_of(op, tags, of_elements, deep, m.tag(kind));
-        put_quad(m, m.code + 4 * at, u32(bits), u32(bits >> 32), kind | kinds[0] << 8 | kinds[1] << 16,
+        // The registers of the grids and patches that a quick op loads. It has no immediate.
+        const auto chosen = [&](u32 field) {
+            const u32 which = form >> 2 * field & 3;
+            return which == 0 ? 0 : u32(bits >> (8 + 8 * which)) & 0xff;
+        };
+        const u32 firsts = form & QUICK ? chosen(0) | chosen(2) << 8 : 0, second = chosen(1) | chosen(3);
+        put_quad(m, m.code + 4 * at, u32(bits), u32(bits >> 32) | firsts << 16,
+                 kind | kinds[0] << 8 | kinds[1] << 16 | (form & QUICK ? second : 0) << 24,
                  m.tag(kind) | tags[0] << 4 | tags[1] << 8 | deep << 12 | form << 16);
     }
     __syncwarp();

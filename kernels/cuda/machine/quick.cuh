@@ -112,13 +112,18 @@ __device__ __forceinline__ u32 run_up(u32 members, u32 from) { return ((members 
 
 // All members that are connected with `from`.
 __device__ __forceinline__ u32 flooded(u32 members, u32 from, bool diagonal) {
-    const u32 turned = __brev(members);
+    const u32 turned = __brev(members), slanted = diagonal ? ~0u : 0;
+    // All of the runs that touch a row of `from` above, below or here. Outside of the board lies the row at its edge.
+    const auto spread = [&](u32 rows) {
+        rows |= __shfl_up_sync(ALL_LANES, rows, 1) | __shfl_down_sync(ALL_LANES, rows, 1);
+        rows = (rows | (rows << 1 | rows >> 1) & slanted) & members;
+        return run_up(members, rows) | __brev(run_up(turned, __brev(rows)));
+    };
+    // Twice before it is asked whether there is more.
 #pragma unroll 1
     while (true) {
         const u32 before = from;
-        from = run_up(members, from) | __brev(run_up(turned, __brev(from)));
-        const u32 wide = diagonal ? from | from << 1 | from >> 1 : from;
-        from |= (lane_before(wide, 1) | lane_before(wide, -1)) & members;
+        from = spread(spread(from));
         if (!any_lane(from != before)) {
             return from;
         }

@@ -73,6 +73,10 @@ __device__ __forceinline__ u32 quick_colors(Machine &m, const Instruction &of, Q
         result = of_flag(share_lines(patch, second, op == OP_VMATCHING));
         made = WORD_MADE;
         break;
+    case OP_MANHATTAN:
+        result = of_number(i32(nearest(patch, second)));
+        made = patch.count > 0 && second.count > 0 ? WORD_MADE : LEFT;
+        break;
     case OP_ADJACENT:
         result = of_flag(are_beside(patch, second));
         made = patch.count > 0 && second.count > 0 ? WORD_MADE : LEFT;

@@ -4,6 +4,41 @@
 
 #include "machine/heads.cuh"
 
+// Union, intersection or difference of two objects, of which one at least has several colours. LEFT if two cells of
+// the union are at one place.
+__device__ __forceinline__ u32 quick_colored(const Machine &m, u32 op, Quick &q) {
+    const Board &patch = q.patch, &second = q.second;
+    if (patch.count == 0 || second.count == 0) {
+        return LEFT;
+    }
+    q.top = op == OP_COMBINE ? min(patch.top, second.top) : patch.top;
+    q.left = op == OP_COMBINE ? min(patch.left, second.left) : patch.left;
+    if (op == OP_COMBINE && (max(patch.bottom(), second.bottom()) - q.top >= i32(BOARD_SIDE)
+                             || max(patch.right(), second.right()) - q.left >= i32(BOARD_SIDE))) {
+        return LEFT;
+    }
+    const u32 one = patch.placed(q.top, q.left), two = second.placed(q.top, q.left);
+    const i32 color = color_of_key(patch.key), beside = color_of_key(second.key);
+    if (patch.key != MANY_COLORS && !is_code(color) || second.key != MANY_COLORS && !is_code(beside)) {
+        return LEFT;
+    }
+    u32 differs = 0;
+#pragma unroll
+    for (u32 plane = 0; plane < PLANES; plane += 1) {
+        Board first = patch, other = second;
+        first.row = patch.key == MANY_COLORS ? board_plane(m, q.patch_at, patch.h, plane)
+                                             : 0 - (code_of(color) >> plane & 1) & patch.row;
+        other.row = second.key == MANY_COLORS ? board_plane(m, q.second_at, second.h, plane)
+                                              : 0 - (code_of(beside) >> plane & 1) & second.row;
+        const u32 here = first.placed(q.top, q.left), there = other.placed(q.top, q.left);
+        differs |= here ^ there;
+        q.grid.bits[plane] = op == OP_COMBINE ? here | there : here;
+    }
+    const u32 equal = one & two & ~differs;
+    q.bits = op == OP_COMBINE ? one | two : op == OP_INTERSECTION ? equal : one & ~equal;
+    return op == OP_COMBINE && any_lane((one & two) != 0) ? LEFT : COLORED_MADE;
+}
+
 // Says what it made in `q`; LEFT if the other functions must.
 __device__ __forceinline__ u32 quick_lists(Machine &m, const Instruction &of, Quick &q) {
     const u32 op = of.op, form = of.form;
@@ -24,7 +59,46 @@ __device__ __forceinline__ u32 quick_lists(Machine &m, const Instruction &of, Qu
         }
         break;
     }
+    case OP_PAIR: {
+        const Value first = {a, of.kind_a}, second = {b, of.kind_b};
+        const bool fits = weight_of(m, first) + weight_of(m, second) <= WEIGHT_MAX;
+        const u32 block = fits ? m.take(PAIR_WORDS) : 0;
+        if (fits && m.error == FINE) {
+            write_pair(m, block, first, second);
+        }
+        __syncwarp();
+        result = block;
+        made = fits ? WORD_MADE : LEFT;
+        break;
+    }
+    case OP_MAXIMUM:
+    case OP_MINIMUM: {
+        // The word of nothing is 0. It is compared with nothing else.
+        const u32 list = u32(Word(a)), count = m.count(list);
+        u32 best = op == OP_MAXIMUM ? 0 : ~0u, least_word = ~0u;
+#pragma unroll 1
+        for (u32 at = lane(); at < count; at += LANES) {
+            const u32 word = m.words(list)[at];
+            best = op == OP_MAXIMUM ? max(best, word) : min(best, word);
+            least_word = min(least_word, word);
+        }
+        best = op == OP_MAXIMUM ? most(best) : least(best);
+        result = count == 0 ? of_number(0) : Word(best);
+        made = count > 1 && any_lane(least_word == 0) ? LEFT : WORD_MADE;
+        break;
+    }
     case OP_CONVERT: {
+        if (of.tag_a == VECTOR) {
+            const u32 vector = u32(Word(a)), list = m.take(HEAD_WORDS + 2);
+            if (m.error == FINE && lane() == 0) {
+                const Word row = of_number(row_of(vector)), col = of_number(col_of(vector));
+                put_quad(m, list, OF_WORDS << 24 | 2, 3, u32(row), u32(col));
+            }
+            __syncwarp();
+            result = list;
+            made = vector != NO_VECTOR && m.tag(m.first(of.kind_to)) <= NUMBER ? WORD_MADE : LEFT;
+            break;
+        }
         const u32 row = of.tag_to == TUPLE ? m.first(of.kind_to) : u32(0), number = m.first(row);
         if (of.tag_to == TUPLE && m.tag(row) == TUPLE && m.tag(number) == NUMBER) {
             result = planes_as_rows(m, grid);
@@ -118,6 +192,7 @@ __device__ __forceinline__ u32 quick_lists(Machine &m, const Instruction &of, Qu
         }
         const bool alike = patch.key == second.key || patch.count == 0 || second.count == 0;
         if (patch.key == MANY_COLORS || second.key == MANY_COLORS) {
+            made = quick_colored(m, op, q);
             break;
         }
         if (op != OP_COMBINE) {

@@ -266,72 +266,97 @@ __device__ __forceinline__ bool is_stopped(const u32 *stop) {
     return stop && alike(*static_cast<const volatile u32 *>(stop)) != 0;
 }
 
-// Runs a program, which load_program has put into the arena, over the grid in register 0. It looks at `stop` after so
-// many steps for the first time.
+// Whether the launch is to stop, asked each time that the steps pass a multiple of LOOK_EVERY.
+__device__ __forceinline__ bool stops_between(const u32 *stop, u32 before, u32 steps) {
+    return (before ^ steps) >= LOOK_EVERY && is_stopped(stop);
+}
+
+// Begins the loop at `at`, whose `next` is at `ends`, or runs all of it. Returns the place of the next instruction.
+__device__ __forceinline__ u32 enter_loop(Machine &m, Machine &machine, u32 at, u32 ends, u32 limit, const u32 *stop,
+                                          u32 &steps) {
+    const u32 value = instruction_at(m, ends).a;
+    Word result = 0;
+    hand_over(m, machine);
+    const u32 begun = begin_loop(machine, at, value, result);
+    take_back(machine, m);
+    // Read anew: what is kept over a call costs registers on all ways.
+    const Instruction begin = instruction_at(m, at);
+    if (alike(begun) == 0) {
+        m.registers()[begin.to] = result;
+        return begin.immediate + 1;
+    }
+    const u32 before = steps;
+    if (begin.form & IN_LANES && run_in_lanes(m, machine, at, limit - steps, steps)) {
+        if (stops_between(stop, before, steps)) {
+            m.fail(STOPPED);
+        }
+        return instruction_at(m, at).immediate + 1;
+    }
+    next_elements(m, instruction_at(m, at), m.frame, 0);
+    return at + 1;
+}
+
+// Runs a program, which load_program has put into the arena, over the grid in register 0. It looks at `stop` first
+// after `first_look` steps: 0 or LOOK_EVERY.
 __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit, const u32 *stop, u32 first_look) {
     Outcome outcome = {FINE, 0, 0, {0, 0}};
     u32 at = 0;
-    // Steps after which to look at the limit and at `stop`.
-    u32 look_at = min(limit, first_look);
 #pragma unroll 1
-    while (true) {
+    while (m.error == FINE) {
         // All lanes have done with the instruction before.
-        together();
-        if (outcome.steps >= look_at) {
-            if (outcome.steps == limit || is_stopped(stop)) {
-                m.fail(outcome.steps == limit ? u32(STEP_LIMIT) : u32(STOPPED));
-                break;
-            }
-            look_at = min(limit, outcome.steps + LOOK_EVERY);
+        __syncwarp();
+        if (outcome.steps == limit) {
+            m.fail(STEP_LIMIT);
+            break;
         }
-        const Instruction of = instruction_at(m, at);
+        if (outcome.steps % LOOK_EVERY == 0 && outcome.steps >= first_look && is_stopped(stop)) {
+            m.fail(STOPPED);
+            break;
+        }
+        Instruction of = instruction_at(m, at);
         outcome.steps += 1;
-        const u32 op = of.op;
         const Word a = m.registers()[of.a];
-        u32 next = at + 1;
         Word word = 0;
-        if (of.form & QUICK ? quick_op(m, of, word)
-                            : lane_op(m, of, a, m.registers()[of.b], m.registers()[of.c], word)) {
-            m.registers()[of.to] = word;
-        } else if (op == OP_RETURN) {
-            outcome.result = {a, of.kind_a};
-            break;
-        } else if (op == OP_IF) {
-            next = is_true(a) ? next : of.immediate + 1;
-        } else if (op == OP_NEXT) {
-            next = next_turn(m, machine, of);
-        } else if (op >= OP_MAP && op <= OP_ITERATE) {
-            const u32 value = instruction_at(m, of.immediate).a;
-            Word result = 0;
-            hand_over(m, machine);
-            const u32 begun = begin_loop(machine, at, value, result);
-            take_back(machine, m);
-            // Read anew: what is kept over a call costs registers on all ways.
-            const Instruction begin = instruction_at(m, at);
-            next = begin.immediate + 1;
-            if (alike(begun) == 0) {
-                m.registers()[begin.to] = result;
-            } else if (!(begin.form & IN_LANES)
-                       || !run_in_lanes(m, machine, at, limit - outcome.steps, outcome.steps)) {
-                next_elements(m, instruction_at(m, at), m.frame, 0);
-                next = at + 1;
+        if (of.form & QUICK) {
+            if (quick_op(m, of, word)) {
+                m.registers()[of.to] = word;
+                at = m.error ? at : at + 1;
+                continue;
             }
-        } else if (op == OP_ELSE || op == OP_ENDIF) {
-            m.registers()[of.to] = a;
-            next = op == OP_ELSE ? of.immediate + 1 : next;
-        } else if (op == OP_FAIL) {
-            m.fail(of.immediate);
         } else {
-            hand_over(m, machine);
-            word = computed_value(machine, at);
-            take_back(machine, m);
-            m.registers()[instruction_at(m, at).to] = word;
-            next = at + 1;
+            of.op = table_over(of.op);
+            if (of.op == OP_RETURN) {
+                outcome.result = {a, of.kind_a};
+                break;
+            } else if (of.op == OP_NEXT) {
+                const u32 next = next_turn(m, machine, of);
+                at = m.error ? at : next;
+                continue;
+            } else if (of.op == OP_IF) {
+                at = is_true(a) ? at + 1 : of.immediate + 1;
+                continue;
+            } else if (of.op == OP_ELSE || of.op == OP_ENDIF) {
+                m.registers()[of.to] = a;
+                at = of.op == OP_ELSE ? of.immediate + 1 : at + 1;
+                continue;
+            } else if (of.op == OP_FAIL) {
+                m.fail(of.immediate);
+                break;
+            } else if (of.op >= OP_MAP && of.op <= OP_ITERATE) {
+                const u32 next = enter_loop(m, machine, at, of.immediate, limit, stop, outcome.steps);
+                at = m.error ? at : next;
+                continue;
+            } else if (lane_op(m, of, a, m.registers()[of.b], m.registers()[of.c], word)) {
+                m.registers()[of.to] = word;
+                at += 1;
+                continue;
+            }
         }
-        if (m.error) {
-            break;
-        }
-        at = next;
+        hand_over(m, machine);
+        word = computed_value(machine, at);
+        take_back(machine, m);
+        m.registers()[instruction_at(m, at).to] = word;
+        at = m.error ? at : at + 1;
     }
     outcome.code = m.error;
     outcome.instruction = at;

@@ -2,13 +2,18 @@
 //
 // One warp makes one evaluation, a program on a pair, after the other; a block is one warp. Only a byte comes back, and
 // two more if a score is wanted. An evaluation whose values do not fit the warp's arena has the code NEEDS_MEMORY: the
-// host runs it again with a larger one. Once the host has set a word, a warp begins no other turn, each evaluation of
-// its turn ends within LOOK_EVERY steps, and what the launch wrote counts for nothing. Mirrors
+// host runs it again with a larger one. Once the host has set a word, no warp begins what its multiprocessor has not
+// yet asked for, each evaluation ends within LOOK_EVERY steps, and what the launch wrote counts for nothing. Mirrors
 // kernels/src/reference/search.rs.
+//
+// A multiprocessor's cache holds a small part of the machine's code, and its warps would wait for code most of the time
+// if each were elsewhere in it. So neighbouring evaluations, a program on all pairs and then the next program, run on
+// one multiprocessor at a time (queue.cuh), and programs of the same ops stand beside each other.
 
 #pragma once
 
-#include "machine/solve.cuh"
+#include "machine/prepare.cuh"
+#include "machine/queue.cuh"
 
 // As in protocol/src/output.rs and protocol/src/search/status.rs.
 constexpr u32 MISSING_OUTPUT = 2, EQUAL = 0, DIFFERS = 200;
@@ -32,15 +37,21 @@ struct Search {
     u32 *arenas;
     // The host sets it to stop the launch; null if it never does.
     const u32 *stop;
+    // What prepare.cuh makes of each program, and where it starts, in words.
+    u32 *images;
+    const u32 *image_offsets;
+    // The programs in the order in which they run, if all evaluations are made; null for their own.
+    const u32 *order;
+    // What queue.cuh needs: zeros.
+    u64 *queue;
     // Evaluations of this launch; 0 for a launch that only loads the kernel.
     u32 evaluations_count;
     u32 pairs_count;
     u32 arena_words;
-    // Evaluations that a warp makes one after the other.
-    u32 turn;
+    u32 programs_count;
 };
 
-static_assert(sizeof(Search) == 96, "SearchArgument of kernels/src/solve.rs has this size");
+static_assert(sizeof(Search) == 128, "SearchArgument of kernels/src/solve.rs has this size");
 
 // How an evaluation ended.
 struct Judged {
@@ -135,8 +146,8 @@ __device__ __noinline__ Judged compare_rows(const Machine &m, Value value, Expec
 }
 
 // Runs the program that was loaded on a pair, and compares what it gives. Values start at `start`.
-__device__ __forceinline__ Judged judge(Machine &m, Machine &machine, const Search &search, const Program &program,
-                                        u32 limit, u32 start, u32 pair) {
+__device__ __forceinline__ Judged judge(Machine &m, Machine &machine, const Search &search, u32 limit, u32 start,
+                                        u32 pair) {
     const u32 input = 2 * pair, output = input + 1;
     const Expected expected = {search.shapes[2 * output], search.shapes[2 * output + 1], search.cells,
                                search.offsets[output]};
@@ -147,12 +158,11 @@ __device__ __forceinline__ Judged judge(Machine &m, Machine &machine, const Sear
     m.top = start;
     m.error = FINE;
     m.frame = 0;
-    load_constants(m, program);
     load_grid(m, machine, search.cells, search.offsets[input], search.shapes[2 * input], search.shapes[2 * input + 1]);
     if (m.error) {
         return {m.error, 0};
     }
-    // Most programs are done before the first look: judge_all has looked just now.
+    // Most programs are done before the first look.
     const Outcome outcome = run(m, machine, limit, search.stop, LOOK_EVERY);
     if (outcome.code != FINE) {
         return {outcome.code, 0};
@@ -161,48 +171,44 @@ __device__ __forceinline__ Judged judge(Machine &m, Machine &machine, const Sear
                                               : compare_rows(m, outcome.result, expected);
 }
 
-// `arena` has search.arena_words words. Evaluations follow each other pair by pair, and a warp makes `turn` of them at a
-// time, so that it loads most programs once.
-__device__ __forceinline__ void judge_all(const Search &search, u32 *arena, u32 warp, u32 warps) {
-    const u32 turn = search.turn;
+// Prepares all programs. `arena` has search.arena_words words.
+__device__ __forceinline__ void prepare_all(const Search &search, u32 *arena, u32 warp, u32 warps) {
 #pragma unroll 1
-    for (u32 first = warp * turn; first < search.evaluations_count; first += warps * turn) {
-        if (is_stopped(search.stop)) {
+    for (u32 number = warp; number < search.programs_count; number += warps) {
+        prepare(search.programs + search.program_offsets[number], search.images + search.image_offsets[number], arena,
+                search.arena_words);
+    }
+}
+
+// Makes evaluations until there are no more. `arena` has search.arena_words words.
+__device__ __forceinline__ void judge_all(const Search &search, u32 *arena) {
+#pragma unroll 1
+    while (true) {
+        const u32 at = next_of_queue(search.queue, search.evaluations_count, search.stop);
+        if (at >= search.evaluations_count) {
             return;
         }
-        const u32 end = min(first + turn, search.evaluations_count);
-        u32 at = first;
-#pragma unroll 1
-        while (at < end) {
-            const u32 number = (search.evaluations ? search.evaluations[at] : at) / search.pairs_count;
-            const u8 *const bytes = search.programs + search.program_offsets[number];
-            const Program program(bytes);
-            const u32 limit = reinterpret_cast<const u32 *>(bytes)[3];
-            Machine machine = {};
-            machine.mem = arena;
-            const u32 loaded = load_program(machine, program, search.arena_words);
-            Machine m = in_registers(machine);
-            const u32 start = alike(loaded), unfit = m.error;
-#pragma unroll 1
-            for (; at < end; at += 1) {
-                const u32 evaluation = search.evaluations ? search.evaluations[at] : at;
-                const u32 pair = evaluation - number * search.pairs_count;
-                // That of the next program is no pair of this one.
-                if (pair >= search.pairs_count) {
-                    break;
-                }
-                Judged judged = {unfit, 0};
-                if (!unfit) {
-                    judged = judge(m, machine, search, program, limit, start, pair);
-                }
-                if (lane() == 0) {
-                    search.statuses[evaluation] = u8(judged.status);
-                    if (search.scores) {
-                        search.scores[evaluation] = u16(judged.score);
-                    }
-                }
-                __syncwarp();
+        u32 number = (search.evaluations ? search.evaluations[at] : at) / search.pairs_count;
+        const u32 pair = (search.evaluations ? search.evaluations[at] : at) - number * search.pairs_count;
+        number = search.order && !search.evaluations ? search.order[number] : number;
+        const u8 *const bytes = search.programs + search.program_offsets[number];
+        Machine machine = {};
+        machine.mem = arena;
+        const u32 loaded = put_prepared(machine, search.images + search.image_offsets[number], bytes,
+                                        search.arena_words);
+        Machine m = in_registers(machine);
+        const u32 start = alike(loaded), limit = reinterpret_cast<const u32 *>(bytes)[3];
+        Judged judged = {m.error, 0};
+        if (!m.error) {
+            judged = judge(m, machine, search, limit, start, pair);
+        }
+        if (lane() == 0) {
+            const u32 evaluation = number * search.pairs_count + pair;
+            search.statuses[evaluation] = u8(judged.status);
+            if (search.scores) {
+                search.scores[evaluation] = u16(judged.score);
             }
         }
+        __syncwarp();
     }
 }

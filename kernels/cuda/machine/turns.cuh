@@ -12,14 +12,18 @@ struct Instruction {
     u32 op, to, a, b, c, d, immediate;
     // The kinds of to, a and b, and the tags of these kinds.
     u32 kind_to, kind_a, kind_b, tag_to, tag_a, tag_b;
-    // The tag of the elements of a's elements, and what quick_ops.cuh says of operands.
-    u32 deep_tag, form;
+    // The tag of the elements of a's elements, what quick_ops.cuh says of operands, and the register of the second grid
+    // or patch of a quick op. Those of the first ones are in `immediate`.
+    u32 deep_tag, form, second;
+
+    __device__ __forceinline__ u32 grid_register() const { return immediate & 0xff; }
+    __device__ __forceinline__ u32 patch_register() const { return immediate >> 8; }
 
     __device__ __forceinline__ explicit Instruction(const uint4 &words)
         : op(words.x & 0xff), to(words.x >> 8 & 0xff), a(words.x >> 16 & 0xff), b(words.x >> 24), c(words.y & 0xff),
           d(words.y >> 8 & 0xff), immediate(words.y >> 16), kind_to(words.z & 0xff), kind_a(words.z >> 8 & 0xff),
           kind_b(words.z >> 16 & 0xff), tag_to(words.w & 15), tag_a(words.w >> 4 & 15), tag_b(words.w >> 8 & 15),
-          deep_tag(words.w >> 12 & 15), form(words.w >> 16) {}
+          deep_tag(words.w >> 12 & 15), form(words.w >> 16), second(words.z >> 24) {}
 };
 
 __device__ __forceinline__ Instruction instruction_at(const Machine &m, u32 at) {

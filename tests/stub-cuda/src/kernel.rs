@@ -21,7 +21,7 @@ use gridpool_kernels::chaos::ChaosKernel;
 use gridpool_kernels::module::{KERNELS, TILE_VALUES};
 use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference::Evaluator;
-use gridpool_kernels::solve::{SEARCH, SOLVE, SearchArgument, SolveArgument};
+use gridpool_kernels::solve::{PREPARE, SEARCH, SOLVE, SearchArgument, SolveArgument};
 use gridpool_protocol::batch::BatchLayout;
 use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::output::{OutputLayout, PALETTE_BYTES};
@@ -73,6 +73,11 @@ impl Launch {
         if name == SEARCH {
             // SAFETY: it takes one `Search`.
             return Ok(Self::Search(Box::new(unsafe { argument(arguments, 0) })));
+        }
+        if name == PREPARE {
+            // SAFETY: it takes one `Search`. The reference needs nothing prepared.
+            let search: SearchArgument = unsafe { argument(arguments, 0) };
+            return Ok(Self::Search(Box::new(SearchArgument { evaluations_count: 0, ..search })));
         }
         let chaos = |fault| ChaosKernel::of(fault).is_some_and(|kernel| kernel.name == name);
         if chaos(DeviceFault::Endless) {

@@ -27,7 +27,7 @@ pub(super) fn inject(driver: &Driver, stream: Stream, fault: DeviceFault) -> Res
     let mut arguments = [(&raw const number).cast_mut().cast::<c_void>()];
     // SAFETY: the kernel takes one number by value, which the driver copies before it returns. What it
     // stores, it stores where nothing lies or at the start of its own module's array.
-    unsafe { driver.launch(function, 1, 1, &mut arguments, stream) }
+    unsafe { driver.launch(function, [1, 1, 0], &mut arguments, stream) }
 }
 
 /// Takes all memory of the device, and gives it back. The fault is the driver's error for no memory.

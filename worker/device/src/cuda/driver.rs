@@ -364,7 +364,7 @@ impl Driver {
         checked("cuMemcpyDtoHAsync", code)
     }
 
-    /// Starts a kernel of `blocks` by `threads`.
+    /// Starts a kernel of `blocks` by `threads`, with so much shared memory for each block besides what it declares.
     ///
     /// # Safety
     /// `arguments` must point at the values that the kernel's parameters need, and what these name
@@ -372,16 +372,27 @@ impl Driver {
     pub(super) unsafe fn launch(
         &self,
         function: FunctionHandle,
-        blocks: u32,
-        threads: u32,
+        [blocks, threads, shared_bytes]: [u32; 3],
         arguments: &mut [*mut c_void],
         stream: Stream,
     ) -> Result<(), Fault> {
         let (arguments, extra) = (arguments.as_mut_ptr(), ptr::null_mut());
         let launch = self.api.launch_kernel;
-        // SAFETY: by this function's own contract; no kernel uses dynamic shared memory.
+        // SAFETY: by this function's own contract.
         let code = unsafe {
-            launch(function.0, blocks, 1, 1, threads, 1, 1, 0, stream.0, arguments, extra)
+            launch(
+                function.0,
+                blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                shared_bytes,
+                stream.0,
+                arguments,
+                extra,
+            )
         };
         checked("cuLaunchKernel", code)
     }

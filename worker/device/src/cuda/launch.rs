@@ -84,7 +84,9 @@ impl Launcher {
         let blocks = kernel.blocks(step.values).max(1);
         let mut arguments = [(&raw const *step).cast_mut().cast::<c_void>()];
         // SAFETY: the caller vouches for the addresses; every kernel takes one `Step` by value.
-        unsafe { driver.launch(function, blocks, BLOCK_THREADS, &mut arguments, self.stream)? };
+        unsafe {
+            driver.launch(function, [blocks, BLOCK_THREADS, 0], &mut arguments, self.stream)?
+        };
         self.launched.push(kernel);
         self.mark(driver)
     }

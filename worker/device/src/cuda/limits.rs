@@ -218,7 +218,7 @@ impl CopyLimits {
             (&raw mut bytes).cast::<c_void>(),
         ];
         // SAFETY: the kernel takes two addresses and a length; both buffers are longer.
-        unsafe { self.driver.launch(self.echo, blocks, THREADS, &mut arguments, stream)? };
+        unsafe { self.driver.launch(self.echo, [blocks, THREADS, 0], &mut arguments, stream)? };
         // SAFETY: as for the copy to the device.
         unsafe { self.driver.copy_to_host(self.output.all().as_ptr(), to, GRID_CELLS, stream)? };
         self.driver.synchronize(stream)

@@ -21,9 +21,7 @@ use std::ops::Range;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::part::Part;
 use gridpool_kernels::reference::machine::Runner;
-use gridpool_kernels::solve::{
-    NEEDS_MEMORY, NEEDS_ROOM, SOLVE, SOLVE_THREADS, SOLVERS, STOPPED, SolveArgument,
-};
+use gridpool_kernels::solve::{NEEDS_MEMORY, NEEDS_ROOM, SOLVE, SOLVERS, STOPPED, SolveArgument};
 use gridpool_protocol::limits::{GRID_CELLS_MAX, RESULT_BYTES_MAX};
 use gridpool_protocol::program::{Kind, Program};
 use gridpool_protocol::solver::Solver;
@@ -309,7 +307,7 @@ impl Solving {
         (done, is_cancelled): (&mut Totals, &dyn Fn() -> bool),
     ) -> Result<[u64; 2], Fault> {
         let count = number(items.len());
-        let Launch { function, blocks, arenas } =
+        let Launch { function, shape, arenas, .. } =
             self.kernel.launch(gpu, &mut self.arenas, tier, count)?;
         let mut argument =
             SolveArgument { items_count: count, arena_words: tier.words, arenas, ..*argument };
@@ -328,7 +326,7 @@ impl Solving {
         driver.record(self.around[0], self.stream)?;
         // SAFETY: all buffers are as long as `Tables`, `Input` and the tier say; the stream is waited for below.
         unsafe {
-            driver.launch(function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
+            driver.launch(function, shape, &mut arguments, self.stream)?;
         }
         driver.record(self.around[1], self.stream)?;
         // SAFETY: as for the copy to the device.

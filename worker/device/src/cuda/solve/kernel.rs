@@ -1,7 +1,7 @@
 //! The kernel of solvers or of searches: which of its modules runs, with which arenas.
 
 use gridpool_kernels::argument::DeviceAddress;
-use gridpool_kernels::solve::{Images, Modules, NEAR_CAPABILITY, NEAR_WORDS};
+use gridpool_kernels::solve::{Images, Modules, NEAR_CAPABILITY, NEAR_WORDS, SOLVE_THREADS};
 
 use crate::cuda::driver::{Driver, FunctionHandle, ModuleHandle};
 use crate::cuda::gpu::Gpu;
@@ -27,19 +27,35 @@ pub(super) struct Tier {
     blocks_max: u32,
 }
 
-/// From small arenas to large ones. The first two have as many warps as the largest GPU runs at once.
-const TIERS: [Tier; 5] = [
-    Tier { place: Place::Near, words: NEAR_WORDS, blocks_max: 1 << 12 },
-    Tier { place: Place::Far, words: 1 << 13, blocks_max: 1 << 12 },
-    Tier { place: Place::Far, words: 1 << 15, blocks_max: 1 << 10 },
-    Tier { place: Place::Far, words: 1 << 20, blocks_max: 1 << 6 },
-    Tier { place: Place::Far, words: 1 << 26, blocks_max: 1 << 1 },
+const fn near(words: u32) -> Tier {
+    // As many as the largest GPU runs at once, and more.
+    Tier { place: Place::Near, words, blocks_max: 1 << 13 }
+}
+
+const fn far(words: u32, blocks_max: u32) -> Tier {
+    Tier { place: Place::Far, words, blocks_max }
+}
+
+/// From small arenas to large ones.
+const NEAR_AND_FAR: [Tier; 6] = [
+    near(NEAR_WORDS[0]),
+    near(NEAR_WORDS[1]),
+    near(NEAR_WORDS[2]),
+    far(1 << 15, 1 << 10),
+    far(1 << 20, 1 << 6),
+    far(1 << 26, 1 << 1),
 ];
+/// The same without shared memory.
+const FAR: [Tier; 4] =
+    [far(1 << 13, 1 << 12), far(1 << 15, 1 << 10), far(1 << 20, 1 << 6), far(1 << 26, 1 << 1)];
 
 /// What a launch takes besides its argument.
 pub(super) struct Launch {
     pub(super) function: FunctionHandle,
-    pub(super) blocks: u32,
+    /// Of the launch before, if the kernel has one.
+    pub(super) before: Option<FunctionHandle>,
+    /// Blocks, threads of each, and bytes of shared memory of each.
+    pub(super) shape: [u32; 3],
     /// Null for arenas in shared memory.
     pub(super) arenas: DeviceAddress,
 }
@@ -50,8 +66,15 @@ pub(super) struct Kernel {
     modules: Modules,
     /// The compute capability of the GPU.
     capability: (u32, u32),
-    near: Option<FunctionHandle>,
-    far: Option<FunctionHandle>,
+    near: Option<Entries>,
+    far: Option<Entries>,
+}
+
+/// What a module has.
+#[derive(Clone, Copy, Debug)]
+struct Entries {
+    function: FunctionHandle,
+    before: Option<FunctionHandle>,
 }
 
 impl Kernel {
@@ -63,7 +86,7 @@ impl Kernel {
 
     /// The arenas to begin with, and those for what did not fit.
     pub(super) fn tiers(&self) -> &'static [Tier] {
-        if self.capability >= NEAR_CAPABILITY { &TIERS } else { &TIERS[1..] }
+        if self.capability >= NEAR_CAPABILITY { &NEAR_AND_FAR } else { &FAR }
     }
 
     /// Prepares a launch over so many items.
@@ -74,8 +97,12 @@ impl Kernel {
         tier: Tier,
         items: u32,
     ) -> Result<Launch, Fault> {
-        let function = self.function(&gpu.driver, tier.place)?;
+        let Entries { function, before } = self.entries(&gpu.driver, tier.place)?;
         let blocks = items.min(tier.blocks_max);
+        let shared_bytes = match tier.place {
+            Place::Near => 4 * tier.words,
+            Place::Far => 0,
+        };
         let arenas = match tier.place {
             Place::Near => DeviceAddress::NULL,
             Place::Far => {
@@ -84,20 +111,22 @@ impl Kernel {
                 arenas.at(0)
             }
         };
-        Ok(Launch { function, blocks, arenas })
+        let shape = [blocks, SOLVE_THREADS, shared_bytes];
+        Ok(Launch { function, before, shape, arenas })
     }
 
-    fn function(&mut self, driver: &Driver, place: Place) -> Result<FunctionHandle, Fault> {
-        let Modules { entry, near, far } = self.modules;
+    fn entries(&mut self, driver: &Driver, place: Place) -> Result<Entries, Fault> {
+        let Modules { entry, before, near, far } = self.modules;
         let (known, images) = match place {
             Place::Near => (&mut self.near, near),
             Place::Far => (&mut self.far, far),
         };
         match known {
-            Some(function) => Ok(*function),
+            Some(entries) => Ok(*entries),
             None => {
                 let module = load(driver, images, self.capability)?;
-                Ok(*known.insert(driver.function(module, entry)?))
+                let before = before.map(|name| driver.function(module, name)).transpose()?;
+                Ok(*known.insert(Entries { function: driver.function(module, entry)?, before }))
             }
         }
     }

@@ -6,6 +6,7 @@
 //! reference on the processor, as a solver's item is.
 
 mod deliver;
+mod stage;
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -15,13 +16,13 @@ use gridpool_ipc::clock;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
-use gridpool_kernels::solve::{NEEDS_MEMORY, SEARCH, SEARCHES, SOLVE_THREADS, SearchArgument};
+use gridpool_kernels::solve::{NEEDS_MEMORY, QUEUE_BYTES, SEARCH, SEARCHES, SearchArgument};
 use gridpool_protocol::search::{PROGRAM_ALIGN, Score, SearchReport};
 use gridpool_protocol::solver::Code;
 use rayon::prelude::*;
 
 use super::kernel::{Kernel, Launch, Tier};
-use super::stop::{STOP_BYTES, Stop};
+use super::stop::Stop;
 use super::tables::Parts;
 use crate::chunk::number;
 use crate::cuda::driver::{Driver, Event, Stream};
@@ -32,16 +33,17 @@ use crate::fault::Fault;
 use crate::search::{BY_REFERENCE, SearchAttempt, SearchInput};
 use crate::tally::Totals;
 use deliver::deliver;
+use stage::Staged;
 
-/// Evaluations of the first chunk of an attempt.
+/// Evaluations of the first chunk of an attempt, at least.
 const EVALUATIONS_FIRST: usize = 1 << 12;
+/// The first chunk of an attempt is so many times smaller than the last one of the attempt before. Most attempts are
+/// parts of one search, whose programs take alike.
+const CHUNK_SHRINKS: usize = 4;
 /// Most evaluations of a chunk; one program is always allowed.
 const EVALUATIONS_MAX: usize = 4 << 20;
 /// Most bytes of the programs of a chunk; one program is always allowed.
 const CODE_BYTES_MAX: usize = 32 << 20;
-/// Turns that each warp has at least, so that none is left with much when the others are done. In a turn it makes
-/// evaluations of one program.
-const TURNS_MIN: u32 = 8;
 /// How long a chunk should run, what the processor does of it included.
 const CHUNK_TIME: Duration = Duration::from_millis(40);
 
@@ -56,6 +58,8 @@ pub(super) struct Searching {
     pairs_staging: PinnedBuffer,
     programs: DeviceBuffer,
     programs_staging: PinnedBuffer,
+    /// Programs as the device prepares them.
+    images: DeviceBuffer,
     results: DeviceBuffer,
     results_staging: PinnedBuffer,
     list: DeviceBuffer,
@@ -74,14 +78,6 @@ struct OnDevice {
     shapes: Range<usize>,
     offsets: Range<usize>,
     cells: Range<usize>,
-}
-
-/// Where the programs of a chunk lie in their buffer, with the word that stops a launch.
-struct Staged {
-    stop: usize,
-    offsets: usize,
-    code: usize,
-    bytes: usize,
 }
 
 /// Where the results of a chunk lie in their buffer.
@@ -120,6 +116,7 @@ impl Searching {
             pairs_staging: PinnedBuffer::default(),
             programs: DeviceBuffer::default(),
             programs_staging: PinnedBuffer::default(),
+            images: DeviceBuffer::default(),
             results: DeviceBuffer::default(),
             results_staging: PinnedBuffer::default(),
             list: DeviceBuffer::default(),
@@ -156,8 +153,8 @@ impl Searching {
         (attempt, input): (&SearchAttempt<'_>, &SearchInput),
         done: &mut Totals,
     ) -> Result<Result<AttemptReport, AttemptRefusal>, Fault> {
-        // What others' programs took says nothing of these.
-        self.evaluations = EVALUATIONS_FIRST;
+        // What others' programs took says little of these.
+        self.evaluations = (self.evaluations / CHUNK_SHRINKS).max(EVALUATIONS_FIRST);
         let pairs = SearchPairs::new(&input.shapes, &input.cells);
         let (on_device, bytes) = self.upload_pairs(gpu, input)?;
         let none = AttemptReport { h2d_bytes: bytes as u64, ..AttemptReport::default() };
@@ -281,10 +278,14 @@ impl Searching {
             scores,
             arenas: DeviceAddress::NULL,
             stop: self.programs.at(staged.stop),
+            images: self.images.at(0),
+            image_offsets: self.programs.at(staged.image_offsets),
+            order: self.programs.at(staged.order),
+            queue: self.programs.at(staged.queue),
             evaluations_count: 0,
             pairs_count: number(pairs),
             arena_words: 0,
-            turn: 0,
+            programs_count: number(chunk.valid.len()),
         };
         let mut left: Option<Vec<u32>> = None;
         let mut took = 0.0;
@@ -294,7 +295,8 @@ impl Searching {
                 break;
             }
             let listed = (tier, left.as_deref(), count);
-            let us = self.launch(gpu, arenas, &argument, listed, (chunk.attempt, results.bytes))?;
+            let launched = (chunk.attempt, &staged, results.bytes);
+            let us = self.launch(gpu, arenas, &argument, listed, launched)?;
             done.tally.add(SEARCH, us);
             if chunk.attempt.is_cancelled() {
                 return Ok(false);
@@ -346,28 +348,6 @@ impl Searching {
         true
     }
 
-    /// Puts offsets and programs behind each other.
-    fn stage_programs(&mut self, gpu: &mut Gpu, chunk: &Chunk<'_>) -> Result<Staged, Fault> {
-        let programs = || chunk.valid.iter().map(|(at, _)| chunk.input.program(*at));
-        let mut parts = Parts::default();
-        let stop = parts.add(STOP_BYTES);
-        let offsets = parts.add(4 * (chunk.valid.len() + 1));
-        let code = parts.add(programs().map(<[u8]>::len).sum());
-        let bytes = parts.bytes;
-        self.programs.reserve(&mut gpu.allocator, bytes)?;
-        self.programs_staging.reserve(&mut gpu.allocator, bytes)?;
-        let staging = self.programs_staging.bytes();
-        staging[stop.clone()].fill(0);
-        let mut end = 0;
-        for (at, program) in programs().enumerate() {
-            staging[offsets.start + 4 * at..][..4].copy_from_slice(&number(end).to_le_bytes());
-            staging[code.start + end..][..program.len()].copy_from_slice(program);
-            end += program.len();
-        }
-        staging[offsets.end - 4..offsets.end].copy_from_slice(&number(end).to_le_bytes());
-        Ok(Staged { stop: stop.start, offsets: offsets.start, code: code.start, bytes })
-    }
-
     /// Makes evaluations with the arenas of a tier, all `count` or those listed, and waits until their results, so
     /// many bytes, have come. They mean nothing if the attempt is cancelled meanwhile. Returns the device time,
     /// microseconds.
@@ -377,14 +357,15 @@ impl Searching {
         arenas: &mut DeviceBuffer,
         argument: &SearchArgument,
         (tier, listed, count): (Tier, Option<&[u32]>, usize),
-        (attempt, bytes): (&SearchAttempt<'_>, usize),
+        (attempt, staged, bytes): (&SearchAttempt<'_>, &Staged, usize),
     ) -> Result<f64, Fault> {
         let count = number(listed.map_or(count, <[u32]>::len));
-        let Launch { function, blocks, arenas } = self.kernel.launch(gpu, arenas, tier, count)?;
+        let driver = gpu.driver;
+        let Launch { function, before, shape, arenas } =
+            self.kernel.launch(gpu, arenas, tier, count)?;
         let mut argument = SearchArgument {
             evaluations_count: count,
             arena_words: tier.words,
-            turn: (count / (TURNS_MIN * blocks)).clamp(1, argument.pairs_count),
             arenas,
             ..*argument
         };
@@ -396,15 +377,22 @@ impl Searching {
             argument.evaluations = self.list.at(0);
             let (to, from) = (self.list.at(0), self.list_staging.at(0));
             // SAFETY: both buffers have these bytes; the stream is waited for below.
-            unsafe { gpu.driver.copy_to_device(to, from, 4 * listed.len(), self.stream)? };
+            unsafe { driver.copy_to_device(to, from, 4 * listed.len(), self.stream)? };
+            let at = staged.queue;
+            let (to, from) = (self.programs.at(at), self.programs_staging.at(at));
+            // SAFETY: as above. The queue is as it was staged: not begun.
+            unsafe { driver.copy_to_device(to, from, QUEUE_BYTES, self.stream)? };
         }
-        let driver = gpu.driver;
         let mut arguments = [(&raw mut argument).cast::<c_void>()];
         driver.record(self.around[0], self.stream)?;
+        if let (Some(before), None) = (before, listed) {
+            // SAFETY: as for the launch behind it.
+            unsafe { driver.launch(before, shape, &mut arguments, self.stream)? };
+        }
         // SAFETY: all buffers are as long as the numbers of the argument say; the programs were verified; the stream
         // is waited for below.
         unsafe {
-            driver.launch(function, blocks, SOLVE_THREADS, &mut arguments, self.stream)?;
+            driver.launch(function, shape, &mut arguments, self.stream)?;
         }
         driver.record(self.around[1], self.stream)?;
         let (to, from) = (self.results_staging.at(0), self.results.at(0));
