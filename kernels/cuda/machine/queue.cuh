@@ -5,15 +5,19 @@
 
 #include "machine/run.cuh"
 
-// Evaluations that a multiprocessor takes from the launch at a time. Few, so that all multiprocessors are at like
+// Most evaluations that a multiprocessor takes from the launch at a time. Few, so that all multiprocessors are at like
 // programs at about the same time: several of them share the next cache.
 constexpr u32 SHARE = 16;
+// A launch has this many shares at least: one of few evaluations, which are long, spreads over all multiprocessors.
+constexpr u32 SHARES_MIN = 1024;
 // As in kernels/src/solve.rs. A queue is the number of shares that were taken, and for each multiprocessor its share,
 // counted from 1, in the high half, and how many asked for one of it in the low half. If there are more of them, some
 // take from one.
 constexpr u32 MULTIPROCESSORS = 256;
 // More evaluations than there are.
 constexpr u32 NO_EVALUATION = ~0u;
+// In place of a share: the launch is to stop.
+constexpr u32 NO_SHARE = ~0u;
 
 __device__ __forceinline__ u32 multiprocessor() {
 #ifdef __CUDACC_RTC__
@@ -28,20 +32,27 @@ __device__ __forceinline__ u32 multiprocessor() {
 // The number of the next evaluation of a launch of so many, for one lane; NO_EVALUATION once the launch is to stop.
 __device__ __forceinline__ u32 taken_from(u64 *queue, u32 count, const u32 *stop) {
     u64 *const own = queue + 1 + multiprocessor();
+    const u32 even = count / SHARES_MIN, each = even == 0 ? 1 : even < SHARE ? even : SHARE;
 #pragma unroll 1
     while (true) {
         const u64 taken = atomicAdd(own, u64(1));
         const u32 share = u32(taken >> 32), before = u32(taken);
-        if (share != 0 && before < SHARE) {
-            const u64 at = u64(share - 1) * SHARE + before;
+        if (share == NO_SHARE) {
+            return NO_EVALUATION;
+        }
+        if (share != 0 && before < each) {
+            const u64 at = u64(share - 1) * each + before;
             return at < count ? u32(at) : NO_EVALUATION;
         }
-        if (before == (share == 0 ? 0 : SHARE)) {
+        if (before == (share == 0 ? 0 : each)) {
             // The first that finds nothing left takes the next share for all, and its first evaluation for itself.
-            const bool stops = stop && *static_cast<const volatile u32 *>(stop) != 0;
-            const u64 next = stops ? u64(NO_EVALUATION / SHARE) : atomicAdd(queue, u64(1));
+            if (stop && *static_cast<const volatile u32 *>(stop) != 0) {
+                atomicExch(own, u64(NO_SHARE) << 32);
+                return NO_EVALUATION;
+            }
+            const u64 next = atomicAdd(queue, u64(1));
             atomicExch(own, (next + 1) << 32 | 1);
-            return next * SHARE < count ? u32(next * SHARE) : NO_EVALUATION;
+            return next * each < count ? u32(next * each) : NO_EVALUATION;
         }
         // The others wait for it.
         while (u32(*static_cast<volatile u64 *>(own) >> 32) == share) {
