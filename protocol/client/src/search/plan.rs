@@ -2,7 +2,7 @@
 //!
 //! Owns what is known of earlier programs. It knows no verdicts.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl Pace {
 
 /// Programs by their digest. Nobody goes through them.
 #[expect(clippy::disallowed_types, reason = "its order is never seen")]
-type Known = HashMap<[u8; 32], Slot, BuildHasherDefault<Tail>>;
+type Known = std::collections::HashMap<[u8; 32], Slot, BuildHasherDefault<Tail>>;
 
 /// The hash of a digest: its last eight bytes, which are as random as all of it.
 #[derive(Debug, Default)]
