@@ -1,7 +1,11 @@
 //! Pools that take jobs of a cluster: NATS JetStream between clients and hosts. `storm` kills everything.
 
+mod access;
+mod credentials;
 mod cuts;
+mod models;
 mod network;
+mod pieces;
 mod servers;
 mod storm;
 mod suspects;
