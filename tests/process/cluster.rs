@@ -6,9 +6,11 @@ mod cuts;
 mod models;
 mod network;
 mod pieces;
+mod scale;
 mod servers;
 mod storm;
 mod suspects;
+mod top;
 
 use std::time::Duration;
 

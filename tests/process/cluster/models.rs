@@ -11,6 +11,7 @@ use crate::command::gridpool;
 use crate::infer::{answer, has_runtime, is_right, model, rows};
 use crate::jobs::data;
 use crate::pool::Pool;
+use crate::processes::stop;
 use crate::wait::eventually;
 
 /// Requests of each part of the test.
@@ -45,7 +46,9 @@ fn requests_reach_the_hosts_that_have_the_model_while_one_is_killed_and_one_unlo
     };
     let mut hosts = BTreeSet::new();
     // The first keeps its requests until it dies with them.
-    one.stop("cpu0");
+    for row in one.status().workers.iter().filter(|row| row.role == "infer") {
+        stop(row.pid);
+    }
     let sent: Vec<_> = (0..REQUESTS).map(send).collect();
     until(&servers, "a host that has requests", |status| {
         status.hosts.iter().any(|host| host.host == "one" && host.counts.running > 0)

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::network::Namespace;
 use crate::binaries::is_installed;
-use crate::processes::{Process, free_ports};
+use crate::processes::{Process, free_ports, go_on, stop};
 use crate::wait::eventually_so;
 
 /// The port of a server that has a network of its own, and that for the other servers.
@@ -131,6 +131,15 @@ impl Servers {
 
     pub(super) fn pid(&self, server: usize) -> u32 {
         self.processes[server].pid()
+    }
+
+    /// Stops a server, which then answers nothing.
+    pub(super) fn stop(&self, server: usize) {
+        stop(self.pid(server));
+    }
+
+    pub(super) fn go_on(&self, server: usize) {
+        go_on(self.pid(server));
     }
 
     /// Kills a server, as a power cut does, and starts it again in its folder.
