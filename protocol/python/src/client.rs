@@ -315,7 +315,7 @@ impl Client {
     }
 
     /// Starts a search over pairs.
-    #[pyo3(signature = (pairs, score, steps, ties, deadline=None, threads=None))]
+    #[pyo3(signature = (pairs, score, steps, ties, deadline=None, threads=None, traceparent=None))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn search(
         &self,
@@ -326,11 +326,13 @@ impl Client {
         ties: &str,
         deadline: Option<f64>,
         threads: Option<usize>,
+        traceparent: Option<&str>,
     ) -> PyResult<Search> {
         let client = self.connection(py)?;
         let pairs = input::batch(py, pairs, true)?;
         let deadline = deadline.map(seconds).transpose()?;
-        Search::start(py, &client, pairs, &search::Terms { score, steps, ties, deadline, threads })
+        let terms = search::Terms { score, steps, ties, deadline, threads, traceparent };
+        Search::start(py, &client, pairs, &terms)
     }
 
     /// The state of the pool, as JSON.

@@ -339,6 +339,7 @@ class Client:
         ties: Optional[str] = None,
         deadline: Optional[float] = None,
         threads: Optional[int] = None,
+        traceparent: Optional[str] = None,
     ) -> Search:
         """Runs many programs over the pairs of tasks: an iterator of their verdicts, in order, while programs are still
         read. Programs that mean the same run once; texts that do not compile have an error in their place.
@@ -346,9 +347,11 @@ class Client:
         `programs` are texts of solvers, chains or templates (`replace(I, ?a:color, ?b:color)`), `(name, text)`, or
         objects with id and program. `tasks` is what `gridpool.tasks` takes. `pairs` is "train", or "all" that have an
         output. A program may run `steps` on a pair. With `score="cells"` results also say how near they are.
+        `traceparent` is that of `run`.
         """
         tie = TIES if ties is None else ties
-        return _search.start(self._native, programs, tasks, pairs, steps, score, tie, deadline, threads)
+        trace = current(traceparent)
+        return _search.start(self._native, programs, tasks, pairs, steps, score, tie, deadline, threads, trace)
 
     def load(self, grids: Any, *, pairs: Optional[bool] = None) -> Loaded:
         """Packs a batch into shared memory once, for any number of programs.
