@@ -1,6 +1,7 @@
 """Serves the same models with gridpool, mosec, LitServe and FastAPI, and measures each with the same load generator.
 
-    cargo build --release -p gridpool -p gridpool-worker -p gridpool-tests --bin serving-load ...
+    cargo build --release -p gridpool -p gridpool-worker -p gridpool-tests --bin gridpool --bin gridpool-worker \\
+        --bin serving-load
     python3 -m venv .ci/serving && .ci/serving/bin/pip install -r tests/serving/requirements.txt
     .ci/serving/bin/python tests/serving/bench.py --binaries target/release
 
