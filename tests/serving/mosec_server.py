@@ -10,7 +10,7 @@ from session import session
 # mosec reads flags of its own, and its worker, which is another process, reads this file again.
 ARGUMENTS = os.environ.setdefault("SERVING", " ".join(sys.argv[1:6]))
 PORT, MODEL, SHAPE, THREADS, BATCH = ARGUMENTS.split(" ")
-sys.argv = [sys.argv[0], "--port", PORT, "--address", "127.0.0.1", "--log-level", "warning"]
+sys.argv = [sys.argv[0], "--port", PORT, "--address", "127.0.0.1", "--log-level", "warning", "--timeout", "60000"]
 SHAPE = [int(side) for side in SHAPE.split("x")]
 
 
