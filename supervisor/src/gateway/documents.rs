@@ -152,7 +152,10 @@ impl Server {
         };
         let late = |_| Failure::unavailable("the model repository does not answer");
         let all = timeout(STATUS_TIMEOUT, asking).await.map_err(late)??;
-        let row = |name: &str, version: String, reason: String| json!({ "name": name, "version": version, "state": "UNAVAILABLE", "reason": reason });
+        let row = |name: &str, version: String, reason: String| {
+            let state = "UNAVAILABLE";
+            json!({ "name": name, "version": version, "state": state, "reason": reason })
+        };
         let mut rows = Vec::new();
         for Listed { name, versions } in all {
             let known: Vec<_> = view.catalogue.versions(&name).map(|own| own.version()).collect();

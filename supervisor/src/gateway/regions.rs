@@ -37,7 +37,8 @@ pub(super) use part::{Memory, Part, REGION};
 pub(super) const EXTENSION: &str = "system_shared_memory";
 
 /// What is said where it is not served.
-const NOT_SERVED: &str = "shared memory is not served: send the tensors in the request, or have the pool started with --shared-memory";
+const NOT_SERVED: &str = "shared memory is not served: send the tensors in the request, or have the pool started \
+                          with --shared-memory";
 
 /// The regions of all principals.
 #[derive(Debug)]

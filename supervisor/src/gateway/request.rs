@@ -316,7 +316,7 @@ fn wanted(
         let binary = flag(&parameters, "binary_data")?.unwrap_or(all_binary);
         let of_output = |failure: Failure| failure.of(&format!("output `{name}`"));
         let part = memory.part(&parameters).map_err(of_output)?;
-        wanted.push((name, part.map_or(Delivery::new(binary), Delivery::Shared)));
+        wanted.push((name, part.map_or_else(|| Delivery::new(binary), Delivery::Shared)));
     }
     Ok(WantedOutputs::Some(wanted))
 }

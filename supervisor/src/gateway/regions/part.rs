@@ -159,11 +159,11 @@ impl Part {
 
     fn lost(&self, error: &io::Error) -> Failure {
         let (name, key) = (&self.name, &self.region.key);
-        Failure::bad(match error.kind() {
-            io::ErrorKind::UnexpectedEof => format!(
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Failure::bad(format!(
                 "shared memory region '{name}': the file '{key}' is shorter than when the region was registered"
-            ),
-            _ => format!("shared memory region '{name}': '{key}': {error}"),
-        })
+            ));
+        }
+        Failure::bad(format!("shared memory region '{name}': '{key}': {error}"))
     }
 }
