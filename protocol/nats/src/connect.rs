@@ -17,8 +17,8 @@ const PING_EVERY: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest pause between two tries to reconnect.
 const RECONNECT_EVERY_MAX: Duration = Duration::from_secs(1);
-/// Messages of one subscription that may wait to be read. What would be more is dropped: a client then looks its results
-/// up, and a host gets its jobs again. The book has it: docs/src/guide/cluster.md.
+/// Messages of one subscription that may wait to be read. What would be more is dropped: a client then looks its
+/// results up, and a host gets its jobs again. The book has it: docs/src/guide/cluster.md.
 const WAITING_MAX: usize = 65_536;
 
 /// A connection to the servers.

@@ -58,7 +58,8 @@ impl Operator {
         };
         let sign = |key: &KeyPair, claims: &Value| token(&self.operator, key, claims);
         format!(
-            "operator: \"{}\"\nsystem_account: {}\nresolver: MEMORY\nresolver_preload: {{\n{}: \"{}\"\n{}: \"{}\"\n}}\n",
+            "operator: \"{}\"\nsystem_account: {}\nresolver: MEMORY\n\
+             resolver_preload: {{\n{}: \"{}\"\n{}: \"{}\"\n}}\n",
             sign(&self.operator, &operator),
             self.system.public_key(),
             self.account.public_key(),

@@ -68,6 +68,10 @@ fn storm(network: &Network, jobs: usize, span: Duration, cuts_max: u64) -> Passe
         (passed.jobs, passed.by_host) = sender.join().expect("no answer is missing or wrong");
         passed.kills = cuts.load(Ordering::Relaxed);
     });
+    // Whoever was cut off is back.
+    until(&land.servers, "three hosts again", |status| {
+        status.hosts.iter().filter(|host| host.pool).count() == 3
+    });
     passed.count(&land.servers);
     passed
 }
@@ -153,7 +157,6 @@ fn storm_of(jobs: usize, span: Duration, cuts_max: u64) {
     let started = clock::now();
     let passed = network.at(CLIENT).inside(|| storm(&network, jobs, span, cuts_max));
     println!("in {:?}: {passed:?}", started.elapsed());
-    assert_eq!(passed.by_host.len(), 3, "every host took a part");
 }
 
 #[test]
