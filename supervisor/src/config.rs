@@ -12,6 +12,7 @@
 //! http = "127.0.0.1:8000"          # serves the Open Inference Protocol there; nowhere without this
 //! grpc = "127.0.0.1:8001"          # the same over gRPC
 //! http_tokens = "tokens"           # and http_cert, http_key, http_host, http_origin, http_group, insecure
+//! shared_memory = true             # clients of HTTP and gRPC may name tensors in their shared memory
 //! access_log = true                # a line in the log for each request of HTTP and gRPC
 //! trace = "http://127.0.0.1:4318"  # sends traces to this OpenTelemetry collector
 //! trace_sample = 0.01              # of those that begin here, one in a hundred; 1 is the default
@@ -230,6 +231,7 @@ impl Overrides {
             ("http_group", "--http-group", self.http_options.group.is_some()),
             ("insecure", "--insecure", self.http_options.insecure.is_some()),
             ("access_log", "--access-log", self.http_options.access_log.is_some()),
+            ("shared_memory", "--shared-memory", self.http_options.shared_memory.is_some()),
             ("trace", "--trace", self.trace.is_some()),
             ("trace_sample", "--trace-sample", self.trace_sample.is_some()),
             ("limits.standbys", "--standby", self.standbys.is_some()),

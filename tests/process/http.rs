@@ -9,6 +9,7 @@ mod endpoints;
 mod grpc;
 mod inference;
 mod lifecycle;
+mod memory;
 mod metrics;
 mod models;
 mod monitoring;

@@ -21,7 +21,7 @@ fn logged(folder: &Path, arguments: &[&str]) -> Vec<Value> {
     cli.run().output().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-fn receipts(folder: &Path, arguments: &[&str]) -> Vec<Receipt> {
+pub(crate) fn receipts(folder: &Path, arguments: &[&str]) -> Vec<Receipt> {
     let receipt =
         |line: &Value| serde_json::from_value(line["receipt"].clone()).expect("a receipt");
     logged(folder, arguments).iter().map(receipt).collect()

@@ -12,7 +12,8 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
 use crate::command::gridpool;
-use crate::jobs::{PROGRAM, answer, as_json, job, serves, small_job, submit};
+use crate::job_log::receipts;
+use crate::jobs::{PROGRAM, answer, as_json, data, job, serves, small_job, submit};
 use crate::pool::{Pool, cpu};
 use crate::processes::signal;
 use crate::wait::{eventually, eventually_so};
@@ -166,7 +167,9 @@ fn a_tracer_that_dies_is_started_again_and_no_job_notices() {
 
 #[test]
 fn a_pool_without_traces_has_no_tracer_and_passes_a_trace_on() {
-    let pool = cpu(1).args(&["--allow-chaos"]).start();
+    let setup = cpu(1).args(&["--allow-chaos"]);
+    let log = setup.state().join("gridpool");
+    let pool = setup.start();
     assert_eq!(pool.status().tracer, None);
     let (client, grids) = (pool.client(), random_grids(3, 4));
     let plain = answer(submit(&client, job(PROGRAM, &grids))).receipt;
@@ -189,6 +192,14 @@ fn a_pool_without_traces_has_no_tracer_and_passes_a_trace_on() {
     };
     assert_eq!(submit(SAMPLED), TRACE);
     assert_eq!(submit("nonsense"), "", "it is ignored");
+
+    let tasks = data("tasks").display().to_string();
+    let search =
+        pool.cli(&["search", "--programs", "-", "--tasks", &tasks]).env("TRACEPARENT", SAMPLED);
+    search.stdin(r#"{"id": "a", "program": "rot90"}"#).run().output();
+    eventually_so("the last job in the log, the search's, to have the trace", || {
+        receipts(&log, &[]).last().is_some_and(|last| last.trace_id == TRACE)
+    });
 }
 
 #[test]

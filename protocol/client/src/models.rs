@@ -65,6 +65,12 @@ impl Client {
         granted(&self.connection.request_within(CHANGE_TIMEOUT, &message)?)
     }
 
+    /// Ends the connection: whoever waits for the pool gets an error, and the pool gives up what waits for this
+    /// client, such as a load. A client that reconnects does so with its next call.
+    pub fn hang_up(&self) {
+        self.connection.wire.hang_up();
+    }
+
     fn change_models(&self, command: &ModelCommand) -> Result<String, ClientError> {
         let message = |request| ClientMessage::Model { request, command: command.clone() };
         granted(&self.connection.request_within(CHANGE_TIMEOUT, &message)?)

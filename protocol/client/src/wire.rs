@@ -76,6 +76,14 @@ impl Wire {
         drop(free);
     }
 
+    /// Ends the connection for whoever reads it, too.
+    pub(super) fn hang_up(&self) {
+        if let Some(socket) = &self.inner.lock().socket {
+            // An error means that the other end has hung up already.
+            drop(socket.shutdown(Shutdown::Both));
+        }
+    }
+
     /// Sends a message. Blocks while the socket is full.
     pub(super) fn send(&self, message: &ClientMessage) -> Result<(), ClientError> {
         let frame = link::encode(message)?;

@@ -6,6 +6,7 @@
 
 mod config;
 mod infer;
+mod memory;
 mod statistics;
 mod status;
 
@@ -25,6 +26,7 @@ pub use infer::{
     ModelInferRequest, ModelInferResponse, ModelStreamInferResponse, RAW_OUTPUT_CONTENTS,
     TensorContents,
 };
+pub use memory::{SharedMemoryRegion, SharedMemoryRequest, SharedMemoryStatusResponse};
 pub use statistics::{
     InferStatistics, ModelStatistics, ModelStatisticsResponse, StatisticDuration,
 };

@@ -17,6 +17,7 @@ use crate::cluster::Place;
 use crate::completions::{Canceller, Completions};
 use crate::errors;
 use crate::input::{self, Source};
+use crate::load::ModelLoad;
 use crate::outputs::Outputs;
 use crate::process::{Owned, detached};
 use crate::search::{self, Search};
@@ -314,7 +315,7 @@ impl Client {
     }
 
     /// Starts a search over pairs.
-    #[pyo3(signature = (pairs, score, steps, ties, deadline=None, threads=None))]
+    #[pyo3(signature = (pairs, score, steps, ties, deadline=None, threads=None, traceparent=None))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn search(
         &self,
@@ -325,11 +326,13 @@ impl Client {
         ties: &str,
         deadline: Option<f64>,
         threads: Option<usize>,
+        traceparent: Option<&str>,
     ) -> PyResult<Search> {
         let client = self.connection(py)?;
         let pairs = input::batch(py, pairs, true)?;
         let deadline = deadline.map(seconds).transpose()?;
-        Search::start(py, &client, pairs, &search::Terms { score, steps, ties, deadline, threads })
+        let terms = search::Terms { score, steps, ties, deadline, threads, traceparent };
+        Search::start(py, &client, pairs, &terms)
     }
 
     /// The state of the pool, as JSON.
@@ -358,10 +361,19 @@ impl Client {
         self.ask(py, gridpool_client::Client::drain)
     }
 
-    fn load_model(&self, py: Python<'_>, name: String, path: PathBuf) -> PyResult<String> {
-        let options = gridpool_client::ModelOptions::default();
-        let plan = gridpool_client::ModelPlan { name, path, options };
-        self.ask(py, |client| client.load_model(plan))
+    /// Begins to load a model. `options` is JSON with fields of `[[model]]`.
+    fn start_load(
+        &self,
+        py: Python<'_>,
+        name: String,
+        path: PathBuf,
+        options: &str,
+    ) -> PyResult<ModelLoad> {
+        ModelLoad::start(py, &self.place, (name, path), options)
+    }
+
+    fn set_contexts(&self, py: Python<'_>, name: &str, contexts: u32) -> PyResult<String> {
+        self.ask(py, |client| client.set_contexts(name, contexts))
     }
 
     fn unload_model(&self, py: Python<'_>, name: &str) -> PyResult<String> {

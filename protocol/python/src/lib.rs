@@ -12,6 +12,7 @@ mod completions;
 mod convert;
 mod errors;
 mod input;
+mod load;
 mod model;
 mod outputs;
 mod process;
@@ -28,6 +29,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Loaded>()?;
     module.add_class::<completions::Completions>()?;
     module.add_class::<completions::Canceller>()?;
+    module.add_class::<load::ModelLoad>()?;
     module.add_class::<outputs::Outputs>()?;
     module.add_class::<outputs::View>()?;
     module.add_class::<search::Search>()?;

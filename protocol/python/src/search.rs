@@ -63,6 +63,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) ties: &'a str,
     pub(crate) deadline: Option<Duration>,
     pub(crate) threads: Option<usize>,
+    pub(crate) traceparent: Option<&'a str>,
 }
 
 impl Search {
@@ -79,6 +80,7 @@ impl Search {
         sought.steps = terms.steps;
         sought.deadline = terms.deadline.unwrap_or(sought.deadline);
         sought.threads = terms.threads.unwrap_or(sought.threads);
+        sought.trace = terms.traceparent.and_then(|text| text.parse().ok());
         let (feed, fed) = sync_channel(FED_MAX);
         let stream = detached(py, || client.search(sought, fed));
         let stream = stream.map_err(|error| errors::client(py, &error))?;

@@ -3,7 +3,7 @@
 use super::SearchError;
 use crate::limits::STEPS_MAX;
 use crate::program::{Program, Ties};
-use crate::solver::{self, Code, Solver};
+use crate::solver::{self, Code};
 
 /// Compiles the text of a solver or a chain for a search. `steps` is the most that it runs on a pair.
 ///
@@ -25,23 +25,23 @@ pub fn compile(text: &str, ties: Ties, steps: u32) -> Result<Code, SearchError> 
         return Err(SearchError::Steps { steps });
     }
     let text = solver::unmarked(text).trim_end();
-    let solver = if solver::is_solver(text) {
-        Solver::compile(text, ties).map_err(|mistakes| SearchError::Program(mistakes.into()))?
+    let code = if solver::is_solver(text) {
+        let code = solver::compile_code(text, ties, steps);
+        code.map_err(|mistakes| SearchError::Program(mistakes.into()))?
     } else {
-        chain(text, ties)?
+        chain(text, ties, steps)?
     };
-    let code = solver.with_step_limit(steps).into_code();
     match code.gives().is_gridlike() {
         true => Ok(code),
         false => Err(SearchError::NotGrid { gives: code.gives().to_string() }),
     }
 }
 
-/// The solver of a chain. A chain's own compiler explains its mistakes.
-fn chain(text: &str, ties: Ties) -> Result<Solver, SearchError> {
+/// The program of a chain. A chain's own compiler explains its mistakes.
+fn chain(text: &str, ties: Ties, steps: u32) -> Result<Code, SearchError> {
     let known = Program::compile(text, ties).map_err(SearchError::Program)?;
     let wrapped = format!("O = I | {}", text.trim());
-    Solver::compile(&wrapped, ties).map_err(|mistakes| match known.grids_per_item() {
+    solver::compile_code(&wrapped, ties, steps).map_err(|mistakes| match known.grids_per_item() {
         1 => SearchError::Program(mistakes.into()),
         _ => SearchError::Chain,
     })

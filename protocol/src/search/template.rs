@@ -66,6 +66,9 @@ impl Template {
     /// assert_eq!(Template::parse("rot90").unwrap(), None);
     /// ```
     pub fn parse(text: &str) -> Result<Option<Self>, SearchError> {
+        if !text.contains('?') {
+            return Ok(None);
+        }
         let mut this = Self { text: text.to_owned(), holes: Vec::new(), places: Vec::new() };
         // A hole behind `#` is part of a remark.
         let mut at = 0;

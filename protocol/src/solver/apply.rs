@@ -14,9 +14,9 @@ use super::want::Want;
 /// Most elements of a constant `interval` that are worked off one by one.
 const UNROLLED_MAX: usize = 64;
 
-impl Elaborator<'_> {
+impl<'t> Elaborator<'t> {
     /// Works off a builtin. The number of arguments and which are functions has been checked.
-    pub(super) fn builtin(&mut self, does: Does, arguments: Vec<Value>) -> Made {
+    pub(super) fn builtin(&mut self, does: Does, arguments: Vec<Value<'t>>) -> Made<Value<'t>> {
         let mut arguments = arguments.into_iter();
         let mut next = || arguments.next().ok_or(Halt::Noted);
         match does {
@@ -70,7 +70,7 @@ impl Elaborator<'_> {
         }
     }
 
-    fn bound(&mut self, function: Value, fixed: Value, first: bool) -> Made {
+    fn bound(&mut self, function: Value<'t>, fixed: Value<'t>, first: bool) -> Made<Value<'t>> {
         match function.arity() {
             Some(arity) if arity >= 2 => {
                 Ok(Function::Bound { function, fixed, first, arity: arity - 1 }.into())
@@ -82,7 +82,7 @@ impl Elaborator<'_> {
         }
     }
 
-    fn power(&mut self, function: Value, times: &Value) -> Made {
+    fn power(&mut self, function: Value<'t>, times: &Value<'t>) -> Made<Value<'t>> {
         let times = self.node(times)?;
         match self.builder.nodes[times].op {
             Op::Constant(Constant::Number(number)) => match u32::try_from(number) {
@@ -96,7 +96,12 @@ impl Elaborator<'_> {
     }
 
     /// The function applied a number of times that is known when the solver runs.
-    pub(super) fn iterate(&mut self, function: &Value, times: NodeId, start: &Value) -> Made {
+    pub(super) fn iterate(
+        &mut self,
+        function: &Value<'t>,
+        times: NodeId,
+        start: &Value<'t>,
+    ) -> Made<Value<'t>> {
         let mut start = self.node(start)?;
         let mut kind = self.kind_of(start);
         loop {
@@ -123,7 +128,7 @@ impl Elaborator<'_> {
     }
 
     /// A container as a node that loops can go through.
-    pub(super) fn container(&mut self, value: &Value) -> Made<(NodeId, Kind)> {
+    pub(super) fn container(&mut self, value: &Value<'t>) -> Made<(NodeId, Kind)> {
         let node = self.node(value)?;
         let kind = self.kind_of(node);
         let Some(accepted) = Want::Container.accept(&kind) else {
@@ -139,7 +144,7 @@ impl Elaborator<'_> {
     }
 
     /// The elements of a tuple whose length is known.
-    pub(super) fn items(&mut self, value: &Value) -> Made<Option<Vec<Value>>> {
+    pub(super) fn items(&mut self, value: &Value<'t>) -> Made<Option<Vec<Value<'t>>>> {
         let node = match value {
             Value::Static(of) => return Ok(Some(of.items.clone())),
             Value::Node(node) => *node,
@@ -182,7 +187,7 @@ impl Elaborator<'_> {
     }
 
     /// The numbers of a constant `interval`, if there are few.
-    pub(super) fn interval(&mut self, node: NodeId) -> Option<Vec<Value>> {
+    pub(super) fn interval(&mut self, node: NodeId) -> Option<Vec<Value<'t>>> {
         let found = &self.builder.nodes[node];
         if found.op != Op::Machine(Opcode::Interval) {
             return None;
@@ -208,7 +213,7 @@ impl Elaborator<'_> {
     }
 
     /// `apply(function, container)`.
-    pub(super) fn map(&mut self, function: &Value, container: &Value) -> Made {
+    pub(super) fn map(&mut self, function: &Value<'t>, container: &Value<'t>) -> Made<Value<'t>> {
         match container {
             Value::Choice(choice) => {
                 let choice = Rc::clone(choice);
@@ -238,7 +243,12 @@ impl Elaborator<'_> {
         self.each(Each { is_set, base, parameter, scope, value })
     }
 
-    fn one_by_one(&mut self, is_set: bool, items: Vec<Value>, function: &Value) -> Made {
+    fn one_by_one(
+        &mut self,
+        is_set: bool,
+        items: Vec<Value<'t>>,
+        function: &Value<'t>,
+    ) -> Made<Value<'t>> {
         let mut results = Vec::new();
         for item in items {
             results.push(self.call(function, vec![item], &[])?);
@@ -247,7 +257,7 @@ impl Elaborator<'_> {
     }
 
     /// A loop that maps, or a container of functions.
-    fn each(&mut self, each: Each) -> Made {
+    fn each(&mut self, each: Each<'t>) -> Made<Value<'t>> {
         if each.value.has_function() {
             return Ok(Value::Each(Rc::new(each)));
         }
@@ -266,14 +276,18 @@ impl Elaborator<'_> {
     }
 
     /// Goes on computing for each element of a container of functions.
-    fn continued(&mut self, each: &Each, compute: impl FnOnce(&mut Self, Value) -> Made) -> Made {
+    fn continued(
+        &mut self,
+        each: &Each<'t>,
+        compute: impl FnOnce(&mut Self, Value<'t>) -> Made<Value<'t>>,
+    ) -> Made<Value<'t>> {
         let value = each.value.clone();
         let (scope, value) = self.resumed(each.scope.clone(), |this| compute(this, value))?;
         let Each { is_set, base, parameter, .. } = *each;
         self.each(Each { is_set, base, parameter, scope, value })
     }
 
-    fn rapply(&mut self, functions: &Value, value: &Value) -> Made {
+    fn rapply(&mut self, functions: &Value<'t>, value: &Value<'t>) -> Made<Value<'t>> {
         match functions {
             Value::Static(of) => {
                 let mut results = Vec::new();
@@ -300,7 +314,7 @@ impl Elaborator<'_> {
     }
 
     /// The elements of the elements.
-    fn merged(&mut self, value: Value) -> Made {
+    fn merged(&mut self, value: Value<'t>) -> Made<Value<'t>> {
         match Primitive::of(Opcode::Merge) {
             Some(merge) => self.primitive(merge, vec![value], &[]),
             None => Err(Halt::Noted),
@@ -308,7 +322,7 @@ impl Elaborator<'_> {
     }
 
     /// The body of a loop over elements of these kinds.
-    fn body(&mut self, function: &Value, kinds: &[Kind]) -> Made<(Scope, Vec<NodeId>, NodeId)> {
+    fn body(&mut self, function: &Value<'t>, kinds: &[Kind]) -> Made<(Scope, Vec<NodeId>, NodeId)> {
         let (scope, (parameters, result)) = self.arm(|this| {
             let parameters: Vec<_> =
                 kinds.iter().map(|kind| this.builder.parameter(kind.clone())).collect();
@@ -319,7 +333,7 @@ impl Elaborator<'_> {
         Ok((scope, parameters, result))
     }
 
-    fn filtered(&mut self, container: &Value, condition: &Value) -> Made {
+    fn filtered(&mut self, container: &Value<'t>, condition: &Value<'t>) -> Made<Value<'t>> {
         let (base, element) = self.container(container)?;
         let (scope, parameters, result) = self.body(condition, &[element])?;
         self.check_condition("the condition", result)?;
@@ -337,7 +351,12 @@ impl Elaborator<'_> {
     }
 
     /// `extract`, `argmax`, `valmax`, `order` and the like.
-    fn best(&mut self, opcode: Opcode, container: &Value, function: &Value) -> Made {
+    fn best(
+        &mut self,
+        opcode: Opcode,
+        container: &Value<'t>,
+        function: &Value<'t>,
+    ) -> Made<Value<'t>> {
         let is_one = matches!(opcode, Opcode::Extract | Opcode::ArgMax | Opcode::ArgMin);
         if is_one
             && container.has_function()
@@ -361,7 +380,7 @@ impl Elaborator<'_> {
         self.emit_with(opcode, vec![base], kind, vec![body]).map(Value::Node)
     }
 
-    fn zip(&mut self, function: &Value, a: &Value, b: &Value) -> Made {
+    fn zip(&mut self, function: &Value<'t>, a: &Value<'t>, b: &Value<'t>) -> Made<Value<'t>> {
         if a.has_function() || b.has_function() {
             let (Some(one), Some(two)) = (self.items(a)?, self.items(b)?) else {
                 return self.mistake("papply wants functions in tuples whose lengths are known");
@@ -379,7 +398,7 @@ impl Elaborator<'_> {
         self.emit_with(Opcode::Zip, vec![a, b], kind, vec![body]).map(Value::Node)
     }
 
-    fn pairs(&mut self, function: &Value, a: &Value, b: &Value) -> Made {
+    fn pairs(&mut self, function: &Value<'t>, a: &Value<'t>, b: &Value<'t>) -> Made<Value<'t>> {
         if a.has_function() || b.has_function() {
             let (Some(one), Some(two)) = (self.items(a)?, self.items(b)?) else {
                 return self
@@ -401,7 +420,7 @@ impl Elaborator<'_> {
     }
 
     /// `o_g(grid, type)`: the three flags of `objects` in one number.
-    fn objects_by_type(&mut self, grid: Value, code: &Value) -> Made {
+    fn objects_by_type(&mut self, grid: Value<'t>, code: &Value<'t>) -> Made<Value<'t>> {
         let code = self.node(code)?;
         let Op::Constant(Constant::Number(code @ 0..8)) = self.builder.nodes[code].op else {
             return self.mistake("o_g wants a number of the text from 0 to 7");

@@ -12,17 +12,14 @@ use super::want::Want;
 /// Longest text of an argument that a mistake repeats, in bytes.
 const TEXT_SHOWN_MAX: usize = 40;
 
-impl Elaborator<'_> {
-    /// The places of the arguments in the order of the parameters.
+impl<'t> Elaborator<'t> {
+    /// The places of arguments, some of which are named, in the order of the parameters.
     pub(super) fn order(
         &self,
-        called: &Value,
-        arguments: &[Argument],
+        called: &Value<'t>,
+        arguments: &[Argument<'t>],
         span: &Range<usize>,
     ) -> Made<Vec<usize>> {
-        if arguments.iter().all(|argument| argument.name.is_none()) {
-            return Ok((0..arguments.len()).collect());
-        }
         let parameters = match called {
             Value::Function(function) => function.parameter_names(),
             Value::Node(_) | Value::Static(_) | Value::Each(_) | Value::Choice(_) => Vec::new(),
@@ -36,7 +33,7 @@ impl Elaborator<'_> {
             let free =
                 place.and_then(|place| places.get_mut(place)).filter(|place| place.is_none());
             let Some(free) = free else {
-                let name = argument.name.as_deref().unwrap_or("");
+                let name = argument.name.unwrap_or("");
                 let message = format!("there is no argument `{name}` here, or it is given twice");
                 let mistake = Mistake::new(span.clone(), message);
                 let help =
@@ -52,7 +49,7 @@ impl Elaborator<'_> {
     pub(super) fn check_builtin(
         &mut self,
         builtin: &Builtin,
-        arguments: &[Value],
+        arguments: &[Value<'t>],
         texts: &[&str],
     ) -> Made<()> {
         let (want, got) = (builtin.parameters.len(), arguments.len());
@@ -90,7 +87,7 @@ impl Elaborator<'_> {
         &mut self,
         name: &str,
         wants: &str,
-        argument: &Value,
+        argument: &Value<'t>,
         text: Option<&str>,
     ) -> Made<T> {
         let words = self.words(argument);
@@ -110,7 +107,7 @@ impl Elaborator<'_> {
     }
 
     /// A value in words.
-    pub(super) fn words(&self, value: &Value) -> String {
+    pub(super) fn words(&self, value: &Value<'t>) -> String {
         match value {
             Value::Node(node) => self.builder.kind(*node).to_string(),
             Value::Function(function) => function_words(function),
@@ -123,7 +120,7 @@ impl Elaborator<'_> {
 }
 
 /// A function in words.
-pub(super) fn function_words(function: &Function) -> String {
+pub(super) fn function_words(function: &Function<'_>) -> String {
     match function {
         Function::Primitive(primitive) => format!("the function {}", primitive.name),
         Function::Builtin(builtin) => format!("the function {}", builtin.name),

@@ -1,6 +1,10 @@
 //! The functions that the compiler works off: those that take or make functions, and second names.
 
-use super::opcode::Primitive;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use super::code::Constant::{self, Flag, Number, Vector};
+use super::opcode::{PRIMITIVES, Primitive};
 use super::want::Want;
 
 /// What an argument of a builtin may be.
@@ -134,51 +138,67 @@ impl Builtin {
     }
 }
 
-/// The primitive of a name or of a second name.
-pub(super) fn primitive(name: &str) -> Option<&'static Primitive> {
-    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
-    Primitive::named(alias.map_or(name, |(_, of)| of))
+/// What a name of the language stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Meaning {
+    Constant(Constant),
+    Builtin(&'static Builtin),
+    Primitive(&'static Primitive),
+}
+
+/// All names of the language, second names too.
+static MEANINGS: LazyLock<BTreeMap<&str, Meaning>> = LazyLock::new(|| {
+    let primitives = PRIMITIVES.iter().map(|of| (of.name, Meaning::Primitive(of)));
+    let primitives: BTreeMap<_, _> = primitives.collect();
+    let aliases = ALIASES.iter().map(|(alias, of)| (*alias, primitives[of]));
+    let builtins = BUILTINS.iter().map(|of| (of.name, Meaning::Builtin(of)));
+    let constants = CONSTANTS.iter().map(|(name, of)| (*name, Meaning::Constant(*of)));
+    let all = aliases.chain(builtins).chain(constants);
+    all.chain(primitives.iter().map(|(name, of)| (*name, *of))).collect()
+});
+
+impl Meaning {
+    /// What this name stands for, if it is one of the language.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        MEANINGS.get(name).copied()
+    }
 }
 
 /// All names of functions.
 pub fn function_names() -> impl Iterator<Item = &'static str> {
-    let primitives = super::opcode::PRIMITIVES.iter().map(|primitive| primitive.name);
+    let primitives = PRIMITIVES.iter().map(|primitive| primitive.name);
     let builtins = BUILTINS.iter().map(|builtin| builtin.name);
     primitives.chain(builtins).chain(ALIASES.iter().map(|(alias, _)| *alias))
 }
 
 /// The constants by name, of arc-dsl's own names.
-pub(super) fn constant(name: &str) -> Option<super::code::Constant> {
-    use super::code::Constant::{Flag, Number, Vector};
-    Some(match name {
-        "T" => Flag(true),
-        "F" => Flag(false),
-        "ZERO" => Number(0),
-        "ONE" => Number(1),
-        "TWO" => Number(2),
-        "THREE" => Number(3),
-        "FOUR" => Number(4),
-        "FIVE" => Number(5),
-        "SIX" => Number(6),
-        "SEVEN" => Number(7),
-        "EIGHT" => Number(8),
-        "NINE" => Number(9),
-        "TEN" => Number(10),
-        "NEG_ONE" => Number(-1),
-        "NEG_TWO" => Number(-2),
-        "DOWN" => Vector([1, 0]),
-        "RIGHT" => Vector([0, 1]),
-        "UP" => Vector([-1, 0]),
-        "LEFT" => Vector([0, -1]),
-        "ORIGIN" => Vector([0, 0]),
-        "UNITY" => Vector([1, 1]),
-        "NEG_UNITY" => Vector([-1, -1]),
-        "UP_RIGHT" => Vector([-1, 1]),
-        "DOWN_LEFT" => Vector([1, -1]),
-        "ZERO_BY_TWO" => Vector([0, 2]),
-        "TWO_BY_ZERO" => Vector([2, 0]),
-        "TWO_BY_TWO" => Vector([2, 2]),
-        "THREE_BY_THREE" => Vector([3, 3]),
-        _ => return None,
-    })
-}
+const CONSTANTS: &[(&str, Constant)] = &[
+    ("T", Flag(true)),
+    ("F", Flag(false)),
+    ("ZERO", Number(0)),
+    ("ONE", Number(1)),
+    ("TWO", Number(2)),
+    ("THREE", Number(3)),
+    ("FOUR", Number(4)),
+    ("FIVE", Number(5)),
+    ("SIX", Number(6)),
+    ("SEVEN", Number(7)),
+    ("EIGHT", Number(8)),
+    ("NINE", Number(9)),
+    ("TEN", Number(10)),
+    ("NEG_ONE", Number(-1)),
+    ("NEG_TWO", Number(-2)),
+    ("DOWN", Vector([1, 0])),
+    ("RIGHT", Vector([0, 1])),
+    ("UP", Vector([-1, 0])),
+    ("LEFT", Vector([0, -1])),
+    ("ORIGIN", Vector([0, 0])),
+    ("UNITY", Vector([1, 1])),
+    ("NEG_UNITY", Vector([-1, -1])),
+    ("UP_RIGHT", Vector([-1, 1])),
+    ("DOWN_LEFT", Vector([1, -1])),
+    ("ZERO_BY_TWO", Vector([0, 2])),
+    ("TWO_BY_ZERO", Vector([2, 0])),
+    ("TWO_BY_TWO", Vector([2, 2])),
+    ("THREE_BY_THREE", Vector([3, 3])),
+];

@@ -10,7 +10,7 @@ use super::opcode::{Opcode, Primitive};
 use super::want::Fit;
 use crate::limits::KIND_DEPTH_MAX;
 
-impl Elaborator<'_> {
+impl<'t> Elaborator<'t> {
     /// Adds an instruction that has no blocks.
     pub(super) fn emit(
         &mut self,
@@ -37,7 +37,7 @@ impl Elaborator<'_> {
     }
 
     /// The node of a value; a mistake if it is a function or has one.
-    pub(super) fn node(&mut self, value: &Value) -> Made<NodeId> {
+    pub(super) fn node(&mut self, value: &Value<'t>) -> Made<NodeId> {
         match value {
             Value::Node(node) => Ok(*node),
             Value::Static(of) if !value.has_function() => {
@@ -55,7 +55,7 @@ impl Elaborator<'_> {
     }
 
     /// A container of these values as a node, unless it has functions.
-    pub(super) fn settled(&mut self, is_set: bool, items: Vec<Value>) -> Made {
+    pub(super) fn settled(&mut self, is_set: bool, items: Vec<Value<'t>>) -> Made<Value<'t>> {
         let value = if is_set { Value::set(items) } else { Value::tuple(items) };
         if value.has_function() { Ok(value) } else { self.node(&value).map(Value::Node) }
     }
@@ -88,7 +88,7 @@ impl Elaborator<'_> {
 
     /// The node in another kind; the same node if the layout is the same.
     pub(super) fn convert(&mut self, node: NodeId, kind: &Kind) -> Made<NodeId> {
-        let from = self.kind_of(node);
+        let from = self.builder.kind(node);
         if from.is_like(kind) {
             return Ok(node);
         }
@@ -101,9 +101,9 @@ impl Elaborator<'_> {
     pub(super) fn primitive(
         &mut self,
         primitive: &'static Primitive,
-        arguments: Vec<Value>,
+        arguments: Vec<Value<'t>>,
         texts: &[&str],
-    ) -> Made {
+    ) -> Made<Value<'t>> {
         let (want, got) = (primitive.parameters.len(), arguments.len());
         if want != got {
             let signature = primitive.signature();
@@ -114,7 +114,7 @@ impl Elaborator<'_> {
         {
             return Ok(made);
         }
-        let mut nodes = Vec::new();
+        let mut nodes = Vec::with_capacity(arguments.len());
         for (at, argument) in arguments.iter().enumerate() {
             if argument.has_function() {
                 let wants = primitive.parameters[at].1.words();
@@ -132,8 +132,7 @@ impl Elaborator<'_> {
             return self.contained_in_pair(nodes[0], nodes[1]);
         }
         for (at, (_, wants)) in primitive.parameters.iter().enumerate() {
-            let kind = self.kind_of(nodes[at]);
-            let Some(accepted) = wants.accept(&kind) else {
+            let Some(accepted) = wants.accept(self.builder.kind(nodes[at])) else {
                 let argument = Value::Node(nodes[at]);
                 let text = texts.get(at).copied();
                 return self.refused(primitive.name, wants.words(), &argument, text);
@@ -144,7 +143,7 @@ impl Elaborator<'_> {
             return Ok(other);
         }
         let kinds: Vec<Kind> = nodes.iter().map(|node| self.kind_of(*node)).collect();
-        let Some(kind) = primitive.gives(&kinds) else {
+        let Some(kind) = primitive.gives_accepted(&kinds) else {
             let words: Vec<_> = kinds.iter().map(Kind::to_string).collect();
             let message = format!("{} does not work on {}", primitive.name, words.join(" and "));
             return self.mistake(message);
@@ -153,7 +152,7 @@ impl Elaborator<'_> {
     }
 
     /// Makes arguments fit each other. Returns the result if it is known from the kinds alone.
-    fn fit(&mut self, primitive: &Primitive, nodes: &mut [NodeId]) -> Made<Option<Value>> {
+    fn fit(&mut self, primitive: &Primitive, nodes: &mut [NodeId]) -> Made<Option<Value<'t>>> {
         match primitive.fit {
             Fit::Free | Fit::Alike => Ok(None),
             Fit::ElementOf { value, container } => {
@@ -188,7 +187,12 @@ impl Elaborator<'_> {
         clippy::wildcard_enum_match_arm,
         reason = "few primitives look for a value in a container"
     )]
-    fn never_has(&mut self, primitive: &Primitive, value: NodeId, container: NodeId) -> Made {
+    fn never_has(
+        &mut self,
+        primitive: &Primitive,
+        value: NodeId,
+        container: NodeId,
+    ) -> Made<Value<'t>> {
         match primitive.opcode {
             Opcode::Contained => Ok(self.constant(Constant::Flag(false))),
             Opcode::Remove => Ok(Value::Node(container)),
@@ -225,7 +229,7 @@ impl Elaborator<'_> {
     }
 
     /// Whether two values are equal. Values that no kind has in common are not.
-    pub(super) fn equality(&mut self, one: Value, two: Value) -> Made {
+    pub(super) fn equality(&mut self, one: Value<'t>, two: Value<'t>) -> Made<Value<'t>> {
         let (one, two) = (self.node(&one)?, self.node(&two)?);
         let Some(kind) = self.kind_of(one).join(&self.kind_of(two)) else {
             return Ok(self.constant(Constant::Flag(false)));
@@ -235,7 +239,7 @@ impl Elaborator<'_> {
     }
 
     /// Whether a value is a half of a pair whose halves are of different kinds.
-    fn contained_in_pair(&mut self, value: NodeId, pair: NodeId) -> Made {
+    fn contained_in_pair(&mut self, value: NodeId, pair: NodeId) -> Made<Value<'t>> {
         let Some((first, last)) = self.builder.kind(pair).halves() else { return Err(Halt::Noted) };
         let first = self.emit(Opcode::First, vec![pair], first)?;
         let last = self.emit(Opcode::Last, vec![pair], last)?;

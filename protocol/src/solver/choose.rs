@@ -10,9 +10,14 @@ use super::kind::Kind;
 use super::opcode::Opcode;
 use super::want::Want;
 
-impl Elaborator<'_> {
+impl<'t> Elaborator<'t> {
     /// `branch(condition, a, b)`. Both values have been computed; of functions only the chosen one is applied.
-    pub(super) fn branch(&mut self, condition: &Value, a: Value, b: Value) -> Made {
+    pub(super) fn branch(
+        &mut self,
+        condition: &Value<'t>,
+        a: Value<'t>,
+        b: Value<'t>,
+    ) -> Made<Value<'t>> {
         let condition = self.node(condition)?;
         let (one, two) = (a.has_function(), b.has_function());
         if !one && !two {
@@ -62,9 +67,9 @@ impl Elaborator<'_> {
     pub(super) fn either(
         &mut self,
         condition: NodeId,
-        yes: impl FnOnce(&mut Self) -> Made,
-        no: impl FnOnce(&mut Self) -> Made,
-    ) -> Made {
+        yes: impl FnOnce(&mut Self) -> Made<Value<'t>>,
+        no: impl FnOnce(&mut Self) -> Made<Value<'t>>,
+    ) -> Made<Value<'t>> {
         let (then, a) = self.arm(yes)?;
         let (otherwise, b) = self.arm(no)?;
         if a.has_function() || b.has_function() {
@@ -109,18 +114,18 @@ impl Elaborator<'_> {
     /// Computes with whichever value was chosen.
     pub(super) fn pick(
         &mut self,
-        choice: &Rc<Choice>,
-        mut compute: impl FnMut(&mut Self, &Value) -> Made,
-    ) -> Made {
+        choice: &Rc<Choice<'t>>,
+        mut compute: impl FnMut(&mut Self, &Value<'t>) -> Made<Value<'t>>,
+    ) -> Made<Value<'t>> {
         self.pick_from(choice, 0, &mut compute)
     }
 
     fn pick_from(
         &mut self,
-        choice: &Rc<Choice>,
+        choice: &Rc<Choice<'t>>,
         at: usize,
-        compute: &mut dyn FnMut(&mut Self, &Value) -> Made,
-    ) -> Made {
+        compute: &mut dyn FnMut(&mut Self, &Value<'t>) -> Made<Value<'t>>,
+    ) -> Made<Value<'t>> {
         let value = choice.values.get(at).ok_or(Halt::Noted)?;
         if at + 1 == choice.values.len() {
             return compute(self, value);
@@ -147,7 +152,12 @@ impl Elaborator<'_> {
 
     /// Chooses an element of a container with functions by a function of it: the first for which it is true, or
     /// with the greatest or least value.
-    pub(super) fn choose(&mut self, opcode: Opcode, items: &[Value], function: &Value) -> Made {
+    pub(super) fn choose(
+        &mut self,
+        opcode: Opcode,
+        items: &[Value<'t>],
+        function: &Value<'t>,
+    ) -> Made<Value<'t>> {
         let index = if opcode == Opcode::Extract {
             self.first_true(items, function, 0)?
         } else {
@@ -161,7 +171,7 @@ impl Elaborator<'_> {
     }
 
     /// The place of the first item for which the function is true.
-    fn first_true(&mut self, items: &[Value], function: &Value, at: usize) -> Made<NodeId> {
+    fn first_true(&mut self, items: &[Value<'t>], function: &Value<'t>, at: usize) -> Made<NodeId> {
         let Some(item) = items.get(at) else {
             let code = crate::output::ItemErrorCode::EmptyArg as i32;
             let code = self.builder.constant(Constant::Number(code));
@@ -180,7 +190,7 @@ impl Elaborator<'_> {
     }
 
     /// The place of the best of these keys, the first of equals.
-    fn best_of(&mut self, opcode: Opcode, keys: Vec<Value>) -> Made<NodeId> {
+    fn best_of(&mut self, opcode: Opcode, keys: Vec<Value<'t>>) -> Made<NodeId> {
         let mut nodes = Vec::new();
         for key in &keys {
             nodes.push(self.node(key)?);

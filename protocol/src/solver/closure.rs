@@ -10,98 +10,98 @@ use super::syntax::{Definition, Expression};
 
 /// What a name stands for while a solver is compiled.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(super) enum Value<'t> {
     /// A value of the machine.
     Node(NodeId),
-    Function(Rc<Function>),
+    Function(Rc<Function<'t>>),
     /// A container whose elements are known one by one.
-    Static(Rc<Static>),
+    Static(Rc<Static<'t>>),
     /// A container of one function for each element of another container.
-    Each(Rc<Each>),
+    Each(Rc<Each<'t>>),
     /// One of several values, known only when the solver runs.
-    Choice(Rc<Choice>),
+    Choice(Rc<Choice<'t>>),
 }
 
 /// The names that an expression may use.
-pub(super) type Names = BTreeMap<String, Value>;
+pub(super) type Names<'t> = BTreeMap<&'t str, Value<'t>>;
 
 #[derive(Debug)]
-pub(super) enum Function {
+pub(super) enum Function<'t> {
     Primitive(&'static Primitive),
     Builtin(&'static Builtin),
-    Defined(Rc<Definition>),
+    Defined(Rc<Definition<'t>>),
     Lambda {
-        parameters: Rc<[String]>,
-        body: Rc<Expression>,
-        names: Rc<Names>,
+        parameters: Rc<[&'t str]>,
+        body: Rc<Expression<'t>>,
+        names: Rc<Names<'t>>,
     },
     /// Each is applied to the result of the one behind it.
-    Compose(Vec<Value>),
+    Compose(Vec<Value<'t>>),
     Fork {
-        outer: Value,
-        a: Value,
-        b: Value,
+        outer: Value<'t>,
+        a: Value<'t>,
+        b: Value<'t>,
     },
     Matcher {
-        function: Value,
-        target: Value,
+        function: Value<'t>,
+        target: Value<'t>,
     },
     /// One argument is fixed: the first, or the last of `arity + 1`.
     Bound {
-        function: Value,
-        fixed: Value,
+        function: Value<'t>,
+        fixed: Value<'t>,
         first: bool,
         arity: usize,
     },
     /// Applied a number of times that is known.
     Power {
-        function: Value,
+        function: Value<'t>,
         times: u32,
     },
     /// Applied a number of times that is known when the solver runs.
     Repeated {
-        function: Value,
+        function: Value<'t>,
         times: NodeId,
     },
     Branch {
         condition: NodeId,
-        yes: Value,
-        no: Value,
+        yes: Value<'t>,
+        no: Value<'t>,
         arity: usize,
     },
 }
 
 #[derive(Debug)]
-pub(super) struct Static {
+pub(super) struct Static<'t> {
     pub(super) is_set: bool,
-    pub(super) items: Vec<Value>,
+    pub(super) items: Vec<Value<'t>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Each {
+pub(super) struct Each<'t> {
     pub(super) is_set: bool,
     /// The container over whose elements it goes.
     pub(super) base: NodeId,
     pub(super) parameter: NodeId,
     /// What has been computed from the element.
     pub(super) scope: Scope,
-    pub(super) value: Value,
+    pub(super) value: Value<'t>,
 }
 
 #[derive(Debug)]
-pub(super) struct Choice {
+pub(super) struct Choice<'t> {
     /// A number: which of them.
     pub(super) index: NodeId,
-    pub(super) values: Vec<Value>,
+    pub(super) values: Vec<Value<'t>>,
 }
 
-impl From<Function> for Value {
-    fn from(function: Function) -> Self {
+impl<'t> From<Function<'t>> for Value<'t> {
+    fn from(function: Function<'t>) -> Self {
         Self::Function(Rc::new(function))
     }
 }
 
-impl Value {
+impl Value<'_> {
     pub(super) fn tuple(items: Vec<Self>) -> Self {
         Self::Static(Rc::new(Static { is_set: false, items }))
     }
@@ -129,7 +129,7 @@ impl Value {
     }
 }
 
-impl Function {
+impl<'t> Function<'t> {
     pub(super) fn arity(&self) -> usize {
         match self {
             Self::Primitive(primitive) => primitive.parameters.len(),
@@ -146,12 +146,10 @@ impl Function {
     }
 
     /// The names of its parameters; none if it was made from other functions.
-    pub(super) fn parameter_names(&self) -> Vec<String> {
+    pub(super) fn parameter_names(&self) -> Vec<&'t str> {
         match self {
-            Self::Primitive(of) => {
-                of.parameters.iter().map(|(name, _)| (*name).to_owned()).collect()
-            }
-            Self::Builtin(of) => of.parameters.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            Self::Primitive(of) => of.parameters.iter().map(|(name, _)| *name).collect(),
+            Self::Builtin(of) => of.parameters.iter().map(|(name, _)| *name).collect(),
             Self::Defined(of) => of.parameters.to_vec(),
             Self::Lambda { parameters, .. } => parameters.to_vec(),
             Self::Compose(_)

@@ -185,7 +185,11 @@ impl Code {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let count = |length: usize| u16::try_from(length).unwrap_or(u16::MAX).to_le_bytes();
-        let mut bytes = vec![0; HEADER_BYTES];
+        let of_each = INSTRUCTION_BYTES * self.instructions.len()
+            + 4 * (self.constants.len() + self.kinds.len())
+            + self.registers.len();
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + of_each);
+        bytes.resize(HEADER_BYTES, 0);
         bytes[0] = MACHINE_VERSION;
         bytes[1] = u8::from(self.ties == Ties::Lowest);
         bytes[2..4].copy_from_slice(&count(self.instructions.len()));

@@ -8,13 +8,13 @@ use super::elaborate::{Elaborator, Made};
 use super::ir::Op;
 use super::opcode::{Opcode, Primitive};
 
-impl Elaborator<'_> {
+impl<'t> Elaborator<'t> {
     /// The result of a primitive of which an argument is or has a function; `None` if it cannot take functions.
     pub(super) fn with_functions(
         &mut self,
         opcode: Opcode,
-        arguments: &[Value],
-    ) -> Made<Option<Value>> {
+        arguments: &[Value<'t>],
+    ) -> Made<Option<Value<'t>>> {
         for (at, argument) in arguments.iter().enumerate() {
             let Value::Choice(choice) = argument else { continue };
             let (choice, primitive) = (Rc::clone(choice), Primitive::of(opcode));
@@ -73,7 +73,7 @@ impl Elaborator<'_> {
     }
 
     /// All pairs of elements of which some are functions.
-    fn product(&mut self, a: &Value, b: &Value) -> Made<Option<Value>> {
+    fn product(&mut self, a: &Value<'t>, b: &Value<'t>) -> Made<Option<Value<'t>>> {
         let mut sides = Vec::new();
         for side in [a, b] {
             let items = match side {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::arguments::{count, function_words};
-use super::builtin::{self, Builtin};
+use super::builtin::{self, Meaning};
 use super::closure::{Function, Names, Value};
 use super::code::Constant;
 use super::ir::{Builder, NodeId, TooLarge};
@@ -25,13 +25,13 @@ pub(super) enum Halt {
     Noted,
 }
 
-pub(super) type Made<T = Value> = Result<T, Halt>;
+pub(super) type Made<T> = Result<T, Halt>;
 
 /// The value of a statement.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct Line<'t> {
     /// The name that it gives the value; `None` for `return`.
-    pub(super) name: Option<String>,
+    pub(super) name: Option<&'t str>,
     pub(super) span: Range<usize>,
     /// Its node; `None` for a function or a container of functions.
     pub(super) node: Option<NodeId>,
@@ -39,21 +39,21 @@ pub(super) struct Line {
 
 /// A text whose names and kinds are settled.
 #[derive(Debug)]
-pub(super) struct Elaborated {
+pub(super) struct Elaborated<'t> {
     pub(super) builder: Builder,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<Line<'t>>,
     pub(super) result: NodeId,
 }
 
 #[derive(Debug)]
-pub(super) struct Elaborator<'m> {
-    pub(super) text: &'m str,
+pub(super) struct Elaborator<'t> {
+    pub(super) text: &'t str,
     pub(super) builder: Builder,
-    module: &'m Module,
+    module: &'t Module<'t>,
     /// The values outside of functions.
-    globals: Names,
+    globals: Names<'t>,
     /// Names whose statements have mistakes.
-    failed: BTreeSet<String>,
+    failed: BTreeSet<&'t str>,
     calls: usize,
     depth: usize,
     /// The call of the text that is being worked off.
@@ -61,31 +61,31 @@ pub(super) struct Elaborator<'m> {
 }
 
 /// Elaborates the statements of a program over its parameter. Functions see the values of the statements outside.
-pub(super) fn elaborate(
-    text: &str,
-    module: &Module,
-    parameter: &str,
-    body: &[Statement],
-) -> Result<Elaborated, Vec<Mistake>> {
+pub(super) fn elaborate<'t>(
+    text: &'t str,
+    module: &'t Module<'t>,
+    parameter: &'t str,
+    body: &[Statement<'t>],
+) -> Result<Elaborated<'t>, Vec<Mistake>> {
     let builder = Builder::new();
     let (failed, at) = (BTreeSet::new(), 0..text.len().min(1));
     let (globals, calls, depth) = (Names::new(), 0, 0);
     let mut elaborator = Elaborator { text, builder, module, globals, failed, calls, depth, at };
-    let mut names = Names::from([(parameter.to_owned(), Value::Node(0))]);
+    let mut names = Names::from([(parameter, Value::Node(0))]);
     let is_outside = std::ptr::eq(body, module.statements.as_ref());
     let mut mistakes = if is_outside { Vec::new() } else { elaborator.outside() };
     let (mut lines, mut result) = (Vec::new(), None);
     for statement in body {
         match elaborator.statement(&mut names, statement) {
             Ok(value) => {
-                let is_result = statement.name.as_ref().is_none_or(|name| name == "O");
+                let is_result = statement.name.is_none_or(|name| name == "O");
                 let node = match &value {
                     value if value.has_function() => None,
                     value => elaborator.node(value).ok(),
                 };
-                let (name, span) = (statement.name.clone(), statement.span.clone());
-                if let (true, Some(name)) = (is_outside && !module.definitions.is_empty(), &name) {
-                    elaborator.globals.insert(name.clone(), value.clone());
+                let (name, span) = (statement.name, statement.span.clone());
+                if let (true, Some(name)) = (is_outside && !module.definitions.is_empty(), name) {
+                    elaborator.globals.insert(name, value.clone());
                 }
                 lines.push(Line { name, span: span.clone(), node });
                 if is_result || result.as_ref().is_none_or(|(_, _, is_result)| !is_result) {
@@ -96,7 +96,7 @@ pub(super) fn elaborate(
                 if let Halt::Mistake(mistake) = halt {
                     mistakes.push(*mistake);
                 }
-                elaborator.failed.extend(statement.name.clone());
+                elaborator.failed.extend(statement.name);
                 elaborator.at = 0..0;
             }
         }
@@ -119,7 +119,7 @@ pub(super) fn elaborate(
     }
 }
 
-impl Elaborator<'_> {
+impl<'t> Elaborator<'t> {
     pub(super) fn mistake<T>(&self, message: impl Into<String>) -> Made<T> {
         Err(Halt::Mistake(Box::new(Mistake::new(self.at.clone(), message))))
     }
@@ -135,7 +135,7 @@ impl Elaborator<'_> {
     fn outside(&mut self) -> Vec<Mistake> {
         let (module, mut mistakes) = (self.module, Vec::new());
         for statement in module.statements.iter() {
-            let Some(name) = &statement.name else { continue };
+            let Some(name) = statement.name else { continue };
             let mut uses_grid = false;
             statement.value.names(&mut |name| uses_grid |= name == "I");
             let made = if uses_grid {
@@ -150,13 +150,13 @@ impl Elaborator<'_> {
             match made {
                 Ok(value) => {
                     self.failed.remove(name);
-                    self.globals.insert(name.clone(), value);
+                    self.globals.insert(name, value);
                 }
                 Err(halt) => {
                     if let Halt::Mistake(mistake) = halt {
                         mistakes.push(*mistake);
                     }
-                    self.failed.insert(name.clone());
+                    self.failed.insert(name);
                     self.at = 0..0;
                 }
             }
@@ -164,16 +164,20 @@ impl Elaborator<'_> {
         mistakes
     }
 
-    fn statement(&mut self, names: &mut Names, statement: &Statement) -> Made {
+    fn statement(&mut self, names: &mut Names<'t>, statement: &Statement<'t>) -> Made<Value<'t>> {
         let value = self.expression(names, &statement.value)?;
-        if let Some(name) = &statement.name {
+        if let Some(name) = statement.name {
             self.failed.remove(name);
-            names.insert(name.clone(), value.clone());
+            names.insert(name, value.clone());
         }
         Ok(value)
     }
 
-    pub(super) fn expression(&mut self, names: &Names, expression: &Expression) -> Made {
+    pub(super) fn expression(
+        &mut self,
+        names: &Names<'t>,
+        expression: &Expression<'t>,
+    ) -> Made<Value<'t>> {
         match &expression.form {
             Form::Name(name) => self.name(names, name, &expression.span),
             Form::Number(number) => match i32::try_from(*number) {
@@ -195,15 +199,18 @@ impl Elaborator<'_> {
             }
             Form::Call { function, arguments } => {
                 let called = self.expression(names, function)?;
-                let mut values = Vec::new();
+                let text = self.text;
+                let mut values = Vec::with_capacity(arguments.len());
+                let mut texts = Vec::with_capacity(arguments.len());
                 for argument in arguments {
                     values.push(self.expression(names, &argument.value)?);
+                    texts.push(&text[argument.value.span.clone()]);
                 }
-                let order = self.order(&called, arguments, &expression.span)?;
-                let text = self.text;
-                let shown = |at: &usize| &text[arguments[*at].value.span.clone()];
-                let texts: Vec<_> = order.iter().map(shown).collect();
-                let values = order.iter().map(|at| values[*at].clone()).collect();
+                if arguments.iter().any(|argument| argument.name.is_some()) {
+                    let order = self.order(&called, arguments, &expression.span)?;
+                    values = order.iter().map(|at| values[*at].clone()).collect();
+                    texts = order.iter().map(|at| texts[*at]).collect();
+                }
                 self.called(&expression.span, |this| this.call(&called, values, &texts))
             }
             Form::Pipe(..) => self.pipe(names, expression),
@@ -223,7 +230,7 @@ impl Elaborator<'_> {
         made
     }
 
-    fn name(&mut self, names: &Names, name: &str, span: &Range<usize>) -> Made {
+    fn name(&mut self, names: &Names<'t>, name: &'t str, span: &Range<usize>) -> Made<Value<'t>> {
         if let Some(value) = names.get(name) {
             return Ok(value.clone());
         }
@@ -233,7 +240,8 @@ impl Elaborator<'_> {
         if let Some(value) = self.globals.get(name) {
             return Ok(value.clone());
         }
-        if let Some(constant) = builtin::constant(name) {
+        let meaning = Meaning::of(name);
+        if let Some(Meaning::Constant(constant)) = meaning {
             return Ok(self.constant(constant));
         }
         let defined =
@@ -241,15 +249,14 @@ impl Elaborator<'_> {
         if let Some(definition) = defined {
             return Ok(Function::Defined(Rc::clone(definition)).into());
         }
-        if let Some(builtin) = Builtin::named(name) {
-            return Ok(Function::Builtin(builtin).into());
-        }
-        if let Some(primitive) = builtin::primitive(name) {
-            return Ok(Function::Primitive(primitive).into());
+        match meaning {
+            Some(Meaning::Builtin(builtin)) => return Ok(Function::Builtin(builtin).into()),
+            Some(Meaning::Primitive(primitive)) => return Ok(Function::Primitive(primitive).into()),
+            Some(Meaning::Constant(_)) | None => {}
         }
         let mistake = Mistake::new(span.clone(), format!("there is no name `{name}`"));
         let functions: Vec<&str> = builtin::function_names().collect();
-        let known = names.keys().map(String::as_str).chain(functions);
+        let known = names.keys().copied().chain(functions);
         let close = near::names(name, known);
         let help = if close.is_empty() {
             "the functions are in the book, under primitives; names are given by NAME = …"
@@ -260,12 +267,17 @@ impl Elaborator<'_> {
         Err(Halt::Mistake(Box::new(mistake.with_help(help))))
     }
 
-    pub(super) fn constant(&mut self, constant: Constant) -> Value {
+    pub(super) fn constant(&mut self, constant: Constant) -> Value<'t> {
         Value::Node(self.builder.constant(constant))
     }
 
     /// Applies a function. `texts` are its arguments as they are written, if it is called in the text.
-    pub(super) fn call(&mut self, function: &Value, arguments: Vec<Value>, texts: &[&str]) -> Made {
+    pub(super) fn call(
+        &mut self,
+        function: &Value<'t>,
+        arguments: Vec<Value<'t>>,
+        texts: &[&str],
+    ) -> Made<Value<'t>> {
         self.calls += 1;
         if self.calls > SOLVER_CALLS_MAX {
             return self.mistake(format!("the program makes over {SOLVER_CALLS_MAX} calls"));
@@ -281,7 +293,12 @@ impl Elaborator<'_> {
         made
     }
 
-    fn apply(&mut self, function: &Value, arguments: Vec<Value>, texts: &[&str]) -> Made {
+    fn apply(
+        &mut self,
+        function: &Value<'t>,
+        arguments: Vec<Value<'t>>,
+        texts: &[&str],
+    ) -> Made<Value<'t>> {
         let function = match function {
             Value::Function(function) => Rc::clone(function),
             Value::Choice(choice) => {
@@ -318,13 +335,17 @@ impl Elaborator<'_> {
         }
     }
 
-    fn closure(&mut self, function: &Function, mut arguments: Vec<Value>) -> Made {
+    fn closure(
+        &mut self,
+        function: &Function<'t>,
+        mut arguments: Vec<Value<'t>>,
+    ) -> Made<Value<'t>> {
         match function {
             Function::Primitive(_) | Function::Builtin(_) => Err(Halt::Noted),
             Function::Defined(definition) => self.defined(definition, arguments),
             Function::Lambda { parameters, body, names } => {
                 let mut names = names.as_ref().clone();
-                names.extend(parameters.iter().cloned().zip(arguments));
+                names.extend(parameters.iter().copied().zip(arguments));
                 let at = self.at.clone();
                 let made = self.expression(&names, body);
                 self.at = at;
@@ -368,8 +389,12 @@ impl Elaborator<'_> {
         }
     }
 
-    fn defined(&mut self, definition: &Definition, arguments: Vec<Value>) -> Made {
-        let mut names: Names = definition.parameters.iter().cloned().zip(arguments).collect();
+    fn defined(
+        &mut self,
+        definition: &Definition<'t>,
+        arguments: Vec<Value<'t>>,
+    ) -> Made<Value<'t>> {
+        let mut names: Names<'t> = definition.parameters.iter().copied().zip(arguments).collect();
         let mut last = None;
         for statement in definition.body.iter() {
             let value = self.statement(&mut names, statement)?;

@@ -68,6 +68,8 @@ pub(super) struct Builder {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TooLarge;
 
+/// Numbers in a key before those of the arguments.
+const KEY_HEAD: usize = 4;
 /// Marks a node of the same block in a key.
 const LOCAL: usize = 1 << 32;
 
@@ -141,7 +143,7 @@ impl Builder {
         let fails = fails(opcode) || inner.clone().any(|node| self.nodes[*node].fails);
         let op = Op::Machine(opcode);
         let node = Node { op, arguments, kind, blocks, span, fails };
-        let mut key = Vec::new();
+        let mut key = Vec::with_capacity(KEY_HEAD + node.arguments.len());
         self.describe(&node, &mut BTreeMap::new(), &mut key);
         let known = self.scopes.iter().rev().find_map(|scope| scope.known.get(&key));
         if let Some(known) = known {
@@ -163,7 +165,9 @@ impl Builder {
     fn describe(&mut self, node: &Node, local: &mut BTreeMap<NodeId, usize>, key: &mut Vec<usize>) {
         let Op::Machine(opcode) = node.op else { return };
         let kind = self.interned(&node.kind);
-        key.extend([opcode as usize, kind, node.arguments.len(), node.blocks.len()]);
+        let head: [usize; KEY_HEAD] =
+            [opcode as usize, kind, node.arguments.len(), node.blocks.len()];
+        key.extend(head);
         let name = |node: &NodeId, local: &BTreeMap<NodeId, usize>| {
             local.get(node).map_or(*node, |at| LOCAL + at)
         };

@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::mistake::Mistake;
 
 /// A piece of a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Token {
-    Word(String),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token<'t> {
+    Word(&'t str),
     Number(i64),
     /// One of `( ) , = : | - ;`, `->`, or a sign that the language does not have.
     Sign(&'static str),
@@ -18,8 +18,8 @@ pub(super) enum Token {
 
 /// A token and its place.
 #[derive(Clone, Debug)]
-pub(super) struct Piece {
-    pub(super) token: Token,
+pub(super) struct Piece<'t> {
+    pub(super) token: Token<'t>,
     pub(super) span: Range<usize>,
 }
 
@@ -28,15 +28,50 @@ pub(crate) fn unmarked(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// Signs, the longer ones first.
-const SIGNS: &[&str] = &[
-    "->", "==", "!=", "<=", ">=", "**", "//", "(", ")", ",", "=", ":", "|", "-", ";", "[", "]",
-    "{", "}", "+", "*", "/", "%", "<", ">", ".", "&", "^", "@", "~",
-];
+/// Bytes of a usual piece with the space behind it, or fewer.
+const PIECE_BYTES: usize = 2;
+
+/// The sign with which a text begins, if it begins with one.
+fn sign(text: &str) -> Option<&'static str> {
+    Some(match text.as_bytes() {
+        [b'-', b'>', ..] => "->",
+        [b'=', b'=', ..] => "==",
+        [b'!', b'=', ..] => "!=",
+        [b'<', b'=', ..] => "<=",
+        [b'>', b'=', ..] => ">=",
+        [b'*', b'*', ..] => "**",
+        [b'/', b'/', ..] => "//",
+        [b'(', ..] => "(",
+        [b')', ..] => ")",
+        [b',', ..] => ",",
+        [b'=', ..] => "=",
+        [b':', ..] => ":",
+        [b'|', ..] => "|",
+        [b'-', ..] => "-",
+        [b';', ..] => ";",
+        [b'[', ..] => "[",
+        [b']', ..] => "]",
+        [b'{', ..] => "{",
+        [b'}', ..] => "}",
+        [b'+', ..] => "+",
+        [b'*', ..] => "*",
+        [b'/', ..] => "/",
+        [b'%', ..] => "%",
+        [b'<', ..] => "<",
+        [b'>', ..] => ">",
+        [b'.', ..] => ".",
+        [b'&', ..] => "&",
+        [b'^', ..] => "^",
+        [b'@', ..] => "@",
+        [b'~', ..] => "~",
+        _ => return None,
+    })
+}
 
 /// The pieces of a text, the last of them `End`. What is no piece is a mistake and left out.
-pub(super) fn pieces(text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Piece> {
-    let mut lexer = Lexer { text, at: 0, depth: 0, pieces: Vec::new() };
+pub(super) fn pieces<'t>(text: &'t str, mistakes: &mut Vec<Mistake>) -> Vec<Piece<'t>> {
+    let pieces = Vec::with_capacity(text.len() / PIECE_BYTES);
+    let mut lexer = Lexer { text, at: 0, depth: 0, pieces };
     while let Some(next) = lexer.rest().chars().next() {
         if let Err(mistake) = lexer.piece(next) {
             mistakes.push(mistake);
@@ -49,31 +84,31 @@ pub(super) fn pieces(text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Piece> {
 }
 
 /// Whether this holds for a token of a text. It is asked for one after the other, until it does.
-pub(super) fn any(text: &str, mut holds: impl FnMut(&Token) -> bool) -> bool {
+pub(super) fn any(text: &str, mut holds: impl FnMut(Token<'_>) -> bool) -> bool {
     let mut lexer = Lexer { text, at: 0, depth: 0, pieces: Vec::new() };
     while let Some(next) = lexer.rest().chars().next() {
         // What is no piece is left out.
         drop(lexer.piece(next));
-        if lexer.pieces.drain(..).any(|piece| holds(&piece.token)) {
+        if lexer.pieces.drain(..).any(|piece| holds(piece.token)) {
             return true;
         }
     }
     false
 }
 
-struct Lexer<'a> {
-    text: &'a str,
+struct Lexer<'t> {
+    text: &'t str,
     at: usize,
     depth: usize,
-    pieces: Vec<Piece>,
+    pieces: Vec<Piece<'t>>,
 }
 
-impl<'a> Lexer<'a> {
-    fn rest(&self) -> &'a str {
+impl<'t> Lexer<'t> {
+    fn rest(&self) -> &'t str {
         &self.text[self.at..]
     }
 
-    fn push(&mut self, token: Token, length: usize) {
+    fn push(&mut self, token: Token<'t>, length: usize) {
         let span = self.at..self.at + length;
         self.at = span.end;
         self.pieces.push(Piece { token, span });
@@ -81,6 +116,9 @@ impl<'a> Lexer<'a> {
 
     fn piece(&mut self, next: char) -> Result<(), Mistake> {
         let rest = self.rest();
+        if next.is_ascii_alphabetic() {
+            return self.word();
+        }
         if next == '\n' {
             if self.depth == 0 {
                 self.push(Token::Line, 1);
@@ -108,11 +146,11 @@ impl<'a> Lexer<'a> {
             return self.word();
         }
         let start = self.at;
-        let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) else {
+        let Some(sign) = sign(rest) else {
             self.at += next.len_utf8();
             return Err(Mistake::new(start..self.at, format!("`{next}` is not in the language")));
         };
-        match *sign {
+        match sign {
             "(" | "[" | "{" => self.depth += 1,
             ")" | "]" | "}" => self.depth = self.depth.saturating_sub(1),
             _ => {}
@@ -123,8 +161,8 @@ impl<'a> Lexer<'a> {
 
     fn word(&mut self) -> Result<(), Mistake> {
         let rest = self.rest();
-        let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));
-        let length = length.unwrap_or(rest.len());
+        let ends = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c.is_alphanumeric());
+        let length = rest.find(ends).unwrap_or(rest.len());
         let word = &rest[..length];
         let start = self.at;
         if word.starts_with(|c: char| c.is_ascii_digit()) {
@@ -136,15 +174,16 @@ impl<'a> Lexer<'a> {
             };
             self.push(Token::Number(number), length);
         } else {
-            self.push(Token::Word(word.to_owned()), length);
+            self.push(Token::Word(word), length);
             // A statement that begins a line ends the brackets that the line before left open.
-            let before = &self.text[..start];
-            let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
-            let begins = line.trim().is_empty();
-            if begins && matches!(word, "def" | "return") && self.depth > 0 {
-                self.depth = 0;
-                let at = self.pieces.len() - 1;
-                self.pieces.insert(at, Piece { token: Token::Line, span: start..start });
+            if self.depth > 0 && matches!(word, "def" | "return") {
+                let before = &self.text[..start];
+                let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+                if line.trim().is_empty() {
+                    self.depth = 0;
+                    let at = self.pieces.len() - 1;
+                    self.pieces.insert(at, Piece { token: Token::Line, span: start..start });
+                }
             }
         }
         Ok(())

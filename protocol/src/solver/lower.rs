@@ -1,6 +1,5 @@
 //! Turns nodes into instructions and gives their values registers.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::code::{Code, Constant, Instruction};
@@ -23,9 +22,16 @@ type Slot = usize;
 struct Draft {
     op: Opcode,
     to: Option<Slot>,
-    from: Vec<Slot>,
+    from: [Slot; OPERANDS],
     immediate: usize,
     span: Range<usize>,
+}
+
+/// Up to so many slots. The others are 0, the input's: unused operands are 0.
+fn operands(slots: &[Slot]) -> [Slot; OPERANDS] {
+    let mut operands = [0; OPERANDS];
+    operands.iter_mut().zip(slots).for_each(|(operand, slot)| *operand = *slot);
+    operands
 }
 
 /// The instructions of a block and the place in the text of each. The error is a sentence.
@@ -34,16 +40,20 @@ pub(super) fn lower(
     block: &Block,
     ties: Ties,
 ) -> Result<(Code, Vec<Range<usize>>), String> {
-    let mut lowering =
-        Lowering { nodes, drafts: Vec::new(), kinds: Vec::new(), slots: BTreeMap::new() };
+    let mut lowering = Lowering {
+        nodes,
+        drafts: Vec::with_capacity(nodes.len()),
+        kinds: Vec::with_capacity(nodes.len()),
+        slots: vec![None; nodes.len()],
+    };
     // Register 0 is the input's.
     let input = lowering.slot(Kind::Grid);
-    lowering.slots.insert(0, input);
+    lowering.slots[0] = Some(input);
     let mut constants = Vec::new();
     lowering.constants(block, &mut constants);
     lowering.block(block);
     let result = lowering.of(block.result);
-    lowering.draft(Opcode::Return, None, vec![result], 0, &(0..0));
+    lowering.draft(Opcode::Return, None, &[result], 0, &(0..0));
     let count = lowering.drafts.len();
     if count > SOLVER_INSTRUCTIONS_MAX {
         return Err(format!(
@@ -59,7 +69,7 @@ struct Lowering<'n> {
     /// The kind of each slot.
     kinds: Vec<Kind>,
     /// Where the values of nodes are; of a node in two blocks, that of the last.
-    slots: BTreeMap<NodeId, Slot>,
+    slots: Vec<Option<Slot>>,
 }
 
 impl Lowering<'_> {
@@ -80,10 +90,10 @@ impl Lowering<'_> {
         needed.push(block.result);
         for at in needed {
             if let Op::Constant(constant) = self.nodes[at].op
-                && !self.slots.contains_key(&at)
+                && self.slots[at].is_none()
             {
                 let slot = self.slot(constant.kind());
-                self.slots.insert(at, slot);
+                self.slots[at] = Some(slot);
                 found.push(constant);
             }
         }
@@ -96,17 +106,18 @@ impl Lowering<'_> {
 
     /// The slot of a node that has been computed.
     fn of(&self, node: NodeId) -> Slot {
-        self.slots.get(&node).copied().unwrap_or(0)
+        self.slots[node].unwrap_or(0)
     }
 
     fn draft(
         &mut self,
         op: Opcode,
         to: Option<Slot>,
-        from: Vec<Slot>,
+        from: &[Slot],
         immediate: usize,
         span: &Range<usize>,
     ) -> usize {
+        let from = operands(from);
         self.drafts.push(Draft { op, to, from, immediate, span: span.clone() });
         self.drafts.len() - 1
     }
@@ -124,13 +135,13 @@ impl Lowering<'_> {
         let to = self.slot(node.kind.clone());
         match (op, node.blocks.as_slice()) {
             (Opcode::If, [then, otherwise]) => {
-                let begin = self.draft(op, None, from, 0, &node.span);
+                let begin = self.draft(op, None, &from, 0, &node.span);
                 self.block(then);
                 let value = self.of(then.result);
-                let middle = self.draft(Opcode::Else, Some(to), vec![value], 0, &node.span);
+                let middle = self.draft(Opcode::Else, Some(to), &[value], 0, &node.span);
                 self.block(otherwise);
                 let value = self.of(otherwise.result);
-                let end = self.draft(Opcode::EndIf, Some(to), vec![value], 0, &node.span);
+                let end = self.draft(Opcode::EndIf, Some(to), &[value], 0, &node.span);
                 self.drafts[begin].immediate = middle;
                 self.drafts[middle].immediate = end;
             }
@@ -139,21 +150,21 @@ impl Lowering<'_> {
                 operands.resize(2, 0);
                 for parameter in &body.parameters {
                     let slot = self.slot(self.nodes[*parameter].kind.clone());
-                    self.slots.insert(*parameter, slot);
+                    self.slots[*parameter] = Some(slot);
                     operands.push(slot);
                 }
-                let begin = self.draft(op, Some(to), operands, 0, &node.span);
+                let begin = self.draft(op, Some(to), &operands, 0, &node.span);
                 self.block(body);
                 let value = self.of(body.result);
-                let next = self.draft(Opcode::Next, None, vec![value], begin, &node.span);
+                let next = self.draft(Opcode::Next, None, &[value], begin, &node.span);
                 self.drafts[begin].immediate = next;
             }
             (Opcode::Tuple, _) => {
                 let mut parts = from.chunks(OPERANDS);
-                let first = parts.next().unwrap_or(&[]).to_vec();
-                self.draft(op, Some(to), first.clone(), first.len(), &node.span);
+                let first = parts.next().unwrap_or(&[]);
+                self.draft(op, Some(to), first, first.len(), &node.span);
                 for part in parts {
-                    self.draft(Opcode::Push, Some(to), part.to_vec(), part.len(), &node.span);
+                    self.draft(Opcode::Push, Some(to), part, part.len(), &node.span);
                 }
             }
             (Opcode::Fail, _) => {
@@ -164,13 +175,13 @@ impl Lowering<'_> {
                     }
                     _ => 0,
                 };
-                self.draft(op, Some(to), vec![], code, &node.span);
+                self.draft(op, Some(to), &[], code, &node.span);
             }
             (_, _) => {
-                self.draft(op, Some(to), from, 0, &node.span);
+                self.draft(op, Some(to), &from, 0, &node.span);
             }
         }
-        self.slots.insert(at, to);
+        self.slots[at] = Some(to);
     }
 
     /// Where each slot is first written and last needed.
@@ -214,7 +225,7 @@ impl Lowering<'_> {
     ) -> Result<(Code, Vec<Range<usize>>), String> {
         let fixed = 1 + constants.len();
         let lives = self.lives(fixed);
-        let mut order: Vec<(usize, usize, Slot)> = Vec::new();
+        let mut order: Vec<(usize, usize, Slot)> = Vec::with_capacity(lives.len());
         for (slot, life) in lives.iter().enumerate().skip(fixed) {
             if let Some(life) = life {
                 order.push((life.start, life.end, slot));
@@ -253,17 +264,11 @@ impl Lowering<'_> {
         let number = |of: &Kind| kinds.iter().position(|kind| kind == of).unwrap_or(0);
         let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
         let registers_kinds = register_kinds.iter().map(|kind| byte(number(kind))).collect();
-        let instructions = self.drafts.iter().map(|draft| {
-            let mut from = [0; OPERANDS];
-            for (to, slot) in from.iter_mut().zip(&draft.from) {
-                *to = byte(registers[*slot]);
-            }
-            Instruction {
-                op: draft.op,
-                to: draft.to.map_or(0, |slot| byte(registers[slot])),
-                from,
-                immediate: u16::try_from(draft.immediate).unwrap_or(u16::MAX),
-            }
+        let instructions = self.drafts.iter().map(|draft| Instruction {
+            op: draft.op,
+            to: draft.to.map_or(0, |slot| byte(registers[slot])),
+            from: draft.from.map(|slot| byte(registers[slot])),
+            immediate: u16::try_from(draft.immediate).unwrap_or(u16::MAX),
         });
         let instructions = instructions.collect();
         let spans = self.drafts.iter().map(|draft| draft.span.clone()).collect();

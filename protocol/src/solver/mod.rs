@@ -56,7 +56,7 @@ use crate::limits::PROGRAM_BYTES_MAX;
 use crate::output::ItemErrorCode;
 use crate::program::Ties;
 use elaborate::{Elaborated, elaborate};
-use ir::Block;
+use ir::{Block, Node};
 use syntax::{Definition, Module, Statement};
 
 /// A compiled solver.
@@ -107,40 +107,16 @@ impl Solver {
     /// assert_eq!(wrong.unwrap_err().all().len(), 2);
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, Mistakes> {
-        let text = unmarked(text);
-        let refused = |mistakes| Mistakes::new(text, mistakes);
-        if text.len() > PROGRAM_BYTES_MAX {
-            let length = text.len();
-            let message =
-                format!("the program has {length} bytes; at most {PROGRAM_BYTES_MAX} are allowed");
-            return Err(refused(vec![Mistake::new(0..0, message)]));
-        }
-        let (module, mistakes) = parse::module(text);
-        if !mistakes.is_empty() {
-            return Err(refused(mistakes));
-        }
-        let (parameter, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
-        let made = elaborate(text, &module, &parameter, &body).map_err(refused)?;
-        let Elaborated { builder, lines, result } = made;
-        let shown: Vec<Line> = lines
-            .iter()
-            .map(|line| Line {
-                line: mistake::line_of(text, line.span.start).0 + 1,
-                name: line.name.clone(),
-                kind: line.node.map(|node| builder.kind(node).clone()),
-            })
-            .collect();
-        let (mut nodes, computed) = builder.finish();
-        let mut block = Block { parameters: Vec::new(), nodes: computed, result };
-        prune::prune(&mut nodes, &mut block);
-        let lowered = lower::lower(&nodes, &block, ties);
-        let (code, spans) =
-            lowered.map_err(|message| refused(vec![Mistake::new(0..0, message)]))?;
-        code.verify()
-            .map_err(|malformed| refused(vec![Mistake::new(0..0, malformed.to_string())]))?;
-        let line = |span: &Range<usize>| mistake::line_of(text, span.start).0 + 1;
-        let places = spans.iter().map(line).collect();
-        Ok(Self { code, places, lines: shown, hash: OnceLock::new() })
+        compiled(unmarked(text), ties, |text, made| {
+            let at = |span: &Range<usize>| mistake::line_of(text, span.start).0 + 1;
+            let lines = made.lines.iter().map(|line| Line {
+                line: at(&line.span),
+                name: line.name.map(str::to_owned),
+                kind: line.node.map(|node| made.nodes[node].kind.clone()),
+            });
+            let (lines, places) = (lines.collect(), made.spans.iter().map(at).collect());
+            Self { code: made.code, places, lines, hash: OnceLock::new() }
+        })
     }
 
     /// The program of the machine.
@@ -148,12 +124,6 @@ impl Solver {
     pub fn code(&self) -> &Code {
         &self.code
     }
-
-    /// The program of the machine alone.
-    pub(crate) fn into_code(self) -> Code {
-        self.code
-    }
-
     /// The same solver with another limit of steps, from 1 to [`STEPS_MAX`](crate::limits::STEPS_MAX).
     pub(crate) fn with_step_limit(mut self, steps: u32) -> Self {
         self.code.step_limit = steps;
@@ -193,6 +163,49 @@ impl Solver {
     }
 }
 
+/// Compiles the text of a solver for a search, which wants the program of the machine alone.
+pub(crate) fn compile_code(text: &str, ties: Ties, step_limit: u32) -> Result<Code, Mistakes> {
+    compiled(unmarked(text), ties, |_, made| Code { step_limit, ..made.code })
+}
+
+/// What became of a text.
+struct Compiled<'m> {
+    code: Code,
+    /// The place of each instruction in the text.
+    spans: Vec<Range<usize>>,
+    lines: Vec<elaborate::Line<'m>>,
+    nodes: Vec<Node>,
+}
+
+/// Compiles an unmarked text, and takes what the caller needs of it.
+fn compiled<T>(
+    text: &str,
+    ties: Ties,
+    take: impl FnOnce(&str, Compiled<'_>) -> T,
+) -> Result<T, Mistakes> {
+    let refused = |mistakes| Mistakes::new(text, mistakes);
+    if text.len() > PROGRAM_BYTES_MAX {
+        let length = text.len();
+        let message =
+            format!("the program has {length} bytes; at most {PROGRAM_BYTES_MAX} are allowed");
+        return Err(refused(vec![Mistake::new(0..0, message)]));
+    }
+    let (module, mistakes) = parse::module(text);
+    if !mistakes.is_empty() {
+        return Err(refused(mistakes));
+    }
+    let (parameter, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
+    let made = elaborate(text, &module, parameter, &body).map_err(refused)?;
+    let Elaborated { builder, lines, result } = made;
+    let (mut nodes, computed) = builder.finish();
+    let mut block = Block { parameters: Vec::new(), nodes: computed, result };
+    prune::prune(&mut nodes, &mut block);
+    let lowered = lower::lower(&nodes, &block, ties);
+    let (code, spans) = lowered.map_err(|message| refused(vec![Mistake::new(0..0, message)]))?;
+    code.verify().map_err(|malformed| refused(vec![Mistake::new(0..0, malformed.to_string())]))?;
+    Ok(take(text, Compiled { code, spans, lines, nodes }))
+}
+
 /// The text that computes the value of one statement of a solver: that with this name or, if it is a number, on this
 /// line. What stands behind the statement is left out.
 ///
@@ -206,9 +219,9 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
         return Err(refused(mistakes));
     }
     let (_, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
-    let is_it = |statement: &&Statement| {
+    let is_it = |statement: &&Statement<'_>| {
         let (line, _) = mistake::line_of(text, statement.span.start);
-        statement.name.as_deref() == Some(until) || (line + 1).to_string() == until
+        statement.name == Some(until) || (line + 1).to_string() == until
     };
     let Some(statement) = body.iter().rfind(is_it) else {
         let message = format!("there is no statement `{until}`");
@@ -235,7 +248,7 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
 pub fn is_solver(text: &str) -> bool {
     let mut depth = 0_usize;
     lex::any(unmarked(text), |token| match token {
-        lex::Token::Word(word) => matches!(word.as_str(), "I" | "def" | "return" | "lambda"),
+        lex::Token::Word(word) => matches!(word, "I" | "def" | "return" | "lambda"),
         lex::Token::Sign("(" | "[" | "{") => {
             depth += 1;
             false
@@ -244,7 +257,7 @@ pub fn is_solver(text: &str) -> bool {
             depth = depth.saturating_sub(1);
             false
         }
-        lex::Token::Sign(sign) => *sign == "=" && depth == 0,
+        lex::Token::Sign(sign) => sign == "=" && depth == 0,
         lex::Token::Number(_) | lex::Token::Line | lex::Token::End => false,
     })
 }
@@ -253,7 +266,7 @@ pub fn is_solver(text: &str) -> bool {
 #[derive(Debug)]
 pub struct Source<'t> {
     text: &'t str,
-    module: Module,
+    module: Module<'t>,
 }
 
 impl<'t> Source<'t> {
@@ -275,7 +288,7 @@ impl<'t> Source<'t> {
     /// The names of its definitions, each with its first line, from 1.
     pub fn definitions(&self) -> impl Iterator<Item = (&str, u32)> {
         let line = |at| mistake::line_of(self.text, at).0 + 1;
-        self.module.definitions.iter().map(move |of| (of.name.as_str(), line(of.span.start)))
+        self.module.definitions.iter().map(move |of| (of.name, line(of.span.start)))
     }
 
     /// The text of a definition with those that it uses, and the values outside of functions. They keep their lines
@@ -287,21 +300,21 @@ impl<'t> Source<'t> {
         let mut needed: Vec<Range<usize>> = vec![wanted.span.clone()];
         let mut names = wanted.free_names();
         let mut at = 0;
-        while let Some(name) = names.get(at).cloned() {
+        while let Some(name) = names.get(at).copied() {
             at += 1;
-            let mut need = |span: &Range<usize>, uses: Vec<String>| {
+            let mut need = |span: &Range<usize>, uses: Vec<&'t str>| {
                 if !needed.contains(span) {
                     needed.push(span.clone());
                     names.extend(uses);
                 }
             };
-            if let Some(definition) = found(&name) {
+            if let Some(definition) = found(name) {
                 need(&definition.span, definition.free_names());
             }
-            let is_it = |of: &&Statement| of.name.as_ref() == Some(&name) && name != "O";
+            let is_it = |of: &&Statement<'_>| of.name == Some(name) && name != "O";
             for statement in self.module.statements.iter().filter(is_it) {
                 let mut uses = Vec::new();
-                statement.value.names(&mut |name| uses.push(name.to_owned()));
+                statement.value.names(&mut |name| uses.push(name));
                 need(&statement.span, uses);
             }
         }
@@ -343,18 +356,17 @@ impl<'t> Source<'t> {
 }
 
 /// The parameter and the statements of the program of a text.
-fn program(module: &Module) -> Result<(String, Rc<[Statement]>), Mistake> {
+fn program<'t>(module: &Module<'t>) -> Result<(&'t str, Rc<[Statement<'t>]>), Mistake> {
     // Behind the last definition, what uses the grid is the program; other named values are what functions see.
     let behind = module.definitions.last().map_or(0, |last| last.span.end);
-    let is_program = |statement: &Statement| {
+    let is_program = |statement: &Statement<'_>| {
         let mut uses_grid = false;
         statement.value.names(&mut |name| uses_grid |= name == "I");
-        statement.name.as_ref().is_none_or(|name| name == "O")
-            || uses_grid && statement.span.start >= behind
+        statement.name.is_none_or(|name| name == "O") || uses_grid && statement.span.start >= behind
     };
     let mut statements = module.statements.iter();
     if statements.any(|of| module.definitions.is_empty() || is_program(of)) {
-        return Ok(("I".to_owned(), Rc::clone(&module.statements)));
+        return Ok(("I", Rc::clone(&module.statements)));
     }
     let Some(definition) = module.definitions.last() else {
         let help = "write O = …, for instance O = rot90(I)";
@@ -366,5 +378,5 @@ fn program(module: &Module) -> Result<(String, Rc<[Statement]>), Mistake> {
         let message = format!("a program takes 1 argument, the grid; `{name}` takes {count}");
         return Err(Mistake::new(place, message));
     };
-    Ok((parameter.clone(), Rc::clone(body)))
+    Ok((parameter, Rc::clone(body)))
 }

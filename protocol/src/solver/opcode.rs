@@ -45,6 +45,11 @@ impl Primitive {
         let accepted = self.parameters.iter().zip(kinds).all(|((_, want), kind)| {
             want.accept(kind).is_some_and(|accepted| accepted.is_like(kind))
         });
+        if accepted { self.gives_accepted(kinds) } else { None }
+    }
+
+    /// The same for arguments each of which it accepts as it is.
+    pub(super) fn gives_accepted(&self, kinds: &[Kind]) -> Option<Kind> {
         let fits = match self.fit {
             Fit::Free => true,
             Fit::Alike => kinds.first()?.is_like(kinds.get(1)?),
@@ -54,8 +59,7 @@ impl Primitive {
             }
             Fit::SameElements => kinds.first()?.element()?.is_like(kinds.get(1)?.element()?),
         };
-        let complete = accepted && fits && kinds.len() == self.parameters.len();
-        complete.then(|| (self.gives)(kinds)).flatten()
+        if fits && kinds.len() == self.parameters.len() { (self.gives)(kinds) } else { None }
     }
 
     /// Its name with its parameters: `fill(grid, value, patch)`.

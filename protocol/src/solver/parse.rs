@@ -20,15 +20,15 @@ use super::syntax::{Argument, Definition, Expression, Form, Module, Statement};
 use crate::limits::SOLVER_DEPTH_MAX;
 
 /// The module of a text, and its mistakes.
-pub(super) fn module(text: &str) -> (Module, Vec<Mistake>) {
+pub(super) fn module(text: &str) -> (Module<'_>, Vec<Mistake>) {
     let mut mistakes = Vec::new();
     let pieces = pieces(text, &mut mistakes);
     let mut parser = Parser { text, pieces, at: 0, depth: 0, brackets: Vec::new() };
     let mut indents = Indents::default();
     let (mut module, mut outside) = (Module::default(), Vec::new());
-    let mut open: Option<Open> = None;
-    while parser.next() != &Token::End {
-        if parser.next() == &Token::Line || parser.next() == &Token::Sign(";") {
+    let mut open: Option<Open<'_>> = None;
+    while parser.next() != Token::End {
+        if matches!(parser.next(), Token::Line | Token::Sign(";")) {
             parser.at += 1;
             continue;
         }
@@ -68,18 +68,18 @@ pub(super) fn module(text: &str) -> (Module, Vec<Mistake>) {
 }
 
 /// A definition whose body is being read.
-struct Open {
-    name: String,
-    parameters: Rc<[String]>,
-    body: Vec<Statement>,
+struct Open<'t> {
+    name: &'t str,
+    parameters: Rc<[&'t str]>,
+    body: Vec<Statement<'t>>,
     start: usize,
 }
 
 /// Ends a definition. One with a mistake takes all text before the next line outside of functions.
-fn close(
-    open: &mut Option<Open>,
-    module: &mut Module,
-    text: &str,
+fn close<'t>(
+    open: &mut Option<Open<'t>>,
+    module: &mut Module<'t>,
+    text: &'t str,
     end: usize,
     mistakes: &[Mistake],
 ) {
@@ -92,18 +92,27 @@ fn close(
     }
 }
 
-struct Parser<'a> {
-    text: &'a str,
-    pieces: Vec<Piece>,
+struct Parser<'t> {
+    text: &'t str,
+    pieces: Vec<Piece<'t>>,
     at: usize,
     depth: usize,
     /// The brackets of the statement that are open, the outermost first.
     brackets: Vec<Range<usize>>,
 }
 
-impl<'a> Parser<'a> {
-    fn next(&self) -> &Token {
-        self.pieces.get(self.at).map_or(&Token::End, |piece| &piece.token)
+impl<'t> Parser<'t> {
+    fn next(&self) -> Token<'t> {
+        self.token(self.at)
+    }
+
+    /// The token behind the next.
+    fn second(&self) -> Token<'t> {
+        self.token(self.at + 1)
+    }
+
+    fn token(&self, at: usize) -> Token<'t> {
+        self.pieces.get(at).map_or(Token::End, |piece| piece.token)
     }
 
     fn here(&self) -> Range<usize> {
@@ -120,7 +129,7 @@ impl<'a> Parser<'a> {
     fn ends_statement(&self) -> bool {
         match self.next() {
             Token::Line | Token::End => true,
-            Token::Word(word) => self.is_on_new_line() || matches!(word.as_str(), "def" | "return"),
+            Token::Word(word) => self.is_on_new_line() || matches!(word, "def" | "return"),
             Token::Number(_) => self.is_on_new_line(),
             Token::Sign(_) => false,
         }
@@ -131,7 +140,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The white space at the begin of the line.
-    fn indent(&self) -> &'a str {
+    fn indent(&self) -> &'t str {
         let before = &self.text[..self.here().start];
         let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
         &line[..line.len() - line.trim_start().len()]
@@ -142,11 +151,11 @@ impl<'a> Parser<'a> {
     }
 
     fn begins_block(&self) -> bool {
-        matches!(self.next(), Token::Word(word) if word == "def" || BLOCKS.contains(&word.as_str()))
+        matches!(self.next(), Token::Word(word) if word == "def" || BLOCKS.contains(&word))
     }
 
     fn is_sign(&self, sign: &str) -> bool {
-        matches!(self.next(), Token::Sign(next) if *next == sign)
+        matches!(self.next(), Token::Sign(next) if next == sign)
     }
 
     /// Goes past the sign, or says what stands there instead.
@@ -199,21 +208,21 @@ impl<'a> Parser<'a> {
 
     fn line(
         &mut self,
-        open: &mut Option<Open>,
-        outside: &mut Vec<Statement>,
+        open: &mut Option<Open<'t>>,
+        outside: &mut Vec<Statement<'t>>,
     ) -> Result<(), Mistake> {
         let start = self.here().start;
         if let Token::Word(word) = self.next() {
-            match word.as_str() {
+            match word {
                 "def" if open.is_some() => {
                     let message = "a `def` stands inside of another function";
                     let help = "move it out of the function, or write NAME = lambda x: …";
                     return Err(Mistake::new(self.here(), message).with_help(help));
                 }
                 "def" => {
-                    let name = match self.pieces.get(self.at + 1).map(|piece| &piece.token) {
-                        Some(Token::Word(name)) => name.clone(),
-                        Some(_) | None => String::new(),
+                    let name = match self.second() {
+                        Token::Word(name) => name,
+                        Token::Number(_) | Token::Sign(_) | Token::Line | Token::End => "",
                     };
                     let (parameters, body) = (Rc::from([]), Vec::new());
                     // The text of a function without a head is its own all the same.
@@ -250,7 +259,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn definition(&mut self, start: usize) -> Result<Open, Mistake> {
+    fn definition(&mut self, start: usize) -> Result<Open<'t>, Mistake> {
         self.at += 1;
         let name = self.word("the name of the function")?;
         if !self.is_sign("(") {
@@ -277,14 +286,13 @@ impl<'a> Parser<'a> {
         Ok(Open { name, parameters: parameters.into(), body: Vec::new(), start })
     }
 
-    fn statement(&mut self, start: usize) -> Result<Statement, Mistake> {
-        let name = match (self.next(), self.pieces.get(self.at + 1).map(|piece| &piece.token)) {
-            (Token::Word(word), _) if word == "return" => {
+    fn statement(&mut self, start: usize) -> Result<Statement<'t>, Mistake> {
+        let name = match (self.next(), self.second()) {
+            (Token::Word("return"), _) => {
                 self.at += 1;
                 None
             }
-            (Token::Word(word), Some(Token::Sign("="))) => {
-                let name = word.clone();
+            (Token::Word(name), Token::Sign("=")) => {
                 self.at += 2;
                 Some(name)
             }
@@ -295,10 +303,9 @@ impl<'a> Parser<'a> {
         Ok(Statement { name, value, span })
     }
 
-    fn word(&mut self, what: &str) -> Result<String, Mistake> {
+    fn word(&mut self, what: &str) -> Result<&'t str, Mistake> {
         match self.next() {
             Token::Word(word) => {
-                let word = word.clone();
                 self.at += 1;
                 Ok(word)
             }
@@ -308,7 +315,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn expression(&mut self) -> Result<Expression, Mistake> {
+    fn expression(&mut self) -> Result<Expression<'t>, Mistake> {
         if self.depth == SOLVER_DEPTH_MAX {
             let message = format!("expressions nest deeper than {SOLVER_DEPTH_MAX}");
             return Err(Mistake::new(self.here(), message));
@@ -319,7 +326,7 @@ impl<'a> Parser<'a> {
         result
     }
 
-    fn pipe(&mut self) -> Result<Expression, Mistake> {
+    fn pipe(&mut self) -> Result<Expression<'t>, Mistake> {
         let mut left = self.value()?;
         while self.is_sign("|") {
             self.at += 1;
@@ -330,7 +337,7 @@ impl<'a> Parser<'a> {
         Ok(left)
     }
 
-    fn value(&mut self) -> Result<Expression, Mistake> {
+    fn value(&mut self) -> Result<Expression<'t>, Mistake> {
         let mut value = self.primary()?;
         while self.is_sign("(") {
             let arguments = self.arguments()?;
@@ -340,13 +347,12 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
-    fn arguments(&mut self) -> Result<Vec<Argument>, Mistake> {
+    fn arguments(&mut self) -> Result<Vec<Argument<'t>>, Mistake> {
         self.opens();
         let mut arguments = Vec::new();
         while !self.is_sign(")") {
-            let named = match (self.next(), self.pieces.get(self.at + 1).map(|piece| &piece.token))
-            {
-                (Token::Word(word), Some(Token::Sign("="))) => Some(word.clone()),
+            let named = match (self.next(), self.second()) {
+                (Token::Word(name), Token::Sign("=")) => Some(name),
                 _ => None,
             };
             self.at += if named.is_some() { 2 } else { 0 };
@@ -359,17 +365,17 @@ impl<'a> Parser<'a> {
         Ok(arguments)
     }
 
-    fn primary(&mut self) -> Result<Expression, Mistake> {
+    fn primary(&mut self) -> Result<Expression<'t>, Mistake> {
         let span = self.here();
-        match self.next().clone() {
-            Token::Word(word) => self.name(&word, span),
+        match self.next() {
+            Token::Word(word) => self.name(word, span),
             Token::Number(number) => {
                 self.at += 1;
                 Ok(Expression { form: Form::Number(number), span })
             }
             Token::Sign("-") => {
                 self.at += 1;
-                let Token::Number(number) = *self.next() else {
+                let Token::Number(number) = self.next() else {
                     return Err(self.unexpected("a number after `-`"));
                 };
                 let span = span.start..self.here().end;
@@ -383,7 +389,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn name(&mut self, word: &str, span: Range<usize>) -> Result<Expression, Mistake> {
+    fn name(&mut self, word: &'t str, span: Range<usize>) -> Result<Expression<'t>, Mistake> {
         if matches!(word, "def" | "return") {
             return Err(self.unexpected("a name, a number or a call"));
         }
@@ -400,12 +406,12 @@ impl<'a> Parser<'a> {
                     None => mistake,
                 });
             }
-            _ => Form::Name(word.to_owned()),
+            _ => Form::Name(word),
         };
         Ok(Expression { form, span })
     }
 
-    fn lambda(&mut self, start: usize) -> Result<Expression, Mistake> {
+    fn lambda(&mut self, start: usize) -> Result<Expression<'t>, Mistake> {
         let mut parameters = Vec::new();
         while !self.is_sign(":") {
             parameters.push(self.word("the name of a parameter, or `:`")?);
@@ -420,7 +426,7 @@ impl<'a> Parser<'a> {
     }
 
     /// An expression in brackets, or a tuple.
-    fn tuple(&mut self, opens: Range<usize>) -> Result<Expression, Mistake> {
+    fn tuple(&mut self, opens: Range<usize>) -> Result<Expression<'t>, Mistake> {
         self.opens();
         let mut values = Vec::new();
         let mut is_tuple = self.is_sign(")");

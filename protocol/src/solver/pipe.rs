@@ -7,15 +7,23 @@ use super::kind::Kind;
 use super::syntax::{Expression, Form};
 use super::want::Want;
 
-impl Elaborator<'_> {
-    pub(super) fn pipe(&mut self, names: &Names, expression: &Expression) -> Made {
+impl<'t> Elaborator<'t> {
+    pub(super) fn pipe(
+        &mut self,
+        names: &Names<'t>,
+        expression: &Expression<'t>,
+    ) -> Made<Value<'t>> {
         let Form::Pipe(left, right) = &expression.form else { return Err(Halt::Noted) };
         let (value, ground) = self.left(names, left)?;
         self.called(&right.span, |this| this.piped(names, value, ground, right))
     }
 
     /// The value of a chain, and the last grid in it: the ground of its patches.
-    fn left(&mut self, names: &Names, expression: &Expression) -> Made<(Value, Option<NodeId>)> {
+    fn left(
+        &mut self,
+        names: &Names<'t>,
+        expression: &Expression<'t>,
+    ) -> Made<(Value<'t>, Option<NodeId>)> {
         let (value, ground) = match &expression.form {
             Form::Pipe(left, right) => {
                 let (value, ground) = self.left(names, left)?;
@@ -44,11 +52,11 @@ impl Elaborator<'_> {
     /// The value of one op of a chain.
     fn piped(
         &mut self,
-        names: &Names,
-        value: Value,
+        names: &Names<'t>,
+        value: Value<'t>,
         ground: Option<NodeId>,
-        op: &Expression,
-    ) -> Made {
+        op: &Expression<'t>,
+    ) -> Made<Value<'t>> {
         let (called, arguments) = match &op.form {
             Form::Call { function, arguments } => {
                 (self.expression(names, function)?, arguments.as_slice())
@@ -95,7 +103,12 @@ impl Elaborator<'_> {
     }
 
     /// An argument of an op in a chain: a call that lacks one value gets the ground.
-    fn argument(&mut self, names: &Names, ground: Option<NodeId>, expression: &Expression) -> Made {
+    fn argument(
+        &mut self,
+        names: &Names<'t>,
+        ground: Option<NodeId>,
+        expression: &Expression<'t>,
+    ) -> Made<Value<'t>> {
         if let (Form::Call { function, arguments }, Some(ground)) = (&expression.form, ground)
             && let Form::Name(_) = function.form
         {
@@ -112,7 +125,7 @@ impl Elaborator<'_> {
 }
 
 /// The argument that a chain puts in, and the one for the ground.
-fn places(called: &Value) -> (usize, Option<usize>) {
+fn places(called: &Value<'_>) -> (usize, Option<usize>) {
     let Value::Function(function) = called else { return (0, None) };
     match function.as_ref() {
         Function::Primitive(primitive) => {

@@ -2,22 +2,20 @@
 //!
 //! Python runs every statement, so a node that may fail stays even if its value is not used.
 
-use std::collections::BTreeSet;
-
-use super::ir::{Block, Node, NodeId};
+use super::ir::{Block, Node};
 
 /// Prunes a block and the blocks in it.
 pub(super) fn prune(nodes: &mut [Node], block: &mut Block) {
-    let mut used = BTreeSet::from([block.result]);
+    let mut used = vec![false; nodes.len()];
     walk(nodes, block, &mut used);
 }
 
-/// Goes through a block from its end. `used` has what comes behind.
-fn walk(nodes: &mut [Node], block: &mut Block, used: &mut BTreeSet<NodeId>) {
-    used.insert(block.result);
+/// Goes through a block from its end. `used` says of each node whether what comes behind needs it.
+fn walk(nodes: &mut [Node], block: &mut Block, used: &mut [bool]) {
+    used[block.result] = true;
     let mut kept = Vec::new();
     for at in block.nodes.iter().rev() {
-        if !nodes[*at].fails && !used.contains(at) {
+        if !nodes[*at].fails && !used[*at] {
             continue;
         }
         let mut blocks = std::mem::take(&mut nodes[*at].blocks);
@@ -25,7 +23,7 @@ fn walk(nodes: &mut [Node], block: &mut Block, used: &mut BTreeSet<NodeId>) {
             walk(nodes, inner, used);
         }
         nodes[*at].blocks = blocks;
-        used.extend(&nodes[*at].arguments);
+        nodes[*at].arguments.iter().for_each(|argument| used[*argument] = true);
         kept.push(*at);
     }
     kept.reverse();

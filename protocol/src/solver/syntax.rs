@@ -5,65 +5,65 @@ use std::rc::Rc;
 
 /// An expression and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Expression {
-    pub(super) form: Form,
+pub(super) struct Expression<'t> {
+    pub(super) form: Form<'t>,
     pub(super) span: Range<usize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    Name(String),
+pub(super) enum Form<'t> {
+    Name(&'t str),
     Number(i64),
     Flag(bool),
-    Tuple(Vec<Expression>),
+    Tuple(Vec<Expression<'t>>),
     Call {
-        function: Box<Expression>,
-        arguments: Vec<Argument>,
+        function: Box<Expression<'t>>,
+        arguments: Vec<Argument<'t>>,
     },
     /// `left | right`.
-    Pipe(Box<Expression>, Box<Expression>),
+    Pipe(Box<Expression<'t>>, Box<Expression<'t>>),
     Lambda {
-        parameters: Rc<[String]>,
-        body: Rc<Expression>,
+        parameters: Rc<[&'t str]>,
+        body: Rc<Expression<'t>>,
     },
 }
 
 /// An argument, perhaps with the name of its parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Argument {
-    pub(super) name: Option<String>,
-    pub(super) value: Expression,
+pub(super) struct Argument<'t> {
+    pub(super) name: Option<&'t str>,
+    pub(super) value: Expression<'t>,
 }
 
 /// `name = value`, or `return value` without a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Statement {
-    pub(super) name: Option<String>,
-    pub(super) value: Expression,
+pub(super) struct Statement<'t> {
+    pub(super) name: Option<&'t str>,
+    pub(super) value: Expression<'t>,
     pub(super) span: Range<usize>,
 }
 
 /// A function of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Definition {
-    pub(super) name: String,
-    pub(super) parameters: Rc<[String]>,
-    pub(super) body: Rc<[Statement]>,
+pub(super) struct Definition<'t> {
+    pub(super) name: &'t str,
+    pub(super) parameters: Rc<[&'t str]>,
+    pub(super) body: Rc<[Statement<'t>]>,
     /// From `def` to the end of the body.
     pub(super) span: Range<usize>,
 }
 
 /// A whole text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Module {
-    pub(super) definitions: Vec<Rc<Definition>>,
+pub(super) struct Module<'t> {
+    pub(super) definitions: Vec<Rc<Definition<'t>>>,
     /// The statements outside of definitions.
-    pub(super) statements: Rc<[Statement]>,
+    pub(super) statements: Rc<[Statement<'t>]>,
 }
 
-impl Expression {
+impl<'t> Expression<'t> {
     /// Calls `each` for every name in it that it does not give itself.
-    pub(super) fn names(&self, each: &mut dyn FnMut(&str)) {
+    pub(super) fn names(&self, each: &mut dyn FnMut(&'t str)) {
         match &self.form {
             Form::Name(name) => each(name),
             Form::Number(_) | Form::Flag(_) => {}
@@ -77,7 +77,7 @@ impl Expression {
                 right.names(each);
             }
             Form::Lambda { parameters, body } => body.names(&mut |name| {
-                if !parameters.iter().any(|parameter| parameter == name) {
+                if !parameters.contains(&name) {
                     each(name);
                 }
             }),
@@ -85,18 +85,18 @@ impl Expression {
     }
 }
 
-impl Definition {
+impl<'t> Definition<'t> {
     /// The names of the text around it that it uses.
-    pub(super) fn free_names(&self) -> Vec<String> {
-        let mut own: Vec<&str> = self.parameters.iter().map(String::as_str).collect();
+    pub(super) fn free_names(&self) -> Vec<&'t str> {
+        let mut own = self.parameters.to_vec();
         let mut free = Vec::new();
         for statement in self.body.iter() {
             statement.value.names(&mut |name| {
                 if !own.contains(&name) {
-                    free.push(name.to_owned());
+                    free.push(name);
                 }
             });
-            own.extend(statement.name.as_deref());
+            own.extend(statement.name);
         }
         free
     }

@@ -167,6 +167,7 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("http_group", json!(access.group)),
         ("insecure", json!(access.is_insecure())),
         ("access_log", json!(access.logs_access())),
+        ("shared_memory", json!(access.has_shared_memory())),
         ("trace", json!(settings.trace.collector.as_ref().map(ToString::to_string))),
         ("trace_sample", json!(settings.trace.sample.unwrap_or_default().ratio())),
         ("allow_chaos", json!(settings.allow_chaos)),

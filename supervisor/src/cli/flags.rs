@@ -186,6 +186,12 @@ pub(super) struct HttpFlag {
     #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     access_log: Option<bool>,
+    /// Let clients of HTTP and gRPC on this host name tensors in their own shared memory, as Triton does. It needs
+    /// tokens with the scope `memory`, or Unix sockets.
+    #[arg(long, env = "GRIDPOOL_SHARED_MEMORY", value_parser = BoolishValueParser::new())]
+    #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "true")]
+    shared_memory: Option<bool>,
 }
 
 /// Whether a pool sends traces.
@@ -363,6 +369,7 @@ impl HttpFlag {
             group: self.http_group.clone(),
             insecure: self.insecure,
             access_log: self.access_log,
+            shared_memory: self.shared_memory,
         };
         Overrides { http: self.http.clone(), grpc: self.grpc.clone(), http_options, ..flags }
     }

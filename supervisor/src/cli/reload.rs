@@ -59,10 +59,10 @@ impl Reloader {
         tracing::error!(%error, "SIGHUP: the config is wrong, and the pool goes on as it was");
     }
 
-    /// Whom HTTP admits from now on. The group of a Unix socket stays.
+    /// Whom HTTP admits from now on. The group of a Unix socket and shared memory stay.
     fn admit(wanted: &Settings, before: &Settings, shell: &Shell) -> HttpOptions {
-        let group = before.http_options.group.clone();
-        let options = HttpOptions { group, ..wanted.http_options.clone() };
+        let HttpOptions { group, shared_memory, .. } = before.http_options.clone();
+        let options = HttpOptions { group, shared_memory, ..wanted.http_options.clone() };
         match shell.reload_http(&options) {
             Ok(_) => options,
             Err(error) => {
@@ -151,6 +151,10 @@ fn differences(one: &Settings, other: &Settings) -> Vec<String> {
         ("http_group", one.http_options.group == other.http_options.group),
         ("insecure", one.http_options.is_insecure() == other.http_options.is_insecure()),
         ("access_log", one.http_options.logs_access() == other.http_options.logs_access()),
+        (
+            "shared_memory",
+            one.http_options.has_shared_memory() == other.http_options.has_shared_memory(),
+        ),
         ("trace", one.trace.asked() == other.trace.asked()),
         ("allow_chaos", one.allow_chaos == other.allow_chaos),
         ("onnxruntime", one.onnxruntime == other.onnxruntime),

@@ -28,6 +28,7 @@ use super::error::CommandError;
 use super::flags::{NatsFlags, PoolFlags, parse_seconds, whole};
 use super::in_own_pool;
 use super::input::{self, Input, Stdin};
+use super::traceparent;
 use crate::config::Settings;
 use crate::devices;
 use bitmap::Bitmap;
@@ -148,6 +149,7 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     let mut search = Search::new(tasks.batch().clone());
     (search.score, search.steps, search.ties) = (flags.score, flags.steps, flags.ties);
     (search.deadline, search.check) = (flags.deadline, check);
+    search.trace = traceparent::of_environment();
     if let Some(batch) = flags.batch {
         search.job_programs_max = batch as usize;
     }

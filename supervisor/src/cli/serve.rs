@@ -82,6 +82,7 @@ fn begin(
     trace(&shell, settings).map_err(system("the tracer"))?;
     let held = shell.listen(claim)?;
     if let Some(front) = front {
+        let front = front.with_repository(settings.repository.as_ref());
         shell.serve_http(front).map_err(system("the HTTP gateway"))?;
     }
     follow(&shell, settings).map_err(system("the model repository"))?;
@@ -197,7 +198,9 @@ fn take_over(
     come_up(&shell, predecessor, has_models)?;
     predecessor.check_models(&shell)?;
     let TakenOver { claim, front } = predecessor.take_over(&shell, (&inherits, options))?;
-    Ok((shell, reloader, claim, Front::join(front, own)))
+    let repository = settings.repository.as_ref();
+    let front = Front::join(front, own).map(|front| front.with_repository(repository));
+    Ok((shell, reloader, claim, front))
 }
 
 /// Waits until every device serves, or is known not to. The predecessor ends this process if that takes too long.

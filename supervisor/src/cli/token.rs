@@ -15,7 +15,7 @@ pub(super) enum TokenCommand {
     New {
         /// A name for whoever will use it, such as `laptop`.
         name: String,
-        /// What it may be used for: infer, metrics or operate, joined by commas.
+        /// What it may be used for: infer, metrics, operate or memory, joined by commas.
         #[arg(long, value_name = "SCOPES", value_delimiter = ',', default_value = "infer")]
         scope: Vec<Scope>,
         /// The time from which it is refused, in UTC: 2027-06-30 or 2027-06-30T12:00:00Z.

@@ -280,6 +280,7 @@ impl FileParser<'_> {
             "nats" => settings.nats = NatsKeys::read(value.get_ref(), folder).map_err(misfit)?,
             "insecure" => settings.http_options.insecure = Some(truth()?),
             "access_log" => settings.http_options.access_log = Some(truth()?),
+            "shared_memory" => settings.http_options.shared_memory = Some(truth()?),
             "trace" => settings.trace.collector = Some(text()?.parse().map_err(misfit)?),
             "trace_sample" => {
                 let ratio = number(value.get_ref()).unwrap_or(f64::NAN);
@@ -413,8 +414,8 @@ fn unknown(key: &str) -> String {
     }
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
-         grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, access_log, trace, \
-         trace_sample, allow_chaos, \
+         grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, access_log, \
+         shared_memory, trace, trace_sample, allow_chaos, \
          model_repository, repository, onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, \
          state_dir, [[model]], [[pipeline]], [limits], \
          [nats], [capsules], [policy] and [quota]"

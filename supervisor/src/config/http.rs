@@ -46,6 +46,8 @@ pub struct HttpOptions {
     pub insecure: Option<bool>,
     /// Whether the log has a line for each request. By default not.
     pub access_log: Option<bool>,
+    /// Whether clients may name tensors in their own shared memory.
+    pub shared_memory: Option<bool>,
 }
 
 impl Settings {
@@ -70,6 +72,7 @@ impl HttpOptions {
             group: self.group.or(other.group),
             insecure: self.insecure.or(other.insecure),
             access_log: self.access_log.or(other.access_log),
+            shared_memory: self.shared_memory.or(other.shared_memory),
         }
     }
 
@@ -77,6 +80,12 @@ impl HttpOptions {
     #[must_use]
     pub fn is_insecure(&self) -> bool {
         self.insecure.unwrap_or(false)
+    }
+
+    /// See `shared_memory`.
+    #[must_use]
+    pub fn has_shared_memory(&self) -> bool {
+        self.shared_memory.unwrap_or(false)
     }
 
     /// See `access_log`.

@@ -4,6 +4,8 @@
 //! `Host` must be a name of ours (a page can make its own name mean our address), `Origin` must be allowed, and a
 //! content type that a page may send without asking first is refused. Then the token decides.
 
+mod scopes;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -19,7 +21,6 @@ use tokio::time::timeout;
 use super::Server;
 use super::body::BodyBudget;
 use super::door::Door;
-use super::events;
 use super::failure::Failure;
 use super::grpc;
 use super::limits::{
@@ -30,6 +31,7 @@ use super::reason::Reason;
 use super::record::Record;
 use super::seats::{Kind, Seat, Turn};
 use super::tokens::Scope;
+use scopes::scopes_of;
 
 /// Says how a browser came to send a request. Pages cannot set it.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -58,6 +60,14 @@ impl Peer {
         match *self {
             Self::Tcp { ours, .. } => Some(ours),
             Self::Unix { .. } => None,
+        }
+    }
+
+    /// The client's user, if the kernel says who it is.
+    pub(super) fn uid(&self) -> Option<u32> {
+        match *self {
+            Self::Unix { uid } => Some(uid),
+            Self::Tcp { .. } => None,
         }
     }
 
@@ -338,33 +348,6 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
 }
 
 // ---- tokens ----
-
-/// The scopes of which a token must have one; `None` needs no token.
-fn scopes_of(path: &str) -> Option<&'static [Scope]> {
-    use Scope::{Infer, Metrics, Operate};
-    if let Some(method) = grpc::Method::find(path) {
-        return method.scopes();
-    }
-    let rest = path.strip_prefix("/v2/").unwrap_or(path);
-    Some(match rest {
-        // Load balancers and kubelets ask these.
-        "health/live" | "health/ready" => return None,
-        path if page::has(path) => return None,
-        "gridpool/events" => events::SCOPES,
-        "gridpool/receipts" => &[Infer, Operate],
-        rest if rest.starts_with("gridpool/") => &[Operate],
-        "/metrics" => &[Metrics],
-        "repository/index" => &[Infer, Operate],
-        rest if rest.starts_with("repository/") => &[Operate],
-        rest if rest.starts_with("models/") && rest.ends_with("/stats")
-            || rest == "models/stats" =>
-        {
-            &[Infer, Metrics]
-        }
-        rest if rest.starts_with("models/") => &[Infer],
-        _ => &[Infer, Metrics, Operate],
-    })
-}
 
 /// Checks that a token whose name was found before may still do this.
 pub(super) fn check_again(

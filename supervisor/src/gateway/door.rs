@@ -88,6 +88,14 @@ impl DoorPlan {
         Door::new(self).map(drop)
     }
 
+    /// Whether there is a token of this text with that scope.
+    #[must_use]
+    pub fn may(&self, token: &str, scope: Scope) -> bool {
+        let tokens = self.tokens.as_deref().and_then(|text| Tokens::parse(text).ok());
+        let now = clock::time_of_day();
+        tokens.is_some_and(|own| own.find(token, now).is_some_and(|known| known.may(&[scope])))
+    }
+
     /// The name of the token of this text, if it may change the pool.
     #[must_use]
     pub fn operator_of(&self, token: &str) -> Option<String> {

@@ -17,6 +17,7 @@ use super::limits::{REQUESTS_EACH_MAX, REQUESTS_MAX};
 use super::models::Model;
 use super::pool::{Asker, HangUp, Origin};
 use super::reason::Reason;
+use super::regions::Memory;
 use super::reply::{self, Reply};
 use super::request::{Request, WantedOutputs};
 use super::shares::{Full, Share};
@@ -32,8 +33,8 @@ pub(super) trait Exchange: Send + 'static {
     /// The answer.
     type Answer: Send + 'static;
 
-    /// The request.
-    fn read(&self) -> Result<Request<'_>, Failure>;
+    /// The request, with those of its tensors that lie in shared memory.
+    fn read(&self, memory: &mut Memory) -> Result<Request<'_>, Failure>;
 
     /// The request has been read.
     fn into_form(self) -> Self::Form;
@@ -121,11 +122,15 @@ impl Server {
     ) -> Result<E::Answer, Failure> {
         let (began, principal) = (clock::now(), origin.asker.principal.clone());
         let (pool, asked) = (Arc::clone(&self.pool), model.clone());
-        let (form, ParsedRequest { id, wanted, items, input }, answer) = run_blocking(move || {
-            let (parsed, work) = ParsedRequest::read(&asked, &exchange)?;
-            Ok((exchange.into_form(), parsed, work.send(&pool, origin)?))
-        })
-        .await?;
+        let (regions, door) = (Arc::clone(&self.regions), self.door.current());
+        let mut memory = Memory::new(regions, Some(door), (principal.clone(), held));
+        let (form, ParsedRequest { id, wanted, items, input }, (answer, held)) =
+            run_blocking(move || {
+                let (parsed, work) = ParsedRequest::read(&asked, &exchange, &mut memory)?;
+                let sent = work.send(&pool, origin)?;
+                Ok((exchange.into_form(), parsed, (sent, memory.into_held())))
+            })
+            .await?;
         let (receipt, unread) = answer.await?;
         let answered = clock::now();
         let model = &self.observer.ran(model, &receipt);
@@ -162,9 +167,10 @@ impl ParsedRequest {
     pub(super) fn read(
         model: &Model,
         exchange: &impl Exchange,
+        memory: &mut Memory,
     ) -> Result<(Self, PoolJob), Failure> {
         let began = clock::now();
-        let mut request = exchange.read()?;
+        let mut request = exchange.read(memory)?;
         let items = model.items(&request);
         let work = model.work(&mut request)?;
         let Request { id, wanted, .. } = request;

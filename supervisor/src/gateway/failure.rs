@@ -9,6 +9,7 @@
 //! | 404 | `NOT_FOUND` | no such path, model or version |
 //! | 405 | `UNIMPLEMENTED` | a path that has no such method |
 //! | 408 | `DEADLINE_EXCEEDED` | the body came too slowly |
+//! | 409 | `ALREADY_EXISTS` | a region of shared memory has that name |
 //! | 413, 431 | `RESOURCE_EXHAUSTED` | the body is too long, the head is |
 //! | 415 | `UNIMPLEMENTED` | the body is compressed, or of a type that web pages may send without asking |
 //! | 421 | `PERMISSION_DENIED` | `Host` is not a name of this server |
@@ -119,6 +120,11 @@ impl Failure {
         Self { ends_connection: true, ..self }
     }
 
+    /// It is about this part of a request.
+    pub(super) fn of(self, what: &str) -> Self {
+        Self { message: format!("{what}: {}", self.message), ..self }
+    }
+
     /// Appends `more` to the sentence.
     pub(super) fn with(self, more: &str) -> Self {
         Self { message: self.message + more, ..self }
@@ -181,6 +187,7 @@ fn code_of(status: StatusCode) -> Code {
         404 => Code::NotFound,
         405 | 415 | 501 => Code::Unimplemented,
         408 | 504 => Code::DeadlineExceeded,
+        409 => Code::AlreadyExists,
         413 | 431 => Code::ResourceExhausted,
         422 => Code::FailedPrecondition,
         503 => Code::Unavailable,

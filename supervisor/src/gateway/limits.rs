@@ -45,6 +45,17 @@ pub(super) const SMALL_BYTES_MAX: usize = 4 << 20;
 /// How often [`BODIES_BYTES_MAX`] counts a byte of a request: itself, its packed form, and its grids before
 /// they are written. A byte of a response counts once.
 pub(super) const HELD_PER_BYTE: usize = 3;
+/// Regions of shared memory.
+pub(super) const REGIONS_MAX: usize = 256;
+/// Those of one principal.
+pub(super) const REGIONS_EACH_MAX: usize = 192;
+/// Bytes of their files, up to the end of each. The files stay while they are registered, also if their client is
+/// gone.
+pub(super) const REGIONS_BYTES_MAX: u64 = 16 << 30;
+/// Those of one principal.
+pub(super) const REGIONS_BYTES_EACH_MAX: u64 = 12 << 30;
+/// Longest name of a region.
+pub(super) const REGION_NAME_BYTES_MAX: usize = 256;
 /// Longest head of a request: its first line and all headers.
 pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
 /// What the HTTP library reads of a head before it ends the connection without a sentence: enough for one that is to
@@ -200,6 +211,17 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             ),
             mib(BODIES_EACH_MAX),
         ],
+        [
+            "regions of shared memory".to_owned(),
+            REGIONS_MAX.to_string(),
+            REGIONS_EACH_MAX.to_string(),
+        ],
+        [
+            "their bytes, counted from the beginning of each file".to_owned(),
+            format!("{} GiB", REGIONS_BYTES_MAX >> 30),
+            format!("{} GiB", REGIONS_BYTES_EACH_MAX >> 30),
+        ],
+        one("name of a region", format!("{REGION_NAME_BYTES_MAX} bytes")),
         one("head of a request", kib(HEAD_BYTES_MAX)),
         one("body of a request", mib(BODY_BYTES_MAX)),
         one("body of an answer", mib(REPLY_BYTES_MAX)),

@@ -20,6 +20,7 @@ mod access;
 mod blocking;
 mod body;
 mod catalogue;
+mod desk;
 mod documents;
 mod door;
 mod events;
@@ -41,6 +42,7 @@ mod readiness;
 mod reason;
 mod receipts;
 mod record;
+mod regions;
 mod reply;
 mod request;
 mod routes;
@@ -75,6 +77,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use body::BodyBudget;
+use desk::Desk;
 use door::Doorway;
 use exchange::ParsedRequest;
 use failure::Failure;
@@ -89,6 +92,7 @@ use pool::PoolConnections;
 use readiness::Readiness;
 use reason::Reason;
 use receipts::Receipts;
+use regions::{Memory, Regions};
 use routes::HttpBody;
 use seats::Seats;
 use serve::Listener;
@@ -105,6 +109,7 @@ use crate::traces::{Handed, PacketSender};
 pub(crate) use limits::listed as listed_limits;
 
 pub use door::{DoorError, DoorPlan};
+pub use regions::{OpenOrder, Opened, Unopened};
 pub(crate) use tokens::parse_time;
 pub use tokens::{NewToken, Scope};
 
@@ -117,8 +122,18 @@ const IO_THREADS: usize = 2;
 /// The sockets to serve, and what is spoken at each.
 type Listeners = Vec<(Protocol, Listener)>;
 
-/// What the supervisor hands over: sockets to serve, and where packets of traces go.
-type HandedOver = (Listeners, Option<PacketSender>);
+/// What the supervisor hands over.
+#[derive(Default)]
+struct HandedOver {
+    /// Sockets to serve.
+    listeners: Listeners,
+    /// Where packets of traces go.
+    traces: Option<PacketSender>,
+    /// Where files of shared memory are asked for.
+    memory: Option<UnixStream>,
+    /// Where the model repository is listed.
+    repository: Option<UnixStream>,
+}
 
 /// The error of one that a user starts.
 const BY_HAND: &str = "`gridpool gateway` is started by `gridpool serve --http ADDR`, not by hand";
@@ -159,6 +174,12 @@ struct Server {
     watch: Watch,
     /// Those of the last jobs.
     receipts: Arc<Receipts>,
+    /// Shared memory of clients.
+    regions: Arc<Regions>,
+    /// The supervisor, which lists the model repository.
+    repository: Option<Arc<Desk>>,
+    /// Held while it does.
+    listing: Arc<tokio::sync::Mutex<()>>,
     /// Permits for probes in progress.
     probes: Arc<Semaphore>,
     refusals: Arc<Refusals<Reason>>,
@@ -172,7 +193,7 @@ struct Server {
 /// # Errors
 /// [`GatewayError`]; the supervisor then starts another gateway.
 pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
-    let ((listeners, traces), link, door) = take_over(flags)?;
+    let (HandedOver { listeners, traces, memory, repository }, link, door) = take_over(flags)?;
     confine(flags).map_err(HelperError::from)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
@@ -194,6 +215,9 @@ pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
         calls: Shares::new(Portions::of_places(CALLS_ALL_MAX, CALLS_EACH_MAX)),
         watch: Watch::new(),
         receipts,
+        regions: Regions::new(memory),
+        repository: repository.map(|socket| Arc::new(Desk::new(socket))),
+        listing: Arc::default(),
         probes: Arc::new(Semaphore::new(PROBES_MAX)),
         seats: Seats::new(Arc::clone(&refusals)),
         refusals,
@@ -231,7 +255,8 @@ pub fn check_request(model: &str, json_bytes: Option<usize>, body: &[u8]) -> Res
     let length = length.map(|(name, bytes)| (HeaderName::from_static(name), bytes.into()));
     let model = GridModel::find(model).ok_or_else(none).map(Model::Grid);
     let body = HttpBody { headers: HeaderMap::from_iter(length), body: body.to_owned() };
-    let asked = model.and_then(|model| ParsedRequest::read(&model, &body));
+    let mut memory = Memory::none();
+    let asked = model.and_then(|model| ParsedRequest::read(&model, &body, &mut memory));
     asked.map(|(asked, _)| asked.items).map_err(|failure| failure.message().to_owned())
 }
 
@@ -264,24 +289,26 @@ fn take_over(flags: &HelperFlags) -> Result<(HandedOver, UnixStream, Doorway), H
 /// The sockets, which lie ready in `given`. `None` if no supervisor has put them there.
 fn read_handed(given: UnixStream) -> Option<HandedOver> {
     let mut frames = FrameReader::with_descriptors(given);
-    let (mut listeners, mut traces) = HandedOver::default();
+    let mut own = HandedOver::default();
     loop {
         match frames.read(Some(Duration::ZERO)) {
             Ok(Some(frame)) => {
                 let handed: Handed = codec::decode(&frame.body).ok()?;
                 let socket = frame.fds.into_iter().next()?;
-                if listeners.is_empty() {
+                if own.listeners.is_empty() {
                     // What it came by is of no more use, and that descriptor must not be free.
                     dup2_stdin(&socket).ok()?;
                 }
                 match handed {
                     Handed::Listens(protocol) => {
-                        listeners.push((protocol, Listener::new(socket).ok()?))
+                        own.listeners.push((protocol, Listener::new(socket).ok()?));
                     }
-                    Handed::Traces(sample) => traces = Some(PacketSender::new(socket, sample)),
+                    Handed::Traces(sample) => own.traces = Some(PacketSender::new(socket, sample)),
+                    Handed::Memory => own.memory = Some(socket.into()),
+                    Handed::Repository => own.repository = Some(socket.into()),
                 }
             }
-            Err(FrameError::Closed) if !listeners.is_empty() => return Some((listeners, traces)),
+            Err(FrameError::Closed) if !own.listeners.is_empty() => return Some(own),
             Ok(None) | Err(_) => return None,
         }
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::grids;
 use super::job::PoolJob;
-use super::request::{InputTensor, Request, WantedOutputs};
+use super::request::{Delivery, InputTensor, Request, WantedOutputs};
 use super::tensors;
 
 pub(super) use grid::GridModel;
@@ -174,7 +174,7 @@ fn check_wanted(model: &Model, wanted: &WantedOutputs) -> Result<(), Failure> {
         WantedOutputs::All { binary } => gives.iter().filter(|_| !binary).collect(),
         WantedOutputs::Some(names) => {
             let mut as_json = Vec::new();
-            for (name, binary) in names {
+            for (name, delivery) in names {
                 let Some(spec) = gives.iter().find(|spec| spec.name == *name) else {
                     let gives: Vec<_> = gives.iter().map(|spec| spec.name.as_str()).collect();
                     let (model, gives) = (model.name(), gives.join(", "));
@@ -182,7 +182,7 @@ fn check_wanted(model: &Model, wanted: &WantedOutputs) -> Result<(), Failure> {
                         "the model `{model}` gives {gives}; it has no output `{name}`"
                     )));
                 };
-                as_json.extend((!binary).then_some(spec));
+                as_json.extend((*delivery == Delivery::Json).then_some(spec));
             }
             as_json
         }

@@ -156,6 +156,14 @@ pub(super) fn route_of(path: &str) -> (&'static str, Option<&str>) {
         ["v2", "repository", "models", model, "unload"] => {
             ("/v2/repository/models/{model}/unload", Some(model))
         }
+        ["v2", "systemsharedmemory", "status"] => ("/v2/systemsharedmemory/status", None),
+        ["v2", "systemsharedmemory", "unregister"] => ("/v2/systemsharedmemory/unregister", None),
+        ["v2", "systemsharedmemory", "region", _, what] => match what {
+            "register" => ("/v2/systemsharedmemory/region/{region}/register", None),
+            "status" => ("/v2/systemsharedmemory/region/{region}/status", None),
+            "unregister" => ("/v2/systemsharedmemory/region/{region}/unregister", None),
+            _ => ("other", None),
+        },
         _ => ("other", None),
     }
 }
@@ -188,7 +196,7 @@ mod tests {
     fn every_path_is_a_route() {
         let listed = PATHS.iter().map(|listed| listed.split_once(' ').unwrap().1);
         for path in listed.chain(page::paths()) {
-            let route = path.replace("MODEL", "{model}");
+            let route = path.replace("MODEL", "{model}").replace("REGION", "{region}");
             let model = path.contains("MODEL").then_some("MODEL");
             assert_eq!(route_of(path), (&*route, model), "{path}");
         }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::{Draft, HeldBytes};
 use super::failure::Failure;
-use super::request::{HEADER_LENGTH, WantedOutputs};
+use super::request::{Delivery, HEADER_LENGTH, WantedOutputs};
 use super::tensors::{Flat, OutputTensor};
 
 /// The result of a request.
@@ -56,25 +56,31 @@ struct OutputJson<'a> {
 }
 
 impl Reply {
-    /// The wanted outputs in the wanted order, each with whether it is sent as bytes.
-    pub(super) fn chosen(
-        &self,
-        wanted: &WantedOutputs,
-    ) -> Result<Vec<(&OutputTensor, bool)>, Failure> {
-        match wanted {
+    /// The wanted outputs in the wanted order, each with how it reaches the client. Those that go to shared memory are
+    /// there then.
+    pub(super) fn deliver<'a>(
+        &'a self,
+        wanted: &'a WantedOutputs,
+    ) -> Result<Vec<(&'a OutputTensor, &'a Delivery)>, Failure> {
+        let names = match wanted {
             WantedOutputs::All { binary } => {
-                Ok(self.outputs.iter().map(|output| (output, *binary)).collect())
+                let how = if *binary { &Delivery::Bytes } else { &Delivery::Json };
+                return Ok(self.outputs.iter().map(|output| (output, how)).collect());
             }
-            WantedOutputs::Some(names) => {
-                let find = |name: &str| self.outputs.iter().find(|o| o.tensor.name() == name);
-                let chosen = names.iter().map(|(name, binary)| {
-                    find(name).map(|output| (output, *binary)).ok_or_else(|| {
-                        Failure::internal(format!("`{}` gave no output `{name}`", self.model))
-                    })
-                });
-                chosen.collect()
+            WantedOutputs::Some(names) => names,
+        };
+        let find = |name: &str| self.outputs.iter().find(|o| o.tensor.name() == name);
+        let mut chosen = Vec::with_capacity(names.len());
+        for (name, delivery) in names {
+            let output = find(name).ok_or_else(|| {
+                Failure::internal(format!("`{}` gave no output `{name}`", self.model))
+            })?;
+            if let Delivery::Shared(part) = delivery {
+                part.take(output)?;
             }
+            chosen.push((output, delivery));
         }
+        Ok(chosen)
     }
 
     /// Encodes the wanted outputs in the wanted form. Each is written once, straight from its memory.
@@ -83,13 +89,20 @@ impl Reply {
         wanted: &WantedOutputs,
         held: &mut HeldBytes,
     ) -> Result<Encoded, Failure> {
-        let chosen = self.chosen(wanted)?;
-        let outputs = chosen.iter().map(|&(output, binary)| OutputJson {
-            name: output.tensor.name(),
-            shape: output.tensor.shape(),
-            datatype: output.tensor.datatype().name(),
-            parameters: binary.then(|| json!({ "binary_data_size": output.tensor.bytes() })),
-            data: (!binary).then_some(Flat(output)),
+        let chosen = self.deliver(wanted)?;
+        let outputs = chosen.iter().map(|&(output, delivery)| {
+            let bytes = output.tensor.bytes();
+            OutputJson {
+                name: output.tensor.name(),
+                shape: output.tensor.shape(),
+                datatype: output.tensor.datatype().name(),
+                parameters: match delivery {
+                    Delivery::Json => None,
+                    Delivery::Bytes => Some(json!({ "binary_data_size": bytes })),
+                    Delivery::Shared(part) => Some(part.parameters(bytes).into()),
+                },
+                data: (*delivery == Delivery::Json).then_some(Flat(output)),
+            }
         });
         let wire = ResponseJson {
             model_name: &self.model,
@@ -103,7 +116,10 @@ impl Reply {
         if written.is_err() {
             return draft.finish(written).map(|body| Encoded { body, header: None });
         }
-        let binary = || chosen.iter().filter(|&&(_, binary)| binary).map(|&(output, _)| output);
+        let binary = || {
+            let binary = chosen.iter().filter(|(_, delivery)| **delivery == Delivery::Bytes);
+            binary.map(|&(output, _)| output)
+        };
         let header = binary().next().is_some().then_some(draft.len());
         draft.reserve(binary().map(|output| output.tensor.bytes()).sum())?;
         let written = binary().try_for_each(|o| o.chunks(|chunk| draft.write_all(chunk)));

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 use super::failure::Failure;
 use super::limits::ID_BYTES_MAX;
+use super::regions::{Memory, Part};
 use super::tensors;
 
 /// The header that says where the bytes start, in requests and responses.
@@ -53,8 +54,23 @@ pub(super) enum WantedOutputs {
         /// Whether as bytes instead of JSON.
         binary: bool,
     },
-    /// These, in this order, each with whether it is sent as bytes.
-    Some(Vec<(String, bool)>),
+    /// These, in this order.
+    Some(Vec<(String, Delivery)>),
+}
+
+/// How an output reaches its client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    Json,
+    Bytes,
+    /// It is written there.
+    Shared(Part),
+}
+
+impl Delivery {
+    pub(super) fn new(binary: bool) -> Self {
+        if binary { Self::Bytes } else { Self::Json }
+    }
 }
 
 impl Request<'_> {
@@ -105,7 +121,11 @@ struct WantedOutputJson {
 }
 
 /// Parses a request.
-pub(super) fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Request<'a>, Failure> {
+pub(super) fn parse<'a>(
+    headers: &HeaderMap,
+    body: &'a [u8],
+    memory: &mut Memory,
+) -> Result<Request<'a>, Failure> {
     let (json, bytes) = split(headers, body)?;
     let wire: RequestJson<'a> = serde_json::from_slice(json).map_err(|error| {
         Failure::bad(format!("the request is not valid JSON of the inference protocol: {error}"))
@@ -114,7 +134,7 @@ pub(super) fn parse<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Request<'
     let outputs = outputs.map(|wanted| (wanted.name, wanted.parameters)).collect();
     let said = Said { id: wire.id, parameters: wire.parameters, outputs };
     let (count, wires) = (wire.inputs.len(), wire.inputs);
-    said.request(count, || inputs(wires, bytes))
+    said.request(count, memory, |memory| inputs(wires, bytes, memory))
 }
 
 impl Said {
@@ -122,7 +142,8 @@ impl Said {
     pub(super) fn request<'a>(
         self,
         count: usize,
-        inputs: impl FnOnce() -> Result<Vec<InputTensor<'a>>, Failure>,
+        memory: &mut Memory,
+        inputs: impl FnOnce(&mut Memory) -> Result<Vec<InputTensor<'a>>, Failure>,
     ) -> Result<Request<'a>, Failure> {
         let Self { id, parameters, outputs } = self;
         if id.as_ref().is_some_and(|id| id.len() > ID_BYTES_MAX) {
@@ -148,8 +169,9 @@ impl Said {
             },
             output_bytes: number(&parameters, "output_bytes")?,
             id,
-            inputs: inputs()?,
-            wanted: wanted(outputs, all_binary)?,
+            // First where the outputs go: that takes no memory.
+            wanted: wanted(outputs, all_binary, memory)?,
+            inputs: inputs(memory)?,
         })
     }
 }
@@ -157,18 +179,30 @@ impl Said {
 /// The description of an input, if it can be one beside those `before` it.
 pub(super) fn input_tensor(
     (name, datatype, shape): (&str, &str, Vec<u64>),
-    parameters: &Parameters,
     before: &[InputTensor<'_>],
 ) -> Result<Tensor, Failure> {
     let misfit = |why: String| misfit(name, &why);
-    if parameters.keys().any(|key| key.starts_with("shared_memory_")) {
-        return Err(misfit("shared memory is not served: send the data".to_owned()));
-    }
     if before.iter().any(|input| input.tensor.name() == name) {
         return Err(misfit("it occurs twice".to_owned()));
     }
     let datatype: DataType = datatype.parse().map_err(|error| misfit(format!("{error}")))?;
     Tensor::new(name, datatype, shape).map_err(|error| misfit(error.to_string()))
+}
+
+/// The data of an input that lies in shared memory, if its parameters say so.
+pub(super) fn shared_data(
+    tensor: &Tensor,
+    parameters: &Parameters,
+    memory: &mut Memory,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let of_input = |failure: Failure| failure.of(&format!("input `{}`", tensor.name()));
+    let Some(part) = memory.part(parameters).map_err(of_input)? else { return Ok(None) };
+    let (bytes, wants) = (part.bytes(), tensor.bytes());
+    if tensor.datatype() != DataType::Bytes && bytes != wants {
+        let why = format!("shared_memory_byte_size is {bytes}; its shape and datatype say {wants}");
+        return Err(misfit(tensor.name(), &why));
+    }
+    memory.read(&part).map(Some).map_err(of_input)
 }
 
 /// The tensor for this data; the error is what is wrong with the data.
@@ -199,17 +233,26 @@ fn split<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<(&'a [u8], &'a [u8])
 }
 
 /// The input tensors, each with its data from the JSON or from the bytes.
-fn inputs<'a>(wires: Vec<InputJson<'a>>, bytes: &'a [u8]) -> Result<Vec<InputTensor<'a>>, Failure> {
+fn inputs<'a>(
+    wires: Vec<InputJson<'a>>,
+    bytes: &'a [u8],
+    memory: &mut Memory,
+) -> Result<Vec<InputTensor<'a>>, Failure> {
     let mut inputs: Vec<InputTensor<'a>> = Vec::with_capacity(wires.len());
     let mut rest = bytes;
     for wire in wires {
         let misfit = |why: String| misfit(&wire.name, &why);
         let described = (&*wire.name, &*wire.datatype, wire.shape);
-        let tensor = input_tensor(described, &wire.parameters, &inputs)?;
+        let tensor = input_tensor(described, &inputs)?;
+        let shared = shared_data(&tensor, &wire.parameters, memory)?;
         let size =
             number(&wire.parameters, "binary_data_size").map_err(|f| misfit(f.message().into()))?;
-        let data = match (size, wire.data) {
-            (Some(size), None) => {
+        let data = match (size, wire.data, shared) {
+            (None, None, Some(data)) => Cow::Owned(data),
+            (_, _, Some(_)) => {
+                return Err(misfit("it has data beside shared_memory_region".to_owned()));
+            }
+            (Some(size), None, None) => {
                 let taken = usize::try_from(size).ok().and_then(|size| rest.split_at_checked(size));
                 let (data, after) = taken.ok_or_else(|| {
                     misfit(format!(
@@ -227,14 +270,14 @@ fn inputs<'a>(wires: Vec<InputJson<'a>>, bytes: &'a [u8]) -> Result<Vec<InputTen
                 }
                 Cow::Borrowed(data)
             }
-            (None, Some(json)) => {
+            (None, Some(json), None) => {
                 let data = tensors::parse(json.get(), &tensor);
                 Cow::Owned(data.map_err(|error| misfit(format!("data: {error}")))?)
             }
-            (Some(_), Some(_)) => {
+            (Some(_), Some(_), None) => {
                 return Err(misfit("it has both data and binary_data_size".to_owned()));
             }
-            (None, None) => {
+            (None, None, None) => {
                 return Err(misfit("it has neither data nor binary_data_size".to_owned()));
             }
         };
@@ -248,7 +291,11 @@ fn inputs<'a>(wires: Vec<InputJson<'a>>, bytes: &'a [u8]) -> Result<Vec<InputTen
     }
 }
 
-fn wanted(outputs: Vec<(String, Parameters)>, all_binary: bool) -> Result<WantedOutputs, Failure> {
+fn wanted(
+    outputs: Vec<(String, Parameters)>,
+    all_binary: bool,
+    memory: &Memory,
+) -> Result<WantedOutputs, Failure> {
     // Other servers of the protocol treat an empty list as no list, too.
     if outputs.is_empty() {
         return Ok(WantedOutputs::All { binary: all_binary });
@@ -256,21 +303,20 @@ fn wanted(outputs: Vec<(String, Parameters)>, all_binary: bool) -> Result<Wanted
     if outputs.len() > TENSORS_MAX {
         return Err(Failure::bad(format!("a request has at most {TENSORS_MAX} outputs")));
     }
-    let mut wanted: Vec<(String, bool)> = Vec::with_capacity(outputs.len());
+    let mut wanted: Vec<(String, Delivery)> = Vec::with_capacity(outputs.len());
     for (name, parameters) in outputs {
-        let not_served = |key: &String| {
-            key.starts_with("shared_memory_") || key == "classification" && parameters[key] != 0
-        };
-        if let Some(key) = parameters.keys().find(|key| not_served(key)) {
+        if parameters.get("classification").is_some_and(|classes| *classes != 0) {
             return Err(Failure::bad(format!(
-                "output `{name}`: {key} is not served: leave it out"
+                "output `{name}`: classification is not served: leave it out"
             )));
         }
         if wanted.iter().any(|(other, _)| *other == name) {
             return Err(Failure::bad(format!("output `{name}` is asked for twice")));
         }
         let binary = flag(&parameters, "binary_data")?.unwrap_or(all_binary);
-        wanted.push((name, binary));
+        let of_output = |failure: Failure| failure.of(&format!("output `{name}`"));
+        let part = memory.part(&parameters).map_err(of_output)?;
+        wanted.push((name, part.map_or_else(|| Delivery::new(binary), Delivery::Shared)));
     }
     Ok(WantedOutputs::Some(wanted))
 }
@@ -295,7 +341,7 @@ fn priority(parameters: &Parameters) -> Result<Priority, Failure> {
     })
 }
 
-fn number(parameters: &Parameters, key: &str) -> Result<Option<u64>, Failure> {
+pub(super) fn number(parameters: &Parameters, key: &str) -> Result<Option<u64>, Failure> {
     get(parameters, key, "a whole number", Value::as_u64)
 }
 
@@ -303,7 +349,7 @@ fn flag(parameters: &Parameters, key: &str) -> Result<Option<bool>, Failure> {
     get(parameters, key, "true or false", Value::as_bool)
 }
 
-fn text<'a>(parameters: &'a Parameters, key: &str) -> Result<Option<&'a str>, Failure> {
+pub(super) fn text<'a>(parameters: &'a Parameters, key: &str) -> Result<Option<&'a str>, Failure> {
     get(parameters, key, "a text", Value::as_str)
 }
 

@@ -3,6 +3,8 @@
 //! Every handler reads the body to its end before it refuses the request for another reason. An unread
 //! body would end the connection, and with it the client's next request.
 
+mod memory;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -30,12 +32,13 @@ use super::orders;
 use super::page;
 use super::pool::Asker;
 use super::record::Record;
+use super::regions::Memory;
 use super::reply::Reply;
 use super::request::{self, Request, WantedOutputs};
 use super::seats::Seat;
 
 /// Every path, for `GET /v2`. A model's path may name the version: `/v2/models/M/versions/1`.
-pub(super) const PATHS: [&str; 20] = [
+pub(super) const PATHS: [&str; 25] = [
     "GET /",
     "GET /metrics",
     "GET /v2",
@@ -49,6 +52,8 @@ pub(super) const PATHS: [&str; 20] = [
     "GET /v2/models/MODEL/ready",
     "GET /v2/models/MODEL/config",
     "GET /v2/models/MODEL/stats",
+    "GET /v2/systemsharedmemory/status",
+    "GET /v2/systemsharedmemory/region/REGION/status",
     "POST /v2/gridpool/drain",
     "POST /v2/gridpool/kill",
     "POST /v2/gridpool/release",
@@ -56,6 +61,9 @@ pub(super) const PATHS: [&str; 20] = [
     "POST /v2/repository/index",
     "POST /v2/repository/models/MODEL/load",
     "POST /v2/repository/models/MODEL/unload",
+    "POST /v2/systemsharedmemory/unregister",
+    "POST /v2/systemsharedmemory/region/REGION/register",
+    "POST /v2/systemsharedmemory/region/REGION/unregister",
 ];
 
 type RouteResult = Result<Response, Failure>;
@@ -64,6 +72,7 @@ type RouteResult = Result<Response, Failure>;
 pub(super) fn router(gateway: Arc<Server>) -> Router {
     let of_model = |path: &str| [format!("/v2/models/{{model}}{path}"), versioned(path)];
     let mut router = page::routes()
+        .merge(memory::routes())
         .route("/metrics", get(metrics::metrics))
         .route("/v2", get(about_server))
         .route("/v2/gridpool/deaths", get(orders::deaths))
@@ -136,8 +145,8 @@ async fn no_method(
     body: Body,
 ) -> Result<Infallible, Failure> {
     BodyBudget::discard(&seat, &headers, body).await.map_err(Failure::unread)?;
-    let why = "the path does not take this method: use POST for infer, load, unload, index, drain, kill \
-               and release, GET for all others";
+    let why = "the path does not take this method: use POST for infer, load, unload, index, register, \
+               unregister, drain, kill and release, GET for all others";
     Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, why))
 }
 
@@ -203,8 +212,8 @@ impl Exchange for HttpBody {
     type Form = ();
     type Answer = Response;
 
-    fn read(&self) -> Result<Request<'_>, Failure> {
-        request::parse(&self.headers, &self.body)
+    fn read(&self, memory: &mut Memory) -> Result<Request<'_>, Failure> {
+        request::parse(&self.headers, &self.body, memory)
     }
 
     fn into_form(self) {}

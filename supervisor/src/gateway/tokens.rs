@@ -33,11 +33,13 @@ pub enum Scope {
     Metrics,
     /// Change the pool.
     Operate,
+    /// Register shared memory of this host, and use it.
+    Memory,
 }
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Infer, Self::Metrics, Self::Operate];
+    pub const ALL: [Self; 4] = [Self::Infer, Self::Metrics, Self::Operate, Self::Memory];
 
     /// As it is written.
     #[must_use]
@@ -46,6 +48,7 @@ impl Scope {
             Self::Infer => "infer",
             Self::Metrics => "metrics",
             Self::Operate => "operate",
+            Self::Memory => "memory",
         }
     }
 }
@@ -55,7 +58,9 @@ impl FromStr for Scope {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|scope| scope.name() == text).ok_or_else(|| {
-            format!("`{text}` is not a scope: write infer, metrics or operate, joined by commas")
+            format!(
+                "`{text}` is not a scope: write infer, metrics, operate or memory, joined by commas"
+            )
         })
     }
 }
@@ -248,7 +253,10 @@ mod tests {
         for (line, words) in [
             ("one", "line 2: write NAME SCOPES sha256:HASH [EXPIRY]"),
             (&format!("a/b infer {hash}"), "a token's name has letters, digits"),
-            (&format!("one rule {hash}"), "`rule` is not a scope: write infer, metrics or operate"),
+            (
+                &format!("one rule {hash}"),
+                "`rule` is not a scope: write infer, metrics, operate or memory",
+            ),
             (&format!("one infer, {hash}"), "`` is not a scope"),
             ("one infer sha256:0f", "the hash is sha256: and 64 hexadecimal digits"),
             (&format!("one infer {hash} soon"), "`soon` is not a time"),

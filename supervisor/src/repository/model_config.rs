@@ -136,7 +136,12 @@ fn policy(field: &Field) -> Result<VersionPolicy, TextError> {
 /// Reads `TYPE_FP32`.
 fn datatype(field: &Field) -> Result<DataType, TextError> {
     let word = field.word()?;
-    let known = word.strip_prefix("TYPE_").and_then(|name| name.parse().ok());
+    // BYTES has another name there, and only there.
+    let known = match word.strip_prefix("TYPE_") {
+        Some("STRING") => Some(DataType::Bytes),
+        Some("BYTES") | None => None,
+        Some(name) => name.parse().ok(),
+    };
     known.ok_or_else(|| {
         TextError::new(field.at, format!("`{word}` is no type of tensors that are served here"))
     })
@@ -347,7 +352,7 @@ mod tests {
             ),
             ("sequence_batching { }", "`sequence_batching` has no meaning here"),
             ("input { name: 'x' dims: 1 }", "`input` needs `data_type`"),
-            ("input { name: 'x' data_type: TYPE_STRING dims: 1 }", "`TYPE_STRING` is no type"),
+            ("input { name: 'x' data_type: TYPE_BYTES dims: 1 }", "`TYPE_BYTES` is no type"),
             ("input { name: 'x' data_type: TYPE_FP32 dims: 1 reshape { } }", "`input.reshape` has"),
             ("version_policy { }", "`version_policy` is one of"),
             ("version_policy { newest { } }", "`version_policy.newest` has no meaning"),

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use gridpool_protocol::tensor::model::check_model_name;
 use gridpool_protocol::tensor::options::ModelPlan;
-use gridpool_protocol::tensor::version::{full_name, parse_version};
+use gridpool_protocol::tensor::version::{full_name, parse_version, split};
+use serde::{Deserialize, Serialize};
 
 use super::model_config::{ModelConfig, VersionPolicy};
 use crate::config::open;
@@ -17,6 +18,10 @@ const CONFIG: &str = "config.pbtxt";
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Most folders of a repository, and of a model.
 pub(super) const FOLDERS_MAX: usize = 1_024;
+
+/// Most versions that the index lists, and letters of the reason for one that cannot be loaded.
+const LISTED_MAX: usize = 1_024;
+const REASON_MAX: usize = 60;
 
 /// Why a repository, or a model of it, cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +124,35 @@ pub(super) fn model(repository: &Path, name: &str) -> Result<Found, RepositoryEr
     Ok(Found { versions, without_file, warnings: config.warnings })
 }
 
+/// A model of a repository, as its index has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    /// The versions that its policy wants to serve, or why there are none.
+    pub(crate) versions: Result<Vec<u32>, String>,
+}
+
+/// All models, as far as a message has room. If the repository cannot be read, the log says why.
+pub(crate) fn listed(repository: &Path) -> Vec<Listed> {
+    let names = names(repository).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the model repository cannot be listed");
+        Vec::new()
+    });
+    let mut left = LISTED_MAX;
+    let mut all = Vec::new();
+    for name in names {
+        let versions = match model(repository, &name) {
+            Ok(found) => Ok(found.versions.iter().map(|plan| split(&plan.name).1).collect()),
+            Err(error) => Err(error.to_string().chars().take(REASON_MAX).collect()),
+        };
+        let takes = versions.as_ref().map_or(1, |versions: &Vec<_>| versions.len().max(1));
+        let Some(rest) = left.checked_sub(takes) else { break };
+        left = rest;
+        all.push(Listed { name, versions });
+    }
+    all
+}
+
 fn config(folder: &Path, name: &str) -> Result<ModelConfig, RepositoryError> {
     let path = folder.join(CONFIG);
     let unreadable = |source| RepositoryError::Unreadable { path: path.clone(), source };
@@ -182,6 +216,19 @@ mod tests {
         assert!(why.contains("write m/1/model.onnx"), "{why}");
         let why = served("name: \"n\"", &all).unwrap_err();
         assert!(why.contains("m/config.pbtxt: line 1, column 1: `name` is `n`"), "{why}");
+    }
+
+    #[test]
+    fn the_index_has_each_model_with_its_versions_or_what_is_wrong() {
+        let folder = repository("version_policy { all { } }", &["1", "3"]);
+        fs::create_dir(folder.path().join("empty")).unwrap();
+        let own = |name: &str, versions| Listed { name: name.to_owned(), versions };
+        let all = listed(folder.path());
+        let [empty, m] = &*all else { panic!("{all:?}") };
+        assert_eq!(*m, own("m", Ok(vec![1, 3])));
+        let why = empty.versions.as_ref().unwrap_err();
+        assert_eq!((&*empty.name, why.chars().count() <= REASON_MAX), ("empty", true), "{why}");
+        assert_eq!(listed(&folder.path().join("none")), []);
     }
 
     #[test]

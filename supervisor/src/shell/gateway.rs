@@ -4,9 +4,11 @@
 //! Its connections are a client's, but it names who each job is for.
 
 mod admission;
+mod desk;
 mod error;
 mod files;
 mod listening;
+mod memory;
 mod name;
 mod place;
 
@@ -34,6 +36,7 @@ use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 use super::tracer::Tracer;
 use crate::config::{HttpAddress, HttpOptions};
 use crate::gateway::DoorPlan;
+use crate::repository::{self, Listed, Repository};
 use crate::traces::{Handed, Sample};
 use admission::Admission;
 use place::Place;
@@ -54,6 +57,8 @@ pub struct Front {
     plan: DoorPlan,
     /// The files before they were read.
     stamps: files::Stamps,
+    /// The pool's model repository.
+    repository: Option<PathBuf>,
 }
 
 impl Front {
@@ -74,7 +79,7 @@ impl Front {
         let plan = read(options)?;
         let open = |&(protocol, at)| FrontSocket::open(protocol, at, options);
         let sockets = places.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Some(Self { sockets, options: options.clone(), plan, stamps }))
+        Ok(Some(Self { sockets, options: options.clone(), plan, stamps, repository: None }))
     }
 
     /// Whether [`open`](Self::open) would succeed if the addresses were free.
@@ -95,7 +100,13 @@ impl Front {
     ) -> Result<Self, HttpError> {
         let options = options.clone();
         let (stamps, plan) = (files::stamps(&options), read(&options)?);
-        Ok(Self { sockets, options, plan, stamps })
+        Ok(Self { sockets, options, plan, stamps, repository: None })
+    }
+
+    /// The same, for a pool with this model repository.
+    #[must_use]
+    pub fn with_repository(self, repository: Option<&Repository>) -> Self {
+        Self { repository: repository.map(|own| own.folder.clone()), ..self }
     }
 
     /// Both. What was read of the same files last counts.
@@ -153,13 +164,14 @@ impl Gateway {
         confinement: Confinement,
         post: Post,
     ) -> io::Result<Self> {
-        let Front { sockets, options, plan, stamps } = front;
+        let Front { sockets, options, plan, stamps, repository } = front;
         let (has_tokens, has_tls) = (plan.tokens.is_some(), plan.pem.is_some());
         let admission = Arc::new(Mutex::new(Admission { options, plan, stamps, link: None }));
         let places: Arc<[Place]> = sockets.into_iter().map(Place::new).collect();
         let serving = Serving {
             places: Arc::clone(&places),
             traces,
+            repository,
             own: OwnProgram::new(socket.to_owned(), confinement),
             admission: Arc::clone(&admission),
         };
@@ -283,6 +295,7 @@ struct Serving {
     places: Arc<[Place]>,
     /// The socket for packets of traces, and how many of those that begin there are recorded.
     traces: Option<(Sample, OwnedFd)>,
+    repository: Option<PathBuf>,
     own: OwnProgram,
     admission: Arc<Mutex<Admission>>,
 }
@@ -301,6 +314,13 @@ impl Serving {
         }
         if let Some((sample, packets)) = &self.traces {
             hand(Handed::Traces(*sample), packets.as_fd())?;
+        }
+        if self.admission.lock().options.has_shared_memory() {
+            hand(Handed::Memory, memory::serve(Arc::clone(&self.admission))?.as_fd())?;
+        }
+        if let Some(folder) = self.repository.clone() {
+            let list = move |()| -> (Vec<Listed>, _) { (repository::listed(&folder), None) };
+            hand(Handed::Repository, desk::serve("index", list)?.as_fd())?;
         }
         Ok(theirs)
     }

@@ -127,6 +127,10 @@ pub(crate) enum Handed {
     Listens(gridpool_protocol::handover::Protocol),
     /// The socket of packets, and how many traces that begin here are recorded.
     Traces(Sample),
+    /// The socket by which files of shared memory are opened.
+    Memory,
+    /// The socket by which the model repository is listed.
+    Repository,
 }
 
 /// The end into which packets go.

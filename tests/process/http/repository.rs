@@ -163,3 +163,44 @@ fn a_load_of_the_repository_has_a_time_and_holds_up_no_other() {
     assert_eq!(change("endless/unload", &json!({})).status, 200);
     load.join().expect("no panic").complains(400, "an unload of it has ended the load");
 }
+
+#[test]
+fn the_index_lists_what_was_never_loaded_and_texts_have_their_type() {
+    let Some((setup, repository)) = setup("request") else { return };
+    place(&repository, "texts", 1, &model("strings"));
+    let config = "max_batch_size: 0 input { name: 'text' data_type: TYPE_STRING dims: -1 }";
+    fs::write(repository.join("texts/config.pbtxt"), config).expect("a config");
+    let pool = setup.start_early();
+    until_status_of(&pool, "/v2/models/texts", 200);
+    place(&repository, "later", 1, &file(pool.folder(), 2));
+    place(&repository, "later", 3, &file(pool.folder(), 3));
+    fs::create_dir(repository.join("empty")).expect("a folder can be made");
+    let index = |body: &str| {
+        let document = Web::open(&pool).ask("POST", "/v2/repository/index", "", body.as_bytes());
+        assert_eq!(document.status, 200, "{document:?}");
+        let rows = document.json();
+        let rows = rows.as_array().expect("a list").iter().filter_map(|row| {
+            let text = |key: &str| row[key].as_str().expect("a text").to_owned();
+            let is_own = ["empty", "later", "m", "texts"].contains(&&*text("name"));
+            is_own.then(|| ["name", "version", "state", "reason"].map(text))
+        });
+        rows.collect::<Vec<_>>()
+    };
+    let row = |name: &str, version: &str, state: &str, reason: &str| {
+        [name, version, state, reason].map(str::to_owned)
+    };
+    let ready = |name: &str| row(name, "1", "READY", "");
+    let rows = eventually("both to be READY", || {
+        let rows = index("");
+        let are = [ready("m"), ready("texts")].iter().all(|own| rows.contains(own));
+        if are { Ok(rows) } else { Err(format!("{rows:?}")) }
+    });
+    assert!(rows.contains(&row("later", "3", "UNAVAILABLE", "it was not loaded")), "{rows:?}");
+    assert_eq!(rows.iter().filter(|[name, ..]| name == "later").count(), 1, "as its policy says");
+    let empty = rows.iter().find(|[name, ..]| name == "empty").expect("its row");
+    assert_eq!((&*empty[1], &*empty[2], empty[3].is_empty()), ("", "UNAVAILABLE", false));
+    assert_eq!(index(r#"{"ready": true}"#), [ready("m"), ready("texts")]);
+    let load = Web::open(&pool).ask("POST", "/v2/repository/models/later/load", "", b"");
+    assert_eq!(load.status, 200, "{load:?}");
+    assert!(index("").contains(&row("later", "3", "READY", "")));
+}

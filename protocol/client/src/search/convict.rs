@@ -6,14 +6,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use gridpool_ipc::clock;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::SearchOutcome;
-use super::job::{OverPairs, SearchOutputs};
+use super::job::{JobTerms, OverPairs, SearchOutputs};
 use super::queue::Queue;
 use super::stop::{Permit, SearchStopper};
 use super::summary::SearchSummary;
@@ -69,9 +69,9 @@ impl Sent {
     pub(super) fn now(
         client: &Client,
         work: &Arc<OverPairs>,
-        deadline: Duration,
+        terms: JobTerms,
     ) -> Result<Sending, ClientError> {
-        match client.send(Job::search(work).with_deadline(deadline)) {
+        match client.send(Job::search(work, terms)) {
             Ok(handle) => {
                 let (work, answer) = (Arc::clone(work), SentAnswer::Awaited(handle));
                 Ok(Sending::Sent(Self { work, answer }))
@@ -89,12 +89,12 @@ impl Sent {
     pub(super) fn once_there_is_memory(
         client: &Client,
         work: &Arc<OverPairs>,
-        deadline: Duration,
+        terms: JobTerms,
         stopper: &SearchStopper,
     ) -> Result<Option<Self>, ClientError> {
-        let until = clock::now() + deadline;
+        let until = clock::now() + terms.deadline;
         loop {
-            match Self::now(client, work, deadline)? {
+            match Self::now(client, work, terms)? {
                 Sending::Sent(sent) => return Ok(Some(sent)),
                 Sending::NoMemory(refusal) => {
                     if !may_wait(until, refusal, stopper)? {
@@ -190,7 +190,7 @@ impl Queue {
         parts: &mut VecDeque<Vec<usize>>,
         under_way: &mut VecDeque<Part>,
     ) -> Result<bool, ClientError> {
-        let until = clock::now() + self.deadline;
+        let until = clock::now() + self.terms.deadline;
         while let Some(programs) = parts.front() {
             let is_needed = under_way.is_empty();
             let permit = match is_needed {
@@ -201,7 +201,7 @@ impl Queue {
                 },
             };
             let work = Arc::new(all.part(programs)?);
-            match Sent::now(&self.client, &work, self.deadline)? {
+            match Sent::now(&self.client, &work, self.terms)? {
                 Sending::Sent(sent) => {
                     let programs = parts.pop_front().unwrap_or_default();
                     under_way.push_back(Part { programs, sent, _permit: permit });

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gridpool_protocol::limits::INLINE_BYTES_MAX;
 use gridpool_protocol::message::{Packing, Work};
@@ -9,6 +10,7 @@ use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::search::{PackedPrograms, Score, SearchError, SearchLayout, SearchSize};
 use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::trace::TraceContext;
 
 use super::verdict::Verdicts;
 use crate::connection::Connection;
@@ -150,10 +152,18 @@ impl Produces<SearchOutputs> for OverPairs {
     }
 }
 
+/// What all jobs of a search have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JobTerms {
+    pub(super) deadline: Duration,
+    pub(super) trace: Option<TraceContext>,
+}
+
 impl Job<SearchOutputs> {
     /// Whoever sends it waits for shared memory, so that a search can be stopped meanwhile.
-    pub(super) fn search(work: &Arc<OverPairs>) -> Self {
-        let mut job = Self::new(Arc::<OverPairs>::clone(work));
+    pub(super) fn search(work: &Arc<OverPairs>, terms: JobTerms) -> Self {
+        let job = Self::new(Arc::<OverPairs>::clone(work));
+        let mut job = job.with_deadline(terms.deadline).with_trace(terms.trace);
         job.options.wait_for_memory = false;
         job
     }

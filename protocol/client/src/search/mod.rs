@@ -25,6 +25,7 @@ use gridpool_protocol::limits::STEPS_DEFAULT;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::search::Score;
+use gridpool_protocol::trace::TraceContext;
 
 use super::{Client, ClientError};
 pub use stop::SearchStopper;
@@ -71,6 +72,8 @@ pub struct Search {
     pub ties: Ties,
     /// The deadline of each job.
     pub deadline: Duration,
+    /// The trace that each job is a part of ([`Job::with_trace`](crate::Job::with_trace)).
+    pub trace: Option<TraceContext>,
     /// Threads that compile.
     pub threads: usize,
     /// Most jobs under way: sent to the pool, and their outcomes not known yet. At least one is.
@@ -91,6 +94,7 @@ impl Search {
             steps: SEARCH_STEPS_DEFAULT,
             ties: Ties::default(),
             deadline: SEARCH_DEADLINE_DEFAULT,
+            trace: None,
             threads: thread::available_parallelism().map_or(1, usize::from),
             jobs: SEARCH_JOBS_DEFAULT,
             job_programs_max: plan::JOB_PROGRAMS_MAX,

@@ -60,11 +60,11 @@ pub(super) enum Taken {
 #[derive(Debug, Default)]
 pub(super) struct Pipeline {
     state: Mutex<State>,
-    /// There is room for another text, or nobody wants one.
+    /// There is room for more texts, or nobody wants one. The reader waits for it.
     room: Condvar,
     /// There are texts to compile, and room for what they become, or there will be none.
     texts: Condvar,
-    /// Something was compiled, or the reader has ended.
+    /// The next programs were compiled, or the reader has ended. Who takes them waits for it.
     compiled: Condvar,
 }
 
@@ -81,6 +81,11 @@ struct State {
     text_bytes: usize,
     /// Bytes of what was compiled and not taken.
     compiled_bytes: usize,
+    /// Threads that wait for `texts`, and those of them that were called.
+    waiting: usize,
+    called: usize,
+    /// Whether the reader waits for `room`.
+    reader_waits: bool,
     /// Programs read; known once the reader has ended.
     read: Option<u64>,
     /// Nobody wants more.
@@ -93,6 +98,26 @@ impl State {
     fn may_compile(&self) -> bool {
         let is_next = self.first_text == self.taken;
         !self.texts.is_empty() && (is_next || self.compiled_bytes < COMPILED_BYTES_MAX)
+    }
+
+    /// Programs that were read and not taken.
+    fn ahead(&self) -> u64 {
+        self.first_text + self.texts.len() as u64 - self.taken
+    }
+
+    /// Whether the reader should go on. It waits until there is room for many, so that it wakes seldom.
+    fn wakes_reader(&self) -> bool {
+        self.reader_waits
+            && self.ahead() <= AHEAD_PROGRAMS_MAX / 8 * 7
+            && self.text_bytes <= TEXT_BYTES_MAX / 8 * 7
+    }
+
+    /// Whether to call one more thread: those that were called will not take all texts.
+    fn calls_thread(&mut self) -> bool {
+        let calls =
+            self.waiting > self.called && self.texts.len() > self.called * COMPILED_AT_ONCE_MAX;
+        self.called += usize::from(calls);
+        calls
     }
 
     /// Whether nothing will be compiled any more.
@@ -199,17 +224,21 @@ impl Pipeline {
             if state.stopped {
                 return false;
             }
-            let ahead = state.first_text + state.texts.len() as u64 - state.taken;
             let fits = state.text_bytes == 0 || state.text_bytes + bytes <= TEXT_BYTES_MAX;
-            if ahead < AHEAD_PROGRAMS_MAX && fits {
+            if state.ahead() < AHEAD_PROGRAMS_MAX && fits {
                 break;
             }
+            state.reader_waits = true;
             state = wait(&self.room, state);
+            state.reader_waits = false;
         }
         state.text_bytes += bytes;
         state.texts.push_back(candidate);
+        let calls = state.calls_thread();
         drop(state);
-        self.texts.notify_one();
+        if calls {
+            self.texts.notify_one();
+        }
         true
     }
 
@@ -219,7 +248,11 @@ impl Pipeline {
         loop {
             let mut state = self.state.lock();
             while !state.may_compile() && !state.is_over() {
+                state.waiting += 1;
                 state = wait(&self.texts, state);
+                state.waiting -= 1;
+                // It was called, or all were.
+                state.called = state.called.saturating_sub(1);
             }
             if state.is_over() {
                 return;
@@ -236,9 +269,14 @@ impl Pipeline {
             state.text_bytes -= bytes;
             state.compiled_bytes += compiled.iter().map(Compiled::bytes).sum::<usize>();
             state.compiled.insert(first, compiled);
+            let (is_next, wakes_reader) = (first == state.taken, state.wakes_reader());
             drop(state);
-            self.compiled.notify_one();
-            self.room.notify_one();
+            if is_next {
+                self.compiled.notify_one();
+            }
+            if wakes_reader {
+                self.room.notify_one();
+            }
         }
     }
 
@@ -258,8 +296,11 @@ impl Pipeline {
                 state.taken += programs.len() as u64;
                 let was_full = state.compiled_bytes >= COMPILED_BYTES_MAX;
                 state.compiled_bytes -= programs.iter().map(Compiled::bytes).sum::<usize>();
+                let wakes_reader = state.wakes_reader();
                 drop(state);
-                self.room.notify_one();
+                if wakes_reader {
+                    self.room.notify_one();
+                }
                 if was_full {
                     self.texts.notify_all();
                 }
@@ -314,6 +355,25 @@ mod tests {
     /// More programs than fit, and the length of their names.
     const PROGRAMS: usize = 4_096;
     const NAME_BYTES: usize = 32 << 10;
+
+    #[test]
+    fn programs_that_come_one_by_one_or_in_bursts_are_compiled_without_the_next() {
+        let (reads, wanted) = std::sync::mpsc::channel();
+        let programs = wanted.into_iter().map(|at: u64| Candidate::new(at.to_string(), "rot90"));
+        let terms = Terms { ties: Ties::Cpython, steps: 1 };
+        let pipeline = Pipeline::start(programs, terms, 3).unwrap();
+        let mut next = 0;
+        for burst in [1, 1, 2, 100, 1, 3_000, 33, 1].into_iter().cycle().take(200) {
+            (next..next + burst).for_each(|at| reads.send(at).unwrap());
+            let end = next + burst;
+            while next < end {
+                let Taken::Programs(programs) = pipeline.take(None) else { panic!("no programs") };
+                next += programs.len() as u64;
+            }
+        }
+        drop(reads);
+        assert!(matches!(pipeline.take(None), Taken::End(Ok(()))));
+    }
 
     #[test]
     fn names_count_and_what_texts_become_and_every_program_comes_in_order() {

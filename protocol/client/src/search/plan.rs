@@ -2,7 +2,8 @@
 //!
 //! Owns what is known of earlier programs. It knows no verdicts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -82,13 +83,31 @@ impl Pace {
     }
 }
 
+/// Programs by their digest. Nobody goes through them.
+#[expect(clippy::disallowed_types, reason = "its order is never seen")]
+type Known = std::collections::HashMap<[u8; 32], Slot, BuildHasherDefault<Tail>>;
+
+/// The hash of a digest: its last eight bytes, which are as random as all of it.
+#[derive(Debug, Default)]
+struct Tail(u64);
+
+impl Hasher for Tail {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    }
+}
+
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Planner {
     pairs: usize,
     programs_max: usize,
-    /// Earlier programs by their hash, and in their order.
-    known: BTreeMap<[u8; 32], Slot>,
+    /// Earlier programs by their digest, and in their order.
+    known: Known,
     order: VecDeque<[u8; 32]>,
     known_max: u64,
     next_slot: Slot,
@@ -102,7 +121,7 @@ impl Planner {
         Self {
             pairs,
             programs_max: programs_max.clamp(1, JOB_PROGRAMS_MAX),
-            known: BTreeMap::new(),
+            known: Known::default(),
             order: VecDeque::new(),
             known_max: known_max(verdict_bytes),
             next_slot: 0,

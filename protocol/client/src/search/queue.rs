@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Duration;
 
 use super::convict::Sent;
+use super::job::JobTerms;
 use super::plan::{Entry, Slot};
 use super::stop::{Permit, SearchStopper};
 use super::summary::SearchSummary;
@@ -26,7 +26,7 @@ pub(super) struct Batch {
 pub(super) struct Queue {
     pub(super) client: Client,
     /// Of each job.
-    pub(super) deadline: Duration,
+    pub(super) terms: JobTerms,
     pub(super) stopper: SearchStopper,
     pub(super) summary: SearchSummary,
     /// `None` once the search has ended.
@@ -38,12 +38,12 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new(
         client: Client,
-        deadline: Duration,
+        terms: JobTerms,
         stopper: SearchStopper,
         batches: Receiver<Result<Batch, ClientError>>,
     ) -> Self {
         let summary = SearchSummary::default();
-        Self { client, deadline, stopper, summary, batches: Some(batches), ahead: VecDeque::new() }
+        Self { client, terms, stopper, summary, batches: Some(batches), ahead: VecDeque::new() }
     }
 
     /// Waits for the next batch; `None` if there are no more.

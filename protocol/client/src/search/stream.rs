@@ -10,7 +10,7 @@ use gridpool_ipc::clock;
 use gridpool_protocol::search::{PackedPrograms, Score};
 
 use super::convict::Sent;
-use super::job::{OverPairs, Pairs};
+use super::job::{JobTerms, OverPairs, Pairs};
 use super::pipeline::{Pipeline, Taken, Terms};
 use super::plan::{Entry, Pace, Place, Planned, Planner, Slot, known_max};
 use super::queue::{Batch, Queue};
@@ -45,8 +45,9 @@ impl SearchStream {
         search: Search,
         programs: impl Iterator<Item = Candidate> + Send + 'static,
     ) -> Result<Self, ClientError> {
-        let Search { pairs, score, steps, ties, deadline, threads, jobs, job_programs_max, check } =
-            search;
+        let Search { pairs, score, steps, ties, deadline, trace, .. } = search;
+        let Search { threads, jobs, job_programs_max, check, .. } = search;
+        let terms = JobTerms { deadline, trace };
         let pairs = Arc::new(Pairs::new(&pairs, score)?);
         let verdict_bytes = pairs.count() * if score == Score::Cells { 3 } else { 1 };
         let planner = Planner::new(pairs.count(), verdict_bytes, job_programs_max);
@@ -61,7 +62,7 @@ impl SearchStream {
             pairs,
             planner,
             pace: Arc::clone(&pace),
-            deadline,
+            terms,
             stopper: stopper.clone(),
             to,
         };
@@ -72,7 +73,7 @@ impl SearchStream {
             return Err(ClientError::System(error));
         }
         Ok(Self {
-            queue: Queue::new(client, deadline, stopper, batches),
+            queue: Queue::new(client, terms, stopper, batches),
             ready: VecDeque::new(),
             known: VecDeque::new(),
             first_known: 0,
@@ -184,7 +185,7 @@ struct Submitter {
     pairs: Arc<Pairs>,
     planner: Planner,
     pace: Arc<Pace>,
-    deadline: Duration,
+    terms: JobTerms,
     stopper: SearchStopper,
     to: Sender<Result<Batch, ClientError>>,
 }
@@ -251,6 +252,6 @@ impl Submitter {
     /// Submits a job of these programs; `None` if the search is stopped before there is memory for it.
     fn submit(&self, programs: PackedPrograms) -> Result<Option<Sent>, ClientError> {
         let work = Arc::new(OverPairs::new(&self.pairs, programs)?);
-        Sent::once_there_is_memory(&self.client, &work, self.deadline, &self.stopper)
+        Sent::once_there_is_memory(&self.client, &work, self.terms, &self.stopper)
     }
 }

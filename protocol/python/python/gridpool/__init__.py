@@ -23,6 +23,7 @@ from ._errors import (
     Failed,
     ItemError,
     JobError,
+    LoadCancelled,
     NoPool,
     NotAllowed,
     Poison,
@@ -34,6 +35,7 @@ from ._errors import (
 from ._executor import Executor
 from ._html import plot
 from ._inputs import Pair, Task, tasks
+from ._models import ModelLoad, ModelOptions
 from ._pool import Client, Future, Loaded, Pool, connect
 from ._program import Program, compile
 from ._receipt import Attempt, Device, KernelUse, Receipt
@@ -65,7 +67,10 @@ __all__ = [
     "JobError",
     "KernelUse",
     "Labels",
+    "LoadCancelled",
     "Loaded",
+    "ModelLoad",
+    "ModelOptions",
     "NoPool",
     "NotAllowed",
     "Pair",

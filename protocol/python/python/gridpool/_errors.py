@@ -117,6 +117,10 @@ class Busy(Refused):
         self.again_in = again_in
 
 
+class LoadCancelled(Error):
+    """The load of a model was cancelled. Nothing in the pool has changed."""
+
+
 class NoPool(Error, ConnectionError):
     """No pool answers at the socket."""
 

@@ -19,17 +19,21 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Optional, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union, cast
 
 from . import _native, _search
 from ._binary import binary
 from ._errors import Error, NoPool, StartError
 from ._inputs import Task
+from ._models import ModelLoad, ModelOptions, given
 from ._program import TIES, Program, text_of
 from ._receipt import Receipt
 from ._results import InferResult, Results
 from ._search import Candidate, Search
 from ._trace import current
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Text = Union[str, Program]
 
@@ -335,6 +339,7 @@ class Client:
         ties: Optional[str] = None,
         deadline: Optional[float] = None,
         threads: Optional[int] = None,
+        traceparent: Optional[str] = None,
     ) -> Search:
         """Runs many programs over the pairs of tasks: an iterator of their verdicts, in order, while programs are still
         read. Programs that mean the same run once; texts that do not compile have an error in their place.
@@ -342,9 +347,11 @@ class Client:
         `programs` are texts of solvers, chains or templates (`replace(I, ?a:color, ?b:color)`), `(name, text)`, or
         objects with id and program. `tasks` is what `gridpool.tasks` takes. `pairs` is "train", or "all" that have an
         output. A program may run `steps` on a pair. With `score="cells"` results also say how near they are.
+        `traceparent` is that of `run`.
         """
         tie = TIES if ties is None else ties
-        return _search.start(self._native, programs, tasks, pairs, steps, score, tie, deadline, threads)
+        trace = current(traceparent)
+        return _search.start(self._native, programs, tasks, pairs, steps, score, tie, deadline, threads, trace)
 
     def load(self, grids: Any, *, pairs: Optional[bool] = None) -> Loaded:
         """Packs a batch into shared memory once, for any number of programs.
@@ -403,12 +410,47 @@ class Client:
         """The models: one row for each model and device."""
         return cast("list[dict[str, Any]]", json.loads(self._native.models()))
 
-    def load_model(self, name: str, path: Union[str, os.PathLike[str]]) -> str:
-        """Loads an ONNX model on all devices."""
-        return self._native.load_model(name, os.path.abspath(path))
+    def load_model(
+        self,
+        name: str,
+        path: Union[str, os.PathLike[str]],
+        *,
+        version: Optional[int] = None,
+        progress: Optional[Callable[[dict[str, str]], object]] = None,
+        **options: Unpack[ModelOptions],
+    ) -> str:
+        """Loads an ONNX model, and returns what the pool says. If the name serves already, it is the next version.
+
+        `version` is its number, and `options` are keys of `[[model]]`, such as `contexts=4`, `max_batch=16`,
+        `devices=[0, 2]`, `group="small"`, `keep=True`. After `load_timeout_s` seconds the load is given up, and so it
+        is with Ctrl-C. `progress` gets how far each worker is, a few times a second.
+        """
+        load = self.start_load(name, path, version=version, **options)
+        try:
+            return load.wait(progress)
+        except BaseException:
+            load.cancel()
+            raise
+
+    def start_load(
+        self,
+        name: str,
+        path: Union[str, os.PathLike[str]],
+        *,
+        version: Optional[int] = None,
+        **options: Unpack[ModelOptions],
+    ) -> ModelLoad:
+        """Begins to load an ONNX model, as `load_model` does, and does not wait."""
+        text = given(options)
+        full = name if version is None else f"{name}:{version}"
+        return ModelLoad(name, self._native.start_load(full, os.path.abspath(path), text), self.status)
+
+    def set_contexts(self, name: str, contexts: int) -> str:
+        """Sets how many requests of a model run at once on each device. No request is lost."""
+        return self._native.set_contexts(name, contexts)
 
     def unload_model(self, name: str) -> str:
-        """Unloads a model."""
+        """Unloads a model: `mlp` with all its versions, `mlp:2` that one. It ends a load of that name, too."""
         return self._native.unload_model(name)
 
     def status(self) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 //! The methods that say something of the server or a model. Each gives the document that HTTP gives, as a message.
 
 use axum::body::Body;
+use gridpool_client::Secret;
 use gridpool_inference::{
     Empty, ModelConfigResponse, ModelMetadataResponse, ModelRequest, ModelStatisticsResponse,
     ReadyResponse, RepositoryIndexRequest, RepositoryIndexResponse, RepositoryModelRequest,
-    SERVICE, ServerLiveResponse, ServerMetadataResponse,
+    SERVICE, ServerLiveResponse, ServerMetadataResponse, SharedMemoryRegion, SharedMemoryRequest,
+    SharedMemoryStatusResponse,
 };
 use prost::Message;
 use serde::de::DeserializeOwned;
@@ -17,6 +19,7 @@ use super::{Admitted, find};
 use crate::gateway::documents::{load_of, unload_of};
 use crate::gateway::failure::Failure;
 use crate::gateway::models::Model;
+use crate::gateway::regions::{Holder, Named};
 use crate::gateway::seats::Turn;
 
 /// Of which service the health is asked. None is all.
@@ -41,6 +44,7 @@ impl Admitted {
         &self,
         document: Document,
         body: Body,
+        token: Option<Secret>,
     ) -> Result<Outcome, Failure> {
         let gateway = &self.gateway;
         match document {
@@ -105,6 +109,27 @@ impl Admitted {
             Document::RepositoryModelLoad => {
                 let asked: RepositoryModelRequest = self.read(body).await?;
                 gateway.change(&asked.model_name, load_of(&parameters(&asked))?).await?;
+                Ok(message(&Empty {}))
+            }
+            Document::SharedMemoryRegister => {
+                let asked: SharedMemoryRegion = self.read(body).await?;
+                let SharedMemoryRegion { name, key, offset, byte_size: bytes } = asked;
+                let holder = Holder::new(self.asker.principal.clone(), token, self.call.seat());
+                gateway.register(holder, Named { name, key, offset, bytes }).await?;
+                Ok(message(&Empty {}))
+            }
+            Document::SharedMemoryStatus => {
+                let SharedMemoryRequest { name } = self.read(body).await?;
+                let name = Some(name.as_str()).filter(|name| !name.is_empty());
+                let rows = gateway.regions.status(&self.asker.principal, name)?.into_iter();
+                let rows = rows.map(of::<SharedMemoryRegion>).collect::<Result<Vec<_>, _>>()?;
+                let regions = rows.into_iter().map(|row| (row.name.clone(), row)).collect();
+                Ok(message(&SharedMemoryStatusResponse { regions }))
+            }
+            Document::SharedMemoryUnregister => {
+                let SharedMemoryRequest { name } = self.read(body).await?;
+                let name = Some(name.as_str()).filter(|name| !name.is_empty());
+                gateway.regions.unregister(&self.asker.principal, name)?;
                 Ok(message(&Empty {}))
             }
             Document::RepositoryModelUnload => {

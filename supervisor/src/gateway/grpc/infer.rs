@@ -24,9 +24,11 @@ use super::packing::pack;
 use crate::gateway::body::{Draft, HeldBytes};
 use crate::gateway::exchange::Exchange;
 use crate::gateway::failure::Failure;
+use crate::gateway::regions::{Memory, REGION};
 use crate::gateway::reply::Reply;
 use crate::gateway::request::{
-    InputTensor, Parameters, Request, Said, WantedOutputs, input_tensor, misfit, with_data,
+    Delivery, InputTensor, Parameters, Request, Said, WantedOutputs, input_tensor, misfit,
+    shared_data, with_data,
 };
 use crate::gateway::tensors::OutputTensor;
 
@@ -59,7 +61,7 @@ impl Exchange for InferCall {
     type Form = Form;
     type Answer = Bytes;
 
-    fn read(&self) -> Result<Request<'_>, Failure> {
+    fn read(&self, memory: &mut Memory) -> Result<Request<'_>, Failure> {
         let ModelInferRequest { id, parameters, inputs, outputs, raw_input_contents, .. } =
             &self.request;
         let outputs = outputs.iter().map(|o| (o.name.clone(), values(&o.parameters)));
@@ -67,12 +69,17 @@ impl Exchange for InferCall {
         parameters.remove(WANTS_FINAL);
         let id = Some(id.clone()).filter(|id| !id.is_empty());
         let said = Said { id, parameters, outputs: outputs.collect() };
-        let mut request =
-            said.request(inputs.len(), || self::inputs(inputs, raw_input_contents))?;
+        let mut request = said.request(inputs.len(), memory, |memory| {
+            self::inputs(inputs, raw_input_contents, memory)
+        })?;
         // Every output is sent as bytes.
         match &mut request.wanted {
             WantedOutputs::All { binary } => *binary = true,
-            WantedOutputs::Some(names) => names.iter_mut().for_each(|(_, binary)| *binary = true),
+            WantedOutputs::Some(names) => names.iter_mut().for_each(|(_, delivery)| {
+                if *delivery == Delivery::Json {
+                    *delivery = Delivery::Bytes;
+                }
+            }),
         }
         if let Some(until) = self.until {
             let left = clock::until(until).min(DEADLINE_MAX);
@@ -96,8 +103,7 @@ impl Exchange for InferCall {
         wanted: &WantedOutputs,
         mut held: HeldBytes,
     ) -> Result<Bytes, Failure> {
-        let chosen = reply.chosen(wanted)?;
-        let outputs: Vec<_> = chosen.into_iter().map(|(output, _)| output).collect();
+        let chosen = reply.deliver(wanted)?;
         let mut parameters = choices(&reply.parameters);
         if form.says_final {
             parameters.extend(mark_of_final());
@@ -107,9 +113,12 @@ impl Exchange for InferCall {
             model_version: reply.version.clone().into_owned(),
             id: reply.id.clone().unwrap_or_default(),
             parameters,
-            outputs: outputs.iter().map(|output| described(&output.tensor)).collect(),
+            outputs: chosen.iter().map(|(output, how)| described(&output.tensor, how)).collect(),
             raw_output_contents: Vec::new(),
         };
+        // One that lies in shared memory has an empty entry, as with Triton: clients count them.
+        let sent = |&(output, how): &(_, &_)| (*how == Delivery::Bytes).then_some(output);
+        let outputs: Vec<_> = chosen.iter().map(sent).collect();
         let bytes = encode(&head, &outputs, form.is_of_stream, &mut held)?;
         let bytes = if form.is_packed { pack(bytes, &mut held)? } else { bytes };
         Ok(held.bytes(bytes))
@@ -127,11 +136,16 @@ pub(super) fn mark_of_final() -> [(String, InferParameter); 1] {
     [(IS_FINAL.to_owned(), Choice::Bool(true).into())]
 }
 
-fn described(tensor: &Tensor) -> InferOutputTensor {
+fn described(tensor: &Tensor, how: &Delivery) -> InferOutputTensor {
+    let parameters = match how {
+        Delivery::Shared(part) => choices(&part.parameters(tensor.bytes())),
+        Delivery::Bytes | Delivery::Json => BTreeMap::new(),
+    };
     InferOutputTensor {
         name: tensor.name().to_owned(),
         datatype: tensor.datatype().name().to_owned(),
         shape: tensor.signed_shape(),
+        parameters,
         ..InferOutputTensor::default()
     }
 }
@@ -139,13 +153,14 @@ fn described(tensor: &Tensor) -> InferOutputTensor {
 /// Encodes an answer with what stands before it. The data of each output is written once, straight from its memory.
 fn encode(
     head: &ModelInferResponse,
-    outputs: &[&OutputTensor],
+    outputs: &[Option<&OutputTensor>],
     is_of_stream: bool,
     held: &mut HeldBytes,
 ) -> Result<Vec<u8>, Failure> {
     let of_field =
         |number: u32, bytes: usize| key_len(number) + encoded_len_varint(bytes as u64) + bytes;
-    let sizes = outputs.iter().map(|output| of_field(RAW_OUTPUT_CONTENTS, output.tensor.bytes()));
+    let bytes = |output: &Option<&OutputTensor>| output.map_or(0, |own| own.tensor.bytes());
+    let sizes = outputs.iter().map(|output| of_field(RAW_OUTPUT_CONTENTS, bytes(output)));
     let message = head.encoded_len() + sizes.sum::<usize>();
     let whole = if is_of_stream { of_field(OF_STREAM, message) } else { message };
     let mut draft = Draft::new(held);
@@ -158,9 +173,9 @@ fn encode(
     let written = draft.write_all(&start).and_then(|()| {
         outputs.iter().try_for_each(|output| {
             let mut start = Vec::new();
-            begin_field(RAW_OUTPUT_CONTENTS, output.tensor.bytes(), &mut start);
+            begin_field(RAW_OUTPUT_CONTENTS, bytes(output), &mut start);
             draft.write_all(&start)?;
-            output.chunks(|chunk| draft.write_all(chunk))
+            output.map_or(Ok(()), |own| own.chunks(|chunk| draft.write_all(chunk)))
         })
     });
     draft.finish(written)
@@ -205,27 +220,37 @@ fn choices(parameters: &Map<String, Value>) -> BTreeMap<String, InferParameter> 
 fn inputs<'a>(
     wires: &'a [InferInputTensor],
     raw: &'a [Bytes],
+    memory: &mut Memory,
 ) -> Result<Vec<InputTensor<'a>>, Failure> {
-    if !raw.is_empty() && raw.len() != wires.len() {
+    let is_sent = |wire: &&InferInputTensor| !wire.parameters.contains_key(REGION);
+    let sent = wires.iter().filter(is_sent).count();
+    if !raw.is_empty() && raw.len() != sent {
         return Err(Failure::bad(format!(
-            "raw_input_contents has {} entries for {} inputs: send one for each, in their order",
+            "raw_input_contents has {} entries for {sent} inputs: send one for each that does not lie in shared \
+             memory, in their order",
             raw.len(),
-            wires.len()
         )));
     }
+    let mut raw = raw.iter();
     let mut inputs: Vec<InputTensor<'a>> = Vec::with_capacity(wires.len());
-    for (at, wire) in wires.iter().enumerate() {
+    for wire in wires {
         let misfit = |why: String| misfit(&wire.name, &why);
         let shape = wire.shape.iter().map(|&side| u64::try_from(side));
         let shape = shape.collect::<Result<Vec<_>, _>>();
         let shape = shape.map_err(|_| misfit("a dimension is negative".to_owned()))?;
         let described = (&*wire.name, &*wire.datatype, shape);
-        let tensor = input_tensor(described, &values(&wire.parameters), &inputs)?;
-        let data = match (raw.get(at), &wire.contents) {
-            (Some(_), Some(_)) => {
+        let tensor = input_tensor(described, &inputs)?;
+        let shared = shared_data(&tensor, &values(&wire.parameters), memory)?;
+        let own = if shared.is_some() { None } else { raw.next() };
+        let data = match (own, &wire.contents, shared) {
+            (_, None, Some(data)) => Cow::Owned(data),
+            (_, Some(_), Some(_)) => {
+                return Err(misfit("it has contents beside shared_memory_region".to_owned()));
+            }
+            (Some(_), Some(_), None) => {
                 return Err(misfit("it has both contents and raw_input_contents".to_owned()));
             }
-            (Some(data), None)
+            (Some(data), None, None)
                 if tensor.datatype() != DataType::Bytes && data.len() != tensor.bytes() =>
             {
                 return Err(misfit(format!(
@@ -234,10 +259,10 @@ fn inputs<'a>(
                     tensor.bytes()
                 )));
             }
-            (Some(data), None) => Cow::Borrowed(&**data),
-            (None, Some(contents)) => Cow::Owned(typed(&tensor, contents).map_err(misfit)?),
-            (None, None) if tensor.bytes() == 0 => Cow::Borrowed(&[][..]),
-            (None, None) => {
+            (Some(data), None, None) => Cow::Borrowed(&**data),
+            (None, Some(contents), None) => Cow::Owned(typed(&tensor, contents).map_err(misfit)?),
+            (None, None, None) if tensor.bytes() == 0 => Cow::Borrowed(&[][..]),
+            (None, None, None) => {
                 return Err(misfit("it has neither contents nor raw_input_contents".to_owned()));
             }
         };

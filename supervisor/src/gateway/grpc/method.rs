@@ -11,8 +11,6 @@ const HEALTH: &str = "/grpc.health.v1.Health/Check";
 /// The other method of that service.
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const NO_WATCH: &str = "the health is not sent as it changes: call Check again and again";
-const NO_SHARED_MEMORY: &str =
-    "shared memory is not served: send the tensors in the request, in raw_input_contents";
 const NO_CUDA_MEMORY: &str = "CUDA shared memory is not served: send the tensors in the request, in \
                               raw_input_contents; gridpool copies them to the device";
 const NO_TRACES: &str =
@@ -46,10 +44,13 @@ pub(in crate::gateway) enum Document {
     ServerLive,
     ServerMetadata,
     ServerReady,
+    SharedMemoryRegister,
+    SharedMemoryStatus,
+    SharedMemoryUnregister,
 }
 
 /// The methods that are counted under their own names.
-pub(in crate::gateway) const SERVED: [(&str, Method); 13] = [
+pub(in crate::gateway) const SERVED: [(&str, Method); 16] = [
     ("Check", Method::Served(Document::Health)),
     ("ModelConfig", Method::Served(Document::ModelConfig)),
     ("ModelInfer", Method::ModelInfer),
@@ -63,6 +64,9 @@ pub(in crate::gateway) const SERVED: [(&str, Method); 13] = [
     ("ServerLive", Method::Served(Document::ServerLive)),
     ("ServerMetadata", Method::Served(Document::ServerMetadata)),
     ("ServerReady", Method::Served(Document::ServerReady)),
+    ("SystemSharedMemoryRegister", Method::Served(Document::SharedMemoryRegister)),
+    ("SystemSharedMemoryStatus", Method::Served(Document::SharedMemoryStatus)),
+    ("SystemSharedMemoryUnregister", Method::Served(Document::SharedMemoryUnregister)),
 ];
 
 /// The service of a method that is counted under this name.
@@ -70,14 +74,11 @@ pub(in crate::gateway) fn service_of(name: &str) -> &'static str {
     if name == "Check" { "grpc.health.v1.Health" } else { SERVICE }
 }
 
-const UNSERVED: [(&str, &str); 8] = [
+const UNSERVED: [(&str, &str); 5] = [
     ("CudaSharedMemoryRegister", NO_CUDA_MEMORY),
     ("CudaSharedMemoryStatus", NO_CUDA_MEMORY),
     ("CudaSharedMemoryUnregister", NO_CUDA_MEMORY),
     ("LogSettings", NO_LOG),
-    ("SystemSharedMemoryRegister", NO_SHARED_MEMORY),
-    ("SystemSharedMemoryStatus", NO_SHARED_MEMORY),
-    ("SystemSharedMemoryUnregister", NO_SHARED_MEMORY),
     ("TraceSetting", NO_TRACES),
 ];
 
@@ -106,7 +107,7 @@ impl Method {
 
     /// The scopes of which a token must have one; `None` needs no token.
     pub(in crate::gateway) fn scopes(self) -> Option<&'static [Scope]> {
-        use Scope::{Infer, Metrics, Operate};
+        use Scope::{Infer, Memory, Metrics, Operate};
         Some(match self {
             Self::ModelInfer | Self::ModelStreamInfer => &[Infer],
             Self::Served(document) => match document {
@@ -115,9 +116,12 @@ impl Method {
                 Document::ModelStatistics => &[Infer, Metrics],
                 Document::RepositoryIndex => &[Infer, Operate],
                 Document::RepositoryModelLoad | Document::RepositoryModelUnload => &[Operate],
-                Document::ServerMetadata => &[Infer, Metrics, Operate],
+                Document::SharedMemoryRegister
+                | Document::SharedMemoryStatus
+                | Document::SharedMemoryUnregister => &[Memory],
+                Document::ServerMetadata => &[Infer, Metrics, Operate, Memory],
             },
-            Self::Unserved(_) => &[Infer, Metrics, Operate],
+            Self::Unserved(_) => &[Infer, Metrics, Operate, Memory],
         })
     }
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
-use gridpool_client::Principal;
+use gridpool_client::{Principal, Secret};
 use gridpool_inference::ModelInferRequest;
 use gridpool_ipc::clock;
 use tokio::time::timeout;
@@ -39,6 +39,7 @@ use super::models::{GridModel, Model};
 use super::pool::Asker;
 use super::reason::Reason;
 use super::record::Record;
+use super::regions::Memory;
 use super::seats::{Call, Kind, Turn};
 use super::shares::{Full, Share};
 use body::{Answers, Outcome};
@@ -194,6 +195,7 @@ fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
 
 impl Admitted {
     async fn run(self, method: Method, request: Request<Body>) -> Result<Outcome, Failure> {
+        let token = access::bearer(request.headers()).ok().map(Secret);
         let (body, until) = (request.into_body(), self.until);
         // A seat for health and metrics alone is needed by the next who asks.
         let most = match self.call.seat().kind() {
@@ -205,7 +207,7 @@ impl Admitted {
             Method::ModelStreamInfer => Ok(stream::begin(self, body)),
             Method::ModelInfer => self.infer(body).await,
             Method::Unserved(why) => Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why)),
-            Method::Served(document) => in_time(until, self.document(document, body)).await,
+            Method::Served(document) => in_time(until, self.document(document, body, token)).await,
         }
     }
 
@@ -269,7 +271,7 @@ pub(super) fn check(message: Vec<u8>) -> Result<u64, Failure> {
     let none = || Failure::unknown(format!("there is no model `{name}`"));
     let model = GridModel::find(name).map(Model::Grid).ok_or_else(none)?;
     let call = InferCall { request, until: None, is_of_stream: false, is_packed: false };
-    ParsedRequest::read(&model, &call).map(|(parsed, _)| parsed.items)
+    ParsedRequest::read(&model, &call, &mut Memory::none()).map(|(parsed, _)| parsed.items)
 }
 
 /// The client's deadline has passed.

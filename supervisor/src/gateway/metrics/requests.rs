@@ -20,8 +20,18 @@ use super::page::{Labelled, number};
 use crate::traces::Asked;
 
 /// The groups of paths.
-const ROUTES: [&str; 9] =
-    ["health", "infer", "metrics", "model", "other", "page", "repository", "server", "statistics"];
+const ROUTES: [&str; 10] = [
+    "health",
+    "infer",
+    "memory",
+    "metrics",
+    "model",
+    "other",
+    "page",
+    "repository",
+    "server",
+    "statistics",
+];
 
 fn route_of(path: &str) -> &'static str {
     match path.strip_prefix("/v2").map(|rest| rest.strip_prefix('/').unwrap_or(rest)) {
@@ -33,6 +43,7 @@ fn route_of(path: &str) -> &'static str {
         Some(rest) if rest.starts_with("health/") => "health",
         Some(rest) if rest.starts_with("gridpool/") => "page",
         Some(rest) if rest.starts_with("repository/") => "repository",
+        Some(rest) if rest.starts_with("systemsharedmemory/") => "memory",
         Some(rest) if !rest.starts_with("models/") => "other",
         Some(rest) if rest.ends_with("/infer") => "infer",
         Some(rest) if rest.ends_with("/stats") => "statistics",
@@ -41,8 +52,8 @@ fn route_of(path: &str) -> &'static str {
 }
 
 /// Every status that the gateway answers with.
-const STATUSES: [u16; 16] =
-    [200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 421, 422, 500, 501, 503, 504];
+const STATUSES: [u16; 17] =
+    [200, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 422, 500, 501, 503, 504];
 /// Any other status.
 const OTHER: (usize, &str) = (STATUSES.len(), "other");
 /// The client hung up before the answer.

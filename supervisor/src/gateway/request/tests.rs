@@ -18,7 +18,7 @@ fn one(more: &Value) -> Value {
 /// Parses a request and applies `read` to it.
 fn parsed<T>(body: &Value, read: impl FnOnce(Request<'_>) -> T) -> Result<T, String> {
     let text = body.to_string();
-    let parsed = parse(&HeaderMap::new(), text.as_bytes());
+    let parsed = parse(&HeaderMap::new(), text.as_bytes(), &mut Memory::none());
     parsed.map(read).map_err(|failure| failure.message().to_owned())
 }
 
@@ -33,14 +33,25 @@ fn outputs_are_all_or_those_named_each_as_bytes_or_as_json() {
         "parameters": {"binary_data_output": true},
         "outputs": [{"name": "A"}, {"name": "B", "parameters": {"binary_data": false}}]
     });
-    let names = [("A", true), ("B", false)].map(|(name, binary)| (name.to_owned(), binary));
+    let names = [("A", Delivery::Bytes), ("B", Delivery::Json)];
+    let names = names.map(|(name, delivery)| (name.to_owned(), delivery));
     assert_eq!(wanted(some), Ok(WantedOutputs::Some(names.to_vec())));
     let classes = json!({"outputs": [{"name": "A", "parameters": {"classification": 3}}]});
     assert!(wanted(classes).unwrap_err().contains("classification is not served"));
     let none = json!({"outputs": [{"name": "A", "parameters": {"classification": 0}}]});
     assert!(wanted(none).is_ok(), "no classes were asked for");
-    let shared = json!({"outputs": [{"name": "A", "parameters": {"shared_memory_region": "x"}}]});
-    assert!(wanted(shared).unwrap_err().contains("shared_memory_region is not served"));
+    for (shared, words) in [
+        (
+            json!({"shared_memory_region": "x", "shared_memory_byte_size": 1}),
+            "shared memory is not served",
+        ),
+        (json!({"shared_memory_region": "x"}), "no shared_memory_byte_size"),
+        (json!({"shared_memory_region": 1}), "must be a text"),
+        (json!({"shared_memory_offset": 1}), "no shared_memory_region"),
+    ] {
+        let why = wanted(json!({"outputs": [{"name": "A", "parameters": shared}]})).unwrap_err();
+        assert!(why.starts_with("output `A`: ") && why.contains(words), "{why}");
+    }
 }
 
 #[test]
@@ -71,12 +82,13 @@ fn bytes_go_to_the_inputs_in_order_until_none_is_left() {
     let body = [json.as_bytes(), &[1, 2, 3, 4, 5]].concat();
     let mut headers = HeaderMap::new();
     headers.insert(HEADER_LENGTH, HeaderValue::from(json.len()));
-    let request = parse(&headers, &body).unwrap();
+    let request = parse(&headers, &body, &mut Memory::none()).unwrap();
     let data: Vec<_> = request.inputs.iter().map(|input| &*input.data).collect();
     assert_eq!(data, [&[1, 2][..], &[], &[3, 4, 5]]);
     assert!(request.inputs.iter().all(|input| matches!(input.data, Cow::Borrowed(_))), "copied");
     for cut in 1..=5 {
-        assert!(parse(&headers, &body[..body.len() - cut]).is_err(), "{cut} bytes are missing");
+        let short = parse(&headers, &body[..body.len() - cut], &mut Memory::none());
+        assert!(short.is_err(), "{cut} bytes are missing");
     }
 }
 

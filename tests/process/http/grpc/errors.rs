@@ -57,7 +57,11 @@ fn what_is_wrong_is_said_with_its_code() {
     let mut shared = one();
     let region = Choice::String("r".to_owned()).into();
     shared.inputs[0].parameters.insert("shared_memory_region".to_owned(), region);
-    fails(shared, Code::InvalidArgument, "shared memory is not served: send the data");
+    shared.raw_input_contents.remove(0);
+    fails(shared.clone(), Code::InvalidArgument, "`GRID`: there is shared_memory_region, but no");
+    let bytes = Choice::Int64(900).into();
+    shared.inputs[0].parameters.insert("shared_memory_byte_size".to_owned(), bytes);
+    fails(shared, Code::Unimplemented, "`GRID`: shared memory is not served: send the tensors");
     let mut compressed = Grpc::open(&address(&pool));
     compressed = compressed.with("origin", "https://evil.example");
     let status = compressed.ask::<ModelInferResponse>("ModelInfer", one()).unwrap_err();

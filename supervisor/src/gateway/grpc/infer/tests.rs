@@ -27,7 +27,7 @@ fn call(request: ModelInferRequest) -> InferCall {
 fn data(datatype: &str, contents: TensorContents) -> Result<Vec<u8>, String> {
     let inputs = vec![input("x", datatype, &[2], contents)];
     let call = call(ModelInferRequest { inputs, ..ModelInferRequest::default() });
-    let read = call.read();
+    let read = call.read(&mut Memory::none());
     read.map(|request| request.inputs[0].data.to_vec())
         .map_err(|failure| failure.message().to_owned())
 }
@@ -77,7 +77,7 @@ fn raw_contents_are_of_the_inputs_in_their_order() {
         })
     };
     let good = with(&[b"ab", b"cd"]);
-    let request = good.read().unwrap();
+    let request = good.read(&mut Memory::none()).unwrap();
     assert_eq!((&*request.inputs[0].data, &*request.inputs[1].data), (&b"ab"[..], &b"cd"[..]));
     assert!(matches!(request.inputs[0].data, Cow::Borrowed(_)), "nothing is copied");
     for (raw, why) in [
@@ -85,7 +85,7 @@ fn raw_contents_are_of_the_inputs_in_their_order() {
         (with(&[b"ab", b"c"]), "input `y`: its entry of raw_input_contents has 1 bytes; its shape"),
         (with(&[]), "input `x`: it has neither contents nor raw_input_contents"),
     ] {
-        let failure = raw.read().unwrap_err();
+        let failure = raw.read(&mut Memory::none()).unwrap_err();
         assert!(failure.message().contains(why), "{failure:?}");
     }
 }
@@ -97,7 +97,7 @@ fn a_deadline_is_the_earlier_of_the_parameter_and_of_the_call() {
         let request =
             ModelInferRequest { parameters: timeout(micros), ..ModelInferRequest::default() };
         let call = InferCall { request, until, is_of_stream: false, is_packed: false };
-        call.read().map(|request| request.deadline)
+        call.read(&mut Memory::none()).map(|request| request.deadline)
     };
     let second = std::time::Duration::from_secs(1);
     assert_eq!(read(2_000_000, None).unwrap(), Some(2 * second));
@@ -122,7 +122,7 @@ fn an_answer_is_a_frame_with_a_message_that_has_the_data_behind() {
         parameters,
         outputs,
     };
-    let wanted = WantedOutputs::Some(vec![("y".to_owned(), true)]);
+    let wanted = WantedOutputs::Some(vec![("y".to_owned(), Delivery::Bytes)]);
     let budget = BodyBudget::new();
     let write = |is_of_stream| {
         let held = budget.held(&Principal::Uid(1));

@@ -6,6 +6,7 @@ use gridpool_protocol::tensor::model::ModelState;
 
 use super::*;
 use crate::gateway::models::Model;
+use crate::gateway::regions::Memory;
 use crate::gateway::request;
 
 fn spec(name: &str, datatype: DataType, shape: &[i64]) -> TensorSpec {
@@ -59,7 +60,7 @@ fn good() -> Value {
 /// Whether the gateway would send the request, else why not.
 fn asks(model: &OnnxModel, body: &Value) -> Result<(), String> {
     let text = body.to_string();
-    let parsed = request::parse(&HeaderMap::new(), text.as_bytes());
+    let parsed = request::parse(&HeaderMap::new(), text.as_bytes(), &mut Memory::none());
     let work = parsed.and_then(|mut request| {
         Model::Onnx(Arc::new(model.clone()), Asked::Name).work(&mut request).map(drop)
     });
@@ -151,7 +152,7 @@ fn a_flag_is_0_or_1() {
     let model = Model::Onnx(Arc::new(model("m", &["cpu0#1"])), Asked::Name);
     let ask = |flags: &[u8]| {
         let body = [json.as_bytes(), flags].concat();
-        model.work(&mut request::parse(&headers, &body).unwrap()).map(drop)
+        model.work(&mut request::parse(&headers, &body, &mut Memory::none()).unwrap()).map(drop)
     };
     assert_eq!(ask(&[0, 1]), Ok(()));
     let why = ask(&[1, 2]).unwrap_err();
