@@ -56,6 +56,30 @@ fn the_pieces_of_a_result_are_removed_once_it_was_read() {
 }
 
 #[test]
+fn a_job_that_has_its_result_does_not_stay_though_no_lane_has_it() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "");
+    let (runtime, streams) = streams(&servers);
+    pool.stop("cpu0");
+    let handle = submit(&client(&servers), small_job(1));
+    runtime.block_on(async {
+        let span = streams.span_of_jobs().await.expect("an answer");
+        let job = streams.job_at(*span.start()).await.expect("an answer").expect("it is not done");
+        // As a server keeps one that was acknowledged: nobody will ever ask for it.
+        let (client, subject) = (&streams.connection.client, "gridpool.job.nobody.asks");
+        client.request(subject, job).await.expect("the stream takes it");
+    });
+    until(&servers, "both jobs in the stream", |status| status.jobs == 2);
+    pool.go_on("cpu0");
+    assert_eq!(answer(handle).verdict(), gridpool_client::Verdict::Ok);
+    until(&servers, "an empty stream", |status| status.jobs == 0);
+    assert!(pool.log().contains("jobs that had ended"), "{}", pool.log());
+}
+
+#[test]
 fn a_batch_that_is_missing_is_waited_for_and_comes_with_the_next_job() {
     if !are_there() {
         return;
