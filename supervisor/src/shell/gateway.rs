@@ -316,7 +316,9 @@ impl Serving {
             hand(Handed::Traces(*sample), packets.as_fd())?;
         }
         if self.admission.lock().options.has_shared_memory() {
-            hand(Handed::Memory, memory::serve(Arc::clone(&self.admission))?.as_fd())?;
+            let is_unix = |place: &Place| matches!(place.address, HttpAddress::Unix(_));
+            let has_unix = self.places.iter().any(is_unix);
+            hand(Handed::Memory, memory::serve(Arc::clone(&self.admission), has_unix)?.as_fd())?;
         }
         if let Some(folder) = self.repository.clone() {
             let list = move |()| -> (Vec<Listed>, _) { (repository::listed(&folder), None) };
