@@ -178,8 +178,8 @@ struct Server {
     regions: Arc<Regions>,
     /// The supervisor, which lists the model repository.
     repository: Option<Arc<Desk>>,
-    /// Held while it does.
     listing: Arc<tokio::sync::Mutex<()>>,
+    /// Held while it does.
     /// Permits for probes in progress.
     probes: Arc<Semaphore>,
     refusals: Arc<Refusals<Reason>>,
@@ -363,6 +363,7 @@ async fn live(
     let mut tasks = vec![
         tokio::spawn(probe(Arc::clone(&gateway))),
         tokio::spawn(watch::watch(Arc::clone(&gateway))),
+        tokio::spawn(regions::look(Arc::clone(&gateway))),
     ];
     for (protocol, listener) in listeners {
         let listener = listener.into_async().map_err(system("the socket"))?;
@@ -389,7 +390,7 @@ async fn live(
 }
 
 /// Writes signs of life until the supervisor closes its end of the link.
-async fn stay(gateway: &Server, link: &tokio::net::UnixStream) -> Result<(), GatewayError> {
+async fn stay(gateway: &Arc<Server>, link: &tokio::net::UnixStream) -> Result<(), GatewayError> {
     // Before the system has said that it is writable, the first sign of life would be left out.
     link.writable().await.map_err(system("the supervisor's socket"))?;
     loop {
@@ -412,6 +413,8 @@ async fn stay(gateway: &Server, link: &tokio::net::UnixStream) -> Result<(), Gat
                     if gateway.door.current().is_leaving {
                         return Ok(());
                     }
+                    // This must not wait for it.
+                    tokio::spawn(regions::sweep(Arc::clone(gateway)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return Ok(()),
