@@ -22,6 +22,7 @@ use gridpool_client::{Principal, Secret};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::Server;
@@ -116,7 +117,7 @@ impl Regions {
     }
 
     /// Registers a region. Waits for the supervisor.
-    fn register(&self, door: &Door, holder: Holder, named: Named) -> Result<(), Failure> {
+    fn register(&self, door: &Door, holder: Holder, named: Named) -> Result<Arc<Region>, Failure> {
         self.sweep(door);
         let desk = self.desk()?;
         let Holder { principal, token, uid } = holder;
@@ -151,8 +152,31 @@ impl Regions {
         if known.contains_key(&id) {
             return Err(is_there(&id.1));
         }
-        known.insert(id, region);
-        Ok(())
+        known.insert(id, Arc::clone(&region));
+        Ok(region)
+    }
+
+    /// Registers a region on another thread. If this is dropped before, for instance at a deadline, there will be none:
+    /// whoever tries again finds the name free.
+    async fn register_in_time(
+        self: &Arc<Self>,
+        door: Arc<Door>,
+        (holder, named): (Holder, Named),
+        slot: impl Send + 'static,
+    ) -> Result<(), Failure> {
+        let regions = Arc::clone(self);
+        let (says, said) = oneshot::channel();
+        let work = run_blocking(move || {
+            // Held to the end.
+            let _slot = slot;
+            if let Err(Ok(region)) = says.send(regions.register(&door, holder, named)) {
+                regions.known.lock().retain(|_, own| !Arc::ptr_eq(own, &region));
+            }
+            Ok(())
+        });
+        work.await?;
+        let ended = |_| Failure::internal("a thread that registers a region ended without a word");
+        said.await.map_err(ended)?.map(drop)
     }
 
     fn check_new(&self, id: &(Principal, String)) -> Result<(), Failure> {
@@ -283,12 +307,7 @@ impl Server {
         // The supervisor opens one file after the other: no more may wait than requests may be in progress.
         let slot = self.slot(&holder.principal)?;
         let (regions, door) = (Arc::clone(&self.regions), self.door.current());
-        run_blocking(move || {
-            let done = regions.register(&door, holder, named);
-            drop(slot);
-            done
-        })
-        .await
+        regions.register_in_time(door, (holder, named), slot).await
     }
 
     /// Forgets a region of a principal, or all. The last descriptor of a large file takes its time.
