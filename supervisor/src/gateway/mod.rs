@@ -30,6 +30,7 @@ mod grids;
 mod grpc;
 mod job;
 mod limits;
+mod listing;
 mod metrics;
 mod models;
 mod observer;
@@ -85,6 +86,7 @@ use limits::{
     BEAT_EVERY, CALLS_ALL_MAX, CALLS_EACH_MAX, PROBES_MAX, REQUESTS_EACH_MAX, REQUESTS_MAX,
     STOP_TIMEOUT,
 };
+use listing::Repository;
 use metrics::Requests;
 use models::{GridModel, Model};
 use observer::Observer;
@@ -177,8 +179,7 @@ struct Server {
     /// Shared memory of clients.
     regions: Arc<Regions>,
     /// The supervisor, which lists the model repository.
-    repository: Option<Arc<Desk>>,
-    listing: Arc<tokio::sync::Mutex<()>>,
+    repository: Option<Arc<Repository>>,
     /// Held while it does.
     /// Permits for probes in progress.
     probes: Arc<Semaphore>,
@@ -216,8 +217,7 @@ pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
         watch: Watch::new(),
         receipts,
         regions: Regions::new(memory),
-        repository: repository.map(|socket| Arc::new(Desk::new(socket))),
-        listing: Arc::default(),
+        repository: repository.map(|socket| Repository::new(Desk::new(socket))),
         probes: Arc::new(Semaphore::new(PROBES_MAX)),
         seats: Seats::new(Arc::clone(&refusals)),
         refusals,
