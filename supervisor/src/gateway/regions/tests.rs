@@ -272,7 +272,11 @@ async fn a_registration_that_nobody_waits_for_any_more_leaves_the_name_free() {
         let what = (holder(1), named("r", "/k", 0, 8));
         own.register_in_time(Arc::new(open()), what, slot).await
     });
-    tokio::task::spawn_blocking(move || asked.recv().unwrap()).await.unwrap();
+    let has_asked = tokio::task::spawn_blocking(move || {
+        asked.recv().unwrap();
+        asked
+    });
+    let _asked = has_asked.await.unwrap();
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
     give.send(()).unwrap();
