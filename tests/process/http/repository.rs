@@ -202,8 +202,8 @@ fn the_index_lists_what_was_never_loaded_and_texts_have_their_type() {
     };
     let ready = |name: &str| row(name, "1", "READY", "");
     let wrong = "it has no version to serve: write empty/1/model.onnx";
-    let no_name = "`a b` cannot be the name of a model: write 1 to 64 letters, digits, `-`, `_` or `.`, the first a \
-                   letter or digit";
+    let no_name = "`a b` cannot be the name of a model: write 1 to 128 letters, digits, `-`, `_` or `.`, the first a \
+                   letter or a digit; for a certain version add `:` and its number";
     let mut never = vec![
         row("a b", "", "UNAVAILABLE", no_name),
         row("empty", "", "UNAVAILABLE", wrong),
