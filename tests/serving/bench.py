@@ -5,8 +5,8 @@
     python3 -m venv .ci/serving && .ci/serving/bin/pip install -r tests/serving/requirements.txt
     .ci/serving/bin/python tests/serving/bench.py --binaries target/release
 
-All servers have one model, one worker and the same number of ONNX Runtime's threads, and run one at a time; the order
-is turned around from turn to turn. Every server's answer is compared with ONNX Runtime's before it is timed. Prints a
+All servers have one model, one worker and as many of ONNX Runtime's threads as this process may use cores, and run one
+at a time; the order is turned around from turn to turn. For fewer, start this with `taskset`. Every server's answer is compared with ONNX Runtime's before it is timed. Prints a
 table in Markdown: the median of the turns, with the least and the most.
 """
 
@@ -36,6 +36,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 #: A server may take so long to start, seconds.
 START = 120
+#: A gridpool worker takes as many.
+THREADS = len(os.sched_getaffinity(0))
 #: Rows that a batch of mosec and LitServe may have, as one of gridpool.
 BATCH = 32
 
@@ -97,7 +99,7 @@ class Server:
 
     def __init__(self, name, options, folder):
         self.name, self.options, self.folder = name, options, folder
-        self.process = None
+        self.process = self.log = None
         self.port = free_port()
 
     def start(self, command):
@@ -141,17 +143,22 @@ class Server:
     grpc_port = None
 
     def stop(self):
+        """Ends it, as far as it has begun."""
+        if self.process is not None:
+            self.signal(signal.SIGTERM)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.signal(signal.SIGKILL)
+                self.process.wait()
+            # Workers of the group that outlive their parent.
+            self.signal(signal.SIGKILL)
+        if self.log is not None:
+            self.log.close()
+
+    def signal(self, number):
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGTERM)
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        # Workers of the group that outlive their parent.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.log.close()
+            os.killpg(self.process.pid, number)
 
 
 class Gridpool(Server):
@@ -234,7 +241,7 @@ class Python(Server):
             self.headers = ["Content-Type: application/json"]
             self.body = json.dumps({"data": base64.b64encode(data).decode()}).encode()
         shape = "x".join(map(str, item))
-        command = [sys.executable, HERE / self.script, self.port, file, shape, self.options.threads, self.batch]
+        command = [sys.executable, HERE / self.script, self.port, file, shape, THREADS, self.batch]
         self.start(command)
 
     def output(self):
@@ -266,10 +273,10 @@ def servers(options, folder, model, joins):
 def measure(server, model, case, options):
     file, item, _, all_callers = case
     data = np.random.default_rng(7).standard_normal([1, *item]).astype(np.float32)
-    own = session(str(file), options.threads)
+    own = session(str(file), THREADS)
     want = own.run(None, {own.get_inputs()[0].name: data})[0]
-    server.run(file, model, item, data.tobytes())
     try:
+        server.run(file, model, item, data.tobytes())
         got = np.frombuffer(server.output(), np.float32).reshape(want.shape)
         assert np.allclose(got, want, rtol=1e-4, atol=1e-5), (server.name, model)
         return [server.load(callers, options.seconds) for callers in all_callers]
@@ -289,7 +296,6 @@ def main():
     parser.add_argument("--binaries", type=pathlib.Path, default=ROOT / "target/release")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--models", default="mlp,resnet50,image")
     options = parser.parse_args()
     options.binaries = options.binaries.resolve()

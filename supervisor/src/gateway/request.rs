@@ -67,6 +67,16 @@ pub(super) enum Delivery {
     Shared(Part),
 }
 
+impl WantedOutputs {
+    /// Whether one is written into a client's file. The client may hold such a write up.
+    pub(super) fn are_in_regions(&self) -> bool {
+        match self {
+            Self::All { .. } => false,
+            Self::Some(wanted) => wanted.iter().any(|(_, how)| matches!(how, Delivery::Shared(_))),
+        }
+    }
+}
+
 impl Delivery {
     pub(super) fn new(binary: bool) -> Self {
         if binary { Self::Bytes } else { Self::Json }

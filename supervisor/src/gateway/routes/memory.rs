@@ -80,7 +80,7 @@ async fn unregister(
     body: Body,
 ) -> Result<StatusCode, Failure> {
     gateway.budget.read((&principal, &seat), &headers, body).await?;
-    gateway.regions.unregister(&principal, Some(&name)).map(|()| StatusCode::OK)
+    gateway.unregister(principal, Some(name)).await.map(|()| StatusCode::OK)
 }
 
 async fn unregister_all(
@@ -91,5 +91,5 @@ async fn unregister_all(
     body: Body,
 ) -> Result<StatusCode, Failure> {
     gateway.budget.read((&principal, &seat), &headers, body).await?;
-    gateway.regions.unregister(&principal, None).map(|()| StatusCode::OK)
+    gateway.unregister(principal, None).await.map(|()| StatusCode::OK)
 }
