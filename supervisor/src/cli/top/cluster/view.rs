@@ -326,7 +326,7 @@ mod tests {
             drawn(&scene(Some(&picture)), 96, 12),
             [
                 "cluster at nats://a,nats://b  2 hosts  3 copies  n1 leads  n3 is behind or gone",
-                "12 jobs/s  12 wait  3 run  2.0K held  7 redelivered  1 convicted                              ▁█",
+                "12 jobs/s  12 wait  3 run  2.0K held  7 redelivered  1 convicted                              ▂█",
                 "HOST      STATE        RUN JOBS/S     DONE  REDEL   DUP   BACK",
                 "one       serving      3/8     12      200      7     1      2",
                 "  gpu0 H100 (grid): busy, 41 done",
@@ -346,10 +346,10 @@ mod tests {
         let picture = picture();
         let scrolled = drawn(&Scene { first: 99, ..scene(Some(&picture)) }, 60, 5);
         assert!(scrolled[3].starts_with("POISON abc"), "{scrolled:?}");
-        // The next key goes on from there: all but two of six rows are above.
+        // The next key goes on from there: all but two of seven rows are above.
         let area = Rect::new(0, 0, 60, 5);
         let end = Scene { first: 99, ..scene(Some(&picture)) };
-        assert_eq!(draw(&end, area, &mut Buffer::empty(area)), 4);
+        assert_eq!(draw(&end, area, &mut Buffer::empty(area)), 5);
         for (width, height) in [(0, 0), (1, 1), (3, 2), (20, 3), (300, 60)] {
             drawn(&scene(Some(&picture)), width, height);
             drawn(&Scene { helps: true, ..scene(None) }, width, height);
