@@ -105,8 +105,10 @@ fn note(event: &Event, refusals: &Refusals) {
     match event {
         Event::Connected => tracing::debug!("connected to a NATS server"),
         Event::SlowConsumer(id) => tracing::warn!(id, "messages of NATS were dropped"),
-        Event::ServerError(ServerError::Other(said)) if refusals.hear(said) => {
+        Event::ServerError(ServerError::Other(said)) if Refusals::is_one(said) => {
+            // Who waits for it may end the process.
             tracing::error!(said, "the NATS servers do not allow something to this user");
+            refusals.hear(said);
         }
         Event::Disconnected
         | Event::LameDuckMode

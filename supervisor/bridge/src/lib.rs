@@ -13,6 +13,7 @@ mod batches;
 mod counts;
 mod job;
 mod pool;
+mod prepare;
 mod publish;
 mod pull;
 mod settings;

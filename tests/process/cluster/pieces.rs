@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use gridpool_client::Verdict;
+use gridpool_ipc::clock;
 use gridpool_nats::{Store, Streams, connect};
 use gridpool_protocol::message::Input;
 use gridpool_tests::oracle::samples::random_grids;
@@ -12,7 +15,7 @@ use super::servers::{Servers, are_there};
 use super::{client, counts, serving, until};
 use crate::jobs::{PROGRAM, answer, is_right, job, small_job, submit};
 use crate::raw::inline;
-use crate::wait::eventually;
+use crate::wait::{TIMEOUT, eventually};
 
 /// The size of a piece.
 const PIECE_BYTES: usize = 256 * 1_024;
@@ -106,6 +109,76 @@ fn a_batch_that_is_missing_is_waited_for_and_comes_with_the_next_job() {
     for handle in [waits, again] {
         is_right(&answer(handle), PROGRAM, &grids);
     }
-    assert_eq!(answer(first).verdict(), gridpool_client::Verdict::Ok);
+    assert_eq!(answer(first).verdict(), Verdict::Ok);
     counts(&pool, "published", |jobs| jobs == 3);
+}
+
+#[test]
+fn only_the_end_of_pieces_that_were_read_is_taken_away() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let _pool = serving(&servers, "one", "");
+    let (runtime, streams) = streams(&servers);
+    let data = &streams.data;
+    let bytes: Vec<_> = (0..=PIECE_BYTES).map(|at| at as u8).collect();
+    let (name, size) = (Store::digest(&bytes), bytes.len() as u64);
+    let (until, sent) = (clock::now() + TIMEOUT, bytes.clone().into());
+    runtime.block_on(async {
+        let client = &streams.connection.client;
+        let mut purges =
+            client.subscribe("$JS.API.STREAM.PURGE.gridpool-data").await.expect("heard");
+        // Somebody may send the end of one that is missing at this moment.
+        let missing = data.get([7; 32], [7; 32], 9).await.expect_err("it is missing");
+        assert!(missing.to_string().contains("its end is not there"), "{missing}");
+        assert!(data.put(name, &sent, until).await.expect("room"));
+        assert_eq!(data.get(name, name, size).await.expect("it is whole"), bytes);
+        let other = data.get(name, [7; 32], size).await.expect_err("it has another digest");
+        assert!(other.to_string().contains("its digest differs"), "{other}");
+        let purge = purges.next().await.expect("a purge");
+        let purge: Value = serde_json::from_slice(&purge.payload).expect("JSON");
+        // The second piece and the end came third at most.
+        assert_eq!(
+            (purge["seq"].as_u64(), data.put(name, &sent, until).await.ok()),
+            (Some(4), Some(true))
+        );
+    });
+}
+
+#[test]
+fn jobs_of_missing_batches_leave_a_host_its_work_and_can_be_cancelled() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    drop(serving(&servers, "first", "").killed());
+    let (client, deadline) = (client(&servers), Duration::from_secs(120));
+    let (runtime, streams) = streams(&servers);
+    let sent = (0..6).map(|seed| {
+        let grids = random_grids(seed, 4_000);
+        let handle = submit(&client, job(PROGRAM, &grids).with_deadline(deadline));
+        let Input::Inline(batch) = inline(1, &grids).payload.input else { panic!("it is inline") };
+        (handle, Store::digest(&batch.0))
+    });
+    let sent: Vec<_> = sent.collect();
+    until(&servers, "six jobs", |status| status.jobs == 6);
+    for (_, digest) in &sent {
+        runtime.block_on(streams.data.remove(*digest)).expect("they are removed");
+    }
+    let pool = serving(&servers, "second", "under_way_max = 3");
+    eventually("the bridge to miss them", || {
+        let log = pool.log();
+        let missed = log.matches("a batch is looked for again").count();
+        if missed >= 2 { Ok(()) } else { Err(log) }
+    });
+    // Two of three places are taken for half a minute.
+    let started = clock::now();
+    assert_eq!(answer(submit(&client, small_job(1))).verdict(), Verdict::Ok);
+    sent.iter().for_each(|(handle, _)| handle.cancel());
+    for (handle, _) in sent {
+        assert_eq!(answer(handle).verdict(), Verdict::Cancelled);
+    }
+    until(&servers, "an empty stream", |status| status.jobs == 0);
+    assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
 }
