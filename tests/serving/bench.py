@@ -6,8 +6,9 @@
     .ci/serving/bin/python tests/serving/bench.py --binaries target/release
 
 All servers have one model, one worker and as many of ONNX Runtime's threads as this process may use cores, and run one
-at a time; the order is turned around from turn to turn. For fewer, start this with `taskset`. Every server's answer is compared with ONNX Runtime's before it is timed. Prints a
-table in Markdown: the median of the turns, with the least and the most.
+at a time; the order is turned around from turn to turn. For fewer, start this with `taskset`. Every server's answer is
+compared with ONNX Runtime's before it is timed. Prints a table in Markdown: the median of the turns, with the least and
+the most.
 """
 
 import argparse

@@ -85,7 +85,6 @@ impl Server {
     pub(super) async fn never_loaded(&self, view: &PoolView) -> Vec<Value> {
         let Some(repository) = &self.repository else { return Vec::new() };
         let (listing, lacks) = repository.listing().await;
-        let row = |name: &str, version: String, state: &str, reason: &str| json!({ "name": name, "version": version, "state": state, "reason": reason });
         let mut rows = Vec::new();
         for Listed { name, versions } in &listing.models {
             let known: Vec<_> = view.catalogue.versions(name).map(|own| own.version()).collect();
@@ -107,6 +106,11 @@ impl Server {
         rows.extend(lacks.map(|why| row("", String::new(), UNAVAILABLE, &why)));
         rows
     }
+}
+
+/// A row of the index.
+fn row(name: &str, version: String, state: &str, reason: &str) -> Value {
+    json!({ "name": name, "version": version, "state": state, "reason": reason })
 }
 
 /// The state of what cannot be used.
