@@ -77,7 +77,7 @@ fn a_job_that_has_its_result_does_not_stay_though_no_lane_has_it() {
     });
     until(&servers, "both jobs in the stream", |status| status.jobs == 2);
     pool.go_on("cpu0");
-    assert_eq!(answer(handle).verdict(), gridpool_client::Verdict::Ok);
+    assert_eq!(answer(handle).verdict(), Verdict::Ok);
     until(&servers, "an empty stream", |status| status.jobs == 0);
     assert!(pool.log().contains("jobs that had ended"), "{}", pool.log());
 }
@@ -122,7 +122,7 @@ fn only_the_end_of_pieces_that_were_read_is_taken_away() {
     let _pool = serving(&servers, "one", "");
     let (runtime, streams) = streams(&servers);
     let data = &streams.data;
-    let bytes: Vec<_> = (0..=PIECE_BYTES).map(|at| at as u8).collect();
+    let bytes: Vec<_> = (0..=u8::MAX).cycle().take(PIECE_BYTES + 1).collect();
     let (name, size) = (Store::digest(&bytes), bytes.len() as u64);
     let (until, sent) = (clock::now() + TIMEOUT, bytes.clone().into());
     runtime.block_on(async {
