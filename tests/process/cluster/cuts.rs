@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 
 use super::network::Network;
 use super::servers::{Servers, are_there};
-use super::storm::{Passed, bridge, many_jobs, send};
+use super::storm::{Passed, SetAtEnd, bridge, many_jobs, send};
 use super::{client, host, until};
 use crate::pool::Pool;
 use crate::processes::signal;
@@ -47,12 +47,15 @@ fn storm(network: &Network, jobs: usize, span: Duration, cuts_max: u64) -> Passe
     });
     let client = client(&servers);
     let (over, cuts) = (AtomicBool::new(false), AtomicU64::new(0));
+    let no_more = AtomicBool::new(false);
     let mut land = Land { network, servers, pools, over: &over, span };
     let mut passed = Passed::default();
     thread::scope(|scope| {
-        let (over, cuts) = (&over, &cuts);
+        let (over, cuts, _ends) = (&over, &cuts, SetAtEnd(&no_more));
         let sender = scope.spawn(|| {
-            let sent = send(&client, jobs, || cuts.load(Ordering::Relaxed) >= KINDS);
+            let sent = send(&client, jobs, || {
+                cuts.load(Ordering::Relaxed) >= KINDS || no_more.load(Ordering::Relaxed)
+            });
             over.store(true, Ordering::Relaxed);
             sent
         });

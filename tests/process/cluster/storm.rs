@@ -60,11 +60,14 @@ fn storm(jobs: usize) -> Passed {
     });
     let client = client(&servers);
     let (over, kills) = (AtomicBool::new(false), AtomicU64::new(0));
+    let no_more = AtomicBool::new(false);
     let mut passed = Passed::default();
     thread::scope(|scope| {
-        let (over, kills) = (&over, &kills);
+        let (over, kills, _ends) = (&over, &kills, SetAtEnd(&no_more));
         let sender = scope.spawn(|| {
-            let by_host = send(&client, jobs, || kills.load(Ordering::Relaxed) >= KILLS_MIN);
+            let by_host = send(&client, jobs, || {
+                kills.load(Ordering::Relaxed) >= KILLS_MIN || no_more.load(Ordering::Relaxed)
+            });
             over.store(true, Ordering::Relaxed);
             by_host
         });
@@ -81,6 +84,15 @@ fn storm(jobs: usize) -> Passed {
     });
     passed.count(&servers);
     passed
+}
+
+/// Set when it is dropped, so that a sender ends too if the thread panics that strikes.
+pub(super) struct SetAtEnd<'a>(pub(super) &'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Sends jobs, a window at a time, until there were so many and it is enough, and checks every answer. Returns how many
