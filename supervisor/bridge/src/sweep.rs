@@ -1,7 +1,7 @@
 //! Removes jobs that have ended from the stream, where the servers have kept them.
 //!
-//! A server that takes over a copied stream may not know that a job was acknowledged. The job then stays, though no lane
-//! has it, and counts against the limits of the stream until it is too old.
+//! A server that takes over a copied stream may not know that a job was acknowledged. The job then stays, though no
+//! lane has it, and counts against the limits of the stream until it is too old.
 
 use std::sync::Arc;
 
