@@ -42,25 +42,20 @@ impl Bridge {
     /// Removes jobs that have their result from the front of the stream, up to the one of that number. Returns how many
     /// there were, and the number of the last job of the stream.
     async fn remove_ended(&self, old: u64) -> Result<(u64, u64), NatsError> {
-        let (streams, mut removed) = (&self.streams, 0);
+        let mut removed = 0;
         loop {
-            let jobs = streams.span_of_jobs().await?;
-            if jobs.is_empty() || *jobs.start() > old || removed == REMOVED_MAX {
-                return Ok((removed, *jobs.end()));
+            let (first, last) = self.streams.span_of_jobs().await?.into_inner();
+            if first > old || removed == REMOVED_MAX || !self.has_ended(first).await? {
+                return Ok((removed, last));
             }
-            let first = *jobs.start();
-            let Some(payload) = streams.job_at(first).await? else {
-                return Ok((removed, *jobs.end()));
-            };
-            // What is no job is removed by whoever takes it.
-            let has_ended = match decode::<JobMessage>(&payload) {
-                Ok(job) => streams.results.find_surely(job.key).await?.is_some(),
-                Err(_) => false,
-            };
-            if !has_ended {
-                return Ok((removed, *jobs.end()));
-            }
-            removed += u64::from(streams.remove_job(first).await?);
+            removed += u64::from(self.streams.remove_job(first).await?);
         }
+    }
+
+    /// Whether the job of this number is there, and has its result. What is no job is removed by whoever takes it.
+    async fn has_ended(&self, number: u64) -> Result<bool, NatsError> {
+        let Some(payload) = self.streams.job_at(number).await? else { return Ok(false) };
+        let Ok(job) = decode::<JobMessage>(&payload) else { return Ok(false) };
+        Ok(self.streams.results.find_surely(job.key).await?.is_some())
     }
 }

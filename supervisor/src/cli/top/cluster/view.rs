@@ -9,6 +9,7 @@ use ratatui_core::text::{Line, Span};
 
 use super::super::view::{Theme, put};
 use super::history::Picture;
+use crate::cli::show::printable;
 use crate::cli::text::wrap;
 use crate::cli::words::{UNKNOWN, bytes, count, counted, cut, spark};
 
@@ -139,11 +140,6 @@ fn totals(picture: &Picture) -> String {
         bytes(status.jobs_bytes),
         status.convicted.len()
     )
-}
-
-/// What other machines say, without what a terminal would obey.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn rate(rate: Option<f64>) -> String {
