@@ -115,7 +115,12 @@ fn the_async_runtime_and_http_are_the_gateways_and_the_clusters_alone() {
         ["supervisor/src/gateway/", "supervisor/bridge/src/", "protocol/nats/src/"]
             .iter()
             .any(|folder| path.starts_with(folder))
-            || path == "tests/process/http/grpc/client.rs"
+            || [
+                "tests/process/http/grpc/client.rs",
+                "tests/process/cluster/pieces.rs",
+                "tests/serving/load.rs",
+            ]
+            .contains(&path)
     };
     let (inside, outside): (Vec<_>, Vec<_>) = sources().partition(|source| is_inside(&source.path));
     assert!(!lines_where(inside.into_iter(), is_http).is_empty(), "they are no longer used");

@@ -89,7 +89,10 @@ pub fn start(format: LogFormat, quiet: LevelFilter) -> Result<(), FilterError> {
     SETUP.get_or_init(|| Setup { format, is_verbose, passes });
     // The pool of a command that logs less takes orders from that command alone: nobody else audits it.
     let filter = match filter {
-        None if quiet < LevelFilter::INFO => Targets::new().with_default(quiet),
+        // What the NATS library logs as an error reaches the user as one, with advice.
+        None if quiet < LevelFilter::INFO => {
+            Targets::new().with_default(quiet).with_target("async_nats", LevelFilter::OFF)
+        }
         filter => filter::with_asked(filter.unwrap_or_else(|| Targets::new().with_default(quiet))),
     };
     let lines = tracing_subscriber::fmt::layer()

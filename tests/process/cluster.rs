@@ -1,10 +1,16 @@
 //! Pools that take jobs of a cluster: NATS JetStream between clients and hosts. `storm` kills everything.
 
+mod access;
+mod credentials;
 mod cuts;
+mod models;
 mod network;
+mod pieces;
+mod scale;
 mod servers;
 mod storm;
 mod suspects;
+mod top;
 
 use std::time::Duration;
 

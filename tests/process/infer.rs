@@ -91,7 +91,7 @@ fn pool_on(setup: Setup, models: &[&str]) -> Option<Pool> {
 }
 
 /// Rows of four numbers, from `first` on.
-fn rows(first: u64, count: u64) -> (Vec<f32>, Job<TensorOutputs>) {
+pub(crate) fn rows(first: u64, count: u64) -> (Vec<f32>, Job<TensorOutputs>) {
     let number = |at: u64| f32::from(u16::try_from((first + at) % 1_000).expect("small")) / 4.0;
     let numbers: Vec<f32> = (0..4 * count).map(number).collect();
     let x = ModelInput::new("x", [count, 4], numbers.clone()).expect("as much data as it has");
@@ -103,13 +103,13 @@ fn ask(client: &Client, job: Job<TensorOutputs>) -> Handle<TensorOutputs> {
     client.submit(job).expect("the request is accepted")
 }
 
-fn answer(handle: Handle<TensorOutputs>) -> Answer<TensorOutputs> {
+pub(crate) fn answer(handle: Handle<TensorOutputs>) -> Answer<TensorOutputs> {
     within("an answer", move || handle.wait()).expect("the connection stands")
 }
 
 /// Whether these are the sums of the rows, their doubles and their hundredfold.
 #[track_caller]
-fn is_right(answer: &Answer<TensorOutputs>, numbers: &[f32]) {
+pub(crate) fn is_right(answer: &Answer<TensorOutputs>, numbers: &[f32]) {
     assert_eq!(answer.verdict(), Verdict::Ok, "{}", answer.receipt.reason);
     let outputs = answer.outputs().expect("outputs come with the verdict OK");
     let names: Vec<_> = outputs.tensors().iter().map(Tensor::name).collect();

@@ -1,6 +1,6 @@
 //! `gridpool top` on a real pseudo-terminal and without one; also the colours of results.
 
-mod terminal;
+pub(crate) mod terminal;
 
 use std::process::Command;
 use std::sync::atomic::AtomicBool;

@@ -5,7 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions, Event, ServerError};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError};
+use gridpool_protocol::chain::Chain;
 
 use crate::refusals::Refusals;
 use crate::{NatsError, NatsOptions};
@@ -16,8 +17,8 @@ const PING_EVERY: Duration = Duration::from_secs(2);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest pause between two tries to reconnect.
 const RECONNECT_EVERY_MAX: Duration = Duration::from_secs(1);
-/// Messages of one subscription that may wait to be read. What would be more is dropped: a client then looks its results
-/// up, and a host gets its jobs again. The book has it: docs/src/guide/cluster.md.
+/// Messages of one subscription that may wait to be read. What would be more is dropped: a client then looks its
+/// results up, and a host gets its jobs again. The book has it: docs/src/guide/cluster.md.
 const WAITING_MAX: usize = 65_536;
 
 /// A connection to the servers.
@@ -49,6 +50,14 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, Na
             let refusals = hear.clone();
             async move { note(&event, &refusals) }
         });
+    // The library reads addresses, and takes no user from them.
+    let named = options.servers.iter().filter_map(|server| server.parse::<ServerAddr>().ok());
+    let named = named.filter_map(|server| {
+        Some((server.username()?.to_owned(), server.password().unwrap_or_default().to_owned()))
+    });
+    if let Some((user, password)) = named.into_iter().next() {
+        connection = connection.user_and_password(user, password);
+    }
     if let Some(path) = &options.credentials {
         let text = read(path)?;
         let wrong = |source| file(path, "has no credentials", source);
@@ -60,17 +69,46 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, Na
         connection = connection.add_root_certificates(path.clone());
     }
     let connected = connection.connect(options.servers.clone()).await;
-    let client =
-        connected.map_err(|source| NatsError::Connect { servers: options.shown(), source })?;
+    let client = connected.map_err(|source| {
+        let advice = advice(source.kind(), &Chain(&source).to_string());
+        NatsError::Connect { servers: options.shown(), advice, source }
+    })?;
     Ok(Connection { client, refusals })
+}
+
+/// What may help a client that no server admits.
+fn advice(kind: ConnectErrorKind, said: &str) -> &'static str {
+    let said = said.to_lowercase();
+    // An alert is theirs, about a certificate of this client, which has none.
+    if said.contains("alert") && said.contains("certificate") {
+        return " (they want a client certificate, which gridpool does not have: set `verify: false` there, and use \
+            credentials)";
+    }
+    if said.contains("certificate") {
+        return " (their certificate is of no authority that this client trusts: name the right one's file with \
+            --nats-ca)";
+    }
+    match kind {
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            " (they do not know this user: name its file with --nats-credentials, or write nats://USER:PASSWORD@HOST)"
+        }
+        ConnectErrorKind::ServerParse
+        | ConnectErrorKind::Dns
+        | ConnectErrorKind::TimedOut
+        | ConnectErrorKind::Tls
+        | ConnectErrorKind::Io
+        | ConnectErrorKind::MaxReconnects => "",
+    }
 }
 
 fn note(event: &Event, refusals: &Refusals) {
     match event {
         Event::Connected => tracing::debug!("connected to a NATS server"),
         Event::SlowConsumer(id) => tracing::warn!(id, "messages of NATS were dropped"),
-        Event::ServerError(ServerError::Other(said)) if refusals.hear(said) => {
+        Event::ServerError(ServerError::Other(said)) if Refusals::is_one(said) => {
+            // Who waits for it may end the process.
             tracing::error!(said, "the NATS servers do not allow something to this user");
+            refusals.hear(said);
         }
         Event::Disconnected
         | Event::LameDuckMode

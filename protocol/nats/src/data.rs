@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::{DirectGetErrorKind, Info, LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -33,6 +33,10 @@ pub(crate) const DATA_AGE: Duration = Duration::from_secs(2 * 3_600);
 const FRESH_FOR: Duration = Duration::from_secs(3_600);
 /// The subject's last part for the end.
 const END: &str = "end";
+/// What is wrong without an end.
+const NO_END: &str = "its end is not there";
+/// What has failed if no server answers.
+const UNREAD: &str = "a piece cannot be read";
 
 /// The stream of pieces.
 #[derive(Clone, Debug)]
@@ -168,11 +172,13 @@ impl Store {
             return Err(error);
         }
         // A server that follows may be behind; the one that leads knows.
-        let read = self.read(name, is, Source::Leader).await;
+        let end = self.subjects.data(&hex(&name), END);
+        let Some(last) = self.last(&end).await? else { return Err(gone(bytes, NO_END)) };
+        let read = self.read_from(&last.payload, name, is, Source::Leader).await;
         if let Err(NatsError::Data { .. }) = read {
-            // Whoever has the bytes then sends them again.
-            let purged = self.stream.purge().filter(self.subjects.data(&hex(&name), END)).await;
-            if let Err(error) = purged {
+            // Whoever has the bytes then sends them again. An end that came since then is of pieces that are whole.
+            let damaged = self.stream.purge().filter(end).sequence(last.sequence + 1);
+            if let Err(error) = damaged.await {
                 tracing::debug!(%error, "the end of damaged pieces stays");
             }
         }
@@ -191,17 +197,28 @@ impl Store {
     async fn read(
         &self,
         name: [u8; 32],
+        is: ([u8; 32], u64),
+        from: Source,
+    ) -> Result<Vec<u8>, NatsError> {
+        if is.1 > ARENA_BYTES_MAX {
+            return Err(gone(is.1, "nobody may send as many"));
+        }
+        let end = self.piece(&self.subjects.data(&hex(&name), END), from).await?;
+        let end = end.ok_or_else(|| gone(is.1, NO_END))?;
+        self.read_from(&end, name, is, from).await
+    }
+
+    /// Reads the pieces before this end.
+    async fn read_from(
+        &self,
+        end: &[u8],
+        name: [u8; 32],
         (digest, bytes): ([u8; 32], u64),
         from: Source,
     ) -> Result<Vec<u8>, NatsError> {
-        let gone = |why: &str| NatsError::Data { bytes, why: why.to_owned() };
-        if bytes > ARENA_BYTES_MAX {
-            return Err(gone("nobody may send as many"));
-        }
+        let gone = |why: &str| gone(bytes, why);
         let name = hex(&name);
-        let piece_bytes = self.piece(&self.subjects.data(&name, END), from).await?;
-        let piece_bytes = piece_bytes.ok_or_else(|| gone("its end is not there"))?;
-        let piece_bytes = std::str::from_utf8(&piece_bytes).ok().and_then(|size| size.parse().ok());
+        let piece_bytes = std::str::from_utf8(end).ok().and_then(|size| size.parse().ok());
         let piece_bytes: u64 =
             piece_bytes.filter(|&size| size > 0).ok_or_else(|| gone("its end"))?;
         let pieces = bytes.div_ceil(piece_bytes);
@@ -225,18 +242,27 @@ impl Store {
     }
 
     async fn piece(&self, subject: &str, from: Source) -> Result<Option<Bytes>, NatsError> {
-        let failed = "a piece cannot be read";
         if from == Source::Leader {
-            return match self.stream.get_last_raw_message_by_subject(subject).await {
-                Ok(message) => Ok(Some(message.payload)),
-                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-                Err(error) => Err(NatsError::jetstream(failed)(error)),
-            };
+            return Ok(self.last(subject).await?.map(|message| message.payload));
         }
         match self.stream.direct_get_last_for_subject(subject).await {
             Ok(message) => Ok(Some(message.payload)),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
-            Err(error) => Err(NatsError::jetstream(failed)(error)),
+            Err(error) => Err(NatsError::jetstream(UNREAD)(error)),
         }
     }
+
+    /// The last message of a subject, from the server that leads.
+    async fn last(&self, subject: &str) -> Result<Option<StreamMessage>, NatsError> {
+        match self.stream.get_last_raw_message_by_subject(subject).await {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(NatsError::jetstream(UNREAD)(error)),
+        }
+    }
+}
+
+/// Pieces are not whole any more.
+fn gone(bytes: u64, why: &str) -> NatsError {
+    NatsError::Data { bytes, why: why.to_owned() }
 }

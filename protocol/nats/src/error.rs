@@ -9,10 +9,12 @@ use crate::VERSION;
 #[non_exhaustive]
 pub enum NatsError {
     /// No server answers, or it does not admit this client.
-    #[error("no NATS server at {servers} answers and admits this client")]
+    #[error("no NATS server at {servers} answers and admits this client{advice}")]
     Connect {
         /// Their addresses.
         servers: String,
+        /// What may help.
+        advice: &'static str,
         /// Why.
         #[source]
         source: async_nats::ConnectError,

@@ -23,14 +23,15 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// Takes in what a server says. Returns whether it is a refusal.
-    pub(crate) fn hear(&self, said: &str) -> bool {
-        let is_one = said.to_lowercase().contains(BEGIN);
-        if is_one {
-            // Perhaps nobody waits for the answer to that request.
-            drop(self.tell.send(said.to_owned()));
-        }
-        is_one
+    /// Whether what a server says is a refusal.
+    pub(crate) fn is_one(said: &str) -> bool {
+        said.to_lowercase().contains(BEGIN)
+    }
+
+    /// Takes in a refusal.
+    pub(crate) fn hear(&self, said: &str) {
+        // Perhaps nobody waits for the answer to that request.
+        drop(self.tell.send(said.to_owned()));
     }
 
     /// The first refusal from now on that names a subject; any, if the subject is empty.
@@ -72,9 +73,11 @@ mod tests {
     #[test]
     fn a_refusal_reaches_those_who_wait_for_its_subject() {
         let refusals = Refusals::default();
-        assert!(!refusals.hear("slow consumer"));
+        assert!(!Refusals::is_one("slow consumer"));
         let (own, other) = (refusals.of("gp.job.a"), refusals.of("gp.job.b"));
-        assert!(refusals.hear("Permissions Violation for Publish to \"gp.job.a\""));
+        let said = "Permissions Violation for Publish to \"gp.job.a\"";
+        assert!(Refusals::is_one(said));
+        refusals.hear(said);
         let said = own.now_or_never().expect("it was told").to_string();
         assert!(said.contains("do not allow it") && said.contains("gp.job.a"), "{said}");
         assert!(other.now_or_never().is_none());

@@ -3,10 +3,13 @@
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{
-    Config, DiscardPolicy, Info, Republish, RetentionPolicy, StorageType, Stream,
+    Config, DiscardPolicy, Info, RawMessageErrorKind, Republish, RetentionPolicy, StorageType,
+    Stream,
 };
 use async_nats::jetstream::{Context, context::ContextBuilder, kv};
+use bytes::Bytes;
 use gridpool_protocol::limits::DEADLINE_MAX;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::data::DATA_AGE;
@@ -95,6 +98,38 @@ impl Streams {
             subjects,
             jobs,
         })
+    }
+
+    /// The numbers of the first and the last job of the stream; empty if there is none.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn span_of_jobs(&self) -> Result<RangeInclusive<u64>, NatsError> {
+        let info = self.jobs.get_info().await;
+        let state = info.map_err(NatsError::jetstream("the stream of jobs says nothing"))?.state;
+        let first = if state.messages == 0 { u64::MAX } else { state.first_sequence };
+        Ok(first..=state.last_sequence)
+    }
+
+    /// The bytes of the job of this number; `None` if it is gone.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn job_at(&self, number: u64) -> Result<Option<Bytes>, NatsError> {
+        match self.jobs.get_raw_message(number).await {
+            Ok(message) => Ok(Some(message.payload)),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(NatsError::jetstream("a job cannot be read")(error)),
+        }
+    }
+
+    /// Removes the job of this number. Returns whether it was there.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn remove_job(&self, number: u64) -> Result<bool, NatsError> {
+        let removed = self.jobs.delete_message(number).await;
+        removed.map_err(NatsError::jetstream("a job cannot be removed"))
     }
 
     /// The consumer of a lane, which all hosts share.

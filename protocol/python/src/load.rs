@@ -64,6 +64,10 @@ impl ModelLoad {
 impl ModelLoad {
     /// Waits so many seconds for the answer: the pool's sentence. `None` if it is not there then.
     fn wait(&self, py: Python<'_>, span: f64) -> PyResult<Option<String>> {
+        if !self.client.is_mine() {
+            let why = "the load is the parent process's: wait for it there";
+            return Err(PyRuntimeError::new_err(why));
+        }
         let until = clock::now() + seconds(span)?;
         detached(py, || {
             let mut answer = self.loading.answer.lock();

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gridpool
@@ -123,6 +125,43 @@ def test_a_load_says_how_far_it_is_and_ends_when_it_is_cancelled(served: gridpoo
         except gridpool.Refused as refused:
             assert "being" in str(refused), refused
     served.unload_model("endless")
+
+
+def test_a_fork_is_told_that_the_load_is_its_parents(served: gridpool.Pool):
+    load = served.start_load("forked", MODELS / "endless.onnx", devices=["cpu0"])
+    says, said = multiprocessing.Pipe()
+
+    def child() -> None:
+        for look in (load.done, load.result):
+            try:
+                look()
+            except RuntimeError as error:
+                said.send(str(error))
+        load.cancel()
+
+    forked = multiprocessing.get_context("fork").Process(target=child)
+    forked.start()
+    try:
+        for _ in range(2):
+            assert says.poll(60), "the child waits"
+            assert says.recv() == "the load is the parent process's: wait for it there"
+        forked.join(60)
+        assert forked.exitcode == 0
+        assert not load.done(), "the child has not cancelled it"
+    finally:
+        forked.kill()
+        load.cancel()
+    with pytest.raises(gridpool.LoadCancelled):
+        load.result(60)
+
+
+def test_options_may_be_of_any_type_that_has_the_same_in_it(served: gridpool.Pool):
+    shapes = MappingProxyType({"x": (np.int64(2), 4)})
+    load = served.start_load("typed", MODELS / "mlp.onnx", warm_up=(shapes,), max_batch=np.int32(8), devices={0})
+    load.result(120)
+    served.unload_model("typed")
+    with pytest.raises(TypeError, match="is no option of a model: write numbers"):
+        served.load_model("typed", MODELS / "mlp.onnx", max_batch=object())
 
 
 def test_a_load_has_a_deadline(served: gridpool.Pool):

@@ -124,12 +124,6 @@ const ALIASES: &[(&str, &str)] =
     &[("transpose", "dmirror"), ("p_g", "palette"), ("second", "last")];
 
 impl Builtin {
-    /// The builtin of that name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<&'static Self> {
-        BUILTINS.iter().find(|builtin| builtin.name == name)
-    }
-
     /// Its name with its parameters.
     #[must_use]
     pub fn signature(&self) -> String {

@@ -33,12 +33,6 @@ impl Primitive {
         PRIMITIVES.get(usize::from(opcode as u8).checked_sub(usize::from(FIRST_PRIMITIVE))?)
     }
 
-    /// The primitive of that name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<&'static Self> {
-        PRIMITIVES.iter().find(|row| row.name == name)
-    }
-
     /// The kind that it gives for arguments of these kinds; `None` if it does not take them as they are.
     #[must_use]
     pub fn gives(&self, kinds: &[Kind]) -> Option<Kind> {

@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use gridpool_client::{ClientError, LoadedBatch};
+use gridpool_client::{ClientError, LoadedBatch, PackedInput};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
-use gridpool_nats::NatsError;
+use gridpool_nats::{Carried, JobMessage, NatsError};
 use gridpool_protocol::limits::ARENA_BYTES_MAX;
-use gridpool_protocol::message::Refusal;
-use tokio::sync::OnceCell;
+use gridpool_protocol::message::{Packing, Refusal};
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -21,6 +21,8 @@ use crate::{Bridge, RETRY_EVERY};
 
 /// How long a job waits for a batch that is not whole in the stream.
 const MISSING_FOR: Duration = Duration::from_secs(30);
+/// Jobs of a host that wait for such batches. Others are given back: they would keep the host from its work.
+const MISSING_MAX: usize = 2;
 
 /// A batch's digest, and its numbers of items and cells.
 type Name = ([u8; 32], (u32, u32));
@@ -30,6 +32,8 @@ type Name = ([u8; 32], (u32, u32));
 pub(crate) struct Batches {
     bytes_max: u64,
     held: Mutex<Held>,
+    /// For jobs that wait for batches that are not whole.
+    missing: Semaphore,
 }
 
 #[derive(Debug, Default)]
@@ -53,11 +57,13 @@ pub(crate) enum BatchError {
     Nats(#[from] NatsError),
     #[error(transparent)]
     Pool(#[from] ClientError),
+    #[error("other jobs wait for batches that are not whole")]
+    Crowded,
 }
 
 impl Batches {
     pub(crate) fn new(bytes_max: u64) -> Self {
-        Self { bytes_max, held: Mutex::default() }
+        Self { bytes_max, held: Mutex::default(), missing: Semaphore::new(MISSING_MAX) }
     }
 
     /// The place of a batch, and whether it is new. Forgets those that were not used for longest.
@@ -106,20 +112,60 @@ impl Held {
 }
 
 impl Bridge {
-    /// The batch of grids that has this digest, in the pool's memory.
-    /// A job that has so much time `left` waits for it.
-    pub(crate) async fn batch(
+    /// The packed input, where the pool can have it. The job has so much time left.
+    pub(crate) async fn input(
         &self,
-        name: Name,
-        bytes: u64,
+        job: &JobMessage,
         left: Duration,
-    ) -> Result<LoadedBatch, BatchError> {
-        let (place, is_new) = self.batches.place(name, bytes);
-        if !is_new {
-            count(&self.counts.batches_reused);
+    ) -> Result<PackedInput, BatchError> {
+        let until = clock::now() + left.min(MISSING_FOR);
+        match (&job.input, job.packing) {
+            (Carried::Inline(bytes), _) => Ok(PackedInput::Private(Arc::new(bytes.0.clone()))),
+            (&Carried::Pieces { digest, bytes }, Packing::Grids { items, cells }) => {
+                let name = (digest, (items, cells));
+                let batch = self.patiently(bytes, until, || self.batch(name, bytes)).await;
+                batch.map(PackedInput::Loaded)
+            }
+            (&Carried::Pieces { digest, bytes }, Packing::Search(_) | Packing::Tensors) => {
+                let fetched = self.patiently(bytes, until, || self.fetch(digest, bytes)).await;
+                fetched.map(|bytes| PackedInput::Private(Arc::new(bytes)))
+            }
         }
+    }
+
+    /// What a look-up finds. While it is not whole, somebody may send it again.
+    async fn patiently<T, F>(
+        &self,
+        bytes: u64,
+        until: Instant,
+        look: impl Fn() -> F,
+    ) -> Result<T, BatchError>
+    where
+        F: Future<Output = Result<T, BatchError>>,
+    {
+        let mut waits = None;
+        loop {
+            let error = match look().await {
+                Err(BatchError::Nats(error @ NatsError::Data { .. })) => error,
+                done => return done,
+            };
+            if bytes > ARENA_BYTES_MAX || clock::until(until).is_zero() {
+                return Err(BatchError::Nats(error));
+            }
+            if waits.is_none() {
+                let place = self.batches.missing.try_acquire();
+                waits = Some(place.map_err(|_| BatchError::Crowded)?);
+            }
+            tracing::warn!(%error, "a batch is looked for again");
+            sleep(RETRY_EVERY.min(clock::until(until))).await;
+        }
+    }
+
+    /// The batch of grids that has this digest, in the pool's memory.
+    async fn batch(&self, name: Name, bytes: u64) -> Result<LoadedBatch, BatchError> {
+        let (place, is_new) = self.batches.place(name, bytes);
         let fetch = || async {
-            let packed = Arc::new(self.fetch(name.0, bytes, left).await?);
+            let packed = Arc::new(self.fetch(name.0, bytes).await?);
             match self.load(name.1, &packed).await {
                 // Others in the cache may leave no room.
                 Err(ClientError::Refused(Refusal::Busy(_))) => {
@@ -130,33 +176,17 @@ impl Bridge {
             }
         };
         let batch = place.get_or_try_init(fetch).await.cloned();
-        if batch.is_err() {
-            self.batches.forget(&name, &place);
+        match &batch {
+            Ok(_) if !is_new => count(&self.counts.batches_reused),
+            Ok(_) => {}
+            Err(_) => self.batches.forget(&name, &place),
         }
         batch
     }
 
-    /// Bytes from the stream, for a job that has so much time left. If they are not whole, somebody may send them again
-    /// meanwhile.
-    pub(crate) async fn fetch(
-        &self,
-        digest: [u8; 32],
-        bytes: u64,
-        left: Duration,
-    ) -> Result<Vec<u8>, NatsError> {
-        let until = clock::now() + left.min(MISSING_FOR);
-        let fetched = loop {
-            match self.streams.data.get(digest, digest, bytes).await {
-                Err(error @ NatsError::Data { .. }) if bytes <= ARENA_BYTES_MAX => {
-                    if clock::until(until).is_zero() {
-                        return Err(error);
-                    }
-                    tracing::warn!(%error, "a batch is looked for again");
-                    sleep(RETRY_EVERY.min(clock::until(until))).await;
-                }
-                fetched => break fetched?,
-            }
-        };
+    /// Bytes from the stream.
+    async fn fetch(&self, digest: [u8; 32], bytes: u64) -> Result<Vec<u8>, BatchError> {
+        let fetched = self.streams.data.get(digest, digest, bytes).await?;
         self.counts.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(fetched)
     }

@@ -5,24 +5,23 @@ use std::time::Duration;
 
 use async_nats::jetstream::{AckKind, Message};
 use gridpool_client::{Answer, ClientError, Handle, Job, PackedInput, PackedOutput};
-use gridpool_nats::{Carried, JobMessage, NatsError, decode};
+use gridpool_nats::{JobMessage, NatsError, decode};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::ContentHash;
-use gridpool_protocol::message::{Packing, Refusal, Work};
+use gridpool_protocol::message::{Refusal, Work};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use crate::Bridge;
-use crate::batches::BatchError;
 use crate::counts::count;
 use crate::pool::names_of;
 use crate::taken::{Done, Fate, Taken};
 use crate::under_way::InHand;
 
 /// How soon another host may have a job that this one cannot take now.
-const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
+pub(crate) const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
 /// How soon a job of another version is offered again, to a host that knows it.
 const OTHER_VERSION_AFTER: Duration = Duration::from_secs(5);
 /// Runs of a suspect, alone on its host, that ended with the host. One more is not made.
@@ -118,10 +117,14 @@ impl Bridge {
     /// Runs a job: beside others, or alone if hosts have vanished with it, unless it has outlived hosts that did so.
     async fn judge(&self, taken: &Taken, cancelled: watch::Receiver<bool>) -> Fate {
         if !self.is_watched(taken) {
+            let input = match self.prepare(taken, &cancelled).await {
+                Ok(input) => input,
+                Err(fate) => return fate,
+            };
             let Ok(_beside) = timeout(ALONE_WAIT, self.under_way.beside()).await else {
                 return Fate::GiveBack(GIVE_BACK_AFTER);
             };
-            return self.attempt(taken, cancelled).await;
+            return self.attempt(taken, input, cancelled).await;
         }
         let left = match self.streams.runs.left(taken.job.key).await {
             Ok(left) => left,
@@ -133,6 +136,10 @@ impl Bridge {
             let (receipt, convicts) = (self.receipt(&taken.job, Verdict::Poison, reason), true);
             return Fate::Done(Done { receipt, output: None, convicts });
         }
+        let input = match self.prepare(taken, &cancelled).await {
+            Ok(input) => input,
+            Err(fate) => return fate,
+        };
         let is_suspect = left.vanished > 0;
         let mut told = cancelled.clone();
         let _alone;
@@ -157,34 +164,26 @@ impl Bridge {
         }
         let host = &self.settings.host;
         match self.streams.runs.begin(taken.delivery(), host, is_suspect).await {
-            Ok(()) => self.attempt(taken, cancelled).await,
+            Ok(()) => self.attempt(taken, input, cancelled).await,
             Err(error) => not_noted(taken, &error),
         }
     }
 
-    /// Runs a job, if it still is to be run.
-    async fn attempt(&self, taken: &Taken, cancelled: watch::Receiver<bool>) -> Fate {
+    /// Runs a job.
+    async fn attempt(
+        &self,
+        taken: &Taken,
+        input: PackedInput,
+        cancelled: watch::Receiver<bool>,
+    ) -> Fate {
         let job = &taken.job;
-        let found = match taken.delivered {
-            ..=1 => self.streams.results.find(job.key).await,
-            // Another host may have published it just now.
-            _ => self.streams.results.find_surely(job.key).await,
-        };
-        match found {
-            Ok(Some(_)) => return Fate::Known,
-            Ok(None) => {}
-            // The stream takes one result all the same.
-            Err(error) => tracing::debug!(%error, "looking for an earlier result"),
+        // One that ran alone just now may have been convicted.
+        if let Some(fate) = self.poison(job) {
+            return fate;
         }
-        if let Some(why) = self.streams.poison.of(job.content) {
-            let reason = format!("convicted on {}: {}", why.host, why.reason);
-            return self.own(job, Verdict::Poison, reason);
+        if taken.left().is_none() {
+            return self.late(job);
         }
-        let Some(left) = taken.left() else { return self.late(job) };
-        let input = match self.input(job, left).await {
-            Ok(input) => input,
-            Err(fate) => return fate,
-        };
         if !job.terms.idempotent {
             match self.streams.runs.starts_once(job.key).await {
                 Ok(true) => {}
@@ -225,33 +224,11 @@ impl Bridge {
         }
     }
 
-    /// The packed input, where the pool can have it. The job has so much time left.
-    async fn input(&self, job: &JobMessage, left: Duration) -> Result<PackedInput, Fate> {
-        let loaded = match (&job.input, job.packing) {
-            (Carried::Inline(bytes), _) => {
-                return Ok(PackedInput::Private(Arc::new(bytes.0.clone())));
-            }
-            (&Carried::Pieces { digest, bytes }, Packing::Grids { items, cells }) => {
-                let name = (digest, (items, cells));
-                self.batch(name, bytes, left).await.map(PackedInput::Loaded)
-            }
-            (&Carried::Pieces { digest, bytes }, Packing::Search(_) | Packing::Tensors) => {
-                let fetched = self.fetch(digest, bytes, left).await.map_err(BatchError::Nats);
-                fetched.map(|bytes| PackedInput::Private(Arc::new(bytes)))
-            }
-        };
-        match loaded {
-            Ok(input) => Ok(input),
-            // The server that leads has said so, more than once.
-            Err(BatchError::Nats(error @ NatsError::Data { .. })) => {
-                Err(self.own(job, Verdict::Failed, error.to_string()))
-            }
-            Err(BatchError::Nats(error)) => {
-                tracing::debug!(%error, job = %job.key, "fetching a batch");
-                Err(Fate::GiveBack(GIVE_BACK_AFTER))
-            }
-            Err(BatchError::Pool(error)) => Err(self.failed(job, error).await),
-        }
+    /// The verdict of a job whose content is convicted.
+    pub(crate) fn poison(&self, job: &JobMessage) -> Option<Fate> {
+        let why = self.streams.poison.of(job.content)?;
+        let reason = format!("convicted on {}: {}", why.host, why.reason);
+        Some(self.own(job, Verdict::Poison, reason))
     }
 
     /// Notes that a pool has not run a job that may run only once.
@@ -265,7 +242,7 @@ impl Bridge {
     }
 
     /// What becomes of a job that the pool has not run.
-    async fn failed(&self, job: &JobMessage, error: ClientError) -> Fate {
+    pub(crate) async fn failed(&self, job: &JobMessage, error: ClientError) -> Fate {
         if matches!(error, ClientError::Refused(_)) {
             self.not_started(job).await;
         }
@@ -352,7 +329,7 @@ impl Bridge {
     }
 
     /// A verdict that the pool has no part in.
-    fn own(&self, job: &JobMessage, verdict: Verdict, reason: String) -> Fate {
+    pub(crate) fn own(&self, job: &JobMessage, verdict: Verdict, reason: String) -> Fate {
         let receipt = self.receipt(job, verdict, reason);
         Fate::Done(Done { receipt, output: None, convicts: false })
     }
@@ -362,12 +339,12 @@ impl Bridge {
         Box::new(Receipt { host, key, verdict, reason, ..Receipt::default() })
     }
 
-    fn late(&self, job: &JobMessage) -> Fate {
+    pub(crate) fn late(&self, job: &JobMessage) -> Fate {
         count(&self.counts.late);
         self.own(job, Verdict::Deadline, "its deadline passed in the stream".to_owned())
     }
 
-    fn cancelled(&self, job: &JobMessage) -> Fate {
+    pub(crate) fn cancelled(&self, job: &JobMessage) -> Fate {
         self.own(job, Verdict::Cancelled, "the client cancelled it".to_owned())
     }
 
@@ -433,6 +410,6 @@ async fn answer(
 }
 
 /// Waits until it is so; `false` if it never will be.
-async fn comes_true(told: &mut watch::Receiver<bool>) -> bool {
+pub(crate) async fn comes_true(told: &mut watch::Receiver<bool>) -> bool {
     told.wait_for(|is| *is).await.is_ok()
 }

@@ -7,14 +7,17 @@
 //! - `pool` asks the pool how it is. While it does not answer, no job is taken, and none is held.
 //! - `pull` takes as many jobs as the pool can work on, those of high priority first.
 //! - `job` is the life of one of them; `publish` stores its result; `batches` has the large batches that several use.
+//! - `sweep` removes what has ended, where the servers have kept it.
 
 mod batches;
 mod counts;
 mod job;
 mod pool;
+mod prepare;
 mod publish;
 mod pull;
 mod settings;
+mod sweep;
 mod taken;
 mod under_way;
 
@@ -163,6 +166,7 @@ async fn work(
     tokio::spawn(Arc::clone(&bridge).announce());
     tokio::spawn(Arc::clone(&bridge).hold());
     tokio::spawn(Arc::clone(&bridge).hear_of_cancels());
+    tokio::spawn(Arc::clone(&bridge).sweep());
     tokio::spawn(async move { bridge.pull().await });
     // It ends with the link, or with the pool.
     let lost = followed.await.map_err(io::Error::other).map_err(system("a task"))?;

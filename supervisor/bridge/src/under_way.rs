@@ -81,7 +81,8 @@ impl UnderWay {
     ) -> Option<(InHand<'_>, watch::Receiver<bool>)> {
         let message = Arc::clone(message);
         let mut jobs = self.jobs.lock();
-        if let Some(held) = jobs.values_mut().find(|held| held.place == place) {
+        // Places begin again in streams that were made anew.
+        if let Some(held) = jobs.values_mut().find(|held| (held.place, held.key) == (place, key)) {
             held.message = message;
             return None;
         }

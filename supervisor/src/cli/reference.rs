@@ -125,8 +125,8 @@ fn the_generated_settings_match_the_code() {
         [format!("`{name}`"), format!("`--{flag}`"), help]
     };
     let names = "devices socket worker_bin http http_host http_origin http_tokens http_cert http_key http_group \
-                 insecure access_log shared_memory trace trace_sample allow_chaos model_repository repository onnxruntime \
-                 sandbox sandbox_write socket_group socket_mode operators state_dir capsules";
+                 insecure access_log shared_memory trace trace_sample allow_chaos model_repository repository \
+                 onnxruntime sandbox sandbox_write socket_group socket_mode operators state_dir capsules";
     let rows = names.split_whitespace().map(row);
     check("reference/config.md", "settings", &table(["key", "flag", "meaning"], rows));
     let capsules = crate::config::capsules::rows();

@@ -414,8 +414,8 @@ fn unknown(key: &str) -> String {
     }
     format!(
         "there is no setting `{key}`; the settings are devices, socket, worker_bin, http, \
-         grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, access_log, shared_memory, trace, \
-         trace_sample, allow_chaos, \
+         grpc, http_host, http_origin, http_tokens, http_cert, http_key, http_group, insecure, access_log, \
+         shared_memory, trace, trace_sample, allow_chaos, \
          model_repository, repository, onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, \
          state_dir, [[model]], [[pipeline]], [limits], \
          [nats], [capsules], [policy] and [quota]"

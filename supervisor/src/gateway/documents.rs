@@ -8,18 +8,16 @@ use gridpool_client::{ClientError, Principal};
 use gridpool_protocol::message::{Refusal, RepositoryCommand};
 use gridpool_protocol::tensor::model::check_model_name;
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
 
 use super::Server;
 use super::access;
 use super::blocking::run_blocking;
 use super::failure::Failure;
-use super::limits::STATUS_TIMEOUT;
+use super::listing::UNAVAILABLE;
 use super::models::{Asked, Availability, Model, OnnxModel, why_taken};
 use super::observer::PoolView;
 use super::regions;
 use super::seats::{Kind, Seat};
-use crate::repository::Listed;
 
 /// The extensions of the protocol that are served, Triton's included.
 const EXTENSIONS: [&str; 4] =
@@ -119,7 +117,7 @@ impl Server {
                 Model::Grid(_) => why_no_grids.clone(),
                 Model::Onnx(model, _) => model.why_not_ready().or_else(|| view.is_open().err()),
             };
-            let state = if why.is_none() { "READY" } else { "UNAVAILABLE" };
+            let state = if why.is_none() { "READY" } else { UNAVAILABLE };
             let reason = why.unwrap_or_default();
             json!({
                 "name": model.name(),
@@ -132,42 +130,9 @@ impl Server {
         if only_ready {
             rows.retain(|row| row["state"] == "READY");
         } else {
-            rows.extend(self.never_loaded(&view).await?);
+            rows.extend(self.never_loaded(&view).await);
         }
         Ok(rows.into())
-    }
-
-    /// The models of the repository that the pool does not know: they were never loaded.
-    async fn never_loaded(&self, view: &PoolView) -> Result<Vec<Value>, Failure> {
-        let Some(desk) = self.repository.clone() else { return Ok(Vec::new()) };
-        let listing = Arc::clone(&self.listing);
-        // A folder may lie on a disk that does not answer: one thread waits for it, and no more.
-        let asking = async {
-            let turn = listing.lock_owned().await;
-            run_blocking(move || {
-                let _turn = turn;
-                desk.ask::<Vec<Listed>>(&()).map(|(all, _)| all)
-            })
-            .await
-        };
-        let late = |_| Failure::unavailable("the model repository does not answer");
-        let all = timeout(STATUS_TIMEOUT, asking).await.map_err(late)??;
-        let row = |name: &str, version: String, reason: String| json!({ "name": name, "version": version, "state": "UNAVAILABLE", "reason": reason });
-        let mut rows = Vec::new();
-        for Listed { name, versions } in all {
-            let known: Vec<_> = view.catalogue.versions(&name).map(|own| own.version()).collect();
-            match versions {
-                Ok(versions) => {
-                    let new = versions.into_iter().filter(|version| !known.contains(version));
-                    rows.extend(new.map(|version| {
-                        row(&name, version.to_string(), "it was not loaded".to_owned())
-                    }));
-                }
-                Err(why) if known.is_empty() => rows.push(row(&name, String::new(), why)),
-                Err(_) => {}
-            }
-        }
-        Ok(rows)
     }
 
     /// Loads or unloads a model of the pool's model repository. Clients of the network name no files on this machine.

@@ -114,7 +114,7 @@ impl Door {
         });
     }
 
-    fn new(plan: &DoorPlan) -> Result<Self, DoorError> {
+    pub(super) fn new(plan: &DoorPlan) -> Result<Self, DoorError> {
         let tokens = plan.tokens.as_deref().map(Tokens::parse).transpose();
         let tls = |speaks: &[u8]| {
             let pem = plan.pem.as_ref();

@@ -23,7 +23,8 @@ use super::request::{Request, WantedOutputs};
 use super::shares::{Full, Share};
 use super::tally::GatewayTimes;
 
-/// An IO thread decodes requests and encodes results up to this size itself, bytes.
+/// An IO thread decodes requests and encodes results up to this size itself, bytes, but writes into no client's file:
+/// a client that allocates gigabytes in it holds the file's lock for seconds.
 pub(super) const QUICK_BYTES_MAX: usize = 16 << 10;
 
 /// A body of a protocol.
@@ -136,8 +137,8 @@ impl Server {
         let model = &self.observer.ran(model, &receipt);
         model.has_answered(&receipt);
         let mut parameters = reply::proof(&receipt)?;
-        let (bytes, name) = (unread.bytes, model.name().to_owned());
-        let version = model.version();
+        let is_quick = unread.bytes <= QUICK_BYTES_MAX && !wanted.are_in_regions();
+        let (name, version) = (model.name().to_owned(), model.version());
         let write = move || {
             let (outputs, errors) = (unread.read)()?;
             if !errors.is_empty() {
@@ -145,8 +146,7 @@ impl Server {
             }
             E::write(form, &Reply { model: name, version, id, parameters, outputs }, &wanted, held)
         };
-        let response =
-            if bytes <= QUICK_BYTES_MAX { write()? } else { run_blocking(write).await? };
+        let response = if is_quick { write()? } else { run_blocking(write).await? };
         let (output, total) = (answered.elapsed(), began.elapsed());
         self.statistics.of(model).succeeded(items, &receipt, GatewayTimes { input, output, total });
         self.receipts.keep(principal, receipt);

@@ -49,11 +49,13 @@ pub(super) const HELD_PER_BYTE: usize = 3;
 pub(super) const REGIONS_MAX: usize = 256;
 /// Those of one principal.
 pub(super) const REGIONS_EACH_MAX: usize = 192;
-/// Bytes of their files, up to the end of each. The files stay while they are registered, also if their client is
+/// Bytes of their files, whatever part of each is registered. The files stay while they are, also if their client is
 /// gone.
 pub(super) const REGIONS_BYTES_MAX: u64 = 16 << 30;
 /// Those of one principal.
 pub(super) const REGIONS_BYTES_EACH_MAX: u64 = 12 << 30;
+/// How often it is looked whether their tokens have expired and their files have grown.
+pub(super) const REGIONS_LOOK_EVERY: Duration = Duration::from_secs(10);
 /// Longest name of a region.
 pub(super) const REGION_NAME_BYTES_MAX: usize = 256;
 /// Longest head of a request: its first line and all headers.
@@ -217,7 +219,7 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             REGIONS_EACH_MAX.to_string(),
         ],
         [
-            "their bytes, counted from the beginning of each file".to_owned(),
+            "bytes of their files".to_owned(),
             format!("{} GiB", REGIONS_BYTES_MAX >> 30),
             format!("{} GiB", REGIONS_BYTES_EACH_MAX >> 30),
         ],

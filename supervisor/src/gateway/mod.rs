@@ -30,6 +30,7 @@ mod grids;
 mod grpc;
 mod job;
 mod limits;
+mod listing;
 mod metrics;
 mod models;
 mod observer;
@@ -85,6 +86,7 @@ use limits::{
     BEAT_EVERY, CALLS_ALL_MAX, CALLS_EACH_MAX, PROBES_MAX, REQUESTS_EACH_MAX, REQUESTS_MAX,
     STOP_TIMEOUT,
 };
+use listing::Repository;
 use metrics::Requests;
 use models::{GridModel, Model};
 use observer::Observer;
@@ -177,9 +179,8 @@ struct Server {
     /// Shared memory of clients.
     regions: Arc<Regions>,
     /// The supervisor, which lists the model repository.
-    repository: Option<Arc<Desk>>,
+    repository: Option<Arc<Repository>>,
     /// Held while it does.
-    listing: Arc<tokio::sync::Mutex<()>>,
     /// Permits for probes in progress.
     probes: Arc<Semaphore>,
     refusals: Arc<Refusals<Reason>>,
@@ -216,8 +217,7 @@ pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
         watch: Watch::new(),
         receipts,
         regions: Regions::new(memory),
-        repository: repository.map(|socket| Arc::new(Desk::new(socket))),
-        listing: Arc::default(),
+        repository: repository.map(|socket| Repository::new(Desk::new(socket))),
         probes: Arc::new(Semaphore::new(PROBES_MAX)),
         seats: Seats::new(Arc::clone(&refusals)),
         refusals,
@@ -363,6 +363,7 @@ async fn live(
     let mut tasks = vec![
         tokio::spawn(probe(Arc::clone(&gateway))),
         tokio::spawn(watch::watch(Arc::clone(&gateway))),
+        tokio::spawn(regions::look(Arc::clone(&gateway))),
     ];
     for (protocol, listener) in listeners {
         let listener = listener.into_async().map_err(system("the socket"))?;
@@ -389,7 +390,7 @@ async fn live(
 }
 
 /// Writes signs of life until the supervisor closes its end of the link.
-async fn stay(gateway: &Server, link: &tokio::net::UnixStream) -> Result<(), GatewayError> {
+async fn stay(gateway: &Arc<Server>, link: &tokio::net::UnixStream) -> Result<(), GatewayError> {
     // Before the system has said that it is writable, the first sign of life would be left out.
     link.writable().await.map_err(system("the supervisor's socket"))?;
     loop {
@@ -412,6 +413,8 @@ async fn stay(gateway: &Server, link: &tokio::net::UnixStream) -> Result<(), Gat
                     if gateway.door.current().is_leaving {
                         return Ok(());
                     }
+                    // This must not wait for it.
+                    tokio::spawn(regions::sweep(Arc::clone(gateway)));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return Ok(()),

@@ -19,6 +19,7 @@ use super::blocking::run_blocking;
 use super::catalogue::{Catalogue, PoolReport};
 use super::failure::Failure;
 use super::limits::{MODELS_EVERY, STATUS_TIMEOUT};
+use super::listing::UNAVAILABLE;
 use super::models::{Asked, GridModel, Model, OnnxModel, VERSION};
 use super::pool;
 
@@ -86,6 +87,17 @@ impl PoolView {
             },
         };
         Some(format!("the model `{full_name}` is not served now: {why}"))
+    }
+
+    /// The state of a version that no worker has had, for the index, and why it is that.
+    pub(super) fn why_unknown(&self, name: &str, version: u32) -> (&'static str, String) {
+        let is_it = |full_name: &str| split(full_name) == (name, version);
+        let state = match self.loads.iter().any(|load| is_it(&load.model)) {
+            true => "LOADING",
+            false => UNAVAILABLE,
+        };
+        let why = self.why_not_served(name, Some(version));
+        (state, why.unwrap_or_else(|| "it was not loaded".to_owned()))
     }
 
     /// Every model, in the order of the ops and then of names.

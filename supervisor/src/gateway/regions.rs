@@ -5,39 +5,51 @@
 //! any time, and who touches a mapped page that is gone is killed by SIGBUS. A read ends early instead, which is the
 //! error of one request.
 //!
-//! A region is its principal's: nobody else sees it, uses it or takes its name. It ends with this process.
+//! A region is its principal's: nobody else sees it, uses it or takes its name. It ends with this process, or when the
+//! token that registered it is no longer there, or has expired, or has lost its scope.
 
 mod opening;
 mod part;
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
 use gridpool_client::{Principal, Secret};
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use super::Server;
 use super::blocking::run_blocking;
 use super::desk::Desk;
+use super::door::Door;
 use super::failure::Failure;
 use super::limits::{
-    REGION_NAME_BYTES_MAX, REGIONS_BYTES_EACH_MAX, REGIONS_BYTES_MAX, REGIONS_EACH_MAX, REGIONS_MAX,
+    REGION_NAME_BYTES_MAX, REGIONS_BYTES_EACH_MAX, REGIONS_BYTES_MAX, REGIONS_EACH_MAX,
+    REGIONS_LOOK_EVERY, REGIONS_MAX,
 };
 use super::seats::Seat;
 use super::shares::{Portions, Share, Shares};
+use super::tokens::{self, Scope, TokenHash};
 
 pub use opening::{OpenOrder, Opened, Unopened};
 pub(super) use part::{Memory, Part, REGION};
+
+/// What the kernel counts a file's space in.
+const BLOCK_BYTES: u64 = 512;
 
 /// What `GET /v2` calls it.
 pub(super) const EXTENSION: &str = "system_shared_memory";
 
 /// What is said where it is not served.
-const NOT_SERVED: &str = "shared memory is not served: send the tensors in the request, or have the pool started with --shared-memory";
+const NOT_SERVED: &str = "shared memory is not served: send the tensors in the request, or have the pool started \
+                          with --shared-memory";
 
 /// The regions of all principals.
 #[derive(Debug)]
@@ -56,7 +68,11 @@ struct Region {
     offset: u64,
     bytes: u64,
     file: File,
-    _shares: [Share; 2],
+    /// The token that registered it. Another may have its name later.
+    token: Option<TokenHash>,
+    _place: Share,
+    /// Of the bytes of files: as many as its own had when it was looked at last.
+    held: Mutex<Share>,
 }
 
 /// Who registers a region.
@@ -101,7 +117,8 @@ impl Regions {
     }
 
     /// Registers a region. Waits for the supervisor.
-    fn register(&self, holder: Holder, named: Named) -> Result<(), Failure> {
+    fn register(&self, door: &Door, holder: Holder, named: Named) -> Result<Arc<Region>, Failure> {
+        self.sweep(door);
         let desk = self.desk()?;
         let Holder { principal, token, uid } = holder;
         let Named { name, key, offset, bytes } = named;
@@ -114,9 +131,11 @@ impl Regions {
         })?;
         let id = (principal.clone(), name);
         self.check_new(&id)?;
-        let shares = self.shares(&principal, end)?;
+        let place = self.place(&principal)?;
+        let hash = token.as_ref().map(|token| tokens::hash(&token.0));
         let file = opening::open(desk, &OpenOrder { key: key.clone(), token, uid })?;
-        let has = file.metadata().map_err(|error| Failure::internal(error.to_string()))?.len();
+        let meta = file.metadata().map_err(|error| Failure::internal(error.to_string()))?;
+        let has = meta.len();
         if end > has {
             return Err(Failure::bad(format!(
                 "Invalid offset + byte size for shared memory region: '{}': it ends at {end}, and '{key}' has {has} \
@@ -124,22 +143,47 @@ impl Regions {
                 id.1
             )));
         }
-        let region = Arc::new(Region { key, offset, bytes, file, _shares: shares });
+        let held = Mutex::new(self.hold(principal, &meta)?);
+        // Over HTTP without tokens a client may send one, which nobody knows.
+        let token = hash.filter(|_| door.tokens.is_some());
+        let region = Arc::new(Region { key, offset, bytes, file, token, _place: place, held });
         let mut known = self.known.lock();
         // Another request may have come first.
         if known.contains_key(&id) {
             return Err(is_there(&id.1));
         }
-        known.insert(id, region);
-        Ok(())
+        known.insert(id, Arc::clone(&region));
+        Ok(region)
+    }
+
+    /// Registers a region on another thread. If this is dropped before, for instance at a deadline, there will be none:
+    /// whoever tries again finds the name free.
+    async fn register_in_time(
+        self: &Arc<Self>,
+        door: Arc<Door>,
+        (holder, named): (Holder, Named),
+        slot: impl Send + 'static,
+    ) -> Result<(), Failure> {
+        let regions = Arc::clone(self);
+        let (says, said) = oneshot::channel();
+        let work = run_blocking(move || {
+            // Held to the end.
+            let _slot = slot;
+            if let Err(Ok(region)) = says.send(regions.register(&door, holder, named)) {
+                regions.known.lock().retain(|_, own| !Arc::ptr_eq(own, &region));
+            }
+            Ok(())
+        });
+        work.await?;
+        let ended = |_| Failure::internal("a thread that registers a region ended without a word");
+        said.await.map_err(ended)?.map(drop)
     }
 
     fn check_new(&self, id: &(Principal, String)) -> Result<(), Failure> {
         if self.known.lock().contains_key(id) { Err(is_there(&id.1)) } else { Ok(()) }
     }
 
-    /// The shares of a region that ends there in its file: the whole file stays while the region is registered.
-    fn shares(&self, principal: &Principal, end: u64) -> Result<[Share; 2], Failure> {
+    fn place(&self, principal: &Principal) -> Result<Share, Failure> {
         let mut place = self.places.share(principal.clone());
         place.grow(1).map_err(|_| {
             Failure::busy(format!(
@@ -147,23 +191,43 @@ impl Regions {
                  that you do not need"
             ))
         })?;
-        let mut bytes = self.bytes.share(principal.clone());
-        bytes.grow(usize::try_from(end).unwrap_or(usize::MAX)).map_err(|_| {
+        Ok(place)
+    }
+
+    /// The share of a region's file: all of it stays while the region is registered, whatever part that is.
+    fn hold(&self, principal: Principal, meta: &Metadata) -> Result<Share, Failure> {
+        let mut bytes = self.bytes.share(principal);
+        bytes.grow(size(meta)).map_err(|_| {
             Failure::busy(format!(
-                "BUSY: shared memory regions would reach over more than {REGIONS_BYTES_MAX} bytes, or yours over more \
-                 than {REGIONS_BYTES_EACH_MAX}: unregister those that you do not need"
+                "BUSY: the files of shared memory regions would have more than {REGIONS_BYTES_MAX} bytes, or those of \
+                 yours more than {REGIONS_BYTES_EACH_MAX}: unregister those that you do not need"
             ))
         })?;
-        Ok([place, bytes])
+        Ok(bytes)
+    }
+
+    /// Forgets the regions whose token may not have them any more, and those whose file has grown to more bytes than
+    /// there is room for.
+    fn sweep(&self, door: &Door) {
+        let mut gone = Vec::new();
+        self.known.lock().retain(|(principal, _), region| {
+            let stays = region.is_of(principal, door) && region.still_fits();
+            if !stays {
+                gone.push(Arc::clone(region));
+            }
+            stays
+        });
+        if !gone.is_empty() {
+            tracing::info!(
+                count = gone.len(),
+                "regions of shared memory are forgotten: their token is gone, or their files have grown too large"
+            );
+        }
     }
 
     /// Forgets a region of a principal, or all. As with Triton, one that is not there is no error. Requests that have
     /// begun go on with it.
-    pub(super) fn unregister(
-        &self,
-        principal: &Principal,
-        name: Option<&str>,
-    ) -> Result<(), Failure> {
+    fn unregister(&self, principal: &Principal, name: Option<&str>) -> Result<(), Failure> {
         self.desk()?;
         let mut gone = Vec::new();
         {
@@ -206,14 +270,27 @@ impl Regions {
     fn find(&self, principal: &Principal, name: &str) -> Result<Arc<Region>, Failure> {
         self.desk()?;
         let found = self.known.lock().get(&(principal.clone(), name.to_owned())).map(Arc::clone);
-        found.ok_or_else(|| {
-            let shown: String = name.chars().take(REGION_NAME_BYTES_MAX).collect();
-            let why = format!(
-                "Unable to find system shared memory region: '{shown}': register it first, also after the gateway was \
-                 started anew"
-            );
-            Failure::unknown(why)
-        })
+        found.ok_or_else(|| unable(name))
+    }
+}
+
+impl Region {
+    /// Whether it is still the principal's, as the door says who that is.
+    fn is_of(&self, principal: &Principal, door: &Door) -> bool {
+        match (&door.tokens, principal, &self.token) {
+            (None, Principal::Token(_), _) => false,
+            (None, _, _) => true,
+            (Some(tokens), Principal::Token(name), Some(hash)) => {
+                let known = tokens.named(name, clock::time_of_day());
+                known.is_some_and(|known| known.is(hash) && known.may(&[Scope::Memory]))
+            }
+            (Some(_), _, _) => false,
+        }
+    }
+
+    /// Counts its file as it is now. It never counts less than before.
+    fn still_fits(&self) -> bool {
+        self.file.metadata().is_ok_and(|meta| self.held.lock().grow(size(&meta)).is_ok())
     }
 }
 
@@ -229,14 +306,53 @@ impl Server {
     pub(super) async fn register(&self, holder: Holder, named: Named) -> Result<(), Failure> {
         // The supervisor opens one file after the other: no more may wait than requests may be in progress.
         let slot = self.slot(&holder.principal)?;
-        let regions = Arc::clone(&self.regions);
-        run_blocking(move || {
-            let done = regions.register(holder, named);
-            drop(slot);
-            done
-        })
-        .await
+        let (regions, door) = (Arc::clone(&self.regions), self.door.current());
+        regions.register_in_time(door, (holder, named), slot).await
     }
+
+    /// Forgets a region of a principal, or all. The last descriptor of a large file takes its time.
+    pub(super) async fn unregister(
+        &self,
+        principal: Principal,
+        name: Option<String>,
+    ) -> Result<(), Failure> {
+        let regions = Arc::clone(&self.regions);
+        run_blocking(move || regions.unregister(&principal, name.as_deref())).await
+    }
+}
+
+/// Forgets the regions that may not stay.
+pub(super) async fn sweep(gateway: Arc<Server>) {
+    let (regions, door) = (Arc::clone(&gateway.regions), gateway.door.current());
+    let swept = run_blocking(move || {
+        regions.sweep(&door);
+        Ok(())
+    });
+    if let Err(failure) = swept.await {
+        tracing::error!(error = failure.message(), "regions of shared memory cannot be looked at");
+    }
+}
+
+/// Looks again and again whether regions may stay: tokens expire, and files grow.
+pub(super) async fn look(gateway: Arc<Server>) {
+    while gateway.regions.are_served() {
+        sleep(REGIONS_LOOK_EVERY).await;
+        sweep(Arc::clone(&gateway)).await;
+    }
+}
+
+/// The bytes that a file takes, or will when it is full. Some may lie behind its end.
+fn size(meta: &Metadata) -> usize {
+    let taken = meta.blocks().saturating_mul(BLOCK_BYTES);
+    usize::try_from(meta.len().max(taken)).unwrap_or(usize::MAX)
+}
+
+fn unable(name: &str) -> Failure {
+    let shown: String = name.chars().take(REGION_NAME_BYTES_MAX).collect();
+    Failure::unknown(format!(
+        "Unable to find system shared memory region: '{shown}': register it first, also after the gateway was started \
+         anew"
+    ))
 }
 
 fn is_there(name: &str) -> Failure {

@@ -67,6 +67,16 @@ pub(super) enum Delivery {
     Shared(Part),
 }
 
+impl WantedOutputs {
+    /// Whether one is written into a client's file. The client may hold such a write up.
+    pub(super) fn are_in_regions(&self) -> bool {
+        match self {
+            Self::All { .. } => false,
+            Self::Some(wanted) => wanted.iter().any(|(_, how)| matches!(how, Delivery::Shared(_))),
+        }
+    }
+}
+
 impl Delivery {
     pub(super) fn new(binary: bool) -> Self {
         if binary { Self::Bytes } else { Self::Json }
@@ -316,7 +326,7 @@ fn wanted(
         let binary = flag(&parameters, "binary_data")?.unwrap_or(all_binary);
         let of_output = |failure: Failure| failure.of(&format!("output `{name}`"));
         let part = memory.part(&parameters).map_err(of_output)?;
-        wanted.push((name, part.map_or(Delivery::new(binary), Delivery::Shared)));
+        wanted.push((name, part.map_or_else(|| Delivery::new(binary), Delivery::Shared)));
     }
     Ok(WantedOutputs::Some(wanted))
 }

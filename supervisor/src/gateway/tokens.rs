@@ -97,12 +97,15 @@ impl NewToken {
     }
 }
 
+/// What a token is known by.
+pub(super) type TokenHash = [u8; BYTES];
+
 /// A known token.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) name: String,
     scopes: Vec<Scope>,
-    hash: [u8; BYTES],
+    hash: TokenHash,
     expiry: Option<SystemTime>,
 }
 
@@ -110,6 +113,11 @@ impl Known {
     /// Whether it may be used for any of these.
     pub(super) fn may(&self, any: &[Scope]) -> bool {
         any.iter().any(|scope| self.scopes.contains(scope))
+    }
+
+    /// Whether it is that very token, and not another of its name.
+    pub(super) fn is(&self, hash: &TokenHash) -> bool {
+        self.hash == *hash
     }
 }
 
@@ -201,7 +209,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Principal::Token(name.to_owned()).check()
 }
 
-fn hash(token: &str) -> [u8; BYTES] {
+pub(super) fn hash(token: &str) -> TokenHash {
     Sha256::digest(token.as_bytes()).into()
 }
 

@@ -21,7 +21,7 @@ use gridpool_protocol::tensor::version::split;
 
 use crate::gateway::why_taken;
 pub(crate) use keeper::{Keeper, NOT_BY_REQUEST};
-pub(crate) use scan::{Listed, RepositoryError, listed};
+pub(crate) use scan::{Listed, Listing, RepositoryError, listed};
 
 /// When a pool follows its model repository.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::fs::{self, DirEntry};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use gridpool_protocol::codec;
 use gridpool_protocol::tensor::model::check_model_name;
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::version::{full_name, parse_version, split};
@@ -19,9 +20,9 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Most folders of a repository, and of a model.
 pub(super) const FOLDERS_MAX: usize = 1_024;
 
-/// Most versions that the index lists, and letters of the reason for one that cannot be loaded.
-const LISTED_MAX: usize = 1_024;
-const REASON_MAX: usize = 60;
+/// Most bytes of a listing, which is one frame, and of the reason for a model that cannot be loaded.
+const LISTED_BYTES_MAX: usize = 192 << 10;
+const REASON_BYTES_MAX: usize = 200;
 
 /// Why a repository, or a model of it, cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,17 @@ pub(crate) enum RepositoryError {
     /// Something is wrong with it.
     #[error("{}: {reason}", path.display())]
     Wrong { path: PathBuf, reason: String },
+}
+
+impl RepositoryError {
+    /// Without the place on this machine, which is not told to clients of the network.
+    fn reason(&self) -> String {
+        let (path, why) = match self {
+            Self::Unreadable { path, source } => (path, source.to_string()),
+            Self::Wrong { path, reason } => (path, reason.clone()),
+        };
+        if path.ends_with(CONFIG) { format!("{CONFIG}: {why}") } else { why }
+    }
 }
 
 /// A model of a repository.
@@ -51,18 +63,26 @@ fn wrong<T>(path: &Path, reason: impl Into<String>) -> Result<T, RepositoryError
 
 /// The folders in a folder, by name.
 fn folders(path: &Path) -> Result<BTreeMap<String, PathBuf>, RepositoryError> {
+    match some_folders(path)? {
+        (found, true) => Ok(found),
+        (_, false) => wrong(path, format!("it has more than {FOLDERS_MAX} folders")),
+    }
+}
+
+/// The folders in a folder, by name, and whether those are all.
+fn some_folders(path: &Path) -> Result<(BTreeMap<String, PathBuf>, bool), RepositoryError> {
     let unreadable = |source| RepositoryError::Unreadable { path: path.to_owned(), source };
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(path).map_err(unreadable)? {
         let entry = entry.map_err(unreadable)?;
         if let (true, Some(name)) = (entry.path().is_dir(), plain_name(&entry)) {
+            if found.len() == FOLDERS_MAX {
+                return Ok((found, false));
+            }
             found.insert(name, entry.path());
         }
-        if found.len() > FOLDERS_MAX {
-            return wrong(path, format!("it has more than {FOLDERS_MAX} folders"));
-        }
     }
-    Ok(found)
+    Ok((found, true))
 }
 
 /// The name of a folder that is not hidden.
@@ -132,25 +152,48 @@ pub(crate) struct Listed {
     pub(crate) versions: Result<Vec<u32>, String>,
 }
 
-/// All models, as far as a message has room. If the repository cannot be read, the log says why.
-pub(crate) fn listed(repository: &Path) -> Vec<Listed> {
-    let names = names(repository).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the model repository cannot be listed");
-        Vec::new()
-    });
-    let mut left = LISTED_MAX;
-    let mut all = Vec::new();
-    for name in names {
-        let versions = match model(repository, &name) {
-            Ok(found) => Ok(found.versions.iter().map(|plan| split(&plan.name).1).collect()),
-            Err(error) => Err(error.to_string().chars().take(REASON_MAX).collect()),
+/// A model repository, as its index has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listing {
+    pub(crate) models: Vec<Listed>,
+    /// Why some are missing.
+    pub(crate) lacks: Option<String>,
+}
+
+/// All models, as far as a message has room, each with what is wrong with it.
+pub(crate) fn listed(repository: &Path) -> Listing {
+    let (folders, is_all) = match some_folders(repository) {
+        Ok(found) => found,
+        Err(error) => {
+            let why = format!("the model repository cannot be read: {}", shortened(error.reason()));
+            return Listing { models: Vec::new(), lacks: Some(why) };
+        }
+    };
+    let more = || format!("the model repository has more than {FOLDERS_MAX} folders");
+    let mut listing = Listing { models: Vec::new(), lacks: (!is_all).then(more) };
+    let mut left = LISTED_BYTES_MAX;
+    for name in folders.into_keys() {
+        let found = check_model_name(&name).map_err(|error| error.to_string());
+        let found = found.and_then(|()| model(repository, &name).map_err(|error| error.reason()));
+        let of = |found: Found| found.versions.iter().map(|plan| split(&plan.name).1).collect();
+        let versions = found.map(of).map_err(shortened);
+        let listed = Listed { name, versions };
+        let rest = codec::encode(&listed).ok().and_then(|row| left.checked_sub(row.len()));
+        let Some(rest) = rest else {
+            let why = "the model repository has more models than the index has room for";
+            listing.lacks = Some(why.to_owned());
+            break;
         };
-        let takes = versions.as_ref().map_or(1, |versions: &Vec<_>| versions.len().max(1));
-        let Some(rest) = left.checked_sub(takes) else { break };
         left = rest;
-        all.push(Listed { name, versions });
+        listing.models.push(listed);
     }
-    all
+    listing
+}
+
+/// As much of a reason as a listing has room for.
+fn shortened(mut why: String) -> String {
+    why.truncate(why.floor_char_boundary(REASON_BYTES_MAX));
+    why
 }
 
 fn config(folder: &Path, name: &str) -> Result<ModelConfig, RepositoryError> {
@@ -174,6 +217,8 @@ fn config(folder: &Path, name: &str) -> Result<ModelConfig, RepositoryError> {
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::limits::FRAME_BYTES_MAX;
+
     use super::*;
 
     /// A repository with this model: its config, and the versions that have a file.
@@ -223,12 +268,45 @@ mod tests {
         let folder = repository("version_policy { all { } }", &["1", "3"]);
         fs::create_dir(folder.path().join("empty")).unwrap();
         let own = |name: &str, versions| Listed { name: name.to_owned(), versions };
-        let all = listed(folder.path());
-        let [empty, m] = &*all else { panic!("{all:?}") };
-        assert_eq!(*m, own("m", Ok(vec![1, 3])));
-        let why = empty.versions.as_ref().unwrap_err();
-        assert_eq!((&*empty.name, why.chars().count() <= REASON_MAX), ("empty", true), "{why}");
-        assert_eq!(listed(&folder.path().join("none")), []);
+        let wrong = format!("name: \"{}\"", "n".repeat(500));
+        for (name, config) in [("bad", "name: \"n\""), ("long", &wrong), ("a b", "")] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::write(folder.path().join(name).join(CONFIG), config).unwrap();
+        }
+        let Listing { models, lacks } = listed(folder.path());
+        let [space, bad, empty, long, m] = &*models else { panic!("{models:?}") };
+        assert_eq!((m, lacks), (&own("m", Ok(vec![1, 3])), None));
+        let none = "it has no version to serve: write empty/1/model.onnx";
+        assert_eq!(*empty, own("empty", Err(none.to_owned())));
+        let why = bad.versions.as_ref().unwrap_err();
+        assert!(why.starts_with("config.pbtxt: line 1, column 1: `name` is `n`"), "{why}");
+        let why = long.versions.as_ref().unwrap_err();
+        assert_eq!((&*long.name, why.len()), ("long", REASON_BYTES_MAX), "{why}");
+        let why = space.versions.as_ref().unwrap_err();
+        assert!(why.starts_with("`a b` cannot be the name of a model"), "{why}");
+        let Listing { models, lacks } = listed(&folder.path().join("none"));
+        assert_eq!(models, []);
+        assert!(lacks.unwrap().starts_with("the model repository cannot be read: No such file"));
+    }
+
+    #[test]
+    fn a_repository_that_is_too_large_is_listed_as_far_as_there_is_room_and_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..=FOLDERS_MAX {
+            fs::create_dir(folder.path().join(format!("m{number}"))).unwrap();
+        }
+        let Listing { models, lacks } = listed(folder.path());
+        assert_eq!(models.len(), FOLDERS_MAX);
+        assert_eq!(lacks.unwrap(), "the model repository has more than 1024 folders");
+        let large = tempfile::tempdir().unwrap();
+        for number in 0..FOLDERS_MAX {
+            // No names of models, but each takes room with its reason.
+            fs::create_dir(large.path().join(format!("{number}{}", "~".repeat(200)))).unwrap();
+        }
+        let listing = listed(large.path());
+        assert!(!listing.models.is_empty() && listing.models.len() < FOLDERS_MAX);
+        assert!(listing.lacks.as_ref().unwrap().contains("than the index has room for"));
+        assert!(codec::encode(&listing).unwrap().len() < FRAME_BYTES_MAX);
     }
 
     #[test]

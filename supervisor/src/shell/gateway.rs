@@ -36,7 +36,7 @@ use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 use super::tracer::Tracer;
 use crate::config::{HttpAddress, HttpOptions};
 use crate::gateway::DoorPlan;
-use crate::repository::{self, Listed, Repository};
+use crate::repository::{self, Listing, Repository};
 use crate::traces::{Handed, Sample};
 use admission::Admission;
 use place::Place;
@@ -316,10 +316,12 @@ impl Serving {
             hand(Handed::Traces(*sample), packets.as_fd())?;
         }
         if self.admission.lock().options.has_shared_memory() {
-            hand(Handed::Memory, memory::serve(Arc::clone(&self.admission))?.as_fd())?;
+            let is_unix = |place: &Place| matches!(place.address, HttpAddress::Unix(_));
+            let has_unix = self.places.iter().any(is_unix);
+            hand(Handed::Memory, memory::serve(Arc::clone(&self.admission), has_unix)?.as_fd())?;
         }
         if let Some(folder) = self.repository.clone() {
-            let list = move |()| -> (Vec<Listed>, _) { (repository::listed(&folder), None) };
+            let list = move |()| -> (Listing, _) { (repository::listed(&folder), None) };
             hand(Handed::Repository, desk::serve("index", list)?.as_fd())?;
         }
         Ok(theirs)

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::rc::Rc;
 
@@ -11,7 +12,7 @@ use tempfile::TempDir;
 
 use super::network::Namespace;
 use crate::binaries::is_installed;
-use crate::processes::{Process, free_ports};
+use crate::processes::{Process, free_ports, go_on, stop};
 use crate::wait::eventually_so;
 
 /// The port of a server that has a network of its own, and that for the other servers.
@@ -28,7 +29,10 @@ pub(super) struct Servers {
     /// Further lines of their config files.
     lines: String,
     /// What addresses begin with.
-    scheme: String,
+    pub(super) scheme: String,
+    /// The files that clients need.
+    pub(super) credentials: Option<PathBuf>,
+    pub(super) ca: Option<PathBuf>,
     processes: Vec<Process>,
     folder: TempDir,
 }
@@ -71,7 +75,8 @@ impl Servers {
     fn at(places: Vec<Place>, scheme: &str, lines: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder for temporary files");
         let (lines, scheme) = (lines.to_owned(), scheme.to_owned());
-        let mut servers = Self { places, lines, scheme, processes: Vec::new(), folder };
+        let (credentials, ca, processes) = (None, None, Vec::new());
+        let mut servers = Self { places, lines, scheme, credentials, ca, processes, folder };
         let count = servers.places.len();
         servers.processes = (0..count).map(|server| servers.spawn(server)).collect();
         (0..count).for_each(|server| servers.listens(server));
@@ -119,23 +124,22 @@ impl Servers {
         format!("{}{}", self.scheme, self.places.iter().map(url).collect::<Vec<_>>().join(","))
     }
 
-    /// The port of the first.
-    pub(super) fn port(&self) -> u16 {
-        self.places[0].port
-    }
-
     pub(super) fn options(&self) -> NatsOptions {
-        NatsOptions::parse(&self.url()).expect("a right address")
+        let options = NatsOptions::parse(&self.url()).expect("a right address");
+        NatsOptions { credentials: self.credentials.clone(), ca: self.ca.clone(), ..options }
     }
 
     pub(super) fn pid(&self, server: usize) -> u32 {
         self.processes[server].pid()
     }
 
-    /// What a server has logged.
-    pub(super) fn log(&self, server: usize) -> String {
-        let log = self.folder.path().join(format!("n{server}.log"));
-        fs::read_to_string(log).unwrap_or_default()
+    /// Stops a server, which then answers nothing.
+    pub(super) fn stop(&self, server: usize) {
+        stop(self.pid(server));
+    }
+
+    pub(super) fn go_on(&self, server: usize) {
+        go_on(self.pid(server));
     }
 
     /// Kills a server, as a power cut does, and starts it again in its folder.

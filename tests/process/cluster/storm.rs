@@ -2,6 +2,7 @@
 //! has two results.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -38,6 +39,36 @@ pub(super) struct Passed {
 }
 
 impl Passed {
+    /// Sends so many jobs, or more until it was struck often enough, and strikes meanwhile. `over` says that one of the
+    /// two has ended.
+    pub(super) fn of(
+        client: &Client,
+        jobs: usize,
+        strikes: RangeInclusive<u64>,
+        over: &AtomicBool,
+        mut strike: impl FnMut(usize),
+    ) -> Self {
+        let struck = AtomicU64::new(0);
+        let count = || struck.load(Ordering::Relaxed);
+        let is_over = || over.load(Ordering::Relaxed);
+        let (jobs, by_host) = thread::scope(|scope| {
+            let _ends = SetAtEnd(over);
+            let sender = scope.spawn(|| {
+                let _ends = SetAtEnd(over);
+                send(client, jobs, || count() >= *strikes.start() || is_over())
+            });
+            for turn in 0_usize.. {
+                if is_over() || count() >= *strikes.end() {
+                    break;
+                }
+                strike(turn);
+                struck.fetch_add(1, Ordering::Relaxed);
+            }
+            sender.join().expect("no answer is missing or wrong")
+        });
+        Self { jobs, by_host, kills: count(), ..Self::default() }
+    }
+
     /// Waits until the stream is empty, and adds what the hosts have counted.
     pub(super) fn count(&mut self, servers: &Servers) {
         let status = until(servers, "an empty stream", |status| status.jobs == 0);
@@ -59,37 +90,28 @@ fn storm(jobs: usize) -> Passed {
         status.hosts.iter().filter(|host| host.pool).count() == 3 && status.replicas == 3
     });
     let client = client(&servers);
-    let (over, kills) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut passed = Passed::default();
-    thread::scope(|scope| {
-        let (over, kills) = (&over, &kills);
-        let sender = scope.spawn(|| {
-            let by_host = send(&client, jobs, || kills.load(Ordering::Relaxed) >= KILLS_MIN);
-            over.store(true, Ordering::Relaxed);
-            by_host
-        });
-        for turn in 0_usize.. {
-            if over.load(Ordering::Relaxed) || sender.is_finished() {
-                break;
-            }
-            strike(turn, &mut servers, &mut pools, &names, over);
-            kills.fetch_add(1, Ordering::Relaxed);
-            pause(Duration::from_secs(1), over);
-        }
-        (passed.jobs, passed.by_host) = sender.join().expect("no answer is missing or wrong");
-        passed.kills = kills.load(Ordering::Relaxed);
+    let over = AtomicBool::new(false);
+    let mut passed = Passed::of(&client, jobs, KILLS_MIN..=u64::MAX, &over, |turn| {
+        strike(turn, &mut servers, &mut pools, &names, &over);
+        pause(Duration::from_secs(1), &over);
     });
+    assert!(passed.jobs >= jobs && passed.kills >= KILLS_MIN, "{passed:?}");
     passed.count(&servers);
     passed
 }
 
+/// Sets a flag when it is dropped, also by a panic.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Sends jobs, a window at a time, until there were so many and it is enough, and checks every answer. Returns how many
 /// there were, and the hosts that gave them.
-pub(super) fn send(
-    client: &Client,
-    jobs: usize,
-    is_enough: impl Fn() -> bool,
-) -> (usize, BTreeSet<String>) {
+fn send(client: &Client, jobs: usize, is_enough: impl Fn() -> bool) -> (usize, BTreeSet<String>) {
     let mut by_host = BTreeSet::new();
     let mut under_way = std::collections::VecDeque::new();
     let mut next = 0;

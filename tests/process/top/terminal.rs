@@ -30,8 +30,8 @@ struct Screen {
 
 /// A program on a terminal of its own.
 #[derive(Debug)]
-pub(super) struct Terminal {
-    pub(super) process: Process,
+pub(crate) struct Terminal {
+    pub(crate) process: Process,
     screen: Arc<Mutex<Screen>>,
     keys: File,
     /// The program's end, kept open so that its settings can be read when it is gone.
@@ -41,7 +41,7 @@ pub(super) struct Terminal {
 
 impl Terminal {
     /// Starts a program in a session of its own, whose terminal this is.
-    pub(super) fn start(command: &Command, columns: u16, rows: u16) -> Self {
+    pub(crate) fn start(command: &Command, columns: u16, rows: u16) -> Self {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).expect("there are pseudo-terminals");
         let before = tcgetattr(&pty.slave).expect("it is a terminal");
@@ -69,18 +69,18 @@ impl Terminal {
         Self { process, screen, keys, end: pty.slave, before }
     }
 
-    pub(super) fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("a terminal takes keys");
     }
 
     /// Waits until the screen shows all of this, and gives it.
-    pub(super) fn until(&self, what: &[&str]) -> String {
+    pub(crate) fn until(&self, what: &[&str]) -> String {
         self.until_so(&format!("the screen to show {what:?}"), |text| {
             what.iter().all(|words| text.contains(words))
         })
     }
 
-    pub(super) fn until_so(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn until_so(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         eventually(what, || {
             let text = self.screen.lock().expect("no thread panics with it").text();
             if is_so(&text) { Ok(text) } else { Err(text) }
@@ -88,7 +88,7 @@ impl Terminal {
     }
 
     /// Resizes it; the program gets a signal.
-    pub(super) fn resize(&self, columns: u16, rows: u16) {
+    pub(crate) fn resize(&self, columns: u16, rows: u16) {
         let end = Stdio::from(self.end.try_clone().expect("a descriptor is left"));
         let (columns, rows) = (columns.to_string(), rows.to_string());
         let mut stty = Command::new("stty");
@@ -97,12 +97,12 @@ impl Terminal {
     }
 
     /// All that was written to it.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.screen.lock().expect("no thread panics with it").bytes.clone()
     }
 
     /// Waits for the program's end, after which the terminal must be as it was; its exit code.
-    pub(super) fn is_given_back(&mut self) -> Option<i32> {
+    pub(crate) fn is_given_back(&mut self) -> Option<i32> {
         let status = self.process.exit();
         let now = tcgetattr(&self.end).expect("it is a terminal");
         assert_eq!(now, self.before, "the settings are those from before");

@@ -350,6 +350,8 @@ fn compiled(candidate: Candidate, Terms { ties, steps }: Terms) -> Compiled {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// More programs than fit, and the length of their names.
@@ -367,7 +369,10 @@ mod tests {
             (next..next + burst).for_each(|at| reads.send(at).unwrap());
             let end = next + burst;
             while next < end {
-                let Taken::Programs(programs) = pipeline.take(None) else { panic!("no programs") };
+                let until = clock::now() + Duration::from_secs(60);
+                let Taken::Programs(programs) = pipeline.take(Some(until)) else {
+                    panic!("no programs")
+                };
                 next += programs.len() as u64;
             }
         }

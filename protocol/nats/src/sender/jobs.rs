@@ -297,17 +297,9 @@ impl Agent {
         if subscribed.contains(&subject) {
             return Ok(());
         }
-        let notes = self.streams.link.refusals.or(async {
-            let client = &self.streams.connection.client;
-            let notes = client.subscribe(subject.clone()).await;
-            let notes = notes.map_err(NatsError::jetstream("results cannot be subscribed"))?;
-            // The servers answer in order, so a refusal comes before this answer.
-            if let Err(error) = self.streams.results.find_surely(key).await {
-                tracing::debug!(%error, "no server answers: a refusal would not be noticed");
-            }
-            Ok(notes)
-        });
-        let notes = notes.await?;
+        // If this user may not, the log says so, and results are looked up.
+        let notes = self.streams.connection.client.subscribe(subject.clone()).await;
+        let notes = notes.map_err(NatsError::jetstream("results cannot be subscribed"))?;
         self.follow(notes);
         subscribed.insert(subject);
         Ok(())

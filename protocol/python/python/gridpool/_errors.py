@@ -118,7 +118,7 @@ class Busy(Refused):
 
 
 class LoadCancelled(Error):
-    """The load of a model was cancelled. Nothing in the pool has changed."""
+    """The load of a model was cancelled. If the pool had just finished it, it serves it: `Pool.models` says."""
 
 
 class NoPool(Error, ConnectionError):

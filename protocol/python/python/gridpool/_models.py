@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Literal, Optional, TypedDict, Union
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Any, Callable, Literal, Optional, TypedDict, Union, cast
 
 from . import _native
 from ._errors import ConnectionLost, Error, LoadCancelled
@@ -68,7 +69,7 @@ class ModelLoad:
         return f"<gridpool.ModelLoad of {self._name!r}>"
 
     def cancel(self) -> None:
-        """Gives the load up, unless it is done. Nothing changes in the pool then."""
+        """Gives the load up, unless it is done: the pool may just have been about to serve it. `Pool.models` says."""
         self._cancelled.set()
         self._native.cancel()
 
@@ -123,4 +124,15 @@ def given(options: Mapping[str, Any]) -> str:
     for key in options:
         if key not in ModelOptions.__annotations__:
             raise TypeError(f"no option of a model is called {key!r}: {', '.join(ModelOptions.__annotations__)}")
-    return json.dumps(options, default=list)
+    return json.dumps(options, default=_plain)
+
+
+def _plain(value: object) -> Union[dict[Any, Any], int, list[Any]]:
+    """What JSON can say of a value, which need not be a dict, an int or a list for that."""
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Iterable):
+        return list(cast("Iterable[Any]", value))
+    raise TypeError(f"{value!r} is no option of a model: write numbers, texts, lists and dicts")

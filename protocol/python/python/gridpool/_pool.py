@@ -450,7 +450,7 @@ class Client:
         return self._native.set_contexts(name, contexts)
 
     def unload_model(self, name: str) -> str:
-        """Unloads a model: `mlp` with all its versions, `mlp:2` that one. Of one that is being loaded, it ends the load."""
+        """Unloads a model: `mlp` with all its versions, `mlp:2` that one. It ends a load of that name, too."""
         return self._native.unload_model(name)
 
     def status(self) -> dict[str, Any]:

@@ -80,11 +80,11 @@ impl Report {
                 vec![json!({ "id": result.id, "error": error }).to_string()]
             }
             (SearchOutcome::Refused(why), false) => {
-                self.tell(&format!("{} is refused: {why}", result.id));
+                self.tell(&format!("program {} is refused: {why}", result.id));
                 vec![]
             }
             (SearchOutcome::Failed { verdict, reason }, false) => {
-                self.tell(&format!("{} has no verdict: {verdict}: {reason}", result.id));
+                self.tell(&format!("program {} has no verdict: {verdict}: {reason}", result.id));
                 vec![]
             }
         };
@@ -218,10 +218,7 @@ fn table(tasks: &Tasks, tally: &Tally, all: bool) -> String {
             let more = match (all, equal_cells) {
                 (true, 0) => String::new(),
                 (true, cells) => format!("{} equal cells", grouped(cells as u64)),
-                (false, _) => match of.solved_by {
-                    1 => "1 program".to_owned(),
-                    count => format!("{} programs", grouped(count)),
-                },
+                (false, _) => programs(of.solved_by),
             };
             rows.push([task.name.clone(), found.id.clone(), pairs, more]);
         }
@@ -236,6 +233,13 @@ fn table(tasks: &Tasks, tally: &Tally, all: bool) -> String {
     text + "\n"
 }
 
+fn programs(count: u64) -> String {
+    match count {
+        1 => "1 program".to_owned(),
+        count => format!("{} programs", grouped(count)),
+    }
+}
+
 /// The last lines.
 fn sentences(
     tasks: &Tasks,
@@ -247,7 +251,7 @@ fn sentences(
     let SearchSummary { requested, refused, deduplicated, failed, evaluations, checked, .. } =
         summary;
     let stopped = if was_stopped { "stopped early; " } else { "" };
-    let mut text = format!("{stopped}{} programs", grouped(*requested));
+    let mut text = format!("{stopped}{}", programs(*requested));
     for (count, what) in [
         (refused, "refused"),
         (deduplicated, "equal to earlier ones"),

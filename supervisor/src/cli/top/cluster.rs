@@ -4,12 +4,13 @@
 mod history;
 mod view;
 
+use std::cell::Cell;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use gridpool_ipc::clock;
-use gridpool_nats::{Cluster, ClusterStatus, NatsError, NatsOptions};
+use gridpool_nats::{Cluster, ClusterStatus, HOST_EVERY, NatsError, NatsOptions};
 use gridpool_protocol::chain::Chain;
 
 use super::input::Key;
@@ -20,6 +21,8 @@ use view::{Scene, plain};
 
 /// Between two tries to reach servers that do not answer.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
+/// Every host has spoken once more after this time.
+const SPOKEN_AFTER: Duration = HOST_EVERY.saturating_add(Duration::from_millis(500));
 
 /// The cluster's answer, or why there is none.
 type Word = Result<Box<ClusterStatus>, String>;
@@ -40,11 +43,10 @@ pub(super) fn run(
         colors,
         servers,
         history: History::default(),
-        started: clock::now(),
         picture: None,
         heard_at: clock::now(),
         trouble: None,
-        first: 0,
+        first: Cell::new(0),
         helps: false,
         paused: false,
     };
@@ -56,10 +58,10 @@ pub(super) fn run(
 
 /// Two snapshots, for the rates, and what they show.
 fn once(cluster: &Cluster, every: Duration, servers: &str) -> Result<u8, CommandError> {
-    let (mut history, started) = (History::default(), clock::now());
-    history.snapshot(cluster.status()?, Duration::ZERO);
-    pass(every);
-    let picture = history.snapshot(cluster.status()?, started.elapsed());
+    let mut history = History::default();
+    history.snapshot(cluster.status()?);
+    pass(every.max(SPOKEN_AFTER));
+    let picture = history.snapshot(cluster.status()?);
     super::super::print(|out| {
         plain(&picture, servers).iter().try_for_each(|line| writeln!(out, "{line}"))
     })
@@ -92,13 +94,12 @@ struct Show {
     colors: bool,
     servers: String,
     history: History,
-    started: Instant,
     picture: Option<Picture>,
     /// When the cluster last answered.
     heard_at: Instant,
     trouble: Option<String>,
-    /// The first line of the body that is shown.
-    first: usize,
+    /// The first line of the body that is shown; drawing lowers it to what there is.
+    first: Cell<usize>,
     helps: bool,
     paused: bool,
 }
@@ -108,16 +109,20 @@ impl Shown<Word> for Show {
         let silent = self.heard_at.elapsed();
         let late = (silent > self.every + LATE_AFTER)
             .then(|| format!("the NATS servers have not answered for {} s", silent.as_secs()));
+        let trouble = match (late, &self.trouble) {
+            (Some(late), Some(why)) => Some(format!("{late}: {why}")),
+            (late, why) => late.or_else(|| why.clone()),
+        };
         let scene = Scene {
             picture: self.picture.as_ref(),
             servers: &self.servers,
-            trouble: late.as_deref().or(self.trouble.as_deref()),
-            first: self.first,
+            trouble: trouble.as_deref(),
+            first: self.first.get(),
             helps: self.helps,
             paused: self.paused,
             colors: self.colors,
         };
-        screen.draw(|area, buffer| view::draw(&scene, area, buffer))
+        screen.draw(|area, buffer| self.first.set(view::draw(&scene, area, buffer)))
     }
 
     fn timeout(&self) -> Duration {
@@ -132,15 +137,15 @@ impl Shown<Word> for Show {
             Key::Redraw => return Next::Repaint,
             Key::Char('?' | 'h') => self.helps = !self.helps,
             Key::Char('p' | ' ') => self.paused = !self.paused,
-            Key::Up => self.first = self.first.saturating_sub(1),
+            Key::Up => self.first.set(self.first.get().saturating_sub(1)),
             Key::Down => {
                 let last = self.picture.as_ref().map_or(0, |picture| view::rows(picture).len());
-                self.first = (self.first + 1).min(last.saturating_sub(1));
+                self.first.set((self.first.get() + 1).min(last.saturating_sub(1)));
             }
-            Key::First => self.first = 0,
+            Key::First => self.first.set(0),
             Key::Last => {
                 let last = self.picture.as_ref().map_or(0, |picture| view::rows(picture).len());
-                self.first = last.saturating_sub(1);
+                self.first.set(last.saturating_sub(1));
             }
             Key::Char(_) => {}
         }
@@ -148,11 +153,11 @@ impl Shown<Word> for Show {
     }
 
     fn hear(&mut self, word: Word) {
-        self.heard_at = clock::now();
         match word {
             Ok(status) => {
+                self.heard_at = clock::now();
                 // Taken in while the picture is paused, so that rates are right afterwards.
-                let picture = self.history.snapshot(*status, self.started.elapsed());
+                let picture = self.history.snapshot(*status);
                 self.trouble = None;
                 if !self.paused || self.picture.is_none() {
                     self.picture = Some(picture);

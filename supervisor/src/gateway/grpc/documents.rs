@@ -128,8 +128,8 @@ impl Admitted {
             }
             Document::SharedMemoryUnregister => {
                 let SharedMemoryRequest { name } = self.read(body).await?;
-                let name = Some(name.as_str()).filter(|name| !name.is_empty());
-                gateway.regions.unregister(&self.asker.principal, name)?;
+                let name = Some(name).filter(|name| !name.is_empty());
+                gateway.unregister(self.asker.principal.clone(), name).await?;
                 Ok(message(&Empty {}))
             }
             Document::RepositoryModelUnload => {

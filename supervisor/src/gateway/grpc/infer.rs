@@ -226,8 +226,8 @@ fn inputs<'a>(
     let sent = wires.iter().filter(is_sent).count();
     if !raw.is_empty() && raw.len() != sent {
         return Err(Failure::bad(format!(
-            "raw_input_contents has {} entries for {sent} inputs: send one for each that does not lie in shared memory, \
-             in their order",
+            "raw_input_contents has {} entries for {sent} inputs: send one for each that does not lie in shared \
+             memory, in their order",
             raw.len(),
         )));
     }

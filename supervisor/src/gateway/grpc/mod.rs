@@ -195,7 +195,9 @@ fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Failure> {
 
 impl Admitted {
     async fn run(self, method: Method, request: Request<Body>) -> Result<Outcome, Failure> {
-        let token = access::bearer(request.headers()).ok().map(Secret);
+        // Only the supervisor asks for it once more.
+        let registers = matches!(method, Method::Served(method::Document::SharedMemoryRegister));
+        let token = registers.then(|| access::bearer(request.headers()).ok()).flatten().map(Secret);
         let (body, until) = (request.into_body(), self.until);
         // A seat for health and metrics alone is needed by the next who asks.
         let most = match self.call.seat().kind() {

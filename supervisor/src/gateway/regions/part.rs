@@ -7,7 +7,7 @@ use std::sync::Arc;
 use gridpool_client::Principal;
 use serde_json::{Map, Value};
 
-use super::{Region, Regions};
+use super::{Region, Regions, unable};
 use crate::gateway::access;
 use crate::gateway::body::{BodyBudget, HeldBytes};
 use crate::gateway::door::Door;
@@ -89,6 +89,9 @@ impl Memory {
         let region = self.regions.find(&self.principal, name)?;
         if let Some(door) = &self.door {
             access::check_again(door, &self.principal, &[Scope::Memory])?;
+            if !region.is_of(&self.principal, door) {
+                return Err(unable(name));
+            }
         }
         let ends = offset.checked_add(bytes).filter(|&end| end <= region.bytes);
         let (Some(_), Ok(whole)) = (ends, usize::try_from(bytes)) else {
@@ -159,11 +162,11 @@ impl Part {
 
     fn lost(&self, error: &io::Error) -> Failure {
         let (name, key) = (&self.name, &self.region.key);
-        Failure::bad(match error.kind() {
-            io::ErrorKind::UnexpectedEof => format!(
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return Failure::bad(format!(
                 "shared memory region '{name}': the file '{key}' is shorter than when the region was registered"
-            ),
-            _ => format!("shared memory region '{name}': '{key}': {error}"),
-        })
+            ));
+        }
+        Failure::bad(format!("shared memory region '{name}': '{key}': {error}"))
     }
 }

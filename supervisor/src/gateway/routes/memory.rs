@@ -21,8 +21,8 @@ use crate::gateway::seats::Seat;
 pub(super) fn routes() -> Router<Arc<Server>> {
     let of = |what: &str| format!("/v2/systemsharedmemory/region/{{region}}/{what}");
     Router::new()
-        .route("/v2/systemsharedmemory/status", get(status_of_all))
-        .route("/v2/systemsharedmemory/unregister", post(unregister_all))
+        .route("/v2/systemsharedmemory/status", get(status))
+        .route("/v2/systemsharedmemory/unregister", post(unregister))
         .route(&of("status"), get(status))
         .route(&of("register"), post(register))
         .route(&of("unregister"), post(unregister))
@@ -37,19 +37,14 @@ struct Registration {
     byte_size: u64,
 }
 
-async fn status_of_all(
-    State(gateway): State<Arc<Server>>,
-    Extension(principal): Extension<Principal>,
-) -> RouteResult {
-    gateway.regions.status(&principal, None).map(|rows| document(&Value::from(rows)))
-}
-
+/// Of one region, or of all.
 async fn status(
     State(gateway): State<Arc<Server>>,
     Extension(principal): Extension<Principal>,
-    Path(name): Path<String>,
+    name: Option<Path<String>>,
 ) -> RouteResult {
-    gateway.regions.status(&principal, Some(&name)).map(|rows| document(&Value::from(rows)))
+    let name = name.as_ref().map(|Path(name)| name.as_str());
+    gateway.regions.status(&principal, name).map(|rows| document(&Value::from(rows)))
 }
 
 async fn register(
@@ -71,25 +66,16 @@ async fn register(
     gateway.register(holder, Named { name, key, offset, bytes }).await.map(|()| StatusCode::OK)
 }
 
+/// Of one region, or of all.
 async fn unregister(
     State(gateway): State<Arc<Server>>,
-    Path(name): Path<String>,
+    name: Option<Path<String>>,
     Extension(principal): Extension<Principal>,
     Extension(seat): Extension<Arc<Seat>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Failure> {
     gateway.budget.read((&principal, &seat), &headers, body).await?;
-    gateway.regions.unregister(&principal, Some(&name)).map(|()| StatusCode::OK)
-}
-
-async fn unregister_all(
-    State(gateway): State<Arc<Server>>,
-    Extension(principal): Extension<Principal>,
-    Extension(seat): Extension<Arc<Seat>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<StatusCode, Failure> {
-    gateway.budget.read((&principal, &seat), &headers, body).await?;
-    gateway.regions.unregister(&principal, None).map(|()| StatusCode::OK)
+    let name = name.map(|Path(name)| name);
+    gateway.unregister(principal, name).await.map(|()| StatusCode::OK)
 }

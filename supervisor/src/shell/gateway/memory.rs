@@ -1,7 +1,7 @@
 //! Opens clients' shared memory for the gateway, which can open no file. Strangers talk to the gateway, so it does not
 //! judge who may have which file: this does, with the client's token, where there are tokens. What the gateway could
-//! ask for by itself, if it was taken over, is what its clients of that moment may have, and files of a user whom it
-//! can name only where there are no tokens.
+//! ask for by itself, if it was taken over, is what its clients of that moment may have. It names the user at the other
+//! end of a Unix socket, so where it serves one it could name any user, and with tokens if it was shown one for this.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,10 +24,12 @@ const FOLDER: &str = "/dev/shm";
 const KEY_BYTES_MAX: usize = 255;
 
 /// Opens files for a gateway until it ends. Returns its end of the socket.
-pub(super) fn serve(admission: Arc<Mutex<Admission>>) -> io::Result<UnixStream> {
+/// `has_unix` says whether clients may come over a Unix socket.
+pub(super) fn serve(admission: Arc<Mutex<Admission>>, has_unix: bool) -> io::Result<UnixStream> {
     desk::serve("memory", move |order: OpenOrder| -> (Opened, Option<File>) {
         let plan = admission.lock().plan.clone();
-        let opened = owner(&plan, &order).and_then(|uid| open(Path::new(FOLDER), &order.key, uid));
+        let owner = owner(&plan, &order, has_unix);
+        let opened = owner.and_then(|uid| open(Path::new(FOLDER), &order.key, uid));
         match opened {
             Ok(file) => (Ok(()), Some(file)),
             Err(why) => (Err(why), None),
@@ -37,8 +39,11 @@ pub(super) fn serve(admission: Arc<Mutex<Admission>>) -> io::Result<UnixStream> 
 
 /// Whose files the client may have: its own over a Unix socket, where the kernel says who it is; over TCP those of
 /// the pool's user, if it shows a token for that.
-fn owner(plan: &DoorPlan, order: &OpenOrder) -> Result<u32, Unopened> {
+fn owner(plan: &DoorPlan, order: &OpenOrder, has_unix: bool) -> Result<u32, Unopened> {
     let refuse = |why: &str| Err(Unopened::NotAllowed(why.to_owned()));
+    if order.uid.is_some() && !has_unix {
+        return refuse("there is no Unix socket, so no client is known to be a user");
+    }
     if plan.tokens.is_none() {
         return order.uid.map_or_else(
             || {
@@ -156,6 +161,7 @@ mod tests {
             token: token.map(|text| Secret(text.to_owned())),
             uid,
         };
+        let owner = |plan: &DoorPlan, asked: &OpenOrder| owner(plan, asked, true);
         let open = DoorPlan::default();
         assert_eq!(owner(&open, &order(None, Some(7))), Ok(7));
         assert!(matches!(owner(&open, &order(None, None)), Err(Unopened::NotAllowed(_))));
@@ -163,6 +169,7 @@ mod tests {
             matches!(owner(&open, &order(Some("x"), None)), Err(Unopened::NotAllowed(_))),
             "nobody knows the token"
         );
+        assert!(super::owner(&open, &order(None, Some(7)), false).is_err());
         let (with, without) = (made(&[Scope::Memory], 1), made(&[Scope::Infer, Scope::Operate], 2));
         for (token, may) in [(&with, true), (&without, false)] {
             let plan = DoorPlan { tokens: Some(token.line.clone()), ..DoorPlan::default() };
@@ -173,6 +180,8 @@ mod tests {
                 may
             );
             assert!(owner(&plan, &order(None, Some(7))).is_err(), "a user needs it too");
+            let over_tcp = super::owner(&plan, &order(Some(&token.token), Some(7)), false);
+            assert!(over_tcp.is_err(), "over TCP nobody is known to be a user");
         }
     }
 }

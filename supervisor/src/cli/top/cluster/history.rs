@@ -1,12 +1,11 @@
-//! Rates of hosts, from what they said over the last seconds. Pure: whoever calls says what time it is.
+//! Rates of hosts, from what they said over the last seconds. Their own clocks count: they speak between two snapshots.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use gridpool_nats::ClusterStatus;
 
-/// The time over which rates are taken: hosts speak every 2 s.
-const OVER: Duration = Duration::from_secs(10);
+/// The seconds over which rates are taken: hosts speak every 2 s.
+const OVER_S: u64 = 10;
 /// The most points of the trend.
 const TREND_MAX: usize = 200;
 
@@ -19,7 +18,6 @@ pub(super) struct History {
 
 #[derive(Clone, Copy, Debug)]
 struct Said {
-    at: Duration,
     uptime_s: u64,
     published: u64,
 }
@@ -43,7 +41,7 @@ impl Picture {
 
 impl History {
     /// Takes a snapshot in, and gives what it shows.
-    pub(super) fn snapshot(&mut self, status: ClusterStatus, at: Duration) -> Picture {
+    pub(super) fn snapshot(&mut self, status: ClusterStatus) -> Picture {
         self.hosts.retain(|name, _| status.hosts.iter().any(|host| host.host == *name));
         let rates = status.hosts.iter().map(|host| {
             let (uptime_s, published) = (host.uptime_s, host.counts.published);
@@ -54,15 +52,14 @@ impl History {
                 said.clear();
             }
             if said.back().is_none_or(|last| last.uptime_s != uptime_s) {
-                said.push_back(Said { at, uptime_s, published });
+                said.push_back(Said { uptime_s, published });
             }
-            while said.len() > 2 && at.saturating_sub(said[1].at) >= OVER {
+            while said.len() > 2 && uptime_s - said[1].uptime_s >= OVER_S {
                 said.pop_front();
             }
             let (first, last) = (said.front()?, said.back()?);
-            let over = last.at.checked_sub(first.at).filter(|over| !over.is_zero())?;
-            let more = Duration::from_secs(last.published - first.published);
-            Some(more.as_secs_f64() / over.as_secs_f64())
+            let over = Some(last.uptime_s - first.uptime_s).filter(|&over| over > 0)?;
+            Some((last.published - first.published) as f64 / over as f64)
         });
         let rates: Vec<_> = rates.collect();
         let mut picture = Picture { status, rates, trend: Vec::new() };
@@ -91,20 +88,20 @@ mod tests {
 
     #[test]
     fn a_rate_is_of_the_last_seconds_and_begins_again_with_the_host() {
-        let (mut history, at) = (History::default(), Duration::from_secs);
-        assert_eq!(history.snapshot(status(&[("a", 1, 50)]), at(0)).rates, [None]);
+        let mut history = History::default();
+        assert_eq!(history.snapshot(status(&[("a", 1, 50)])).rates, [None]);
         // It has not spoken since.
-        assert_eq!(history.snapshot(status(&[("a", 1, 50)]), at(1)).rates, [None]);
-        let two = history.snapshot(status(&[("a", 3, 90), ("b", 1, 0)]), at(2));
+        assert_eq!(history.snapshot(status(&[("a", 1, 50)])).rates, [None]);
+        let two = history.snapshot(status(&[("a", 3, 90), ("b", 1, 0)]));
         assert_eq!((two.rates.clone(), two.rate()), (vec![Some(20.0), None], Some(20.0)));
         for second in 2..40 {
-            history.snapshot(status(&[("a", 2 * second + 1, 90)]), at(2 * second));
+            history.snapshot(status(&[("a", 2 * second + 1, 90)]));
         }
-        let idle = history.snapshot(status(&[("a", 99, 90)]), at(90));
+        let idle = history.snapshot(status(&[("a", 99, 90)]));
         assert_eq!(idle.rates, [Some(0.0)]);
         assert_eq!(idle.trend.iter().copied().fold(0.0, f64::max), 20.0);
-        assert_eq!(history.snapshot(status(&[("a", 1, 7)]), at(92)).rates, [None]);
-        assert_eq!(history.snapshot(status(&[]), at(94)).rate(), None);
+        assert_eq!(history.snapshot(status(&[("a", 1, 7)])).rates, [None]);
+        assert_eq!(history.snapshot(status(&[])).rate(), None);
         assert!(history.hosts.is_empty());
     }
 }

@@ -9,6 +9,7 @@ use ratatui_core::text::{Line, Span};
 
 use super::super::view::{Theme, put};
 use super::history::Picture;
+use crate::cli::show::printable;
 use crate::cli::text::wrap;
 use crate::cli::words::{UNKNOWN, bytes, count, counted, cut, spark};
 
@@ -54,8 +55,9 @@ pub(super) struct Scene<'a> {
     pub(super) colors: bool,
 }
 
-/// Draws the whole screen.
-pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
+/// Draws the whole screen. Returns the first row of the body that is shown.
+pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) -> usize {
+    let mut first = scene.first;
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let theme = Theme { colors: scene.colors };
     let left = height.saturating_sub(1);
@@ -67,18 +69,19 @@ pub(super) fn draw(scene: &Scene<'_>, area: Rect, buffer: &mut Buffer) {
         let rows = rows(picture);
         let room = left.saturating_sub(lines.len());
         // The last screen is full.
-        let first = scene.first.min(rows.len().saturating_sub(room.max(1)));
+        first = first.min(rows.len().saturating_sub(room.max(1)));
         let shown = rows.iter().skip(first).take(room);
         lines.extend(shown.map(|row| Line::styled(cut(&row.text, width), row.kind.style(theme))));
     }
     lines.resize(left, Line::default());
     lines.push(Line::from(cut(KEYS, width)));
     put(&lines, area, buffer);
+    first
 }
 
 /// All of it as plain lines.
 pub(super) fn plain(picture: &Picture, servers: &str) -> Vec<String> {
-    let mut lines = vec![title(picture, servers), totals(picture)];
+    let mut lines = vec![printable(&title(picture, servers)), totals(picture)];
     lines.extend(rows(picture).into_iter().map(|row| cut(row.text.trim_end(), COLUMNS)));
     lines
 }
@@ -175,7 +178,7 @@ impl Kind {
 /// The body: hosts with their devices, lanes with jobs, convictions.
 pub(super) fn rows(picture: &Picture) -> Vec<BodyRow> {
     let status = &picture.status;
-    let row = |kind, text| BodyRow { text, kind };
+    let row = |kind, text: String| BodyRow { text: printable(&text), kind };
     let names = status.hosts.iter().map(|host| host.host.as_str());
     let busy = status.lanes.iter().filter(|lane| lane.waiting + lane.running > 0);
     let busy: Vec<_> = busy.collect();
@@ -319,7 +322,7 @@ mod tests {
             drawn(&scene(Some(&picture)), 96, 12),
             [
                 "cluster at nats://a,nats://b  2 hosts  3 copies  n1 leads  n3 is behind or gone",
-                "12 jobs/s  12 wait  3 run  2.0K held  7 redelivered  1 convicted                              ▁█",
+                "12 jobs/s  12 wait  3 run  2.0K held  7 redelivered  1 convicted                              ▂█",
                 "HOST      STATE        RUN JOBS/S     DONE  REDEL   DUP   BACK",
                 "one       serving      3/8     12      200      7     1      2",
                 "  gpu0 H100 (grid): busy, 41 done",
@@ -339,6 +342,10 @@ mod tests {
         let picture = picture();
         let scrolled = drawn(&Scene { first: 99, ..scene(Some(&picture)) }, 60, 5);
         assert!(scrolled[3].starts_with("POISON abc"), "{scrolled:?}");
+        // The next key goes on from there: all but two of seven rows are above.
+        let area = Rect::new(0, 0, 60, 5);
+        let end = Scene { first: 99, ..scene(Some(&picture)) };
+        assert_eq!(draw(&end, area, &mut Buffer::empty(area)), 5);
         for (width, height) in [(0, 0), (1, 1), (3, 2), (20, 3), (300, 60)] {
             drawn(&scene(Some(&picture)), width, height);
             drawn(&Scene { helps: true, ..scene(None) }, width, height);
@@ -362,5 +369,16 @@ mod tests {
         for part in ["cluster at nats://a  2 hosts", "12 jobs/s", "gpu0 H100", "POISON abc"] {
             assert!(said.contains(part), "{part}: {said}");
         }
+    }
+
+    #[test]
+    fn nothing_that_other_machines_say_moves_the_cursor() {
+        let mut picture = picture();
+        picture.status.hosts[1].host = "two\u{1b}[2J".into();
+        picture.status.convicted[0].1.reason = "a\nb\u{9b}1A".into();
+        picture.status.leader = "\u{7}".into();
+        let said = plain(&picture, "nats://a");
+        assert!(!said.iter().any(|line| line.chars().any(char::is_control)), "{said:?}");
+        assert!(said.join(" ").contains("a\u{fffd}b"), "{said:?}");
     }
 }

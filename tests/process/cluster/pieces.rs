@@ -1,0 +1,184 @@
+//! Large batches and results in the stream: what was read is removed, and what is missing is waited for.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use gridpool_client::Verdict;
+use gridpool_ipc::clock;
+use gridpool_nats::{Store, Streams, connect};
+use gridpool_protocol::message::Input;
+use gridpool_tests::oracle::samples::random_grids;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use super::servers::{Servers, are_there};
+use super::{client, counts, serving, until};
+use crate::jobs::{PROGRAM, answer, is_right, job, small_job, submit};
+use crate::raw::inline;
+use crate::wait::{TIMEOUT, eventually};
+
+/// The size of a piece.
+const PIECE_BYTES: usize = 256 * 1_024;
+
+fn streams(servers: &Servers) -> (Runtime, Streams) {
+    let runtime = Runtime::new().expect("a runtime");
+    let options = servers.options();
+    let streams = runtime.block_on(async {
+        let connection = connect(&options, "test").await.expect("a server");
+        Streams::open(&connection, &options.prefix, None).await.expect("streams")
+    });
+    (runtime, streams)
+}
+
+#[test]
+fn the_pieces_of_a_result_are_removed_once_it_was_read() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let _pool = serving(&servers, "one", "");
+    let grids = random_grids(9, 4_000);
+    let client = client(&servers);
+    let handles = [1, 2].map(|_| submit(&client, job(PROGRAM, &grids)));
+    for handle in handles {
+        is_right(&answer(handle), PROGRAM, &grids);
+    }
+    let Input::Inline(batch) = inline(1, &grids).payload.input else { panic!("it is inline") };
+    let of_batch = batch.0.len().div_ceil(PIECE_BYTES) + 1;
+    let (runtime, streams) = streams(&servers);
+    eventually("the results' pieces to be gone", || {
+        let info = runtime.block_on(async {
+            let client = &streams.connection.client;
+            let info = client.request("$JS.API.STREAM.INFO.gridpool-data", "".into()).await;
+            info.expect("an answer").payload
+        });
+        let info: Value = serde_json::from_slice(&info).expect("JSON");
+        let messages = info["state"]["messages"].as_u64();
+        if messages == Some(of_batch as u64) { Ok(()) } else { Err(format!("{messages:?} pieces")) }
+    });
+}
+
+#[test]
+fn a_job_that_has_its_result_does_not_stay_though_no_lane_has_it() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "");
+    let (runtime, streams) = streams(&servers);
+    pool.stop("cpu0");
+    let handle = submit(&client(&servers), small_job(1));
+    runtime.block_on(async {
+        let span = streams.span_of_jobs().await.expect("an answer");
+        let job = streams.job_at(*span.start()).await.expect("an answer").expect("it is not done");
+        // As a server keeps one that was acknowledged: nobody will ever ask for it.
+        let (client, subject) = (&streams.connection.client, "gridpool.job.nobody.asks");
+        client.request(subject, job).await.expect("the stream takes it");
+    });
+    until(&servers, "both jobs in the stream", |status| status.jobs == 2);
+    pool.go_on("cpu0");
+    assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    until(&servers, "an empty stream", |status| status.jobs == 0);
+    assert!(pool.log().contains("jobs that had ended"), "{}", pool.log());
+}
+
+#[test]
+fn a_batch_that_is_missing_is_waited_for_and_comes_with_the_next_job() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "under_way_max = 1");
+    let (client, grids) = (client(&servers), random_grids(9, 4_000));
+    pool.stop("cpu0");
+    let first = submit(&client, small_job(1));
+    until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
+    let deadline = Duration::from_secs(120);
+    let waits = submit(&client, job(PROGRAM, &grids).with_deadline(deadline));
+    // Its pieces vanish before a host has read them.
+    let Input::Inline(batch) = inline(1, &grids).payload.input else { panic!("it is inline") };
+    let (runtime, streams) = streams(&servers);
+    let removed = runtime.block_on(streams.data.remove(Store::digest(&batch.0)));
+    removed.expect("they are removed");
+    pool.go_on("cpu0");
+    eventually("the bridge to miss it", || {
+        let log = pool.log();
+        if log.contains("a batch is looked for again") { Ok(()) } else { Err(log) }
+    });
+    let again = submit(&client, job(PROGRAM, &grids).with_deadline(deadline));
+    for handle in [waits, again] {
+        is_right(&answer(handle), PROGRAM, &grids);
+    }
+    assert_eq!(answer(first).verdict(), Verdict::Ok);
+    counts(&pool, "published", |jobs| jobs == 3);
+}
+
+#[test]
+fn only_the_end_of_pieces_that_were_read_is_taken_away() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let _pool = serving(&servers, "one", "");
+    let (runtime, streams) = streams(&servers);
+    let data = &streams.data;
+    let bytes: Vec<_> = (0..=u8::MAX).cycle().take(PIECE_BYTES + 1).collect();
+    let (name, size) = (Store::digest(&bytes), bytes.len() as u64);
+    let (until, sent) = (clock::now() + TIMEOUT, bytes.clone().into());
+    runtime.block_on(async {
+        let client = &streams.connection.client;
+        let mut purges =
+            client.subscribe("$JS.API.STREAM.PURGE.gridpool-data").await.expect("heard");
+        // Somebody may send the end of one that is missing at this moment.
+        let missing = data.get([7; 32], [7; 32], 9).await.expect_err("it is missing");
+        assert!(missing.to_string().contains("its end is not there"), "{missing}");
+        assert!(data.put(name, &sent, until).await.expect("room"));
+        assert_eq!(data.get(name, name, size).await.expect("it is whole"), bytes);
+        let other = data.get(name, [7; 32], size).await.expect_err("it has another digest");
+        assert!(other.to_string().contains("its digest differs"), "{other}");
+        let purge = purges.next().await.expect("a purge");
+        let purge: Value = serde_json::from_slice(&purge.payload).expect("JSON");
+        // The second piece and the end came third at most.
+        assert_eq!(
+            (purge["seq"].as_u64(), data.put(name, &sent, until).await.ok()),
+            (Some(4), Some(true))
+        );
+    });
+}
+
+#[test]
+fn jobs_of_missing_batches_leave_a_host_its_work_and_can_be_cancelled() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    drop(serving(&servers, "first", "").killed());
+    let (client, deadline) = (client(&servers), Duration::from_secs(120));
+    let (runtime, streams) = streams(&servers);
+    let sent = (0..6).map(|seed| {
+        let grids = random_grids(seed, 4_000);
+        let handle = submit(&client, job(PROGRAM, &grids).with_deadline(deadline));
+        let Input::Inline(batch) = inline(1, &grids).payload.input else { panic!("it is inline") };
+        (handle, Store::digest(&batch.0))
+    });
+    let sent: Vec<_> = sent.collect();
+    until(&servers, "six jobs", |status| status.jobs == 6);
+    for (_, digest) in &sent {
+        runtime.block_on(streams.data.remove(*digest)).expect("they are removed");
+    }
+    let pool = serving(&servers, "second", "under_way_max = 3");
+    eventually("the bridge to miss them", || {
+        let log = pool.log();
+        let missed = log.matches("a batch is looked for again").count();
+        if missed >= 2 { Ok(()) } else { Err(log) }
+    });
+    // Two of three places are taken for half a minute.
+    let started = clock::now();
+    assert_eq!(answer(submit(&client, small_job(1))).verdict(), Verdict::Ok);
+    sent.iter().for_each(|(handle, _)| handle.cancel());
+    for (handle, _) in sent {
+        assert_eq!(answer(handle).verdict(), Verdict::Cancelled);
+    }
+    until(&servers, "an empty stream", |status| status.jobs == 0);
+    assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
+}
