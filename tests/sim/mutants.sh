@@ -398,7 +398,7 @@ mutant 'a fault of a device that is out of service delays its next probe' pool/s
 mutant 'a device that is out of service cannot be halted' pool/service.rs 's/\*probe_at = None/_ = probe_at/'
 mutant 'a fault that is reported twice counts as two' pool/incidents.rs 's/ago <= config\.incident_window/ago <= config.incident_window * 0/'
 mutant 'a repeated fault counts as a first one' pool/incidents.rs 's/=> Incident::Repeated,/=> Incident::First,/'
-mutant 'a pool that leaves takes devices out of service' pool/driver.rs 's/!is_known \|\| self\.groups\.iter\(\)\.all\(\|\(_, group\)\| group\.is_leaving\(\)\)/!is_known/; s/if pool\.groups\[group\]\.is_leaving\(\) \{\n\s+return;\n\s+\}\n//'
+mutant 'a pool that leaves takes devices out of service' pool/driver.rs 's/!is_known \|\| self\.groups\.iter\(\)\.all\(\|\(_, group\)\| group\.is_leaving\(\)\)/!is_known/; s/if pool\.groups\[group\]\.is_leaving\(\) \|\| /if /; s/if !pool\.groups\[group\]\.is_leaving\(\) && /if /'
 mutant 'a fault of the device counts as a hang' pool/driver.rs 's/self\.kill\(now, index, cause\)/self.kill(now, index, KillCause::Hang)/'
 mutant 'a fault of the device is no evidence against its job' pool/driver.rs 's/self\.kill\(now, index, cause\)/self.kill(now, index, KillCause::FreeDevice(Freed::DeviceOut))/'
 mutant 'a report about a dead worker kills the next one' pool/driver.rs 's/if is_expected \{\n/if is_expected \&\& response != Response::QuarantineOnRepeat {\n/'

@@ -89,7 +89,13 @@ impl Swarm {
         // So long that a fault that was reported once can be reported again.
         self.pause_max = 400;
         self.rates.device_faults = rng.between(50, 250);
-        if rng.chance(500) {
+        if rng.chance(200) {
+            // Faults are reported of devices on which nothing runs, and which are in service.
+            self.rates.spawn_fails = 900;
+            self.rates.spawn_is_final = 0;
+            self.config.start_failures_max = 100;
+            self.config.restart_limit = 100;
+        } else if rng.chance(500) {
             self.pause_max = 60;
             self.rates.device_faults = rate(rng, 60);
             // A job has shards on processes that end slowly, on devices out of service.
