@@ -2,8 +2,8 @@
 //! document a line. It is two rings of files, one of jobs that went well and one of the others, so that the many of
 //! one do not displace the few of the other; the oldest file goes when there are too many.
 //!
-//! A thread writes it, so a slow disk costs no job a moment. What comes faster than it takes, and what the disk
-//! refuses, is counted, and a line says how many.
+//! A thread writes it, so a slow disk costs no job a moment. It sleeps between two writes, so that a verdict seldom has
+//! to wake it. What comes faster than it takes, and what the disk refuses, is counted, and a line says how many.
 
 #[cfg(test)]
 mod tests;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::principal::Principal;
@@ -47,6 +47,8 @@ const UNWRITTEN_MAX: usize = 1 << 20;
 
 /// Verdicts that may wait for the thread.
 const WAITING_MAX: usize = 4_096;
+/// How long the first of them waits for others.
+const GATHER: Duration = Duration::from_millis(20);
 /// How long the end of the pool waits for the thread.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Principals whose rates are remembered.
@@ -115,22 +117,20 @@ impl Bucket {
     }
 }
 
-/// What the thread gets.
+/// A verdict on its way to the thread.
 #[derive(Debug)]
-enum Message {
-    Verdict {
-        at: SystemTime,
-        principal: Principal,
-        receipt: Box<Receipt>,
-    },
-    /// Write what waits, drop the sender, and end.
-    Close(Sender<()>),
+struct Given {
+    at: SystemTime,
+    principal: Principal,
+    receipt: Box<Receipt>,
 }
 
 /// The writing side.
 #[derive(Debug)]
 pub(crate) struct JobLog {
-    messages: Sender<Message>,
+    verdicts: Sender<Given>,
+    /// The thread writes what waits, drops what it gets here, and ends.
+    closing: Sender<Sender<()>>,
     rates: Mutex<Rates>,
     /// Verdicts that are left out and that no line has told of.
     skipped: Arc<AtomicU64>,
@@ -168,7 +168,8 @@ impl JobLog {
     /// Opens the log in a state folder, and starts its thread.
     pub(crate) fn start(state: &StateFolder) -> Result<Self, StateError> {
         let folder = state.below(FOLDER)?;
-        let (messages, waiting) = crossbeam_channel::bounded(WAITING_MAX);
+        let (verdicts, waiting) = crossbeam_channel::bounded(WAITING_MAX);
+        let (closing, asked) = crossbeam_channel::bounded(1);
         let path = folder.path().to_owned();
         let skipped = Arc::<AtomicU64>::default();
         let writer = Writer {
@@ -178,10 +179,10 @@ impl JobLog {
             is_failing: false,
         };
         let thread = thread::Builder::new().name("job log".into());
-        let thread = thread.spawn(move || writer.run(&waiting));
+        let thread = thread.spawn(move || writer.run(&waiting, &asked));
         thread.map_err(|error| StateError::Io(path, error))?;
         let rates = Rates { usual: Bucket::full(USUAL), unusual: BTreeMap::new() };
-        Ok(Self { messages, rates: Mutex::new(rates), skipped })
+        Ok(Self { verdicts, closing, rates: Mutex::new(rates), skipped })
     }
 
     /// Logs a verdict, and never waits for the disk.
@@ -192,8 +193,8 @@ impl JobLog {
             return;
         }
         let is_taken = self.rates.lock().take(is_usual, &principal);
-        let verdict = Message::Verdict { at: clock::time_of_day(), principal, receipt };
-        if !is_taken || self.messages.try_send(verdict).is_err() {
+        let verdict = Given { at: clock::time_of_day(), principal, receipt };
+        if !is_taken || self.verdicts.try_send(verdict).is_err() {
             self.skipped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -201,7 +202,7 @@ impl JobLog {
     /// Writes what waits, and ends. A disk that takes nothing is not waited for.
     pub(crate) fn close(&self) {
         let (sender, closed) = crossbeam_channel::bounded(0);
-        let asked = self.messages.send_timeout(Message::Close(sender), CLOSE_TIMEOUT);
+        let asked = self.closing.send_timeout(sender, CLOSE_TIMEOUT);
         let ended = closed.recv_timeout(CLOSE_TIMEOUT);
         if asked.is_err() || ended == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("the disk takes the last verdicts too slowly: some are not logged");
@@ -229,25 +230,28 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, messages: &Receiver<Message>) {
+    fn run(mut self, verdicts: &Receiver<Given>, asked: &Receiver<Sender<()>>) {
         self.prune();
         let mut prune_at = clock::now() + PRUNE_EVERY;
         loop {
-            let mut closing = None;
-            match messages.recv_timeout(clock::until(prune_at)) {
-                Ok(first) => {
-                    let all = std::iter::once(first).chain(messages.try_iter());
-                    closing = all.filter_map(|message| self.take(message)).last();
-                }
-                Err(RecvTimeoutError::Timeout) => {
+            let closing = select! {
+                recv(asked) -> closing => closing.map_err(|_| RecvTimeoutError::Disconnected),
+                recv(verdicts) -> first => {
+                    // The log is gone, and has not asked for the end.
+                    let Ok(first) = first else { return };
+                    self.take(first);
+                    asked.recv_timeout(GATHER)
+                },
+                default(clock::until(prune_at)) => {
                     self.prune();
                     prune_at = clock::now() + PRUNE_EVERY;
-                }
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
+                    Err(RecvTimeoutError::Timeout)
+                },
+            };
+            verdicts.try_iter().for_each(|verdict| self.take(verdict));
             self.tell_skipped();
             self.write();
-            if closing.is_some() {
+            if !matches!(closing, Err(RecvTimeoutError::Timeout)) {
                 return;
             }
         }
@@ -267,12 +271,8 @@ impl Writer {
         }
     }
 
-    /// Puts a verdict among what is to be written. Returns who waits for the end.
-    fn take(&mut self, message: Message) -> Option<Sender<()>> {
-        let (at, principal, receipt) = match message {
-            Message::Verdict { at, principal, receipt } => (at, principal, receipt),
-            Message::Close(sender) => return Some(sender),
-        };
+    /// Puts a verdict among what is to be written.
+    fn take(&mut self, Given { at, principal, receipt }: Given) {
         let ring = &mut self.rings[usize::from(!is_usual(&receipt))];
         let time = humantime::format_rfc3339_millis(at).to_string();
         let job = LoggedJob { time, principal: principal.to_string(), receipt: *receipt };
@@ -282,7 +282,6 @@ impl Writer {
         if ring.unwritten.len() >= TOGETHER {
             self.write();
         }
-        None
     }
 
     /// Writes a line of what was left out, where there is room for it.

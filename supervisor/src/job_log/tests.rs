@@ -62,7 +62,7 @@ fn jobs_that_come_too_fast_are_counted_and_displace_none_that_went_wrong() {
     let log = JobLog::start(&state).unwrap();
     let all = 4 * USUAL.burst;
     (0..all).for_each(|job| of(7, &log, receipt(job, Verdict::Ok)));
-    while log.messages.is_full() {
+    while log.verdicts.is_full() {
         thread::yield_now();
     }
     of(7, &log, receipt(all, Verdict::Failed));
@@ -95,7 +95,7 @@ fn a_full_file_is_left_for_the_next_and_half_a_line_costs_that_line() {
     for job in 0..5 {
         let reason = "x".repeat(usize::try_from(FILE_BYTES).unwrap() / 2);
         of(7, &log, Box::new(Receipt { reason, ..*receipt(job, Verdict::Failed) }));
-        while !log.messages.is_empty() {
+        while !log.verdicts.is_empty() {
             thread::yield_now();
         }
     }
