@@ -138,8 +138,8 @@ pub use gridpool_protocol::ids::{
     WorkerSelector,
 };
 pub use gridpool_protocol::message::{
-    Death, DeviceModel, JobSelector, JobView, Limit, ParseJobSelectorError, ParseReleaseError,
-    Priority, Refusal, Release, Secret, TokenOrder,
+    AskedVerdicts, Death, DeviceModel, JobSelector, JobView, LastVerdicts, Limit, LoggedJob,
+    ParseJobSelectorError, ParseReleaseError, Priority, Refusal, Release, Secret, TokenOrder,
 };
 pub use gridpool_protocol::output::{
     ItemError, ItemErrorCode, Labels, MalformedOutput, Object, ObjectCell, Output, Outputs,

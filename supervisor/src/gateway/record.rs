@@ -125,6 +125,7 @@ pub(super) fn route_of(path: &str) -> (&'static str, Option<&str>) {
         ["v2", "gridpool", "kill"] => ("/v2/gridpool/kill", None),
         ["v2", "gridpool", "receipts"] => ("/v2/gridpool/receipts", None),
         ["v2", "gridpool", "release"] => ("/v2/gridpool/release", None),
+        ["v2", "gridpool", "verdicts"] => ("/v2/gridpool/verdicts", None),
         ["v2", "health", "live"] => ("/v2/health/live", None),
         ["v2", "health", "ready"] => ("/v2/health/ready", None),
         ["v2", "models", "stats"] => ("/v2/models/stats", None),
