@@ -242,7 +242,7 @@ async fn infer(
 ) -> RouteResult {
     let (body, held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
     let PathModel(model) = named?;
-    let asker = Asker { principal, trace: record.context() };
+    let asker = Asker { principal, trace: record.context(), trace_state: record.state() };
     gateway.ask(model, HttpBody { headers, body }, (asker, held)).await
 }
 

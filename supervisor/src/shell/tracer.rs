@@ -113,7 +113,8 @@ impl TracedJob {
             Work::Search { .. } => JobKind::Search,
         };
         let (user, ended_ns) = (held.principal.kind().to_owned(), unix_ns(clock::time_of_day()));
-        Self(Box::new(JobPacket { span, ended_ns, kind, user, receipt }))
+        let state = held.submission.trace_state.clone();
+        Self(Box::new(JobPacket { span, state, ended_ns, kind, user, receipt }))
     }
 
     pub(super) fn send(self, tracer: &Tracer) {
