@@ -43,7 +43,11 @@ fn folder(setup: &Setup) -> PathBuf {
 fn capsules(setup: &Setup) -> BTreeSet<PathBuf> {
     let Ok(entries) = fs::read_dir(folder(setup)) else { return BTreeSet::new() };
     let paths = entries.map(|entry| entry.expect("the folder can be read").path());
-    paths.filter(|path| path.extension().is_some_and(|end| end == "json")).collect()
+    // One that is being written has a dot before its name.
+    let is_hidden =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'.');
+    let is_json = |path: &PathBuf| path.extension().is_some_and(|end| end == "json");
+    paths.filter(|path| is_json(path) && !is_hidden(path)).collect()
 }
 
 /// Waits for a pool's only capsule.
