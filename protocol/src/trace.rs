@@ -317,6 +317,6 @@ mod tests {
         let state: TraceState = "a=1".parse().unwrap();
         let bytes = codec::encode(&state).unwrap();
         assert_eq!(codec::decode::<TraceState>(&bytes).unwrap(), state);
-        assert!(codec::decode::<TraceState>(&codec::encode("a").unwrap()).is_err());
+        assert!(codec::decode::<TraceState>(&codec::encode(&"a".to_owned()).unwrap()).is_err());
     }
 }

@@ -50,9 +50,9 @@ impl Connection {
         }
     }
 
-    /// Whose verdicts are shown. The gateway is told only of its clients': of one with a token that it shows, or, if the
-    /// pool asks for no tokens, of an address. What users of this machine do is not told to it, nor, without a
-    /// question, anything but the number of the latest.
+    /// Whose verdicts are shown. The gateway is told only of its clients': of one whose token it shows, or, if the pool
+    /// asks for no tokens, of an address. It is not told what users of this machine do. Without a question for
+    /// somebody it gets the number of the latest.
     fn viewer_of_verdicts(&self, asked: &AskedVerdicts) -> Result<Viewer, Refusal> {
         let no = |why: &str| Err(Refusal::NotAllowed(why.to_owned()));
         match (self.peer, &asked.token, &asked.whose) {
