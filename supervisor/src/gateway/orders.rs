@@ -72,7 +72,9 @@ pub(super) async fn verdicts(
     let mut asked = asked_verdicts(query.as_deref().unwrap_or_default())?;
     match principal {
         Principal::Token(_) => asked.token = Some(Secret(access::bearer(&headers)?)),
-        whose => asked.whose = Some(whose),
+        whose @ (Principal::Address(_) | Principal::Gateway | Principal::Uid(_)) => {
+            asked.whose = Some(whose);
+        }
     }
     let found = ask(&gateway, move |client| client.verdicts(&asked)).await?;
     let rows = found.jobs.into_iter().map(|(number, job)| {
