@@ -24,7 +24,7 @@ use crate::status::{PolicyRule, Status};
 pub use done::EncodedDone;
 pub use job::{JobSelector, JobView, ParseJobSelectorError};
 pub use model::{DeviceModel, ModelCommand, RepositoryCommand};
-pub use page::{Death, Secret, TokenOrder};
+pub use page::{AskedVerdicts, Death, LastVerdicts, LoggedJob, Secret, TokenOrder};
 pub use release::{ParseReleaseError, Release};
 pub use work::{
     Destination, Inline, Input, Packing, Payload, Priority, Slice, Submission, Terms, Work,
@@ -148,6 +148,13 @@ pub enum ClientMessage {
         after: u64,
         /// From the gateway: that of the client who asks, if it has one.
         token: Option<Secret>,
+    },
+    /// List the last verdicts.
+    Verdicts {
+        /// Echoed.
+        request: u64,
+        /// Which.
+        asked: AskedVerdicts,
     },
 }
 
@@ -368,7 +375,7 @@ pub enum ServerMessage {
         /// Its size.
         bytes: u64,
     },
-    /// Answer to `Deaths`, `Job`, `Metrics`, `Models`, `Policy` and `Status`.
+    /// Answer to `Deaths`, `Job`, `Metrics`, `Models`, `Policy`, `Status` and `Verdicts`.
     Reply {
         /// Echoed.
         request: u64,
@@ -424,6 +431,8 @@ pub enum Reply {
     Policy(Vec<PolicyRule>),
     /// To `Status`: the pool.
     Status(Box<Status>),
+    /// To `Verdicts`: the last ones.
+    Verdicts(LastVerdicts),
 }
 
 #[cfg(test)]

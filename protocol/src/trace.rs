@@ -1,4 +1,4 @@
-//! The trace that a job is a part of: W3C Trace Context, as the header `traceparent` has it.
+//! The trace that a job is a part of: W3C Trace Context, as the headers `traceparent` and `tracestate` have it.
 //!
 //! Owns its form. Whoever is sent a wrong one goes on without it, as the standard says.
 
@@ -9,13 +9,20 @@ use serde::{Deserialize, Serialize};
 
 /// The name of the header of HTTP and of the metadata of gRPC.
 pub const HEADER: &str = "traceparent";
+/// The same of what systems on the way have noted.
+pub const STATE_HEADER: &str = "tracestate";
 /// The variable of the environment from which the command line takes it.
 pub const VARIABLE: &str = "TRACEPARENT";
+/// The same of what systems on the way have noted.
+pub const STATE_VARIABLE: &str = "TRACESTATE";
 
 /// Bytes of `traceparent`: version, trace, span and flags in hexadecimal, with dashes between them.
 const TEXT_BYTES: usize = 55;
 /// The flag of a trace that is recorded.
 const SAMPLED: u8 = 1;
+/// Bytes of `tracestate` that are passed on, as the standard asks for at least; and its entries.
+const STATE_BYTES_MAX: usize = 512;
+const STATE_ENTRIES_MAX: usize = 32;
 
 /// The number of a trace, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,12 +45,20 @@ pub struct TraceContext {
     pub flags: u8,
 }
 
+/// What systems on the way of a trace have noted in it: `tracestate`. It is passed on as it came.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TraceState(Box<str>);
+
 /// Why a text or bytes are no trace context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The number of a trace or span is 0.
     #[error("the numbers of a trace and of a span are not 0")]
     Zero,
+    /// The text of a state has another form.
+    #[error("write entries as the W3C says: vendor=value,other=value")]
+    State,
     /// The text has another form.
     #[error(
         "write version, trace, span and flags as the W3C says: \
@@ -134,6 +149,74 @@ impl FromStr for TraceContext {
     }
 }
 
+impl FromStr for TraceState {
+    type Err = TraceError;
+
+    /// Reads `tracestate`. Of one that is too long the last entries are left out.
+    fn from_str(text: &str) -> Result<Self, TraceError> {
+        let entries = text.split(',').map(|entry| entry.trim_matches([' ', '\t']));
+        let entries: Vec<_> = entries.filter(|entry| !entry.is_empty()).collect();
+        let mut keys = Vec::new();
+        for entry in &entries {
+            let (key, value) = entry.split_once('=').ok_or(TraceError::State)?;
+            if !is_key(key) || !is_value(value) || keys.contains(&key) {
+                return Err(TraceError::State);
+            }
+            keys.push(key);
+        }
+        if entries.is_empty() || entries.len() > STATE_ENTRIES_MAX {
+            return Err(TraceError::State);
+        }
+        let mut kept = String::new();
+        for entry in entries {
+            let comma = usize::from(!kept.is_empty());
+            if kept.len() + comma + entry.len() > STATE_BYTES_MAX {
+                break;
+            }
+            kept += &","[..comma];
+            kept += entry;
+        }
+        match kept.is_empty() {
+            true => Err(TraceError::State),
+            false => Ok(Self(kept.into())),
+        }
+    }
+}
+
+fn is_key(key: &str) -> bool {
+    let is_plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-*/@".contains(&byte);
+    let begins =
+        key.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    begins && key.len() <= 256 && key.bytes().all(is_plain)
+}
+
+fn is_value(value: &str) -> bool {
+    let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b',' && byte != b'=';
+    (1..=256).contains(&value.len()) && !value.ends_with(' ') && value.bytes().all(is_plain)
+}
+
+impl TryFrom<String> for TraceState {
+    type Error = TraceError;
+
+    fn try_from(text: String) -> Result<Self, TraceError> {
+        text.parse()
+    }
+}
+
+impl From<TraceState> for String {
+    fn from(TraceState(text): TraceState) -> Self {
+        text.into()
+    }
+}
+
+/// `tracestate`.
+impl fmt::Display for TraceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The bytes of small hexadecimal digits. Capital ones are an error.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
@@ -215,5 +298,25 @@ mod tests {
             wrong[zeros].fill(0);
             assert!(codec::decode::<TraceContext>(&wrong).is_err());
         }
+    }
+
+    #[test]
+    fn a_state_is_passed_on_as_it_came_or_not_at_all() {
+        let kept = |text: &str| text.parse::<TraceState>().map(|state| state.to_string());
+        assert_eq!(kept("a=1, b@c=x y,, 9=z"), Ok("a=1,b@c=x y,9=z".to_owned()));
+        let long: Vec<_> = (0..20).map(|n| format!("k{n}={}", "x".repeat(60))).collect();
+        let state = kept(&long.join(",")).unwrap();
+        assert!(state.len() <= STATE_BYTES_MAX && long.join(",").starts_with(&state), "{state}");
+        assert_eq!(state.split(',').count(), 8);
+        let many: Vec<_> = (0..33).map(|n| format!("k{n}=x")).collect();
+        for wrong in
+            ["", ",", "a", "a=", "A=1", "a=1,a=2", "a=1=2", "a=\u{7}", "=1", "é=1", &many.join(",")]
+        {
+            assert_eq!(kept(wrong), Err(TraceError::State), "{wrong}");
+        }
+        let state: TraceState = "a=1".parse().unwrap();
+        let bytes = codec::encode(&state).unwrap();
+        assert_eq!(codec::decode::<TraceState>(&bytes).unwrap(), state);
+        assert!(codec::decode::<TraceState>(&codec::encode(&"a".to_owned()).unwrap()).is_err());
     }
 }

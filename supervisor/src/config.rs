@@ -24,6 +24,7 @@
 //! operators = ["alice"]            # who may give orders, besides your user and root
 //! state_dir = "/var/lib/gridpool"  # what outlives the pool; "none" keeps nothing
 //! capsules = "on"                  # what is kept there of crashes: on, shapes, off; or [capsules] with limits
+//! traces.headers = { api-key = "KEY" } # what the collector of traces asks for
 //!
 //! [[model]]                        # once for each: what every inference worker loads
 //! name = "resnet"
@@ -65,6 +66,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::message::Secret;
 use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::status::CapsuleMode;
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -74,7 +76,7 @@ use gridpool_bridge::BridgeSettings;
 
 use crate::gateway::why_taken;
 use crate::repository::{self, Repository, RepositoryMode};
-use crate::traces::Sample;
+use crate::traces::{HEADERS_VARIABLE, Sample};
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
@@ -165,6 +167,8 @@ pub struct Overrides {
     pub trace: Option<String>,
     /// `--trace-sample` or `GRIDPOOL_TRACE_SAMPLE`.
     pub trace_sample: Option<Sample>,
+    /// `OTEL_EXPORTER_OTLP_HEADERS`.
+    pub trace_headers: Option<Secret>,
     /// `--standby` or `GRIDPOOL_STANDBY`.
     pub standbys: Option<u32>,
     /// `--allow-chaos` or `GRIDPOOL_ALLOW_CHAOS`.
@@ -248,6 +252,9 @@ impl Overrides {
             ("capsules", "--capsules", self.capsules.is_some()),
             ("nats", "--nats", self.nats.servers.is_some()),
         ];
+        if self.trace_headers.is_some() {
+            origins.set("traces", Origin::Environment { variable: HEADERS_VARIABLE.to_owned() });
+        }
         for (setting, flag, _) in given.into_iter().filter(|&(_, _, is_given)| is_given) {
             origins.set(setting, self.origin(flag));
         }

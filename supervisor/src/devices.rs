@@ -150,6 +150,26 @@ fn cpu_device(index: u32) -> PoolDevice {
     PoolDevice { id: DeviceId { kind: DeviceKind::Cpu, index }, uuid: String::new() }
 }
 
+/// Versions of the NVIDIA driver of this machine; empty ones are not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct DriverVersions {
+    /// Its own: 570.86.15.
+    pub(crate) driver: String,
+    /// That of CUDA: 12.8.
+    pub(crate) cuda: String,
+}
+
+/// What the driver of this machine says of itself.
+pub(crate) fn driver_of(worker: &Path) -> Result<DriverVersions, Unanswered> {
+    driver_by(&mut Command::new(worker))
+}
+
+/// The same by the binary that this command runs.
+pub(crate) fn driver_by(worker: &mut Command) -> Result<DriverVersions, Unanswered> {
+    let text = answer_of(worker.arg("probe"), PROBE_TIMEOUT)?;
+    serde_json::from_str(&text).map_err(|error| Unanswered::System(error.into()))
+}
+
 fn list_gpus(worker: &Path) -> Result<Vec<Gpu>, DevicesError> {
     let text = answer_of(Command::new(worker).arg("probe"), PROBE_TIMEOUT).map_err(|error| {
         DevicesError::Probe(match error {

@@ -5,12 +5,14 @@
 //! A thread writes it, so a slow disk costs no job a moment. It sleeps between two writes, so that a verdict seldom has
 //! to wake it. What comes faster than it takes, and what the disk refuses, is counted, and a line says how many.
 
+mod read;
+mod recent;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,11 +22,14 @@ use std::time::{Duration, Instant, SystemTime};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::message::{AskedVerdicts, LastVerdicts, LoggedJob};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::state::{Bounds, Kept, StateError, StateFolder};
+use crate::state::{Bounds, StateError, StateFolder};
+pub(crate) use read::{Logged, read};
+use recent::Recent;
 
 /// Its folder in the state folder.
 const FOLDER: &str = "jobs";
@@ -38,8 +43,6 @@ const BOUNDS: Bounds =
     Bounds { bytes: 16 << 20, age: Duration::from_secs(30 * 24 * 3_600), files: 4_096 };
 /// How often old files are looked for.
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
-/// Longest line that is read; a receipt of 64 attempts takes 64 KiB.
-const LINE_BYTES_MAX: u64 = 4 << 20;
 /// So many bytes are written at once.
 const TOGETHER: usize = 64 << 10;
 /// Bytes that wait for a disk that takes none.
@@ -58,17 +61,6 @@ const PRINCIPALS_MAX: usize = 1_024;
 const USUAL: Rate = Rate { per_s: 1_000, burst: 4_096 };
 /// The same of a principal's jobs that did not.
 const UNUSUAL: Rate = Rate { per_s: 10, burst: 1_000 };
-
-/// One verdict.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LoggedJob {
-    /// When it was given, UTC.
-    pub(crate) time: String,
-    /// Whose job it was.
-    pub(crate) principal: String,
-    /// Where and how it ran.
-    pub(crate) receipt: Receipt,
-}
 
 /// One line of the log.
 #[derive(Debug, Serialize, Deserialize)]
@@ -134,6 +126,7 @@ pub(crate) struct JobLog {
     rates: Mutex<Rates>,
     /// Verdicts that are left out and that no line has told of.
     skipped: Arc<AtomicU64>,
+    recent: Arc<Recent>,
 }
 
 #[derive(Debug)]
@@ -172,17 +165,19 @@ impl JobLog {
         let (closing, asked) = crossbeam_channel::bounded(1);
         let path = folder.path().to_owned();
         let skipped = Arc::<AtomicU64>::default();
+        let recent = Arc::<Recent>::default();
         let writer = Writer {
             folder,
             rings: SUFFIXES.map(|suffix| Ring { suffix, file: None, unwritten: Vec::new() }),
             skipped: Arc::clone(&skipped),
+            recent: Arc::clone(&recent),
             is_failing: false,
         };
         let thread = thread::Builder::new().name("job log".into());
         let thread = thread.spawn(move || writer.run(&waiting, &asked));
         thread.map_err(|error| StateError::Io(path, error))?;
         let rates = Rates { usual: Bucket::full(USUAL), unusual: BTreeMap::new() };
-        Ok(Self { verdicts, closing, rates: Mutex::new(rates), skipped })
+        Ok(Self { verdicts, closing, rates: Mutex::new(rates), skipped, recent })
     }
 
     /// Logs a verdict, and never waits for the disk.
@@ -197,6 +192,11 @@ impl JobLog {
         if !is_taken || self.verdicts.try_send(verdict).is_err() {
             self.skipped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// The last verdicts, those of one principal or all.
+    pub(crate) fn recent(&self, asked: &AskedVerdicts, whose: Option<&Principal>) -> LastVerdicts {
+        self.recent.told(asked, whose.map(Principal::to_string).as_deref())
     }
 
     /// Writes what waits, and ends. A disk that takes nothing is not waited for.
@@ -225,6 +225,7 @@ struct Writer {
     folder: StateFolder,
     rings: [Ring; 2],
     skipped: Arc<AtomicU64>,
+    recent: Arc<Recent>,
     /// What the log has been told of.
     is_failing: bool,
 }
@@ -232,6 +233,9 @@ struct Writer {
 impl Writer {
     fn run(mut self, verdicts: &Receiver<Given>, asked: &Receiver<Sender<()>>) {
         self.prune();
+        for job in read::newest(&self.folder) {
+            self.recent.keep(job);
+        }
         let mut prune_at = clock::now() + PRUNE_EVERY;
         loop {
             let closing = select! {
@@ -276,8 +280,11 @@ impl Writer {
         let ring = &mut self.rings[usize::from(!is_usual(&receipt))];
         let time = humantime::format_rfc3339_millis(at).to_string();
         let job = LoggedJob { time, principal: principal.to_string(), receipt: *receipt };
-        if !ring.add(&Line::Job(Box::new(job))) {
+        let line = Line::Job(Box::new(job));
+        if !ring.add(&line) {
             self.skipped.fetch_add(1, Ordering::Relaxed);
+        } else if let Line::Job(job) = line {
+            self.recent.keep(*job);
         }
         if ring.unwritten.len() >= TOGETHER {
             self.write();
@@ -355,54 +362,4 @@ fn new_file(folder: &StateFolder, suffix: &str) -> io::Result<File> {
             opened => return opened,
         }
     }
-}
-
-/// What a log has.
-#[derive(Debug, Default)]
-pub(crate) struct Logged {
-    /// The jobs, in the order of their verdicts.
-    pub(crate) jobs: Vec<LoggedJob>,
-    /// Jobs that were left out.
-    pub(crate) skipped: u64,
-    /// Lines that are no verdicts: what a killed pool left half written, or another version's.
-    pub(crate) unread: usize,
-}
-
-/// Reads the verdicts of a state folder from a moment on, in their order: the last `most` of those that are `wanted`.
-pub(crate) fn read(
-    state: &StateFolder,
-    since: Option<SystemTime>,
-    most: usize,
-    mut is_wanted: impl FnMut(&LoggedJob) -> bool,
-) -> Result<Logged, StateError> {
-    let Some(folder) = state.existing(FOLDER)? else { return Ok(Logged::default()) };
-    let failed = |error| StateError::Io(folder.path().to_owned(), error);
-    let since = since.map(|since| humantime::format_rfc3339_millis(since).to_string());
-    let mut logged = Logged::default();
-    let is_of_log = |kept: &&Kept| SUFFIXES.iter().any(|suffix| kept.name.ends_with(suffix));
-    for kept in folder.list().map_err(failed)?.iter().filter(is_of_log) {
-        // The pool may remove it at this moment.
-        let Ok(file) = folder.read(&kept.name) else { continue };
-        let mut file = BufReader::new(file);
-        let mut line = Vec::new();
-        while io::Read::take(&mut file, LINE_BYTES_MAX)
-            .read_until(b'\n', &mut line)
-            .map_err(failed)?
-            > 0
-        {
-            let is_new = |time: &str| since.as_deref().is_none_or(|since| time >= since);
-            match serde_json::from_slice(&line) {
-                Ok(Line::Job(job)) if is_new(&job.time) && is_wanted(&job) => {
-                    logged.jobs.push(*job)
-                }
-                Ok(Line::Skipped { time, skipped }) if is_new(&time) => logged.skipped += skipped,
-                Ok(Line::Job(_) | Line::Skipped { .. }) => {}
-                Err(_) => logged.unread += 1,
-            }
-            line.clear();
-        }
-    }
-    logged.jobs.sort_by(|a, b| a.time.cmp(&b.time));
-    logged.jobs.drain(..logged.jobs.len().saturating_sub(most));
-    Ok(logged)
 }

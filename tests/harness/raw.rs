@@ -326,6 +326,7 @@ fn submission(
         terms: Terms { deadline_ms, priority, idempotent: true, chaos: None },
         principal: None,
         trace: None,
+        trace_state: None,
         tell_acceptance: true,
     }
 }

@@ -25,9 +25,10 @@ class Pool:
     def __init__(self, folder, *, with_tokens):
         self.folder = pathlib.Path(folder)
         ours = {name: value for name, value in os.environ.items() if not name.startswith("GRIDPOOL_")}
-        self.environment = {**ours, "GRIDPOOL_SOCKET": str(self.folder / "pool.sock")}
+        self.environment = {**ours, "GRIDPOOL_SOCKET": str(self.folder / "pool.sock"),
+                            "GRIDPOOL_STATE_DIR": str(self.folder / "state")}
         self.token = ""
-        arguments = ["--devices", "cpu:2", "--http", "127.0.0.1:0"]
+        arguments = ["--devices", "cpu:2", "--http", "127.0.0.1:0", "--allow-chaos"]
         if with_tokens:
             made = json.loads(self.run("token", "new", "operator", "--scope", "infer,metrics,operate", "--json"))
             reader = json.loads(self.run("token", "new", "reader", "--scope", "metrics", "--json"))

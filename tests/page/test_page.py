@@ -121,6 +121,7 @@ def test_it_fits_a_phone_and_small_text(pool, opened):
         page.wait_for_selector(".pair")
         page.click("#receipts-load")
         page.wait_for_selector("#receipts details")
+        page.locator("#last-verdicts button").first.click()
         page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         page.wait_for_selector("#receipts dl")
         assert overflow(page) == [0, []], width
@@ -147,6 +148,8 @@ def test_axe_finds_nothing_grave(pool, opened, scheme):
     page.wait_for_selector(".pair")
     page.click("#receipts-load")
     page.wait_for_selector("#receipts details")
+    page.locator("#last-verdicts button").first.click()
+    page.wait_for_selector("#last-receipt dl")
     page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert violations(page) == []
     page.locator("#workers button").first.click()
@@ -250,6 +253,56 @@ def test_receipts_are_listed_by_job(pool, opened):
     own.first.click()
     assert "token operator" in own.first.text_content()
     assert page.locator("#receipts details[open] td[data-label=Kernels]").first.text_content()
+
+
+def test_the_last_verdicts_are_those_of_the_log_and_follow_it(pool, opened):
+    run_jobs(pool, 2)
+    pool.run("chaos", "segv", "--attempts", "2", "--random", "--json")
+    page = opened(pool).page
+    shown = lambda title: cells(page, title, "#last-verdicts")
+
+    def is_equal(others=False):
+        which = ["--failed"] if others else []
+        logged = [json.loads(line) for line in pool.run("jobs", "--json", "--last", "64", *which).splitlines()][::-1]
+        receipts = [row["receipt"] for row in logged]
+        assert logged
+        assert shown("Job") == [receipt["job"] for receipt in receipts]
+        assert shown("Verdict") == [receipt["verdict"] for receipt in receipts]
+        assert shown("Principal") == [row["principal"] for row in logged]
+        devices = [{f"cpu{attempt['device']['index']}" for attempt in receipt["attempts"]} for receipt in receipts]
+        assert [set(text.split(", ")) for text in shown("Device")] == devices
+        capsules = [{attempt["capsule"] for attempt in receipt["attempts"]} - {""} for receipt in receipts]
+        assert [set(text.split(", ")) - {""} for text in shown("Capsule")] == capsules
+        return receipts
+
+    until(is_equal, "the page to equal the log")
+    page.evaluate("() => { window.isSame = true; }")
+    run_jobs(pool, 2)
+    receipts = until(is_equal, "the page to follow")
+    assert page.evaluate("() => window.isSame"), "it was not loaded again"
+    # By keyboard alone: a job, and its receipt.
+    page.locator("#last-verdicts button").first.focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("() => document.activeElement.id") == "last-receipt"
+    assert receipts[0]["program_hash"] in page.locator("#last-receipt").text_content()
+    page.select_option("#verdict", "others")
+    others = until(lambda: is_equal(True), "those that are not OK")
+    died = next(one for one in others if any(attempt["capsule"] for attempt in one["attempts"]))
+    page.locator("#last-verdicts button", has_text=died["job"]).first.click()
+    capsule = next(attempt["capsule"] for attempt in died["attempts"] if attempt["capsule"])
+    assert f"gridpool replay {capsule}" in page.locator("#last-receipt").text_content()
+    page.select_option("#verdict", "DEVICE_LOST")
+    until(lambda: page.locator("#last-verdicts").text_content() == "none yet", "none of another verdict")
+
+
+def test_who_may_not_see_verdicts_sees_none(pool, opened):
+    run_jobs(pool, 1)
+    one = opened(pool, token=pool.reader)
+    until(lambda: "it needs the scope infer" in one.page.locator("#last-verdicts-note").text_content(), "the refusal")
+    assert one.page.locator("#last-verdicts td").count() == 0
+    # The browser notes the refusals.
+    assert all("403" in error for error in one.errors())
+    one.said.clear()
 
 
 def test_a_drain_ends_the_stream_and_says_so(short_pool, opened):

@@ -43,7 +43,11 @@ fn folder(setup: &Setup) -> PathBuf {
 fn capsules(setup: &Setup) -> BTreeSet<PathBuf> {
     let Ok(entries) = fs::read_dir(folder(setup)) else { return BTreeSet::new() };
     let paths = entries.map(|entry| entry.expect("the folder can be read").path());
-    paths.filter(|path| path.extension().is_some_and(|end| end == "json")).collect()
+    // One that is being written has a dot before its name.
+    let is_hidden =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes()[0] == b'.');
+    let is_json = |path: &PathBuf| path.extension().is_some_and(|end| end == "json");
+    paths.filter(|path| is_json(path) && !is_hidden(path)).collect()
 }
 
 /// Waits for a pool's only capsule.
@@ -120,11 +124,41 @@ fn every_fault_gives_a_capsule_whose_replay_dies_the_same_way_or_none() {
         assert_eq!(replayed.code, Some(1), "{fault}: {told}");
         assert_eq!(told["runs"][0]["same"], true, "{fault}: {told}");
         assert_eq!(told["lacks"], json!([]), "{fault}: {told}");
+        assert_eq!(told["differs"], json!([]), "{fault}: {told}");
     }
     let meta = fs::metadata(folder(pool.setup())).expect("it is there");
     assert_eq!(meta.mode() & 0o777, 0o700);
     let status = pool.status().capsules.expect("it keeps capsules");
     assert_eq!((status.mode, status.written, status.lost), (CapsuleMode::On, 10, 0));
+}
+
+#[test]
+fn a_replay_says_what_is_another_here_than_where_the_worker_died() {
+    let pool = chaotic().start();
+    strike(&pool, fault("segv"), 3, 1);
+    let mut other = read(&the_only(&pool));
+    other["worker"] = json!("gridpool-worker 0.0.0 (protocol 1)\nkernels 0123 on a CPU");
+    (other["driver"], other["cuda"]) = (json!("570.0"), json!("12.8"));
+    other["death"]["device_name"] = json!("another processor");
+    let changed = pool.folder().join("other.json");
+    fs::write(&changed, other.to_string()).expect("a file");
+    let told = document(&replay(&changed, &[]));
+    assert_eq!(told["runs"][0]["same"], true, "{told}");
+    let differs = told["differs"].as_array().expect("a list").iter();
+    let differs: Vec<_> = differs.map(|one| one.as_str().expect("a text")).collect();
+    let begins = [
+        "the worker's build was gridpool-worker 0.0.0 (protocol 1), and is gridpool-worker ",
+        "the hash of the kernels on a CPU was 0123, and is ",
+        "the NVIDIA driver was 570.0, and is ",
+        "the driver's CUDA version was 12.8, and is ",
+        "the device was another processor, and is ",
+    ];
+    assert_eq!(differs.len(), begins.len(), "{differs:?}");
+    for (line, begin) in differs.iter().zip(begins) {
+        assert!(line.starts_with(begin) && line.ends_with(" here"), "{line}");
+    }
+    let text = gridpool(["replay"]).arg(&changed).run();
+    assert!(text.stdout.contains("the NVIDIA driver was 570.0"), "{text:?}");
 }
 
 /// The worker runs an innocent job when another process kills it.

@@ -19,6 +19,7 @@ mod repository;
 mod traces;
 mod triton;
 mod upgrades;
+mod verdicts;
 mod versions;
 
 use std::io::{Read, Write};

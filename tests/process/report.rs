@@ -13,7 +13,7 @@ use crate::jobs::{answer, small_job, submit};
 use crate::pool::cpu;
 
 /// The files of an archive.
-fn files(archive: &Path) -> BTreeMap<String, String> {
+pub(crate) fn files(archive: &Path) -> BTreeMap<String, String> {
     let file = File::open(archive).expect("the archive is there");
     let mut archive = zip::ZipArchive::new(file).expect("it is a zip file");
     let all = archive.len();

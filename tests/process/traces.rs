@@ -108,6 +108,88 @@ fn whoever_begins_a_trace_decides_whether_it_is_recorded() {
     pool.ends_well();
 }
 
+/// What nothing but the collector may be told.
+const SECRET: &str = "swordfish hunter2";
+
+/// The environment and the command line of a process, as others may read them.
+fn shown_by_the_system(pid: u32) -> String {
+    ["environ", "cmdline"]
+        .map(|file| {
+            let text = std::fs::read(format!("/proc/{pid}/{file}")).expect("the process lives");
+            String::from_utf8_lossy(&text).into_owned()
+        })
+        .concat()
+}
+
+#[test]
+fn the_collector_gets_the_headers_and_nobody_else() {
+    for by_variable in [true, false] {
+        let collector = Collector::open(Answers::Status(200));
+        let setup = cpu(1).args(&["--trace", &collector.url()]).env("GRIDPOOL_LOG", "debug");
+        let given = if by_variable { "other" } else { SECRET };
+        let setup = setup.limits(&format!("[traces]\nheaders = {{ \"x-api-key\" = \"{given}\" }}"));
+        let file = setup.folder().join("pool.toml").display().to_string();
+        let variable = "OTEL_EXPORTER_OTLP_HEADERS";
+        let text = format!("x-api-key={},x-tenant=a%20b", SECRET.replace(' ', "%20"));
+        let setup = if by_variable { setup.env(variable, &text) } else { setup };
+        let pool = setup.start();
+        let receipt = answer(submit(&pool.client(), small_job(1))).receipt;
+        collector.trace(Some(&receipt.trace_id), "program");
+        let headers = collector.headers();
+        assert_eq!(headers["x-api-key"], SECRET, "the variable comes before the file");
+        assert_eq!(headers.get("x-tenant").map(String::as_str), by_variable.then_some("a b"));
+
+        let secrets = [SECRET, "hunter2"];
+        let is_told = |text: &str| secrets.iter().any(|secret| text.contains(secret));
+        let status = pool.cli(&["status", "--json"]).run().output();
+        assert!(!is_told(&status), "{status}");
+        let tracer = tracer(&pool).pid;
+        assert!(!is_told(&shown_by_the_system(tracer)));
+        for worker in pool.status().workers {
+            assert!(!is_told(&shown_by_the_system(worker.pid)));
+        }
+        let report = pool.folder().join("report.zip");
+        let report = report.to_str().expect("text");
+        let shown = ["config", "show", "--json", "--config", &file];
+        let log = pool.log();
+        assert!(!is_told(&log), "{log}");
+        let log_file = pool.folder().join("log-of-report");
+        std::fs::write(&log_file, log).expect("a file");
+        let flags =
+            ["report", "--output", report, "--config", &file, "--devices", "cpu:1", "--log"];
+        let flags = [&flags[..], &[log_file.to_str().expect("text")]].concat();
+        for command in [&shown[..], &flags] {
+            let cli = pool.cli(command).env(variable, &text).env("GRIDPOOL_TRACE", "http://a");
+            let said = cli.run().output();
+            assert!(!is_told(&said), "{said}");
+        }
+        for (name, text) in crate::report::files(report.as_ref()) {
+            assert!(!is_told(&text), "{name}: {text}");
+        }
+        pool.signal(Signal::SIGTERM);
+        pool.ends_well();
+    }
+}
+
+#[test]
+fn a_job_of_a_command_keeps_the_state_of_its_trace() {
+    let collector = Collector::open(Answers::Status(200));
+    let pool = cpu(1).args(&["--trace", &collector.url()]).start();
+    let submit = |parent: &str, state: &str| {
+        let cli = pool.cli(&["submit", "--json", PROGRAM, "-"]).env("TRACEPARENT", parent);
+        let cli = cli.env("TRACESTATE", state).stdin(as_json(&random_grids(3, 4)));
+        let document = cli.run().document();
+        let trace = document["receipts"][0]["trace_id"].as_str().expect("a text").to_owned();
+        let spans = collector.trace(Some(&trace), "program");
+        spans.iter().map(|span| span.trace_state.clone()).collect::<Vec<_>>()
+    };
+    let all = submit(SAMPLED, "vendor=1, other=2");
+    assert!(all.len() > 3 && all.iter().all(|state| state == "vendor=1,other=2"), "{all:?}");
+    let other = SAMPLED.replace(TRACE, &TRACE.replace('a', "b"));
+    assert!(submit(&other, "not a state").iter().all(String::is_empty), "a wrong one is ignored");
+    assert!(submit("none", "vendor=1").iter().all(String::is_empty), "it belongs to a trace");
+}
+
 #[test]
 fn the_last_spans_are_sent_before_a_pool_ends() {
     let collector = Collector::open(Answers::Status(200));
@@ -206,5 +288,9 @@ fn a_pool_without_traces_has_no_tracer_and_passes_a_trace_on() {
 fn wrong_settings_are_refused_with_what_to_write() {
     let serve = |more: &[&str]| gridpool([&["serve", "--devices", "cpu:1"], more].concat()).run();
     serve(&["--trace", "collector:4318"]).complains(2, &["--trace", "http://127.0.0.1:4318"]);
+    let wrong = gridpool(["serve", "--devices", "cpu:1", "--trace", "http://127.0.0.1:4318"]);
+    let wrong = wrong.env("OTEL_EXPORTER_OTLP_HEADERS", "hunter2").run();
+    wrong.complains(2, &["OTEL_EXPORTER_OTLP_HEADERS", "NAME=VALUE"]);
+    assert!(!format!("{wrong:?}").contains("hunter2"));
     serve(&["--trace-sample", "2"]).complains(2, &["--trace-sample", "from 0 to 1"]);
 }

@@ -23,6 +23,8 @@ pub struct Found {
     pub gpus: Vec<Gpu>,
     /// The driver's version; empty without one.
     pub driver: String,
+    /// The CUDA version that the driver has, such as 12.8; empty if it is not known.
+    pub cuda: String,
     /// Why there are no GPUs, if that is an error.
     pub error: Option<String>,
 }
@@ -38,7 +40,12 @@ pub fn probe() -> Found {
             } else {
                 error.to_string()
             };
-            Found { gpus: Vec::new(), driver: String::new(), error: Some(error) }
+            Found {
+                gpus: Vec::new(),
+                driver: String::new(),
+                cuda: String::new(),
+                error: Some(error),
+            }
         }
     }
 }
@@ -57,5 +64,13 @@ fn ask() -> Result<Found, NvmlError> {
             Err(error) => tracing::warn!(index, %error, "a GPU that does not answer is left out"),
         }
     }
-    Ok(Found { gpus, driver: nvml.sys_driver_version()?, error: None })
+    let cuda = nvml.sys_cuda_driver_version().map(cuda_text);
+    let cuda = cuda.inspect_err(|error| tracing::debug!(%error, "the driver's CUDA version"));
+    let (driver, cuda) = (nvml.sys_driver_version()?, cuda.unwrap_or_default());
+    Ok(Found { gpus, driver, cuda, error: None })
+}
+
+/// The version of a number such as 12080.
+fn cuda_text(number: i32) -> String {
+    format!("{}.{}", number / 1_000, number % 1_000 / 10)
 }

@@ -7,7 +7,7 @@ use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_DEFAULT;
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::principal::Principal;
-use gridpool_protocol::trace::TraceContext;
+use gridpool_protocol::trace::{TraceContext, TraceState};
 
 use super::runnable::{JobOptions, Produces};
 
@@ -33,6 +33,7 @@ impl<O> Job<O> {
             output_bytes: None,
             principal: None,
             trace: None,
+            trace_state: None,
             tell_acceptance: false,
         };
         Self { runnable, options }
@@ -80,6 +81,13 @@ impl<O> Job<O> {
     #[must_use]
     pub fn with_trace(mut self, trace: impl Into<Option<TraceContext>>) -> Self {
         self.options.trace = trace.into();
+        self
+    }
+
+    /// Names what systems on the way of that trace have noted in it (`tracestate`). The job's spans have it too.
+    #[must_use]
+    pub fn with_trace_state(mut self, state: impl Into<Option<TraceState>>) -> Self {
+        self.options.trace_state = state.into();
         self
     }
 

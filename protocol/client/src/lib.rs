@@ -138,8 +138,8 @@ pub use gridpool_protocol::ids::{
     WorkerSelector,
 };
 pub use gridpool_protocol::message::{
-    Death, DeviceModel, JobSelector, JobView, Limit, ParseJobSelectorError, ParseReleaseError,
-    Priority, Refusal, Release, Secret, TokenOrder,
+    AskedVerdicts, Death, DeviceModel, JobSelector, JobView, LastVerdicts, Limit, LoggedJob,
+    ParseJobSelectorError, ParseReleaseError, Priority, Refusal, Release, Secret, TokenOrder,
 };
 pub use gridpool_protocol::output::{
     ItemError, ItemErrorCode, Labels, MalformedOutput, Object, ObjectCell, Output, Outputs,
@@ -157,7 +157,7 @@ pub use gridpool_protocol::tensor::model::{InferReport, ModelInfo, ModelState, P
 pub use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 pub use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
 pub use gridpool_protocol::tensor::{DataType, Element, Tensor, TensorError, TensorSpec};
-pub use gridpool_protocol::trace::{SpanId, TraceContext, TraceError, TraceId};
+pub use gridpool_protocol::trace::{SpanId, TraceContext, TraceError, TraceId, TraceState};
 pub use gridpool_protocol::{chaos, limits, metrics, status};
 pub use handle::{Canceller, Handle};
 pub use job::Job;

@@ -7,7 +7,8 @@ use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::status::{PolicyRule, Status};
 
 use crate::{
-    Client, ClientError, Death, JobSelector, JobView, Release, Secret, TokenOrder, WorkerSelector,
+    AskedVerdicts, Client, ClientError, Death, JobSelector, JobView, LastVerdicts, Release, Secret,
+    TokenOrder, WorkerSelector,
 };
 
 /// Longest time for an upgrade: the most that `upgrade_timeout` may be, and a margin.
@@ -140,6 +141,20 @@ impl Client {
         let message = self.connection.request(&message)?;
         if let ServerMessage::Reply { reply: Reply::Deaths(deaths), .. } = message {
             Ok(deaths)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+
+    /// Returns the last verdicts of the pool's job log. The gateway says who asks, and passes on its token.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection; [`ClientError::Refused`] if whoever asks may see none.
+    pub fn verdicts(&self, asked: &AskedVerdicts) -> Result<LastVerdicts, ClientError> {
+        let message = |request| ClientMessage::Verdicts { request, asked: asked.clone() };
+        let message = self.connection.request(&message)?;
+        if let ServerMessage::Reply { reply: Reply::Verdicts(verdicts), .. } = message {
+            Ok(verdicts)
         } else {
             Err(ClientError::unexpected(&message))
         }

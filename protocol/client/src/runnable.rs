@@ -14,7 +14,7 @@ use gridpool_protocol::output::Bytes;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::shared::SharedSlice;
-use gridpool_protocol::trace::TraceContext;
+use gridpool_protocol::trace::{TraceContext, TraceState};
 
 use super::ClientError;
 use super::connection::Connection;
@@ -83,6 +83,8 @@ pub(super) struct JobOptions {
     pub(super) principal: Option<Principal>,
     /// The trace that it is a part of.
     pub(super) trace: Option<TraceContext>,
+    /// What systems on the way of that trace have noted.
+    pub(super) trace_state: Option<TraceState>,
     /// A caller waits until the pool has accepted it.
     pub(super) tell_acceptance: bool,
 }
@@ -108,7 +110,8 @@ impl AnyJob {
         let payload = Payload { packing: self.runnable.packing(), input, output };
         let terms = message::Terms { deadline_ms, priority, idempotent, chaos };
         let (work, principal) = (self.runnable.work(), self.options.principal.clone());
-        Submission { key, work, payload, terms, principal, trace, tell_acceptance }
+        let trace_state = self.options.trace_state.clone();
+        Submission { key, work, payload, terms, principal, trace, trace_state, tell_acceptance }
     }
 
     /// Whether the input is in shared memory: it is too large for a message, or loaded already.

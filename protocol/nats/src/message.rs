@@ -5,7 +5,7 @@ use gridpool_protocol::ids::{ContentHash, JobKey};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{Inline, Packing, Terms, Work};
 use gridpool_protocol::receipt::Receipt;
-use gridpool_protocol::trace::TraceContext;
+use gridpool_protocol::trace::{TraceContext, TraceState};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -56,6 +56,8 @@ pub struct JobMessage {
     pub terms: Terms,
     /// The trace that it is a part of.
     pub trace: Option<TraceContext>,
+    /// What systems on the way of that trace have noted.
+    pub trace_state: Option<TraceState>,
     /// The hash of work and input.
     pub content: ContentHash,
 }
@@ -204,6 +206,7 @@ mod tests {
                 priority: gridpool_protocol::message::Priority::Normal,
             },
             trace: None,
+            trace_state: None,
             content: content.unwrap(),
         };
         assert!(job.is_as_it_says());

@@ -182,7 +182,8 @@ impl Agent {
             | ClientMessage::Metrics { request }
             | ClientMessage::Upgrade { request }
             | ClientMessage::ByToken { request, .. }
-            | ClientMessage::Deaths { request, .. } => {
+            | ClientMessage::Deaths { request, .. }
+            | ClientMessage::Verdicts { request, .. } => {
                 let refusal = Refusal::Unable(NOT_HERE.to_owned());
                 self.outbox.say(&ServerMessage::Denied { request, refusal });
             }

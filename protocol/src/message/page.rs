@@ -1,4 +1,4 @@
-//! What the page of the gateway shows and orders beside the status: deaths of workers, and orders by token.
+//! What the page of the gateway shows and orders beside the status: deaths of workers, verdicts, and orders by token.
 
 use std::fmt;
 
@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{ClientMessage, Release};
 use crate::ids::WorkerSelector;
+use crate::principal::Principal;
+use crate::receipt::{Receipt, Verdict};
 
 /// A text that gives rights to whoever has it, such as a token. It is in no log: its debug form leaves it out.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +61,41 @@ pub struct Death {
     /// The block of the log. If you are no operator, without the programs and models of jobs and without standard
     /// error.
     pub block: String,
+}
+
+/// A verdict, as the job log has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoggedJob {
+    /// When it was given, UTC.
+    pub time: String,
+    /// Whose job it was.
+    pub principal: String,
+    /// Where and how it ran.
+    pub receipt: Receipt,
+}
+
+/// Which verdicts somebody wants to see. Who is no operator gets its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedVerdicts {
+    /// Only those with a larger number.
+    pub after: u64,
+    /// Only these; none are all.
+    pub verdicts: Vec<Verdict>,
+    /// From the gateway: the token of the client who asks, if it has one.
+    pub token: Option<Secret>,
+    /// From the gateway: the client who asks, if it has no token and the pool asks for none.
+    pub whose: Option<Principal>,
+}
+
+/// The last verdicts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LastVerdicts {
+    /// The number of the latest, whosever it is; 0 if the pool logs none. Numbers of a later pool are larger.
+    pub last: u64,
+    /// Whether those of all principals are among them.
+    pub is_all: bool,
+    /// With their numbers, in the order of these. The last ones, if there are more than fit a message.
+    pub jobs: Vec<(u64, LoggedJob)>,
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::named::named;
 use crate::principal::Principal;
 use crate::program::Ties;
 use crate::search::{Score, SearchSize};
-use crate::trace::TraceContext;
+use crate::trace::{TraceContext, TraceState};
 
 /// What a job runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,6 +206,8 @@ pub struct Submission {
     pub principal: Option<Principal>,
     /// The trace that it is a part of, and the span of its client. It changes nothing about the job.
     pub trace: Option<TraceContext>,
+    /// What systems on the way of that trace have noted.
+    pub trace_state: Option<TraceState>,
     /// Whether the pool says that it has accepted the job, before its verdict says so.
     pub tell_acceptance: bool,
 }

@@ -200,8 +200,11 @@ impl Bridge {
         let Some(left) = taken.left() else { return self.late(job) };
         let work = (job.work.clone(), job.packing);
         let packed = Job::packed(work, input, job.output_bytes, job.terms.chaos);
-        let packed =
-            packed.with_deadline(left).with_priority(job.terms.priority).with_trace(job.trace);
+        let packed = packed
+            .with_deadline(left)
+            .with_priority(job.terms.priority)
+            .with_trace(job.trace)
+            .with_trace_state(job.trace_state.clone());
         // What is given back is delivered again, and one that may run only once is not run then.
         let packed = match job.terms.idempotent {
             true => packed.refuse_if_busy(),

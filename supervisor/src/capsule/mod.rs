@@ -56,6 +56,9 @@ pub struct Capsule {
     pub worker: String,
     /// The version of the NVIDIA driver; empty on a CPU device.
     pub driver: String,
+    /// The CUDA version of that driver, such as 12.8; empty if it is not known.
+    #[serde(default)]
+    pub cuda: String,
     /// What it keeps.
     pub mode: CapsuleMode,
     /// How the worker ended, to compare with another death.

@@ -81,6 +81,7 @@ fn capsule(input: Input) -> Capsule {
         protocol: 1,
         worker: String::new(),
         driver: String::new(),
+        cuda: String::new(),
         mode: CapsuleMode::On,
         manner: Manner { signal: Some(11), ..Manner::default() },
         death: Map::new(),

@@ -170,6 +170,7 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("shared_memory", json!(access.has_shared_memory())),
         ("trace", json!(settings.trace.collector.as_ref().map(ToString::to_string))),
         ("trace_sample", json!(settings.trace.sample.unwrap_or_default().ratio())),
+        ("traces", json!({ "headers": settings.trace.headers.names().collect::<Vec<_>>() })),
         ("allow_chaos", json!(settings.allow_chaos)),
         ("model_repository", optional(&settings.repository.as_ref().map(|own| own.folder.clone()))),
         (

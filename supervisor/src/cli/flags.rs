@@ -1,6 +1,7 @@
 //! Flags that several commands take, and how their values are read.
 
 use std::collections::BTreeSet;
+use std::env;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,13 +10,14 @@ use clap::builder::BoolishValueParser;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
 use gridpool_protocol::limits::DEADLINE_MAX;
+use gridpool_protocol::message::Secret;
 use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::status::CapsuleMode;
 use nix::sys::signal::Signal;
 
 use crate::config::{ConfigError, HttpOptions, NatsKeys, Overrides, Settings};
 use crate::repository::RepositoryMode;
-use crate::traces::Sample;
+use crate::traces::{HEADERS_VARIABLE, Sample};
 
 /// Flags of `serve`.
 #[derive(Debug, Args)]
@@ -209,7 +211,12 @@ pub(super) struct TraceFlags {
 impl TraceFlags {
     /// Adds these flags to others.
     fn over(&self, flags: Overrides) -> Overrides {
-        Overrides { trace: self.trace.clone(), trace_sample: self.trace_sample, ..flags }
+        Overrides {
+            trace: self.trace.clone(),
+            trace_sample: self.trace_sample,
+            trace_headers: env::var(HEADERS_VARIABLE).ok().map(Secret),
+            ..flags
+        }
     }
 }
 
@@ -317,6 +324,7 @@ impl PoolFlags {
             http_options: HttpOptions::default(),
             trace: None,
             trace_sample: None,
+            trace_headers: None,
             standbys: self.standby,
             allow_chaos: None,
             models: self.models.clone(),

@@ -97,6 +97,7 @@ pub(super) fn run(
     let job = job.map_err(InferError::Tensors)?;
     let job = job.with_deadline(flags.deadline).with_priority(flags.priority);
     let job = job.with_trace(traceparent::of_environment());
+    let job = job.with_trace_state(traceparent::state_of_environment());
     let job = if flags.no_wait { job.refuse_if_busy() } else { job };
     let job = match flags.output_bytes {
         Some(bytes) => job.with_output_bytes(bytes),

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use gridpool_ipc::clock;
+use gridpool_protocol::message::LoggedJob;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::show::printable;
@@ -15,7 +16,7 @@ use super::status::write_table;
 use super::words::{UNKNOWN, counted, cut, took};
 use super::{CommandError, print, state};
 use crate::gateway::parse_time;
-use crate::job_log::{self, Logged, LoggedJob};
+use crate::job_log::{self, Logged};
 
 /// Widest reason in the table; `--json` has all of it.
 const REASON_WIDTH: usize = 60;

@@ -150,6 +150,7 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     (search.score, search.steps, search.ties) = (flags.score, flags.steps, flags.ties);
     (search.deadline, search.check) = (flags.deadline, check);
     search.trace = traceparent::of_environment();
+    search.trace_state = traceparent::state_of_environment();
     if let Some(batch) = flags.batch {
         search.job_programs_max = batch as usize;
     }

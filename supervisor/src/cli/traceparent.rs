@@ -1,11 +1,24 @@
-//! The trace that a command is a part of, from the variable `TRACEPARENT`, as other programs pass it on.
+//! The trace that a command is a part of, from the variables `TRACEPARENT` and `TRACESTATE`, as other programs pass it
+//! on.
 
-use gridpool_client::TraceContext;
-use gridpool_protocol::trace::VARIABLE;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use gridpool_client::{TraceContext, TraceState};
+use gridpool_protocol::trace::{STATE_VARIABLE, VARIABLE};
 
 /// The trace, if there is one. A text that is none is no reason to run nothing.
 pub(super) fn of_environment() -> Option<TraceContext> {
-    let text = std::env::var(VARIABLE).ok()?;
+    read(VARIABLE)
+}
+
+/// What systems on its way have noted in it.
+pub(super) fn state_of_environment() -> Option<TraceState> {
+    of_environment().and_then(|_| read(STATE_VARIABLE))
+}
+
+fn read<T: FromStr<Err: Display>>(variable: &str) -> Option<T> {
+    let text = std::env::var(variable).ok()?;
     let read = text.parse();
-    read.inspect_err(|error| tracing::warn!(%error, "{VARIABLE} is ignored")).ok()
+    read.inspect_err(|error| tracing::warn!(%error, "{variable} is ignored")).ok()
 }

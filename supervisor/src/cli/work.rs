@@ -155,6 +155,7 @@ impl Jobs<'_> {
     ) -> Result<(), ClientError> {
         let mut items = inputs.items().peekable();
         let trace = traceparent::of_environment();
+        let trace_state = traceparent::state_of_environment();
         while items.peek().is_some() {
             let batch = next_batch(&mut items, &plan.program, plan.batch_items)?;
             if self.in_flight.len() == JOBS_IN_FLIGHT_MAX
@@ -163,7 +164,10 @@ impl Jobs<'_> {
                 self.take(oldest, Outputs::into_private)?;
             }
             let job = Job::program(plan.program.clone(), batch)?;
-            let job = job.with_deadline(plan.deadline).with_trace(trace);
+            let job = job
+                .with_deadline(plan.deadline)
+                .with_trace(trace)
+                .with_trace_state(trace_state.clone());
             loop {
                 // While we have jobs in flight, taking their answers makes room: do not wait then.
                 let may_wait = self.in_flight.is_empty() && plan.wait_if_busy;

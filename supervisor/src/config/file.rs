@@ -25,7 +25,7 @@ use super::{
     TraceOptions, UserOptions, check_socket, http, parse_devices, users,
 };
 use crate::repository::RepositoryMode;
-use crate::traces::Sample;
+use crate::traces::{Headers, Sample};
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
@@ -286,6 +286,9 @@ impl FileParser<'_> {
                 let ratio = number(value.get_ref()).unwrap_or(f64::NAN);
                 settings.trace.sample = Some(Sample::new(ratio).map_err(misfit)?);
             }
+            "traces" => {
+                settings.trace.headers = Headers::of_table(value.get_ref()).map_err(misfit)?
+            }
             "allow_chaos" => settings.allow_chaos = Some(truth()?),
             "model" => {
                 let tables = value.get_ref().as_array();
@@ -418,7 +421,7 @@ fn unknown(key: &str) -> String {
          shared_memory, trace, trace_sample, allow_chaos, \
          model_repository, repository, onnxruntime, sandbox, sandbox_write, socket_group, socket_mode, operators, \
          state_dir, [[model]], [[pipeline]], [limits], \
-         [nats], [capsules], [policy] and [quota]"
+         [nats], [capsules], [traces], [policy] and [quota]"
     )
 }
 

@@ -113,7 +113,7 @@ pub(super) async fn admit(
         headers.insert(header::VARY, HeaderValue::from_static("origin"));
         if is_preflight {
             let methods = HeaderValue::from_static("GET, POST");
-            let names = "authorization, content-type, inference-header-content-length, traceparent";
+            let names = "authorization, content-type, inference-header-content-length, traceparent, tracestate";
             headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
             headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(names));
             headers.insert(header::ACCESS_CONTROL_MAX_AGE, PREFLIGHT_AGE);

@@ -96,12 +96,12 @@ impl DoorPlan {
         tokens.is_some_and(|own| own.find(token, now).is_some_and(|known| known.may(&[scope])))
     }
 
-    /// The name of the token of this text, if it may change the pool.
+    /// The name of the token of this text, if it has one of these scopes.
     #[must_use]
-    pub fn operator_of(&self, token: &str) -> Option<String> {
+    pub fn holder_of(&self, token: &str, any: &[Scope]) -> Option<String> {
         let tokens = Tokens::parse(self.tokens.as_deref()?).ok()?;
         let known = tokens.find(token, clock::time_of_day())?;
-        known.may(&[Scope::Operate]).then(|| known.name.clone())
+        known.may(any).then(|| known.name.clone())
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gridpool_client::{Client, ClientError, Death};
+use gridpool_client::{AskedVerdicts, Client, ClientError, Death};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::metrics::Metrics;
@@ -169,6 +169,13 @@ impl Observer {
     pub(super) async fn deaths(self: &Arc<Self>, after: u64) -> Result<Vec<Death>, Failure> {
         let this = Arc::clone(self);
         in_time(run_blocking(move || Ok(this.client.deaths(after, None)?))).await
+    }
+
+    /// The number of the latest verdict of the pool's log.
+    pub(super) async fn last_verdict(self: &Arc<Self>) -> Result<u64, Failure> {
+        let this = Arc::clone(self);
+        let asked = AskedVerdicts { after: u64::MAX, ..AskedVerdicts::default() };
+        in_time(run_blocking(move || Ok(this.client.verdicts(&asked)?.last))).await
     }
 
     /// The version of a model that a request goes to: the one that it names, or the one that serves the name.

@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use gridpool_client::{Client, ClientError, Principal, Secret, TokenOrder};
+use gridpool_client::{
+    AskedVerdicts, Client, ClientError, LoggedJob, Principal, Secret, TokenOrder, Verdict,
+};
 use serde_json::{Value, json};
 
 use super::Server;
@@ -57,6 +59,60 @@ pub(super) async fn receipts(
     let is_operator = access::may_operate(&gateway.door.current(), &principal);
     let receipts = gateway.receipts.document(&principal, is_operator);
     document(&json!({ "receipts": receipts, "all": is_operator }))
+}
+
+/// Lists the last verdicts of the pool, also of jobs that came another way: those of whoever asks, or all for an
+/// operator. The supervisor checks who asks.
+pub(super) async fn verdicts(
+    State(gateway): State<Arc<Server>>,
+    Extension(principal): Extension<Principal>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let mut asked = asked_verdicts(query.as_deref().unwrap_or_default())?;
+    match principal {
+        Principal::Token(_) => asked.token = Some(Secret(access::bearer(&headers)?)),
+        whose @ (Principal::Address(_) | Principal::Gateway | Principal::Uid(_)) => {
+            asked.whose = Some(whose);
+        }
+    }
+    let found = ask(&gateway, move |client| client.verdicts(&asked)).await?;
+    let rows = found.jobs.into_iter().map(|(number, job)| {
+        let LoggedJob { time, principal, receipt } = job;
+        json!({ "number": number, "time": time, "principal": principal, "receipt": receipt })
+    });
+    let rows: Vec<_> = rows.collect();
+    Ok(document(&json!({ "last": found.last, "all": found.is_all, "verdicts": rows })))
+}
+
+/// What a query asks for: `after=NUMBER`, and `verdict=NAME` or `verdict=others` for all but OK.
+fn asked_verdicts(query: &str) -> Result<AskedVerdicts, Failure> {
+    let mut asked = AskedVerdicts::default();
+    let all = Verdict::ALL;
+    for (name, value) in query.split('&').filter_map(|part| part.split_once('=')) {
+        match (name, value) {
+            ("after", number) => {
+                let wrong = |_| Failure::bad(format!("after={number} is no number of a verdict"));
+                asked.after = number.parse().map_err(wrong)?;
+            }
+            ("verdict", "others") => {
+                asked.verdicts.extend(all.iter().filter(|&&verdict| verdict != Verdict::Ok));
+            }
+            ("verdict", name) => {
+                let named = all.iter().find(|verdict| verdict.name() == name);
+                let names = all.map(Verdict::name).join(", ");
+                let wrong =
+                    || Failure::bad(format!("verdict={name} is none of {names} and others"));
+                asked.verdicts.push(*named.ok_or_else(wrong)?);
+            }
+            (other, _) => {
+                return Err(Failure::bad(format!(
+                    "`{other}` is unknown: there are after and verdict"
+                )));
+            }
+        }
+    }
+    Ok(asked)
 }
 
 fn document(value: &Value) -> Response {

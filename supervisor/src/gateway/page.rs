@@ -18,6 +18,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/charts.js"),
     include_str!("page/pool.js"),
     include_str!("page/grids.js"),
+    include_str!("page/verdicts.js"),
     include_str!("page/live.js"),
 );
 /// What the browser lets the page do: run this script, use this style sheet, ask this server. Nothing is inline, no

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use gridpool_client::{Answer, Canceller, Client, ClientError, Job, Principal, TraceContext};
+use gridpool_client::{
+    Answer, Canceller, Client, ClientError, Job, Principal, TraceContext, TraceState,
+};
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::receipt::Verdict;
 use tokio::runtime::Handle;
@@ -48,13 +50,13 @@ impl PoolConnections {
     pub(super) fn send<O: Send + 'static>(
         self: &Arc<Self>,
         job: Job<O>,
-        Origin { asker: Asker { principal, trace }, hang_up }: Origin,
+        Origin { asker: Asker { principal, trace, trace_state }, hang_up }: Origin,
     ) -> Result<impl Future<Output = Result<Answer<O>, ClientError>> + Send + use<O>, ClientError>
     {
         let running = self.choose();
         let client = running.connection().client.lock().clone();
         let (receipts, whose) = (Arc::clone(&self.receipts), principal.clone());
-        let job = job.on_behalf_of(principal).with_trace(trace);
+        let job = job.on_behalf_of(principal).with_trace(trace).with_trace_state(trace_state);
         let handle = client.send(job).inspect_err(|error| running.note(error))?;
         hang_up.attach(handle.canceller());
         Ok(async move {
@@ -139,6 +141,8 @@ pub(super) struct Asker {
     pub(super) principal: Principal,
     /// The trace that it is a part of.
     pub(super) trace: Option<TraceContext>,
+    /// What systems on the way of that trace have noted.
+    pub(super) trace_state: Option<TraceState>,
 }
 
 /// Where a request comes from.

@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use axum::http::HeaderMap;
-use gridpool_client::{Principal, TraceContext};
+use gridpool_client::{Principal, TraceContext, TraceState};
 use gridpool_ipc::clock;
-use gridpool_protocol::trace::HEADER;
+use gridpool_protocol::trace::{HEADER, STATE_HEADER};
 use tracing::field::display;
 
 use super::Server;
@@ -24,6 +24,8 @@ pub(super) struct Record {
     span: Option<JobSpan>,
     /// Where a job of the request belongs.
     context: Option<TraceContext>,
+    /// What systems on the way of its trace have noted.
+    state: Option<TraceState>,
     is_logged: bool,
     /// Who sent it, once that is known.
     principal: OnceLock<Principal>,
@@ -42,6 +44,7 @@ impl Record {
             began_at: recorded.map(|_| clock::time_of_day()),
             span: recorded,
             context: span.map(|span| span.own).or(sent),
+            state: sent.and_then(|_| state_of(headers)),
             is_logged: gateway.door.current().access_log,
             principal: OnceLock::new(),
         })
@@ -50,6 +53,11 @@ impl Record {
     /// The trace of the request's jobs.
     pub(super) fn context(&self) -> Option<TraceContext> {
         self.context
+    }
+
+    /// What belongs to that trace.
+    pub(super) fn state(&self) -> Option<TraceState> {
+        self.state.clone()
     }
 
     /// Whether anything is recorded.
@@ -74,7 +82,8 @@ impl Record {
             let ended_at = began_at + self.began.elapsed();
             let (began_ns, ended_ns) = (unix_ns(began_at), unix_ns(ended_at));
             let user = self.principal.get().map(|principal| principal.kind().to_owned());
-            let packet = RequestPacket { span, began_ns, ended_ns, asked, user };
+            let packet =
+                RequestPacket { span, state: self.state(), began_ns, ended_ns, asked, user };
             traces.send(&Packet::Request(packet));
         }
     }
@@ -110,6 +119,13 @@ fn context_of(headers: &HeaderMap) -> Option<TraceContext> {
     only.to_str().ok()?.parse().ok()
 }
 
+/// What all headers `tracestate` say together. A wrong one is none.
+fn state_of(headers: &HeaderMap) -> Option<TraceState> {
+    let all = headers.get_all(STATE_HEADER).iter().map(|header| header.to_str().ok());
+    let all: Vec<_> = all.collect::<Option<_>>()?;
+    all.join(",").parse().ok()
+}
+
 /// The route of a path of HTTP, and the model that the path names.
 pub(super) fn route_of(path: &str) -> (&'static str, Option<&str>) {
     let parts: Vec<_> = path.split('/').skip(1).collect();
@@ -125,6 +141,7 @@ pub(super) fn route_of(path: &str) -> (&'static str, Option<&str>) {
         ["v2", "gridpool", "kill"] => ("/v2/gridpool/kill", None),
         ["v2", "gridpool", "receipts"] => ("/v2/gridpool/receipts", None),
         ["v2", "gridpool", "release"] => ("/v2/gridpool/release", None),
+        ["v2", "gridpool", "verdicts"] => ("/v2/gridpool/verdicts", None),
         ["v2", "health", "live"] => ("/v2/health/live", None),
         ["v2", "health", "ready"] => ("/v2/health/ready", None),
         ["v2", "models", "stats"] => ("/v2/models/stats", None),

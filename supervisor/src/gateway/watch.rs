@@ -172,6 +172,11 @@ async fn look(gateway: &Arc<Server>) -> Result<Value, Failure> {
     let watch = &gateway.watch;
     let metrics = gateway.observer.measure().await?;
     let deaths = gateway.observer.deaths(watch.last_death()).await?;
+    // For the timeline alone nobody needs it.
+    let last_verdict = match watch.is_watched() {
+        true => gateway.observer.last_verdict().await?,
+        false => 0,
+    };
     let is_due = watch
         .kept
         .lock()
@@ -191,7 +196,12 @@ async fn look(gateway: &Arc<Server>) -> Result<Value, Failure> {
     if is_due {
         kept.sample(&metrics, gateway, &view);
     }
-    Ok(if watch.is_watched() { kept.state(metrics, gateway, &view) } else { Value::Null })
+    if !watch.is_watched() {
+        return Ok(Value::Null);
+    }
+    let mut state = kept.state(metrics, gateway, &view);
+    state["last_verdict"] = last_verdict.into();
+    Ok(state)
 }
 
 fn now_ms() -> u64 {

@@ -67,7 +67,8 @@ impl Order {
             | ClientMessage::Models { .. }
             | ClientMessage::Policy { .. }
             | ClientMessage::Status { .. }
-            | ClientMessage::Submit(_) => return None,
+            | ClientMessage::Submit(_)
+            | ClientMessage::Verdicts { .. } => return None,
             ClientMessage::Drain { request } => (request, "drain", "drain it", String::new()),
             ClientMessage::Upgrade { request } => (request, "upgrade", "upgrade it", String::new()),
             ClientMessage::Kill { request, worker, signal } => {

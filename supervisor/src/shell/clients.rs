@@ -240,8 +240,8 @@ impl Connection {
             ClientMessage::ByToken { request, token, order } => {
                 self.on_order_by_token(request, &token, &order);
             }
-            ClientMessage::Deaths { request, after, token } => {
-                self.on_deaths(request, after, token.as_ref());
+            asked @ (ClientMessage::Deaths { .. } | ClientMessage::Verdicts { .. }) => {
+                self.on_question(asked);
             }
             order @ (ClientMessage::Drain { .. }
             | ClientMessage::Kill { .. }
@@ -323,7 +323,8 @@ impl Connection {
             | ClientMessage::Models { .. }
             | ClientMessage::Policy { .. }
             | ClientMessage::Status { .. }
-            | ClientMessage::Submit(_) => return,
+            | ClientMessage::Submit(_)
+            | ClientMessage::Verdicts { .. } => return,
         };
         let mut core = self.shared.lock();
         if let ClientEvent::ModelsChangeRequested { command, .. } = &asked

@@ -35,7 +35,7 @@ use super::confinement::Confinement;
 use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 use super::tracer::Tracer;
 use crate::config::{HttpAddress, HttpOptions};
-use crate::gateway::DoorPlan;
+use crate::gateway::{DoorPlan, Scope};
 use crate::repository::{self, Listing, Repository};
 use crate::traces::{Handed, Sample};
 use admission::Admission;
@@ -264,9 +264,14 @@ impl Gateway {
         }
     }
 
-    /// The name of a token that may change the pool, by the file as it was read last.
-    pub(super) fn operator_of(&self, token: &Secret) -> Option<String> {
-        self.admission.lock().plan.operator_of(&token.0)
+    /// The name of a token that has one of these scopes, by the file as it was read last.
+    pub(super) fn holder_of(&self, token: &Secret, any: &[Scope]) -> Option<String> {
+        self.admission.lock().plan.holder_of(&token.0, any)
+    }
+
+    /// Whether requests need tokens.
+    pub(super) fn asks_for_tokens(&self) -> bool {
+        self.admission.lock().plan.tokens.is_some()
     }
 
     /// Whether it is the process of this number.

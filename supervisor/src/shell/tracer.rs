@@ -1,7 +1,7 @@
 //! The supervisor's side of `gridpool tracer`, a helper process that sends spans to a collector; and the spans of jobs.
 //! Whether a job is recorded is decided when it is submitted; what is recorded is its receipt.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -62,8 +62,12 @@ impl Tracer {
         let (to, from) = packet_sockets()?;
         let counts = Arc::new(Mutex::<Counted>::default());
         let own = OwnProgram::new(socket, confinement);
-        let (shown, counted) = (collector.to_string(), Arc::clone(&counts));
-        let starting = Starting { own, collector: shown, packets: from, counts: counted };
+        let starting = Starting {
+            own,
+            collector: collector.clone(),
+            packets: from,
+            counts: Arc::clone(&counts),
+        };
         let processes = Processes::serve(Helper::Tracer, starting, post)?;
         Ok(Self { collector, packets: PacketSender::new(to, sample), counts, processes })
     }
@@ -109,7 +113,8 @@ impl TracedJob {
             Work::Search { .. } => JobKind::Search,
         };
         let (user, ended_ns) = (held.principal.kind().to_owned(), unix_ns(clock::time_of_day()));
-        Self(Box::new(JobPacket { span, ended_ns, kind, user, receipt }))
+        let state = held.submission.trace_state.clone();
+        Self(Box::new(JobPacket { span, state, ended_ns, kind, user, receipt }))
     }
 
     pub(super) fn send(self, tracer: &Tracer) {
@@ -137,7 +142,7 @@ impl Shell {
 /// How processes of the tracer are started.
 struct Starting {
     own: OwnProgram,
-    collector: String,
+    collector: Collector,
     /// The end that they read. It stays open, so that packets wait for the next process.
     packets: OwnedFd,
     counts: Arc<Mutex<Counted>>,
@@ -147,9 +152,11 @@ impl Program for Starting {
     type Output = UnixStream;
 
     fn spawn(&mut self) -> io::Result<Spawned<UnixStream>> {
-        let (ours, theirs) = UnixStream::pair()?;
+        let (mut ours, theirs) = UnixStream::pair()?;
+        // A command line and an environment can be read by others. The socket has room for it.
+        ours.write_all(&self.collector.header_line()?)?;
         let mut command = self.own.command("tracer", self.packets.try_clone()?, theirs);
-        let child = command.args(["--collector", &self.collector]).spawn()?;
+        let child = command.args(["--collector", &self.collector.to_string()]).spawn()?;
         Ok(Spawned { child, output: ours.try_clone()?, link: Some(ours) })
     }
 

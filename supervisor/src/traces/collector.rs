@@ -1,17 +1,25 @@
-//! Where spans are sent: the address of a collector.
+//! Where spans are sent: the address of a collector, and the headers that it asks for.
 
 use std::fmt;
+use std::io::{self, BufRead, BufReader, Read};
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 use ureq::http::Uri;
 
+use super::headers::{HEADERS_BYTES_MAX, Headers};
+
 /// Longest address, bytes.
 const BYTES_MAX: usize = 1_024;
+/// Longest line of headers: each sign may take six bytes of JSON.
+const HEADER_LINE_MAX: u64 = 8 * HEADERS_BYTES_MAX as u64;
 
 /// A collector that takes OTLP over HTTP, by its address without the path `/v1/traces`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collector(String);
+pub struct Collector {
+    address: String,
+    headers: Headers,
+}
 
 impl Collector {
     /// Where a batch is sent.
@@ -21,7 +29,33 @@ impl Collector {
 
     /// Whether it is asked over TLS.
     pub(super) fn has_tls(&self) -> bool {
-        self.0.starts_with("https://")
+        self.address.starts_with("https://")
+    }
+
+    /// The same, which gets these headers with each message.
+    #[must_use]
+    pub fn with_headers(self, headers: Headers) -> Self {
+        Self { headers, ..self }
+    }
+
+    /// The headers as the supervisor writes them to its tracer: one line.
+    pub(crate) fn header_line(&self) -> io::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(&self.headers)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+
+    /// The same, with the headers that the supervisor writes first.
+    pub(super) fn read_headers(self, link: impl Read) -> io::Result<Self> {
+        let mut line = Vec::new();
+        // Nothing may follow it, so it may be read ahead.
+        BufReader::new(link.take(HEADER_LINE_MAX)).read_until(b'\n', &mut line)?;
+        Ok(self.with_headers(serde_json::from_slice(&line)?))
+    }
+
+    /// What it gets with each message.
+    pub(super) fn headers(&self) -> &Headers {
+        &self.headers
     }
 }
 
@@ -55,19 +89,20 @@ impl FromStr for Collector {
         if !port.is_empty() && port[1..].parse::<u16>().is_err() {
             return Err(wrong("has a wrong port"));
         }
-        Ok(Self(text.trim_end_matches('/').to_owned()))
+        let address = text.trim_end_matches('/').to_owned();
+        Ok(Self { address, headers: Headers::default() })
     }
 }
 
 impl fmt::Display for Collector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.address)
     }
 }
 
 impl Serialize for Collector {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
+        serializer.serialize_str(&self.address)
     }
 }
 

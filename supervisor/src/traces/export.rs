@@ -145,7 +145,10 @@ impl Exporter {
     }
 
     fn post(&self, body: &[u8]) -> Result<usize, ExportError> {
-        let request = self.agent.post(self.collector.endpoint());
+        let mut request = self.agent.post(self.collector.endpoint());
+        for (name, value) in self.collector.headers().all() {
+            request = request.header(name, value);
+        }
         let mut answer = request.content_type("application/x-protobuf").send(body)?;
         if !answer.status().is_success() {
             return Err(ExportError::Status(answer.status().as_u16()));

@@ -8,6 +8,7 @@
 
 mod collector;
 mod export;
+mod headers;
 mod packet;
 mod queue;
 mod run;
@@ -15,6 +16,7 @@ mod sample;
 mod spans;
 
 pub use collector::Collector;
+pub use headers::{Headers, VARIABLE as HEADERS_VARIABLE};
 pub(crate) use packet::{
     Asked, Handed, JobKind, JobPacket, JobSpan, Packet, PacketSender, RequestPacket, packet_sockets,
 };

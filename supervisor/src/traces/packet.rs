@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gridpool_protocol::codec::{self, DecodeError};
 use gridpool_protocol::receipt::Receipt;
-use gridpool_protocol::trace::{SpanId, TraceContext, TraceId};
+use gridpool_protocol::trace::{SpanId, TraceContext, TraceId, TraceState};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, recv, send, setsockopt, socketpair, sockopt,
@@ -82,6 +82,8 @@ pub(crate) enum JobKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct JobPacket {
     pub(crate) span: JobSpan,
+    /// What systems on the way of its trace have noted.
+    pub(crate) state: Option<TraceState>,
     /// When it got its verdict, nanoseconds from 1970.
     pub(crate) ended_ns: u64,
     pub(crate) kind: JobKind,
@@ -94,6 +96,8 @@ pub(crate) struct JobPacket {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RequestPacket {
     pub(crate) span: JobSpan,
+    /// What systems on the way of its trace have noted.
+    pub(crate) state: Option<TraceState>,
     /// When it came and when it was answered, nanoseconds from 1970.
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: u64,
@@ -204,7 +208,14 @@ mod tests {
     fn packet() -> Packet {
         let span = JobSpan::begin(None, Sample::default()).unwrap();
         let asked = Asked::Http { method: "GET".into(), route: "/v2".into(), status: Some(200) };
-        Packet::Request(RequestPacket { span, began_ns: 1, ended_ns: 2, asked, user: None })
+        Packet::Request(RequestPacket {
+            span,
+            state: None,
+            began_ns: 1,
+            ended_ns: 2,
+            asked,
+            user: None,
+        })
     }
 
     #[test]

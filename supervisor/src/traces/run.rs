@@ -52,6 +52,8 @@ pub struct TracerFlags {
 /// [`HelperError`]; the supervisor then starts another tracer.
 pub fn run(flags: &TracerFlags) -> Result<(), HelperError> {
     let link = flags.helper.attach(BY_HAND)?;
+    let collector = flags.collector.clone().read_headers(&link);
+    let collector = collector.map_err(system("the collector's headers"))?;
     let packets = io::stdin().as_fd().try_clone_to_owned().map_err(system("the packets"))?;
     let reads = NETWORK_FILES.map(PathBuf::from).into_iter();
     flags.helper.confine(Calls::Network, reads)?;
@@ -66,7 +68,7 @@ pub fn run(flags: &TracerFlags) -> Result<(), HelperError> {
         ("service.instance.id", &*instance),
         ("host.name", &*host),
     ];
-    let exporter = Arc::new(Exporter::new(flags.collector.clone(), &about));
+    let exporter = Arc::new(Exporter::new(collector, &about));
     let queue = Arc::new(Queue::default());
     let (sender, sent) = (Arc::clone(&exporter), Arc::clone(&queue));
     let sending = thread::Builder::new().name("export".into()).spawn(move || sender.serve(&sent));

@@ -25,10 +25,14 @@ const SERVER_ERRORS: [i32; 6] = [2, 4, 12, 13, 14, 15];
 
 /// The spans of a packet.
 pub(super) fn spans(packet: &Packet) -> Vec<Span> {
-    match packet {
-        Packet::Job(job) => of_job(job),
-        Packet::Request(request) => vec![of_request(request)],
+    let (mut spans, state) = match packet {
+        Packet::Job(job) => (of_job(job), &job.state),
+        Packet::Request(request) => (vec![of_request(request)], &request.state),
+    };
+    if let Some(state) = state {
+        spans.iter_mut().for_each(|span| span.trace_state = state.to_string());
     }
+    spans
 }
 
 // ---- requests ----
@@ -291,7 +295,14 @@ mod tests {
         };
         let span = JobSpan::begin(None, Sample::default()).unwrap();
         let (kind, user, receipt) = (JobKind::Program, "uid".into(), Box::new(receipt));
-        spans(&Packet::Job(Box::new(JobPacket { span, ended_ns: 1_000_000, kind, user, receipt })))
+        spans(&Packet::Job(Box::new(JobPacket {
+            span,
+            state: None,
+            ended_ns: 1_000_000,
+            kind,
+            user,
+            receipt,
+        })))
     }
 
     fn time(span: &Span) -> (u64, u64) {
@@ -340,7 +351,8 @@ mod tests {
     fn only_errors_of_the_server_are_errors_of_a_request() {
         let of = |asked| {
             let span = JobSpan::begin(None, Sample::default()).unwrap();
-            let packet = RequestPacket { span, began_ns: 5, ended_ns: 9, asked, user: None };
+            let packet =
+                RequestPacket { span, state: None, began_ns: 5, ended_ns: 9, asked, user: None };
             let [span] = spans(&Packet::Request(packet)).try_into().unwrap();
             (span.name.clone(), span.status.is_some(), span.kind)
         };

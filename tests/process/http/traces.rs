@@ -38,7 +38,8 @@ fn request_of<'a>(spans: &'a [Span], name: &str) -> &'a Span {
 fn a_request_of_http_is_a_span_between_its_client_and_its_job() {
     let collector = Collector::open(Answers::Status(200));
     let pool = traced_to(&collector);
-    let answer = ask(&pool, &format!("traceparent: {SAMPLED}\r\n"));
+    let state = "tracestate: vendor=1\r\ntracestate: other=2\r\n";
+    let answer = ask(&pool, &format!("traceparent: {SAMPLED}\r\n{state}"));
     assert_eq!(answer.status, 200, "{answer:?}");
     let receipt = &answer.json()["parameters"]["receipt"];
     let receipt: Value = serde_json::from_str(receipt.as_str().expect("a text")).expect("JSON");
@@ -53,14 +54,18 @@ fn a_request_of_http_is_a_span_between_its_client_and_its_job() {
     assert_eq!(about["http.response.status_code"], "200");
     assert_eq!(about["gridpool.user.kind"], "address");
     let job = spans.iter().find(|span| span.name == "program").expect("a job");
+    assert!(spans.iter().all(|span| span.trace_state == "vendor=1,other=2"), "{spans:#?}");
     assert!(request.start_time_unix_nano <= job.start_time_unix_nano, "{request:?} {job:?}");
 
-    let wrong = ask(&pool, "traceparent: 00-00000000000000000000000000000000-00-01\r\n");
+    let wrong =
+        "traceparent: 00-00000000000000000000000000000000-00-01\r\ntracestate: vendor=1\r\n";
+    let wrong = ask(&pool, wrong);
     assert_eq!(wrong.status, 200, "a wrong header is ignored");
     let lost = get(&pool, "/v2/models/none");
     assert_eq!(lost.status, 404);
     let spans = collector.trace(None, "GET /v2/models/{model}");
     let lost = spans.iter().find(|span| span.name == "GET /v2/models/{model}").expect("a span");
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE || span.trace_state.is_empty()));
     assert!(lost.status.is_none() && lost.parent_span_id.is_empty(), "{lost:?}");
     let is_routine = |span: &Span| span.name.contains("health") || span.name.contains("metrics");
     assert!(!spans.iter().any(is_routine), "{spans:#?}");
@@ -71,6 +76,7 @@ fn a_call_of_grpc_is_a_span_too() {
     let collector = Collector::open(Answers::Status(200));
     let pool = traced_to(&collector);
     let client = Grpc::open(&grpc::address(&pool)).with("traceparent", SAMPLED);
+    let client = client.with("tracestate", "vendor=1");
     let answer: ModelInferResponse = client.ask("ModelInfer", grpc::one()).expect("an answer");
     grpc::is_turned(&answer);
     let name = "inference.GRPCInferenceService/ModelInfer";
@@ -81,6 +87,7 @@ fn a_call_of_grpc_is_a_span_too() {
     let about = texts(&call.attributes);
     assert_eq!((&*about["rpc.system"], &*about["rpc.method"]), ("grpc", "ModelInfer"));
     assert_eq!(about["rpc.grpc.status_code"], "0");
+    assert!(spans.iter().all(|span| span.trace_state == "vendor=1"), "{spans:#?}");
     let metrics = String::from_utf8(get(&pool, "/metrics").body).expect("text");
     for result in ["unsent_jobs", "unsent_requests"] {
         let row = format!("gridpool_trace_spans_total{{result=\"{result}\"}} 0\n");

@@ -47,6 +47,7 @@ fn request(key: u128, packed: Vec<u8>) -> ClientMessage {
         terms: Terms { deadline_ms, priority, idempotent: true, chaos: None },
         principal: None,
         trace: None,
+        trace_state: None,
         tell_acceptance: true,
     }))
 }

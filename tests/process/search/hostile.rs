@@ -45,6 +45,7 @@ fn submission(key: u128, change: impl FnOnce(&mut Vec<u8>)) -> (Submission, Sear
             terms,
             principal: None,
             trace: None,
+            trace_state: None,
             tell_acceptance: true,
         },
         layout,

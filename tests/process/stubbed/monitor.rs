@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::path::Path;
 
-use gridpool_protocol::status::{DeviceStatus, WorkerState};
+use gridpool_protocol::status::{CapsulesStatus, DeviceStatus, WorkerState};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -174,6 +175,16 @@ fn the_death_of_a_worker_is_reported_with_its_cuda_code_and_the_drivers_report()
         assert!(is_there, "`{words}` is not in {block:#?}");
     }
     assert!(block.iter().any(|line| line.contains(", met by job")), "{block:#?}");
+    let is_written = |own: &CapsulesStatus| own.written == 1;
+    let kept =
+        pool.until_status("its capsule", |status| status.capsules.as_ref().is_some_and(is_written));
+    let kept = kept.capsules.expect("it keeps capsules");
+    let path = Path::new(&kept.folder).join(format!("{}.json", kept.latest[0].name));
+    let text = fs::read_to_string(path).expect("it is there");
+    let capsule: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(capsule["cuda"], "12.0");
+    let worker = capsule["worker"].as_str().expect("a text");
+    assert!(worker.contains(" on a GPU") && worker.contains("kernels "), "{worker}");
     // What the driver says a little later may be about the worker that is gone, or about the next one;
     // and once is enough.
     tell(&pool, 0, XID, 43);

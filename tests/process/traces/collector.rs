@@ -30,6 +30,7 @@ pub(crate) struct Collector {
     address: SocketAddr,
     batches: Arc<Mutex<Vec<ResourceSpans>>>,
     connections: Arc<AtomicUsize>,
+    headers: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Collector {
@@ -37,7 +38,9 @@ impl Collector {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it has an address");
         let (batches, connections) = <(Arc<Mutex<Vec<_>>>, Arc<AtomicUsize>)>::default();
+        let headers = Arc::<Mutex<BTreeMap<_, _>>>::default();
         let (kept, counted) = (Arc::clone(&batches), Arc::clone(&connections));
+        let heard = Arc::clone(&headers);
         thread::spawn(move || {
             let mut held = Vec::new();
             for stream in listener.incoming() {
@@ -46,13 +49,14 @@ impl Collector {
                 match answers {
                     Answers::Never => held.push(stream),
                     Answers::Status(status) => {
-                        let request = serve(stream, status);
+                        let (told, request) = serve(stream, status);
+                        *heard.lock().expect("no panic") = told;
                         kept.lock().expect("no panic").extend(request.resource_spans);
                     }
                 }
             }
         });
-        Self { address, batches, connections }
+        Self { address, batches, connections, headers }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -62,6 +66,11 @@ impl Collector {
     /// Connections that it has had.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// The headers of the last message.
+    pub(crate) fn headers(&self) -> BTreeMap<String, String> {
+        self.headers.lock().expect("no panic").clone()
     }
 
     /// All spans of a trace; of every trace without one.
@@ -92,7 +101,7 @@ impl Collector {
 }
 
 /// Takes a request and answers it.
-fn serve(stream: TcpStream, status: u16) -> ExportTraceServiceRequest {
+fn serve(stream: TcpStream, status: u16) -> (BTreeMap<String, String>, ExportTraceServiceRequest) {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).expect("a first line");
@@ -109,7 +118,8 @@ fn serve(stream: TcpStream, status: u16) -> ExportTraceServiceRequest {
     reader.read_exact(&mut body).expect("a body");
     let answer = format!("HTTP/1.1 {status} As told\r\ncontent-length: 0\r\n\r\n");
     reader.get_mut().write_all(answer.as_bytes()).expect("it reads the answer");
-    ExportTraceServiceRequest::decode(&*body).expect("it is what OpenTelemetry publishes")
+    let request = ExportTraceServiceRequest::decode(&*body);
+    (headers, request.expect("it is what OpenTelemetry publishes"))
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -301,6 +301,9 @@ exports! { SYMBOLS:
         machine.nvml()?.is_initialised = false;
         Ok(())
     };
+    nvmlSystemGetCudaDriverVersion_v2(to: *mut c_int) |mut machine, _| {
+        give(to, machine.nvml()?.script.version)
+    };
     nvmlSystemGetDriverVersion(to: *mut c_char, capacity: c_uint) |mut machine, _| {
         machine.nvml()?;
         give_text(to, capacity as usize, DRIVER_VERSION)

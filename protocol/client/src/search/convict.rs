@@ -94,7 +94,7 @@ impl Sent {
     ) -> Result<Option<Self>, ClientError> {
         let until = clock::now() + terms.deadline;
         loop {
-            match Self::now(client, work, terms)? {
+            match Self::now(client, work, terms.clone())? {
                 Sending::Sent(sent) => return Ok(Some(sent)),
                 Sending::NoMemory(refusal) => {
                     if !may_wait(until, refusal, stopper)? {
@@ -201,7 +201,7 @@ impl Queue {
                 },
             };
             let work = Arc::new(all.part(programs)?);
-            match Sent::now(&self.client, &work, self.terms)? {
+            match Sent::now(&self.client, &work, self.terms.clone())? {
                 Sending::Sent(sent) => {
                     let programs = parts.pop_front().unwrap_or_default();
                     under_way.push_back(Part { programs, sent, _permit: permit });

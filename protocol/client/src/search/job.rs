@@ -10,7 +10,7 @@ use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::search::{PackedPrograms, Score, SearchError, SearchLayout, SearchSize};
 use gridpool_protocol::shared::SharedSlice;
-use gridpool_protocol::trace::TraceContext;
+use gridpool_protocol::trace::{TraceContext, TraceState};
 
 use super::verdict::Verdicts;
 use crate::connection::Connection;
@@ -153,17 +153,21 @@ impl Produces<SearchOutputs> for OverPairs {
 }
 
 /// What all jobs of a search have in common.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct JobTerms {
     pub(super) deadline: Duration,
     pub(super) trace: Option<TraceContext>,
+    pub(super) trace_state: Option<TraceState>,
 }
 
 impl Job<SearchOutputs> {
     /// Whoever sends it waits for shared memory, so that a search can be stopped meanwhile.
     pub(super) fn search(work: &Arc<OverPairs>, terms: JobTerms) -> Self {
         let job = Self::new(Arc::<OverPairs>::clone(work));
-        let mut job = job.with_deadline(terms.deadline).with_trace(terms.trace);
+        let mut job = job
+            .with_deadline(terms.deadline)
+            .with_trace(terms.trace)
+            .with_trace_state(terms.trace_state);
         job.options.wait_for_memory = false;
         job
     }

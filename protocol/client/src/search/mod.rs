@@ -25,7 +25,7 @@ use gridpool_protocol::limits::STEPS_DEFAULT;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::search::Score;
-use gridpool_protocol::trace::TraceContext;
+use gridpool_protocol::trace::{TraceContext, TraceState};
 
 use super::{Client, ClientError};
 pub use stop::SearchStopper;
@@ -74,6 +74,8 @@ pub struct Search {
     pub deadline: Duration,
     /// The trace that each job is a part of ([`Job::with_trace`](crate::Job::with_trace)).
     pub trace: Option<TraceContext>,
+    /// What systems on the way of that trace have noted.
+    pub trace_state: Option<TraceState>,
     /// Threads that compile.
     pub threads: usize,
     /// Most jobs under way: sent to the pool, and their outcomes not known yet. At least one is.
@@ -95,6 +97,7 @@ impl Search {
             ties: Ties::default(),
             deadline: SEARCH_DEADLINE_DEFAULT,
             trace: None,
+            trace_state: None,
             threads: thread::available_parallelism().map_or(1, usize::from),
             jobs: SEARCH_JOBS_DEFAULT,
             job_programs_max: plan::JOB_PROGRAMS_MAX,

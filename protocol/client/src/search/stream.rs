@@ -45,9 +45,9 @@ impl SearchStream {
         search: Search,
         programs: impl Iterator<Item = Candidate> + Send + 'static,
     ) -> Result<Self, ClientError> {
-        let Search { pairs, score, steps, ties, deadline, trace, .. } = search;
+        let Search { pairs, score, steps, ties, deadline, trace, trace_state, .. } = search;
         let Search { threads, jobs, job_programs_max, check, .. } = search;
-        let terms = JobTerms { deadline, trace };
+        let terms = JobTerms { deadline, trace, trace_state };
         let pairs = Arc::new(Pairs::new(&pairs, score)?);
         let verdict_bytes = pairs.count() * if score == Score::Cells { 3 } else { 1 };
         let planner = Planner::new(pairs.count(), verdict_bytes, job_programs_max);
@@ -62,7 +62,7 @@ impl SearchStream {
             pairs,
             planner,
             pace: Arc::clone(&pace),
-            terms,
+            terms: terms.clone(),
             stopper: stopper.clone(),
             to,
         };
@@ -252,6 +252,6 @@ impl Submitter {
     /// Submits a job of these programs; `None` if the search is stopped before there is memory for it.
     fn submit(&self, programs: PackedPrograms) -> Result<Option<Sent>, ClientError> {
         let work = Arc::new(OverPairs::new(&self.pairs, programs)?);
-        Sent::once_there_is_memory(&self.client, &work, self.terms, &self.stopper)
+        Sent::once_there_is_memory(&self.client, &work, self.terms.clone(), &self.stopper)
     }
 }

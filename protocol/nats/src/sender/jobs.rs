@@ -268,6 +268,7 @@ impl Agent {
             output_bytes,
             terms: *terms,
             trace: sending.submission.trace,
+            trace_state: sending.submission.trace_state.clone(),
             content,
         };
         let payload = Bytes::from(encode(&message).map_err(unable)?);

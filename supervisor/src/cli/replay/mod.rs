@@ -7,6 +7,7 @@ mod bisect;
 mod difference;
 mod error;
 mod load;
+mod machine;
 mod report;
 mod run;
 mod sanitizer;
@@ -30,6 +31,7 @@ use crate::shell::capsules::FOLDER;
 use bisect::smallest;
 pub(super) use error::ReplayError;
 use load::Load;
+use machine::Machine;
 use report::{Bisected, Report};
 use run::Replayer;
 
@@ -103,9 +105,12 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
     // The reference first: it says what is right.
     let places = [vec![DeviceSelection::Cpu(1)], device.clone()];
     let places = if device.iter().all(is_cpu) { &places[1..] } else { &places[..] };
+    let then = Machine::of(&capsule);
+    let here = Machine::here(replayer.worker(), then.has_driver());
     let mut results = Vec::new();
     for devices in places {
         let run = replayer.run(&load, &all, devices)?;
+        report.differs = here.clone().on_device_of(&run.receipts).differs_from(&then);
         results.push(report.ran(devices, run));
     }
     if let [one, other] = &mut results[..]

@@ -22,6 +22,8 @@ pub(super) struct Report {
     manner: Manner,
     /// What the capsule lacks, a sentence each.
     lacks: Vec<String>,
+    /// What is another on this machine than on that of the capsule, a sentence each.
+    pub(super) differs: Vec<String>,
     /// What a unit is, and how many were run.
     units: String,
     count: usize,
@@ -67,6 +69,7 @@ impl Report {
             worker: worker.unwrap_or("a worker").to_owned(),
             manner: capsule.manner.clone(),
             lacks: load.lacks.clone(),
+            differs: Vec::new(),
             units: load.unit().to_owned(),
             count: load.units(),
             runs: Vec::new(),
@@ -117,6 +120,7 @@ impl Report {
         };
         say(&format!("{}: {} died: {}", self.capsule, self.worker, self.manner.words()));
         self.lacks.iter().for_each(|lack| say(&format!("the capsule is not whole: {lack}")));
+        self.differs.iter().for_each(|differs| say(differs));
         for ran in &self.runs {
             let Ran { devices, verdict, reason, manner, same } = ran;
             let (count, units) = (self.count, &self.units);

@@ -1,5 +1,6 @@
-//! Takes secrets out of texts that a user sends to others: tokens of gridpool, what stands after `Bearer`, users and
-//! passwords in addresses, and private keys. And tells which variables are secret by their name.
+//! Takes secrets out of texts that a user sends to others: tokens of gridpool, what stands after `Bearer` and
+//! `Authorization: Basic`, users and passwords in addresses, private keys, credentials of NATS, and tokens with a
+//! signature (JWT). And tells which variables are secret by their name.
 
 /// What takes the place of a secret.
 const LEFT_OUT: &str = "[left out]";
@@ -12,6 +13,17 @@ const TOKEN_DIGITS: usize = 64;
 const SECRET_NAMES: [&str; 7] =
     ["TOKEN", "PASSWORD", "PASSWD", "SECRET", "CREDENTIAL", "CREDS", "APIKEY"];
 
+/// What stands before a word that is secret, in small letters.
+const BEFORE: [&str; 2] = ["bearer ", "authorization: basic "];
+
+/// What is secret between lines of this kind: keys, and both parts of a credentials file of NATS.
+const KEYS: [&str; 3] = ["PRIVATE KEY", "NKEY SEED", "USER JWT"];
+/// The seed of a key of NATS: its first letter, and all its letters and digits.
+const SEED: char = 'S';
+const SEED_LENGTH: usize = 58;
+/// What a signed token (JWT) begins with, `{\"` in base64.
+const JWT: &str = "eyJ";
+
 const KEY_BEGINS: &str = "-----BEGIN";
 const KEY_ENDS: &str = "-----END";
 /// Longest private key, lines. What is longer is no key, but somebody's words about one.
@@ -23,12 +35,13 @@ pub(super) fn without(text: &str) -> String {
     // Lines of a private key that may still come.
     let mut of_key = 0_usize;
     for line in text.split_inclusive('\n') {
-        if of_key == 0 && line.contains(KEY_BEGINS) && line.contains("PRIVATE KEY") {
+        let is_key = || KEYS.iter().any(|key| line.contains(key));
+        if of_key == 0 && line.contains(KEY_BEGINS) && is_key() {
             clean += &format!("{LEFT_OUT}\n");
             of_key = KEY_LINES_MAX;
         }
         match of_key {
-            0 => clean += &addresses(&after_bearer(&tokens(line))),
+            0 => clean += &addresses(&credentials(&after_words(&tokens(line)))),
             _ if line.contains(KEY_ENDS) => of_key = 0,
             _ => of_key -= 1,
         }
@@ -57,18 +70,48 @@ fn tokens(line: &str) -> String {
 }
 
 /// A word after `Bearer` is a token of somebody.
-fn after_bearer(line: &str) -> String {
-    const WORD: &str = "bearer ";
+fn after_words(line: &str) -> String {
+    BEFORE.iter().fold(line.to_owned(), |line, before| after(&line, before))
+}
+
+fn after(line: &str, before: &str) -> String {
     let lower = line.to_ascii_lowercase();
     let (mut clean, mut from) = (String::new(), 0);
-    while let Some(at) = lower[from..].find(WORD) {
-        let word = from + at + WORD.len();
+    while let Some(at) = lower[from..].find(before) {
+        let word = from + at + before.len();
         let length = line[word..].find(|letter| !is_of_token(letter)).unwrap_or(line.len() - word);
         clean += &line[from..word];
         clean += if length == 0 { "" } else { LEFT_OUT };
         from = word + length;
     }
     clean + &line[from..]
+}
+
+/// Seeds of keys and signed tokens are known by their form, wherever they stand.
+fn credentials(line: &str) -> String {
+    let is_seed = |word: &str| {
+        let is_of_seed = |byte: u8| byte.is_ascii_uppercase() || (b'2'..=b'7').contains(&byte);
+        word.len() == SEED_LENGTH && word.starts_with(SEED) && word.bytes().all(is_of_seed)
+    };
+    let is_signed = |word: &str| {
+        word.starts_with(JWT) && word.matches('.').count() == 2 && word.len() > 2 * JWT.len()
+    };
+    let mut clean = String::with_capacity(line.len());
+    for part in line.split_inclusive(|letter| !is_of_token(letter)) {
+        // It ends with the sign after the word, if there is one.
+        let word = part.trim_end_matches(|letter| !is_of_token(letter)).trim_end_matches('.');
+        // A variable or a setting may stand before it.
+        let value = word.rsplit('=').next().unwrap_or_default();
+        match is_seed(value) || is_signed(value) {
+            true => {
+                clean += &word[..word.len() - value.len()];
+                clean += LEFT_OUT;
+                clean += &part[word.len()..];
+            }
+            false => clean += part,
+        }
+    }
+    clean
 }
 
 fn is_of_token(letter: char) -> bool {
@@ -115,6 +158,22 @@ mod tests {
              Authorization: Bearer [left out], then\n\
              nats://[left out]@a,nats://b http://c/d \"tls://[left out]@f:1\" nats://[left out]@h\n[left out]\n\
              -----BEGIN CERTIFICATE-----\nMIID\n"
+        );
+    }
+
+    #[test]
+    fn credentials_of_nats_and_signed_tokens_go_wherever_they_stand() {
+        let seed = format!("SUA{}", "A2".repeat(28))[..SEED_LENGTH].to_owned();
+        let text = format!(
+            "-----BEGIN NATS USER JWT-----\neyJ0.eyJq.c2ln\n------END NATS USER JWT------\n\
+             -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n\
+             the seed {seed}, seed=\"{seed}\" SEED={seed}; jwt=eyJ0eXAi.eyJqdGki.c2lnbmVk.\n\
+             eyJ alone, SUPERVISOR, Authorization: Basic aHVudGVyMg==, a basic text\n"
+        );
+        assert_eq!(
+            without(&text),
+            "[left out]\n[left out]\nthe seed [left out], seed=\"[left out]\" SEED=[left out]; jwt=[left out].\n\
+             eyJ alone, SUPERVISOR, Authorization: Basic [left out], a basic text\n"
         );
     }
 

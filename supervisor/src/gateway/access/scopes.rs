@@ -15,7 +15,7 @@ pub(super) fn scopes_of(path: &str) -> Option<&'static [Scope]> {
         "health/live" | "health/ready" => return None,
         path if page::has(path) => return None,
         "gridpool/events" => events::SCOPES,
-        "gridpool/receipts" => &[Infer, Operate],
+        "gridpool/receipts" | "gridpool/verdicts" => &[Infer, Operate],
         rest if rest.starts_with("gridpool/") => &[Operate],
         rest if rest.starts_with("systemsharedmemory/") => &[Memory],
         "/metrics" => &[Metrics],

@@ -148,7 +148,7 @@ fn admit(
     let needs_share = method.is_some_and(|method| !method.is_reserved());
     let share = needs_share.then(|| share(gateway, &principal)).transpose()?;
     let (gateway, call) = (Arc::clone(gateway), Arc::clone(call));
-    let asker = Asker { principal, trace: record.context() };
+    let asker = Asker { principal, trace: record.context(), trace_state: record.state() };
     Ok(Admitted { gateway, call, asker, until, packing, _share: share })
 }
 

@@ -34,6 +34,7 @@ function drawDue() {
     showOverview();
     showWorkers();
     showRest();
+    followVerdicts();
     document.body.dataset.at = state.at_ms;
   }
   if (isTimeline) drawTimeline();
@@ -50,6 +51,7 @@ function forget() {
   deaths.clear();
   addDeaths([], true);
   say($('deaths-note'), '');
+  forgetVerdicts();
   $('receipts').replaceChildren();
   say($('receipts-note'), RECEIPTS);
 }
@@ -277,6 +279,10 @@ function start() {
   window.addEventListener('resize', () => later('timeline'));
   $('try').addEventListener('submit', tryProgram);
   $('receipts-load').addEventListener('click', showReceipts);
+  $('verdict').addEventListener('change', () => {
+    forgetVerdicts();
+    followVerdicts();
+  });
   document.addEventListener('visibilitychange', () => (document.hidden ? stream?.abort() : follow()));
   $('program').value = 'rot90';
   $('task').value = JSON.stringify({ train: [{ input: [[1, 2, 0], [0, 2, 0]], output: [[0, 1], [2, 2], [0, 0]] }] });

@@ -5,10 +5,11 @@
 //! used for something else, before the process is gone.
 
 mod copy;
+mod versions;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -29,11 +30,11 @@ use super::link::Link;
 use super::{Shared, Shell};
 use crate::capsule::{Capsule, JOBS_MAX, Manner, SUFFIX, VERSION};
 use crate::config::{CapsuleOptions, HOST_NAME};
-use crate::devices::version_by;
 use crate::logging;
 use crate::state::{Bounds, StateError, StateFolder};
 pub(crate) use copy::hash_file;
 use copy::{Copied, Models};
+use versions::Versions;
 
 /// The folder of capsules, in the state folder.
 pub(crate) const FOLDER: &str = "capsules";
@@ -125,7 +126,7 @@ impl Shell {
             status: Arc::clone(&status),
             copies: VecDeque::new(),
             models: Models::default(),
-            worker: OnceLock::new(),
+            versions: Versions::default(),
         };
         let write_all = move || writer.serve(&taken);
         let thread = thread::Builder::new().name("capsules".into()).spawn(write_all);
@@ -271,8 +272,7 @@ struct Writer {
     /// What workers ran that are ending, the oldest first.
     copies: VecDeque<Copies>,
     models: Models,
-    /// What the worker's binary says of itself.
-    worker: OnceLock<String>,
+    versions: Versions,
 }
 
 impl Writer {
@@ -338,6 +338,7 @@ impl Writer {
         let models = models.into_iter().filter(is_asked).map(|plan| self.models.saved(plan));
         let models = models.collect();
         let killed = death.report.killed.map(KillReason::name);
+        let driver = &death.report.device.driver;
         let capsule = Capsule {
             gridpool_capsule: VERSION,
             name: name.to_string(),
@@ -345,8 +346,9 @@ impl Writer {
             host: fs::read_to_string(HOST_NAME).unwrap_or_default().trim().to_owned(),
             gridpool: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: PROTOCOL_VERSION,
-            worker: self.worker.get_or_init(|| self.version()).clone(),
-            driver: death.report.device.driver.clone(),
+            worker: self.versions.worker(&self.shared),
+            driver: driver.clone(),
+            cuda: self.versions.cuda(&self.shared, driver),
             mode: self.options.mode,
             manner: Manner::of(&death.report.exit, killed),
             models,
@@ -376,12 +378,6 @@ impl Writer {
         }
         drop(status);
         self.prune(bytes);
-    }
-
-    /// What the worker's binary says of itself.
-    fn version(&self) -> String {
-        let mut command = self.shared.command.lock().program.command();
-        version_by(&mut command).unwrap_or_default().trim().to_owned()
     }
 
     /// Removes old capsules; one of so many bytes that was just written stays.

@@ -1,11 +1,15 @@
 //! What clients of the gateway ask with a token of the scope `operate`. The gateway passes the token on and the
 //! supervisor checks it: a gateway that was taken over cannot make one up, and has none before a client shows it one.
 
-use gridpool_protocol::message::{Refusal, Reply, Secret, TokenOrder};
+use gridpool_protocol::message::{
+    AskedVerdicts, ClientMessage, LastVerdicts, Refusal, Reply, Secret, TokenOrder,
+};
+use gridpool_protocol::principal::Principal;
 
 use super::super::audit::Order;
 use super::super::status::Viewer;
 use super::{Connection, Peer, Refused};
+use crate::gateway::Scope;
 
 impl Connection {
     /// Carries an order out if its token allows it.
@@ -23,6 +27,69 @@ impl Connection {
                 self.reply(request, Err(refusal));
             }
         }
+    }
+
+    /// Answers what the page asks.
+    pub(super) fn on_question(&self, asked: ClientMessage) {
+        if let ClientMessage::Deaths { request, after, token } = asked {
+            self.on_deaths(request, after, token.as_ref());
+        } else if let ClientMessage::Verdicts { request, asked } = asked {
+            match self.viewer_of_verdicts(&asked) {
+                Ok(viewer) => {
+                    let own = match &viewer {
+                        Viewer::All => None,
+                        Viewer::Own(own) => Some(own),
+                    };
+                    let log = self.shared.job_log.get();
+                    let found = log.map(|log| log.recent(&asked, own));
+                    let none = || LastVerdicts { is_all: own.is_none(), ..LastVerdicts::default() };
+                    self.say(request, Reply::Verdicts(found.unwrap_or_else(none)));
+                }
+                Err(refusal) => self.reply(request, Err(refusal)),
+            }
+        }
+    }
+
+    /// Whose verdicts are shown. The gateway is told only of its clients': of one whose token it shows, or, if the pool
+    /// asks for no tokens, of an address. It is not told what users of this machine do. Without a question for
+    /// somebody it gets the number of the latest.
+    fn viewer_of_verdicts(&self, asked: &AskedVerdicts) -> Result<Viewer, Refusal> {
+        let no = |why: &str| Err(Refusal::NotAllowed(why.to_owned()));
+        match (self.peer, &asked.token, &asked.whose) {
+            (Peer::Client | Peer::Operator, None, None) => Ok(self.peer.viewer(self.who.account)),
+            (Peer::Client | Peer::Operator, ..) => {
+                no("only the pool's own gateway asks for others")
+            }
+            (Peer::Gateway, Some(token), None) => match self.operator_of(token) {
+                Ok(_) => Ok(Viewer::All),
+                Err(_) => self.user_of(token),
+            },
+            (Peer::Gateway, None, Some(whose @ Principal::Address(_)))
+                if !self.asks_for_tokens() =>
+            {
+                Ok(Viewer::Own(whose.clone()))
+            }
+            (Peer::Gateway, None, None) => Ok(Viewer::Own(Principal::Gateway)),
+            (Peer::Gateway, None, Some(Principal::Uid(_))) => no(
+                "verdicts of users of this machine are not told to the gateway: use `gridpool jobs`",
+            ),
+            (Peer::Gateway, ..) => no("show the token of whom you ask for"),
+        }
+    }
+
+    /// The principal of a token that may run jobs.
+    fn user_of(&self, token: &Secret) -> Result<Viewer, Refusal> {
+        let gateway = self.shared.gateway.get();
+        let known = gateway.and_then(|gateway| gateway.holder_of(token, &[Scope::Infer]));
+        known.map(|name| Viewer::Own(Principal::Token(name))).ok_or_else(|| {
+            let why =
+                "the token is unknown, has expired or has neither the scope infer nor operate";
+            Refusal::NotAllowed(why.to_owned())
+        })
+    }
+
+    fn asks_for_tokens(&self) -> bool {
+        self.shared.gateway.get().is_some_and(|gateway| gateway.asks_for_tokens())
     }
 
     /// Lists the last deaths: whole for an operator, who may show it by a token.
@@ -43,7 +110,11 @@ impl Connection {
         if self.peer != Peer::Gateway {
             return no("only the pool's own gateway passes tokens on");
         }
-        let known = self.shared.gateway.get().and_then(|gateway| gateway.operator_of(token));
+        let known = self
+            .shared
+            .gateway
+            .get()
+            .and_then(|gateway| gateway.holder_of(token, &[Scope::Operate]));
         known.map_or_else(
             || no("the token is unknown, has expired or has not the scope operate"),
             Ok,

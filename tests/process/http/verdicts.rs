@@ -1,0 +1,143 @@
+//! The last verdicts over HTTP: who sees which, and that they are those of the log.
+
+use std::collections::BTreeMap;
+
+use gridpool_client::{AskedVerdicts, Principal, Secret};
+use gridpool_protocol::receipt::Verdict;
+use serde_json::{Value, json};
+
+use super::access::{token, tokens};
+use super::{Answer, Web, as_request, get, served, small, until_ready, with_http};
+use crate::command::gridpool;
+use crate::jobs::{answer, small_job, submit};
+use crate::pool::{Pool, cpu};
+use crate::wait::eventually;
+
+const PATH: &str = "/v2/gridpool/verdicts";
+
+/// What `gridpool jobs --json` prints.
+fn logged(folder: &std::path::Path) -> Vec<Value> {
+    let folder = folder.to_str().expect("text");
+    let printed = gridpool(["jobs", "--json", "--state-dir", folder]).run().output();
+    printed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// The verdicts of an answer without their numbers, which the log has not.
+fn rows(answer: &Answer) -> Vec<Value> {
+    let mut rows = answer.json()["verdicts"].as_array().expect("verdicts").clone();
+    rows.iter_mut().for_each(|row| {
+        row.as_object_mut().expect("an object").remove("number").expect("a number");
+    });
+    rows
+}
+
+fn of<'a>(all: &'a [Value], whose: &str) -> Vec<&'a Value> {
+    all.iter().filter(|row| row["principal"] == whose).collect()
+}
+
+#[test]
+fn each_token_sees_its_own_and_an_operator_all_as_the_log_has_them() {
+    let names = [("one", "infer"), ("two", "infer"), ("boss", "operate"), ("reader", "metrics")];
+    let made: BTreeMap<_, _> =
+        names.map(|(name, scope)| (name, token(&[name, "--scope", scope]))).into();
+    let setup = with_http(cpu(1));
+    let folder = setup.state().join("gridpool");
+    let lines: Vec<_> = made.values().map(|(_, line)| &**line).collect();
+    let file = tokens(&setup, &lines);
+    let pool = setup.args(&["--http-tokens", file.to_str().expect("readable")]).start();
+    until_ready(&pool);
+    let header = |name: &str| format!("Authorization: Bearer {}\r\n", made[name].0);
+    let body = as_request(&small()).to_string();
+    for name in ["one", "two", "one"] {
+        let path = "/v2/models/rot90/infer";
+        assert_eq!(Web::open(&pool).ask("POST", path, &header(name), body.as_bytes()).status, 200);
+    }
+    let of_user = answer(submit(&pool.client(), small_job(1))).receipt;
+    let seen = |name: &str, query: &str| {
+        Web::open(&pool).ask("GET", &format!("{PATH}{query}"), &header(name), b"")
+    };
+    let all = eventually("the log to have all four", || {
+        let all = logged(&folder);
+        let shown = rows(&seen("boss", ""));
+        if all.len() == 4 && shown == all { Ok(all) } else { Err(format!("{shown:?}")) }
+    });
+    assert!(all.iter().any(|row| row["receipt"]["key"] == json!(of_user.key)), "not by HTTP alone");
+    for (name, whose, count) in [("one", "token one", 2), ("two", "token two", 1)] {
+        let shown = rows(&seen(name, ""));
+        assert_eq!(shown.iter().collect::<Vec<_>>(), of(&all, whose));
+        assert_eq!(shown.len(), count);
+    }
+    let document = seen("boss", "").json();
+    assert_eq!(
+        (document["all"].clone(), seen("one", "").json()["all"].clone()),
+        (true.into(), false.into())
+    );
+    let numbers: Vec<_> = document["verdicts"]
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| row["number"].clone())
+        .collect();
+    assert_eq!(numbers.last(), Some(&document["last"]));
+    assert_eq!(rows(&seen("boss", &format!("?after={}", numbers[1]))), all[2..]);
+    assert_eq!(rows(&seen("boss", "?verdict=others")), [json!(null); 0]);
+    assert_eq!(rows(&seen("boss", "?verdict=OK")), all);
+    seen("boss", "?verdict=GOOD").complains(400, "none of CANCELLED, DEADLINE");
+    seen("boss", "?after=x").complains(400, "no number");
+    seen("boss", "?since=1").complains(400, "there are after and verdict");
+    seen("reader", "").complains(403, "it needs the scope infer or operate");
+    get(&pool, PATH).complains(401, "this needs a token");
+}
+
+/// Asks on the pool's own socket, as no client of a pool's gateway could.
+fn refused(pool: &Pool, asked: &AskedVerdicts) -> String {
+    pool.observer().verdicts(asked).expect_err("it is refused").to_string()
+}
+
+#[test]
+fn without_tokens_an_address_sees_its_own_and_nobody_asks_for_another() {
+    let pool = served(cpu(1));
+    until_ready(&pool);
+    let body = as_request(&small()).to_string();
+    assert_eq!(
+        Web::open(&pool).ask("POST", "/v2/models/rot90/infer", "", body.as_bytes()).status,
+        200
+    );
+    let of_user = answer(submit(&pool.client(), small_job(1))).receipt;
+    assert_eq!(of_user.verdict, Verdict::Ok);
+    eventually("the verdict of the address alone", || {
+        let shown = rows(&get(&pool, PATH));
+        let whose: Vec<_> = shown.iter().map(|row| row["principal"].clone()).collect();
+        if whose == ["address 127.0.0.1"] { Ok(()) } else { Err(format!("{shown:?}")) }
+    });
+    let own = pool.observer().verdicts(&AskedVerdicts::default()).expect("it asks for its own");
+    assert!(own.is_all, "the pool's user is its operator");
+    assert!(own.jobs.iter().any(|(_, job)| job.receipt == of_user), "{own:?}");
+    let whose = Some(Principal::Uid(0));
+    let why = refused(&pool, &AskedVerdicts { whose, ..AskedVerdicts::default() });
+    assert!(why.contains("only the pool's own gateway asks for others"), "{why}");
+    let token = Some(Secret("gridpool_00".to_owned()));
+    let why = refused(&pool, &AskedVerdicts { token, ..AskedVerdicts::default() });
+    assert!(why.contains("only the pool's own gateway asks for others"), "{why}");
+}
+
+#[test]
+fn the_next_pool_shows_what_the_log_has_of_the_one_before() {
+    let setup = with_http(cpu(1));
+    let folder = setup.state().join("gridpool");
+    let pool = setup.start();
+    until_ready(&pool);
+    answer(submit(&pool.client(), small_job(1)));
+    let before = eventually("the log to have it", || {
+        let all = logged(&folder);
+        if all.len() == 1 { Ok(all) } else { Err(format!("{all:?}")) }
+    });
+    let last = pool.observer().verdicts(&AskedVerdicts::default()).expect("its own").last;
+    let pool = pool.killed().start();
+    let next = eventually("the next pool to have read it", || {
+        let found = pool.observer().verdicts(&AskedVerdicts::default()).expect("its own");
+        if found.jobs.len() == 1 { Ok(found) } else { Err(format!("{found:?}")) }
+    });
+    assert_eq!(json!(next.jobs[0].1), before[0]);
+    assert!(next.last > last, "a page that was open goes on");
+}
