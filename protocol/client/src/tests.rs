@@ -381,6 +381,7 @@ fn rows_of(columns: i64, state: ModelState) -> ModelInfo {
         contexts_measured: Vec::new(),
         nodes: Vec::new(),
         device_bytes: 0,
+        cuda_graphs: 0,
         warm_up_shapes: Vec::new(),
         steps: Vec::new(),
         state,
