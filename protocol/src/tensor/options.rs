@@ -240,9 +240,18 @@ impl ModelOptions {
     fn check_cuda_graphs(&self) -> Result<(), OptionsError> {
         let why = [
             (!self.cpu_ops.is_empty(), "cpu_ops: the CPU takes no part in a replay"),
-            (self.pipeline.is_some(), "a pipeline: its steps hand tensors over at new addresses in each run"),
-            (self.contexts == Contexts::Auto, "contexts = \"auto\": it measures runs that are not replays"),
-            (self.providers.iter().any(|&provider| provider == Provider::TensorRt), "the provider `tensorrt`"),
+            (
+                self.pipeline.is_some(),
+                "a pipeline: its steps hand tensors over at new addresses in each run",
+            ),
+            (
+                self.contexts == Contexts::Auto,
+                "contexts = \"auto\": it measures runs that are not replays",
+            ),
+            (
+                self.providers.iter().any(|&provider| provider == Provider::TensorRt),
+                "the provider `tensorrt`",
+            ),
         ];
         let against = why.into_iter().find(|(is_there, _)| self.cuda_graphs && *is_there);
         against.map_or(Ok(()), |(_, with)| Err(OptionsError::CudaGraphs { with }))

@@ -46,7 +46,9 @@ const PLANNED_OPS: [&str; 3] = ["GRU", "LSTM", "RNN"];
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GraphsError {
     /// The CPU would take part in a replay.
-    #[error("its {tensor} lies in the host's memory, because the CPU reads or writes it, and a replay has no CPU")]
+    #[error(
+        "its {tensor} lies in the host's memory, because the CPU reads or writes it, and a replay has no CPU"
+    )]
     Host {
         /// The input or output.
         tensor: String,
@@ -58,7 +60,9 @@ pub enum GraphsError {
         node: String,
     },
     /// Something in it depends on more than its inputs' shapes.
-    #[error("a replay gives other results than a run: its output `{output}` differs, with inputs {shapes}")]
+    #[error(
+        "a replay gives other results than a run: its output `{output}` differs, with inputs {shapes}"
+    )]
     Differs {
         /// The output.
         output: String,
@@ -141,13 +145,7 @@ impl GraphsPlan {
         opened: &Opened,
         nodes: &[AssignedNode],
     ) -> Result<Self, GraphsError> {
-        let is_random = |node: &&AssignedNode| RANDOM_OPS.contains(&node.op.as_str());
-        if let Some(node) = nodes.iter().find(is_random) {
-            return Err(GraphsError::Random { node: format!("{} ({})", node.op, node.name) });
-        }
-        let keeps = |node: &AssignedNode| {
-            node.op.contains("Conv") || PLANNED_OPS.contains(&node.op.as_str())
-        };
+        let has_plans = have_plans(nodes)?;
         let mut options = options.clone();
         options.providers = vec![Provider::Cuda];
         Ok(Self {
@@ -157,7 +155,7 @@ impl GraphsPlan {
             sha256: file.sha256.clone(),
             options,
             signature: Arc::clone(&opened.signature),
-            has_plans: nodes.iter().any(keeps),
+            has_plans,
         })
     }
 
@@ -367,7 +365,43 @@ impl Graph {
     }
 }
 
+/// Whether any of these nodes rebuilds something when a shape changes; an error if one is random.
+fn have_plans(nodes: &[AssignedNode]) -> Result<bool, GraphsError> {
+    let is_random = |node: &&AssignedNode| RANDOM_OPS.contains(&node.op.as_str());
+    if let Some(node) = nodes.iter().find(is_random) {
+        return Err(GraphsError::Random { node: format!("{} ({})", node.op, node.name) });
+    }
+    let keeps =
+        |node: &AssignedNode| node.op.contains("Conv") || PLANNED_OPS.contains(&node.op.as_str());
+    Ok(nodes.iter().any(keeps))
+}
+
 /// Shapes of inputs as people read them.
 fn written(shapes: &[Vec<i64>]) -> String {
     shapes.iter().map(|shape| format!("{shape:?}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes(ops: &[&str]) -> Vec<AssignedNode> {
+        let provider = Provider::Cuda.runtime_name();
+        let node = |&op: &&str| AssignedNode {
+            provider: provider.to_owned(),
+            op: op.to_owned(),
+            name: "n".to_owned(),
+        };
+        ops.iter().map(node).collect()
+    }
+
+    #[test]
+    fn nodes_that_keep_plans_are_known_and_random_ones_refused() {
+        assert_eq!(have_plans(&nodes(&["Gemm", "Tanh", "Softmax", "MaxPool"])), Ok(false));
+        for op in ["Conv", "FusedConv", "ConvTranspose", "NhwcConv", "LSTM", "GRU", "RNN"] {
+            assert_eq!(have_plans(&nodes(&["Gemm", op])), Ok(true), "{op}");
+        }
+        let error = have_plans(&nodes(&["Conv", "RandomNormal"])).unwrap_err().to_string();
+        assert!(error.starts_with("its node RandomNormal (n) draws random numbers"), "{error}");
+    }
 }
