@@ -39,6 +39,8 @@ const RANDOM_OPS: [&str; 7] = [
     "RandomUniformLike",
     "Sampling",
 ];
+/// Ops whose outputs have as many elements as their data says: a replay would have as many as the captured run.
+const COUNTING_OPS: [&str; 4] = ["Compress", "NonMaxSuppression", "NonZero", "Unique"];
 /// Ops whose nodes keep a plan for the shape of their last input, beside all convolutions.
 const PLANNED_OPS: [&str; 3] = ["GRU", "LSTM", "RNN"];
 
@@ -52,6 +54,14 @@ pub enum GraphsError {
     Host {
         /// The input or output.
         tensor: String,
+    },
+    /// It counts.
+    #[error(
+        "the shape of what its node {node} gives depends on its data, and a replay would give that of the captured run"
+    )]
+    Counting {
+        /// The node.
+        node: String,
     },
     /// It is random.
     #[error("its node {node} draws random numbers, and a replay would draw the same again")]
@@ -365,11 +375,17 @@ impl Graph {
     }
 }
 
-/// Whether any of these nodes rebuilds something when a shape changes; an error if one is random.
+/// Whether any of these nodes rebuilds something when a shape changes; an error if one cannot be replayed.
 fn have_plans(nodes: &[AssignedNode]) -> Result<bool, GraphsError> {
-    let is_random = |node: &&AssignedNode| RANDOM_OPS.contains(&node.op.as_str());
-    if let Some(node) = nodes.iter().find(is_random) {
-        return Err(GraphsError::Random { node: format!("{} ({})", node.op, node.name) });
+    let of = |ops: &[&str]| {
+        let node = nodes.iter().find(|node| ops.contains(&node.op.as_str()))?;
+        Some(format!("{} ({})", node.op, node.name))
+    };
+    if let Some(node) = of(&RANDOM_OPS) {
+        return Err(GraphsError::Random { node });
+    }
+    if let Some(node) = of(&COUNTING_OPS) {
+        return Err(GraphsError::Counting { node });
     }
     let keeps =
         |node: &AssignedNode| node.op.contains("Conv") || PLANNED_OPS.contains(&node.op.as_str());
@@ -403,5 +419,7 @@ mod tests {
         }
         let error = have_plans(&nodes(&["Conv", "RandomNormal"])).unwrap_err().to_string();
         assert!(error.starts_with("its node RandomNormal (n) draws random numbers"), "{error}");
+        let error = have_plans(&nodes(&["NonZero"])).unwrap_err().to_string();
+        assert!(error.starts_with("the shape of what its node NonZero (n) gives"), "{error}");
     }
 }

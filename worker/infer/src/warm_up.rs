@@ -143,8 +143,14 @@ impl WarmUp {
     /// Checks that the replay of a CUDA graph gives, bit for bit, what a run gives. If two runs differ, what they give
     /// need only be close.
     pub(super) fn check_replay(&self, context: &mut Context) -> Result<(), LoadError> {
-        let rows: Vec<u64> = (0..self.rows.unwrap_or(1)).collect();
-        let bytes = self.irregular(&rows);
+        let rows = self.rows.unwrap_or(1);
+        [0, rows].into_iter().try_for_each(|first| {
+            self.check_replay_of(&(first..first + rows).collect::<Vec<_>>(), context)
+        })
+    }
+
+    fn check_replay_of(&self, rows: &[u64], context: &mut Context) -> Result<(), LoadError> {
+        let bytes = self.irregular(rows);
         let mut run = |context: &mut Context| {
             self.run_over(context, bytes.clone()).map_err(|error| self.failed(error))
         };
