@@ -109,7 +109,7 @@ pub struct ModelInfo {
     pub nodes: Vec<ProviderNodes>,
     /// Device memory, bytes: of the model, and the most that each context used in warm-up; 0 if unknown.
     pub device_bytes: u64,
-    /// The CUDA graphs that each of its contexts had when it was loaded; 0 unless it asks for them, and on a CPU device.
+    /// The CUDA graphs that each of its contexts had when it was loaded; 0 unless it asks for them, and on a CPU.
     pub cuda_graphs: u32,
     /// The shape of each input in the warm-up run. A probe sends zeros of these shapes.
     #[serde(rename = "trial_shapes")]

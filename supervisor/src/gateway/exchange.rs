@@ -23,8 +23,8 @@ use super::request::{Request, WantedOutputs};
 use super::shares::{Full, Share};
 use super::tally::GatewayTimes;
 
-/// An IO thread decodes requests and encodes results up to this size itself, bytes, but touches no client's file: a client
-/// that allocates gigabytes in it holds the file's lock for seconds.
+/// An IO thread decodes requests and encodes results up to this size itself, bytes, but touches no client's file: a
+/// client that allocates gigabytes in it holds the file's lock for seconds.
 pub(super) const QUICK_BYTES_MAX: usize = 16 << 10;
 
 /// A body of a protocol.
