@@ -82,7 +82,18 @@ impl ModelSubject {
         plan
     }
 
-    /// All models that its pool serves: the model, and each step of a pipeline as a model of its own.
+    /// The same model once more, whose runs are not replays; none unless it has CUDA graphs.
+    #[must_use]
+    pub fn without_graphs(&self) -> Option<Self> {
+        let mut plain = self.clone();
+        plain.model.name.push_str("-plain");
+        plain.model.options.group = None;
+        let has_graphs = std::mem::take(&mut plain.model.options.cuda_graphs);
+        has_graphs.then_some(plain)
+    }
+
+    /// All models that its pool serves: the model, without its CUDA graphs if it has some, and each step of a pipeline
+    /// as a model of its own.
     #[must_use]
     pub fn served(&self) -> Vec<ModelPlan> {
         let ModelPlan { name, path: _, options } = &self.model;
@@ -99,7 +110,8 @@ impl ModelSubject {
                 ..options.clone()
             },
         });
-        std::iter::once(self.model.clone()).chain(alone).collect()
+        let plain = self.without_graphs().map(|plain| plain.model);
+        std::iter::once(self.model.clone()).chain(plain).chain(alone).collect()
     }
 }
 

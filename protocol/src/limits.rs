@@ -141,6 +141,8 @@ pub const BYTES_TENSOR_MAX: usize = 64 << 20;
 pub const MODEL_NAME_BYTES_MAX: usize = 128;
 /// Most contexts of one model.
 pub const MODEL_CONTEXTS_MAX: u32 = 64;
+/// Most CUDA graphs of one context: one for each shape of its inputs. Runs of further shapes are not replays.
+pub const CUDA_GRAPHS_MAX: usize = 16;
 /// Most contexts that a worker tries for a model with `contexts = "auto"`: a power of 2.
 pub const AUTO_CONTEXTS_MAX: u32 = 32;
 /// How long it tries. A number that it has begun to try is measured to its end.

@@ -371,20 +371,12 @@ fn rows_of(columns: i64, state: ModelState) -> ModelInfo {
         shape: vec![ANY_SIZE, columns],
     };
     ModelInfo {
-        name: "m".into(),
-        sha256: String::new(),
-        onnxruntime: String::new(),
         inputs: vec![spec("x", 4)],
         outputs: vec![spec("y", columns)],
         max_batch: 32,
         contexts: 1,
-        contexts_measured: Vec::new(),
-        nodes: Vec::new(),
-        device_bytes: 0,
-        warm_up_shapes: Vec::new(),
-        steps: Vec::new(),
         state,
-        reason: String::new(),
+        ..ModelInfo::unavailable("m", String::new())
     }
 }
 

@@ -109,6 +109,8 @@ pub struct ModelInfo {
     pub nodes: Vec<ProviderNodes>,
     /// Device memory, bytes: of the model, and the most that each context used in warm-up; 0 if unknown.
     pub device_bytes: u64,
+    /// The CUDA graphs that each of its contexts had when it was loaded; 0 unless it asks for them, and on a CPU.
+    pub cuda_graphs: u32,
     /// The shape of each input in the warm-up run. A probe sends zeros of these shapes.
     #[serde(rename = "trial_shapes")]
     pub warm_up_shapes: Vec<Vec<u64>>,
@@ -135,6 +137,7 @@ impl ModelInfo {
             contexts_measured: Vec::new(),
             nodes: Vec::new(),
             device_bytes: 0,
+            cuda_graphs: 0,
             warm_up_shapes: Vec::new(),
             steps: Vec::new(),
             state: ModelState::Unavailable,
@@ -264,6 +267,7 @@ mod tests {
             }],
             nodes: vec![ProviderNodes { provider: "CUDAExecutionProvider".into(), nodes: 7 }],
             device_bytes: 1 << 40,
+            cuda_graphs: 2,
             warm_up_shapes: vec![vec![1, 3]],
             steps: Vec::new(),
             state: ModelState::Unavailable,

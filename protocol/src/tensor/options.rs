@@ -103,6 +103,8 @@ pub struct ModelOptions {
     pub providers: Vec<Provider>,
     /// Whether a GPU may multiply FP32 as TF32, which is faster but has 10 bits of mantissa instead of 23.
     pub tf32: bool,
+    /// Whether a GPU replays its runs as CUDA graphs: one for each shape of its inputs, in each context.
+    pub cuda_graphs: bool,
     /// Most waiting requests.
     pub queue_requests: usize,
     /// Most bytes of waiting inputs.
@@ -136,6 +138,7 @@ impl Default for ModelOptions {
             cpu_ops: BTreeSet::new(),
             providers: Vec::new(),
             tf32: false,
+            cuda_graphs: false,
             queue_requests: QUEUE_REQUESTS_DEFAULT,
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
@@ -225,11 +228,33 @@ impl ModelOptions {
             return Err(OptionsError::LoadTimeout);
         }
         self.pipeline.as_deref().map_or(Ok(()), Pipeline::check)?;
+        self.check_cuda_graphs()?;
         let mut seen = BTreeSet::new();
         match self.providers.iter().find(|&&provider| !seen.insert(provider)) {
             Some(&provider) => Err(OptionsError::Twice { provider }),
             None => Ok(()),
         }
+    }
+
+    /// Checks that nothing speaks against replays, on any device.
+    fn check_cuda_graphs(&self) -> Result<(), OptionsError> {
+        let why = [
+            (!self.cpu_ops.is_empty(), "cpu_ops: the CPU takes no part in a replay"),
+            (
+                self.pipeline.is_some(),
+                "a pipeline: its steps hand tensors over at new addresses in each run",
+            ),
+            (
+                self.contexts == Contexts::Auto,
+                "contexts = \"auto\": it measures runs that are not replays",
+            ),
+            (
+                self.providers.iter().any(|&provider| provider == Provider::TensorRt),
+                "the provider `tensorrt`",
+            ),
+        ];
+        let against = why.into_iter().find(|(is_there, _)| self.cuda_graphs && *is_there);
+        against.map_or(Ok(()), |(_, with)| Err(OptionsError::CudaGraphs { with }))
     }
 
     /// Longest time of a change that loads it, if its owner chose one.

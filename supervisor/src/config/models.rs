@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::origins::{Origin, Origins};
 
 /// The fields of [`ModelOptions`], and the value that each needs.
-const FIELDS: [(&str, &str); 18] = [
+const FIELDS: [(&str, &str); 19] = [
     ("contexts", "a whole number, such as 4, or \"auto\""),
     ("latency_ms", "a whole number of milliseconds"),
     ("device_bytes", "a whole number of bytes"),
@@ -24,6 +24,7 @@ const FIELDS: [(&str, &str); 18] = [
     ("cpu_ops", "a list of ops, such as [\"Shape\", \"Gather\"]"),
     ("providers", "a list of \"tensorrt\", \"cuda\" and \"cpu\""),
     ("tf32", "true or false"),
+    ("cuda_graphs", "true or false"),
     ("queue_requests", "a whole number, such as 1024"),
     ("queue_bytes", "a whole number of bytes"),
     ("group", "a name in quotes"),
@@ -185,6 +186,7 @@ pub(super) fn parse_named(
 fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str> {
     match error {
         OptionsError::Contexts { .. } => Some("contexts"),
+        OptionsError::CudaGraphs { .. } => Some("cuda_graphs"),
         OptionsError::Latency => Some("latency_ms"),
         OptionsError::LoadTimeout => Some("load_timeout_s"),
         OptionsError::MaxBatch { .. } => Some("max_batch"),

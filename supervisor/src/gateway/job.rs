@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use gridpool_client::{Answer, ClientError, Job, Outputs, Refusal, Tensor, TensorOutputs};
 use gridpool_protocol::receipt::Receipt;
@@ -12,7 +11,7 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::grids;
 use super::limits::REPLY_BYTES_MAX;
-use super::pool::{Origin, PoolConnections};
+use super::pool::{Origin, RunningJob};
 use super::tensors::OutputTensor;
 
 /// A job for the pool.
@@ -40,14 +39,10 @@ pub(super) type PendingAnswer =
 
 impl PoolJob {
     /// Sends the job to the pool.
-    pub(super) fn send(
-        self,
-        pool: &Arc<PoolConnections>,
-        origin: Origin,
-    ) -> Result<PendingAnswer, Failure> {
+    pub(super) fn send(self, place: RunningJob, origin: Origin) -> Result<PendingAnswer, Failure> {
         match self {
             Self::Program(job) => {
-                let answer = pool.send(job, origin)?;
+                let answer = place.send(job, origin)?;
                 Ok(Box::pin(async move {
                     let (receipt, outputs) = outputs(answer.await?, Failure::verdict)?;
                     let bytes = grids::bytes(&outputs);
@@ -58,7 +53,7 @@ impl PoolJob {
                 }))
             }
             Self::Model(job) => {
-                let answer = pool.send(job, origin)?;
+                let answer = place.send(job, origin)?;
                 Ok(Box::pin(async move {
                     let answer = match answer.await {
                         Err(ClientError::Refused(Refusal::Invalid(why))) => {

@@ -15,8 +15,8 @@ const BACKEND: &str = "onnxruntime";
 const PLATFORM: &str = "onnxruntime_onnx";
 
 /// Fields that are passed over with a warning: results are the same without them.
-const WITHOUT_EFFECT: [&str; 6] =
-    ["metric_tags", "model_metrics", "optimization", "parameters", "response_cache", "runtime"];
+const WITHOUT_EFFECT: [&str; 5] =
+    ["metric_tags", "model_metrics", "parameters", "response_cache", "runtime"];
 
 /// The versions of a model that serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,7 @@ impl ModelConfig {
                 "dynamic_batching" => reader.batching(field)?,
                 "default_model_filename" => reader.config.filename = filename(field)?,
                 "model_warmup" => reader.warm_up(field)?,
+                "optimization" => reader.optimization(field)?,
                 other if WITHOUT_EFFECT.contains(&other) => reader.warn(field, ""),
                 _ => return Err(unknown(field, "")),
             }
@@ -130,6 +131,15 @@ fn policy(field: &Field) -> Result<VersionPolicy, TextError> {
             versions.map(Field::number).collect::<Result<_, _>>().map(VersionPolicy::Specific)
         }
         _ => Err(unknown(choice, "version_policy.")),
+    }
+}
+
+/// Reads `true` or `false`, as the format writes them.
+fn truth(field: &Field) -> Result<bool, TextError> {
+    match field.word()? {
+        "true" | "True" | "t" | "1" => Ok(true),
+        "false" | "False" | "f" | "0" => Ok(false),
+        _ => Err(TextError::new(field.at, format!("`{}` is true or false", field.name))),
     }
 }
 
@@ -246,6 +256,23 @@ impl Reader {
         Ok(())
     }
 
+    /// `cuda { graphs: true }` has a meaning here. The rest is passed over.
+    fn optimization(&mut self, field: &Field) -> Result<(), TextError> {
+        for part in field.message()? {
+            if part.name != "cuda" {
+                self.warn(part, "optimization.");
+                continue;
+            }
+            for own in part.message()? {
+                match own.name.as_str() {
+                    "graphs" => self.config.options.cuda_graphs = truth(own)?,
+                    _ => self.warn(own, "optimization.cuda."),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// A warm-up run: the shape of each input. What its data is makes no difference here: it is zeros.
     fn warm_up(&mut self, field: &Field) -> Result<(), TextError> {
         let of = "model_warmup.";
@@ -304,7 +331,10 @@ mod tests {
               name: "first" batch_size: 4
               inputs { key: "data" value: { data_type: TYPE_FP32 dims: [ 3, 224, 224 ] zero_data: true } }
             } ]
-            optimization { }
+            optimization {
+              graph { level: 1 }
+              cuda { graphs: true busy_wait_events: true }
+            }
         "#;
         let config = ModelConfig::read("resnet", text).unwrap();
         let ModelOptions { contexts, max_batch, warm_up, queue_requests, tensors, .. } =
@@ -319,12 +349,14 @@ mod tests {
         assert_eq!(outputs[0].to_string(), "prob FP32 [?, 1000]");
         assert_eq!(config.policy, VersionPolicy::Specific(vec![1, 3]));
         assert_eq!(config.filename, "net.onnx");
+        assert!(config.options.cuda_graphs);
         let warned: Vec<_> = config.warnings.iter().map(|why| why.split('`').nth(1)).collect();
         let want = [
             "output.label_filename",
             "instance_group.kind",
             "dynamic_batching.preserve_ordering",
-            "optimization",
+            "optimization.graph",
+            "optimization.cuda.busy_wait_events",
         ];
         assert_eq!(warned, want.map(Some));
         let none = ModelConfig::read("m", "").unwrap();

@@ -257,6 +257,16 @@ def scalar():
     )
 
 
+def random():
+    # Other outputs in each run, of one shape.
+    return save(
+        "random",
+        [node("RandomUniformLike", "x", "y", seed=1.0)],
+        [value("x", T.FLOAT, ["N", 4])],
+        [value("y", T.FLOAT, ["N", 4])],
+    )
+
+
 def nonzero():
     """How many rows come out depends on what goes in; perhaps none."""
     return save(
@@ -483,7 +493,7 @@ MODELS = [
     find, select, crop, enlarge, pose, reid,
     three_outputs, mlp, two_inputs, datatypes, no_cuda_kernel, shape_ops, strings, words, four_bits,
     four_bit_weights, halves, sequence, scalar,
-    nonzero, not_rows, lookup, external, external_weights, distinct, fixed,
+    nonzero, random, not_rows, lookup, external, external_weights, distinct, fixed,
     turns, endless,
 ]
 

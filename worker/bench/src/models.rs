@@ -25,6 +25,7 @@ use self::direct::Direct;
 use self::load_generator::{Caller, LoadGenerator};
 use self::pooled::Pooled;
 use self::test_input::{TestInput, test_inputs};
+use super::failure::Failure;
 use super::repeat::Repeat;
 use super::{BenchError, Report};
 
@@ -33,6 +34,8 @@ const CALLERS: u32 = 32;
 /// Runners that call a pipeline's steps one by one.
 const DIRECT_STEPS: &str = "direct steps";
 const POOL_STEPS: &str = "pool steps";
+/// What follows a runner's name if a model that has CUDA graphs runs without.
+const NO_GRAPHS: &str = ", no graphs";
 /// How long one repetition should take. Contexts run dry at the ends of a round, which should be a small
 /// part of it.
 const REPETITION: Duration = Duration::from_secs(1);
@@ -69,16 +72,33 @@ pub(super) fn measure(
     report.line(&doing("the first answers"))?;
     let asked = test_inputs(&direct.info, subject.device.kind, CALLERS)
         .and_then(|test_inputs| direct.answer_all(&test_inputs).map(|()| test_inputs));
-    let bench = Models { plan, subject, direct: &direct, pool: &pool };
+    let bench = Models { plan, subject, direct: &direct, pool: &pool, suffix: "" };
+    let plain = subject.without_graphs();
+    let plain = plain.and_then(|plain| Some((direct.other(&plain.model.name)?, plain)));
+    let plain = match &plain {
+        None => None,
+        Some((direct, plain)) => {
+            let pool = Pooled::find(plain, &direct.info)?.map_err(cannot)?;
+            Some((direct, pool))
+        }
+    };
+    let mut sides = vec![bench];
+    sides.extend(plain.as_ref().map(|&(direct, ref pool)| Models {
+        plan,
+        subject,
+        direct,
+        pool,
+        suffix: NO_GRAPHS,
+    }));
     let test_inputs = match asked {
         Ok(test_inputs) => test_inputs,
         Err(failure) => return report.measured(unmeasured("direct"), Err(failure)),
     };
     report.line(&doing("directly, and through the pool"))?;
-    bench.rates(report, &test_inputs)?;
+    rates(&sides, report, &test_inputs)?;
     if options.contexts.fixed() == Some(1) && direct.info.max_batch == 1 {
         report.line(&doing("one request at a time"))?;
-        bench.latencies(report, &test_inputs[0])?;
+        latencies(&sides, report, &test_inputs[0])?;
     }
     Ok(())
 }
@@ -88,12 +108,54 @@ fn of_steps(row: Row, callers: Vec<Box<dyn Caller>>) -> Option<LoadGenerator> {
     (!callers.is_empty()).then(|| LoadGenerator::new(row, callers))
 }
 
+fn unmade(row: &Row) -> impl FnOnce(Failure) -> Unmade + '_ {
+    |failure| Box::new((row.clone(), failure))
+}
+
 /// A model that is loaded in this process and in a pool.
 struct Models<'a> {
     plan: &'a Plan,
     subject: &'a ModelSubject,
     direct: &'a Direct,
     pool: &'a Pooled,
+    /// What follows the names of its runners.
+    suffix: &'static str,
+}
+
+/// Callers that could not be made, and their row.
+type Unmade = Box<(Row, Failure)>;
+
+/// Measures rates of all sides, in turns.
+fn rates(
+    sides: &[Models<'_>],
+    report: &mut Report<'_>,
+    all: &[Arc<TestInput>],
+) -> Result<(), BenchError> {
+    in_turns(sides, report, |side| side.rates(all))
+}
+
+/// Measures single requests of all sides, in turns.
+fn latencies(
+    sides: &[Models<'_>],
+    report: &mut Report<'_>,
+    one: &Arc<TestInput>,
+) -> Result<(), BenchError> {
+    in_turns(sides, report, |side| side.latencies(one))
+}
+
+fn in_turns<'a>(
+    sides: &[Models<'a>],
+    report: &mut Report<'_>,
+    make: impl Fn(&Models<'a>) -> Result<Vec<LoadGenerator>, Unmade>,
+) -> Result<(), BenchError> {
+    let mut load_generators = Vec::new();
+    for side in sides {
+        match make(side) {
+            Ok(made) => load_generators.extend(made),
+            Err(unmade) => return report.measured(unmade.0, Err(unmade.1)),
+        }
+    }
+    sides[0].in_turns(report, load_generators)
 }
 
 impl Models<'_> {
@@ -104,7 +166,7 @@ impl Models<'_> {
             jobs: Some(callers),
             contexts: Some(self.direct.info.contexts),
             max_batch: Some(self.direct.info.max_batch),
-            ..Row::new(section, &self.subject.model.name, runner, unit)
+            ..Row::new(section, &self.subject.model.name, &format!("{runner}{}", self.suffix), unit)
         }
     }
 
@@ -115,7 +177,7 @@ impl Models<'_> {
         if self.direct.info.max_batch > 1 { vec![CALLERS] } else { vec![contexts, 2 * contexts] }
     }
 
-    fn rates(&self, report: &mut Report<'_>, all: &[Arc<TestInput>]) -> Result<(), BenchError> {
+    fn rates(&self, all: &[Arc<TestInput>]) -> Result<Vec<LoadGenerator>, Unmade> {
         let mut load_generators = Vec::new();
         for count in self.direct_callers() {
             let asked = (0..count).zip(all.iter().cycle());
@@ -132,33 +194,26 @@ impl Models<'_> {
             load_generators.extend(of_steps(row, callers.collect()));
         }
         let row = self.row(Section::Models, POOL_STEPS, CALLERS);
-        match all.iter().filter_map(|one| self.pool.step_caller(one).transpose()).collect() {
-            Ok(callers) => load_generators.extend(of_steps(row, callers)),
-            Err(failure) => return report.measured(row, Err(failure)),
-        }
+        let callers = all.iter().filter_map(|one| self.pool.step_caller(one).transpose());
+        let callers = callers.collect::<Result<_, _>>().map_err(unmade(&row))?;
+        load_generators.extend(of_steps(row, callers));
         let row = self.row(Section::Models, "pool", CALLERS);
         let callers = all.iter().map(|test_input| self.pool.caller(test_input));
-        match callers.collect() {
-            Ok(callers) => load_generators.push(LoadGenerator::new(row, callers)),
-            Err(failure) => return report.measured(row, Err(failure)),
-        }
-        self.in_turns(report, load_generators)
+        let callers = callers.collect::<Result<_, _>>().map_err(unmade(&row))?;
+        load_generators.push(LoadGenerator::new(row, callers));
+        Ok(load_generators)
     }
 
-    fn latencies(&self, report: &mut Report<'_>, one: &Arc<TestInput>) -> Result<(), BenchError> {
+    fn latencies(&self, one: &Arc<TestInput>) -> Result<Vec<LoadGenerator>, Unmade> {
         let row = |runner| self.row(Section::ModelLatency, runner, 1);
         let mut alone = vec![LoadGenerator::new(row("direct"), vec![self.direct.caller(0, one)])];
-        match self.pool.caller(one) {
-            Ok(caller) => alone.push(LoadGenerator::new(row("pool"), vec![caller])),
-            Err(failure) => return report.measured(row("pool"), Err(failure)),
-        }
+        let caller = self.pool.caller(one).map_err(unmade(&row("pool")))?;
+        alone.push(LoadGenerator::new(row("pool"), vec![caller]));
         let steps = self.direct.step_caller(0, one).into_iter().collect();
         alone.extend(of_steps(row(DIRECT_STEPS), steps));
-        match self.pool.step_caller(one) {
-            Ok(caller) => alone.extend(of_steps(row(POOL_STEPS), caller.into_iter().collect())),
-            Err(failure) => return report.measured(row(POOL_STEPS), Err(failure)),
-        }
-        self.in_turns(report, alone)
+        let caller = self.pool.step_caller(one).map_err(unmade(&row(POOL_STEPS)))?;
+        alone.extend(of_steps(row(POOL_STEPS), caller.into_iter().collect()));
+        Ok(alone)
     }
 
     /// Times all of them, one repetition of each in turn, and reports their rows.

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout, Texts, TextsError};
 
 use super::error::RuntimeFault;
+use super::graphs::{Captured, Graphs, GraphsWanted};
+use super::load::LoadError;
 use super::pipeline::{Chain, StepRun, WireError};
 use super::place::Source;
-use super::seam::{Binding, DeviceMemory, SharedSession, Stop, Value};
+use super::seam::{Binding, DeviceMemory, SharedSession, Stop, Value, running};
 use super::signature::Signature;
 
 /// An execution context: a binding and the memory of its inputs, or those of all steps of a pipeline. It shares its
@@ -29,6 +31,8 @@ use super::signature::Signature;
 #[derive(Debug)]
 pub struct Context {
     runner: Runner,
+    /// Its CUDA graphs; none before it has a thread that serves it.
+    graphs: Option<Graphs>,
     signature: Arc<Signature>,
 }
 
@@ -87,6 +91,7 @@ pub(super) struct RunOutputs {
     /// The data of each output that is BYTES.
     texts: Vec<Option<Vec<u8>>>,
     steps: Vec<StepRun>,
+    is_replay: bool,
     session: SharedSession,
 }
 
@@ -99,12 +104,32 @@ impl Context {
         let outputs = Signature::names(&signature.outputs);
         let binding = Binding::new(session, inputs, outputs)?;
         let runner = Runner::Model { binding, session: session.clone() };
-        Ok(Self { runner, signature: Arc::clone(signature) })
+        Ok(Self { runner, graphs: None, signature: Arc::clone(signature) })
     }
 
     /// A context of a pipeline with this signature.
     pub(super) fn of_chain(chain: Chain, signature: &Arc<Signature>) -> Self {
-        Self { runner: Runner::Pipeline(Box::new(chain)), signature: Arc::clone(signature) }
+        let runner = Runner::Pipeline(Box::new(chain));
+        Self { runner, graphs: None, signature: Arc::clone(signature) }
+    }
+
+    /// Captures CUDA graphs, and checks that their replays give what runs give. To be called by the thread that will
+    /// serve the context.
+    pub(super) fn capture(&mut self, wanted: &GraphsWanted) -> Result<Captured, LoadError> {
+        let mut graphs = Graphs::new(&wanted.plan)?;
+        graphs.capture_all(&wanted.warm_ups)?;
+        self.graphs = Some(graphs);
+        wanted.warm_ups.iter().try_for_each(|warm_up| warm_up.check_replay(self))?;
+        let graphs = self.graphs.as_mut().expect("they were just put there");
+        Ok(graphs.serve()?)
+    }
+
+    /// Calls `run`, whose runs are not replays.
+    pub(super) fn without_graphs<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+        let graphs = self.graphs.take();
+        let ran = run(self);
+        self.graphs = graphs;
+        ran
     }
 
     /// What ends a run of this context from another thread.
@@ -141,6 +166,8 @@ impl Context {
         let rows =
             |share: &RunInputs<'_>| share.rows.as_ref().map_or(0, |rows| rows.end - rows.start);
         let all_rows: u64 = shares.iter().map(rows).sum();
+        let graph = self.graph(first, all_rows);
+        let _running = running();
         for (input, spec) in self.signature.inputs.iter().enumerate() {
             let mut shape = tensor(first, input).signed_shape();
             if spec.is_text() {
@@ -159,9 +186,12 @@ impl Context {
             if first.rows.is_some() {
                 shape[0] = all_rows.cast_signed();
             }
-            let memory = match &mut self.runner {
-                Runner::Model { binding, .. } => binding.input(input, spec.datatype, &shape)?,
-                Runner::Pipeline(chain) => chain.input(input, spec.datatype, &shape)?,
+            let memory = match (&mut self.graphs, graph, &mut self.runner) {
+                (Some(graphs), Some(graph), _) => graphs.input(graph, input)?,
+                (.., Runner::Model { binding, .. }) => {
+                    binding.input(input, spec.datatype, &shape)?
+                }
+                (.., Runner::Pipeline(chain)) => chain.input(input, spec.datatype, &shape)?,
             };
             let mut rest = memory;
             for share in shares {
@@ -175,20 +205,43 @@ impl Context {
                 rest = others;
             }
         }
-        let (values, steps) = match &mut self.runner {
-            Runner::Model { binding, .. } => (binding.run(stop)?, Vec::new()),
-            Runner::Pipeline(chain) => chain.run(stop)?,
+        let given = if let (Some(graphs), Some(graph)) = (&mut self.graphs, graph) {
+            let values = graphs.replay(graph)?;
+            let session = graphs.session(graph).clone();
+            RunOutputs { is_replay: true, ..self.checked(values, Vec::new(), &session)? }
+        } else {
+            let (values, steps) = match &mut self.runner {
+                Runner::Model { binding, .. } => (binding.run(stop)?, Vec::new()),
+                Runner::Pipeline(chain) => chain.run(stop)?,
+            };
+            self.checked(values, steps, self.session())?
         };
-        let given = self.checked(values, steps)?;
         match first.rows {
             Some(_) => given.has_rows(all_rows),
             None => Ok(given),
         }
     }
 
+    /// The CUDA graph of a run with the shapes of `first`, but so many rows; it may be captured now.
+    fn graph(&mut self, first: &RunInputs<'_>, all_rows: u64) -> Option<usize> {
+        let graphs = self.graphs.as_mut()?;
+        let shape = |input| {
+            let mut shape = tensor(first, input).signed_shape();
+            if first.rows.is_some() {
+                shape[0] = all_rows.cast_signed();
+            }
+            shape
+        };
+        graphs.find(&(0..self.signature.inputs.len()).map(shape).collect::<Vec<_>>())
+    }
+
     /// Describes the values and checks that they match the model's description.
-    fn checked(&self, values: Vec<Value>, steps: Vec<StepRun>) -> Result<RunOutputs, RunError> {
-        let session = self.session();
+    fn checked(
+        &self,
+        values: Vec<Value>,
+        steps: Vec<StepRun>,
+        session: &SharedSession,
+    ) -> Result<RunOutputs, RunError> {
         let (mut tensors, mut texts) = (Vec::with_capacity(values.len()), Vec::new());
         for (spec, value) in self.signature.outputs.iter().zip(&values) {
             let wrong = |reason: String| RunError::Output { name: spec.name.clone(), reason };
@@ -217,7 +270,8 @@ impl Context {
             let name = self.signature.outputs[tensors.len()].name.clone();
             return Err(RunError::Output { name, reason: "was not given".to_owned() });
         }
-        Ok(RunOutputs { tensors, values, texts, steps, session: session.clone() })
+        let (is_replay, session) = (false, session.clone());
+        Ok(RunOutputs { tensors, values, texts, steps, is_replay, session })
     }
 }
 
@@ -250,6 +304,11 @@ impl RunOutputs {
     /// What each step of a pipeline did; none for one model.
     pub(super) fn steps(&self) -> &[StepRun] {
         &self.steps
+    }
+
+    /// Whether the run was the replay of a CUDA graph.
+    pub(super) fn is_replay(&self) -> bool {
+        self.is_replay
     }
 
     /// The bytes of an output, or of some of its rows.

@@ -269,6 +269,7 @@ impl Engine {
             contexts_measured: Vec::new(),
             nodes: Vec::new(),
             device_bytes: 0,
+            cuda_graphs: 0,
             warm_up_shapes: Vec::new(),
             steps: Vec::new(),
             state: ModelState::Unavailable,

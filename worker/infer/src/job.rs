@@ -18,6 +18,8 @@ pub struct Answer {
     pub outputs: Placed,
     /// Its rows; for a model without rows, its runs.
     pub rows: u32,
+    /// How many of its runs were replays of CUDA graphs.
+    pub replays: u32,
     /// Where and how it ran.
     pub report: InferReport,
 }
@@ -64,6 +66,7 @@ struct JobState {
     writing: Option<(Writing, TensorLayout)>,
     rows_left: u64,
     runs: u32,
+    replays: u32,
     joined_rows: u64,
     device_us: f64,
     /// What each step of a pipeline did.
@@ -101,6 +104,7 @@ impl Job {
             writing: None,
             rows_left: arrangement.rows.unwrap_or(0),
             runs: 0,
+            replays: 0,
             joined_rows: 0,
             device_us: 0.0,
             steps: Vec::new(),
@@ -148,6 +152,7 @@ impl Job {
         }
         let written = self.write(&mut state, run.given, rows.as_ref(), at);
         state.runs += 1;
+        state.replays += u32::from(run.given.is_replay());
         state.joined_rows += run.joined_rows;
         state.device_us += run.device_us;
         state.steps.resize(run.given.steps().len(), StepRun::default());
@@ -234,7 +239,7 @@ impl Job {
         // For a model without rows, a run counts as a row.
         let rows =
             self.arrangement.rows.map_or(state.runs, |rows| rows.try_into().unwrap_or(u32::MAX));
-        Answer { outputs: writing.end(&layout), rows, report }
+        Answer { outputs: writing.end(&layout), rows, replays: state.replays, report }
     }
 }
 

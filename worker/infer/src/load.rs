@@ -12,15 +12,17 @@ use std::time::Duration;
 
 use gridpool_ipc::clock;
 use gridpool_protocol::ids::DeviceKind;
+use gridpool_protocol::limits::CUDA_GRAPHS_MAX;
 use gridpool_protocol::status::LoadPhase;
-use gridpool_protocol::tensor::Contexts;
 use gridpool_protocol::tensor::model::{ContextsMeasured, ProviderNodes, StepInfo};
 use gridpool_protocol::tensor::options::{MAX_BATCH_DEFAULT, ModelOptions};
+use gridpool_protocol::tensor::{Contexts, TensorError};
 
 use super::context::Context;
+use super::graphs::{GraphsPlan, GraphsWanted};
 use super::pipeline::LoadedPipeline;
 use super::runtime::Runtime;
-use super::seam::SharedSession;
+use super::seam::{SharedSession, assigned_nodes};
 use super::signature::Signature;
 use super::warm_up::{NotRows, WarmUp, WarmUpError};
 
@@ -58,6 +60,8 @@ pub(super) struct Loaded {
     /// The longest warm-up run.
     pub(super) run_time: Duration,
     warm_ups: Vec<WarmUp>,
+    /// The CUDA graphs of each context, if it is to have some.
+    graphs: Option<Arc<GraphsWanted>>,
     /// Bytes of the model itself, and of one context at most.
     memory: Option<(u64, u64)>,
     device_bytes: Option<u64>,
@@ -76,15 +80,38 @@ pub(super) fn load(
     is_at(LoadPhase::Session);
     let Some(pipeline) = &options.pipeline else {
         let opened = Opened::open(runtime, kind, &files.files[0], options, None)?;
+        let plan = graphs(runtime, kind, name, &files.files[0], options, &opened)?;
         let Opened { session, signature, nodes } = opened;
         is_at(LoadPhase::Warming);
-        return warmed(kind, Graph::Model(session), signature, nodes, options);
+        return warmed(kind, Graph::Model(session), signature, nodes, options, plan);
     };
     let loaded = LoadedPipeline::load(runtime, kind, name, pipeline, &files.files, options)?;
     let (pipeline, signature) = loaded;
     let nodes = pipeline.nodes();
     is_at(LoadPhase::Warming);
-    warmed(kind, Graph::Pipeline(Box::new(pipeline)), Arc::new(signature), nodes, options)
+    warmed(kind, Graph::Pipeline(Box::new(pipeline)), Arc::new(signature), nodes, options, None)
+}
+
+/// What the CUDA graphs of a model are made of, if it asks for them.
+fn graphs(
+    runtime: &Runtime,
+    kind: DeviceKind,
+    name: &str,
+    file: &ModelFile,
+    options: &ModelOptions,
+    opened: &Opened,
+) -> Result<Option<GraphsPlan>, LoadError> {
+    match kind {
+        _ if !options.cuda_graphs => Ok(None),
+        DeviceKind::Cpu => {
+            tracing::info!(name, "cuda_graphs has no effect on a CPU device");
+            Ok(None)
+        }
+        DeviceKind::Gpu => {
+            let nodes = assigned_nodes(&opened.session)?;
+            Ok(Some(GraphsPlan::new(runtime, name, file, options, opened, &nodes)?))
+        }
+    }
 }
 
 /// Makes the contexts.
@@ -94,6 +121,7 @@ fn warmed(
     signature: Arc<Signature>,
     nodes: Vec<ProviderNodes>,
     options: &ModelOptions,
+    plan: Option<GraphsPlan>,
 ) -> Result<(Loaded, Vec<Context>), LoadError> {
     let mut loaded = Loaded {
         graph,
@@ -103,10 +131,15 @@ fn warmed(
         run_time: Duration::ZERO,
         contexts_measured: Vec::new(),
         warm_ups: Vec::new(),
+        graphs: None,
         memory: None,
         device_bytes: options.device_bytes,
     };
     let first = loaded.first_context(kind, options)?;
+    loaded.graphs = match plan {
+        Some(plan) => Some(Arc::new(loaded.wanted(plan, options)?)),
+        None => None,
+    };
     let contexts = match options.contexts {
         Contexts::Auto => loaded.choose_contexts(first, options)?,
         Contexts::Fixed(count) => {
@@ -139,7 +172,7 @@ impl Loaded {
         if let (Some(rows), true) = (self.rows_max, counts) {
             // The largest possible run, so that later runs find their memory allocated and its size is known.
             let largest = warm_ups[0].with_rows(rows.into());
-            let reason = |error: gridpool_protocol::tensor::TensorError| error.to_string();
+            let reason = |error: TensorError| error.to_string();
             let largest = largest.map_err(|error| WarmUpError::Shapes { reason: reason(error) })?;
             warm_ups.push(largest);
         }
@@ -158,6 +191,32 @@ impl Loaded {
             }
         });
         Ok(context)
+    }
+
+    /// The CUDA graphs that every context has before it serves: those of the warm-ups that were asked for and of the
+    /// preferred numbers of rows.
+    fn wanted(&self, plan: GraphsPlan, options: &ModelOptions) -> Result<GraphsWanted, LoadError> {
+        let mut warm_ups = self.warm_ups[..options.warm_up.len().max(1)].to_vec();
+        if self.rows_max.is_some() {
+            let sizes = options.preferred_batch.iter();
+            let sizes = sizes.map(|&rows| self.warm_ups[0].with_rows(rows.into()));
+            let wrong = |error: TensorError| WarmUpError::Shapes { reason: error.to_string() };
+            warm_ups.extend(sizes.collect::<Result<Vec<_>, _>>().map_err(wrong)?);
+        }
+        warm_ups.truncate(CUDA_GRAPHS_MAX);
+        Ok(GraphsWanted { plan: Arc::new(plan), warm_ups })
+    }
+
+    /// What each context captures on its thread, if it is to have CUDA graphs.
+    pub(super) fn graphs(&self) -> Option<Arc<GraphsWanted>> {
+        self.graphs.clone()
+    }
+
+    /// A context has captured its graphs, which take so much of the device's memory.
+    pub(super) fn note_graphs(&mut self, device_bytes: u64) {
+        if let Some((_, context)) = &mut self.memory {
+            *context = context.saturating_add(device_bytes);
+        }
     }
 
     /// The steps of a pipeline; none of one model.

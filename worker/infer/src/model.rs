@@ -1,6 +1,6 @@
 //! A served model: its queue, and a thread for each of its contexts.
 
-use std::sync::{Arc, Condvar, PoisonError, Weak};
+use std::sync::{Arc, Condvar, PoisonError, Weak, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use gridpool_protocol::tensor::options::{ModelOptions, check_contexts};
 
 use super::batcher::{Batcher, Delay, Entry, Limits, Next, Part, QueueError};
 use super::context::{Context, RunError, RunInputs};
+use super::graphs::{Captured, GraphsWanted};
 use super::job::{InferError, Job, ModelRun};
 use super::load::{LoadError, Loaded};
 use super::runs::Runs;
@@ -120,7 +121,7 @@ impl Model {
         };
         let made = Resources { loaded: Some(loaded), threads: Vec::new() };
         let model = Self { shared: Arc::new(shared), made: Mutex::new(made) };
-        let started = model.spawn(&mut model.made.lock().threads, contexts);
+        let started = model.start_contexts(contexts);
         match started {
             Ok(()) => Ok(model),
             Err(error) => {
@@ -130,17 +131,38 @@ impl Model {
         }
     }
 
-    /// Gives each context a thread that owns it.
+    /// Starts the first contexts, and notes what their CUDA graphs take.
+    fn start_contexts(&self, contexts: Vec<Context>) -> Result<(), LoadError> {
+        let mut made = self.made.lock();
+        let Resources { loaded: Some(loaded), threads } = &mut *made else {
+            unreachable!("it was just made")
+        };
+        let count = u32::try_from(contexts.len()).expect("they are few");
+        if let Some(Captured { graphs, device_bytes }) = self.spawn(threads, contexts, loaded)? {
+            loaded.note_graphs(device_bytes);
+            loaded.check_budget(count)?;
+            let info = &mut self.shared.queue.lock().info;
+            let (cuda_graphs, device_bytes) = (graphs, loaded.device_bytes(count));
+            *info = Arc::new(ModelInfo { cuda_graphs, device_bytes, ..(**info).clone() });
+        }
+        Ok(())
+    }
+
+    /// Gives each context a thread that owns it. If it is to have CUDA graphs, that thread captures them first; returns
+    /// what the one with the largest has.
     fn spawn(
         &self,
         threads: &mut Vec<JoinHandle<()>>,
         contexts: Vec<Context>,
-    ) -> Result<(), LoadError> {
+        loaded: &Loaded,
+    ) -> Result<Option<Captured>, LoadError> {
+        let (sender, captured) = mpsc::channel();
         for context in contexts {
             let shared = Arc::clone(&self.shared);
+            let first = loaded.graphs().map(|wanted| (wanted, sender.clone()));
             self.shared.queue.lock().contexts += 1;
             let thread = thread::Builder::new().name("context".to_owned());
-            match thread.spawn(move || serve(&shared, context)) {
+            match thread.spawn(move || capture_and_serve(&shared, context, first)) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
                     self.shared.queue.lock().contexts -= 1;
@@ -148,7 +170,10 @@ impl Model {
                 }
             }
         }
-        Ok(())
+        drop(sender);
+        // A thread that panics says nothing, and its requests are answered when they are dropped.
+        let all = captured.iter().collect::<Result<Vec<_>, _>>()?;
+        Ok(all.into_iter().max_by_key(|captured| captured.device_bytes))
     }
 
     pub(super) fn info(&self) -> Arc<ModelInfo> {
@@ -191,7 +216,7 @@ impl Model {
             let contexts = loaded.more_contexts(count - wanted)?;
             // Set before the threads start, because a thread ends if it finds itself surplus.
             self.shared.queue.lock().wanted = count;
-            if let Err(error) = self.spawn(threads, contexts) {
+            if let Err(error) = self.spawn(threads, contexts, loaded) {
                 self.shared.queue.lock().wanted = wanted;
                 self.shared.changed.notify_all();
                 return Err(error);
@@ -242,7 +267,33 @@ impl Drop for Model {
     }
 }
 
-/// The body of a context's thread. It runs requests until this context is surplus or the model ends.
+/// The body of a context's thread: captures CUDA graphs if there are to be some, tells that, and serves.
+fn capture_and_serve(
+    shared: &Shared,
+    mut context: Context,
+    first: Option<(Arc<GraphsWanted>, mpsc::Sender<Result<Captured, LoadError>>)>,
+) {
+    if let Some((wanted, told)) = first {
+        let captured = context.capture(&wanted);
+        let is_ready = captured.is_ok();
+        if !is_ready {
+            drop(context);
+            end_of_context(shared);
+            // Who started it is there: it waits for this.
+            drop(told.send(captured));
+            return;
+        }
+        drop(told.send(captured));
+    }
+    serve(shared, context);
+}
+
+fn end_of_context(shared: &Shared) {
+    shared.queue.lock().contexts -= 1;
+    shared.ended.notify_all();
+}
+
+/// Runs requests until this context is surplus or the model ends.
 fn serve(shared: &Shared, mut context: Context) {
     loop {
         let mut queue = shared.queue.lock();

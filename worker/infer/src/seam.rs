@@ -12,8 +12,13 @@
 //!   is dropped once the shared part was taken from it.
 //! - One thread at a time owns a [`Binding`]: every call takes `&mut self`, it is `Send` and not `Sync`, and
 //!   it alone owns its tensors.
-//! - CUDA graphs make runs of one session depend on each other: they are never set. So do user streams: only the
-//!   sessions of a pipeline's context have one, and no other context runs those.
+//! - CUDA graphs make runs of one session depend on each other, and so do user streams: only the sessions of a
+//!   pipeline's context, and those that a context has for its CUDA graphs, have them, and no other context runs those.
+//!
+//! # Why a capture is alone
+//! ONNX Runtime captures a run in CUDA's global mode: a call by any thread of the process that allocates or frees
+//! memory of the device meanwhile fails, and spoils the capture. So `quiet.rs` lets a capture begin when no run is
+//! under way and no session is made or freed, and lets those wait until it has ended.
 //!
 //! # Why inputs are not bound on a GPU
 //! `BindInput` copies a host tensor to the device at once, on a stream that it borrows from the session's
@@ -29,8 +34,10 @@
 
 mod binding;
 mod bound;
+mod fixed;
 mod place;
 mod placement;
+mod quiet;
 mod value;
 
 use std::ffi::CStr;
@@ -50,12 +57,17 @@ use super::library::is_new_enough;
 
 pub(super) use binding::Binding;
 pub(super) use bound::Bound;
+pub(super) use fixed::Fixed;
 pub(super) use place::{Place, download, on_stream, on_stream_too, places, upload};
 pub(super) use placement::{AssignedNode, assigned_nodes};
+pub(super) use quiet::{alone, alone_now, changing, running};
 pub(super) use value::Value;
 
 /// The answer of an allocator without counts.
 const NOT_IMPLEMENTED: FaultCode = FaultCode::Onnx(sys::OrtErrorCode::ORT_NOT_IMPLEMENTED as u32);
+
+/// The number by which a run of a session with CUDA graphs is neither captured nor replayed.
+const NO_GRAPH: &str = "-1";
 
 /// The kind of host memory of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,21 +105,32 @@ pub(super) enum Manner {
 /// A loaded model that several threads run at once.
 #[derive(Clone, Debug)]
 pub(super) struct SharedSession {
-    session: Arc<SharedSessionInner>,
+    session: Arc<Held>,
     host: HostMemory,
     manner: Manner,
+}
+
+/// A session that is freed while no run is captured.
+#[derive(Debug)]
+struct Held(Option<Arc<SharedSessionInner>>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _changing = changing();
+        self.0 = None;
+    }
 }
 
 impl SharedSession {
     /// Takes the part of a session that can be shared, and drops the rest.
     #[expect(clippy::needless_pass_by_value, reason = "no caller may keep what could change it")]
     pub(super) fn of(session: Session, host: HostMemory, manner: Manner) -> Self {
-        Self { session: session.inner(), host, manner }
+        Self { session: Arc::new(Held(Some(session.inner()))), host, manner }
     }
 
     /// The session, for calls of the C API that only read it or run it.
     fn address(&self) -> *mut sys::OrtSession {
-        self.session.ptr().cast_mut()
+        self.session.0.as_ref().expect("only its drop takes it").ptr().cast_mut()
     }
 
     fn check(&self, call: &'static str, status: sys::OrtStatusPtr) -> Result<(), RuntimeFault> {
@@ -166,6 +189,30 @@ impl Stop {
         let queued = own.0.disable_device_sync();
         queued.map_err(|error| fault("AddRunConfigEntry", &error, false))?;
         Ok(own)
+    }
+
+    /// For runs of a session with CUDA graphs that are neither captured nor replayed.
+    pub(super) fn of_plain_runs() -> Result<Self, RuntimeFault> {
+        Self::of_queued_runs()?.with_graph(NO_GRAPH)
+    }
+
+    /// For the run that is captured as the graph of this number, in a session that has graphs.
+    pub(super) fn of_capture(graph: usize) -> Result<Self, RuntimeFault> {
+        Self::of_queued_runs()?.with_graph(&graph.to_string())
+    }
+
+    /// For replays of that graph. A run that is no replay ends at once with an error: a replay is the one kind of run
+    /// that does not look at whether it is to end.
+    pub(super) fn of_replays(graph: usize) -> Result<Self, RuntimeFault> {
+        let own = Self::of_capture(graph)?;
+        own.0.terminate().map_err(|error| fault("RunOptionsSetTerminate", &error, false))?;
+        Ok(own)
+    }
+
+    fn with_graph(mut self, graph: &str) -> Result<Self, RuntimeFault> {
+        let set = self.0.set("gpu_graph_id", graph);
+        set.map_err(|error| fault("AddRunConfigEntry", &error, false))?;
+        Ok(self)
     }
 
     /// The run that has it ends soon, with an error.

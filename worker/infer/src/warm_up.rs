@@ -9,6 +9,8 @@ use gridpool_protocol::tensor::{
 
 use super::context::{Context, RunError, RunInputs, RunOutputs};
 use super::error::RuntimeFault;
+use super::graphs::GraphsError;
+use super::load::LoadError;
 use super::place::Source;
 use super::signature::Signature;
 
@@ -118,11 +120,56 @@ impl WarmUp {
     /// Runs the model over zeros.
     pub(super) fn run(&self, context: &mut Context) -> Result<(), WarmUpError> {
         let zeros = vec![0; self.layout.bytes()];
-        self.run_over(context, zeros).map(drop).map_err(|source| WarmUpError::Run {
-            shapes: self.written(|tensor| format!("`{}` {:?}", tensor.name(), tensor.shape())),
+        self.run_over(context, zeros).map(drop).map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: RunError) -> WarmUpError {
+        WarmUpError::Run {
+            shapes: self.named_shapes(),
             example: self.written(|tensor| format!("{} = {:?}", tensor.name(), tensor.shape())),
             source,
+        }
+    }
+
+    fn named_shapes(&self) -> String {
+        self.written(|tensor| format!("`{}` {:?}", tensor.name(), tensor.shape()))
+    }
+
+    /// The shape of every input, in the model's order.
+    pub(super) fn signed_shapes(&self) -> Vec<Vec<i64>> {
+        self.order.iter().map(|&at| self.layout.tensors()[at].signed_shape()).collect()
+    }
+
+    /// Checks that the replay of a CUDA graph gives, bit for bit, what a run gives. If two runs differ, what they give
+    /// need only be close.
+    pub(super) fn check_replay(&self, context: &mut Context) -> Result<(), LoadError> {
+        let rows = self.rows.unwrap_or(1);
+        [0, rows].into_iter().try_for_each(|first| {
+            self.check_replay_of(&(first..first + rows).collect::<Vec<_>>(), context)
         })
+    }
+
+    fn check_replay_of(&self, rows: &[u64], context: &mut Context) -> Result<(), LoadError> {
+        let bytes = self.irregular(rows);
+        let mut run = |context: &mut Context| {
+            self.run_over(context, bytes.clone()).map_err(|error| self.failed(error))
+        };
+        let replayed = run(context)?;
+        assert!(replayed.is_replay(), "its graph was captured");
+        let [one, other] = [context.without_graphs(&mut run)?, context.without_graphs(&mut run)?];
+        for (output, tensor) in one.tensors().iter().enumerate() {
+            let bytes = |of: &RunOutputs| of.bytes(output, None).map(<[u8]>::to_vec);
+            let [replay, one, other] = [bytes(&replayed)?, bytes(&one)?, bytes(&other)?];
+            let is_right = match one == other {
+                true => replay == one,
+                false => is_close(tensor.datatype(), &replay, &one),
+            };
+            if !is_right {
+                let (output, shapes) = (tensor.name().to_owned(), self.named_shapes());
+                return Err(GraphsError::Differs { output, shapes }.into());
+            }
+        }
+        Ok(())
     }
 
     /// The shape of every input, in the model's order.

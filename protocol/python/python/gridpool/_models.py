@@ -44,6 +44,7 @@ class ModelOptions(TypedDict, total=False):
     cpu_ops: Sequence[str]
     providers: Sequence[Literal["tensorrt", "cuda", "cpu"]]
     tf32: bool
+    cuda_graphs: bool
     queue_requests: int
     queue_bytes: int
     group: str

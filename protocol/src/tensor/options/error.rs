@@ -13,6 +13,12 @@ pub enum OptionsError {
         /// The requested number.
         contexts: u32,
     },
+    /// What cannot go with CUDA graphs.
+    #[error("cuda_graphs cannot go with {with}; leave one of the two out")]
+    CudaGraphs {
+        /// What it is, and why not.
+        with: &'static str,
+    },
     /// A name that no group can have.
     #[error(
         "`{group}` cannot be the name of a group of models: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-`, \

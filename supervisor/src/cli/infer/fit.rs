@@ -138,6 +138,7 @@ pub(super) mod tests {
             contexts_measured: Vec::new(),
             nodes: Vec::new(),
             device_bytes: 3 << 20,
+            cuda_graphs: 0,
             warm_up_shapes: Vec::new(),
             steps: Vec::new(),
             state: if is_ready { ModelState::Ready } else { ModelState::Unavailable },

@@ -61,6 +61,17 @@ impl Direct {
         }))
     }
 
+    /// Another model that the same engine has loaded.
+    pub(super) fn other(&self, name: &str) -> Option<Self> {
+        let info = self.engine.list().into_iter().find(|info| info.name == name)?;
+        Some(Self {
+            engine: Arc::clone(&self.engine),
+            device: Arc::clone(&self.device),
+            info: Arc::new(info),
+            plan: Arc::clone(&self.plan),
+        })
+    }
+
     /// Sends every input once, one after the other: these are the first answers.
     pub(super) fn answer_all(&self, test_inputs: &[Arc<TestInput>]) -> Result<(), Failure> {
         test_inputs.iter().try_for_each(|test_input| self.caller(0, test_input).call().map(drop))

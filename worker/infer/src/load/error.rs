@@ -9,6 +9,7 @@ use gridpool_protocol::tensor::pipeline::PipelineError;
 
 use crate::context::RunError;
 use crate::error::RuntimeFault;
+use crate::graphs::GraphsError;
 use crate::pipeline::WireError;
 use crate::placement::PlacementError;
 use crate::signature::SignatureError;
@@ -71,6 +72,9 @@ pub enum LoadError {
         #[source]
         source: io::Error,
     },
+    /// It asks for CUDA graphs and cannot have them.
+    #[error("leave cuda_graphs out")]
+    Graphs(#[from] GraphsError),
     /// Its name is not valid.
     #[error(transparent)]
     Name(#[from] ModelNameError),
@@ -156,7 +160,8 @@ impl LoadError {
         if let Self::Step { source, .. } = self {
             return source.fault();
         }
-        if let Self::Provider { source: fault, .. }
+        if let Self::Graphs(GraphsError::Capture { source: fault, .. })
+        | Self::Provider { source: fault, .. }
         | Self::Session(fault)
         | Self::WarmUp(WarmUpError::Run { source: RunError::Fault(fault), .. }) = self
         {

@@ -134,6 +134,11 @@ pub(super) fn session(
         // With an allow-list the audit decides: this switch rejects every node on the CPU.
         set("session.disable_cpu_ep_fallback", "1")?;
     }
+    let has_graphs = options.cuda_graphs && stream.is_some();
+    if has_graphs {
+        // Otherwise the second run of a shape would lay out its memory anew.
+        builder = builder.with_memory_pattern(false).map_err(fails)?;
+    }
     if on_gpu {
         cuda_libraries::preload(runtime.library());
     }
@@ -145,6 +150,7 @@ pub(super) fn session(
             source: seam::fault("AppendExecutionProvider", &error, on_gpu),
         })?;
     }
+    let _changing = seam::changing();
     let made = builder.commit_from_memory(&file.content);
     Ok(made.map_err(|error| seam::fault("CreateSession", &error, on_gpu))?)
 }
@@ -194,7 +200,8 @@ fn dispatch(
                 .with_device_id(0)
                 .with_arena_extend_strategy(ep::ArenaExtendStrategy::SameAsRequested)
                 .with_conv_algorithm_search(ep::cuda::ConvAlgorithmSearch::Heuristic)
-                .with_tf32(options.tf32);
+                .with_tf32(options.tf32)
+                .with_cuda_graph(options.cuda_graphs && stream.is_some());
             let cuda =
                 limit.map_or_else(|| cuda.clone(), |limit| cuda.clone().with_memory_limit(limit));
             stream

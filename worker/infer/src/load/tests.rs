@@ -114,7 +114,7 @@ fn inputs_that_go_with_the_run_give_what_bound_ones_give_on_several_threads() {
         let kind = DeviceKind::Cpu;
         let opened = Opened::open_to_run(&runtime, kind, memory, &file, &options, None);
         let Opened { session, signature, nodes } = opened.expect("it opens");
-        warmed(kind, Graph::Model(session), signature, nodes, &options).expect("it loads")
+        warmed(kind, Graph::Model(session), signature, nodes, &options, None).expect("it loads")
     };
     let (_bound, mut contexts) = load(Manner::Bound);
     let want: Vec<_> = (0..THREADS).map(|seed| run(&mut contexts[0], seed, 1)).collect();

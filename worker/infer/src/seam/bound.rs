@@ -35,12 +35,7 @@ impl Bound {
     ) -> Result<Self, RuntimeFault> {
         let placed = |(name, place): (CString, Place)| Ok((name, place.info(session.host)?));
         let outputs = outputs.into_iter().map(placed).collect::<Result<_, RuntimeFault>>()?;
-        let mut binding = ptr::null_mut();
-        #[expect(unsafe_code, reason = "ort's IoBinding runs only with its own &mut Session")]
-        // SAFETY: the session lives as long as the binding, which keeps a share of it.
-        let status = unsafe { (ort::api().CreateIoBinding)(session.address(), &raw mut binding) };
-        session.check("CreateIoBinding", status)?;
-        let binding = NonNull::new(binding).expect("CreateIoBinding gives one or an error");
+        let binding = create(session)?;
         Ok(Self { binding, input_names, outputs, session: session.clone() })
     }
 
@@ -127,10 +122,25 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        #[expect(unsafe_code, reason = "the end of what CreateIoBinding gave")]
-        // SAFETY: nothing runs with it, and it is not used again.
-        unsafe {
-            (ort::api().ReleaseIoBinding)(self.binding.as_ptr());
-        }
+        release(self.binding);
+    }
+}
+
+/// A binding without tensors. Its owner keeps a share of the session.
+pub(super) fn create(session: &SharedSession) -> Result<NonNull<sys::OrtIoBinding>, RuntimeFault> {
+    let mut binding = ptr::null_mut();
+    #[expect(unsafe_code, reason = "ort's IoBinding runs only with its own &mut Session")]
+    // SAFETY: the session lives as long as the binding, whose owner keeps a share of it.
+    let status = unsafe { (ort::api().CreateIoBinding)(session.address(), &raw mut binding) };
+    session.check("CreateIoBinding", status)?;
+    Ok(NonNull::new(binding).expect("CreateIoBinding gives one or an error"))
+}
+
+/// Ends a binding. Its owner does not use it again.
+pub(super) fn release(binding: NonNull<sys::OrtIoBinding>) {
+    #[expect(unsafe_code, reason = "the end of what CreateIoBinding gave")]
+    // SAFETY: nothing runs with it, and it is not used again.
+    unsafe {
+        (ort::api().ReleaseIoBinding)(binding.as_ptr());
     }
 }

@@ -9,6 +9,7 @@ mod bench;
 mod changes;
 mod contexts;
 mod delays;
+mod graphs;
 mod harness;
 mod joined;
 mod loading;

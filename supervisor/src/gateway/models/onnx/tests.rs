@@ -26,6 +26,7 @@ pub(in crate::gateway) fn info(name: &str) -> ModelInfo {
         contexts_measured: Vec::new(),
         nodes: vec![ProviderNodes { provider: "CPUExecutionProvider".to_owned(), nodes: 3 }],
         device_bytes: 0,
+        cuda_graphs: 0,
         warm_up_shapes: vec![vec![1, 2], vec![1]],
         steps: Vec::new(),
         state: ModelState::Ready,
