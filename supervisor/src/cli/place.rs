@@ -87,7 +87,7 @@ impl FromArgMatches for PlaceGiven {
         let socket = is_flag("socket");
         if socket && is_flag("nats") {
             // Not `conflicts_with`: a variable does not conflict with a flag.
-            let text = "the argument '--socket <SOCKET>' cannot be used with '--nats <SERVERS>'\n";
+            let text = "the argument '--socket <SOCKET>' cannot be used with '--nats <SERVERS>'";
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text));
         }
         Ok(Self { socket })

@@ -104,7 +104,7 @@ fn servers_that_want_a_certificate_get_it_from_pools_and_clients() {
     with(&[]).complains(69, &wanted);
     with(&[(cert, &server.cert), (key, &server.key)]).complains(69, &wanted);
     // Files that are none.
-    with(&[(cert, &own.cert)]).complains(64, &["two files", "--nats-key"]);
+    with(&[(cert, &own.cert)]).complains(2, &["two files", "--nats-key"]);
     let missing = folder.path().join("none.pem");
     with(&[(cert, &missing), (key, &own.key)]).complains(69, &["none.pem cannot be read"]);
     with(&[(cert, &own.key), (key, &own.key)]).complains(69, &["has no certificate in PEM"]);
@@ -124,7 +124,7 @@ fn a_password_may_have_any_sign() {
     let url = servers.url();
     assert!(submitted(&["--nats", &url]).output().contains("OK"));
     let wrong = url.replace("%25", "%");
-    submitted(&["--nats", &wrong]).complains(64, &["write %25 for a percent sign"]);
+    submitted(&["--nats", &wrong]).complains(2, &["write %25 for a percent sign"]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_flag_wins_over_the_variable_of_another_place() {
         call(command).args(&["--socket", &socket]).env("GRIDPOOL_NATS", nowhere).run().output();
         call(command).args(&["--nats", &url]).env("GRIDPOOL_SOCKET", "/nowhere").run().output();
         let both = call(command).args(&["--nats", &url, "--socket", &socket]).run();
-        both.complains(64, &["--socket", "cannot be used with", "--nats"]);
+        both.complains(2, &["--socket", "cannot be used with", "--nats"]);
         let variables = call(command).env("GRIDPOOL_SOCKET", &socket).env("GRIDPOOL_NATS", nowhere);
         variables.run().complains(69, &["no NATS server"]);
     }
@@ -160,7 +160,7 @@ fn a_flag_wins_over_the_variable_of_another_place() {
         gridpool(["infer", "none", "--ones", "--socket", &socket]).env("GRIDPOOL_NATS", nowhere);
     assert!(!infer.run().stderr.contains("NATS"));
     let infer = gridpool(["infer", "none", "--ones", "--socket", &socket, "--nats", &url]);
-    infer.run().complains(64, &["cannot be used with"]);
+    infer.run().complains(2, &["cannot be used with"]);
 }
 
 #[test]
