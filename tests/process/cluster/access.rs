@@ -13,7 +13,7 @@ use super::servers::{Servers, are_there};
 use super::{client, host, serving, until};
 use crate::binaries;
 use crate::command::{Finished, gridpool};
-use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
+use crate::jobs::{PROGRAM, answer, as_json, as_npy, is_right, job, small_job, submit};
 use crate::wait::eventually;
 
 /// The rights of pools or of clients as the book has them: to publish, and to subscribe.
@@ -138,10 +138,10 @@ fn a_flag_wins_over_the_variable_of_another_place() {
     let nowhere = "nats://127.0.0.1:1";
     let task = crate::jobs::data("tasks/one_cell.json").display().to_string();
     let commands: [&[&str]; 3] =
-        [&["submit", "rot90", "-"], &["top"], &["search", &task, "--programs", "-"]];
+        [&["submit", "rot90", "-"], &["top"], &["search", "--tasks", &task, "--programs", "-"]];
     let call = |command: &[&str]| {
         let input = if command[0] == "search" {
-            b"rot90\n".to_vec()
+            br#"{"id": "a", "program": "rot90"}"#.to_vec()
         } else {
             as_json(&random_grids(1, 2)).into()
         };
@@ -156,11 +156,13 @@ fn a_flag_wins_over_the_variable_of_another_place() {
         variables.run().complains(69, &["no NATS server"]);
     }
     // A model is asked for in the pool, which has none.
-    let infer =
-        gridpool(["infer", "none", "--ones", "--socket", &socket]).env("GRIDPOOL_NATS", nowhere);
-    assert!(!infer.run().stderr.contains("NATS"));
-    let infer = gridpool(["infer", "none", "--ones", "--socket", &socket, "--nats", &url]);
-    infer.run().complains(2, &["cannot be used with"]);
+    let infer = |more: &[&str]| {
+        let input = as_npy(&[random_grids(1, 1).remove(0)]);
+        gridpool(["infer", "none", "-", "--socket", &socket]).args(more).stdin(input)
+    };
+    let said = infer(&[]).env("GRIDPOOL_NATS", nowhere).run().stderr;
+    assert!(said.contains("none") && !said.contains("NATS"), "{said}");
+    infer(&["--nats", &url]).run().complains(2, &["cannot be used with"]);
 }
 
 #[test]
@@ -224,7 +226,8 @@ fn a_client_needs_the_rights_that_the_book_names() {
     assert_eq!(until(&servers, "the host", |status| status.hosts.len() == 1).convicted, []);
     let url = servers.url();
     let task = crate::jobs::data("tasks/one_cell.json");
-    gridpool(["search", "--nats", &url, "--programs", "1"]).arg(task).run();
+    let search = gridpool(["search", "--nats", &url, "--programs", "-", "--tasks"]).arg(task);
+    search.stdin(br#"{"id": "a", "program": "rot90"}"#.as_slice()).run().output();
     // Without one of them, something fails, and the reason is said.
     for (kind, at) in missing {
         let right = all[kind][at].trim_end_matches(".>");
