@@ -110,8 +110,8 @@ fn twenty_four_pools_share_the_jobs_and_lose_none() {
     assert!(by_host.values().all(|&jobs| (20..=1_000).contains(&jobs)), "{by_host:?}");
 }
 
-/// `cargo test -p gridpool-tests --test process more_hosts -- --ignored --nocapture`; `GRIDPOOL_HOSTS` is how many there
-/// are in turn, as 1,2,4,8.
+/// `cargo test -p gridpool-tests --test process more_hosts -- --ignored --nocapture`; `GRIDPOOL_HOSTS` is how many
+/// there are in turn, as 1,2,4,8.
 #[test]
 #[ignore = "it measures for minutes"]
 #[expect(clippy::print_stdout, reason = "what was measured")]
