@@ -13,7 +13,7 @@ use gridpool_protocol::program::Programs;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::cluster::Place;
+use crate::cluster::{ClusterFiles, Place};
 use crate::completions::{Canceller, Completions};
 use crate::errors;
 use crate::input::{self, Source};
