@@ -2,7 +2,7 @@
 //! serves. `gridpool-bridge` is the rest.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gridpool_bridge::{BridgeError, BridgeSettings};
 use gridpool_ipc::sandbox::Calls;
@@ -37,7 +37,7 @@ pub fn run(flags: HelperFlags) -> Result<(), BridgeModeError> {
     let settings: BridgeSettings =
         serde_json::from_reader(io::stdin().lock()).map_err(|_| HelperError::Orphan(BY_HAND))?;
     // It may connect, and reads its credentials.
-    let own = settings.nats.credentials.iter().chain(&settings.nats.ca).cloned();
+    let own = settings.nats.files().map(Path::to_owned).collect::<Vec<_>>();
     let reads = NETWORK_FILES.map(PathBuf::from).into_iter().chain(own);
     flags.confine(Calls::Network, reads).map_err(HelperError::from)?;
     // The log is a pipe of the supervisor. A slow reader must not delay jobs.

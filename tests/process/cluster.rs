@@ -3,6 +3,7 @@
 mod access;
 mod credentials;
 mod cuts;
+mod delay;
 mod models;
 mod network;
 mod pieces;

@@ -9,6 +9,7 @@ use gridpool_protocol::ids::ContentHash;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::streams::generation;
 use crate::{Conviction, HostRow, NatsError, NatsOptions, Streams, connect};
 
 /// How long the servers may take for all that a call asks them.
@@ -95,11 +96,13 @@ impl Cluster {
 async fn status(streams: Streams) -> Result<ClusterStatus, NatsError> {
     let failed = "the stream of jobs cannot be looked at";
     let info = streams.jobs.get_info().await.map_err(NatsError::jetstream(failed))?;
+    let end = generation(&info);
+    let lane = |consumer: String| consumer.strip_suffix(&end).unwrap_or(&consumer).to_owned();
     let mut lanes: Vec<_> = streams
         .jobs
         .consumers()
         .map_ok(|consumer| LaneRow {
-            name: consumer.name,
+            name: lane(consumer.name),
             waiting: consumer.num_pending,
             running: u64::try_from(consumer.num_ack_pending).unwrap_or(0),
             redelivered: u64::try_from(consumer.num_redelivered).unwrap_or(0),

@@ -5,8 +5,10 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
 use gridpool_protocol::chain::Chain;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::refusals::Refusals;
 use crate::{NatsError, NatsOptions};
@@ -51,11 +53,7 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, Na
             async move { note(&event, &refusals) }
         });
     // The library reads addresses, and takes no user from them.
-    let named = options.servers.iter().filter_map(|server| server.parse::<ServerAddr>().ok());
-    let named = named.filter_map(|server| {
-        Some((server.username()?.to_owned(), server.password().unwrap_or_default().to_owned()))
-    });
-    if let Some((user, password)) = named.into_iter().next() {
+    if let Some((user, password)) = options.user()? {
         connection = connection.user_and_password(user, password);
     }
     if let Some(path) = &options.credentials {
@@ -68,6 +66,24 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, Na
         read(path)?;
         connection = connection.add_root_certificates(path.clone());
     }
+    if options.cert.is_some() != options.key.is_some() {
+        return Err(NatsError::Half);
+    }
+    if let Some((cert, key)) = options.cert.as_ref().zip(options.key.as_ref()) {
+        // The library reads them later, and takes a file without a certificate for one.
+        let wrong = |path, what| {
+            move |source| file(path, what, io::Error::new(io::ErrorKind::InvalidData, source))
+        };
+        let certs: Result<Vec<_>, _> =
+            CertificateDer::pem_slice_iter(read(cert)?.as_bytes()).collect();
+        let certs = certs.map_err(wrong(cert, "has no certificate in PEM"))?;
+        if certs.is_empty() {
+            return Err(wrong(cert, "has no certificate in PEM")(pem::Error::NoItemsFound));
+        }
+        let own = PrivateKeyDer::from_pem_slice(read(key)?.as_bytes());
+        own.map_err(wrong(key, "has no private key in PEM"))?;
+        connection = connection.add_client_certificate(cert.clone(), key.clone());
+    }
     let connected = connection.connect(options.servers.clone()).await;
     let client = connected.map_err(|source| {
         let advice = advice(source.kind(), &Chain(&source).to_string());
@@ -79,10 +95,13 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, Na
 /// What may help a client that no server admits.
 fn advice(kind: ConnectErrorKind, said: &str) -> &'static str {
     let said = said.to_lowercase();
-    // An alert is theirs, about a certificate of this client, which has none.
-    if said.contains("alert") && said.contains("certificate") {
-        return " (they want a client certificate, which gridpool does not have: set `verify: false` there, and use \
-            credentials)";
+    // An alert is theirs, about the certificate of this client.
+    if said.contains("alert") && (said.contains("certificate") || said.contains("unknownca")) {
+        return " (they want a client certificate of an authority that they trust: name its file with --nats-cert, and \
+            its key's with --nats-key)";
+    }
+    if said.contains("could not add certificate or key") {
+        return " (the key of --nats-key is not that of the certificate of --nats-cert)";
     }
     if said.contains("certificate") {
         return " (their certificate is of no authority that this client trusts: name the right one's file with \

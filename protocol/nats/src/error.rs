@@ -37,6 +37,14 @@ pub enum NatsError {
         #[source]
         source: std::io::Error,
     },
+    /// A certificate of this program has no key, or a key no certificate.
+    #[error(
+        "a client certificate is two files: name its own (--nats-cert) and its key's (--nats-key)"
+    )]
+    Half,
+    /// An address cannot be read.
+    #[error(transparent)]
+    Servers(#[from] crate::ParseServersError),
     /// The servers took too long.
     #[error("the NATS servers do not answer: check that a majority of them runs")]
     Silent,

@@ -1,9 +1,10 @@
 //! How to reach the servers, and the limits of the streams.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
 /// How to reach the NATS servers, and which streams there are the cluster's.
@@ -17,15 +18,32 @@ pub struct NatsOptions {
     pub credentials: Option<PathBuf>,
     /// A PEM file with the authorities that the servers' certificates are checked with, instead of the system's.
     pub ca: Option<PathBuf>,
+    /// A PEM file with the certificate that this program shows to the servers, and those of its authorities.
+    pub cert: Option<PathBuf>,
+    /// A PEM file with the key of that certificate.
+    pub key: Option<PathBuf>,
 }
 
 /// Why a list of servers is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{text}` names no NATS servers: write nats://HOST:PORT, or tls://…; separate more by commas"
-)]
-pub struct ParseServersError {
-    text: String,
+pub enum ParseServersError {
+    /// It has another form.
+    #[error(
+        "`{text}` names no NATS servers: write nats://HOST:PORT, or tls://…; separate more by commas"
+    )]
+    Form {
+        /// The text, without users and passwords.
+        text: String,
+    },
+    /// A user or a password cannot be read.
+    #[error(
+        "the user or the password of {server} cannot be read: a % begins two hexadecimal digits there, which are UTF-8 \
+         together; write %25 for a percent sign"
+    )]
+    User {
+        /// The server, without them.
+        server: String,
+    },
 }
 
 impl NatsOptions {
@@ -37,7 +55,7 @@ impl NatsOptions {
     /// # Errors
     /// [`ParseServersError`].
     pub fn parse(text: &str) -> Result<Self, ParseServersError> {
-        let wrong = || ParseServersError { text: without_secrets(text) };
+        let wrong = || ParseServersError::Form { text: without_secrets(text) };
         let (scheme, _) = text.split_once("://").ok_or_else(wrong)?;
         if !Self::is_address(text) {
             return Err(wrong());
@@ -48,15 +66,24 @@ impl NatsOptions {
         };
         let parts = text.split(',').map(str::trim);
         let servers: Vec<_> = parts.filter(|part| !part.is_empty()).map(server).collect();
-        match servers.iter().all(|server| Self::is_address(server) && !server.ends_with("://")) {
-            true if !servers.is_empty() => Ok(Self {
-                servers,
-                prefix: Self::PREFIX_DEFAULT.to_owned(),
-                credentials: None,
-                ca: None,
-            }),
-            true | false => Err(wrong()),
+        let is_right = |server: &String| Self::is_address(server) && !server.ends_with("://");
+        if servers.is_empty() || !servers.iter().all(is_right) {
+            return Err(wrong());
         }
+        servers.iter().try_for_each(|server| user_of(server).map(drop))?;
+        Ok(Self {
+            servers,
+            prefix: Self::PREFIX_DEFAULT.to_owned(),
+            credentials: None,
+            ca: None,
+            cert: None,
+            key: None,
+        })
+    }
+
+    /// The user and the password of the first address that has them.
+    pub(crate) fn user(&self) -> Result<Option<(String, String)>, ParseServersError> {
+        self.servers.iter().find_map(|server| user_of(server).transpose()).transpose()
     }
 
     /// Whether a text looks like the address of NATS servers, and not like the path of a socket.
@@ -77,6 +104,12 @@ impl NatsOptions {
         }
     }
 
+    /// The files that a connection reads.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let Self { credentials, ca, cert, key, .. } = self;
+        [credentials, ca, cert, key].into_iter().filter_map(|file| file.as_deref())
+    }
+
     /// The servers, without passwords.
     #[must_use]
     pub fn shown(&self) -> String {
@@ -88,6 +121,25 @@ impl fmt::Debug for NatsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NatsOptions({}, {})", self.shown(), self.prefix)
     }
+}
+
+/// The user and the password of an address, as they are before percent signs stand for anything.
+fn user_of(server: &str) -> Result<Option<(String, String)>, ParseServersError> {
+    let wrong = || ParseServersError::User { server: without_secrets(server) };
+    let named = server.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
+    let Some((named, _)) = named else { return Ok(None) };
+    let (user, password) = named.split_once(':').unwrap_or((named, ""));
+    let read = |text: &str| {
+        let mut signs = text.split('%').skip(1);
+        let is_digit = |at: &u8| at.is_ascii_hexdigit();
+        let are_right =
+            |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(is_digit));
+        if !signs.all(are_right) {
+            return Err(wrong());
+        }
+        percent_decode_str(text).decode_utf8().map(Into::into).map_err(|_| wrong())
+    };
+    Ok(Some((read(user)?, read(password)?)))
 }
 
 /// The addresses without users and passwords.
@@ -159,6 +211,29 @@ mod tests {
         assert!(
             !NatsOptions::parse("http://me:secret@a").unwrap_err().to_string().contains("secret")
         );
+    }
+
+    #[test]
+    fn percent_signs_in_users_and_passwords_are_read() {
+        let user = |text: &str| NatsOptions::parse(text).map(|options| options.user().unwrap());
+        let named = |user: &str, password: &str| Ok(Some((user.to_owned(), password.to_owned())));
+        assert_eq!(user("nats://a,b"), Ok(None));
+        assert_eq!(user("nats://me:secret@a"), named("me", "secret"));
+        assert_eq!(
+            user("nats://a,me%40here:p%40s%3As%25%2f%C3%A4@b"),
+            named("me@here", "p@s:s%/ä")
+        );
+        assert_eq!(user("nats://me@a"), named("me", ""));
+        for wrong in [
+            "nats://m%e:p@a",
+            "nats://me:p%@a",
+            "nats://a,me:p%4@b",
+            "nats://me:p%ff@a",
+            "tls://me:%zz@a",
+        ] {
+            let said = user(wrong).unwrap_err().to_string();
+            assert!(said.contains("write %25") && !said.contains("me"), "{wrong}: {said}");
+        }
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(crate) async fn publish(
     until: Instant,
 ) -> Result<Published, NatsError> {
     loop {
-        let refused = link.refusals.of(&format!("\"{subject}\""));
+        let refused = link.refusals.of(&[&format!("\"{subject}\"")]);
         let answer = async {
             let sent = link.context.send_publish(subject.to_owned(), message()).await;
             match sent {

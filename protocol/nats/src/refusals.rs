@@ -34,14 +34,15 @@ impl Refusals {
         drop(self.tell.send(said.to_owned()));
     }
 
-    /// The first refusal from now on that names a subject; any, if the subject is empty.
-    pub(crate) fn of(&self, subject: &str) -> impl Future<Output = NatsError> + Send + use<> {
+    /// The first refusal from now on that has one of these parts, such as a subject in quotes.
+    pub(crate) fn of(&self, parts: &[&str]) -> impl Future<Output = NatsError> + Send + use<> {
         let mut told = self.tell.subscribe();
-        let subject = subject.to_owned();
+        let parts: Vec<_> = parts.iter().map(|&part| part.to_owned()).collect();
+        let is_one = move |said: &str| parts.iter().any(|part| said.contains(part));
         async move {
             loop {
                 match told.recv().await {
-                    Ok(said) if said.contains(&subject) => return NatsError::NotAllowed { said },
+                    Ok(said) if is_one(&said) => return NatsError::NotAllowed { said },
                     Ok(_) | Err(RecvError::Lagged(_)) => {}
                     Err(RecvError::Closed) => std::future::pending().await,
                 }
@@ -49,12 +50,14 @@ impl Refusals {
         }
     }
 
-    /// What a call gives, unless the servers refuse something meanwhile.
+    /// What a call gives, unless the servers refuse one of its own subjects meanwhile: what else this connection does
+    /// goes on beside it.
     pub(crate) async fn or<T>(
         &self,
+        own: &[&str],
         call: impl Future<Output = Result<T, NatsError>>,
     ) -> Result<T, NatsError> {
-        let mut refused = std::pin::pin!(self.of(""));
+        let mut refused = std::pin::pin!(self.of(own));
         tokio::select! {
             biased;
             error = &mut refused => Err(error),
@@ -74,7 +77,7 @@ mod tests {
     fn a_refusal_reaches_those_who_wait_for_its_subject() {
         let refusals = Refusals::default();
         assert!(!Refusals::is_one("slow consumer"));
-        let (own, other) = (refusals.of("gp.job.a"), refusals.of("gp.job.b"));
+        let (own, other) = (refusals.of(&["gp.job.a"]), refusals.of(&["gp.job.b"]));
         let said = "Permissions Violation for Publish to \"gp.job.a\"";
         assert!(Refusals::is_one(said));
         refusals.hear(said);
@@ -82,6 +85,25 @@ mod tests {
         assert!(said.contains("do not allow it") && said.contains("gp.job.a"), "{said}");
         assert!(other.now_or_never().is_none());
         // Those before do not count.
-        assert!(refusals.of("").now_or_never().is_none());
+        assert!(refusals.of(&["gp"]).now_or_never().is_none());
+    }
+
+    #[test]
+    fn a_call_ends_with_a_refusal_of_its_own_and_not_of_others() {
+        let refusals = Refusals::default();
+        let call = || async {
+            tokio::task::yield_now().await;
+            Ok(7)
+        };
+        let refuse = |subject: &str| {
+            let said = format!("Permissions Violation for Publish to \"{subject}\"");
+            let mut calling = std::pin::pin!(refusals.or(&["\"gp.own."], call()));
+            assert!(calling.as_mut().now_or_never().is_none());
+            refusals.hear(&said);
+            calling.now_or_never().expect("it ends").map_err(|error| error.to_string())
+        };
+        assert_eq!(refuse("gp.result.1"), Ok(7));
+        let said = refuse("gp.own.1").expect_err("it was refused");
+        assert!(said.contains("gp.own.1"), "{said}");
     }
 }

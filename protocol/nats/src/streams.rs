@@ -29,6 +29,8 @@ const RESULT_WINDOW: Duration = Duration::from_secs(600);
 const KV_WINDOW: Duration = Duration::from_secs(120);
 /// How long a lane is kept that no host asks for jobs. The next host that does makes it again.
 const CONSUMER_AGE: Duration = Duration::from_secs(24 * 3_600);
+/// What refusals say if they are of the opening of streams: of its requests, or of their answers.
+const OPENING: [&str; 3] = ["\"$JS.API.STREAM.INFO.", "\"$JS.API.STREAM.CREATE.", "\"_INBOX."];
 /// How long a conviction counts.
 pub(crate) const POISON_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
@@ -64,7 +66,7 @@ impl Streams {
         prefix: &str,
         limits: Option<&StreamLimits>,
     ) -> Result<Self, NatsError> {
-        connection.refusals.or(Self::opened(connection, prefix, limits)).await
+        connection.refusals.or(&OPENING, Self::opened(connection, prefix, limits)).await
     }
 
     async fn opened(
@@ -132,7 +134,8 @@ impl Streams {
         removed.map_err(NatsError::jetstream("a job cannot be removed"))
     }
 
-    /// The consumer of a lane, which all hosts share.
+    /// The consumer of a lane, which all hosts share. If streams are made anew, consumers have other names: jobs are
+    /// acknowledged to one by their numbers, which begin again, and some host may have a job of the streams before.
     ///
     /// # Errors
     /// [`NatsError`].
@@ -141,7 +144,9 @@ impl Streams {
         lane: &Lane,
         ack_wait: Duration,
     ) -> Result<PullConsumer, NatsError> {
-        let name = lane.consumer();
+        let info = self.jobs.get_info().await;
+        let info = info.map_err(NatsError::jetstream("the stream of jobs says nothing"))?;
+        let name = lane.consumer() + &generation(&info);
         let config = pull::Config {
             durable_name: Some(name.clone()),
             filter_subject: self.subjects.job(lane),
@@ -157,6 +162,11 @@ impl Streams {
         let made = self.jobs.get_or_create_consumer(&name, config).await;
         made.map_err(NatsError::jetstream("a consumer of jobs cannot be made"))
     }
+}
+
+/// How the names of consumers end at this stream of jobs: with the time at which it was made.
+pub(crate) fn generation(jobs: &Info) -> String {
+    format!("-{:x}", jobs.created.unix_timestamp_nanos())
 }
 
 /// What the streams of jobs, results and data are made with.

@@ -13,7 +13,7 @@ use gridpool_protocol::program::Programs;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::cluster::Place;
+use crate::cluster::{ClusterFiles, Place};
 use crate::completions::{Canceller, Completions};
 use crate::errors;
 use crate::input::{self, Source};
@@ -196,7 +196,7 @@ fn connect(
 impl Client {
     #[new]
     #[pyo3(signature = (
-        socket=None, reconnect_for=10.0, wait_for_pool=0.0, prefix=None, credentials=None, ca=None
+        socket=None, reconnect_for=10.0, wait_for_pool=0.0, prefix=None, files=ClusterFiles::default()
     ))]
     fn new(
         py: Python<'_>,
@@ -204,10 +204,9 @@ impl Client {
         reconnect_for: f64,
         wait_for_pool: f64,
         prefix: Option<String>,
-        credentials: Option<PathBuf>,
-        ca: Option<PathBuf>,
+        files: ClusterFiles,
     ) -> PyResult<Self> {
-        let place = Place::new(socket, (prefix, credentials, ca))?;
+        let place = Place::new(socket, prefix, files)?;
         let (reconnect_for, wait) = (seconds(reconnect_for)?, seconds(wait_for_pool)?);
         let client = connect(py, &place, reconnect_for, wait)?;
         let connection = Mutex::new(Arc::new(Owned::new(client)));

@@ -6,6 +6,9 @@ use gridpool_client::{Client, ClientBuilder, NatsOptions};
 use pyo3::PyResult;
 use pyo3::exceptions::PyValueError;
 
+/// What opens a cluster's servers: credentials, their authorities, a certificate and its key.
+pub(crate) type ClusterFiles = [Option<PathBuf>; 4];
+
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -14,18 +17,18 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `nats://a,b,c`, or the path of a socket. The options are a cluster's: prefix, credentials file, authorities.
+    /// `nats://a,b,c`, or the path of a socket. Prefix and files are a cluster's.
     pub(crate) fn new(
         socket: Option<PathBuf>,
-        options: (Option<String>, Option<PathBuf>, Option<PathBuf>),
+        prefix: Option<String>,
+        files: ClusterFiles,
     ) -> PyResult<Self> {
         let socket = socket.unwrap_or_else(gridpool_client::default_socket);
         let wrong = |why: String| PyValueError::new_err(why);
-        let (prefix, credentials, ca) = options;
         let text = socket.to_str().filter(|text| NatsOptions::is_address(text));
         let Some(text) = text else {
-            let is_set = prefix.is_some() || credentials.is_some() || ca.is_some();
-            let what = "prefix, credentials and ca are for a cluster: connect(\"nats://a,b,c\", …)";
+            let is_set = prefix.is_some() || files.iter().any(Option::is_some);
+            let what = "prefix, credentials, ca, cert and key are for a cluster: connect(\"nats://a,b,c\", …)";
             return if is_set {
                 Err(wrong(what.to_owned()))
             } else {
@@ -37,7 +40,7 @@ impl Place {
             NatsOptions::check_prefix(&prefix).map_err(wrong)?;
             nats.prefix = prefix;
         }
-        (nats.credentials, nats.ca) = (credentials, ca);
+        [nats.credentials, nats.ca, nats.cert, nats.key] = files;
         Ok(Self { socket: socket.clone(), nats: Some(nats) })
     }
 

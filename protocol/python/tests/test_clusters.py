@@ -67,6 +67,14 @@ def test_what_is_wrong_with_the_address_is_said():
         gridpool.connect("nats://")
     with pytest.raises(ValueError, match="are for a cluster"):
         gridpool.connect("/nowhere/pool.sock", prefix="x")
+    with pytest.raises(ValueError, match="are for a cluster"):
+        gridpool.connect("/nowhere/pool.sock", key="x")
+    with pytest.raises(ValueError, match="write %25"):
+        gridpool.connect("nats://me:100%@127.0.0.1:1")
+    with pytest.raises(gridpool.Error, match="nats-key"):
+        gridpool.connect("nats://127.0.0.1:1", cert="x.pem")
+    with pytest.raises(gridpool.Error, match="/nowhere/x.pem cannot be read"):
+        gridpool.connect("nats://127.0.0.1:1", cert="/nowhere/x.pem", key="/nowhere/x.pem")
     with pytest.raises(gridpool.Error, match="no NATS server"):
         gridpool.connect("nats://127.0.0.1:1")
 

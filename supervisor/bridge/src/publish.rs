@@ -5,6 +5,7 @@ use std::time::Duration;
 use gridpool_ipc::clock;
 use gridpool_nats::{Carried, Conviction, NatsError, Outcome, Published, Store};
 use gridpool_protocol::chain::Chain;
+use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::Inline;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use tokio::time::sleep;
@@ -26,6 +27,8 @@ struct Storing {
     output: Option<Vec<u8>>,
     /// Where the output lies.
     carried: Option<Carried>,
+    /// The digest of an output of which pieces may lie in the stream.
+    pieces: Option<[u8; 32]>,
     /// Tells it from other tries, also of this host.
     attempt: String,
 }
@@ -51,11 +54,43 @@ impl Bridge {
         }
         let attempt = format!("{}.{}", self.settings.host, taken.delivered);
         let (receipt, output) = (*done.receipt, done.output);
-        let mut storing = Storing { receipt, output, carried: None, attempt };
+        let mut storing = Storing { receipt, output, carried: None, pieces: None, attempt };
+        self.store_surely(taken, &mut storing).await;
+        if let Some(digest) = storing.pieces {
+            self.remove_unnamed(taken.job.key, digest).await;
+        }
+    }
+
+    /// Removes the pieces of this host's result, unless the job's result names them, and waits to be read: it may be of
+    /// another host, have no output, or have been read, with its own pieces removed. One try: pieces that stay are too
+    /// old some time.
+    async fn remove_unnamed(&self, key: JobKey, digest: [u8; 32]) {
+        let removed = async {
+            let found = self.streams.results.find_surely(key).await?;
+            if let Some(Outcome::Done {
+                output: Some(Carried::Pieces { digest: named, .. }), ..
+            }) = found.map(|found| found.outcome)
+                && named == digest
+            {
+                return Ok(());
+            }
+            self.streams.data.remove(Store::name_of_result(key, &digest)).await
+        };
+        if let Err(error) = removed.await {
+            let error = Chain(&error).to_string();
+            tracing::debug!(error, job = %key, "pieces of a result that nobody reads stay");
+        }
+    }
+
+    /// Tries until the stream has a result for the job, or it is given up.
+    async fn store_surely(&self, taken: &Taken, storing: &mut Storing) {
         let (key, mut is_bare) = (taken.job.key, false);
         loop {
-            let error = match self.store(taken, &mut storing).await {
+            let error = match self.store(taken, storing).await {
                 Ok(Published::Stored(_) | Published::Duplicate) => {
+                    if matches!(storing.carried, Some(Carried::Pieces { .. })) {
+                        storing.pieces = None;
+                    }
                     return count(&self.counts.published);
                 }
                 Ok(Published::Taken) => return count(&self.counts.duplicates),
@@ -112,6 +147,7 @@ impl Bridge {
             } else {
                 let (digest, packed) = (Store::digest(output), output.clone().into());
                 let name = Store::name_of_result(taken.job.key, &digest);
+                storing.pieces = Some(digest);
                 data.put(name, &packed, until).await?;
                 Carried::Pieces { digest, bytes: output.len() as u64 }
             };

@@ -14,9 +14,9 @@ use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
 use super::flags::{
-    ChaosFlag, ModelsFlags, NatsFlags, PoolFlags, ServeFlags, SocketFlag, parse_seconds,
-    parse_signal, whole,
+    ChaosFlag, ModelsFlags, PoolFlags, ServeFlags, SocketFlag, parse_seconds, parse_signal, whole,
 };
+use super::place::PlaceFlags;
 use super::{
     bench, chaos, check, cluster, config, diagnose, infer, jobs, model, ops, replay, report,
     search, solve, token, top, watch,
@@ -71,9 +71,7 @@ pub(super) enum Command {
         #[command(flatten)]
         infer: infer::InferFlags,
         #[command(flatten)]
-        socket: SocketFlag,
-        #[command(flatten)]
-        nats: NatsFlags,
+        place: PlaceFlags,
     },
     /// List, load, unload or resize the models of a running pool.
     #[command(subcommand)]
@@ -97,9 +95,7 @@ pub(super) enum Command {
         #[command(flatten)]
         pool: PoolFlags,
         #[command(flatten)]
-        socket: SocketFlag,
-        #[command(flatten)]
-        nats: NatsFlags,
+        place: PlaceFlags,
     },
     /// Start a pool, run a program over inputs, print the results, stop the pool.
     #[command(after_help = ops::help())]
@@ -148,9 +144,7 @@ pub(super) enum Command {
         #[command(flatten)]
         work: ProgramFlags,
         #[command(flatten)]
-        socket: SocketFlag,
-        #[command(flatten)]
-        nats: NatsFlags,
+        place: PlaceFlags,
         /// Fail at once if the pool is full or drains, or if there is none; without this flag, try again until
         /// the deadline, and for 10 s if there is none.
         #[arg(long)]
@@ -207,7 +201,7 @@ pub(super) enum Command {
         #[command(flatten)]
         top: top::TopFlags,
         #[command(flatten)]
-        socket: SocketFlag,
+        place: PlaceFlags,
     },
     /// Send a signal to a worker, to test that the pool recovers.
     Kill {

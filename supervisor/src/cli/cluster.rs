@@ -7,7 +7,7 @@ use gridpool_nats::{Cluster, ClusterStatus, HostRow};
 use gridpool_protocol::ids::ContentHash;
 
 use super::error::CommandError;
-use super::flags::NatsFlags;
+use super::place::NatsFlags;
 use super::{print, say, say_json};
 
 /// Commands about a cluster.

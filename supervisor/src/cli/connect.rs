@@ -8,7 +8,7 @@ use gridpool_client::{Client, ClientError};
 use gridpool_nats::Sender;
 
 use super::error::CommandError;
-use super::flags::NatsFlags;
+use super::place::PlaceFlags;
 use crate::config::{Overrides, Settings};
 
 /// How long a command with a job waits for a pool that starts again.
@@ -20,8 +20,8 @@ pub(super) fn connect(socket: Option<PathBuf>) -> Result<Client, CommandError> {
 }
 
 /// Connects to a cluster, if the flags name one.
-pub(super) fn cluster(flags: &NatsFlags) -> Result<Option<Client>, CommandError> {
-    let options = flags.keys().options().map_err(CommandError::Usage)?;
+pub(super) fn cluster(flags: &PlaceFlags) -> Result<Option<Client>, CommandError> {
+    let options = flags.cluster().map_err(CommandError::Usage)?;
     let Some(options) = options else { return Ok(None) };
     // Not by the client's feature `nats`: the worker, which is built together with this, would have all of it too.
     let (sender, socket) = Sender::connect(&options)?;

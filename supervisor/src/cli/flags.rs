@@ -15,6 +15,7 @@ use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::status::CapsuleMode;
 use nix::sys::signal::Signal;
 
+use super::place::NatsFlags;
 use crate::config::{ConfigError, HttpOptions, NatsKeys, Overrides, Settings};
 use crate::repository::RepositoryMode;
 use crate::traces::{HEADERS_VARIABLE, Sample};
@@ -216,35 +217,6 @@ impl TraceFlags {
             trace_sample: self.trace_sample,
             trace_headers: env::var(HEADERS_VARIABLE).ok().map(Secret),
             ..flags
-        }
-    }
-}
-
-/// A cluster: pools of several hosts that take jobs from NATS JetStream.
-#[derive(Clone, Debug, Default, Args)]
-pub(super) struct NatsFlags {
-    /// The NATS servers of a cluster, such as nats://a,b,c: jobs come from its streams, or go there.
-    #[arg(long, value_name = "SERVERS", env = "GRIDPOOL_NATS")]
-    pub(super) nats: Option<String>,
-    /// What the names of the cluster's streams begin with; the default is gridpool.
-    #[arg(long, value_name = "PREFIX", env = "GRIDPOOL_NATS_PREFIX")]
-    pub(super) nats_prefix: Option<String>,
-    /// A credentials file for the NATS servers.
-    #[arg(long, value_name = "FILE", env = "GRIDPOOL_NATS_CREDENTIALS")]
-    pub(super) nats_credentials: Option<PathBuf>,
-    /// A PEM file with the authorities of the NATS servers' certificates, instead of the system's.
-    #[arg(long, value_name = "FILE", env = "GRIDPOOL_NATS_CA")]
-    pub(super) nats_ca: Option<PathBuf>,
-}
-
-impl NatsFlags {
-    pub(super) fn keys(&self) -> NatsKeys {
-        NatsKeys {
-            servers: self.nats.clone(),
-            prefix: self.nats_prefix.clone(),
-            credentials: self.nats_credentials.clone(),
-            ca: self.nats_ca.clone(),
-            ..NatsKeys::default()
         }
     }
 }

@@ -32,6 +32,7 @@ mod operator;
 mod ops;
 mod output;
 mod own_pool;
+mod place;
 mod policy;
 #[cfg(test)]
 mod primitives;
@@ -88,10 +89,11 @@ use arguments::{Arguments, Command, ProgramFlags};
 use connect::{connect, connect_for_job, socket_path};
 use error::{CommandError, system};
 use export::Export;
-use flags::{ChaosFlag, NatsFlags, PoolFlags};
+use flags::{ChaosFlag, PoolFlags};
 use input::{Inputs, Stdin};
 use operator::{drained, print_result};
 use own_pool::{in_own_pool, start_pool};
+use place::PlaceFlags;
 use progress::Progress;
 use results::Results;
 use show::Style;
@@ -200,10 +202,10 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Diagnose { diagnose, pool, socket } => {
             diagnose::run(&diagnose, &pool, socket.socket)
         }
-        Command::Infer { infer, socket, nats } => {
-            let pool = |no_wait| match connect::cluster(&nats)? {
+        Command::Infer { infer, place } => {
+            let pool = |no_wait| match connect::cluster(&place)? {
                 Some(cluster) => Ok(cluster),
-                None => connect_for_job(socket.socket, no_wait),
+                None => connect_for_job(place.socket(), no_wait),
             };
             infer::run(&infer, pool)
         }
@@ -225,15 +227,11 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Serve(flags) => serve::serve(&flags),
         Command::Config(command) => config::run(&command, &unread()),
         Command::Check(flags) => check::run(&flags),
-        Command::Search { search, pool, socket, nats } => {
-            search::command(&search, &pool, socket.socket, &nats)
-        }
+        Command::Search { search, pool, place } => search::command(&search, &pool, &place),
         Command::Cluster(command) => cluster::run(&command),
         Command::Solve { solve, pool } => solve_tasks(&solve, &pool),
         Command::Completions { shell } => completions::print(shell),
-        Command::Submit { work, socket, nats, no_wait } => {
-            submit(&work, socket.socket, &nats, no_wait)
-        }
+        Command::Submit { work, place, no_wait } => submit(&work, &place, no_wait),
         Command::Ops { op, json, markdown } => ops::print(&op, json, markdown),
         Command::Status { socket, policy: false, config: _, json } => {
             status::print(socket.socket, json)
@@ -246,7 +244,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Report { report, socket } => report::run(&report, &socket),
         Command::Watch { watch, socket } => watch::run(&watch, socket.socket),
         Command::Token(command) => token::run(&command),
-        Command::Top { top, socket } => top::run(&top, socket),
+        Command::Top { top, place } => top::run(&top, &place),
         Command::Kill { worker, signal, socket } => {
             print_result(connect(socket.socket)?.kill(worker, signal as i32))
         }
@@ -283,19 +281,14 @@ fn solve_tasks(flags: &solve::SolveFlags, pool: &PoolFlags) -> Result<u8, Comman
     in_own_pool(&settings, |client| solve::run(client, flags, &tasks))
 }
 
-fn submit(
-    work: &ProgramFlags,
-    socket: Option<PathBuf>,
-    nats: &NatsFlags,
-    no_wait: bool,
-) -> Result<u8, CommandError> {
+fn submit(work: &ProgramFlags, place: &PlaceFlags, no_wait: bool) -> Result<u8, CommandError> {
     if work.explain {
         return check::explain(work);
     }
     let prepared = prepare(work, !no_wait)?;
-    let client = match connect::cluster(nats)? {
+    let client = match connect::cluster(place)? {
         Some(cluster) => cluster,
-        None => connect_for_job(socket, no_wait)?,
+        None => connect_for_job(place.socket(), no_wait)?,
     };
     run_plan(&client, work, prepared)
 }

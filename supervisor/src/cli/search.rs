@@ -25,9 +25,10 @@ use gridpool_protocol::program::Ties;
 
 use super::connect::{cluster, connect};
 use super::error::CommandError;
-use super::flags::{NatsFlags, PoolFlags, parse_seconds, whole};
+use super::flags::{PoolFlags, parse_seconds, whole};
 use super::in_own_pool;
 use super::input::{self, Input, Stdin};
+use super::place::PlaceFlags;
 use super::traceparent;
 use crate::config::Settings;
 use crate::devices;
@@ -101,8 +102,7 @@ struct Prepared {
 pub(super) fn command(
     flags: &SearchFlags,
     pool: &PoolFlags,
-    socket: Option<PathBuf>,
-    nats: &NatsFlags,
+    place: &PlaceFlags,
 ) -> Result<u8, CommandError> {
     let is_stdin = |path: &Path| path == Path::new("-");
     if is_stdin(&flags.programs) && flags.tasks.iter().any(|path| is_stdin(path)) {
@@ -117,10 +117,10 @@ pub(super) fn command(
     let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
     let worker = || Ok(devices::worker_binary(settings.worker_bin.as_deref())?);
     let prepared = prepare(flags, &inputs, worker)?;
-    if let Some(cluster) = cluster(nats)? {
+    if let Some(cluster) = cluster(place)? {
         return run(&cluster, flags, prepared);
     }
-    match socket {
+    match place.socket() {
         Some(socket) => run(&connect(Some(socket))?, flags, prepared),
         None => in_own_pool(&settings, |client| run(client, flags, prepared)),
     }

@@ -28,7 +28,7 @@ use nix::sys::signalfd::SignalFd;
 use ratatui_crossterm::crossterm::event;
 
 use super::connect::socket_path;
-use super::flags::{NatsFlags, SocketFlag};
+use super::place::PlaceFlags;
 use super::{CommandError, system};
 use crate::history::{History, Picture};
 use input::{Command, Effect, InputHandler, Key};
@@ -53,8 +53,6 @@ pub(super) struct TopFlags {
     #[arg(long, value_name = "SECONDS", default_value = "1", env = "GRIDPOOL_EVERY")]
     #[arg(value_parser = parse_every, allow_negative_numbers = true)]
     every: Duration,
-    #[command(flatten)]
-    nats: NatsFlags,
 }
 
 fn parse_every(text: &str) -> Result<Duration, String> {
@@ -88,13 +86,13 @@ trait Shown<W> {
 }
 
 /// Shows the pool or the cluster until the operator quits; without a terminal, once.
-pub(super) fn run(flags: &TopFlags, socket: SocketFlag) -> Result<u8, CommandError> {
+pub(super) fn run(flags: &TopFlags, place: &PlaceFlags) -> Result<u8, CommandError> {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     let is_terminal = !is_dumb && io::stdout().is_terminal() && io::stdin().is_terminal();
-    if let Some(options) = flags.nats.keys().options().map_err(CommandError::Usage)? {
+    if let Some(options) = place.cluster().map_err(CommandError::Usage)? {
         return cluster::run(flags.every, &options, is_terminal);
     }
-    let socket = socket_path(socket.socket)?;
+    let socket = socket_path(place.socket())?;
     if !is_terminal {
         return once(flags, socket);
     }

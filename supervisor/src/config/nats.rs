@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gridpool_bridge::BridgeSettings;
-use gridpool_nats::NatsOptions;
+use gridpool_nats::{NatsError, NatsOptions};
 use toml::de::DeValue;
 
 /// Where the system says what this host is called.
@@ -22,6 +22,10 @@ pub struct NatsKeys {
     pub credentials: Option<PathBuf>,
     /// The authorities of the servers' certificates.
     pub ca: Option<PathBuf>,
+    /// This program's certificate.
+    pub cert: Option<PathBuf>,
+    /// Its key.
+    pub key: Option<PathBuf>,
     /// This host's name.
     pub host: Option<String>,
     /// The numbers, by their names.
@@ -136,15 +140,15 @@ impl NatsKeys {
             "prefix" => self.prefix = Some(text()?.to_owned()),
             "credentials" => self.credentials = Some(folder.join(text()?)),
             "ca" => self.ca = Some(folder.join(text()?)),
+            "cert" => self.cert = Some(folder.join(text()?)),
+            "key" => self.key = Some(folder.join(text()?)),
             "host" => self.host = Some(text()?.to_owned()),
             name => {
                 let number = NUMBERS.iter().find(|number| number.name == name);
                 let Some(Number { name, least, most, .. }) = number else {
                     let numbers = NUMBERS.iter().map(|number| number.name);
-                    let names: Vec<_> = ["servers", "prefix", "credentials", "ca", "host"]
-                        .into_iter()
-                        .chain(numbers)
-                        .collect();
+                    let others = ["servers", "prefix", "credentials", "ca", "cert", "key", "host"];
+                    let names: Vec<_> = others.into_iter().chain(numbers).collect();
                     let names = names.join(", ");
                     return Err(format!(
                         "there is no setting `{key}` of [nats]; those are {names}"
@@ -173,6 +177,8 @@ impl NatsKeys {
             prefix: self.prefix.or(file.prefix),
             credentials: self.credentials.or(file.credentials),
             ca: self.ca.or(file.ca),
+            cert: self.cert.or(file.cert),
+            key: self.key.or(file.key),
             host: self.host.or(file.host),
             numbers: file.numbers.into_iter().chain(self.numbers).collect(),
         }
@@ -185,11 +191,16 @@ impl NatsKeys {
     pub fn options(&self) -> Result<Option<NatsOptions>, String> {
         self.check()?;
         let Some(servers) = &self.servers else { return Ok(None) };
+        if self.cert.is_some() != self.key.is_some() {
+            return Err(NatsError::Half.to_string());
+        }
         let options = NatsOptions::parse(servers).map_err(|error| error.to_string())?;
         Ok(Some(NatsOptions {
             prefix: self.prefix.clone().unwrap_or(options.prefix),
             credentials: self.credentials.clone(),
             ca: self.ca.clone(),
+            cert: self.cert.clone(),
+            key: self.key.clone(),
             ..options
         }))
     }
@@ -232,10 +243,12 @@ mod tests {
         assert!(!short.host.is_empty());
         let long = read(
             "[nats]\nservers = [\"nats://a\"]\nprefix = \"team\"\ncredentials = \"pool.creds\"\nhost = \"h1\"\n\
-             jobs_max = 10\nack_wait_s = 5\nunder_way_max = 3",
+             jobs_max = 10\nack_wait_s = 5\nunder_way_max = 3\ncert = \"pool.pem\"\nkey = \"/k/pool-key.pem\"",
         );
         let long = long.unwrap().resolve().unwrap().unwrap();
         assert_eq!(long.nats.credentials.unwrap(), Path::new("/etc/gridpool/pool.creds"));
+        assert_eq!(long.nats.cert.unwrap(), Path::new("/etc/gridpool/pool.pem"));
+        assert_eq!(long.nats.key.unwrap(), Path::new("/k/pool-key.pem"));
         assert_eq!((long.nats.prefix.as_str(), long.host.as_str()), ("team", "h1"));
         assert_eq!((long.limits.jobs_max, long.limits.replicas), (10, 1));
         assert_eq!((long.limits.ack_wait.as_secs(), long.under_way_max), (5, Some(3)));
@@ -254,6 +267,14 @@ mod tests {
             let why = read(text).unwrap_err();
             assert!(why.contains(said), "{text}: {why}");
         }
+    }
+
+    #[test]
+    fn a_certificate_has_a_key() {
+        let file = read("[nats]\nservers = \"nats://a\"\ncert = \"c.pem\"").unwrap();
+        assert!(file.options().unwrap_err().contains("--nats-key"));
+        let flags = NatsKeys { key: Some("k.pem".into()), ..NatsKeys::default() };
+        assert!(flags.over(file).options().is_ok());
     }
 
     #[test]

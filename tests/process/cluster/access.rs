@@ -1,6 +1,7 @@
 //! Who may do what: TLS, credentials, and the permissions that the book names, no more and no less.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use gridpool_client::{ClientError, Handle, Verdict};
@@ -12,7 +13,7 @@ use super::servers::{Servers, are_there};
 use super::{client, host, serving, until};
 use crate::binaries;
 use crate::command::{Finished, gridpool};
-use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
+use crate::jobs::{PROGRAM, answer, as_json, as_npy, is_right, job, small_job, submit};
 use crate::wait::eventually;
 
 /// The rights of pools or of clients as the book has them: to publish, and to subscribe.
@@ -56,9 +57,9 @@ fn servers_with_certificates_serve_those_who_trust_their_authority() {
         return;
     }
     let folder = tempdir().expect("a folder");
-    let (ca, certificate) = authority(folder.path(), "right");
-    let (other, _) = authority(folder.path(), "other");
-    let mut servers = Servers::with(1, "tls://", &format!("tls {{ {certificate} }}"));
+    let right = authority(folder.path(), "right");
+    let (ca, other) = (right.ca.clone(), authority(folder.path(), "other").ca);
+    let mut servers = Servers::with(1, "tls://", &format!("tls {{ {} }}", right.lines()));
     servers.ca = Some(ca.clone());
     let _pool = serving(&servers, "one", &format!("ca = {ca:?}"));
     let url = servers.url();
@@ -71,10 +72,97 @@ fn servers_with_certificates_serve_those_who_trust_their_authority() {
     // It is not spoken to without TLS, either.
     let plain = url.replace("tls://", "nats://");
     submitted(&["--nats", &plain]).complains(69, &refused);
-    // Servers that want a certificate of the client do not get one.
-    let wants = format!("tls {{ {certificate}, ca_file: {ca:?}, verify: true }}");
-    let strict = Servers::with(1, "tls://", &wants);
-    submitted(&["--nats", &strict.url(), "--nats-ca", ca]).complains(69, &["client certificate"]);
+}
+
+#[test]
+fn servers_that_want_a_certificate_get_it_from_pools_and_clients() {
+    if !are_there() {
+        return;
+    }
+    let folder = tempdir().expect("a folder");
+    let (server, own) = (authority(folder.path(), "server"), authority(folder.path(), "own"));
+    let wants = format!("tls {{ {}, ca_file: {:?}, verify: true }}", server.lines(), own.ca);
+    let mut servers = Servers::with(1, "tls://", &wants);
+    servers.ca = Some(server.ca.clone());
+    servers.own = Some([own.cert.clone(), own.key.clone()]);
+    let lines = format!("ca = {:?}\ncert = {:?}\nkey = {:?}", server.ca, own.cert, own.key);
+    let _pool = serving(&servers, "one", &lines);
+    let grids = random_grids(1, 2);
+    is_right(&answer(submit(&client(&servers), job(PROGRAM, &grids))), PROGRAM, &grids);
+    let (url, path) = (servers.url(), |path: &Path| path.display().to_string());
+    let with = |files: &[(&str, &Path)]| {
+        let ca = path(&server.ca);
+        let mut arguments = vec!["--nats", &url, "--nats-ca", &ca];
+        let files: Vec<_> = files.iter().map(|(flag, file)| (*flag, path(file))).collect();
+        arguments.extend(files.iter().flat_map(|(flag, file)| [*flag, file.as_str()]));
+        submitted(&arguments)
+    };
+    let (cert, key) = ("--nats-cert", "--nats-key");
+    assert!(with(&[(cert, &own.cert), (key, &own.key)]).output().contains("OK"));
+    // None, and one that they do not trust.
+    let wanted = ["client certificate", "--nats-cert"];
+    with(&[]).complains(69, &wanted);
+    with(&[(cert, &server.cert), (key, &server.key)]).complains(69, &wanted);
+    // Files that are none.
+    with(&[(cert, &own.cert)]).complains(2, &["two files", "--nats-key"]);
+    let missing = folder.path().join("none.pem");
+    with(&[(cert, &missing), (key, &own.key)]).complains(69, &["none.pem cannot be read"]);
+    with(&[(cert, &own.key), (key, &own.key)]).complains(69, &["has no certificate in PEM"]);
+    with(&[(cert, &own.cert), (key, &own.cert)]).complains(69, &["has no private key in PEM"]);
+    with(&[(cert, &own.cert), (key, &server.key)])
+        .complains(69, &["is not that of the certificate"]);
+}
+
+#[test]
+fn a_password_may_have_any_sign() {
+    if !are_there() {
+        return;
+    }
+    let lines = "authorization { user: \"me@home\", password: \"p:/@%ä\" }";
+    let servers = Servers::with(1, "nats://me%40home:p%3a%2F%40%25%C3%A4@", lines);
+    let _pool = serving(&servers, "one", "");
+    let url = servers.url();
+    assert!(submitted(&["--nats", &url]).output().contains("OK"));
+    let wrong = url.replace("%25", "%");
+    submitted(&["--nats", &wrong]).complains(2, &["write %25 for a percent sign"]);
+}
+
+#[test]
+fn a_flag_wins_over_the_variable_of_another_place() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "");
+    let (url, socket) = (servers.url(), pool.socket().display().to_string());
+    let nowhere = "nats://127.0.0.1:1";
+    let task = crate::jobs::data("tasks/one_cell.json").display().to_string();
+    let commands: [&[&str]; 3] =
+        [&["submit", "rot90", "-"], &["top"], &["search", "--tasks", &task, "--programs", "-"]];
+    let call = |command: &[&str]| {
+        let input = if command[0] == "search" {
+            br#"{"id": "a", "program": "rot90"}"#.to_vec()
+        } else {
+            as_json(&random_grids(1, 2)).into()
+        };
+        gridpool(command).stdin(input)
+    };
+    for command in commands {
+        call(command).args(&["--socket", &socket]).env("GRIDPOOL_NATS", nowhere).run().output();
+        call(command).args(&["--nats", &url]).env("GRIDPOOL_SOCKET", "/nowhere").run().output();
+        let both = call(command).args(&["--nats", &url, "--socket", &socket]).run();
+        both.complains(2, &["--socket", "cannot be used with", "--nats"]);
+        let variables = call(command).env("GRIDPOOL_SOCKET", &socket).env("GRIDPOOL_NATS", nowhere);
+        variables.run().complains(69, &["no NATS server"]);
+    }
+    // A model is asked for in the pool, which has none.
+    let infer = |more: &[&str]| {
+        let input = as_npy(&[random_grids(1, 1).remove(0)]);
+        gridpool(["infer", "none", "-", "--socket", &socket]).args(more).stdin(input)
+    };
+    let said = infer(&[]).env("GRIDPOOL_NATS", nowhere).run().stderr;
+    assert!(said.contains("no worker of this pool"), "{said}");
+    infer(&["--nats", &url]).run().complains(2, &["cannot be used with"]);
 }
 
 #[test]
@@ -138,7 +226,8 @@ fn a_client_needs_the_rights_that_the_book_names() {
     assert_eq!(until(&servers, "the host", |status| status.hosts.len() == 1).convicted, []);
     let url = servers.url();
     let task = crate::jobs::data("tasks/one_cell.json");
-    gridpool(["search", "--nats", &url, "--programs", "1"]).arg(task).run();
+    let search = gridpool(["search", "--nats", &url, "--programs", "-", "--tasks"]).arg(task);
+    search.stdin(br#"{"id": "a", "program": "rot90"}"#.as_slice()).run().output();
     // Without one of them, something fails, and the reason is said.
     for (kind, at) in missing {
         let right = all[kind][at].trim_end_matches(".>");

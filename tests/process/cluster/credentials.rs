@@ -16,8 +16,22 @@ fn file(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Makes an authority and a server's certificate of it. Gives the authority's file, and the lines of the server.
-pub(super) fn authority(folder: &Path, name: &str) -> (PathBuf, String) {
+/// An authority, and a certificate of it for 127.0.0.1.
+pub(super) struct Authority {
+    pub(super) ca: PathBuf,
+    pub(super) cert: PathBuf,
+    pub(super) key: PathBuf,
+}
+
+impl Authority {
+    /// The lines of a server with that certificate.
+    pub(super) fn lines(&self) -> String {
+        format!("cert_file: {:?}, key_file: {:?}", self.cert, self.key)
+    }
+}
+
+/// Makes an authority and a certificate of it, which is good for a server and for a client.
+pub(super) fn authority(folder: &Path, name: &str) -> Authority {
     let key = || rcgen::KeyPair::generate().expect("a key");
     let mut of_authority = CertificateParams::new(Vec::new()).expect("no names");
     of_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -28,9 +42,9 @@ pub(super) fn authority(folder: &Path, name: &str) -> (PathBuf, String) {
     let server = key();
     let signed = of_server.signed_by(&server, &issuer).expect("it signs");
     let ca = file(folder, &format!("{name}-ca.pem"), &certificate.pem());
-    let cert_file = file(folder, &format!("{name}.pem"), &signed.pem());
-    let key_file = file(folder, &format!("{name}-key.pem"), &server.serialize_pem());
-    (ca, format!("cert_file: {cert_file:?}, key_file: {key_file:?}"))
+    let cert = file(folder, &format!("{name}.pem"), &signed.pem());
+    let key = file(folder, &format!("{name}-key.pem"), &server.serialize_pem());
+    Authority { ca, cert, key }
 }
 
 /// Servers' operator, an account with JetStream, and its users.

@@ -142,9 +142,7 @@ fn storm_of(jobs: usize, span: Duration, cuts_max: u64) {
     println!("in {:?}: {passed:?}", started.elapsed());
 }
 
-/// `cargo test -p gridpool-tests --test process networks_are_cut -- --ignored --nocapture`
 #[test]
-#[ignore = "in one run of four the stream was not empty 30 s after the last cut; why is not known yet"]
 fn no_job_is_lost_while_networks_are_cut() {
     storm_of(JOBS, Duration::from_millis(2_500), KINDS);
 }

@@ -5,14 +5,16 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use gridpool_client::Verdict;
 use gridpool_ipc::clock;
-use gridpool_nats::{Store, Streams, connect};
+use gridpool_nats::{Outcome, Published, Store, Streams, connect};
+use gridpool_protocol::batch::Grid;
 use gridpool_protocol::message::Input;
+use gridpool_protocol::receipt::Receipt;
 use gridpool_tests::oracle::samples::random_grids;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::servers::{Servers, are_there};
-use super::{client, counts, serving, until};
+use super::{client, counts, host, serving, until};
 use crate::jobs::{PROGRAM, answer, is_right, job, small_job, submit};
 use crate::raw::inline;
 use crate::wait::{TIMEOUT, eventually};
@@ -43,9 +45,40 @@ fn the_pieces_of_a_result_are_removed_once_it_was_read() {
     for handle in handles {
         is_right(&answer(handle), PROGRAM, &grids);
     }
-    let Input::Inline(batch) = inline(1, &grids).payload.input else { panic!("it is inline") };
-    let of_batch = batch.0.len().div_ceil(PIECE_BYTES) + 1;
+    only_the_batch_is_left(&servers, &grids);
+}
+
+#[test]
+fn the_pieces_of_a_result_that_came_second_are_removed() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let late = serving(&servers, "late", "");
+    late.stop("cpu0");
+    let grids = random_grids(9, 4_000);
+    let deadline = Duration::from_secs(600);
+    let handle = submit(&client(&servers), job(PROGRAM, &grids).with_deadline(deadline));
+    until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
+    // As another host that has had it meanwhile.
     let (runtime, streams) = streams(&servers);
+    let (key, verdict) = (handle.key(), Verdict::Deadline);
+    let receipt = Receipt { key: key.to_string(), verdict, ..Receipt::default() };
+    let outcome = Outcome::done(None, receipt, None);
+    let published = streams.results.publish(key, "faster.1", &outcome, clock::now() + TIMEOUT);
+    let published = runtime.block_on(published);
+    assert!(matches!(published, Ok(Published::Stored(_))), "{published:?}");
+    assert_eq!(answer(handle).verdict(), verdict);
+    late.go_on("cpu0");
+    counts(&late, "duplicates", |jobs| jobs == 1);
+    only_the_batch_is_left(&servers, &grids);
+}
+
+/// Waits until the stream has the pieces of this batch and no others.
+fn only_the_batch_is_left(servers: &Servers, grids: &[Grid]) {
+    let Input::Inline(batch) = inline(1, grids).payload.input else { panic!("it is inline") };
+    let of_batch = batch.0.len().div_ceil(PIECE_BYTES) + 1;
+    let (runtime, streams) = streams(servers);
     eventually("the results' pieces to be gone", || {
         let info = runtime.block_on(async {
             let client = &streams.connection.client;
@@ -79,7 +112,47 @@ fn a_job_that_has_its_result_does_not_stay_though_no_lane_has_it() {
     pool.go_on("cpu0");
     assert_eq!(answer(handle).verdict(), Verdict::Ok);
     until(&servers, "an empty stream", |status| status.jobs == 0);
-    assert!(pool.log().contains("jobs that had ended"), "{}", pool.log());
+    eventually("the bridge to say so", || {
+        let log = pool.log();
+        if log.contains("jobs that had ended") { Ok(()) } else { Err(log) }
+    });
+}
+
+#[test]
+fn a_job_of_streams_that_were_removed_does_not_acknowledge_one_of_the_new() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let old = serving(&servers, "old", "under_way_max = 1");
+    old.stop("cpu0");
+    let before = client(&servers);
+    let deadline = Duration::from_secs(600);
+    let first = submit(&before, small_job(1).with_deadline(deadline));
+    until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
+    let (runtime, old_streams) = streams(&servers);
+    let delete =
+        old_streams.connection.client.request("$JS.API.STREAM.DELETE.gridpool-jobs", "".into());
+    runtime.block_on(delete).expect("an answer");
+    // The next host makes it again, and its first job has the number of the other.
+    let new = host(&servers, "new", "").start();
+    until(&servers, "the new host", |status| status.hosts.iter().any(|host| host.host == "new"));
+    new.stop("cpu0");
+    let second = submit(&client(&servers), small_job(2).with_deadline(deadline));
+    until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
+    let (_runtime, new_streams) = streams(&servers);
+    let number = |streams: &Streams| {
+        let span = runtime.block_on(streams.span_of_jobs()).expect("an answer");
+        span.into_inner()
+    };
+    assert_eq!(number(&new_streams), (1, 1));
+    old.go_on("cpu0");
+    assert_eq!(answer(first).verdict(), Verdict::Ok);
+    counts(&old, "published", |jobs| jobs == 1);
+    // Whoever has it dies: if it was acknowledged, nobody else gets it.
+    drop(new.killed());
+    let _last = serving(&servers, "last", "");
+    assert_eq!(answer(second).verdict(), Verdict::Ok);
 }
 
 #[test]

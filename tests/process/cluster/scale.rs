@@ -3,57 +3,87 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::thread;
 use std::time::Duration;
 
-use gridpool_client::{Client, Verdict};
+use gridpool_client::{Answer, Client, Outputs, Verdict};
 use gridpool_ipc::clock;
+use gridpool_protocol::batch::Grid;
 use gridpool_tests::oracle::samples::random_grids;
 
 use super::servers::{Servers, are_there};
 use super::{client, serving};
 use crate::jobs::{PROGRAM, heavy_work, is_right, job};
+use crate::processes::{children, ticks};
 
 /// Pools on this machine at a time.
 const POOLS: usize = 24;
+/// Clients that send side by side.
+const CLIENTS: usize = 8;
+/// Runs of each kind of jobs.
+const REPEATS: usize = 3;
 
-/// Runs jobs, checks them, and gives the jobs in a second and how many each host ran.
-fn run(client: &Client, jobs: u64, grids: usize) -> (f64, BTreeMap<String, u64>) {
-    let batches: Vec<_> = (0..jobs).map(|seed| random_grids(seed, grids)).collect();
-    let started = clock::now();
-    let send = |grids: &Vec<_>| {
-        let job = job(PROGRAM, grids).with_deadline(Duration::from_secs(600));
-        client.send(job).expect("it is sent")
-    };
-    let handles: Vec<_> = batches.iter().map(send).collect();
-    let answers: Vec<_> =
-        handles.into_iter().map(|handle| handle.wait().expect("it ends")).collect();
-    let rate = per_second(jobs, started.elapsed());
-    let mut by_host = BTreeMap::new();
-    for (answer, grids) in answers.into_iter().zip(&batches) {
-        is_right(&answer, PROGRAM, grids);
-        *by_host.entry(answer.receipt.host).or_insert(0) += 1;
-    }
-    (rate, by_host)
+/// Jobs of one kind, each with its grids.
+struct Work {
+    name: &'static str,
+    text: String,
+    batches: Vec<Vec<Grid>>,
 }
 
-/// Jobs that keep a worker busy for a second or so; gives the jobs in a second.
-fn run_heavy(client: &Client, jobs: usize) -> f64 {
-    let (text, grids) = heavy_work();
-    let started = clock::now();
-    let handles: Vec<_> = (0..jobs)
-        .map(|at| {
-            let job = job(&text, &grids[at..]).with_deadline(Duration::from_secs(600));
-            client.send(job).expect("it is sent")
-        })
-        .collect();
-    for handle in handles {
-        assert_eq!(handle.wait().expect("it ends").verdict(), Verdict::Ok);
+impl Work {
+    /// So many jobs of a few random grids.
+    fn small(jobs: u64, grids: usize) -> Self {
+        let batches = (0..jobs).map(|seed| random_grids(seed, grids)).collect();
+        Self { name: "small", text: PROGRAM.to_owned(), batches }
     }
-    per_second(jobs as u64, started.elapsed())
+
+    /// So many jobs that keep a worker busy, with so many of the largest grids each.
+    fn heavy(name: &'static str, jobs: usize, grids: usize) -> Self {
+        let (text, all) = heavy_work();
+        let batch = |at: usize| all.iter().cycle().skip(at).take(grids).cloned().collect();
+        Self { name, text, batches: (0..jobs).map(batch).collect() }
+    }
+
+    fn jobs(&self) -> u64 {
+        self.batches.len() as u64
+    }
+
+    /// Runs them through these clients side by side. Gives the jobs in a second, and the answers with their numbers.
+    fn run(&self, clients: &[Client]) -> (f64, Vec<(usize, Answer<Outputs>)>) {
+        let send =
+            |grids: &Vec<Grid>| job(&self.text, grids).with_deadline(Duration::from_secs(600));
+        let through = |first: usize, client: &Client| {
+            let share = self.batches.iter().enumerate().skip(first).step_by(clients.len());
+            let sent = share.map(|(at, grids)| (at, client.send(send(grids)).expect("it is sent")));
+            let sent: Vec<_> = sent.collect();
+            sent.into_iter()
+                .map(|(at, sent)| (at, sent.wait().expect("it ends")))
+                .collect::<Vec<_>>()
+        };
+        let started = clock::now();
+        let answers = thread::scope(|scope| {
+            let through = &through;
+            let begin = |(first, client)| scope.spawn(move || through(first, client));
+            let threads: Vec<_> = clients.iter().enumerate().map(begin).collect();
+            let ended = threads.into_iter().map(|thread| thread.join().expect("every job ends"));
+            ended.flatten().collect()
+        });
+        (per_second(self.jobs(), started.elapsed()), answers)
+    }
+
+    /// Every answer is right.
+    fn check(&self, answers: &[(usize, Answer<Outputs>)]) {
+        answers.iter().for_each(|(at, answer)| is_right(answer, &self.text, &self.batches[*at]));
+    }
 }
 
 fn per_second(jobs: u64, took: Duration) -> f64 {
     Duration::from_secs(jobs).as_secs_f64() / took.as_secs_f64()
+}
+
+/// Processor time in milliseconds that a process and its children have used.
+fn busy_ms(pid: u32) -> u64 {
+    10 * ticks(pid) + children(pid).into_iter().map(busy_ms).sum::<u64>()
 }
 
 /// `cargo test -p gridpool-tests --test process pools_share -- --ignored --nocapture`
@@ -67,14 +97,21 @@ fn twenty_four_pools_share_the_jobs_and_lose_none() {
     let servers = Servers::start(1);
     let names: Vec<_> = (0..POOLS).map(|at| format!("host{at:02}")).collect();
     let _pools: Vec<_> = names.iter().map(|name| serving(&servers, name, "")).collect();
-    let (rate, by_host) = run(&client(&servers), 4_800, 3);
+    let work = Work::small(4_800, 3);
+    let (rate, answers) = work.run(&[client(&servers)]);
+    work.check(&answers);
+    let mut by_host = BTreeMap::new();
+    for (_, answer) in answers {
+        *by_host.entry(answer.receipt.host).or_insert(0) += 1;
+    }
     println!("24 pools: {rate:.0} jobs/s; {by_host:?}");
     assert_eq!(by_host.len(), POOLS, "every host took a part: {by_host:?}");
     // A fair share is 200.
     assert!(by_host.values().all(|&jobs| (20..=1_000).contains(&jobs)), "{by_host:?}");
 }
 
-/// `cargo test -p gridpool-tests --test process more_hosts -- --ignored --nocapture`
+/// `cargo test -p gridpool-tests --test process more_hosts -- --ignored --nocapture`; `GRIDPOOL_HOSTS` is how many
+/// there are in turn, as 1,2,4,8.
 #[test]
 #[ignore = "it measures for minutes"]
 #[expect(clippy::print_stdout, reason = "what was measured")]
@@ -82,22 +119,53 @@ fn more_hosts_measured_and_simulated() {
     if !are_there() {
         return;
     }
+    let told = std::env::var("GRIDPOOL_HOSTS").unwrap_or_else(|_| "1,2,3".to_owned());
+    let steps = told.split(',').map(|step| step.parse::<usize>().expect("a number of hosts"));
     let servers = Servers::start(1);
-    let mut pools = Vec::new();
+    // The first pool makes the streams.
+    let mut pools = vec![serving(&servers, "host0", "")];
+    let clients: Vec<_> = (0..CLIENTS).map(|_| client(&servers)).collect();
     let mut cost = f64::INFINITY;
-    for hosts in 1..=3 {
-        pools.push(serving(&servers, &format!("host{hosts}"), ""));
-        let client = client(&servers);
-        for _ in 0..3 {
-            let small = run(&client, 2_000, 3).0;
-            println!(
-                "{hosts} hosts: {small:.0} small jobs/s, {:.2} heavy jobs/s",
-                run_heavy(&client, 12)
-            );
-            // All of client, server and hosts on these processors: an upper bound of what a job costs the server.
-            cost = cost.min(1.0 / small);
+    for hosts in steps {
+        while pools.len() < hosts {
+            pools.push(serving(&servers, &format!("host{}", pools.len()), ""));
+        }
+        let small = Work::small(2_000, 3);
+        let middle = Work::heavy("middle", 100 * hosts.min(6), 60);
+        let heavy = Work::heavy("heavy", 12.max(4 * hosts), 2_000);
+        for (work, clients) in
+            [(&small, &clients[..1]), (&small, &clients), (&middle, &clients), (&heavy, &clients)]
+        {
+            for _ in 0..REPEATS {
+                let busy = || {
+                    let pools = pools.iter().map(|pool| busy_ms(pool.supervisor.pid()));
+                    [busy_ms(servers.pid(0)), 10 * ticks(std::process::id()), pools.sum()]
+                };
+                let before = busy();
+                let (rate, answers) = work.run(clients);
+                let after = busy();
+                // The oracle takes many times as long as the hosts for the others.
+                match work.name == small.name {
+                    true => work.check(&answers),
+                    false => assert!(answers.iter().all(|(_, it)| it.verdict() == Verdict::Ok)),
+                }
+                let per_job = |at: usize| (after[at] - before[at]) as f64 / work.jobs() as f64;
+                println!(
+                    "{hosts} hosts, {} clients: {rate:.2} {} jobs/s; a job keeps the server busy for {:.2} ms, clients \
+                     for {:.2} ms, hosts for {:.2} ms",
+                    clients.len(),
+                    work.name,
+                    per_job(0),
+                    per_job(1),
+                    per_job(2),
+                );
+                if work.name == small.name {
+                    cost = cost.min(1.0 / rate);
+                }
+            }
         }
     }
+    // All of clients, server and hosts on these processors: an upper bound of what a job costs the server.
     println!("a job through the stream costs at most {:.2} ms", cost * 1_000.0);
     for work_ms in [10.0, 100.0, 1_000.0] {
         for hosts in [1, 3, 10, 30, 100] {

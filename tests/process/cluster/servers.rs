@@ -33,6 +33,10 @@ pub(super) struct Servers {
     /// The files that clients need.
     pub(super) credentials: Option<PathBuf>,
     pub(super) ca: Option<PathBuf>,
+    /// The client's certificate and its key.
+    pub(super) own: Option<[PathBuf; 2]>,
+    /// The port through which the first server is reached, if not its own.
+    pub(super) through: Option<u16>,
     processes: Vec<Process>,
     folder: TempDir,
 }
@@ -75,8 +79,17 @@ impl Servers {
     fn at(places: Vec<Place>, scheme: &str, lines: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder for temporary files");
         let (lines, scheme) = (lines.to_owned(), scheme.to_owned());
-        let (credentials, ca, processes) = (None, None, Vec::new());
-        let mut servers = Self { places, lines, scheme, credentials, ca, processes, folder };
+        let mut servers = Self {
+            places,
+            lines,
+            scheme,
+            credentials: None,
+            ca: None,
+            own: None,
+            through: None,
+            processes: Vec::new(),
+            folder,
+        };
         let count = servers.places.len();
         servers.processes = (0..count).map(|server| servers.spawn(server)).collect();
         (0..count).for_each(|server| servers.listens(server));
@@ -120,13 +133,24 @@ impl Servers {
 
     /// Their addresses, as flags name them.
     pub(super) fn url(&self) -> String {
-        let url = |at: &Place| format!("{}:{}", at.address, at.port);
-        format!("{}{}", self.scheme, self.places.iter().map(url).collect::<Vec<_>>().join(","))
+        let skipped = usize::from(self.through.is_some());
+        let others = self.places.iter().skip(skipped).map(|at| at.port);
+        let ports = self.through.into_iter().chain(others);
+        let url = |(at, port): (&Place, u16)| format!("{}:{port}", at.address);
+        let urls: Vec<_> = self.places.iter().zip(ports).map(url).collect();
+        format!("{}{}", self.scheme, urls.join(","))
+    }
+
+    /// The port of a server.
+    pub(super) fn port(&self, server: usize) -> u16 {
+        self.places[server].port
     }
 
     pub(super) fn options(&self) -> NatsOptions {
         let options = NatsOptions::parse(&self.url()).expect("a right address");
-        NatsOptions { credentials: self.credentials.clone(), ca: self.ca.clone(), ..options }
+        let (credentials, ca) = (self.credentials.clone(), self.ca.clone());
+        let [cert, key] = self.own.clone().map_or([None, None], |files| files.map(Some));
+        NatsOptions { credentials, ca, cert, key, ..options }
     }
 
     pub(super) fn pid(&self, server: usize) -> u32 {

@@ -92,8 +92,7 @@ class Client:
         reconnect_for: float = 10.0,
         wait_for_pool: float = 0.0,
         prefix: Optional[str] = None,
-        credentials: Optional[Union[str, PathLike[str]]] = None,
-        ca: Optional[Union[str, PathLike[str]]] = None,
+        files: Sequence[Optional[Union[str, PathLike[str]]]] = ...,
     ) -> Client: ...
     @property
     def socket(self) -> PathLike[str]: ...

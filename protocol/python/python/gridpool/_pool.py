@@ -150,13 +150,16 @@ class Client:
         prefix: Optional[str] = None,
         credentials: Union[None, str, os.PathLike[str]] = None,
         ca: Union[None, str, os.PathLike[str]] = None,
+        cert: Union[None, str, os.PathLike[str]] = None,
+        key: Union[None, str, os.PathLike[str]] = None,
     ) -> None:
         self._reconnect_for = reconnect_for
-        self._native = _native.Client(socket, reconnect_for, wait_for_pool, prefix, credentials, ca)
+        files = (credentials, ca, cert, key)
+        self._native = _native.Client(socket, reconnect_for, wait_for_pool, prefix, files)
         # Not a path: pathlib would join its two slashes.
         address = "" if socket is None else os.fspath(socket)
         self._servers = address if address.startswith(_NATS) else None
-        self._cluster = {"prefix": prefix, "credentials": credentials, "ca": ca}
+        self._cluster = {"prefix": prefix, "credentials": credentials, "ca": ca, "cert": cert, "key": key}
         self._lock = threading.Lock()
         self._waiter: Optional[_Waiter] = None
         self._senders: Optional[concurrent.futures.ThreadPoolExecutor] = None
@@ -521,7 +524,8 @@ def connect(socket: Union[None, str, os.PathLike[str]] = None, **options: Any) -
     """Connects to the pool at a socket: by default that of `GRIDPOOL_SOCKET`, or the user's own.
 
     `connect("nats://a,b,c")` connects to a cluster, whose hosts take jobs from those NATS servers. It takes
-    `prefix`, a file of `credentials`, and `ca`, a file of the authorities of the servers' certificates.
+    `prefix`, a file of `credentials`, `ca`, a file of the authorities of the servers' certificates, and `cert` and
+    `key`, the files of a certificate for servers that want one.
     """
     return Client(socket, **options)
 

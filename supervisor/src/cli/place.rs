@@ -1,0 +1,110 @@
+//! Where commands find a pool: flags and variables of a socket on this host, and of a cluster's servers.
+
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, FromArgMatches};
+use gridpool_nats::NatsOptions;
+
+use super::flags::SocketFlag;
+use crate::config::NatsKeys;
+
+/// A cluster: pools of several hosts that take jobs from NATS JetStream.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct NatsFlags {
+    /// The NATS servers of a cluster, such as nats://a,b,c: jobs come from its streams, or go there.
+    #[arg(long, value_name = "SERVERS", env = "GRIDPOOL_NATS")]
+    pub(super) nats: Option<String>,
+    /// What the names of the cluster's streams begin with; the default is gridpool.
+    #[arg(long, value_name = "PREFIX", env = "GRIDPOOL_NATS_PREFIX")]
+    pub(super) nats_prefix: Option<String>,
+    /// A credentials file for the NATS servers.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_NATS_CREDENTIALS")]
+    pub(super) nats_credentials: Option<PathBuf>,
+    /// A PEM file with the authorities of the NATS servers' certificates, instead of the system's.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_NATS_CA")]
+    pub(super) nats_ca: Option<PathBuf>,
+    /// A PEM file with the certificate that this program shows to NATS servers which want one.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_NATS_CERT")]
+    pub(super) nats_cert: Option<PathBuf>,
+    /// A PEM file with the key of that certificate.
+    #[arg(long, value_name = "FILE", env = "GRIDPOOL_NATS_KEY")]
+    pub(super) nats_key: Option<PathBuf>,
+}
+
+impl NatsFlags {
+    pub(super) fn keys(&self) -> NatsKeys {
+        NatsKeys {
+            servers: self.nats.clone(),
+            prefix: self.nats_prefix.clone(),
+            credentials: self.nats_credentials.clone(),
+            ca: self.nats_ca.clone(),
+            cert: self.nats_cert.clone(),
+            key: self.nats_key.clone(),
+            ..NatsKeys::default()
+        }
+    }
+}
+
+/// Where a command with a job, or `top`, finds its pool: on this host or in a cluster. A flag wins over the variable of
+/// the other.
+#[derive(Debug, Args)]
+pub(super) struct PlaceFlags {
+    // First: a struct that reads a flag removes it.
+    #[command(flatten)]
+    given: PlaceGiven,
+    #[command(flatten)]
+    socket: SocketFlag,
+    #[command(flatten)]
+    nats: NatsFlags,
+}
+
+impl PlaceFlags {
+    /// The servers of the cluster; `None` if a pool is meant.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(super) fn cluster(&self) -> Result<Option<NatsOptions>, String> {
+        if self.given.socket { Ok(None) } else { self.nats.keys().options() }
+    }
+
+    /// The socket, if one is named.
+    pub(super) fn socket(&self) -> Option<PathBuf> {
+        self.socket.socket.clone()
+    }
+}
+
+/// Whether a socket is named by a flag.
+#[derive(Debug)]
+struct PlaceGiven {
+    socket: bool,
+}
+
+impl FromArgMatches for PlaceGiven {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let socket = is_flag("socket");
+        if socket && is_flag("nats") {
+            // Not `conflicts_with`: a variable does not conflict with a flag.
+            let text = "the argument '--socket <SOCKET>' cannot be used with '--nats <SERVERS>'";
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text));
+        }
+        Ok(Self { socket })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for PlaceGiven {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
