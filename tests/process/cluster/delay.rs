@@ -12,7 +12,7 @@ use gridpool_ipc::clock;
 use gridpool_tests::oracle::samples::random_grids;
 
 use super::servers::{Servers, are_there};
-use super::{client, counts, serving, until};
+use super::{client, counts, host, until};
 use crate::jobs::{PROGRAM, answer, is_right, job, small_job, submit};
 use crate::wait::pause;
 
@@ -74,9 +74,15 @@ fn a_host_and_a_client_that_are_far_away_are_served_and_no_job_runs_twice() {
         return;
     }
     let mut servers = Servers::start(1);
-    servers.through = Some(relay(servers.port(0)));
-    let pool = serving(&servers, "far", "");
+    let far = Some(relay(servers.port(0)));
+    servers.through = far;
+    let pool = host(&servers, "far", "").start();
+    // The test itself looks from nearby.
+    servers.through = None;
+    until(&servers, "the host", |status| status.hosts.iter().any(|host| host.pool));
+    servers.through = far;
     let client = client(&servers);
+    servers.through = None;
     // A job that takes four times as long as a host may be silent.
     pool.stop("cpu0");
     let long = submit(&client, small_job(1).with_deadline(Duration::from_secs(600)));
