@@ -39,14 +39,6 @@ impl<O> Job<O> {
         Self { runnable, options }
     }
 
-    /// Whether its input or its result is in shared memory, or may be.
-    pub(super) fn shares_memory(&self) -> bool {
-        let most = self.runnable.inline_bytes_max();
-        self.runnable.loaded().is_some()
-            || self.runnable.input_bytes() > most
-            || self.options.output_bytes.is_none_or(|bytes| bytes > most as u64)
-    }
-
     /// Names the job. While the pool remembers its verdict, it answers a second submission under this key
     /// without running it. The default is a random key.
     #[must_use]

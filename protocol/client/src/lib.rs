@@ -217,13 +217,6 @@ impl Client {
         Ok(Handle::send(&self.connection, [job])?.remove(0))
     }
 
-    /// Whether [`Client::send`] would return at once: input and result fit a message, and the pool reads. A thread that
-    /// must not wait asks this first.
-    #[must_use]
-    pub fn sends_at_once<O: 'static>(&self, job: &Job<O>) -> bool {
-        !job.shares_memory() && self.connection.wire.is_writable()
-    }
-
     /// Submits jobs together, for many small ones, and waits until the pool has accepted all of
     /// them. It wakes the pool once. Each job has its own verdict, receipt and handle, and counts
     /// for itself against the pool's limits (`client_jobs_max`: 64 under way by default).

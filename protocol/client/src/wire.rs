@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_ipc::mutex::Mutex;
-use gridpool_ipc::socket;
 use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::message::ClientMessage;
 
@@ -53,14 +52,6 @@ impl Wire {
     /// The number of the current connection, or of the next if there is none.
     pub(super) fn epoch(&self) -> u64 {
         self.inner.lock().epoch
-    }
-
-    /// Whether a short message can be sent now without waiting, or there is no connection to wait for. A Unix socket is
-    /// writable while three quarters of its buffer are free.
-    pub(super) fn is_writable(&self) -> bool {
-        let Some(inner) = self.inner.try_lock() else { return false };
-        let Some(socket) = &inner.socket else { return true };
-        socket::is_writable(socket)
     }
 
     /// The number of arenas that the pool has made for this client.

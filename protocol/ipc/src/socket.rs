@@ -1,11 +1,9 @@
-//! The default path of a pool's socket, and whether a socket has room.
+//! The default path of a pool's socket.
 
 use std::env;
 use std::ffi::OsString;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::getuid;
 
 /// The variable that names the socket.
@@ -14,12 +12,6 @@ pub const SOCKET_VARIABLE: &str = "GRIDPOOL_SOCKET";
 pub const RUNTIME_VARIABLE: &str = "XDG_RUNTIME_DIR";
 /// The file name of a pool's socket at the default path.
 pub const SOCKET_NAME: &str = "pool.sock";
-
-/// Whether a socket has room for a short message now.
-pub fn is_writable(socket: &impl AsFd) -> bool {
-    let mut asked = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
-    poll(&mut asked, PollTimeout::ZERO).is_ok_and(|ready| ready == 1)
-}
 
 /// The folder of the default socket, and whether it comes from [`RUNTIME_VARIABLE`]:
 /// `$XDG_RUNTIME_DIR/gridpool`, or the user's own folder under `/tmp`.

@@ -259,11 +259,6 @@ impl HeldBytes {
         self.hold(0)
     }
 
-    /// Whether the request is known and has at most so many bytes.
-    pub(super) fn is_at_most(&self, bytes: usize) -> bool {
-        self.bytes <= bytes * HELD_PER_BYTE
-    }
-
     /// Holds so many bytes more for the request.
     pub(super) fn hold_more(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes += bytes;

@@ -23,8 +23,8 @@ use super::request::{Request, WantedOutputs};
 use super::shares::{Full, Share};
 use super::tally::GatewayTimes;
 
-/// An IO thread decodes requests and encodes results up to this size itself, bytes, but touches no client's file: a
-/// client that allocates gigabytes in it holds the file's lock for seconds.
+/// An IO thread decodes requests and encodes results up to this size itself, bytes, but writes into no client's file:
+/// a client that allocates gigabytes in it holds the file's lock for seconds.
 pub(super) const QUICK_BYTES_MAX: usize = 16 << 10;
 
 /// A body of a protocol.
@@ -124,28 +124,14 @@ impl Server {
         let (began, principal) = (clock::now(), origin.asker.principal.clone());
         let (pool, asked) = (Arc::clone(&self.pool), model.clone());
         let (regions, door) = (Arc::clone(&self.regions), self.door.current());
-        // A client's file may be slow to read.
-        let is_quick = held.is_at_most(QUICK_BYTES_MAX) && !regions.are_served();
         let mut memory = Memory::new(regions, Some(door), (principal.clone(), held));
-        let read = move || -> Result<_, Failure> {
-            let (parsed, work) = ParsedRequest::read(&asked, &exchange, &mut memory)?;
-            Ok((exchange.into_form(), parsed, (work, memory.into_held())))
-        };
-        let (form, ParsedRequest { id, wanted, items, input }, (answer, held)) = if is_quick {
-            let (form, parsed, (work, held)) = read()?;
-            let place = pool.choose();
-            let sent = match place.sends_at_once(&work) {
-                true => work.send(place, origin)?,
-                false => run_blocking(move || work.send(place, origin)).await?,
-            };
-            (form, parsed, (sent, held))
-        } else {
-            let sent = run_blocking(move || {
-                let (form, parsed, (work, held)) = read()?;
-                Ok((form, parsed, (work.send(pool.choose(), origin)?, held)))
-            });
-            sent.await?
-        };
+        let (form, ParsedRequest { id, wanted, items, input }, (answer, held)) =
+            run_blocking(move || {
+                let (parsed, work) = ParsedRequest::read(&asked, &exchange, &mut memory)?;
+                let sent = work.send(&pool, origin)?;
+                Ok((exchange.into_form(), parsed, (sent, memory.into_held())))
+            })
+            .await?;
         let (receipt, unread) = answer.await?;
         let answered = clock::now();
         let model = &self.observer.ran(model, &receipt);

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use gridpool_client::{Answer, ClientError, Job, Outputs, Refusal, Tensor, TensorOutputs};
 use gridpool_protocol::receipt::Receipt;
@@ -11,7 +12,7 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::grids;
 use super::limits::REPLY_BYTES_MAX;
-use super::pool::{Origin, RunningJob};
+use super::pool::{Origin, PoolConnections};
 use super::tensors::OutputTensor;
 
 /// A job for the pool.
@@ -39,10 +40,14 @@ pub(super) type PendingAnswer =
 
 impl PoolJob {
     /// Sends the job to the pool.
-    pub(super) fn send(self, place: RunningJob, origin: Origin) -> Result<PendingAnswer, Failure> {
+    pub(super) fn send(
+        self,
+        pool: &Arc<PoolConnections>,
+        origin: Origin,
+    ) -> Result<PendingAnswer, Failure> {
         match self {
             Self::Program(job) => {
-                let answer = place.send(job, origin)?;
+                let answer = pool.send(job, origin)?;
                 Ok(Box::pin(async move {
                     let (receipt, outputs) = outputs(answer.await?, Failure::verdict)?;
                     let bytes = grids::bytes(&outputs);
@@ -53,7 +58,7 @@ impl PoolJob {
                 }))
             }
             Self::Model(job) => {
-                let answer = place.send(job, origin)?;
+                let answer = pool.send(job, origin)?;
                 Ok(Box::pin(async move {
                     let answer = match answer.await {
                         Err(ClientError::Refused(Refusal::Invalid(why))) => {

@@ -87,9 +87,9 @@ pub(super) const STREAM_IDLE_MAX: Duration = Duration::from_secs(600);
 /// How long a connection of gRPC may be open without a call.
 pub(super) const CONNECTION_IDLE_MAX: Duration = Duration::from_secs(300);
 /// What a client of gRPC may send before the gateway reads: on a call, and on the whole connection. It bounds the
-/// speed over long ways, and what clients that do not wait take of the memory, besides that of bodies. An image of
-/// 600 KB comes without a pause. One call that is not read leaves room to the others.
-pub(super) const STREAM_WINDOW_BYTES: u32 = 768 << 10;
+/// speed over long ways, and what clients that do not wait take of the memory, besides that of bodies. One call that
+/// is not read leaves room to the others.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 256 << 10;
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 /// Longest frame of HTTP/2.
 pub(super) const FRAME_BYTES: u32 = 64 << 10;

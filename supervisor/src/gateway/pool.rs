@@ -14,7 +14,6 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::receipt::Verdict;
 use tokio::runtime::Handle;
 
-use super::job::PoolJob;
 use super::limits::POOL_CONNECTIONS;
 use super::receipts::Receipts;
 
@@ -46,8 +45,35 @@ impl PoolConnections {
         Ok(Self { socket, connections, choosing, receipts })
     }
 
+    /// Sends a job on the connection with the fewest jobs. The future waits for its answer. If the HTTP
+    /// client goes away, the job is cancelled.
+    pub(super) fn send<O: Send + 'static>(
+        self: &Arc<Self>,
+        job: Job<O>,
+        Origin { asker: Asker { principal, trace, trace_state }, hang_up }: Origin,
+    ) -> Result<impl Future<Output = Result<Answer<O>, ClientError>> + Send + use<O>, ClientError>
+    {
+        let running = self.choose();
+        let client = running.connection().client.lock().clone();
+        let (receipts, whose) = (Arc::clone(&self.receipts), principal.clone());
+        let job = job.on_behalf_of(principal).with_trace(trace).with_trace_state(trace_state);
+        let handle = client.send(job).inspect_err(|error| running.note(error))?;
+        hang_up.attach(handle.canceller());
+        Ok(async move {
+            let answer = handle.await;
+            hang_up.detach();
+            // That of one that succeeded is kept once the answer is written.
+            if let Ok(answer) = &answer
+                && answer.receipt.verdict != Verdict::Ok
+            {
+                receipts.keep(whose, answer.receipt.clone());
+            }
+            answer.inspect_err(|error| running.note(error))
+        })
+    }
+
     /// Chooses the connection with the fewest jobs, and counts one more job there.
-    pub(super) fn choose(self: &Arc<Self>) -> RunningJob {
+    fn choose(self: &Arc<Self>) -> RunningJob {
         let _choosing = self.choosing.lock();
         let jobs =
             |(_, connection): &(usize, &PoolConnection)| connection.jobs.load(Ordering::Relaxed);
@@ -78,48 +104,12 @@ impl PoolConnections {
 
 /// A job on one of the connections. Dropping this counts it as answered.
 #[derive(Debug)]
-pub(super) struct RunningJob {
+struct RunningJob {
     pool: Arc<PoolConnections>,
     index: usize,
 }
 
 impl RunningJob {
-    /// Whether the job would be sent without waiting.
-    pub(super) fn sends_at_once(&self, job: &PoolJob) -> bool {
-        let Some(client) = self.connection().client.try_lock().map(|client| client.clone()) else {
-            return false;
-        };
-        match job {
-            PoolJob::Program(job) => client.sends_at_once(job),
-            PoolJob::Model(job) => client.sends_at_once(job),
-        }
-    }
-
-    /// Sends the job. The future waits for its answer. If the HTTP client goes away, the job is cancelled.
-    pub(super) fn send<O: Send + 'static>(
-        self,
-        job: Job<O>,
-        Origin { asker: Asker { principal, trace, trace_state }, hang_up }: Origin,
-    ) -> Result<impl Future<Output = Result<Answer<O>, ClientError>> + Send + use<O>, ClientError>
-    {
-        let client = self.connection().client.lock().clone();
-        let (receipts, whose) = (Arc::clone(&self.pool.receipts), principal.clone());
-        let job = job.on_behalf_of(principal).with_trace(trace).with_trace_state(trace_state);
-        let handle = client.send(job).inspect_err(|error| self.note(error))?;
-        hang_up.attach(handle.canceller());
-        Ok(async move {
-            let answer = handle.await;
-            hang_up.detach();
-            // That of one that succeeded is kept once the answer is written.
-            if let Ok(answer) = &answer
-                && answer.receipt.verdict != Verdict::Ok
-            {
-                receipts.keep(whose, answer.receipt.clone());
-            }
-            answer.inspect_err(|error| self.note(error))
-        })
-    }
-
     fn connection(&self) -> &PoolConnection {
         &self.pool.connections[self.index]
     }
