@@ -20,9 +20,17 @@ pub const STATE_VARIABLE: &str = "TRACESTATE";
 const TEXT_BYTES: usize = 55;
 /// The flag of a trace that is recorded.
 const SAMPLED: u8 = 1;
-/// Bytes of `tracestate` that are passed on, as the standard asks for at least; and its entries.
-const STATE_BYTES_MAX: usize = 512;
+/// Bytes of the name of a system in `tracestate`, and of what it has noted.
+const KEY_BYTES_MAX: usize = 256;
+const VALUE_BYTES_MAX: usize = 256;
+/// Bytes of a whole entry.
+const ENTRY_BYTES_MAX: usize = KEY_BYTES_MAX + 1 + VALUE_BYTES_MAX;
+/// Entries of `tracestate`.
 const STATE_ENTRIES_MAX: usize = 32;
+/// Bytes of `tracestate` that are passed on. The standard asks for 512 at least; the longest entry has one more.
+const STATE_BYTES_MAX: usize = ENTRY_BYTES_MAX;
+/// Bytes that are looked at: those of the longest that is right.
+const STATE_TEXT_BYTES_MAX: usize = STATE_ENTRIES_MAX * (ENTRY_BYTES_MAX + 1);
 
 /// The number of a trace, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -152,29 +160,26 @@ impl FromStr for TraceContext {
 impl FromStr for TraceState {
     type Err = TraceError;
 
-    /// Reads `tracestate`. Of one that is too long the last entries are left out.
+    /// Reads `tracestate`. Of one that is too long, entries that there is no more room for are left out. Whoever sends
+    /// it may be nobody's client yet, so the work for it has a limit.
     fn from_str(text: &str) -> Result<Self, TraceError> {
+        if text.len() > STATE_TEXT_BYTES_MAX {
+            return Err(TraceError::State);
+        }
         let entries = text.split(',').map(|entry| entry.trim_matches([' ', '\t']));
-        let entries: Vec<_> = entries.filter(|entry| !entry.is_empty()).collect();
-        let mut keys = Vec::new();
-        for entry in &entries {
+        let (mut keys, mut kept) = (Vec::new(), String::new());
+        for entry in entries.filter(|entry| !entry.is_empty()) {
             let (key, value) = entry.split_once('=').ok_or(TraceError::State)?;
-            if !is_key(key) || !is_value(value) || keys.contains(&key) {
+            let is_one_more = keys.len() == STATE_ENTRIES_MAX;
+            if is_one_more || !is_key(key) || !is_value(value) || keys.contains(&key) {
                 return Err(TraceError::State);
             }
             keys.push(key);
-        }
-        if entries.is_empty() || entries.len() > STATE_ENTRIES_MAX {
-            return Err(TraceError::State);
-        }
-        let mut kept = String::new();
-        for entry in entries {
             let comma = usize::from(!kept.is_empty());
-            if kept.len() + comma + entry.len() > STATE_BYTES_MAX {
-                break;
+            if kept.len() + comma + entry.len() <= STATE_BYTES_MAX {
+                kept += &","[..comma];
+                kept += entry;
             }
-            kept += &","[..comma];
-            kept += entry;
         }
         match kept.is_empty() {
             true => Err(TraceError::State),
@@ -188,12 +193,14 @@ fn is_key(key: &str) -> bool {
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-*/@".contains(&byte);
     let begins =
         key.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    begins && key.len() <= 256 && key.bytes().all(is_plain)
+    begins && key.len() <= KEY_BYTES_MAX && key.bytes().all(is_plain)
 }
 
 fn is_value(value: &str) -> bool {
     let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b',' && byte != b'=';
-    (1..=256).contains(&value.len()) && !value.ends_with(' ') && value.bytes().all(is_plain)
+    (1..=VALUE_BYTES_MAX).contains(&value.len())
+        && !value.ends_with(' ')
+        && value.bytes().all(is_plain)
 }
 
 impl TryFrom<String> for TraceState {
@@ -301,6 +308,18 @@ mod tests {
     }
 
     #[test]
+    fn a_state_is_refused_at_its_33rd_entry_and_beyond_the_longest_without_a_look() {
+        let begins = |rest: &str| {
+            format!("{},{rest}", (0..32).map(|n| format!("k{n}=x")).collect::<Vec<_>>().join(","))
+        };
+        assert!(begins("").parse::<TraceState>().is_ok());
+        assert_eq!(begins("k32=x").parse::<TraceState>(), Err(TraceError::State));
+        let spaces = " ".repeat(STATE_TEXT_BYTES_MAX - 3);
+        assert!(format!("a=1{spaces}").parse::<TraceState>().is_ok());
+        assert_eq!(format!("a=1{spaces} ").parse::<TraceState>(), Err(TraceError::State));
+    }
+
+    #[test]
     fn a_state_is_passed_on_as_it_came_or_not_at_all() {
         let kept = |text: &str| text.parse::<TraceState>().map(|state| state.to_string());
         assert_eq!(kept("a=1, b@c=x y,, 9=z"), Ok("a=1,b@c=x y,9=z".to_owned()));
@@ -314,6 +333,10 @@ mod tests {
         {
             assert_eq!(kept(wrong), Err(TraceError::State), "{wrong}");
         }
+        let [largest, wide] =
+            ["a", "b"].map(|key| format!("{}={}", key.repeat(256), "x".repeat(256)));
+        assert_eq!(kept(&largest), Ok(largest.clone()), "the longest entry fits");
+        assert_eq!(kept(&format!("k=1,{wide},l=2")), Ok("k=1,l=2".to_owned()), "the next ones do");
         let state: TraceState = "a=1".parse().unwrap();
         let bytes = codec::encode(&state).unwrap();
         assert_eq!(codec::decode::<TraceState>(&bytes).unwrap(), state);

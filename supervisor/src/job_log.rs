@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -27,6 +28,7 @@ use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use serde::{Deserialize, Serialize};
 
+use crate::gateway::TokenMark;
 use crate::state::{Bounds, StateError, StateFolder};
 pub(crate) use read::{Logged, read};
 use recent::Recent;
@@ -62,11 +64,24 @@ const USUAL: Rate = Rate { per_s: 1_000, burst: 4_096 };
 /// The same of a principal's jobs that did not.
 const UNUSUAL: Rate = Rate { per_s: 10, burst: 1_000 };
 
+/// A verdict, and what tells clients apart that have one name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    #[serde(flatten)]
+    job: LoggedJob,
+    /// The socket of its pool, since pools may share the folder. Empty in a log that was written before this was in it.
+    #[serde(default)]
+    pool: String,
+    /// The token that its client showed. Another one may have its name later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<TokenMark>,
+}
+
 /// One line of the log.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Job(Box<LoggedJob>),
+    Job(Box<Entry>),
     /// Jobs before it that are left out.
     Skipped {
         time: String,
@@ -113,8 +128,15 @@ impl Bucket {
 #[derive(Debug)]
 struct Given {
     at: SystemTime,
-    principal: Principal,
+    client: Client,
     receipt: Box<Receipt>,
+}
+
+/// Whose verdict it is: a principal, and its token.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    pub(crate) principal: Principal,
+    pub(crate) token: Option<TokenMark>,
 }
 
 /// The writing side.
@@ -158,16 +180,17 @@ fn is_usual(receipt: &Receipt) -> bool {
 }
 
 impl JobLog {
-    /// Opens the log in a state folder, and starts its thread.
-    pub(crate) fn start(state: &StateFolder) -> Result<Self, StateError> {
+    /// Opens the log of the pool at this socket in a state folder, and starts its thread.
+    pub(crate) fn start(state: &StateFolder, socket: &Path) -> Result<Self, StateError> {
         let folder = state.below(FOLDER)?;
         let (verdicts, waiting) = crossbeam_channel::bounded(WAITING_MAX);
         let (closing, asked) = crossbeam_channel::bounded(1);
         let path = folder.path().to_owned();
         let skipped = Arc::<AtomicU64>::default();
-        let recent = Arc::<Recent>::default();
+        let recent = Arc::new(Recent::new());
         let writer = Writer {
             folder,
+            pool: socket.to_string_lossy().into_owned(),
             rings: SUFFIXES.map(|suffix| Ring { suffix, file: None, unwritten: Vec::new() }),
             skipped: Arc::clone(&skipped),
             recent: Arc::clone(&recent),
@@ -181,22 +204,22 @@ impl JobLog {
     }
 
     /// Logs a verdict, and never waits for the disk.
-    pub(crate) fn keep(&self, principal: Principal, receipt: Box<Receipt>) {
+    pub(crate) fn keep(&self, client: Client, receipt: Box<Receipt>) {
         let is_usual = is_usual(&receipt);
         // The gateway asks every few seconds whether the pool works.
-        if is_usual && principal == Principal::Gateway {
+        if is_usual && client.principal == Principal::Gateway {
             return;
         }
-        let is_taken = self.rates.lock().take(is_usual, &principal);
-        let verdict = Given { at: clock::time_of_day(), principal, receipt };
+        let is_taken = self.rates.lock().take(is_usual, &client.principal);
+        let verdict = Given { at: clock::time_of_day(), client, receipt };
         if !is_taken || self.verdicts.try_send(verdict).is_err() {
             self.skipped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The last verdicts, those of one principal or all.
-    pub(crate) fn recent(&self, asked: &AskedVerdicts, whose: Option<&Principal>) -> LastVerdicts {
-        self.recent.told(asked, whose.map(Principal::to_string).as_deref())
+    /// The last verdicts of this pool, those of one client or all.
+    pub(crate) fn recent(&self, asked: &AskedVerdicts, whose: Option<&Client>) -> LastVerdicts {
+        self.recent.told(asked, whose)
     }
 
     /// Writes what waits, and ends. A disk that takes nothing is not waited for.
@@ -223,6 +246,8 @@ struct Ring {
 /// The thread's side.
 struct Writer {
     folder: StateFolder,
+    /// The pool's socket.
+    pool: String,
     rings: [Ring; 2],
     skipped: Arc<AtomicU64>,
     recent: Arc<Recent>,
@@ -233,8 +258,8 @@ struct Writer {
 impl Writer {
     fn run(mut self, verdicts: &Receiver<Given>, asked: &Receiver<Sender<()>>) {
         self.prune();
-        for job in read::newest(&self.folder) {
-            self.recent.keep(job);
+        for entry in read::newest(&self.folder, &self.pool) {
+            self.recent.keep(entry);
         }
         let mut prune_at = clock::now() + PRUNE_EVERY;
         loop {
@@ -276,15 +301,17 @@ impl Writer {
     }
 
     /// Puts a verdict among what is to be written.
-    fn take(&mut self, Given { at, principal, receipt }: Given) {
+    fn take(&mut self, Given { at, client: Client { principal, token }, receipt }: Given) {
         let ring = &mut self.rings[usize::from(!is_usual(&receipt))];
         let time = humantime::format_rfc3339_millis(at).to_string();
         let job = LoggedJob { time, principal: principal.to_string(), receipt: *receipt };
-        let line = Line::Job(Box::new(job));
+        let line = Line::Job(Box::new(Entry { job, pool: self.pool.clone(), token }));
         if !ring.add(&line) {
             self.skipped.fetch_add(1, Ordering::Relaxed);
-        } else if let Line::Job(job) = line {
-            self.recent.keep(*job);
+        }
+        // Memory has room for it, whatever the disk says.
+        if let Line::Job(entry) = line {
+            self.recent.keep(*entry);
         }
         if ring.unwritten.len() >= TOGETHER {
             self.write();

@@ -2,7 +2,7 @@
 
 pub(crate) mod collector;
 
-use gridpool_client::{TraceContext, Verdict};
+use gridpool_client::{TraceContext, TraceState, Verdict};
 use gridpool_protocol::chaos::Chaos;
 use gridpool_protocol::receipt::AttemptOutcome;
 use gridpool_protocol::status::TracerStatus;
@@ -123,9 +123,10 @@ fn shown_by_the_system(pid: u32) -> String {
 
 #[test]
 fn the_collector_gets_the_headers_and_nobody_else() {
-    for by_variable in [true, false] {
+    for (by_variable, sandbox) in [(true, "on"), (true, "off"), (false, "on")] {
         let collector = Collector::open(Answers::Status(200));
         let setup = cpu(1).args(&["--trace", &collector.url()]).env("GRIDPOOL_LOG", "debug");
+        let setup = setup.args(&["--http", "127.0.0.1:0", "--sandbox", sandbox]);
         let given = if by_variable { "other" } else { SECRET };
         let setup = setup.limits(&format!("[traces]\nheaders = {{ \"x-api-key\" = \"{given}\" }}"));
         let file = setup.folder().join("pool.toml").display().to_string();
@@ -143,10 +144,12 @@ fn the_collector_gets_the_headers_and_nobody_else() {
         let is_told = |text: &str| secrets.iter().any(|secret| text.contains(secret));
         let status = pool.cli(&["status", "--json"]).run().output();
         assert!(!is_told(&status), "{status}");
-        let tracer = tracer(&pool).pid;
-        assert!(!is_told(&shown_by_the_system(tracer)));
-        for worker in pool.status().workers {
-            assert!(!is_told(&shown_by_the_system(worker.pid)));
+        let seen = crate::processes::children(pool.supervisor.pid());
+        let workers = pool.status().workers.into_iter().map(|worker| worker.pid);
+        let known: Vec<_> = workers.chain([tracer(&pool).pid]).collect();
+        assert!(seen.len() > known.len() && known.iter().all(|pid| seen.contains(pid)), "{seen:?}");
+        for pid in seen {
+            assert!(!is_told(&shown_by_the_system(pid)), "{pid}, sandbox {sandbox}");
         }
         let report = pool.folder().join("report.zip");
         let report = report.to_str().expect("text");
@@ -188,6 +191,11 @@ fn a_job_of_a_command_keeps_the_state_of_its_trace() {
     let other = SAMPLED.replace(TRACE, &TRACE.replace('a', "b"));
     assert!(submit(&other, "not a state").iter().all(String::is_empty), "a wrong one is ignored");
     assert!(submit("none", "vendor=1").iter().all(String::is_empty), "it belongs to a trace");
+    let state = "vendor=1".parse::<TraceState>().expect("a state");
+    let job = small_job(1).with_trace_state(state);
+    let receipt = answer(crate::jobs::submit(&pool.client(), job)).receipt;
+    let spans = collector.trace(Some(&receipt.trace_id), "program");
+    assert!(spans.iter().all(|span| span.trace_state.is_empty()), "not to one that a pool began");
 }
 
 #[test]

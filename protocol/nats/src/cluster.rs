@@ -9,7 +9,7 @@ use gridpool_protocol::ids::ContentHash;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::streams::generation;
+use crate::streams::Generation;
 use crate::{Conviction, HostRow, NatsError, NatsOptions, Streams, connect};
 
 /// How long the servers may take for all that a call asks them.
@@ -96,7 +96,7 @@ impl Cluster {
 async fn status(streams: Streams) -> Result<ClusterStatus, NatsError> {
     let failed = "the stream of jobs cannot be looked at";
     let info = streams.jobs.get_info().await.map_err(NatsError::jetstream(failed))?;
-    let end = generation(&info);
+    let Generation(end) = Generation::of(&info);
     let lane = |consumer: String| consumer.strip_suffix(&end).unwrap_or(&consumer).to_owned();
     let mut lanes: Vec<_> = streams
         .jobs

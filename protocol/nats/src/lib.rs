@@ -36,5 +36,5 @@ pub use publish::{Full, Published};
 pub use results::{Found, Results};
 pub use runs::{Left, Runs};
 pub use sender::Sender;
-pub use streams::Streams;
+pub use streams::{Generation, Streams};
 pub use subjects::{Lane, Subjects};

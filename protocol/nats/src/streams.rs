@@ -3,11 +3,12 @@
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{
-    Config, DiscardPolicy, Info, RawMessageErrorKind, Republish, RetentionPolicy, StorageType,
-    Stream,
+    Config, ConsumerError, ConsumerErrorKind, DiscardPolicy, Info, RawMessageErrorKind, Republish,
+    RetentionPolicy, StorageType, Stream,
 };
-use async_nats::jetstream::{Context, context::ContextBuilder, kv};
+use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, kv};
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use gridpool_protocol::limits::DEADLINE_MAX;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -134,6 +135,16 @@ impl Streams {
         removed.map_err(NatsError::jetstream("a job cannot be removed"))
     }
 
+    /// How the names of consumers end now.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn generation(&self) -> Result<Generation, NatsError> {
+        let info = self.jobs.get_info().await;
+        let info = info.map_err(NatsError::jetstream("the stream of jobs says nothing"))?;
+        Ok(Generation::of(&info))
+    }
+
     /// The consumer of a lane, which all hosts share. If streams are made anew, consumers have other names: jobs are
     /// acknowledged to one by their numbers, which begin again, and some host may have a job of the streams before.
     ///
@@ -143,10 +154,28 @@ impl Streams {
         &self,
         lane: &Lane,
         ack_wait: Duration,
+        generation: &Generation,
     ) -> Result<PullConsumer, NatsError> {
-        let info = self.jobs.get_info().await;
-        let info = info.map_err(NatsError::jetstream("the stream of jobs says nothing"))?;
-        let name = lane.consumer() + &generation(&info);
+        let failed = "a consumer of jobs cannot be made";
+        match self.made(lane, ack_wait, generation).await {
+            Err(error) if is_another_there(&error) => match self.shared(lane).await? {
+                Some(consumer) => Ok(consumer),
+                None => {
+                    let made = self.made(lane, ack_wait, &self.generation().await?).await;
+                    made.map_err(NatsError::jetstream(failed))
+                }
+            },
+            made => made.map_err(NatsError::jetstream(failed)),
+        }
+    }
+
+    async fn made(
+        &self,
+        lane: &Lane,
+        ack_wait: Duration,
+        Generation(end): &Generation,
+    ) -> Result<PullConsumer, ConsumerError> {
+        let name = lane.consumer() + end;
         let config = pull::Config {
             durable_name: Some(name.clone()),
             filter_subject: self.subjects.job(lane),
@@ -159,14 +188,51 @@ impl Streams {
             inactive_threshold: CONSUMER_AGE,
             ..pull::Config::default()
         };
-        let made = self.jobs.get_or_create_consumer(&name, config).await;
-        made.map_err(NatsError::jetstream("a consumer of jobs cannot be made"))
+        self.jobs.get_or_create_consumer(&name, config).await
+    }
+
+    /// The stream has one consumer for a lane. If there is another, it is one of these: that of hosts whose version
+    /// gives names no end, which is shared with them; or one that a host made for the stream before just when this one
+    /// was made, which is removed: its host finds that out, and makes the right one.
+    async fn shared(&self, lane: &Lane) -> Result<Option<PullConsumer>, NatsError> {
+        let failed = "the consumers of jobs cannot be looked at";
+        let (own, subject) = (self.generation().await?, self.subjects.job(lane));
+        let all = self.jobs.consumers().try_collect::<Vec<_>>().await;
+        for other in all.map_err(NatsError::jetstream(failed))? {
+            if other.config.filter_subject != subject {
+                continue;
+            }
+            if other.name == lane.consumer() {
+                let context = &self.link.context;
+                let found = context
+                    .get_consumer_from_stream(&other.name, self.subjects.stream("jobs"))
+                    .await;
+                return found.map(Some).map_err(NatsError::jetstream(failed));
+            }
+            if other.name != lane.consumer() + &own.0 {
+                tracing::info!(consumer = other.name, "of a stream that is gone: it is removed");
+                let removed = self.jobs.delete_consumer(&other.name).await;
+                removed
+                    .map_err(NatsError::jetstream("a consumer of a stream before is in the way"))?;
+            }
+        }
+        Ok(None)
     }
 }
 
-/// How the names of consumers end at this stream of jobs: with the time at which it was made.
-pub(crate) fn generation(jobs: &Info) -> String {
-    format!("-{:x}", jobs.created.unix_timestamp_nanos())
+fn is_another_there(error: &ConsumerError) -> bool {
+    let not_unique = ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE;
+    matches!(error.kind(), ConsumerErrorKind::JetStream(why) if why.error_code() == not_unique)
+}
+
+/// How the names of consumers end at a stream of jobs: with the time at which it was made.
+#[derive(Clone, Debug)]
+pub struct Generation(pub(crate) String);
+
+impl Generation {
+    pub(crate) fn of(jobs: &Info) -> Self {
+        Self(format!("-{:x}", jobs.created.unix_timestamp_nanos()))
+    }
 }
 
 /// What the streams of jobs, results and data are made with.

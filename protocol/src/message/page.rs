@@ -90,7 +90,8 @@ pub struct AskedVerdicts {
 /// The last verdicts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LastVerdicts {
-    /// The number of the latest, whosever it is; 0 if the pool logs none. Numbers of a later pool are larger.
+    /// The number of the latest, whosever it is, or the one before the first; 0 if the pool logs none. Numbers of a
+    /// later pool are larger.
     pub last: u64,
     /// Whether those of all principals are among them.
     pub is_all: bool,

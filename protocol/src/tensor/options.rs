@@ -248,10 +248,7 @@ impl ModelOptions {
                 self.contexts == Contexts::Auto,
                 "contexts = \"auto\": it measures runs that are not replays",
             ),
-            (
-                self.providers.iter().any(|&provider| provider == Provider::TensorRt),
-                "the provider `tensorrt`",
-            ),
+            (self.providers.contains(&Provider::TensorRt), "the provider `tensorrt`"),
         ];
         let against = why.into_iter().find(|(is_there, _)| self.cuda_graphs && *is_there);
         against.map_or(Ok(()), |(_, with)| Err(OptionsError::CudaGraphs { with }))

@@ -162,12 +162,19 @@ impl Bridge {
         if !lanes.lanes.is_empty() && lanes.names == names && !is_due {
             return Ok(());
         }
+        let generation = match self.streams.generation().await {
+            Ok(generation) => generation,
+            Err(error) => {
+                lanes.open_again = Some(clock::now() + OPEN_AGAIN);
+                return Err(error);
+            }
+        };
         let mut failed = None;
         let ack_wait = self.settings.limits.ack_wait;
         let mut opened = Vec::new();
         let models = names.iter().map(|name| Some(name.as_str()));
         for lane in [None].into_iter().chain(models).flat_map(Lane::all) {
-            match self.streams.consumer(&lane, ack_wait).await {
+            match self.streams.consumer(&lane, ack_wait, &generation).await {
                 Ok(consumer) => {
                     self.under_way.hold_within(consumer.cached_info().config.ack_wait);
                     opened.push((lane, consumer));

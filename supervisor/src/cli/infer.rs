@@ -96,8 +96,8 @@ pub(super) fn run(
     let job = ModelInput::from_tensors(tensors).and_then(|inputs| Job::model(&flags.model, inputs));
     let job = job.map_err(InferError::Tensors)?;
     let job = job.with_deadline(flags.deadline).with_priority(flags.priority);
-    let job = job.with_trace(traceparent::of_environment());
-    let job = job.with_trace_state(traceparent::state_of_environment());
+    let (trace, trace_state) = traceparent::of_environment();
+    let job = job.with_trace(trace).with_trace_state(trace_state);
     let job = if flags.no_wait { job.refuse_if_busy() } else { job };
     let job = match flags.output_bytes {
         Some(bytes) => job.with_output_bytes(bytes),

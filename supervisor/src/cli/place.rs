@@ -75,6 +75,16 @@ impl PlaceFlags {
     }
 }
 
+/// The flags of a cluster.
+const OF_CLUSTER: [(&str, &str); 6] = [
+    ("nats", "--nats <SERVERS>"),
+    ("nats_prefix", "--nats-prefix <PREFIX>"),
+    ("nats_credentials", "--nats-credentials <FILE>"),
+    ("nats_ca", "--nats-ca <FILE>"),
+    ("nats_cert", "--nats-cert <FILE>"),
+    ("nats_key", "--nats-key <FILE>"),
+];
+
 /// Whether a socket is named by a flag.
 #[derive(Debug)]
 struct PlaceGiven {
@@ -85,9 +95,9 @@ impl FromArgMatches for PlaceGiven {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let is_flag = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
         let socket = is_flag("socket");
-        if socket && is_flag("nats") {
-            // Not `conflicts_with`: a variable does not conflict with a flag.
-            let text = "the argument '--socket <SOCKET>' cannot be used with '--nats <SERVERS>'";
+        // Not `conflicts_with`: a variable does not conflict with a flag.
+        if let Some((_, flag)) = OF_CLUSTER.iter().find(|(id, _)| socket && is_flag(id)) {
+            let text = format!("the argument '--socket <SOCKET>' cannot be used with '{flag}'");
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, text));
         }
         Ok(Self { socket })

@@ -149,8 +149,7 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     let mut search = Search::new(tasks.batch().clone());
     (search.score, search.steps, search.ties) = (flags.score, flags.steps, flags.ties);
     (search.deadline, search.check) = (flags.deadline, check);
-    search.trace = traceparent::of_environment();
-    search.trace_state = traceparent::state_of_environment();
+    (search.trace, search.trace_state) = traceparent::of_environment();
     if let Some(batch) = flags.batch {
         search.job_programs_max = batch as usize;
     }

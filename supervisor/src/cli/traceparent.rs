@@ -7,14 +7,11 @@ use std::str::FromStr;
 use gridpool_client::{TraceContext, TraceState};
 use gridpool_protocol::trace::{STATE_VARIABLE, VARIABLE};
 
-/// The trace, if there is one. A text that is none is no reason to run nothing.
-pub(super) fn of_environment() -> Option<TraceContext> {
-    read(VARIABLE)
-}
-
-/// What systems on its way have noted in it.
-pub(super) fn state_of_environment() -> Option<TraceState> {
-    of_environment().and_then(|_| read(STATE_VARIABLE))
+/// The trace, if there is one, and what systems on its way have noted in it. A text that is none is no reason to run
+/// nothing. Read it once: it warns of wrong ones.
+pub(super) fn of_environment() -> (Option<TraceContext>, Option<TraceState>) {
+    let trace = read(VARIABLE);
+    (trace, trace.and_then(|_: TraceContext| read(STATE_VARIABLE)))
 }
 
 fn read<T: FromStr<Err: Display>>(variable: &str) -> Option<T> {

@@ -154,8 +154,7 @@ impl Jobs<'_> {
         inputs: &Inputs,
     ) -> Result<(), ClientError> {
         let mut items = inputs.items().peekable();
-        let trace = traceparent::of_environment();
-        let trace_state = traceparent::state_of_environment();
+        let (trace, trace_state) = traceparent::of_environment();
         while items.peek().is_some() {
             let batch = next_batch(&mut items, &plan.program, plan.batch_items)?;
             if self.in_flight.len() == JOBS_IN_FLIGHT_MAX

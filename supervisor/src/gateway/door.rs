@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::{ACCESS_LOG_BYTES_PER_MINUTE, LOG_BYTES_PER_MINUTE};
 use super::tls::{Acceptor, acceptor};
-use super::tokens::{Scope, Tokens};
+use super::tokens::{Scope, TokenMark, Tokens};
 use crate::logging;
 
 /// Longest line from the supervisor.
@@ -96,12 +96,39 @@ impl DoorPlan {
         tokens.is_some_and(|own| own.find(token, now).is_some_and(|known| known.may(&[scope])))
     }
 
+    /// Its tokens, read once. A text that cannot be read has none; [`check`](Self::check) refuses it.
+    #[must_use]
+    pub fn holders(&self) -> Holders {
+        let tokens = self.tokens.as_deref().map(Tokens::parse);
+        Holders { are_asked_for: tokens.is_some(), tokens: tokens.and_then(Result::ok) }
+    }
+}
+
+/// Who has a token of a plan.
+#[derive(Debug)]
+pub struct Holders {
+    are_asked_for: bool,
+    tokens: Option<Tokens>,
+}
+
+impl Holders {
     /// The name of the token of this text, if it has one of these scopes.
     #[must_use]
-    pub fn holder_of(&self, token: &str, any: &[Scope]) -> Option<String> {
-        let tokens = Tokens::parse(self.tokens.as_deref()?).ok()?;
-        let known = tokens.find(token, clock::time_of_day())?;
+    pub fn find(&self, token: &str, any: &[Scope]) -> Option<String> {
+        let known = self.tokens.as_ref()?.find(token, clock::time_of_day())?;
         known.may(any).then(|| known.name.clone())
+    }
+
+    /// The mark of the token that has this name now.
+    #[must_use]
+    pub fn mark_of(&self, name: &str) -> Option<TokenMark> {
+        self.tokens.as_ref()?.mark_of(name)
+    }
+
+    /// Whether requests need one.
+    #[must_use]
+    pub fn are_asked_for(&self) -> bool {
+        self.are_asked_for
     }
 }
 

@@ -110,10 +110,10 @@ use crate::traces::{Handed, PacketSender};
 #[cfg(test)]
 pub(crate) use limits::listed as listed_limits;
 
-pub use door::{DoorError, DoorPlan};
+pub use door::{DoorError, DoorPlan, Holders};
 pub use regions::{OpenOrder, Opened, Unopened};
 pub(crate) use tokens::parse_time;
-pub use tokens::{NewToken, Scope};
+pub use tokens::{NewToken, Scope, TokenMark};
 
 /// Threads for calls that block: one for each request that is read and sent, two that query the pool, and
 /// some that cancel jobs. A pool that does not read its socket can block all of them.

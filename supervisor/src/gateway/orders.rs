@@ -89,7 +89,10 @@ pub(super) async fn verdicts(
 fn asked_verdicts(query: &str) -> Result<AskedVerdicts, Failure> {
     let mut asked = AskedVerdicts::default();
     let all = Verdict::ALL;
-    for (name, value) in query.split('&').filter_map(|part| part.split_once('=')) {
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let Some((name, value)) = part.split_once('=') else {
+            return Err(Failure::bad(format!("`{part}` has no `=`: write NAME=VALUE")));
+        };
         match (name, value) {
             ("after", number) => {
                 let wrong = |_| Failure::bad(format!("after={number} is no number of a verdict"));
@@ -172,6 +175,17 @@ fn parse(what: &str, body: &[u8]) -> Result<TokenOrder, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_query_is_read_whole_or_refused() {
+        assert_eq!(asked_verdicts("").unwrap(), AskedVerdicts::default());
+        let asked = asked_verdicts("after=3&verdict=FAILED&verdict=DEADLINE").unwrap();
+        assert_eq!((asked.after, asked.verdicts.len()), (3, 2));
+        for half in ["after", "failed", "after=3&others", "verdict"] {
+            let why = asked_verdicts(half).unwrap_err();
+            assert!(why.message().contains("write NAME=VALUE"), "{half}: {why:?}");
+        }
+    }
 
     #[test]
     fn an_order_is_read_or_refused_with_what_to_send() {

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::program::{hex, unhex};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -21,6 +22,8 @@ const PREFIX: &str = "gridpool_";
 const HASH_PREFIX: &str = "sha256:";
 /// Random bytes of a token, and bytes of its hash.
 const BYTES: usize = 32;
+/// Bytes of the hash by which a log knows a token.
+const MARK_BYTES: usize = 8;
 /// Most tokens of a file.
 pub(super) const TOKENS_MAX: usize = 1_024;
 
@@ -100,6 +103,26 @@ impl NewToken {
 /// What a token is known by.
 pub(super) type TokenHash = [u8; BYTES];
 
+/// The beginning of a token's hash. It tells a token from another that has its name later, and gives no rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TokenMark([u8; MARK_BYTES]);
+
+impl TryFrom<String> for TokenMark {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let bytes = unhex(&text).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or("the mark of a token has 16 hexadecimal digits")
+    }
+}
+
+impl From<TokenMark> for String {
+    fn from(TokenMark(bytes): TokenMark) -> Self {
+        hex(&bytes)
+    }
+}
+
 /// A known token.
 #[derive(Debug)]
 pub(super) struct Known {
@@ -113,6 +136,13 @@ impl Known {
     /// Whether it may be used for any of these.
     pub(super) fn may(&self, any: &[Scope]) -> bool {
         any.iter().any(|scope| self.scopes.contains(scope))
+    }
+
+    /// See the type.
+    fn mark(&self) -> TokenMark {
+        let mut mark = [0; MARK_BYTES];
+        mark.copy_from_slice(&self.hash[..MARK_BYTES]);
+        TokenMark(mark)
     }
 
     /// Whether it is that very token, and not another of its name.
@@ -151,6 +181,11 @@ impl Tokens {
             }
             false => Ok(Self(tokens)),
         }
+    }
+
+    /// The mark of the token of this name, also of one that has expired.
+    pub(super) fn mark_of(&self, name: &str) -> Option<TokenMark> {
+        self.0.iter().find(|known| known.name == name).map(Known::mark)
     }
 
     /// The token of this name, unless it has expired at `now`.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use gridpool_protocol::message::LoggedJob;
 
-use super::{FOLDER, Line, SUFFIXES};
+use super::{Entry, FOLDER, Line, SUFFIXES};
 use crate::state::{Kept, StateError, StateFolder};
 
 /// Longest line that is read; a receipt of 64 attempts takes 64 KiB.
@@ -39,7 +39,9 @@ pub(crate) fn read(
     let is_of_log = |kept: &&Kept| SUFFIXES.iter().any(|suffix| kept.name.ends_with(suffix));
     for kept in folder.list().map_err(failed)?.iter().filter(is_of_log) {
         let on_line = |line: serde_json::Result<Line>| match line {
-            Ok(Line::Job(job)) if is_new(&job.time) && is_wanted(&job) => logged.jobs.push(*job),
+            Ok(Line::Job(entry)) if is_new(&entry.job.time) && is_wanted(&entry.job) => {
+                logged.jobs.push(entry.job);
+            }
             Ok(Line::Skipped { time, skipped }) if is_new(&time) => logged.skipped += skipped,
             Ok(Line::Job(_) | Line::Skipped { .. }) => {}
             Err(_) => logged.unread += 1,
@@ -51,9 +53,10 @@ pub(crate) fn read(
     Ok(logged)
 }
 
-/// The verdicts of the newest files, in their order. What cannot be read is left out.
-pub(super) fn newest(folder: &StateFolder) -> Vec<LoggedJob> {
-    let mut jobs = Vec::new();
+/// The verdicts of a pool in the newest files, in their order. What cannot be read is left out. Clients of one pool are
+/// not told of those of another that shares the folder.
+pub(super) fn newest(folder: &StateFolder, pool: &str) -> Vec<Entry> {
+    let mut entries = Vec::new();
     let files = folder.list().unwrap_or_else(|error| {
         tracing::debug!(%error, "the verdicts of pools before cannot be listed");
         Vec::new()
@@ -62,8 +65,10 @@ pub(super) fn newest(folder: &StateFolder) -> Vec<LoggedJob> {
         let of_ring = files.iter().rev().filter(|kept| kept.name.ends_with(suffix));
         for kept in of_ring.take(NEWEST) {
             let on_line = |line: serde_json::Result<Line>| {
-                if let Ok(Line::Job(job)) = line {
-                    jobs.push(*job);
+                if let Ok(Line::Job(entry)) = line
+                    && entry.pool == pool
+                {
+                    entries.push(*entry);
                 }
             };
             if let Err(error) = read_lines(folder, &kept.name, on_line) {
@@ -71,8 +76,8 @@ pub(super) fn newest(folder: &StateFolder) -> Vec<LoggedJob> {
             }
         }
     }
-    jobs.sort_by(|a, b| a.time.cmp(&b.time));
-    jobs
+    entries.sort_by(|a, b| a.job.time.cmp(&b.job.time));
+    entries
 }
 
 /// Reads the lines of a file of the log.

@@ -5,6 +5,11 @@ use gridpool_protocol::receipt::{Attempt, AttemptOutcome, DeviceInfo, ItemRange}
 use super::*;
 
 const ALL: usize = usize::MAX;
+const OWN: &str = "/run/one.sock";
+
+fn client(principal: Principal) -> Client {
+    Client { principal, token: None }
+}
 
 fn state() -> (tempfile::TempDir, StateFolder) {
     let parent = tempfile::tempdir().unwrap();
@@ -17,17 +22,17 @@ fn receipt(job: u32, verdict: Verdict) -> Box<Receipt> {
 }
 
 fn of(principal: u32, log: &JobLog, receipt: Box<Receipt>) {
-    log.keep(Principal::Uid(principal), receipt);
+    log.keep(client(Principal::Uid(principal)), receipt);
 }
 
-fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+fn files(folder: &Path) -> Vec<std::path::PathBuf> {
     std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect()
 }
 
 #[test]
 fn what_was_logged_is_read_in_its_order_and_survives_the_next_pool() {
     let (_parent, state) = state();
-    let log = JobLog::start(&state).unwrap();
+    let log = JobLog::start(&state, OWN.as_ref()).unwrap();
     let attempt = Attempt::unreported(
         "gpu0#4".to_owned(),
         DeviceInfo::default(),
@@ -37,10 +42,10 @@ fn what_was_logged_is_read_in_its_order_and_survives_the_next_pool() {
     );
     let whole = Receipt { attempts: vec![attempt], ..*receipt(1, Verdict::Poison) };
     of(7, &log, Box::new(whole.clone()));
-    log.keep(Principal::Gateway, receipt(2, Verdict::Ok));
-    log.keep(Principal::Gateway, receipt(3, Verdict::Deadline));
+    log.keep(client(Principal::Gateway), receipt(2, Verdict::Ok));
+    log.keep(client(Principal::Gateway), receipt(3, Verdict::Deadline));
     log.close();
-    let next = JobLog::start(&state).unwrap();
+    let next = JobLog::start(&state, OWN.as_ref()).unwrap();
     of(8, &next, receipt(4, Verdict::Ok));
     next.close();
     let read = |most, wanted: fn(&LoggedJob) -> bool| {
@@ -59,7 +64,7 @@ fn what_was_logged_is_read_in_its_order_and_survives_the_next_pool() {
 #[test]
 fn jobs_that_come_too_fast_are_counted_and_displace_none_that_went_wrong() {
     let (_parent, state) = state();
-    let log = JobLog::start(&state).unwrap();
+    let log = JobLog::start(&state, OWN.as_ref()).unwrap();
     let all = 4 * USUAL.burst;
     (0..all).for_each(|job| of(7, &log, receipt(job, Verdict::Ok)));
     while log.verdicts.is_full() {
@@ -77,7 +82,7 @@ fn jobs_that_come_too_fast_are_counted_and_displace_none_that_went_wrong() {
 #[test]
 fn one_who_fails_too_often_leaves_room_for_the_failures_of_others() {
     let (_parent, state) = state();
-    let log = JobLog::start(&state).unwrap();
+    let log = JobLog::start(&state, OWN.as_ref()).unwrap();
     (0..2 * UNUSUAL.burst).for_each(|job| of(7, &log, receipt(job, Verdict::Failed)));
     of(8, &log, receipt(1, Verdict::Failed));
     log.close();
@@ -91,7 +96,7 @@ fn one_who_fails_too_often_leaves_room_for_the_failures_of_others() {
 #[test]
 fn a_full_file_is_left_for_the_next_and_half_a_line_costs_that_line() {
     let (parent, state) = state();
-    let log = JobLog::start(&state).unwrap();
+    let log = JobLog::start(&state, OWN.as_ref()).unwrap();
     for job in 0..5 {
         let reason = "x".repeat(usize::try_from(FILE_BYTES).unwrap() / 2);
         of(7, &log, Box::new(Receipt { reason, ..*receipt(job, Verdict::Failed) }));
@@ -138,7 +143,7 @@ fn a_disk_that_takes_nothing_costs_no_line_that_it_has() {
 #[test]
 fn a_file_that_another_pool_has_removed_is_left() {
     let (parent, state) = state();
-    let log = JobLog::start(&state).unwrap();
+    let log = JobLog::start(&state, OWN.as_ref()).unwrap();
     let folder = parent.path().join("state").join(FOLDER);
     of(7, &log, receipt(1, Verdict::Failed));
     while files(&folder).is_empty() {
@@ -152,11 +157,54 @@ fn a_file_that_another_pool_has_removed_is_left() {
 }
 
 #[test]
+fn a_pool_begins_with_its_own_verdicts_alone() {
+    let (_parent, state) = state();
+    let log = JobLog::start(&state, OWN.as_ref()).unwrap();
+    let token = Some("0123456789abcdef".to_owned().try_into().unwrap());
+    let alice = Client { principal: Principal::Token("alice".to_owned()), token };
+    log.keep(alice.clone(), receipt(1, Verdict::Failed));
+    log.close();
+    let seen = |socket: &str| {
+        let log = JobLog::start(&state, socket.as_ref()).unwrap();
+        // The thread has read what there is before it ends.
+        log.close();
+        let told = log.recent(&AskedVerdicts::default(), Some(&alice));
+        told.jobs.into_iter().map(|(_, job)| job.receipt.job).collect::<Vec<_>>()
+    };
+    assert_eq!(seen("/run/other.sock"), [""; 0]);
+    assert_eq!(seen(OWN), ["1"]);
+    assert_eq!(read(&state, None, ALL, |_| true).unwrap().jobs.len(), 1, "`gridpool jobs` has all");
+    // What a pool has written before pools were in it is nobody's.
+    let folder = state.below(FOLDER).unwrap();
+    let job = read(&state, None, ALL, |_| true).unwrap().jobs.remove(0);
+    let mut file = folder.append("99999999999999-1.failed.jsonl").unwrap();
+    writeln!(file, "{}", serde_json::to_string(&job).unwrap()).unwrap();
+    assert_eq!(seen(OWN), ["1"]);
+    assert_eq!(read(&state, None, ALL, |_| true).unwrap().jobs.len(), 2);
+}
+
+#[test]
 fn a_folder_that_cannot_be_written_costs_the_log_alone() {
     let (parent, state) = state();
-    let log = JobLog::start(&state).unwrap();
+    let log = JobLog::start(&state, OWN.as_ref()).unwrap();
     std::fs::remove_dir_all(parent.path().join("state").join(FOLDER)).unwrap();
     (0..3).for_each(|job| of(7, &log, receipt(job, Verdict::Failed)));
     log.close();
     assert_eq!(read(&state, None, ALL, |_| true).unwrap().jobs, []);
+}
+
+#[test]
+fn a_list_in_memory_needs_no_disk() {
+    let (_parent, state) = state();
+    let log = JobLog::start(&state, OWN.as_ref()).unwrap();
+    let folder = state.below(FOLDER).unwrap();
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    let reason = "x".repeat(UNWRITTEN_MAX / 4);
+    for job in 0..8 {
+        of(7, &log, Box::new(Receipt { reason: reason.clone(), ..*receipt(job, Verdict::Failed) }));
+    }
+    of(7, &log, receipt(8, Verdict::Failed));
+    log.close();
+    let told = log.recent(&AskedVerdicts::default(), None);
+    assert_eq!(told.jobs.last().unwrap().1.receipt.job, "8");
 }

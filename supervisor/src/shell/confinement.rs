@@ -9,6 +9,8 @@ use std::process::Command;
 use gridpool_ipc::sandbox::trespass;
 use gridpool_protocol::sandbox::SandboxMode;
 
+use crate::traces::HEADERS_VARIABLE;
+
 /// The variables that every process inherits. The book lists them: `docs/src/guide/security.md`.
 const EVERY: [&str; 17] = [
     // The log.
@@ -89,6 +91,8 @@ impl Confinement {
 
     /// Withholds the variables that the process does not need. Call it before others are set.
     pub(super) fn restrict(&self, command: &mut Command, process: Inherits) {
+        // The tracer is handed what is in it; no other process needs it, whatever the mode.
+        command.env_remove(HEADERS_VARIABLE);
         if self.mode == SandboxMode::Off {
             return;
         }

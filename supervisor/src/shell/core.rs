@@ -378,7 +378,9 @@ impl Told {
             self.traced.into_iter().for_each(|job| job.send(tracer));
         }
         if let Some(log) = shared.job_log.get() {
-            self.logged.into_iter().for_each(|(whose, receipt)| log.keep(whose, receipt));
+            self.logged.into_iter().for_each(|(whose, receipt)| {
+                log.keep(shared.client_of_log(whose), receipt);
+            });
         }
     }
 }

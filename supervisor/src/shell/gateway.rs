@@ -28,6 +28,7 @@ use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::handover::{Passed, Protocol};
 use gridpool_protocol::message::Secret;
+use gridpool_protocol::principal::Principal;
 use gridpool_protocol::status::HttpStatus;
 
 use super::Shell;
@@ -35,7 +36,7 @@ use super::confinement::Confinement;
 use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 use super::tracer::Tracer;
 use crate::config::{HttpAddress, HttpOptions};
-use crate::gateway::{DoorPlan, Scope};
+use crate::gateway::{DoorPlan, Holders, Scope, TokenMark};
 use crate::repository::{self, Listing, Repository};
 use crate::traces::{Handed, Sample};
 use admission::Admission;
@@ -152,6 +153,8 @@ pub(super) struct Gateway {
     places: Arc<[Place]>,
     /// Not locked under the core's lock: whoever holds it may wait for the gateway.
     admission: Arc<Mutex<Admission>>,
+    /// The tokens of the plan. Locked for a moment alone, so that no client waits for a gateway that starts.
+    holders: Arc<Mutex<Arc<Holders>>>,
     has_tls: AtomicBool,
     processes: Arc<Processes>,
 }
@@ -166,7 +169,10 @@ impl Gateway {
     ) -> io::Result<Self> {
         let Front { sockets, options, plan, stamps, repository } = front;
         let (has_tokens, has_tls) = (plan.tokens.is_some(), plan.pem.is_some());
-        let admission = Arc::new(Mutex::new(Admission { options, plan, stamps, link: None }));
+        let holders = Arc::new(Mutex::new(Arc::new(plan.holders())));
+        let admission =
+            Admission { options, plan, holders: Arc::clone(&holders), stamps, link: None };
+        let admission = Arc::new(Mutex::new(admission));
         let places: Arc<[Place]> = sockets.into_iter().map(Place::new).collect();
         let serving = Serving {
             places: Arc::clone(&places),
@@ -192,7 +198,7 @@ impl Gateway {
             tracing::info!(%address, tokens = has_tokens, tls = has_tls, "{}", protocol.name());
         }
         let processes = Processes::serve(Helper::Gateway, serving, post)?;
-        Ok(Self { places, admission, has_tls: has_tls.into(), processes })
+        Ok(Self { places, admission, holders, has_tls: has_tls.into(), processes })
     }
 
     /// The protocols, and the addresses as the settings name them.
@@ -266,12 +272,24 @@ impl Gateway {
 
     /// The name of a token that has one of these scopes, by the file as it was read last.
     pub(super) fn holder_of(&self, token: &Secret, any: &[Scope]) -> Option<String> {
-        self.admission.lock().plan.holder_of(&token.0, any)
+        self.holders().find(&token.0, any)
     }
 
     /// Whether requests need tokens.
     pub(super) fn asks_for_tokens(&self) -> bool {
-        self.admission.lock().plan.tokens.is_some()
+        self.holders().are_asked_for()
+    }
+
+    /// The mark of a principal's token, as the file has it now.
+    pub(super) fn mark_of(&self, principal: &Principal) -> Option<TokenMark> {
+        match principal {
+            Principal::Token(name) => self.holders().mark_of(name),
+            Principal::Address(_) | Principal::Gateway | Principal::Uid(_) => None,
+        }
+    }
+
+    fn holders(&self) -> Arc<Holders> {
+        Arc::clone(&self.holders.lock())
     }
 
     /// Whether it is the process of this number.

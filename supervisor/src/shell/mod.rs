@@ -316,7 +316,7 @@ impl Shell {
     /// [`StateError`].
     pub fn log_jobs(&self, state: &StateFolder) -> Result<(), StateError> {
         self.shared.job_log.get_or_init({
-            let log = JobLog::start(state)?;
+            let log = JobLog::start(state, &self.shared.socket)?;
             || log
         });
         self.shared.lock().logs_jobs = true;

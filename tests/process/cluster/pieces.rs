@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use gridpool_client::Verdict;
+use gridpool_client::{Priority, Verdict};
 use gridpool_ipc::clock;
-use gridpool_nats::{Outcome, Published, Store, Streams, connect};
+use gridpool_nats::{Outcome, Published, Store, StreamLimits, Streams, connect};
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::message::Input;
 use gridpool_protocol::receipt::Receipt;
 use gridpool_tests::oracle::samples::random_grids;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use super::servers::{Servers, are_there};
@@ -153,6 +153,52 @@ fn a_job_of_streams_that_were_removed_does_not_acknowledge_one_of_the_new() {
     drop(new.killed());
     let _last = serving(&servers, "last", "");
     assert_eq!(answer(second).verdict(), Verdict::Ok);
+}
+
+#[test]
+fn a_host_shares_the_consumers_of_the_version_before_and_removes_those_of_other_streams() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let options = servers.options();
+    let made = ["grid-high", "grid-normal-dead"];
+    let runtime = Runtime::new().expect("a runtime");
+    let streams = runtime.block_on(async {
+        let connection = connect(&options, "test").await.expect("a server");
+        let bytes = 1 << 20;
+        let limits = StreamLimits {
+            jobs_bytes_max: bytes,
+            data_bytes_max: bytes,
+            results_bytes_max: bytes,
+            ..StreamLimits::new(1)
+        };
+        let streams = Streams::open(&connection, &options.prefix, Some(&limits)).await;
+        let streams = streams.expect("streams");
+        for name in made {
+            let class = name.split('-').nth(1).expect("a class");
+            let config = json!({
+                "durable_name": name, "filter_subject": format!("gridpool.job.{class}.grid"),
+                "deliver_policy": "all", "ack_policy": "explicit", "ack_wait": 2_000_000_000_u64,
+                "max_deliver": -1, "max_ack_pending": -1, "replay_policy": "instant",
+            });
+            let asked = json!({ "stream_name": "gridpool-jobs", "config": config }).to_string();
+            let subject = format!("$JS.API.CONSUMER.DURABLE.CREATE.gridpool-jobs.{name}");
+            let answer = connection.client.request(subject, asked.into()).await.expect("an answer");
+            assert!(!answer.payload.windows(7).any(|part| part == b"\"error\""), "{answer:?}");
+        }
+        streams
+    });
+    let _pool = serving(&servers, "one", "");
+    let client = client(&servers);
+    for (seed, priority) in (1..).zip([Priority::High, Priority::Normal, Priority::Low]) {
+        let ended = answer(submit(&client, small_job(seed).with_priority(priority)));
+        assert_eq!(ended.verdict(), Verdict::Ok, "{priority:?}");
+    }
+    let names = runtime.block_on(streams.jobs.consumer_names().collect::<Vec<_>>());
+    let names: Vec<_> = names.into_iter().map(|name| name.expect("a name")).collect();
+    assert!(names.contains(&made[0].to_owned()) && !names.contains(&made[1].to_owned()));
+    assert_eq!(names.len(), 3, "{names:?}");
 }
 
 #[test]

@@ -65,7 +65,12 @@ fn a_request_of_http_is_a_span_between_its_client_and_its_job() {
     assert_eq!(lost.status, 404);
     let spans = collector.trace(None, "GET /v2/models/{model}");
     let lost = spans.iter().find(|span| span.name == "GET /v2/models/{model}").expect("a span");
-    assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE || span.trace_state.is_empty()));
+    let receipt = &wrong.json()["parameters"]["receipt"];
+    let receipt: Value = serde_json::from_str(receipt.as_str().expect("a text")).expect("JSON");
+    let begun = receipt["trace_id"].as_str().expect("a text");
+    collector.trace(Some(begun), "program");
+    let own = collector.trace(Some(begun), ROUTE);
+    assert!(own.len() > 3 && own.iter().all(|span| span.trace_state.is_empty()), "{own:#?}");
     assert!(lost.status.is_none() && lost.parent_span_id.is_empty(), "{lost:?}");
     let is_routine = |span: &Span| span.name.contains("health") || span.name.contains("metrics");
     assert!(!spans.iter().any(is_routine), "{spans:#?}");

@@ -5,7 +5,7 @@ const VERDICTS_MAX = 64;
 const VERDICTS_EVERY_MS = 1000;
 
 // What the list has, the newest first, and the number of the newest that was asked for.
-const verdicts = { rows: [], last: 0, chosen: '', isAsking: false, isRefused: false, whole: false };
+const verdicts = { rows: [], last: 0, isAsking: false, isRefused: false, whole: false };
 
 const verdictKey = (row) => `${row.time} ${row.receipt.job} ${row.receipt.key}`;
 
@@ -21,7 +21,6 @@ function ran(receipt) {
 const distinct = (list) => Array.from(new Set(list.filter(Boolean))).join(', ');
 
 function choose(row) {
-  verdicts.chosen = verdictKey(row);
   const { receipt } = row;
   const capsules = distinct(receipt.attempts.map((attempt) => attempt.capsule));
   const shown = [node('h3', `Receipt of ${receipt.job}`), facts(receipt)];
@@ -52,7 +51,7 @@ function drawVerdicts() {
 
 // Takes back what was shown, and asks again when the pool says that there are verdicts.
 function forgetVerdicts() {
-  Object.assign(verdicts, { rows: [], last: 0, chosen: '', isRefused: false, whole: false });
+  Object.assign(verdicts, { rows: [], last: 0, isRefused: false, whole: false });
   $('last-verdicts').replaceChildren();
   $('last-receipt').replaceChildren();
   say($('last-verdicts-note'), '');
@@ -61,7 +60,7 @@ function forgetVerdicts() {
 // Asks for what is new, at most once a second. What comes meanwhile is asked for after that.
 async function followVerdicts() {
   if (verdicts.isAsking || verdicts.isRefused || !state || document.hidden) return;
-  if (!state.last_verdict) say($('last-verdicts-note'), 'none yet');
+  if (!state.last_verdict) say($('last-verdicts-note'), 'this pool keeps no log: it has no state folder (state_dir)');
   if (state.last_verdict === verdicts.last) return;
   verdicts.isAsking = true;
   const [own, kind] = [token, $('verdict').value];

@@ -6,10 +6,20 @@ use gridpool_protocol::message::{
 };
 use gridpool_protocol::principal::Principal;
 
+use super::super::Shared;
 use super::super::audit::Order;
 use super::super::status::Viewer;
 use super::{Connection, Peer, Refused};
 use crate::gateway::Scope;
+use crate::job_log::Client;
+
+impl Shared {
+    /// A principal as the job log knows it.
+    pub(in crate::shell) fn client_of_log(&self, principal: Principal) -> Client {
+        let token = self.gateway.get().and_then(|gateway| gateway.mark_of(&principal));
+        Client { principal, token }
+    }
+}
 
 impl Connection {
     /// Carries an order out if its token allows it.
@@ -36,12 +46,12 @@ impl Connection {
         } else if let ClientMessage::Verdicts { request, asked } = asked {
             match self.viewer_of_verdicts(&asked) {
                 Ok(viewer) => {
-                    let own = match &viewer {
+                    let own = match viewer {
                         Viewer::All => None,
-                        Viewer::Own(own) => Some(own),
+                        Viewer::Own(own) => Some(self.shared.client_of_log(own)),
                     };
                     let log = self.shared.job_log.get();
-                    let found = log.map(|log| log.recent(&asked, own));
+                    let found = log.map(|log| log.recent(&asked, own.as_ref()));
                     let none = || LastVerdicts { is_all: own.is_none(), ..LastVerdicts::default() };
                     self.say(request, Reply::Verdicts(found.unwrap_or_else(none)));
                 }

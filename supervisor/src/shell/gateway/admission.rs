@@ -3,16 +3,21 @@
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use gridpool_ipc::mutex::Mutex;
 
 use super::{HttpError, files, read};
 use crate::config::HttpOptions;
-use crate::gateway::DoorPlan;
+use crate::gateway::{DoorPlan, Holders};
 
 /// Whom the gateway admits, and the link to tell it.
 #[derive(Debug)]
 pub(super) struct Admission {
     pub(super) options: HttpOptions,
     pub(super) plan: DoorPlan,
+    /// The tokens of the plan.
+    pub(super) holders: Arc<Mutex<Arc<Holders>>>,
     /// The files when they were read last.
     pub(super) stamps: files::Stamps,
     pub(super) link: Option<UnixStream>,
@@ -36,6 +41,7 @@ impl Admission {
             return Ok(false);
         }
         self.plan = plan;
+        *self.holders.lock() = Arc::new(self.plan.holders());
         if let Err(error) = self.tell() {
             tracing::warn!(%error, "the gateway cannot be told whom to admit: it is started anew");
             self.hang_up();
