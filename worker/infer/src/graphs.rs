@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gridpool_device::cuda::ComputeStream;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::limits::CUDA_GRAPHS_MAX;
 use gridpool_protocol::tensor::options::{ModelOptions, Provider, check_file};
@@ -247,7 +248,7 @@ impl Graphs {
         match self.capture(shapes) {
             Ok(captured) => captured,
             Err(error) => {
-                let name = &self.plan.name;
+                let (name, error) = (&self.plan.name, Chain(&error));
                 tracing::warn!(name, %error, "a context captures no more CUDA graphs");
                 self.is_closed = true;
                 None

@@ -122,10 +122,18 @@ impl Drop for Held {
 }
 
 impl SharedSession {
-    /// Takes the part of a session that can be shared, and drops the rest.
-    #[expect(clippy::needless_pass_by_value, reason = "no caller may keep what could change it")]
-    pub(super) fn of(session: Session, host: HostMemory, manner: Manner) -> Self {
-        Self { session: Arc::new(Held(Some(session.inner()))), host, manner }
+    /// Takes the part of a session that can be shared, with what `look` sees in the whole, and drops the rest. A caller
+    /// that does not want the session after all drops the shared part, and so frees it while no run is captured.
+    pub(super) fn of<T>(
+        session: Session,
+        host: HostMemory,
+        manner: Manner,
+        look: impl FnOnce(&Session) -> T,
+    ) -> (Self, T) {
+        let own = Self { session: Arc::new(Held(Some(session.inner()))), host, manner };
+        let seen = look(&session);
+        drop(session);
+        (own, seen)
     }
 
     /// The session, for calls of the C API that only read it or run it.
