@@ -60,7 +60,7 @@ pub(super) use bound::Bound;
 pub(super) use fixed::Fixed;
 pub(super) use place::{Place, download, on_stream, on_stream_too, places, upload};
 pub(super) use placement::{AssignedNode, assigned_nodes};
-pub(super) use quiet::{alone, alone_now, changing, running};
+pub(super) use quiet::{Alone, Running, alone, alone_soon, changing, running};
 pub(super) use value::Value;
 
 /// The answer of an allocator without counts.
