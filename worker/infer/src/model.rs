@@ -270,11 +270,14 @@ impl Drop for Model {
     }
 }
 
+/// Where a context's thread tells how many CUDA graphs it has captured.
+type Told = mpsc::Sender<Result<u32, LoadError>>;
+
 /// The body of a context's thread: captures CUDA graphs if there are to be some, tells that, and serves.
 fn capture_and_serve(
     shared: &Shared,
     mut context: Context,
-    first: Option<(Arc<GraphsWanted>, mpsc::Sender<Result<u32, LoadError>>)>,
+    first: Option<(Arc<GraphsWanted>, Told)>,
 ) {
     let _panics = Panics(shared);
     if let Some((wanted, told)) = first {

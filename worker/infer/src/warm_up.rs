@@ -151,14 +151,14 @@ impl WarmUp {
 
     fn check_replay_of(&self, rows: &[u64], context: &mut Context) -> Result<(), LoadError> {
         let bytes = self.irregular(rows);
-        let mut run = |context: &mut Context| {
+        let run = |context: &mut Context| {
             self.run_over(context, bytes.clone()).map_err(|error| self.failed(error))
         };
         let replayed = run(context)?;
         if !replayed.is_replay() {
             return Err(GraphsError::Unused { shapes: self.named_shapes() }.into());
         }
-        let runs = [context.without_graphs(&mut run)?, context.without_graphs(&mut run)?];
+        let runs = [context.without_graphs(run)?, context.without_graphs(run)?];
         match differing(&replayed, &runs)? {
             None => Ok(()),
             Some(output) => {

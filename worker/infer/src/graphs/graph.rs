@@ -97,9 +97,13 @@ impl Graph {
         // This only queues runs: others may go on before the device has done them.
         let captured = Stop::of_capture(self.number).and_then(|how| self.fixed.run(&how));
         if captured.is_err() {
-            let waited = stream.wait();
+            let waited = stream.wait().map_err(RuntimeFault::from);
             drop(alone);
-            return captured.and(waited.map_err(RuntimeFault::from));
+            return match waited {
+                // The cause, even if the run noticed it too.
+                Err(fault) if !fault.leaves_device_usable() => Err(fault),
+                _ => captured,
+            };
         }
         drop(alone);
         let _running = running();
