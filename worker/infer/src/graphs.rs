@@ -13,6 +13,7 @@
 
 mod error;
 mod graph;
+mod ops;
 
 use std::mem;
 use std::path::PathBuf;
@@ -34,27 +35,14 @@ use super::signature::Signature;
 use super::warm_up::WarmUp;
 
 use graph::Graph;
+use ops::have_plans;
 
 pub use error::GraphsError;
 
-/// Ops that draw random numbers: a replay would draw the same again.
-const RANDOM_OPS: [&str; 7] = [
-    "Bernoulli",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Sampling",
-];
-/// Ops whose outputs have as many elements as their data says: a replay would have as many as the captured run.
-const COUNTING_OPS: [&str; 4] = ["Compress", "NonMaxSuppression", "NonZero", "Unique"];
 /// Failures of runs before a capture after which a context captures no more graphs.
 const FAILURES_MAX: u32 = 3;
 /// A context whose captures cannot begin lets at most 2 to this power runs by before it tries again.
 const TRIES_MAX: u32 = 6;
-/// Ops whose nodes keep a plan for the shape of their last input, beside all convolutions.
-const PLANNED_OPS: [&str; 3] = ["GRU", "LSTM", "RNN"];
 
 /// What the graphs of all contexts of a model are made of.
 #[derive(Debug)]
@@ -367,23 +355,6 @@ impl Graphs {
     }
 }
 
-/// Whether any of these nodes rebuilds something when a shape changes; an error if one cannot be replayed.
-fn have_plans(nodes: &[AssignedNode]) -> Result<bool, GraphsError> {
-    let of = |ops: &[&str]| {
-        let node = nodes.iter().find(|node| ops.contains(&node.op.as_str()))?;
-        Some(format!("{} ({})", node.op, node.name))
-    };
-    if let Some(node) = of(&RANDOM_OPS) {
-        return Err(GraphsError::Random { node });
-    }
-    if let Some(node) = of(&COUNTING_OPS) {
-        return Err(GraphsError::Counting { node });
-    }
-    let keeps =
-        |node: &AssignedNode| node.op.contains("Conv") || PLANNED_OPS.contains(&node.op.as_str());
-    Ok(nodes.iter().any(keeps))
-}
-
 /// Each of these shapes once; an error if a context cannot have as many graphs.
 pub(super) fn distinct(all: Vec<WarmUp>) -> Result<Vec<WarmUp>, GraphsError> {
     let mut distinct: Vec<WarmUp> = Vec::new();
@@ -406,27 +377,34 @@ pub(super) fn written(shapes: &[Vec<i64>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use gridpool_protocol::tensor::{ANY_SIZE, DataType};
+
     use super::*;
 
-    fn nodes(ops: &[&str]) -> Vec<AssignedNode> {
-        let provider = Provider::Cuda.runtime_name();
-        let node = |&op: &&str| AssignedNode {
-            provider: provider.to_owned(),
-            op: op.to_owned(),
-            name: "n".to_owned(),
-        };
-        ops.iter().map(node).collect()
-    }
-
     #[test]
-    fn nodes_that_keep_plans_are_known_and_random_ones_refused() {
-        assert_eq!(have_plans(&nodes(&["Gemm", "Tanh", "Softmax", "MaxPool"])), Ok(false));
-        for op in ["Conv", "FusedConv", "ConvTranspose", "NhwcConv", "LSTM", "GRU", "RNN"] {
-            assert_eq!(have_plans(&nodes(&["Gemm", op])), Ok(true), "{op}");
-        }
-        let error = have_plans(&nodes(&["Conv", "RandomNormal"])).unwrap_err().to_string();
-        assert!(error.starts_with("its node RandomNormal (n) draws random numbers"), "{error}");
-        let error = have_plans(&nodes(&["NonZero"])).unwrap_err().to_string();
-        assert!(error.starts_with("the shape of what its node NonZero (n) gives"), "{error}");
+    fn equal_shapes_count_once_and_too_many_are_refused() {
+        let tensor = |name: &str| TensorSpec {
+            name: name.to_owned(),
+            datatype: DataType::Fp32,
+            shape: vec![ANY_SIZE, 4],
+        };
+        let signature = Signature {
+            inputs: vec![tensor("x")],
+            outputs: vec![tensor("y")],
+            may_have_rows: true,
+            rows_share_a_name: true,
+        };
+        let first = WarmUp::new(&signature, &BTreeMap::new(), true).unwrap();
+        let of = |rows: &[u64]| {
+            let all = rows.iter().map(|&rows| first.with_rows(rows).unwrap()).collect();
+            distinct(all).map(|all| all.iter().map(|one| one.shapes()[0][0]).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[4, 1, 4, 8, 1]), Ok(vec![4, 1, 8]));
+        let most: Vec<_> = (1..=CUDA_GRAPHS_MAX as u64).collect();
+        assert_eq!(of(&[&most[..], &most[..]].concat()), Ok(most.clone()));
+        let more = [&most[..], &[100]].concat();
+        assert_eq!(of(&more), Err(GraphsError::TooMany { shapes: CUDA_GRAPHS_MAX + 1 }));
     }
 }
