@@ -55,7 +55,8 @@ pub(super) fn measure(
         max_batch: options.max_batch,
         ..Row::new(Section::Models, name, runner, Unit::ItemsPerSecond)
     };
-    let cannot = |why: String| BenchError::Model { name: name.clone(), why };
+    let cannot_of = |name: &str, why| BenchError::Model { name: name.to_owned(), why };
+    let cannot = |why: String| cannot_of(name, why);
     let direct = match Direct::load(subject)? {
         Ok(direct) => direct,
         Err(error @ LoadError::Budget { .. }) => {
@@ -78,8 +79,8 @@ pub(super) fn measure(
     let plain = match &plain {
         None => None,
         Some((direct, plain)) => {
-            let pool = Pooled::find(plain, &direct.info)?.map_err(cannot)?;
-            Some((direct, pool))
+            let pool = Pooled::find(plain, &direct.info)?;
+            Some((direct, pool.map_err(|why| cannot_of(&plain.model.name, why))?))
         }
     };
     let mut sides = vec![bench];

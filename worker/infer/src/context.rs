@@ -6,12 +6,13 @@ use std::sync::Arc;
 use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout, Texts, TextsError};
 
 use super::error::RuntimeFault;
-use super::graphs::{Captured, Graphs, GraphsWanted};
+use super::graphs::{Graphs, GraphsWanted};
 use super::load::LoadError;
 use super::pipeline::{Chain, StepRun, WireError};
 use super::place::Source;
-use super::seam::{Binding, DeviceMemory, SharedSession, Stop, Value, running};
+use super::seam::{Binding, DeviceMemory, Running, SharedSession, Stop, Value, running};
 use super::signature::Signature;
+use super::warm_up::differing;
 
 /// An execution context: a binding and the memory of its inputs, or those of all steps of a pipeline. It shares its
 /// session with other contexts, which run at the same time; on a GPU those of a pipeline have sessions of their own.
@@ -83,6 +84,24 @@ pub enum RunError {
     Wire(Box<WireError>),
 }
 
+impl RunError {
+    /// Whether other requests may still be run in this process.
+    pub(super) fn leaves_device_usable(&self) -> bool {
+        match self {
+            Self::Fault(fault) => fault.leaves_device_usable(),
+            Self::Input { .. } | Self::Output { .. } | Self::Wire(_) => true,
+        }
+    }
+}
+
+/// A run that may begin.
+#[derive(Debug)]
+pub(super) struct Ready {
+    /// The CUDA graph to replay.
+    graph: Option<usize>,
+    running: Running,
+}
+
 /// The outputs of a run.
 #[derive(Debug)]
 pub(super) struct RunOutputs {
@@ -114,8 +133,8 @@ impl Context {
     }
 
     /// Captures CUDA graphs, and checks that their replays give what runs give. To be called by the thread that will
-    /// serve the context.
-    pub(super) fn capture(&mut self, wanted: &GraphsWanted) -> Result<Captured, LoadError> {
+    /// serve the context. Returns how many there are.
+    pub(super) fn capture(&mut self, wanted: &GraphsWanted) -> Result<u32, LoadError> {
         let mut graphs = Graphs::new(&wanted.plan)?;
         graphs.capture_all(&wanted.warm_ups)?;
         self.graphs = Some(graphs);
@@ -130,6 +149,11 @@ impl Context {
         let ran = run(self);
         self.graphs = graphs;
         ran
+    }
+
+    /// By how much its CUDA graphs have grown since this was asked last, in bytes of the device's memory.
+    pub(super) fn take_growth(&mut self) -> u64 {
+        self.graphs.as_mut().map_or(0, Graphs::take_growth)
     }
 
     /// What ends a run of this context from another thread.
@@ -155,19 +179,34 @@ impl Context {
         }
     }
 
-    /// Runs the model over the inputs of all shares, concatenated, unless `stop` ends it.
+    /// What [`Context::ready`] and [`Context::run_ready`] do.
     pub(super) fn run(
         &mut self,
         shares: &[RunInputs<'_>],
         stop: &Stop,
     ) -> Result<RunOutputs, RunError> {
-        let first = shares.first().expect("a run has at least one share");
-        assert!(shares.len() == 1 || first.rows.is_some(), "only rows share a run");
-        let rows =
-            |share: &RunInputs<'_>| share.rows.as_ref().map_or(0, |rows| rows.end - rows.start);
-        let all_rows: u64 = shares.iter().map(rows).sum();
-        let graph = self.graph(first, all_rows);
-        let _running = running();
+        let ready = self.ready(shares, stop)?;
+        self.run_ready(ready, shares, stop)
+    }
+
+    /// Does what a run waits for and what is not its own work: a CUDA graph may be captured for it.
+    pub(super) fn ready(
+        &mut self,
+        shares: &[RunInputs<'_>],
+        stop: &Stop,
+    ) -> Result<Ready, RunError> {
+        let graph = self.graph(shares, stop)?;
+        Ok(Ready { graph, running: running() })
+    }
+
+    /// Runs the model over the inputs of all shares, concatenated, unless `stop` ends it.
+    pub(super) fn run_ready(
+        &mut self,
+        Ready { graph, running: _running }: Ready,
+        shares: &[RunInputs<'_>],
+        stop: &Stop,
+    ) -> Result<RunOutputs, RunError> {
+        let (first, all_rows) = first_and_rows(shares);
         for (input, spec) in self.signature.inputs.iter().enumerate() {
             let mut shape = tensor(first, input).signed_shape();
             if spec.is_text() {
@@ -222,9 +261,10 @@ impl Context {
         }
     }
 
-    /// The CUDA graph of a run with the shapes of `first`, but so many rows; it may be captured now.
-    fn graph(&mut self, first: &RunInputs<'_>, all_rows: u64) -> Option<usize> {
-        let graphs = self.graphs.as_mut()?;
+    /// The CUDA graph of a run over these shares; it may be captured now. Then it is first compared with runs.
+    fn graph(&mut self, shares: &[RunInputs<'_>], stop: &Stop) -> Result<Option<usize>, RunError> {
+        let (first, all_rows) = first_and_rows(shares);
+        let Some(graphs) = &mut self.graphs else { return Ok(None) };
         let shape = |input| {
             let mut shape = tensor(first, input).signed_shape();
             if first.rows.is_some() {
@@ -232,7 +272,34 @@ impl Context {
             }
             shape
         };
-        graphs.find(&(0..self.signature.inputs.len()).map(shape).collect::<Vec<_>>())
+        let shapes: Vec<_> = (0..self.signature.inputs.len()).map(shape).collect();
+        let Some(graph) = graphs.find(&shapes)? else { return Ok(None) };
+        if graphs.is_checked(graph) {
+            return Ok(Some(graph));
+        }
+        let mut run = |graph| {
+            let ready = Ready { graph, running: running() };
+            self.run_ready(ready, shares, stop)
+        };
+        let mut compare = || -> Result<Option<String>, RunError> {
+            let (replay, runs) = (run(Some(graph))?, [run(None)?, run(None)?]);
+            Ok(differing(&replay, &runs)?)
+        };
+        let compared = compare();
+        let graphs = self.graphs.as_mut().expect("it has the graph");
+        match compared {
+            Ok(None) => {
+                graphs.note_check(graph);
+                Ok(Some(graph))
+            }
+            Ok(Some(output)) => {
+                graphs.refuse(graph, output);
+                Ok(None)
+            }
+            // The run itself will say so too, or it was stopped.
+            Err(error) if error.leaves_device_usable() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Describes the values and checks that they match the model's description.
@@ -273,6 +340,14 @@ impl Context {
         let (is_replay, session) = (false, session.clone());
         Ok(RunOutputs { tensors, values, texts, steps, is_replay, session })
     }
+}
+
+/// The first share, and the rows of all.
+fn first_and_rows<'a, 'b>(shares: &'b [RunInputs<'a>]) -> (&'b RunInputs<'a>, u64) {
+    let first = shares.first().expect("a run has at least one share");
+    assert!(shares.len() == 1 || first.rows.is_some(), "only rows share a run");
+    let rows = |share: &RunInputs<'_>| share.rows.as_ref().map_or(0, |rows| rows.end - rows.start);
+    (first, shares.iter().map(rows).sum())
 }
 
 fn tensor<'a>(share: &RunInputs<'a>, input: usize) -> &'a Tensor {

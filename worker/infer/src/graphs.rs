@@ -11,84 +11,38 @@
 //!
 //! ONNX Runtime keeps a graph for the thread that captured it, so a context captures on the thread that serves it.
 
+mod error;
+mod graph;
+mod ops;
+
+use std::mem;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gridpool_device::cuda::ComputeStream;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::limits::CUDA_GRAPHS_MAX;
+use gridpool_protocol::tensor::TensorSpec;
 use gridpool_protocol::tensor::options::{ModelOptions, Provider, check_file};
 
 use super::error::RuntimeFault;
 use super::load::{LoadError, ModelFile, Opened};
 use super::runtime::Runtime;
-use super::seam::{
-    AssignedNode, Bound, Fixed, OwnedAllocator, Place, SharedSession, Stop, Value, alone,
-    alone_now, download, places, upload,
-};
+use super::seam::{AssignedNode, Place, SharedSession, Value, alone, alone_soon, places};
 use super::signature::Signature;
 use super::warm_up::WarmUp;
 
-/// Ops that draw random numbers: a replay would draw the same again.
-const RANDOM_OPS: [&str; 7] = [
-    "Bernoulli",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Sampling",
-];
-/// Ops whose outputs have as many elements as their data says: a replay would have as many as the captured run.
-const COUNTING_OPS: [&str; 4] = ["Compress", "NonMaxSuppression", "NonZero", "Unique"];
-/// Ops whose nodes keep a plan for the shape of their last input, beside all convolutions.
-const PLANNED_OPS: [&str; 3] = ["GRU", "LSTM", "RNN"];
+use graph::Graph;
+use ops::have_plans;
 
-/// Why a model has no CUDA graphs although it asks for them.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GraphsError {
-    /// The CPU would take part in a replay.
-    #[error(
-        "its {tensor} lies in the host's memory, because the CPU reads or writes it, and a replay has no CPU"
-    )]
-    Host {
-        /// The input or output.
-        tensor: String,
-    },
-    /// It counts.
-    #[error(
-        "the shape of what its node {node} gives depends on its data, and a replay would give that of the captured run"
-    )]
-    Counting {
-        /// The node.
-        node: String,
-    },
-    /// It is random.
-    #[error("its node {node} draws random numbers, and a replay would draw the same again")]
-    Random {
-        /// The node.
-        node: String,
-    },
-    /// Something in it depends on more than its inputs' shapes.
-    #[error(
-        "a replay gives other results than a run: its output `{output}` differs, with inputs {shapes}"
-    )]
-    Differs {
-        /// The output.
-        output: String,
-        /// The shapes of the inputs.
-        shapes: String,
-    },
-    /// ONNX Runtime has not captured the run, or cannot.
-    #[error("its run with inputs {shapes} cannot be captured")]
-    Capture {
-        /// The shapes of the inputs.
-        shapes: String,
-        /// Why.
-        #[source]
-        source: RuntimeFault,
-    },
-}
+pub use error::GraphsError;
+
+/// Failures of runs before a capture after which a context captures no more graphs.
+const FAILURES_MAX: u32 = 3;
+/// A context whose captures cannot begin lets at most 2 to this power runs by before it tries again.
+const TRIES_MAX: u32 = 6;
 
 /// What the graphs of all contexts of a model are made of.
 #[derive(Debug)]
@@ -101,6 +55,8 @@ pub(super) struct GraphsPlan {
     signature: Arc<Signature>,
     /// Whether its nodes rebuild something when a shape changes.
     has_plans: bool,
+    /// What the graphs of a context take for that of the device's memory: of the one with the most.
+    device_bytes: AtomicU64,
 }
 
 /// What every context of a model captures before it serves.
@@ -110,19 +66,13 @@ pub(super) struct GraphsWanted {
     pub(super) warm_ups: Vec<WarmUp>,
 }
 
-/// What a context has captured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Captured {
-    pub(super) graphs: u32,
-    /// What it takes for that of the device's memory.
-    pub(super) device_bytes: u64,
-}
-
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Graphs {
     // Dropped in this order: graphs, the session, the stream.
     graphs: Vec<Graph>,
+    /// One that is not captured yet, because other runs were under way.
+    prepared: Option<Graph>,
     /// That of all graphs, unless each has its own.
     session: Option<SharedSession>,
     plan: Arc<GraphsPlan>,
@@ -130,19 +80,17 @@ pub(super) struct Graphs {
     serves: bool,
     /// Whether a capture failed: then it tries no other.
     is_closed: bool,
+    /// Captures that failed while requests wait.
+    failures: u32,
+    /// Captures one after the other that could not begin, because other runs were under way.
+    tries: u32,
+    /// Runs of other shapes that it lets by before it tries again.
+    lets_by: u32,
+    /// The bytes of the inputs of the largest graph that was captured before requests wait.
+    largest: u64,
+    /// By how much it has grown since it last said so.
+    growth: u64,
     stream: ComputeStream,
-}
-
-/// One graph.
-#[derive(Debug)]
-struct Graph {
-    // Dropped in this order: the binding and all tensors, then what made them.
-    fixed: Fixed,
-    /// What is copied to the device before a replay.
-    inputs: Vec<Value>,
-    replays: Stop,
-    host: Arc<OwnedAllocator>,
-    shapes: Vec<Vec<i64>>,
 }
 
 impl GraphsPlan {
@@ -166,7 +114,28 @@ impl GraphsPlan {
             options,
             signature: Arc::clone(&opened.signature),
             has_plans,
+            device_bytes: AtomicU64::new(0),
         })
+    }
+
+    /// Whether a context captures graphs for other shapes than those of its warm-ups.
+    pub(super) fn captures_later(&self) -> bool {
+        !self.has_plans
+    }
+
+    /// What the graphs of a context take at most of the device's memory.
+    pub(super) fn device_bytes(&self) -> u64 {
+        self.device_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of all inputs of these shapes.
+    fn input_bytes(&self, shapes: &[Vec<i64>]) -> u64 {
+        let bytes = |(spec, shape): (&TensorSpec, &Vec<i64>)| {
+            let elements =
+                shape.iter().fold(1_u64, |all, side| all.saturating_mul(side.unsigned_abs()));
+            elements.saturating_mul(spec.datatype.bytes() as u64)
+        };
+        self.signature.inputs.iter().zip(shapes).map(bytes).sum()
     }
 
     fn open(&self, stream: &ComputeStream) -> Result<SharedSession, LoadError> {
@@ -195,8 +164,14 @@ impl Graphs {
             graphs: Vec::new(),
             session: None,
             plan: Arc::clone(plan),
+            prepared: None,
             serves: false,
             is_closed: false,
+            failures: 0,
+            tries: 0,
+            lets_by: 0,
+            largest: 0,
+            growth: 0,
             stream,
         })
     }
@@ -212,11 +187,35 @@ impl Graphs {
         Ok(())
     }
 
-    /// From now on requests wait. Returns what it has.
-    pub(super) fn serve(&mut self) -> Result<Captured, RuntimeFault> {
+    /// From now on requests wait, and its graphs are checked. Returns how many it has.
+    pub(super) fn serve(&mut self) -> Result<u32, RuntimeFault> {
         self.serves = true;
-        let graphs = u32::try_from(self.graphs.len()).expect("they are few");
-        Ok(Captured { graphs, device_bytes: self.device_bytes()? })
+        self.graphs.iter_mut().for_each(|graph| graph.is_checked = true);
+        let bytes = |graph: &Graph| self.plan.input_bytes(&graph.shapes);
+        self.largest = self.graphs.iter().map(bytes).max().unwrap_or(0);
+        self.note()?;
+        self.growth = 0;
+        Ok(u32::try_from(self.graphs.len()).expect("they are few"))
+    }
+
+    /// Notes what it takes of the device's memory, with room for the tensors of graphs that are captured later.
+    fn note(&mut self) -> Result<(), RuntimeFault> {
+        let bytes = |graph: &Graph| graph.fixed.tensor_bytes();
+        let sizes = self.graphs.iter().map(bytes).collect::<Result<Vec<_>, _>>()?;
+        let largest = sizes.into_iter().max().unwrap_or(0);
+        let more = match self.plan.has_plans || self.is_closed {
+            true => 0,
+            false => CUDA_GRAPHS_MAX.saturating_sub(self.graphs.len()) as u64,
+        };
+        let bytes = self.device_bytes()?.saturating_add(largest.saturating_mul(more));
+        let before = self.plan.device_bytes.fetch_max(bytes, Ordering::Relaxed);
+        self.growth += bytes.saturating_sub(before);
+        Ok(())
+    }
+
+    /// By how much the model's graphs have grown since this was asked last.
+    pub(super) fn take_growth(&mut self) -> u64 {
+        mem::take(&mut self.growth)
     }
 
     /// Bytes that its sessions have of the device's memory.
@@ -234,44 +233,100 @@ impl Graphs {
         Ok(bytes)
     }
 
-    /// The graph for inputs of these shapes, if there is one or one can be captured now.
-    pub(super) fn find(&mut self, shapes: &[Vec<i64>]) -> Option<usize> {
+    /// The graph for inputs of these shapes, if there is one or one can be captured now. An error ends the device.
+    pub(super) fn find(&mut self, shapes: &[Vec<i64>]) -> Result<Option<usize>, RuntimeFault> {
         let has = |graph: &Graph| graph.shapes == shapes;
         if let Some(at) = self.graphs.iter().position(has) {
-            return Some(at);
+            return Ok(Some(at));
         }
         let is_full = self.graphs.len() >= CUDA_GRAPHS_MAX;
-        if !self.serves || self.is_closed || is_full || self.plan.has_plans {
-            return None;
+        let is_done = !self.serves || self.is_closed || is_full || self.plan.has_plans;
+        // A limit of memory was checked for shapes up to the largest that was captured at first.
+        let has_limit = self.plan.options.device_bytes.is_some();
+        if is_done || has_limit && self.plan.input_bytes(shapes) > self.largest {
+            return Ok(None);
+        }
+        if self.lets_by > 0 {
+            self.lets_by -= 1;
+            return Ok(None);
         }
         match self.capture(shapes) {
-            Ok(captured) => captured,
-            Err(error) => {
-                let name = &self.plan.name;
-                tracing::warn!(name, %error, "a context captures no more CUDA graphs");
-                self.is_closed = true;
-                None
+            Ok(Some(graph)) => {
+                self.tries = 0;
+                self.note()?;
+                Ok(Some(graph))
             }
+            Ok(None) => {
+                self.tries = (self.tries + 1).min(TRIES_MAX);
+                self.lets_by = 1 << self.tries;
+                Ok(None)
+            }
+            Err(error) => self.failed(&error).map(|()| None),
         }
     }
 
-    /// Captures a run with inputs of these shapes. `None` if it must not be now. While requests wait, it waits for runs
-    /// that are under way, and not for sessions that are being made.
+    /// Whether a graph gives what a run gives, as far as is known.
+    pub(super) fn is_checked(&self, graph: usize) -> bool {
+        self.graphs[graph].is_checked || !self.serves
+    }
+
+    /// A graph that was captured late gives what a run gives.
+    pub(super) fn note_check(&mut self, graph: usize) {
+        self.graphs[graph].is_checked = true;
+    }
+
+    /// It does not: this output differs.
+    pub(super) fn refuse(&mut self, graph: usize, output: String) {
+        let shapes = written(&self.graphs.remove(graph).shapes);
+        self.close(&GraphsError::Differs { output, shapes }.into());
+    }
+
+    fn close(&mut self, error: &LoadError) {
+        let (name, error) = (&self.plan.name, Chain(error));
+        tracing::warn!(name, %error, "a context captures no more CUDA graphs");
+        self.is_closed = true;
+    }
+
+    /// A graph could not be captured while requests wait.
+    fn failed(&mut self, error: &LoadError) -> Result<(), RuntimeFault> {
+        self.failures += 1;
+        let may_pass = matches!(error, LoadError::Graphs(GraphsError::Run { .. }));
+        if may_pass && self.failures < FAILURES_MAX {
+            let (name, error) = (&self.plan.name, Chain(error));
+            tracing::warn!(name, %error, "a context captures no CUDA graph for now");
+        } else {
+            self.close(error);
+        }
+        error.end_of_device().map_or(Ok(()), |fault| Err(fault.clone()))
+    }
+
+    /// Captures a run with inputs of these shapes. `None` if it must not be now. While requests wait, it waits for
+    /// sessions that are being made not at all, and for runs that are under way not long.
     fn capture(&mut self, shapes: &[Vec<i64>]) -> Result<Option<usize>, LoadError> {
         let session = match &self.session {
             Some(session) => session.clone(),
             None => self.plan.open(&self.stream)?,
         };
-        let alone = if self.serves { alone_now() } else { Some(alone()) };
-        let Some(alone) = alone else { return Ok(None) };
-        let number = self.graphs.len() + 1;
-        let captured = Graph::capture(&session, &self.plan.signature, &self.stream, shapes, number);
-        drop(alone);
-        let failed = |source| GraphsError::Capture { shapes: written(shapes), source };
-        self.graphs.push(captured.map_err(failed)?);
+        let prepared = self.prepared.take_if(|graph| graph.shapes == shapes);
+        let mut graph = if let Some(graph) = prepared {
+            graph
+        } else {
+            self.prepared = None;
+            let number = self.graphs.len() + 1;
+            let made = Graph::prepare(&session, &self.plan.signature, &self.stream, shapes, number);
+            made.map_err(|source| GraphsError::Run { shapes: written(shapes), source })?
+        };
         if !self.plan.has_plans {
             self.session = Some(session);
         }
+        let alone = if self.serves { alone_soon() } else { Some(alone()) };
+        let Some(alone) = alone else {
+            self.prepared = Some(graph);
+            return Ok(None);
+        };
+        let captured = graph.capture(&self.stream, alone);
+        captured.map_err(|source| GraphsError::Capture { shapes: written(shapes), source })?;
+        self.graphs.push(graph);
         Ok(Some(self.graphs.len() - 1))
     }
 
@@ -300,126 +355,56 @@ impl Graphs {
     }
 }
 
-impl Graph {
-    /// Captures a run over zeros.
-    fn capture(
-        session: &SharedSession,
-        signature: &Signature,
-        stream: &ComputeStream,
-        shapes: &[Vec<i64>],
-        number: usize,
-    ) -> Result<Self, RuntimeFault> {
-        stream.enter()?;
-        let made = Self::captured(session, signature, stream, shapes, number);
-        // Nothing that was queued outlives what it reads and writes.
-        let waited = stream.wait();
-        let made = made?;
-        waited?;
-        Ok(made)
-    }
-
-    fn captured(
-        session: &SharedSession,
-        signature: &Signature,
-        stream: &ComputeStream,
-        shapes: &[Vec<i64>],
-        number: usize,
-    ) -> Result<Self, RuntimeFault> {
-        let host = Arc::new(OwnedAllocator::of_host(session)?);
-        let device = Arc::new(OwnedAllocator::of_device(session)?);
-        let (mut inputs, mut on_device) = (Vec::new(), Vec::new());
-        for (spec, shape) in signature.inputs.iter().zip(shapes) {
-            let zeros = Value::new(&host, spec.datatype, shape, session)?;
-            let to = Value::blank(&device, spec.datatype, shape, session)?;
-            upload(&zeros, &to, session, stream)?;
-            inputs.push(zeros);
-            on_device.push(to);
+/// Each of these shapes once; an error if a context cannot have as many graphs.
+pub(super) fn distinct(all: Vec<WarmUp>) -> Result<Vec<WarmUp>, GraphsError> {
+    let mut distinct: Vec<WarmUp> = Vec::new();
+    for warm_up in all {
+        let shapes = warm_up.signed_shapes();
+        if distinct.iter().all(|other| other.signed_shapes() != shapes) {
+            distinct.push(warm_up);
         }
-        let (takes, gives) =
-            (Signature::names(&signature.inputs), Signature::names(&signature.outputs));
-        let placed = gives.iter().map(|name| (name.clone(), Place::Device)).collect();
-        let plain = Stop::of_plain_runs()?;
-        // The first run shows the shapes of the outputs and allocates most of what a run needs.
-        let mut first = Bound::new(session, takes.clone(), placed)?;
-        let outputs = first.run(&on_device.iter().collect::<Vec<_>>(), &plain);
-        stream.wait()?;
-        let mut fixed = Fixed::new(session, &takes, on_device, &gives, outputs?)?;
-        // The second one allocates the rest: a capture must not allocate.
-        fixed.run(&plain)?;
-        stream.wait()?;
-        fixed.run(&Stop::of_capture(number)?)?;
-        stream.wait()?;
-        let replays = Stop::of_replays(number)?;
-        // This fails if nothing was captured.
-        fixed.run(&replays)?;
-        stream.wait()?;
-        Ok(Self { fixed, inputs, replays, host, shapes: shapes.to_vec() })
     }
-
-    /// Queues copies and the replay.
-    fn replay(&mut self, stream: &ComputeStream) -> Result<Vec<Value>, RuntimeFault> {
-        let session = self.fixed.session().clone();
-        for (from, to) in self.inputs.iter().zip(self.fixed.inputs()) {
-            upload(from, to, &session, stream)?;
-        }
-        self.fixed.run(&self.replays)?;
-        let mut outputs = Vec::with_capacity(self.fixed.outputs().len());
-        for value in self.fixed.outputs() {
-            let (datatype, shape) = value.description(&session)?;
-            let datatype = datatype.expect("a model with an output of another type was refused");
-            let mut output = Value::blank(&self.host, datatype, &shape, &session)?;
-            download(value, &mut output, &session, stream)?;
-            outputs.push(output);
-        }
-        Ok(outputs)
+    match distinct.len() {
+        shapes if shapes > CUDA_GRAPHS_MAX => Err(GraphsError::TooMany { shapes }),
+        _ => Ok(distinct),
     }
-}
-
-/// Whether any of these nodes rebuilds something when a shape changes; an error if one cannot be replayed.
-fn have_plans(nodes: &[AssignedNode]) -> Result<bool, GraphsError> {
-    let of = |ops: &[&str]| {
-        let node = nodes.iter().find(|node| ops.contains(&node.op.as_str()))?;
-        Some(format!("{} ({})", node.op, node.name))
-    };
-    if let Some(node) = of(&RANDOM_OPS) {
-        return Err(GraphsError::Random { node });
-    }
-    if let Some(node) = of(&COUNTING_OPS) {
-        return Err(GraphsError::Counting { node });
-    }
-    let keeps =
-        |node: &AssignedNode| node.op.contains("Conv") || PLANNED_OPS.contains(&node.op.as_str());
-    Ok(nodes.iter().any(keeps))
 }
 
 /// Shapes of inputs as people read them.
-fn written(shapes: &[Vec<i64>]) -> String {
+pub(super) fn written(shapes: &[Vec<i64>]) -> String {
     shapes.iter().map(|shape| format!("{shape:?}")).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use gridpool_protocol::tensor::{ANY_SIZE, DataType};
+
     use super::*;
 
-    fn nodes(ops: &[&str]) -> Vec<AssignedNode> {
-        let provider = Provider::Cuda.runtime_name();
-        let node = |&op: &&str| AssignedNode {
-            provider: provider.to_owned(),
-            op: op.to_owned(),
-            name: "n".to_owned(),
-        };
-        ops.iter().map(node).collect()
-    }
-
     #[test]
-    fn nodes_that_keep_plans_are_known_and_random_ones_refused() {
-        assert_eq!(have_plans(&nodes(&["Gemm", "Tanh", "Softmax", "MaxPool"])), Ok(false));
-        for op in ["Conv", "FusedConv", "ConvTranspose", "NhwcConv", "LSTM", "GRU", "RNN"] {
-            assert_eq!(have_plans(&nodes(&["Gemm", op])), Ok(true), "{op}");
-        }
-        let error = have_plans(&nodes(&["Conv", "RandomNormal"])).unwrap_err().to_string();
-        assert!(error.starts_with("its node RandomNormal (n) draws random numbers"), "{error}");
-        let error = have_plans(&nodes(&["NonZero"])).unwrap_err().to_string();
-        assert!(error.starts_with("the shape of what its node NonZero (n) gives"), "{error}");
+    fn equal_shapes_count_once_and_too_many_are_refused() {
+        let tensor = |name: &str| TensorSpec {
+            name: name.to_owned(),
+            datatype: DataType::Fp32,
+            shape: vec![ANY_SIZE, 4],
+        };
+        let signature = Signature {
+            inputs: vec![tensor("x")],
+            outputs: vec![tensor("y")],
+            may_have_rows: true,
+            rows_share_a_name: true,
+        };
+        let first = WarmUp::new(&signature, &BTreeMap::new(), true).unwrap();
+        let of = |rows: &[u64]| {
+            let all = rows.iter().map(|&rows| first.with_rows(rows).unwrap()).collect();
+            distinct(all).map(|all| all.iter().map(|one| one.shapes()[0][0]).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[4, 1, 4, 8, 1]), Ok(vec![4, 1, 8]));
+        let most: Vec<_> = (1..=CUDA_GRAPHS_MAX as u64).collect();
+        assert_eq!(of(&[&most[..], &most[..]].concat()), Ok(most.clone()));
+        let more = [&most[..], &[100]].concat();
+        assert_eq!(of(&more), Err(GraphsError::TooMany { shapes: CUDA_GRAPHS_MAX + 1 }));
     }
 }

@@ -19,7 +19,7 @@ use gridpool_protocol::tensor::options::{MAX_BATCH_DEFAULT, ModelOptions};
 use gridpool_protocol::tensor::{Contexts, TensorError};
 
 use super::context::Context;
-use super::graphs::{GraphsPlan, GraphsWanted};
+use super::graphs::{GraphsPlan, GraphsWanted, distinct};
 use super::pipeline::LoadedPipeline;
 use super::runtime::Runtime;
 use super::seam::{SharedSession, assigned_nodes};
@@ -62,7 +62,7 @@ pub(super) struct Loaded {
     warm_ups: Vec<WarmUp>,
     /// The CUDA graphs of each context, if it is to have some.
     graphs: Option<Arc<GraphsWanted>>,
-    /// Bytes of the model itself, and of one context at most.
+    /// Bytes of the model itself, and of one context at most, without its CUDA graphs.
     memory: Option<(u64, u64)>,
     device_bytes: Option<u64>,
 }
@@ -194,16 +194,22 @@ impl Loaded {
     }
 
     /// The CUDA graphs that every context has before it serves: those of the warm-ups that were asked for and of the
-    /// preferred numbers of rows.
+    /// preferred numbers of rows. If other shapes may be captured later, the largest run is captured too, so that those
+    /// find their memory allocated and its size is known.
     fn wanted(&self, plan: GraphsPlan, options: &ModelOptions) -> Result<GraphsWanted, LoadError> {
         let mut warm_ups = self.warm_ups[..options.warm_up.len().max(1)].to_vec();
+        let wrong = |error: TensorError| WarmUpError::Shapes { reason: error.to_string() };
         if self.rows_max.is_some() {
             let sizes = options.preferred_batch.iter();
             let sizes = sizes.map(|&rows| self.warm_ups[0].with_rows(rows.into()));
-            let wrong = |error: TensorError| WarmUpError::Shapes { reason: error.to_string() };
             warm_ups.extend(sizes.collect::<Result<Vec<_>, _>>().map_err(wrong)?);
         }
-        warm_ups.truncate(CUDA_GRAPHS_MAX);
+        let mut warm_ups = distinct(warm_ups)?;
+        if let (Some(rows), true) = (self.rows_max, plan.captures_later())
+            && warm_ups.len() < CUDA_GRAPHS_MAX
+        {
+            warm_ups.push(self.warm_ups[0].with_rows(rows.into()).map_err(wrong)?);
+        }
         Ok(GraphsWanted { plan: Arc::new(plan), warm_ups })
     }
 
@@ -212,11 +218,10 @@ impl Loaded {
         self.graphs.clone()
     }
 
-    /// A context has captured its graphs, which take so much of the device's memory.
-    pub(super) fn note_graphs(&mut self, device_bytes: u64) {
-        if let Some((_, context)) = &mut self.memory {
-            *context = context.saturating_add(device_bytes);
-        }
+    /// Bytes of the model itself, and of one context at most, with its CUDA graphs.
+    fn memory(&self) -> Option<(u64, u64)> {
+        let graphs = self.graphs.as_ref().map_or(0, |wanted| wanted.plan.device_bytes());
+        self.memory.map(|(weights, context)| (weights, context.saturating_add(graphs)))
     }
 
     /// The steps of a pipeline; none of one model.
@@ -287,7 +292,7 @@ impl Loaded {
     /// Checks that this number of contexts stays within the model's memory limit.
     pub(super) fn check_budget(&self, contexts: u32) -> Result<(), LoadError> {
         let Some(allowed) = self.device_bytes else { return Ok(()) };
-        let Some((weights, context)) = self.memory else { return Err(LoadError::BudgetUnknown) };
+        let Some((weights, context)) = self.memory() else { return Err(LoadError::BudgetUnknown) };
         let needs = weights.saturating_add(context.saturating_mul(contexts.into()));
         if needs <= allowed {
             return Ok(());
@@ -304,7 +309,7 @@ impl Loaded {
     /// Device memory in bytes with this number of contexts; 0 if it is unknown.
     pub(super) fn device_bytes(&self, contexts: u32) -> u64 {
         let of = |(weights, context): (u64, u64)| weights + context * u64::from(contexts);
-        self.memory.map_or(0, of)
+        self.memory().map_or(0, of)
     }
 }
 

@@ -11,8 +11,8 @@ use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::{ModelOptions, check_contexts};
 
 use super::batcher::{Batcher, Delay, Entry, Limits, Next, Part, QueueError};
-use super::context::{Context, RunError, RunInputs};
-use super::graphs::{Captured, GraphsWanted};
+use super::context::{Context, RunInputs};
+use super::graphs::GraphsWanted;
 use super::job::{InferError, Job, ModelRun};
 use super::load::{LoadError, Loaded};
 use super::runs::Runs;
@@ -138,8 +138,7 @@ impl Model {
             unreachable!("it was just made")
         };
         let count = u32::try_from(contexts.len()).expect("they are few");
-        if let Some(Captured { graphs, device_bytes }) = self.spawn(threads, contexts, loaded)? {
-            loaded.note_graphs(device_bytes);
+        if let Some(graphs) = self.spawn(threads, contexts, loaded)? {
             loaded.check_budget(count)?;
             let info = &mut self.shared.queue.lock().info;
             let (cuda_graphs, device_bytes) = (graphs, loaded.device_bytes(count));
@@ -149,14 +148,15 @@ impl Model {
     }
 
     /// Gives each context a thread that owns it. If it is to have CUDA graphs, that thread captures them first; returns
-    /// what the one with the largest has.
+    /// how many each has.
     fn spawn(
         &self,
         threads: &mut Vec<JoinHandle<()>>,
         contexts: Vec<Context>,
         loaded: &Loaded,
-    ) -> Result<Option<Captured>, LoadError> {
+    ) -> Result<Option<u32>, LoadError> {
         let (sender, captured) = mpsc::channel();
+        let count = contexts.len();
         for context in contexts {
             let shared = Arc::clone(&self.shared);
             let first = loaded.graphs().map(|wanted| (wanted, sender.clone()));
@@ -171,9 +171,12 @@ impl Model {
             }
         }
         drop(sender);
-        // A thread that panics says nothing, and its requests are answered when they are dropped.
         let all = captured.iter().collect::<Result<Vec<_>, _>>()?;
-        Ok(all.into_iter().max_by_key(|captured| captured.device_bytes))
+        // A thread that panics says nothing.
+        if loaded.graphs().is_some() && all.len() < count {
+            return Err(LoadError::Ended);
+        }
+        Ok(all.into_iter().max())
     }
 
     pub(super) fn info(&self) -> Arc<ModelInfo> {
@@ -267,12 +270,16 @@ impl Drop for Model {
     }
 }
 
+/// Where a context's thread tells how many CUDA graphs it has captured.
+type Told = mpsc::Sender<Result<u32, LoadError>>;
+
 /// The body of a context's thread: captures CUDA graphs if there are to be some, tells that, and serves.
 fn capture_and_serve(
     shared: &Shared,
     mut context: Context,
-    first: Option<(Arc<GraphsWanted>, mpsc::Sender<Result<Captured, LoadError>>)>,
+    first: Option<(Arc<GraphsWanted>, Told)>,
 ) {
+    let _panics = Panics(shared);
     if let Some((wanted, told)) = first {
         let captured = context.capture(&wanted);
         let is_ready = captured.is_ok();
@@ -286,6 +293,17 @@ fn capture_and_serve(
         drop(told.send(captured));
     }
     serve(shared, context);
+}
+
+/// Counts a context whose thread panics as ended.
+struct Panics<'a>(&'a Shared);
+
+impl Drop for Panics<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            end_of_context(self.0);
+        }
+    }
 }
 
 fn end_of_context(shared: &Shared) {
@@ -385,17 +403,25 @@ fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
     let Begun { parts, number, stop } = begun;
     let shares: Vec<RunInputs<'_>> =
         parts.iter().map(|part| part.request.run_inputs(part.rows.clone())).collect();
+    let ready = context.ready(&shares, &stop);
+    // A run's time is without that of a capture, its own or another context's.
     let began = clock::now();
-    let ran = context.run(&shares, &stop);
+    let ran = ready.and_then(|ready| context.run_ready(ready, &shares, &stop));
     let took = began.elapsed();
     let device_us = took.as_secs_f64() * 1e6;
+    let growth = context.take_growth();
     let mut queue = shared.queue.lock();
+    if growth > 0 && queue.info.device_bytes > 0 {
+        let more = growth.saturating_mul(queue.info.contexts.into());
+        let device_bytes = queue.info.device_bytes.saturating_add(more);
+        queue.info = Arc::new(ModelInfo { device_bytes, ..(*queue.info).clone() });
+    }
     let is_stopped = queue.runs.end(number);
     queue.waiting.ran(took);
     drop(queue);
     match ran {
         Ok(_) if is_stopped => fail(&parts, &InferError::Cancelled),
-        Err(error) if is_stopped && leaves_device_usable(&error) => {
+        Err(error) if is_stopped && error.leaves_device_usable() => {
             fail(&parts, &InferError::Cancelled);
         }
         Ok(given) => {
@@ -408,7 +434,7 @@ fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
                 at += rows(part);
             }
         }
-        Err(error) if parts.len() > 1 && leaves_device_usable(&error) => {
+        Err(error) if parts.len() > 1 && error.leaves_device_usable() => {
             for alone in parts {
                 let begun = begin(&mut shared.queue.lock(), vec![alone], context);
                 if let Some(begun) = begun {
@@ -417,12 +443,5 @@ fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
             }
         }
         Err(error) => fail(&parts, &InferError::Run(error)),
-    }
-}
-
-fn leaves_device_usable(error: &RunError) -> bool {
-    match error {
-        RunError::Fault(fault) => fault.leaves_device_usable(),
-        RunError::Input { .. } | RunError::Output { .. } | RunError::Wire(_) => true,
     }
 }

@@ -60,7 +60,7 @@ pub(super) use bound::Bound;
 pub(super) use fixed::Fixed;
 pub(super) use place::{Place, download, on_stream, on_stream_too, places, upload};
 pub(super) use placement::{AssignedNode, assigned_nodes};
-pub(super) use quiet::{alone, alone_now, changing, running};
+pub(super) use quiet::{Alone, Running, alone, alone_soon, changing, running};
 pub(super) use value::Value;
 
 /// The answer of an allocator without counts.
@@ -122,10 +122,18 @@ impl Drop for Held {
 }
 
 impl SharedSession {
-    /// Takes the part of a session that can be shared, and drops the rest.
-    #[expect(clippy::needless_pass_by_value, reason = "no caller may keep what could change it")]
-    pub(super) fn of(session: Session, host: HostMemory, manner: Manner) -> Self {
-        Self { session: Arc::new(Held(Some(session.inner()))), host, manner }
+    /// Takes the part of a session that can be shared, with what `look` sees in the whole, and drops the rest. A caller
+    /// that does not want the session after all drops the shared part, and so frees it while no run is captured.
+    pub(super) fn of<T>(
+        session: Session,
+        host: HostMemory,
+        manner: Manner,
+        look: impl FnOnce(&Session) -> T,
+    ) -> (Self, T) {
+        let own = Self { session: Arc::new(Held(Some(session.inner()))), host, manner };
+        let seen = look(&session);
+        drop(session);
+        (own, seen)
     }
 
     /// The session, for calls of the C API that only read it or run it.

@@ -23,6 +23,9 @@ pub(super) const TENSORRT_LIBRARIES: [&str; 2] = ["libnvinfer.so.10", "libnvinfe
 /// Why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
+    /// A thread of a context panicked before it served. Its own message is in the log.
+    #[error("a thread of a context ended before it served a request; the log says why")]
+    Ended,
     /// Its contexts take more memory than they may.
     #[error(
         "{contexts} contexts take {needs} bytes of device memory (weights {weights}, each context up to \
@@ -160,7 +163,9 @@ impl LoadError {
         if let Self::Step { source, .. } = self {
             return source.fault();
         }
-        if let Self::Graphs(GraphsError::Capture { source: fault, .. })
+        if let Self::Graphs(
+            GraphsError::Capture { source: fault, .. } | GraphsError::Run { source: fault, .. },
+        )
         | Self::Provider { source: fault, .. }
         | Self::Session(fault)
         | Self::WarmUp(WarmUpError::Run { source: RunError::Fault(fault), .. }) = self

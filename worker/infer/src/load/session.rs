@@ -70,15 +70,13 @@ impl Opened {
             // A second session, which may have nodes on the CPU and never runs, names those nodes. An unserved
             // signature is reported first.
             let lenient = new(false).and_then(|session| {
-                Signature::of(&described(session.inputs()), &described(session.outputs()))?;
-                Ok(SharedSession::of(session, host, manner))
+                let (session, signature) = SharedSession::of(session, host, manner, signature_of);
+                signature.map(|_| session)
             });
             refusal(lenient, fault, &providers, &options.cpu_ops)
         });
-        let session = made?;
-        let signature =
-            Arc::new(Signature::of(&described(session.inputs()), &described(session.outputs()))?);
-        let session = SharedSession::of(session, host, manner);
+        let (session, signature) = SharedSession::of(made?, host, manner, signature_of);
+        let signature = Arc::new(signature?);
         let nodes = audit(&seam::assigned_nodes(&session)?, &providers, &options.cpu_ops)?;
         Ok(Self { session, signature, nodes })
     }
@@ -97,6 +95,10 @@ pub(super) fn refusal(
         Ok(Ok(_)) => LoadError::Session(fault),
         Err(other) => other,
     }
+}
+
+fn signature_of(session: &Session) -> Result<Signature, LoadError> {
+    Ok(Signature::of(&described(session.inputs()), &described(session.outputs()))?)
 }
 
 /// Inputs or outputs, with their types.

@@ -92,7 +92,8 @@ fn a_strict_session_has_no_node_on_the_cpu_and_a_lenient_one_names_them() {
     };
     let LoadError::Session(fault) = new(true).unwrap_err() else { panic!("another error") };
     assert!(fault.message().contains(FALLBACK_IS_DISABLED), "{fault}");
-    let lenient = SharedSession::of(new(false).unwrap(), HostMemory::Plain, Manner::Bound);
+    let lenient =
+        SharedSession::of(new(false).unwrap(), HostMemory::Plain, Manner::Bound, |_| ()).0;
     let refused = |providers: &[Provider]| {
         let lenient = Ok(lenient.clone());
         refusal(lenient, fault.clone(), providers, &options.cpu_ops).to_string()

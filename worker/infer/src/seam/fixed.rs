@@ -60,6 +60,13 @@ impl Fixed {
         &self.outputs
     }
 
+    /// Bytes of all its tensors.
+    pub(crate) fn tensor_bytes(&self) -> Result<u64, RuntimeFault> {
+        let all = self.inputs.iter().chain(&self.outputs);
+        let sizes = all.map(|value| Ok(value.size(&self.session)? as u64));
+        sizes.sum()
+    }
+
     pub(crate) fn session(&self) -> &SharedSession {
         &self.session
     }

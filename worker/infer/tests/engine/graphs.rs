@@ -1,6 +1,7 @@
 //! CUDA graphs. On a GPU: replays give, bit for bit, what runs give, for any number of rows and contexts. On a CPU
 //! device: the option is accepted and has no effect.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use gridpool_infer::{Answer, Engine, LoadError, ModelOptions};
@@ -11,6 +12,9 @@ use gridpool_protocol::tensor::{Contexts, DataType};
 
 use crate::harness::{BlockedContext, ask, engine, load, outputs, submit};
 use crate::tensors::{Full, device, fp32, full, irregular, model};
+
+/// How often a run is repeated until it is a replay.
+const TRIES: u32 = 5_000;
 
 fn graphs(contexts: u32) -> ModelOptions {
     ModelOptions { cuda_graphs: true, contexts: contexts.into(), ..ModelOptions::default() }
@@ -37,10 +41,19 @@ fn answer(engine: &Engine, name: &str, inputs: &[Full]) -> Answer {
 /// Asserts that an answer is that of a model without graphs, and how many of its runs were replays on a GPU.
 #[track_caller]
 fn same(engine: &Engine, name: &str, plain: &str, inputs: &[Full], replays: u32) {
-    let got = answer(engine, name, inputs);
-    assert_eq!(outputs(&got), ask(engine, plain, inputs), "bit for bit");
     let want = if on_gpu() { replays } else { 0 };
-    assert_eq!((got.replays, got.report.runs), (want, 1));
+    let plain = ask(engine, plain, inputs);
+    // A capture does not wait for what other tests load and run meanwhile: then the run is no replay, but soon is.
+    let most = if want == 0 { 1 } else { TRIES };
+    for at in 1..=most {
+        let got = answer(engine, name, inputs);
+        assert_eq!(outputs(&got), plain, "bit for bit");
+        assert_eq!(got.report.runs, 1);
+        if got.replays == want {
+            return;
+        }
+        assert!(got.replays < want && at < most, "{} replays of {want}", got.replays);
+    }
 }
 
 #[test]
@@ -48,14 +61,14 @@ fn replays_give_what_runs_give_for_every_number_of_rows() {
     let Some(engine) = engine() else { return };
     engine.load("plain", &model("mlp"), &ModelOptions::default()).expect("it loads");
     let info = load(&engine, "mlp", &graphs(1));
-    assert_eq!(info.cuda_graphs, u32::from(on_gpu()), "that of the warm-up");
+    assert_eq!(info.cuda_graphs, if on_gpu() { 2 } else { 0 }, "the warm-up and the largest");
     // Twice: captured, then replayed. Back to the first after the others.
     for count in [1, 3, 8, 1, 32, 3, 8, 32, 5, 1, 5] {
         same(&engine, "mlp", "plain", &rows(count), 1);
     }
     // More rows than a run has are several runs.
     let long = answer(&engine, "mlp", &rows(40));
-    assert_eq!((long.report.runs, long.replays), (2, if on_gpu() { 2 } else { 0 }));
+    assert_eq!((long.report.runs, long.replays), (2, if on_gpu() { 2 } else { 0 }), "32 and 8");
     assert_eq!(outputs(&long), ask(&engine, "plain", &rows(40)));
 }
 
@@ -65,7 +78,8 @@ fn a_context_has_graphs_up_to_the_limit_and_runs_other_shapes_without() {
     engine.load("plain", &model("mlp"), &ModelOptions::default()).expect("it loads");
     load(&engine, "mlp", &graphs(1));
     for count in 1..=CUDA_GRAPHS_MAX as u64 + 2 {
-        let is_beyond = count > CUDA_GRAPHS_MAX as u64;
+        // One graph is that of the largest run.
+        let is_beyond = count >= CUDA_GRAPHS_MAX as u64;
         same(&engine, "mlp", "plain", &rows(count), u32::from(!is_beyond));
     }
     same(&engine, "mlp", "plain", &rows(2), 1);
@@ -113,9 +127,10 @@ fn every_context_has_graphs_of_its_own() {
     engine.load("plain", &model("mlp"), &ModelOptions::default()).expect("it loads");
     let want: Vec<_> = (1..=6).map(|count| ask(&engine, "plain", &rows(count))).collect();
     load(&engine, "mlp", &graphs(4));
+    let replays = AtomicU32::new(0);
     let clients = |engine: &Engine| {
         thread::scope(|scope| {
-            let (engine, want) = (&engine, &want);
+            let (engine, want, replays) = (&engine, &want, &replays);
             for client in 0..8_usize {
                 scope.spawn(move || {
                     for at in 0..200 {
@@ -123,6 +138,7 @@ fn every_context_has_graphs_of_its_own() {
                         let inputs = rows(count as u64 + 1);
                         let ticket = submit(engine, "mlp", &inputs).expect("it is accepted");
                         let got = ticket.wait().expect("it runs");
+                        replays.fetch_add(got.replays, Ordering::Relaxed);
                         // Others may have shared its run, so that rows were added up in another order.
                         let (got, want) = (outputs(&got)[0].fp32(), want[count][0].fp32());
                         crate::harness::close(&got, &want, 1e-5);
@@ -136,10 +152,19 @@ fn every_context_has_graphs_of_its_own() {
         assert_eq!(engine.set_contexts("mlp", contexts).expect("they are made").contexts, contexts);
         clients(&engine);
     }
+    // Each request is one run or a part of one: many were replays, although each context begins with two graphs.
+    let (replays, requests) = (replays.into_inner(), 4 * 8 * 200);
+    match on_gpu() {
+        true => assert!(replays > requests / 4, "{replays} replays of {requests} requests"),
+        false => assert_eq!(replays, 0),
+    }
     // Each of them replays, not only the first.
-    engine.set_contexts("mlp", 2).expect("they are made");
+    engine.set_contexts("mlp", 3).expect("they are made");
     let first = BlockedContext::one(&engine, "mlp", &rows(1));
+    let second = BlockedContext::one(&engine, "mlp", &rows(1));
     assert_eq!(answer(&engine, "mlp", &rows(1)).replays, u32::from(on_gpu()));
+    second.let_go();
+    assert_eq!(answer(&engine, "mlp", &rows(32)).replays, u32::from(on_gpu()));
     first.let_go();
     assert!(engine.unload("mlp"));
 }
@@ -191,8 +216,17 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
     assert!(why.contains("NonZero") && why.contains("depends on its data"), "{why}");
     let (_, why) = refused("random");
     assert!(why.contains("RandomUniformLike") && why.contains("draws random numbers"), "{why}");
-    let (_, why) = refused("strings");
-    assert!(!why.is_empty());
+    let (what, _) = refused("strings");
+    assert!(what.contains("would run on CPUExecutionProvider"), "{what}");
+    // The limit of 16, counted in different shapes.
+    let shapes: Vec<_> = (1..=CUDA_GRAPHS_MAX as u64 + 1).map(|rows| [rows, 16]).collect();
+    let shapes: Vec<(&str, &[u64])> = shapes.iter().map(|shape| ("x", &shape[..])).collect();
+    let error = engine.load("many", &model("mlp"), &named(graphs(1), &shapes)).unwrap_err();
+    let why = Chain(&error).to_string();
+    assert!(why.contains("are 17 shapes, and a context has at most 16 graphs"), "{why}");
+    let twice = [&shapes[1..], &shapes[1..]].concat();
+    engine.load("many", &model("mlp"), &named(graphs(1), &twice)).expect("they are 16");
+    assert_eq!(answer(&engine, "many", &rows(17)).replays, 1);
     // The device serves on.
     load(&engine, "mlp", &graphs(1));
     assert_eq!(answer(&engine, "mlp", &rows(1)).replays, 1);
