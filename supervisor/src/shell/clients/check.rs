@@ -54,7 +54,7 @@ impl Checked {
     /// get none.
     pub(super) fn trace(&mut self, shared: &Shared, submission: &mut Submission) {
         // A state belongs to the trace that it came with, and not to one that the pool begins.
-        submission.trace_state = submission.trace.and(submission.trace_state.take());
+        submission.trace_state = submission.trace.and_then(|_| submission.trace_state.take());
         if let Some(tracer) = shared.tracer.get()
             && self.principal != Principal::Gateway
             && let Some(span) = tracer.begin(submission.trace)
