@@ -58,7 +58,7 @@ impl DeviceInfo {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelUse {
     /// The kernel, the function or the model. Runs that were replays of CUDA graphs have a row of their own, whose name
-    /// ends with [`REPLAYED`].
+    /// ends with ` (CUDA graph)`.
     pub name: String,
     /// The number of launches, calls or runs.
     pub launches: u32,

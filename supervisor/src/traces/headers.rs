@@ -17,7 +17,7 @@ pub(super) const HEADERS_BYTES_MAX: usize = 8 << 10;
 const OWN: [&str; 6] =
     ["connection", "content-length", "content-type", "host", "transfer-encoding", "user-agent"];
 
-/// Headers by their names. Nothing but [`Headers::all`] shows a value.
+/// Headers by their names. Nothing but `all` shows a value.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Headers(BTreeMap<String, String>);
