@@ -203,16 +203,21 @@ impl JobLog {
         Ok(Self { verdicts, closing, rates: Mutex::new(rates), skipped, recent })
     }
 
-    /// Logs a verdict, and never waits for the disk.
-    pub(crate) fn keep(&self, client: Client, receipt: Box<Receipt>) {
+    /// Logs a verdict, and never waits for the disk. Asks for the client only if the verdict is not left out.
+    pub(crate) fn keep(
+        &self,
+        principal: Principal,
+        receipt: Box<Receipt>,
+        client: impl FnOnce(Principal) -> Client,
+    ) {
         let is_usual = is_usual(&receipt);
         // The gateway asks every few seconds whether the pool works.
-        if is_usual && client.principal == Principal::Gateway {
+        if is_usual && principal == Principal::Gateway {
             return;
         }
-        let is_taken = self.rates.lock().take(is_usual, &client.principal);
-        let verdict = Given { at: clock::time_of_day(), client, receipt };
-        if !is_taken || self.verdicts.try_send(verdict).is_err() {
+        let is_taken = self.rates.lock().take(is_usual, &principal);
+        let give = || Given { at: clock::time_of_day(), client: client(principal), receipt };
+        if !is_taken || self.verdicts.try_send(give()).is_err() {
             self.skipped.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -22,7 +22,7 @@ fn receipt(job: u32, verdict: Verdict) -> Box<Receipt> {
 }
 
 fn of(principal: u32, log: &JobLog, receipt: Box<Receipt>) {
-    log.keep(client(Principal::Uid(principal)), receipt);
+    log.keep(Principal::Uid(principal), receipt, client);
 }
 
 fn files(folder: &Path) -> Vec<std::path::PathBuf> {
@@ -42,8 +42,8 @@ fn what_was_logged_is_read_in_its_order_and_survives_the_next_pool() {
     );
     let whole = Receipt { attempts: vec![attempt], ..*receipt(1, Verdict::Poison) };
     of(7, &log, Box::new(whole.clone()));
-    log.keep(client(Principal::Gateway), receipt(2, Verdict::Ok));
-    log.keep(client(Principal::Gateway), receipt(3, Verdict::Deadline));
+    log.keep(Principal::Gateway, receipt(2, Verdict::Ok), client);
+    log.keep(Principal::Gateway, receipt(3, Verdict::Deadline), client);
     log.close();
     let next = JobLog::start(&state, OWN.as_ref()).unwrap();
     of(8, &next, receipt(4, Verdict::Ok));
@@ -162,7 +162,7 @@ fn a_pool_begins_with_its_own_verdicts_alone() {
     let log = JobLog::start(&state, OWN.as_ref()).unwrap();
     let token = Some("0123456789abcdef".to_owned().try_into().unwrap());
     let alice = Client { principal: Principal::Token("alice".to_owned()), token };
-    log.keep(alice.clone(), receipt(1, Verdict::Failed));
+    log.keep(alice.principal.clone(), receipt(1, Verdict::Failed), |_| alice.clone());
     log.close();
     let seen = |socket: &str| {
         let log = JobLog::start(&state, socket.as_ref()).unwrap();

@@ -379,7 +379,7 @@ impl Told {
         }
         if let Some(log) = shared.job_log.get() {
             self.logged.into_iter().for_each(|(whose, receipt)| {
-                log.keep(shared.client_of_log(whose), receipt);
+                log.keep(whose, receipt, |whose| shared.client_of_log(whose));
             });
         }
     }
