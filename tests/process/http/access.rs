@@ -1,5 +1,6 @@
 //! Whom the gateway admits: web pages, names of hosts, tokens and their scopes.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -169,6 +170,29 @@ pub(super) fn token(arguments: &[&str]) -> (String, String) {
     let made = gridpool(["token", "new"]).args(arguments).args(&["--json"]).run().document();
     let text = |key: &str| made[key].as_str().expect("a text").to_owned();
     (text("token"), text("line"))
+}
+
+/// A pool with HTTP and tokens of these names and scopes, and the header that shows each.
+pub(super) fn with_tokens(
+    setup: Setup,
+    scopes: &[(&'static str, &str)],
+) -> (Pool, BTreeMap<&'static str, String>) {
+    let made = scopes.iter().map(|&(name, scope)| (name, token(&[name, "--scope", scope])));
+    let made: Vec<_> = made.collect();
+    let lines: Vec<_> = made.iter().map(|(_, (_, line))| &**line).collect();
+    let file = tokens(&setup, &lines);
+    let pool = setup.args(&["--http-tokens", file.to_str().expect("readable")]).start();
+    until_ready(&pool);
+    let header =
+        |(name, (token, _)): (_, (String, _))| (name, format!("Authorization: Bearer {token}\r\n"));
+    (pool, made.into_iter().map(header).collect())
+}
+
+/// A job that ends well.
+pub(super) fn runs(pool: &Pool, header: &str) {
+    let body = as_request(&small()).to_string();
+    let answer = Web::open(pool).ask("POST", "/v2/models/rot90/infer", header, body.as_bytes());
+    assert_eq!(answer.status, 200);
 }
 
 fn with_token(pool: &Pool, method: &str, path: &str, token: &str) -> Answer {

@@ -1,10 +1,8 @@
 //! The page of the gateway: its files, its stream of events, and orders with a token.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Value, json};
 
-use super::access::{token, tokens};
+use super::access::{runs, token, tokens, with_tokens};
 use super::{Web, as_request, get, post, request, served, small, tcp, until_ready, with_http};
 use crate::pool::{Pool, cpu};
 use crate::wait::{eventually, eventually_so};
@@ -246,30 +244,20 @@ fn without_tokens_nobody_orders_over_http() {
 
 #[test]
 fn receipts_are_shown_to_whom_their_jobs_were_for_and_to_operators() {
-    let names = [("one", "infer"), ("two", "infer"), ("boss", "operate")];
-    let made: BTreeMap<_, _> =
-        names.map(|(name, scope)| (name, token(&[name, "--scope", scope]))).into();
-    let setup = with_http(cpu(1));
-    let lines: Vec<_> = made.values().map(|(_, line)| &**line).collect();
-    let file = tokens(&setup, &lines);
-    let pool = setup.args(&["--http-tokens", file.to_str().expect("readable")]).start();
-    until_ready(&pool);
-    let header = |name: &str| format!("Authorization: Bearer {}\r\n", made[name].0);
-    let body = as_request(&small()).to_string();
-    for name in ["one", "two", "one"] {
-        let path = "/v2/models/rot90/infer";
-        assert_eq!(Web::open(&pool).ask("POST", path, &header(name), body.as_bytes()).status, 200);
-    }
+    let scopes = [("one", "infer"), ("two", "infer"), ("boss", "operate")];
+    let (pool, headers) = with_tokens(with_http(cpu(1)), &scopes);
+    ["one", "two", "one"].iter().for_each(|name| runs(&pool, &headers[name]));
     let mut failing = as_request(&small());
     failing["parameters"] = json!({"timeout": 1});
     let late = Web::open(&pool).ask(
         "POST",
         "/v2/models/rot90/infer",
-        &header("two"),
+        &headers["two"],
         failing.to_string().as_bytes(),
     );
     let seen = |name: &str| {
-        let shown = Web::open(&pool).ask("GET", "/v2/gridpool/receipts", &header(name), b"").json();
+        let shown =
+            Web::open(&pool).ask("GET", "/v2/gridpool/receipts", &headers[name], b"").json();
         let rows = shown["receipts"].as_array().expect("rows").clone();
         rows.iter()
             .map(|row| (row["principal"].clone(), row["receipt"]["verdict"].clone()))

@@ -1,13 +1,11 @@
 //! The last verdicts over HTTP: who sees which, and that they are those of the log.
 
-use std::collections::BTreeMap;
-
 use gridpool_client::{AskedVerdicts, Principal, Secret};
 use gridpool_protocol::receipt::Verdict;
 use serde_json::{Value, json};
 
-use super::access::{token, tokens};
-use super::{Answer, Web, as_request, get, served, small, until_ready, with_http};
+use super::access::{runs, with_tokens};
+use super::{Answer, Web, get, served, until_ready, with_http};
 use crate::command::gridpool;
 use crate::jobs::{answer, small_job, submit};
 use crate::pool::{Pool, cpu};
@@ -37,24 +35,14 @@ fn of<'a>(all: &'a [Value], whose: &str) -> Vec<&'a Value> {
 
 #[test]
 fn each_token_sees_its_own_and_an_operator_all_as_the_log_has_them() {
-    let names = [("one", "infer"), ("two", "infer"), ("boss", "operate"), ("reader", "metrics")];
-    let made: BTreeMap<_, _> =
-        names.map(|(name, scope)| (name, token(&[name, "--scope", scope]))).into();
     let setup = with_http(cpu(1));
     let folder = setup.state().join("gridpool");
-    let lines: Vec<_> = made.values().map(|(_, line)| &**line).collect();
-    let file = tokens(&setup, &lines);
-    let pool = setup.args(&["--http-tokens", file.to_str().expect("readable")]).start();
-    until_ready(&pool);
-    let header = |name: &str| format!("Authorization: Bearer {}\r\n", made[name].0);
-    let body = as_request(&small()).to_string();
-    for name in ["one", "two", "one"] {
-        let path = "/v2/models/rot90/infer";
-        assert_eq!(Web::open(&pool).ask("POST", path, &header(name), body.as_bytes()).status, 200);
-    }
+    let scopes = [("one", "infer"), ("two", "infer"), ("boss", "operate"), ("reader", "metrics")];
+    let (pool, headers) = with_tokens(setup, &scopes);
+    ["one", "two", "one"].iter().for_each(|name| runs(&pool, &headers[name]));
     let of_user = answer(submit(&pool.client(), small_job(1))).receipt;
     let seen = |name: &str, query: &str| {
-        Web::open(&pool).ask("GET", &format!("{PATH}{query}"), &header(name), b"")
+        Web::open(&pool).ask("GET", &format!("{PATH}{query}"), &headers[name], b"")
     };
     let all = eventually("the log to have all four", || {
         let all = logged(&folder);
@@ -98,11 +86,7 @@ fn refused(pool: &Pool, asked: &AskedVerdicts) -> String {
 fn without_tokens_an_address_sees_its_own_and_nobody_asks_for_another() {
     let pool = served(cpu(1));
     until_ready(&pool);
-    let body = as_request(&small()).to_string();
-    assert_eq!(
-        Web::open(&pool).ask("POST", "/v2/models/rot90/infer", "", body.as_bytes()).status,
-        200
-    );
+    runs(&pool, "");
     let of_user = answer(submit(&pool.client(), small_job(1))).receipt;
     assert_eq!(of_user.verdict, Verdict::Ok);
     eventually("the verdict of the address alone", || {
