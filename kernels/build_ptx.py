@@ -2,7 +2,7 @@
 """Makes the modules of kernels/ptx from kernels/cuda with one fixed compiler: NVRTC 12.0.140.
 
 gridpool.ptx is what every worker loads, solve.ptx what it loads at its first solver, solve_far.ptx what it loads
-when values do not fit shared memory or the GPU is an old one, search.ptx and search_far.ptx the same for searches, chaos.ptx what `gridpool chaos` needs. The headers opcodes.cuh and solver_ops.cuh are no files: they come from the tables of
+when values do not fit shared memory or the GPU is an old one, search.ptx and search_far.ptx the same for searches, template.ptx and template_far.ptx for those of templates, chaos.ptx what `gridpool chaos` needs. The headers opcodes.cuh and solver_ops.cuh are no files: they come from the tables of
 ops in protocol/src/program/ops.rs and protocol/src/solver/table.rs. The first line of a module has the digest of
 its header, by which a test sees that an op was added and the kernels were not compiled again.
 
@@ -38,7 +38,8 @@ from jump_tables import with_jump_tables
 KERNELS = pathlib.Path(__file__).resolve().parent
 CUDA = KERNELS / "cuda"
 PTX = KERNELS / "ptx"
-MODULES = {"gridpool": 60, "chaos": 60, "solve": 80, "solve_far": 60, "search": 80, "search_far": 60}
+MODULES = {"gridpool": 60, "chaos": 60, "solve": 80, "solve_far": 60, "search": 80, "search_far": 60,
+           "template": 80, "template_far": 60}
 CACHE = KERNELS.parent / "target" / "nvrtc"
 
 NVRTC_WHEEL = "nvidia-cuda-nvrtc-cu12==12.0.140"
@@ -46,7 +47,7 @@ NVCC_WHEEL = "nvidia-cuda-nvcc-cu12==12.9.86"
 OPTIONS = ["--std=c++17"]
 ASSEMBLE_FOR = [60, 80, 90]
 # The modules that are kept packed, with machine code for this GPU.
-PACKED = ["solve", "solve_far", "search", "search_far"]
+PACKED = ["solve", "solve_far", "search", "search_far", "template", "template_far"]
 CUBIN_FOR = 90
 
 
@@ -106,7 +107,7 @@ class Nvrtc:
 
 # The header of opcodes of each module that has one, and what the example must be told to print it.
 SOLVERS = ("solver_ops.cuh", "solvers")
-OPCODES = {"gridpool": ("opcodes.cuh", "chains")} | dict.fromkeys(["solve", "solve_far", "search", "search_far"], SOLVERS)
+OPCODES = {"gridpool": ("opcodes.cuh", "chains")} | dict.fromkeys(PACKED, SOLVERS)
 
 
 def opcodes(which: str) -> str:

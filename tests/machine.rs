@@ -8,6 +8,8 @@
 
 #[path = "machine/search.rs"]
 mod search;
+#[path = "machine/template.rs"]
+mod template;
 
 use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};

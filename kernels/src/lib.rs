@@ -16,3 +16,4 @@ pub mod part;
 pub mod ptx;
 pub mod reference;
 pub mod solve;
+pub mod template;

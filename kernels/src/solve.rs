@@ -12,6 +12,8 @@ use crate::argument::DeviceAddress;
 pub const SOLVE: &str = "gp_solve";
 /// The entry point of searches, as receipts name it.
 pub const SEARCH: &str = "gp_search";
+/// The entry point of searches whose programs are those of a template, as receipts name it.
+pub const TEMPLATE: &str = "gp_template";
 /// The entry point that prepares the programs of a search: `kernels/cuda/machine/prepare.cuh`.
 pub const PREPARE: &str = "gp_prepare";
 
@@ -87,6 +89,20 @@ pub static SEARCHES: Modules = Modules {
     },
 };
 
+/// The kernel of searches whose programs are those of a template.
+pub static TEMPLATES: Modules = Modules {
+    entry: TEMPLATE,
+    before: Some(PREPARE),
+    near: Images {
+        ptx: include_bytes!("../ptx/template.ptx.z"),
+        cubin: include_bytes!("../ptx/template.sm_90.z"),
+    },
+    far: Images {
+        ptx: include_bytes!("../ptx/template_far.ptx.z"),
+        cubin: include_bytes!("../ptx/template_far.sm_90.z"),
+    },
+};
+
 /// The least compute capability that [`Modules::near`] loads on.
 pub const NEAR_CAPABILITY: (u32, u32) = (8, 0);
 /// Words of arenas in shared memory: 32, 9 and 4 of them fit a multiprocessor of compute capability 9.0. A launch may
@@ -154,14 +170,18 @@ pub struct SearchArgument {
     pub image_offsets: DeviceAddress,
     pub order: DeviceAddress,
     pub queue: DeviceAddress,
+    pub holes: DeviceAddress,
+    pub first: u64,
     pub evaluations_count: u32,
     pub pairs_count: u32,
     pub arena_words: u32,
     pub programs_count: u32,
+    pub expanded_count: u32,
+    pub run_length: u32,
 }
 
 // The kernel asserts the size of its own.
-const _: () = assert!(size_of::<SearchArgument>() == 128);
+const _: () = assert!(size_of::<SearchArgument>() == 152);
 
 /// Multiprocessors that a queue knows apart: `MULTIPROCESSORS` of `kernels/cuda/machine/queue.cuh`.
 const MULTIPROCESSORS: usize = 256;
@@ -209,7 +229,7 @@ mod tests {
     #[test]
     fn the_kernel_was_compiled_with_the_opcodes_of_the_machine() {
         let digest = hex(&Sha256::digest(opcodes()));
-        for Modules { entry, near, far, .. } in [SOLVERS, SEARCHES] {
+        for Modules { entry, near, far, .. } in [SOLVERS, SEARCHES, TEMPLATES] {
             let [near, far] = [near, far].map(|images| images.ptx());
             for ptx in [&near, &far] {
                 assert!(
@@ -226,7 +246,7 @@ mod tests {
 
     #[test]
     fn machine_code_is_there_for_one_kind_of_gpu() {
-        for Modules { entry, near, far, .. } in [SOLVERS, SEARCHES] {
+        for Modules { entry, near, far, .. } in [SOLVERS, SEARCHES, TEMPLATES] {
             for images in [near, far] {
                 let code = images.cubin(CUBIN_CAPABILITY).unwrap_or_default();
                 assert!(code.starts_with(b"\x7fELF"));
@@ -272,7 +292,7 @@ mod tests {
         );
         assert!(solve.contains("static_assert(sizeof(Solve) == 136"));
         let search = include_str!("../cuda/machine/search.cuh");
-        assert!(search.contains("static_assert(sizeof(Search) == 128"));
+        assert!(search.contains("static_assert(sizeof(Search) == 152"));
         let queue = include_str!("../cuda/machine/queue.cuh");
         assert!(queue.contains(&format!("MULTIPROCESSORS = {MULTIPROCESSORS};")));
         let (missing, equal, differs) =

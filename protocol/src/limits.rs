@@ -75,6 +75,10 @@ pub const SEARCH_PROGRAM_BYTES_MAX: u32 = 64 << 20;
 pub const SEARCH_PAIRS_MAX: u32 = 1 << 16;
 /// Most programs that one template stands for.
 pub const TEMPLATE_TEXTS_MAX: u64 = 1 << 32;
+/// Most holes of a template that devices expand.
+pub const TEMPLATE_HOLES_MAX: usize = 16;
+/// Most words of all holes of a template that devices expand.
+pub const TEMPLATE_CHOICES_MAX: usize = 4_096;
 /// Most evaluations of one search job: programs times pairs.
 pub const SEARCH_EVALUATIONS_MAX: u64 = 1 << 26;
 

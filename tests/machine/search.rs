@@ -39,13 +39,18 @@ const TEXTS: &[&str] = &[
 ];
 
 /// Pairs for some programs: most outputs are what one of them gives, some are missing, some odd.
-struct Pairs {
-    shapes: Vec<[u8; 2]>,
-    cells: Vec<u8>,
+pub(super) struct Pairs {
+    pub(super) shapes: Vec<[u8; 2]>,
+    pub(super) cells: Vec<u8>,
 }
 
 impl Pairs {
-    fn random(random: &mut Random, machine: &mut Machine, codes: &[Code], given: &[Grid]) -> Self {
+    pub(super) fn random(
+        random: &mut Random,
+        machine: &mut Machine,
+        codes: &[Code],
+        given: &[Grid],
+    ) -> Self {
         let mut this = Self { shapes: Vec::new(), cells: Vec::new() };
         for _ in 0..PAIRS {
             let input = match random.below(2) {
@@ -66,6 +71,15 @@ impl Pairs {
             }
         }
         this
+    }
+
+    /// Where the cells of each grid start.
+    pub(super) fn grid_offsets(&self) -> Vec<u32> {
+        let mut grids = vec![0];
+        for [h, w] in &self.shapes {
+            grids.push(grids[grids.len() - 1] + u32::from(*h) * u32::from(*w));
+        }
+        grids
     }
 
     /// Adds a grid; its first cell may be another than it has.
@@ -116,10 +130,7 @@ impl Kernel {
             offsets.push(number(code.len()));
         }
         offsets.resize(offsets.len().next_multiple_of(2), 0);
-        let mut grids = vec![0];
-        for [h, w] in &pairs.shapes {
-            grids.push(grids[grids.len() - 1] + u32::from(*h) * u32::from(*w));
-        }
+        let grids = pairs.grid_offsets();
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let sent: [Vec<u8>; 6] = [
             words(&head),
@@ -260,7 +271,7 @@ fn a_search_that_is_stopped_ends_in_the_midst_of_its_evaluation_and_begins_no_ot
 }
 
 /// The same program with another limit of steps.
-fn limited(code: &Code, steps: u32) -> Code {
+pub(super) fn limited(code: &Code, steps: u32) -> Code {
     let mut bytes = code.to_bytes();
     bytes[12..16].copy_from_slice(&steps.to_le_bytes());
     Code::from_bytes(&bytes).unwrap()

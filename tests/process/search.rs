@@ -5,6 +5,7 @@ mod commands;
 mod hostile;
 mod on_gpus;
 mod scarce;
+mod templates;
 
 use std::collections::BTreeMap;
 

@@ -7,10 +7,14 @@
 // A search, whose first number is 2^32 - 1, or 2^32 - 2 if its launch is stopped after a while: u32 programs, arena
 // words, pairs, program bytes, cells; the offsets of the programs, padded to 8; the programs; shapes; offsets of grids;
 // cells. Its outcome: a byte and a u16 for each evaluation; the byte is STOPPED if it was not made.
+//
+// A template, whose first number is 2^32 - 3: the numbers of a search, of the first program and those for choices of
+// opcodes; u32 words of the holes, programs, the length of a run, the number of the first, all four padded to 16 bytes;
+// then as a search; at the end the holes.
 
 #include "lanes.h"
 
-#include "machine/search.cuh"
+#include "machine/template.cuh"
 
 #include <csignal>
 #include <unistd.h>
@@ -118,6 +122,11 @@ static void search_body(void *argument) {
     judge_all(*job.first, job.second);
 }
 
+static void template_body(void *argument) {
+    const auto &job = *static_cast<std::pair<const Search *, u32 *> *>(argument);
+    judge_template(*job.first, job.second);
+}
+
 static void prepare_body(void *argument) {
     const auto &job = *static_cast<std::pair<const Search *, u32 *> *>(argument);
     prepare_all(*job.first, job.second, 0, 1);
@@ -132,11 +141,17 @@ static void stop(int) { used[1] = 1; }
 constexpr u32 UNDER_WAY_US = 50000;
 
 // The first number of a search.
-constexpr u32 SEARCH = ~0u, STOPPED_SEARCH = ~0u - 1;
+constexpr u32 SEARCH = ~0u, STOPPED_SEARCH = ~0u - 1, TEMPLATE = ~0u - 2;
 
 // Judges all programs on all pairs, as the host does: with a larger arena again what did not fit.
 static bool run_search(const u32 head[6], std::vector<u64> &arena) {
-    const u32 programs = head[1], pairs = head[3], count = programs * pairs;
+    const bool is_template = head[0] == TEMPLATE;
+    // Words of the holes, programs, the length of a run, the number of the first.
+    u32 expanded[4] = {0, head[1], 1, 0};
+    if (is_template && !read_all(expanded, sizeof expanded)) {
+        return false;
+    }
+    const u32 programs = head[1], pairs = head[3], count = expanded[1] * pairs;
     std::vector<u64> offsets((programs + 2) / 2), code(head[4] / 8);
     std::vector<u8> shapes(4 * pairs), cells(head[5] + 1), statuses(count, STOPPED);
     std::vector<u32> grids(2 * pairs + 1), left(count);
@@ -144,6 +159,10 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     if (!read_all(offsets.data(), offsets.size() * 8) || !read_all(code.data(), head[4]) ||
         !read_all(shapes.data(), shapes.size()) || !read_all(grids.data(), grids.size() * 4) ||
         !read_all(cells.data(), head[5])) {
+        return false;
+    }
+    std::vector<u32> holes(expanded[0]);
+    if (!read_all(holes.data(), holes.size() * 4)) {
         return false;
     }
     for (u32 at = 0; at < count; at += 1) {
@@ -160,6 +179,10 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     search.stop = const_cast<const u32 *>(used + 1);
     search.pairs_count = pairs;
     search.programs_count = programs;
+    search.holes = is_template ? holes.data() : nullptr;
+    search.first = expanded[3];
+    search.expanded_count = is_template ? expanded[1] : 0;
+    search.run_length = expanded[2];
     // The last one first.
     std::vector<u32> order(programs), places(programs + 1);
     for (u32 at = 0; at < programs; at += 1) {
@@ -184,14 +207,15 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
         }
         const bool is_first = words == head[2];
         search.evaluations = is_first ? nullptr : left.data();
-        search.evaluations_count = u32(left.size());
+        search.evaluations_count =
+            is_first && is_template ? (expanded[1] + expanded[2] - 1) / expanded[2] * pairs : u32(left.size());
         search.arena_words = u32(words);
         std::pair<const Search *, u32 *> job = {&search, reinterpret_cast<u32 *>(arena.data())};
         if (is_first) {
             host::run_warp(prepare_body, &job);
         }
         queue.assign(queue.size(), 0);
-        host::run_warp(search_body, &job);
+        host::run_warp(is_template ? template_body : search_body, &job);
         std::vector<u32> larger;
         for (u32 at : left) {
             if (statuses[at] == NEEDS_MEMORY && words <= 1u << 27) {
@@ -213,7 +237,7 @@ int main() {
     std::vector<u8> cells, results(RESULT_BYTES_MAX + 1);
     std::vector<u64> arena;
     while (read_all(head, sizeof head)) {
-        if (head[0] == SEARCH || head[0] == STOPPED_SEARCH) {
+        if (head[0] == SEARCH || head[0] == STOPPED_SEARCH || head[0] == TEMPLATE) {
             if (!run_search(head, arena)) {
                 return 1;
             }

@@ -296,15 +296,22 @@ __device__ __forceinline__ u32 enter_loop(Machine &m, Machine &machine, u32 at, 
     return at + 1;
 }
 
-// Runs a program, which load_program has put into the arena, over the grid in register 0. It looks at `stop` first
-// after `first_look` steps: 0 or LOOK_EVERY.
-__device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit, const u32 *stop, u32 first_look) {
-    Outcome outcome = {FINE, 0, 0, {0, 0}};
-    u32 at = 0;
+// More than the number of any instruction.
+constexpr u32 NO_PLACE = ~0u;
+
+// Goes on with a program, which load_program has put into the arena, over the grid in register 0: from the instruction
+// and the steps of `outcome` on, until its end, an error, or the instruction `until`, which lies outside of loops and
+// branches. It looks at `stop` first after `first_look` steps: 0 or LOOK_EVERY.
+__device__ __forceinline__ void go_on(Machine &m, Machine &machine, u32 limit, const u32 *stop, u32 first_look, u32 until,
+                                      Outcome &outcome) {
+    u32 at = outcome.instruction;
 #pragma unroll 1
     while (m.error == FINE) {
         // All lanes have done with the instruction before.
         __syncwarp();
+        if (at == until) {
+            break;
+        }
         if (outcome.steps == limit) {
             m.fail(STEP_LIMIT);
             break;
@@ -360,5 +367,11 @@ __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit, 
     }
     outcome.code = m.error;
     outcome.instruction = at;
+}
+
+// Runs a program from its start to its end.
+__device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit, const u32 *stop, u32 first_look) {
+    Outcome outcome = {FINE, 0, 0, {0, 0}};
+    go_on(m, machine, limit, stop, first_look, NO_PLACE, outcome);
     return outcome;
 }

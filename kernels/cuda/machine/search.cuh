@@ -44,14 +44,22 @@ struct Search {
     const u32 *order;
     // What queue.cuh needs: zeros.
     u64 *queue;
-    // Evaluations of this launch; 0 for a launch that only loads the kernel.
+    // The holes of a template, as template.cuh says; null if programs are listed.
+    const u32 *holes;
+    // The template's number of the launch's first program.
+    u64 first;
+    // Evaluations of this launch, of a template runs of them; 0 for a launch that only loads the kernel.
     u32 evaluations_count;
     u32 pairs_count;
     u32 arena_words;
+    // Of a template, the first program and those for each choice of an opcode.
     u32 programs_count;
+    // Programs of a template, and how many follow each other in a run; both 0 if programs are listed.
+    u32 expanded_count;
+    u32 run_length;
 };
 
-static_assert(sizeof(Search) == 128, "SearchArgument of kernels/src/solve.rs has this size");
+static_assert(sizeof(Search) == 152, "SearchArgument of kernels/src/solve.rs has this size");
 
 // How an evaluation ended.
 struct Judged {
@@ -145,30 +153,53 @@ __device__ __noinline__ Judged compare_rows(const Machine &m, Value value, Expec
     return judged_of(u32(sum_of_warp(equal)), expected.h * expected.w, is_shape);
 }
 
-// Runs the program that was loaded on a pair, and compares what it gives. Values start at `start`.
-__device__ __forceinline__ Judged judge(Machine &m, Machine &machine, const Search &search, u32 limit, u32 start,
-                                        u32 pair) {
-    const u32 input = 2 * pair, output = input + 1;
-    const Expected expected = {search.shapes[2 * output], search.shapes[2 * output + 1], search.cells,
-                               search.offsets[output]};
-    if (expected.h * expected.w == 0) {
-        return {MISSING_OUTPUT, 0};
-    }
+__device__ __forceinline__ Expected expected_of(const Search &search, u32 pair) {
+    const u32 output = 2 * pair + 1;
+    return {search.shapes[2 * output], search.shapes[2 * output + 1], search.cells, search.offsets[output]};
+}
+
+// Puts the input of a pair into register 0. Values start at `start`.
+__device__ __forceinline__ void load_input(Machine &m, Machine &machine, const Search &search, u32 start, u32 pair) {
+    const u32 input = 2 * pair;
     m.cap = search.arena_words & ~3u;
     m.top = start;
     m.error = FINE;
     m.frame = 0;
     load_grid(m, machine, search.cells, search.offsets[input], search.shapes[2 * input], search.shapes[2 * input + 1]);
-    if (m.error) {
-        return {m.error, 0};
-    }
-    // Most programs are done before the first look.
-    const Outcome outcome = run(m, machine, limit, search.stop, LOOK_EVERY);
+}
+
+// Compares what a program gave.
+__device__ __forceinline__ Judged judged_outcome(const Machine &m, const Outcome &outcome, Expected expected) {
     if (outcome.code != FINE) {
         return {outcome.code, 0};
     }
     return m.tag(outcome.result.kind) == GRID ? compare_grid(m, outcome.result.word, expected)
                                               : compare_rows(m, outcome.result, expected);
+}
+
+// Runs the program that was loaded on a pair, and compares what it gives. Values start at `start`.
+__device__ __forceinline__ Judged judge(Machine &m, Machine &machine, const Search &search, u32 limit, u32 start,
+                                        u32 pair) {
+    const Expected expected = expected_of(search, pair);
+    if (expected.h * expected.w == 0) {
+        return {MISSING_OUTPUT, 0};
+    }
+    load_input(m, machine, search, start, pair);
+    if (m.error) {
+        return {m.error, 0};
+    }
+    // Most programs are done before the first look.
+    return judged_outcome(m, run(m, machine, limit, search.stop, LOOK_EVERY), expected);
+}
+
+// Writes the verdict of an evaluation.
+__device__ __forceinline__ void write_verdict(const Search &search, u32 evaluation, Judged judged) {
+    if (lane() == 0) {
+        search.statuses[evaluation] = u8(judged.status);
+        if (search.scores) {
+            search.scores[evaluation] = u16(judged.score);
+        }
+    }
 }
 
 // Prepares all programs. `arena` has search.arena_words words.
@@ -202,13 +233,7 @@ __device__ __forceinline__ void judge_all(const Search &search, u32 *arena) {
         if (!m.error) {
             judged = judge(m, machine, search, limit, start, pair);
         }
-        if (lane() == 0) {
-            const u32 evaluation = number * search.pairs_count + pair;
-            search.statuses[evaluation] = u8(judged.status);
-            if (search.scores) {
-                search.scores[evaluation] = u16(judged.score);
-            }
-        }
+        write_verdict(search, number * search.pairs_count + pair, judged);
         __syncwarp();
     }
 }

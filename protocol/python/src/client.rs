@@ -314,7 +314,8 @@ impl Client {
     }
 
     /// Starts a search over pairs.
-    #[pyo3(signature = (pairs, score, steps, ties, deadline=None, threads=None, traceparent=None))]
+    #[pyo3(signature = (pairs, score, steps, ties, deadline=None, threads=None, traceparent=None,
+        only_solving=false))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn search(
         &self,
@@ -326,11 +327,13 @@ impl Client {
         deadline: Option<f64>,
         threads: Option<usize>,
         traceparent: Option<&str>,
+        only_solving: bool,
     ) -> PyResult<Search> {
         let client = self.connection(py)?;
         let pairs = input::batch(py, pairs, true)?;
         let deadline = deadline.map(seconds).transpose()?;
-        let terms = search::Terms { score, steps, ties, deadline, threads, traceparent };
+        let terms =
+            search::Terms { score, steps, ties, deadline, threads, traceparent, only_solving };
         Search::start(py, &client, pairs, &terms)
     }
 

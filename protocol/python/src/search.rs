@@ -64,6 +64,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) deadline: Option<Duration>,
     pub(crate) threads: Option<usize>,
     pub(crate) traceparent: Option<&'a str>,
+    pub(crate) only_solving: bool,
 }
 
 impl Search {
@@ -77,7 +78,7 @@ impl Search {
         let mut sought = Sought::new(pairs);
         sought.score = terms.score.parse::<Score>().map_err(PyValueError::new_err)?;
         sought.ties = terms.ties.parse::<Ties>().map_err(PyValueError::new_err)?;
-        sought.steps = terms.steps;
+        (sought.steps, sought.only_solving) = (terms.steps, terms.only_solving);
         sought.deadline = terms.deadline.unwrap_or(sought.deadline);
         sought.threads = terms.threads.unwrap_or(sought.threads);
         sought.trace = terms.traceparent.and_then(|text| text.parse().ok());
@@ -111,8 +112,10 @@ fn forward(
     to: &SyncSender<Result<SearchResult, ClientError>>,
     summary: &Mutex<SearchSummary>,
 ) {
-    while let Some(result) = stream.next() {
+    while let Some(step) = stream.step() {
         *summary.lock() = stream.summary().clone();
+        // Most jobs end without a result that is wanted.
+        let Some(result) = step.transpose() else { continue };
         if to.send(result).is_err() {
             return;
         }
@@ -196,6 +199,7 @@ impl Search {
         let evaluations = summary.evaluations;
         let document = json!({
             "requested": summary.requested,
+            "expanded": summary.expanded,
             "refused": summary.refused,
             "deduplicated": summary.deduplicated,
             "failed": summary.failed,

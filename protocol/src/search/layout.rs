@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{PROGRAM_ALIGN, Score, SearchError, SearchSize};
+use super::{PROGRAM_ALIGN, ProgramForm, Score, SearchError, SearchSize};
 use crate::batch::{BatchLayout, align};
 use crate::limits::{SEARCH_PROGRAM_BYTES_MAX, SEARCH_PROGRAMS_MAX};
 use crate::shared::SharedSlice;
@@ -13,6 +13,7 @@ pub struct SearchLayout {
     pairs: BatchLayout,
     programs: usize,
     program_bytes: usize,
+    form: ProgramForm,
     score: Score,
 }
 
@@ -24,7 +25,7 @@ impl SearchLayout {
     pub fn new(size: SearchSize, score: Score) -> Result<Self, SearchError> {
         let pairs = size.batch()?;
         let (programs, program_bytes) = (size.programs as usize, size.program_bytes as usize);
-        Ok(Self { pairs, programs, program_bytes, score })
+        Ok(Self { pairs, programs, program_bytes, form: size.form, score })
     }
 
     /// Programs: the items.
@@ -45,14 +46,23 @@ impl SearchLayout {
         self.pairs
     }
 
-    /// The bytes of the programs' offsets.
+    /// How the input has the programs.
+    #[must_use]
+    pub fn form(&self) -> ProgramForm {
+        self.form
+    }
+
+    /// The bytes of the programs' offsets; nothing for a template.
     #[must_use]
     pub fn offsets(&self) -> Range<usize> {
         let start = self.pairs.bytes();
-        start..start + 4 * (self.programs + 1)
+        match self.form {
+            ProgramForm::Listed => start..start + 4 * (self.programs + 1),
+            ProgramForm::Template { .. } => start..start,
+        }
     }
 
-    /// The bytes of the programs.
+    /// The bytes of the programs, or of the template.
     #[must_use]
     pub fn code(&self) -> Range<usize> {
         let start = align(self.offsets().end);
@@ -168,6 +178,7 @@ impl PackedPrograms {
             program_bytes: count(self.bytes()),
             pairs: count(pairs.items()),
             cells: count(pairs.cell_count()),
+            form: ProgramForm::Listed,
         }
     }
 

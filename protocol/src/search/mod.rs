@@ -1,11 +1,12 @@
 //! A search: many programs over the same pairs, of which only verdicts come back.
 //!
 //! The input of a search job is a packed [batch](crate::batch) of pairs, then the programs of the
-//! [machine](crate::solver::Code) with their offsets. Its items are the programs, so shards, attempts and receipts
-//! are of programs.
+//! [machine](crate::solver::Code) with their offsets, or a [template](CompiledTemplate) that stands for them. Its items
+//! are the programs, so shards, attempts and receipts are of programs.
 //!
 //! ```text
 //! input   [ the batch of pairs ] [ offsets: programs + 1 u32, little-endian ] [ programs: their bytes ]
+//!     or  [ the batch of pairs ] [ the bytes of a template ]
 //! result  [ statuses: a byte for each program and pair ] [ scores: a u16 for each, if wanted ]
 //! ```
 //!
@@ -13,6 +14,8 @@
 //! The verdict of program `p` on pair `q` is entry `p * pairs + q`.
 
 mod compile;
+mod compiled_template;
+mod job_programs;
 pub mod judge;
 mod layout;
 mod size;
@@ -22,8 +25,10 @@ mod template;
 mod tests;
 
 pub use compile::compile;
+pub use compiled_template::{CompiledTemplate, TemplateHole};
+pub use job_programs::JobPrograms;
 pub use layout::{PackedPrograms, ProgramOffsets, SearchLayout};
-pub use size::{SearchError, SearchSize};
+pub use size::{ProgramForm, SearchError, SearchSize};
 pub use status::{CellScore, PairStatus};
 pub use template::Template;
 

@@ -21,6 +21,22 @@ pub struct SearchSize {
     pub pairs: u32,
     /// Cells of all pairs together.
     pub cells: u32,
+    /// How the input has the programs.
+    #[serde(default)]
+    pub form: ProgramForm,
+}
+
+/// How the input of a search job has its programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ProgramForm {
+    /// One behind the other.
+    #[default]
+    Listed,
+    /// As a template that stands for them.
+    Template {
+        /// Its number of the job's first program.
+        first: u32,
+    },
 }
 
 /// Why a search is refused.
@@ -94,6 +110,22 @@ pub enum SearchError {
         /// Its texts.
         texts: u64,
     },
+    /// What should be a compiled template is none.
+    #[error("the bytes of the template are malformed: {what}")]
+    CompiledTemplate {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A job has programs that its template does not stand for.
+    #[error("the job has programs {first} to {end} of a template that stands for {count}")]
+    Choices {
+        /// The first.
+        first: u32,
+        /// One behind the last.
+        end: u64,
+        /// Programs of the template.
+        count: u64,
+    },
     /// Its pairs make no batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
@@ -112,8 +144,13 @@ pub enum SearchError {
 impl SearchSize {
     /// The batch of pairs, if all numbers are within the limits.
     pub(super) fn batch(self) -> Result<BatchLayout, SearchError> {
-        let Self { programs, program_bytes, pairs, cells } = self;
-        if !(1..=SEARCH_PROGRAMS_MAX).contains(&programs) {
+        let Self { programs, program_bytes, pairs, cells, form } = self;
+        // A template's programs take no room: only evaluations bound them.
+        let most = match form {
+            ProgramForm::Listed => SEARCH_PROGRAMS_MAX,
+            ProgramForm::Template { .. } => u32::MAX,
+        };
+        if !(1..=most).contains(&programs) {
             return Err(SearchError::Programs { programs: programs as usize });
         }
         let is_aligned = (program_bytes as usize).is_multiple_of(PROGRAM_ALIGN);

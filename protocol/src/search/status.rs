@@ -1,5 +1,7 @@
 //! What a verdict says of one pair.
 
+use std::sync::LazyLock;
+
 use crate::limits::GRID_CELLS_MAX;
 use crate::output::ItemErrorCode;
 
@@ -44,6 +46,20 @@ impl PairStatus {
             Self::NO_PROGRAM => Some(Self::NoProgram),
             code => ItemErrorCode::from_byte(code).map(Self::Error),
         }
+    }
+
+    /// Whether each byte is that of a status.
+    #[must_use]
+    pub fn are_known(bytes: &[u8]) -> bool {
+        static KNOWN: LazyLock<[bool; 256]> = LazyLock::new(|| {
+            let mut known = [false; 256];
+            (0..=u8::MAX).zip(&mut known).for_each(|(byte, is)| {
+                *is = PairStatus::from_byte(byte).is_some();
+            });
+            known
+        });
+        let known = &*KNOWN;
+        bytes.iter().fold(true, |all, byte| all & known[usize::from(*byte)])
     }
 
     /// Its name in JSON.

@@ -8,6 +8,7 @@ use std::ops::Range;
 use super::SearchError;
 use crate::limits::{PROGRAM_BYTES_MAX, TEMPLATE_TEXTS_MAX};
 use crate::near;
+use crate::solver::{Choices, Hole};
 
 /// The kinds of holes that need no list, each with its words.
 const DOMAINS: &[(&str, &[&str])] = &[
@@ -36,17 +37,23 @@ const DOMAINS: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Most parts of a template that devices expand.
+const PARTS_MAX: usize = 256;
+
 /// A text with holes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     text: String,
     /// The holes, and where each stands, in order.
-    holes: Vec<Hole>,
+    holes: Vec<WordsOf>,
     places: Vec<(Range<usize>, usize)>,
+    /// The holes, from the one that changes last to the one that changes first.
+    order: Vec<usize>,
 }
 
+/// A hole's name and its words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Hole {
+struct WordsOf {
     name: String,
     words: Vec<String>,
 }
@@ -69,7 +76,8 @@ impl Template {
         if !text.contains('?') {
             return Ok(None);
         }
-        let mut this = Self { text: text.to_owned(), holes: Vec::new(), places: Vec::new() };
+        let (holes, places, order) = (Vec::new(), Vec::new(), Vec::new());
+        let mut this = Self { text: text.to_owned(), holes, places, order };
         // A hole behind `#` is part of a remark.
         let mut at = 0;
         while let Some(found) = text[at..].find(['?', '#']) {
@@ -146,7 +154,8 @@ impl Template {
         }
         let known = self.holes.iter().position(|hole| hole.name == name);
         let hole = known.unwrap_or_else(|| {
-            self.holes.push(Hole { name: name.to_owned(), words: Vec::new() });
+            self.order.push(self.holes.len());
+            self.holes.push(WordsOf { name: name.to_owned(), words: Vec::new() });
             self.holes.len() - 1
         });
         if let Some(words) = words {
@@ -164,11 +173,16 @@ impl Template {
 
     /// Bytes of its longest text.
     fn bytes_max(&self) -> usize {
-        let longest = |hole: &Hole| hole.words.iter().map(String::len).max().unwrap_or(0);
+        let longest = |hole: &WordsOf| hole.words.iter().map(String::len).max().unwrap_or(0);
         let longest: Vec<usize> = self.holes.iter().map(longest).collect();
         let holes: usize = self.places.iter().map(|(place, _)| place.len()).sum();
         let words: usize = self.places.iter().map(|(_, hole)| longest[*hole]).sum();
         self.text.len() - holes + words
+    }
+
+    /// Holes.
+    pub(super) fn holes(&self) -> usize {
+        self.holes.len()
     }
 
     /// How many texts it stands for.
@@ -178,38 +192,99 @@ impl Template {
         words.fold(1, u64::saturating_mul)
     }
 
-    /// Its texts, each with its choice in words, `a=1,b=5`. The last hole changes first.
+    /// The same programs in the order in which these holes change, the one that changes last first.
+    #[must_use]
+    pub fn in_order(self, order: Vec<usize>) -> Self {
+        Self { order, ..self }
+    }
+
+    /// Its texts, each with its choice in words, `a=1,b=5`. The last hole of the text changes first.
     pub fn texts(&self) -> impl Iterator<Item = (String, String)> + '_ {
         (0..self.count()).map(|number| self.text(number))
+    }
+
+    /// The same programs in parts that a device can expand, as far as holes allow: in each, the words of a hole are
+    /// constants of one kind, or primitives, or only one word. One part if there would be too many.
+    #[must_use]
+    pub fn parts(&self) -> Vec<Self> {
+        let split: Vec<_> = self.holes.iter().map(|hole| apart(&hole.words)).collect();
+        let count = split.iter().map(Vec::len).fold(1, usize::saturating_mul);
+        if count > PARTS_MAX {
+            return vec![self.clone()];
+        }
+        let mut parts = vec![self.clone()];
+        for (at, of_hole) in split.into_iter().enumerate() {
+            let with = |part: &Self, words: &Vec<String>| {
+                let mut part = part.clone();
+                part.holes[at].words.clone_from(words);
+                part
+            };
+            let each =
+                parts.iter().flat_map(|part| of_hole.iter().map(move |words| with(part, words)));
+            parts = each.collect();
+        }
+        parts
+    }
+
+    /// The text with a name for each hole of several words, and those holes with their numbers; `None` if the words of
+    /// one are not alike.
+    pub(super) fn named(&self) -> Option<(String, Vec<(usize, Hole)>)> {
+        let mut prefix = "hole".to_owned();
+        while self.text.contains(&prefix) {
+            prefix.push('_');
+        }
+        let several = self.holes.iter().enumerate().filter(|(_, hole)| hole.words.len() > 1);
+        let named = |(at, WordsOf { words, .. }): (usize, &WordsOf)| {
+            let choices = Choices::of(words)?;
+            Some((at, Hole { name: format!("{prefix}{at}"), words: words.clone(), choices }))
+        };
+        let holes: Vec<_> = several.map(named).collect::<Option<_>>()?;
+        let mut names: Vec<_> = self.holes.iter().map(|hole| hole.words[0].as_str()).collect();
+        holes.iter().for_each(|(at, hole)| names[*at] = &hole.name);
+        Some((self.filled(&names), holes))
     }
 
     /// The text of a number below the count, with its choice in words.
     #[must_use]
     pub fn text(&self, number: u64) -> (String, String) {
         let mut rest = number;
-        let mut chosen: Vec<&str> = Vec::with_capacity(self.holes.len());
-        for hole in self.holes.iter().rev() {
-            let count = hole.words.len() as u64;
+        let mut chosen = vec![""; self.holes.len()];
+        for hole in self.order.iter().rev() {
+            let words = &self.holes[*hole].words;
+            let count = words.len() as u64;
             let at = usize::try_from(rest % count).unwrap_or(0);
-            chosen.push(&hole.words[at]);
+            chosen[*hole] = &words[at];
             rest /= count;
         }
-        chosen.reverse();
+        let named = |(hole, word): (&WordsOf, &&str)| format!("{}={word}", hole.name);
+        let choice: Vec<String> = self.holes.iter().zip(&chosen).map(named).collect();
+        (choice.join(","), self.filled(&chosen))
+    }
+
+    /// The text with these words for its holes.
+    fn filled(&self, words: &[&str]) -> String {
         let (mut text, mut at) = (String::with_capacity(self.text.len()), 0);
         for (place, hole) in &self.places {
             text.push_str(&self.text[at..place.start]);
-            text.push_str(chosen[*hole]);
+            text.push_str(words[*hole]);
             at = place.end;
         }
         text.push_str(&self.text[at..]);
-        let choice: Vec<String> = self
-            .holes
-            .iter()
-            .zip(chosen)
-            .map(|(hole, word)| format!("{}={word}", hole.name))
-            .collect();
-        (choice.join(","), text)
+        text
     }
+}
+
+/// The words that are constants of one kind or primitives together, the others alone, in the order in which they begin.
+fn apart(words: &[String]) -> Vec<Vec<String>> {
+    let mut apart: Vec<Vec<String>> = Vec::new();
+    for word in words {
+        let with = |known: &Vec<String>| Choices::of(&[known[0].clone(), word.clone()]).is_some();
+        match apart.iter_mut().find(|known| with(known)) {
+            Some(known) => known.push(word.clone()),
+            None => apart.push(vec![word.clone()]),
+        }
+    }
+    apart
 }
 
 /// What follows `in [`, if that stands here.

@@ -8,7 +8,7 @@ use crate::program::Ties;
 use crate::shared::SharedSlice;
 
 fn size() -> SearchSize {
-    SearchSize { programs: 3, program_bytes: 48, pairs: 2, cells: 4 }
+    SearchSize { programs: 3, program_bytes: 48, pairs: 2, cells: 4, form: ProgramForm::Listed }
 }
 
 #[test]

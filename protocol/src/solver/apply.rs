@@ -89,9 +89,12 @@ impl<'t> Elaborator<'t> {
                 Ok(times) if times > 0 => Ok(Function::Power { function, times }.into()),
                 _ => self.mistake(format!("power wants a number of at least 1; it gets {number}")),
             },
-            Op::Constant(_) | Op::Input | Op::Parameter | Op::Machine(_) => {
-                Ok(Function::Repeated { function, times }.into())
-            }
+            Op::Constant(_)
+            | Op::Hole(..)
+            | Op::Input
+            | Op::Parameter
+            | Op::Machine(_)
+            | Op::Chosen(..) => Ok(Function::Repeated { function, times }.into()),
         }
     }
 
@@ -177,7 +180,12 @@ impl<'t> Elaborator<'t> {
                 }
                 Ok(Some(items))
             }
-            Op::Machine(_) | Op::Input | Op::Constant(_) | Op::Parameter => {
+            Op::Machine(_)
+            | Op::Chosen(..)
+            | Op::Input
+            | Op::Constant(_)
+            | Op::Hole(..)
+            | Op::Parameter => {
                 let Some((first, last)) = found.kind.halves() else { return Ok(None) };
                 let first = self.emit(Opcode::First, vec![node], first)?;
                 let last = self.emit(Opcode::Last, vec![node], last)?;

@@ -132,6 +132,7 @@ pub(super) fn function_words(function: &Function<'_>) -> String {
         | Function::Bound { .. }
         | Function::Power { .. }
         | Function::Repeated { .. }
+        | Function::Hole(..)
         | Function::Branch { .. } => "a function".to_owned(),
     }
 }

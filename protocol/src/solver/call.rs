@@ -7,8 +7,16 @@ use super::elaborate::{Elaborator, Halt, Made};
 use super::ir::{Block, NodeId};
 use super::kind::Kind;
 use super::opcode::{Opcode, Primitive};
-use super::want::Fit;
+use super::want::{Fit, Want};
 use crate::limits::KIND_DEPTH_MAX;
+
+/// Whether a primitive takes arguments of these kinds as they are.
+pub(super) fn accepts(primitive: &Primitive, kinds: &[Kind]) -> bool {
+    let takes = |((_, wants), kind): (&(&str, Want), &Kind)| {
+        wants.accept(kind).is_some_and(|accepted| accepted.is_like(kind))
+    };
+    primitive.parameters.len() == kinds.len() && primitive.parameters.iter().zip(kinds).all(takes)
+}
 
 impl<'t> Elaborator<'t> {
     /// Adds an instruction that has no blocks.

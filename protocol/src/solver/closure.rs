@@ -29,6 +29,8 @@ pub(super) type Names<'t> = BTreeMap<&'t str, Value<'t>>;
 pub(super) enum Function<'t> {
     Primitive(&'static Primitive),
     Builtin(&'static Builtin),
+    /// One of these, which each program of a template chooses: the number of the hole.
+    Hole(usize, &'t [&'static Primitive]),
     Defined(Rc<Definition<'t>>),
     Lambda {
         parameters: Rc<[&'t str]>,
@@ -134,6 +136,7 @@ impl<'t> Function<'t> {
         match self {
             Self::Primitive(primitive) => primitive.parameters.len(),
             Self::Builtin(builtin) => builtin.parameters.len(),
+            Self::Hole(_, primitives) => primitives[0].parameters.len(),
             Self::Defined(definition) => definition.parameters.len(),
             Self::Lambda { parameters, .. } => parameters.len(),
             Self::Compose(_)
@@ -152,7 +155,8 @@ impl<'t> Function<'t> {
             Self::Builtin(of) => of.parameters.iter().map(|(name, _)| *name).collect(),
             Self::Defined(of) => of.parameters.to_vec(),
             Self::Lambda { parameters, .. } => parameters.to_vec(),
-            Self::Compose(_)
+            Self::Hole(..)
+            | Self::Compose(_)
             | Self::Fork { .. }
             | Self::Matcher { .. }
             | Self::Bound { .. }

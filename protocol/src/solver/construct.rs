@@ -55,7 +55,12 @@ impl<'t> Elaborator<'t> {
                     let times = usize::try_from(times).unwrap_or(0);
                     Some(Value::tuple(vec![value.clone(); times]))
                 }
-                Op::Constant(_) | Op::Input | Op::Parameter | Op::Machine(_) => None,
+                Op::Constant(_)
+                | Op::Hole(..)
+                | Op::Input
+                | Op::Parameter
+                | Op::Machine(_)
+                | Op::Chosen(..) => None,
             },
             (Opcode::ToTuple, [Value::Static(of)]) => Some(Value::tuple(of.items.clone())),
             (Opcode::ToTuple, [Value::Each(of)]) => {

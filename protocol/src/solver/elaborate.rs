@@ -9,6 +9,7 @@ use super::arguments::{count, function_words};
 use super::builtin::{self, Meaning};
 use super::closure::{Function, Names, Value};
 use super::code::Constant;
+use super::hole::{Choices, Hole};
 use super::ir::{Builder, NodeId, TooLarge};
 use super::kind::Kind;
 use super::mistake::Mistake;
@@ -52,6 +53,8 @@ pub(super) struct Elaborator<'t> {
     module: &'t Module<'t>,
     /// The values outside of functions.
     globals: Names<'t>,
+    /// The holes of a template.
+    holes: &'t [Hole],
     /// Names whose statements have mistakes.
     failed: BTreeSet<&'t str>,
     calls: usize,
@@ -66,11 +69,13 @@ pub(super) fn elaborate<'t>(
     module: &'t Module<'t>,
     parameter: &'t str,
     body: &[Statement<'t>],
+    holes: &'t [Hole],
 ) -> Result<Elaborated<'t>, Vec<Mistake>> {
     let builder = Builder::new();
     let (failed, at) = (BTreeSet::new(), 0..text.len().min(1));
     let (globals, calls, depth) = (Names::new(), 0, 0);
-    let mut elaborator = Elaborator { text, builder, module, globals, failed, calls, depth, at };
+    let mut elaborator =
+        Elaborator { text, builder, module, globals, holes, failed, calls, depth, at };
     let mut names = Names::from([(parameter, Value::Node(0))]);
     let is_outside = std::ptr::eq(body, module.statements.as_ref());
     let mut mistakes = if is_outside { Vec::new() } else { elaborator.outside() };
@@ -234,6 +239,9 @@ impl<'t> Elaborator<'t> {
         if let Some(value) = names.get(name) {
             return Ok(value.clone());
         }
+        if let Some(number) = self.holes.iter().position(|hole| hole.name == name) {
+            return self.hole(number, names);
+        }
         if self.failed.contains(name) {
             return Err(Halt::Noted);
         }
@@ -265,6 +273,22 @@ impl<'t> Elaborator<'t> {
             format!("close to it: {}", close.join(", "))
         };
         Err(Halt::Mistake(Box::new(mistake.with_help(help))))
+    }
+
+    /// The value of a hole, unless the text gives one of its words another meaning.
+    fn hole(&mut self, number: usize, names: &Names<'t>) -> Made<Value<'t>> {
+        let hole = &self.holes[number];
+        let is_own = |word: &String| {
+            let defined = self.module.definitions.iter().any(|definition| definition.name == word);
+            defined || names.contains_key(word.as_str()) || self.globals.contains_key(word.as_str())
+        };
+        if let Some(word) = hole.words.iter().find(|word| is_own(word)) {
+            return self.mistake(format!("`{word}` has a meaning of its own in the text"));
+        }
+        Ok(match &hole.choices {
+            Choices::Constants(constants) => Value::Node(self.builder.hole(number, constants[0])),
+            Choices::Primitives(primitives) => Function::Hole(number, primitives).into(),
+        })
     }
 
     pub(super) fn constant(&mut self, constant: Constant) -> Value<'t> {
@@ -316,6 +340,7 @@ impl<'t> Elaborator<'t> {
                 self.check_builtin(builtin, &arguments, texts)?;
                 self.builtin(builtin.does, arguments)
             }
+            Function::Hole(hole, primitives) => self.chosen(*hole, primitives, &arguments),
             Function::Defined(_)
             | Function::Lambda { .. }
             | Function::Compose(_)
@@ -341,7 +366,7 @@ impl<'t> Elaborator<'t> {
         mut arguments: Vec<Value<'t>>,
     ) -> Made<Value<'t>> {
         match function {
-            Function::Primitive(_) | Function::Builtin(_) => Err(Halt::Noted),
+            Function::Primitive(_) | Function::Builtin(_) | Function::Hole(..) => Err(Halt::Noted),
             Function::Defined(definition) => self.defined(definition, arguments),
             Function::Lambda { parameters, body, names } => {
                 let mut names = names.as_ref().clone();

@@ -20,10 +20,14 @@ pub(super) enum Op {
     /// The item's grid.
     Input,
     Constant(Constant),
+    /// A constant that each program of a template chooses: the hole's number, and the first program's.
+    Hole(usize, Constant),
     /// The element of a loop.
     Parameter,
     /// One instruction, or a tuple of any length. A loop or a branch has blocks.
     Machine(Opcode),
+    /// A primitive that each program of a template chooses: the hole's number, and the first program's.
+    Chosen(usize, Opcode),
 }
 
 /// Nodes in order, and the one whose value is the block's.
@@ -61,6 +65,7 @@ pub(super) struct Builder {
     pub(super) nodes: Vec<Node>,
     kinds: Vec<Kind>,
     constants: BTreeMap<Constant, NodeId>,
+    holes: BTreeMap<usize, NodeId>,
     scopes: Vec<Scope>,
 }
 
@@ -70,6 +75,8 @@ pub(super) struct TooLarge;
 
 /// Numbers in a key before those of the arguments.
 const KEY_HEAD: usize = 4;
+/// Marks a hole in the place of an opcode in a key.
+const HOLE: usize = 1 << 8;
 /// Marks a node of the same block in a key.
 const LOCAL: usize = 1 << 32;
 
@@ -119,6 +126,16 @@ impl Builder {
         node
     }
 
+    /// The node of a hole that stands for constants, of which this is the first.
+    pub(super) fn hole(&mut self, hole: usize, first: Constant) -> NodeId {
+        if let Some(known) = self.holes.get(&hole) {
+            return *known;
+        }
+        let node = self.loose(Op::Hole(hole, first), first.kind());
+        self.holes.insert(hole, node);
+        node
+    }
+
     /// A new element of a loop.
     pub(super) fn parameter(&mut self, kind: Kind) -> NodeId {
         self.loose(Op::Parameter, kind)
@@ -142,7 +159,24 @@ impl Builder {
         let inner = blocks.iter().flat_map(|block| &block.nodes);
         let fails = fails(opcode) || inner.clone().any(|node| self.nodes[*node].fails);
         let op = Op::Machine(opcode);
-        let node = Node { op, arguments, kind, blocks, span, fails };
+        self.shared(Node { op, arguments, kind, blocks, span, fails })
+    }
+
+    /// The node of a hole that stands for primitives of one result.
+    pub(super) fn chosen(
+        &mut self,
+        hole: usize,
+        primitives: &[&'static Primitive],
+        arguments: Vec<NodeId>,
+        kind: Kind,
+        span: Range<usize>,
+    ) -> Result<NodeId, TooLarge> {
+        let op = Op::Chosen(hole, primitives[0].opcode);
+        let fails = primitives.iter().any(|primitive| primitive.fails);
+        self.shared(Node { op, arguments, kind, blocks: vec![], span, fails })
+    }
+
+    fn shared(&mut self, node: Node) -> Result<NodeId, TooLarge> {
         let mut key = Vec::with_capacity(KEY_HEAD + node.arguments.len());
         self.describe(&node, &mut BTreeMap::new(), &mut key);
         let known = self.scopes.iter().rev().find_map(|scope| scope.known.get(&key));
@@ -163,10 +197,13 @@ impl Builder {
 
     /// Appends what tells a node from others to `key`. Names of its own parameters and nodes do not matter.
     fn describe(&mut self, node: &Node, local: &mut BTreeMap<NodeId, usize>, key: &mut Vec<usize>) {
-        let Op::Machine(opcode) = node.op else { return };
+        let op = match node.op {
+            Op::Machine(opcode) => opcode as usize,
+            Op::Chosen(hole, _) => HOLE + hole,
+            Op::Input | Op::Constant(_) | Op::Hole(..) | Op::Parameter => return,
+        };
         let kind = self.interned(&node.kind);
-        let head: [usize; KEY_HEAD] =
-            [opcode as usize, kind, node.arguments.len(), node.blocks.len()];
+        let head: [usize; KEY_HEAD] = [op, kind, node.arguments.len(), node.blocks.len()];
         key.extend(head);
         let name = |node: &NodeId, local: &BTreeMap<NodeId, usize>| {
             local.get(node).map_or(*node, |at| LOCAL + at)

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::code::{Code, Constant, Instruction};
+use super::hole::HolePlace;
 use super::ir::{Block, Node, NodeId, Op};
 use super::kind::Kind;
 use super::opcode::Opcode;
@@ -34,17 +35,24 @@ fn operands(slots: &[Slot]) -> [Slot; OPERANDS] {
     operands
 }
 
-/// The instructions of a block and the place in the text of each. The error is a sentence.
-pub(super) fn lower(
-    nodes: &[Node],
-    block: &Block,
-    ties: Ties,
-) -> Result<(Code, Vec<Range<usize>>), String> {
+/// What a block becomes.
+#[derive(Debug)]
+pub(super) struct Lowered {
+    pub(super) code: Code,
+    /// The place in the text of each instruction.
+    pub(super) spans: Vec<Range<usize>>,
+    /// The holes of a template and where each is in the code.
+    pub(super) holes: Vec<(usize, HolePlace)>,
+}
+
+/// The instructions of a block. The error is a sentence.
+pub(super) fn lower(nodes: &[Node], block: &Block, ties: Ties) -> Result<Lowered, String> {
     let mut lowering = Lowering {
         nodes,
         drafts: Vec::with_capacity(nodes.len()),
         kinds: Vec::with_capacity(nodes.len()),
         slots: vec![None; nodes.len()],
+        holes: Vec::new(),
     };
     // Register 0 is the input's.
     let input = lowering.slot(Kind::Grid);
@@ -70,6 +78,7 @@ struct Lowering<'n> {
     kinds: Vec<Kind>,
     /// Where the values of nodes are; of a node in two blocks, that of the last.
     slots: Vec<Option<Slot>>,
+    holes: Vec<(usize, HolePlace)>,
 }
 
 impl Lowering<'_> {
@@ -89,11 +98,15 @@ impl Lowering<'_> {
         }
         needed.push(block.result);
         for at in needed {
-            if let Op::Constant(constant) = self.nodes[at].op
-                && self.slots[at].is_none()
-            {
+            let (Op::Constant(constant) | Op::Hole(_, constant)) = self.nodes[at].op else {
+                continue;
+            };
+            if self.slots[at].is_none() {
                 let slot = self.slot(constant.kind());
                 self.slots[at] = Some(slot);
+                if let Op::Hole(hole, _) = self.nodes[at].op {
+                    self.holes.push((hole, HolePlace::Constant(found.len())));
+                }
                 found.push(constant);
             }
         }
@@ -130,7 +143,14 @@ impl Lowering<'_> {
 
     fn node(&mut self, at: NodeId) {
         let node = &self.nodes[at];
-        let Op::Machine(op) = node.op else { return };
+        let op = match node.op {
+            Op::Machine(op) => op,
+            Op::Chosen(hole, first) => {
+                self.holes.push((hole, HolePlace::Instruction(self.drafts.len())));
+                first
+            }
+            Op::Input | Op::Constant(_) | Op::Hole(..) | Op::Parameter => return,
+        };
         let from: Vec<Slot> = node.arguments.iter().map(|argument| self.of(*argument)).collect();
         let to = self.slot(node.kind.clone());
         match (op, node.blocks.as_slice()) {
@@ -218,11 +238,7 @@ impl Lowering<'_> {
         lives
     }
 
-    fn assigned(
-        self,
-        constants: Vec<Constant>,
-        ties: Ties,
-    ) -> Result<(Code, Vec<Range<usize>>), String> {
+    fn assigned(self, constants: Vec<Constant>, ties: Ties) -> Result<Lowered, String> {
         let fixed = 1 + constants.len();
         let lives = self.lives(fixed);
         let mut order: Vec<(usize, usize, Slot)> = Vec::with_capacity(lives.len());
@@ -273,7 +289,8 @@ impl Lowering<'_> {
         let instructions = instructions.collect();
         let spans = self.drafts.iter().map(|draft| draft.span.clone()).collect();
         let (step_limit, registers) = (STEPS_DEFAULT, registers_kinds);
-        Ok((Code { ties, step_limit, instructions, constants, kinds, registers }, spans))
+        let code = Code { ties, step_limit, instructions, constants, kinds, registers };
+        Ok(Lowered { code, spans, holes: self.holes })
     }
 }
 

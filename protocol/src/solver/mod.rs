@@ -15,6 +15,7 @@ mod construct;
 mod elaborate;
 mod explain;
 mod gives;
+mod hole;
 mod indents;
 mod ir;
 mod kind;
@@ -43,6 +44,8 @@ use std::sync::{Arc, OnceLock};
 
 pub use builtin::{BUILTINS, Builtin, Takes, function_names};
 pub use code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
+pub use hole::HolePlace;
+pub(crate) use hole::{Choices, Hole};
 pub use kind::Kind;
 pub(crate) use lex::unmarked;
 pub use literal::Literal;
@@ -57,6 +60,7 @@ use crate::output::ItemErrorCode;
 use crate::program::Ties;
 use elaborate::{Elaborated, elaborate};
 use ir::{Block, Node};
+use lower::Lowered;
 use syntax::{Definition, Module, Statement};
 
 /// A compiled solver.
@@ -107,7 +111,7 @@ impl Solver {
     /// assert_eq!(wrong.unwrap_err().all().len(), 2);
     /// ```
     pub fn compile(text: &str, ties: Ties) -> Result<Self, Mistakes> {
-        compiled(unmarked(text), ties, |text, made| {
+        compiled(unmarked(text), &[], ties, |text, made| {
             let at = |span: &Range<usize>| mistake::line_of(text, span.start).0 + 1;
             let lines = made.lines.iter().map(|line| Line {
                 line: at(&line.span),
@@ -165,7 +169,17 @@ impl Solver {
 
 /// Compiles the text of a solver for a search, which wants the program of the machine alone.
 pub(crate) fn compile_code(text: &str, ties: Ties, step_limit: u32) -> Result<Code, Mistakes> {
-    compiled(unmarked(text), ties, |_, made| Code { step_limit, ..made.code })
+    compiled(unmarked(text), &[], ties, |_, made| Code { step_limit, ..made.code })
+}
+
+/// Compiles a text with names of holes: the program of the first choices, and where each hole is in it.
+pub(crate) fn compile_holes(
+    text: &str,
+    holes: &[Hole],
+    ties: Ties,
+    step_limit: u32,
+) -> Result<(Code, Vec<(usize, HolePlace)>), Mistakes> {
+    compiled(unmarked(text), holes, ties, |_, made| (Code { step_limit, ..made.code }, made.holes))
 }
 
 /// What became of a text.
@@ -175,11 +189,13 @@ struct Compiled<'m> {
     spans: Vec<Range<usize>>,
     lines: Vec<elaborate::Line<'m>>,
     nodes: Vec<Node>,
+    holes: Vec<(usize, HolePlace)>,
 }
 
 /// Compiles an unmarked text, and takes what the caller needs of it.
 fn compiled<T>(
     text: &str,
+    holes: &[Hole],
     ties: Ties,
     take: impl FnOnce(&str, Compiled<'_>) -> T,
 ) -> Result<T, Mistakes> {
@@ -195,15 +211,16 @@ fn compiled<T>(
         return Err(refused(mistakes));
     }
     let (parameter, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
-    let made = elaborate(text, &module, parameter, &body).map_err(refused)?;
+    let made = elaborate(text, &module, parameter, &body, holes).map_err(refused)?;
     let Elaborated { builder, lines, result } = made;
     let (mut nodes, computed) = builder.finish();
     let mut block = Block { parameters: Vec::new(), nodes: computed, result };
     prune::prune(&mut nodes, &mut block);
     let lowered = lower::lower(&nodes, &block, ties);
-    let (code, spans) = lowered.map_err(|message| refused(vec![Mistake::new(0..0, message)]))?;
+    let Lowered { code, spans, holes } =
+        lowered.map_err(|message| refused(vec![Mistake::new(0..0, message)]))?;
     code.verify().map_err(|malformed| refused(vec![Mistake::new(0..0, malformed.to_string())]))?;
-    Ok(take(text, Compiled { code, spans, lines, nodes }))
+    Ok(take(text, Compiled { code, spans, lines, nodes, holes }))
 }
 
 /// The text that computes the value of one statement of a solver: that with this name or, if it is a number, on this

@@ -141,6 +141,7 @@ fn places(called: &Value<'_>) -> (usize, Option<usize>) {
         | Function::Bound { .. }
         | Function::Power { .. }
         | Function::Repeated { .. }
+        | Function::Hole(..)
         | Function::Branch { .. } => (0, None),
     }
 }

@@ -153,6 +153,7 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     if let Some(batch) = flags.batch {
         search.job_programs_max = batch as usize;
     }
+    search.only_solving = !flags.json && flags.bitmap.is_none() && flags.top.is_none();
     let bad_lines = programs.bad_lines();
     let mut bitmap =
         flags.bitmap.as_deref().map(|path| Bitmap::create(path, tasks.pairs())).transpose()?;
@@ -185,8 +186,9 @@ fn take_all(
     report: &mut Report,
     mut bitmap: Option<&mut Bitmap>,
 ) -> Result<(), CommandError> {
-    while let Some(result) = stream.next() {
-        let result = result?;
+    while let Some(step) = stream.step() {
+        report.progress(stream.summary());
+        let Some(result) = step? else { continue };
         tally.add(tasks, &result);
         if let Some(bitmap) = bitmap.as_deref_mut() {
             match &result.outcome {
@@ -195,7 +197,6 @@ fn take_all(
             }
         }
         report.result(tasks, &result)?;
-        report.progress(stream.summary());
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crossbeam_channel::{Receiver, Sender};
 use gridpool_protocol::ids::{ContentHash, JobId};
 use gridpool_protocol::message::{Input, Packing, Slice};
-use gridpool_protocol::search::SearchSize;
+use gridpool_protocol::search::{ProgramForm, SearchSize};
 use nix::errno::Errno;
 use nix::sys::uio::pread;
 use sha2::{Digest, Sha256};
@@ -52,8 +52,12 @@ pub(super) fn hash(work: &Work, held: &HeldJob) -> io::Result<ContentHash> {
     let payload = &held.submission.payload;
     let numbers = match payload.packing {
         Packing::Grids { items, cells } => vec![items, cells],
-        Packing::Search(SearchSize { programs, program_bytes, pairs, cells }) => {
-            vec![programs, program_bytes, pairs, cells]
+        Packing::Search(SearchSize { programs, program_bytes, pairs, cells, form }) => {
+            let [form, first] = match form {
+                ProgramForm::Listed => [0, 0],
+                ProgramForm::Template { first } => [1, first],
+            };
+            vec![programs, program_bytes, pairs, cells, form, first]
         }
         Packing::Tensors => vec![],
     };

@@ -1,7 +1,9 @@
 //! What a worker reads of a search, and the templates that a client expands: offsets, programs, holes.
 
+use gridpool_protocol::program::Ties;
 use gridpool_protocol::search::{
-    PROGRAM_ALIGN, ProgramOffsets, Score, SearchLayout, SearchSize, Template,
+    CompiledTemplate, JobPrograms, PROGRAM_ALIGN, ProgramForm, ProgramOffsets, Score, SearchLayout,
+    SearchSize, Template,
 };
 use gridpool_protocol::shared::SharedSlice;
 use gridpool_protocol::solver::Code;
@@ -19,11 +21,26 @@ pub(crate) fn run(data: &[u8]) {
         let choices: std::collections::BTreeSet<_> =
             texts.iter().map(|(choice, _)| choice).collect();
         assert!(choices.len() <= texts.len());
+        let parts = template.parts();
+        assert_eq!(parts.iter().map(Template::count).sum::<u64>(), template.count());
+        for part in parts.iter().take(TEXTS_MAX) {
+            if let Some((compiled, order)) = CompiledTemplate::compile(part, Ties::Cpython, 100) {
+                assert_eq!(compiled.count(), part.count());
+                let (choice, _) = part.clone().in_order(order).text(0);
+                assert_eq!(choice, part.text(0).0);
+                assert_eq!(CompiledTemplate::from_bytes(&compiled.to_bytes()), Ok(compiled));
+            }
+        }
     }
     let Some((numbers, memory)) = data.split_first_chunk::<8>() else { return };
     let [a, b, c, d, e, f, g, h] = numbers.map(u32::from);
     let (programs, pairs, cells) = (a | b << 8, c | d << 8, e | f << 8);
-    let size = SearchSize { programs, program_bytes: 8 * (g | h << 8), pairs, cells };
+    let form = match h >> 7 {
+        0 => ProgramForm::Listed,
+        _ => ProgramForm::Template { first: a },
+    };
+    let size =
+        SearchSize { programs, program_bytes: 8 * (g | (h & 0x7f) << 8), pairs, cells, form };
     let Ok(layout) = SearchLayout::new(size, Score::Cells) else { return };
     if layout.input_bytes() > 1 << 20 {
         return;
@@ -33,6 +50,13 @@ pub(crate) fn run(data: &[u8]) {
     input[..length].copy_from_slice(&memory[..length]);
     let bytes = input.clone();
     let shared = SharedSlice::private(&mut input);
+    if let Ok(read) = JobPrograms::read(layout, &shared) {
+        assert_eq!(read.len(), layout.programs());
+        (0..read.len().min(TEXTS_MAX)).for_each(|at| drop(read.program(at)));
+    }
+    if form != ProgramForm::Listed {
+        return;
+    }
     let all = 0..layout.programs();
     let Ok(offsets) = ProgramOffsets::read(layout, &all, &shared) else { return };
     assert!(offsets.all().end <= layout.code().len());

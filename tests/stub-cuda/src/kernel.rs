@@ -21,7 +21,7 @@ use gridpool_kernels::chaos::ChaosKernel;
 use gridpool_kernels::module::{KERNELS, TILE_VALUES};
 use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference::Evaluator;
-use gridpool_kernels::solve::{PREPARE, SEARCH, SOLVE, SearchArgument, SolveArgument};
+use gridpool_kernels::solve::{PREPARE, SEARCH, SOLVE, SearchArgument, SolveArgument, TEMPLATE};
 use gridpool_protocol::batch::BatchLayout;
 use gridpool_protocol::chaos::DeviceFault;
 use gridpool_protocol::output::{OutputLayout, PALETTE_BYTES};
@@ -70,7 +70,7 @@ impl Launch {
             // SAFETY: it takes one `Solve`.
             return Ok(Self::Solve(Box::new(unsafe { argument(arguments, 0) })));
         }
-        if name == SEARCH {
+        if name == SEARCH || name == TEMPLATE {
             // SAFETY: it takes one `Search`.
             return Ok(Self::Search(Box::new(unsafe { argument(arguments, 0) })));
         }

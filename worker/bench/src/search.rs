@@ -35,6 +35,14 @@ const TOGETHER_QUICK: usize = 256;
 /// Steps that a program may run on a pair.
 const STEPS: u32 = 10_000;
 
+/// A template of the simplest programs, and how many they are.
+const TEMPLATE: (&str, u64) = (
+    "x = replace(I, ?a:color, ?b:color)\ny = replace(x, ?c:color, ?d:color)\nO = replace(y, ?e:color, ?f:color)",
+    1_000_000,
+);
+const TEMPLATE_QUICK: (&str, u64) =
+    ("x = replace(I, ?a:color, ?b:color)\nO = replace(x, ?c:color, 7)", 1_000);
+
 /// Measures one row.
 type Measure<'a> = fn(&Searches<'a>, Row) -> Result<Row, Failure>;
 
@@ -50,12 +58,17 @@ pub(super) struct Searches<'a> {
 impl<'a> Searches<'a> {
     /// Measures all rows.
     pub(super) fn measure(&self, report: &mut Report<'_>) -> Result<(), BenchError> {
-        let rows: [(Row, Measure<'a>); 5] = [
+        let rows: [(Row, Measure<'a>); 7] = [
             (self.row("texts compiled", "client", Unit::ItemsPerSecond), Self::compiled),
             (self.row("evaluations, exact", "pool", Unit::ItemsPerSecond), Self::exact),
             (self.row("evaluations, cells", "pool", Unit::ItemsPerSecond), Self::cells),
             (self.row("evaluations, kernels alone", "pool", Unit::ItemsPerSecond), Self::alone),
             (self.row("text to verdict", "pool", Unit::Microseconds), Self::together),
+            (self.row("templates, exact", "pool", Unit::ItemsPerSecond), Self::expanded),
+            (
+                self.row("templates, kernels alone", "pool", Unit::ItemsPerSecond),
+                Self::template_alone,
+            ),
         ];
         for (row, measure) in rows {
             report.doing(&row)?;
@@ -169,6 +182,47 @@ impl<'a> Searches<'a> {
         Ok(Row { value: Spread::of(rates), ..row })
     }
 
+    /// Executed evaluations of a template in a second, from its text to all that solve a pair.
+    fn expanded(&self, row: Row) -> Result<Row, Failure> {
+        let rate = |summary: &SearchSummary, elapsed: Duration| {
+            Some(count(summary.evaluations.executed) / elapsed.as_secs_f64())
+        };
+        self.of_template(row, rate)
+    }
+
+    /// The same in a second of the devices' own time.
+    fn template_alone(&self, row: Row) -> Result<Row, Failure> {
+        let rate = |summary: &SearchSummary, _: Duration| {
+            let us: f64 = summary.kernels.iter().map(|kernel| kernel.device_us).sum();
+            (us > 0.0).then(|| count(summary.evaluations.executed) / us * 1e6)
+        };
+        self.of_template(row, rate)
+    }
+
+    fn of_template(
+        &self,
+        row: Row,
+        rate: impl Fn(&SearchSummary, Duration) -> Option<f64>,
+    ) -> Result<Row, Failure> {
+        let (text, programs) = if self.plan.quick { TEMPLATE_QUICK } else { TEMPLATE };
+        let mut rates = Vec::new();
+        for repetition in 0..=self.plan.repetitions {
+            let candidates = vec![Candidate::new("template", text)];
+            let checked = repetition == 0;
+            let (summary, elapsed) = self.run(candidates, Score::Exact, checked, true)?;
+            if summary.expanded != programs || checked && summary.checked == 0 {
+                return Err(Failure::Wrong(format!(
+                    "devices made {} programs and {} verdicts were recomputed",
+                    summary.expanded, summary.checked
+                )));
+            }
+            // The first repetition warms up.
+            rates.extend(rate(&summary, elapsed).filter(|_| !checked));
+        }
+        let row = Row { batch: u32::try_from(programs).ok(), ..row };
+        Ok(Row { value: Spread::of(rates), ..row })
+    }
+
     /// Microseconds from some thousand texts to all their verdicts.
     fn together(&self, row: Row) -> Result<Row, Failure> {
         let mut times = Vec::new();
@@ -191,12 +245,21 @@ impl<'a> Searches<'a> {
         score: Score,
         checked: bool,
     ) -> Result<(SearchSummary, Duration), Failure> {
+        self.run(Self::programs(number, count), score, checked, false)
+    }
+
+    fn run(
+        &self,
+        programs: Vec<Candidate>,
+        score: Score,
+        checked: bool,
+        only_solving: bool,
+    ) -> Result<(SearchSummary, Duration), Failure> {
         let client = Client::connect(self.socket)?;
         let pairs = self.pairs()?;
         let check = checked.then(|| check(&pairs));
-        let programs = Self::programs(number, count);
         let started = clock::now();
-        let search = Search { score, steps: STEPS, check, ..Search::new(pairs) };
+        let search = Search { score, steps: STEPS, only_solving, check, ..Search::new(pairs) };
         let mut stream = client.search(search, programs)?;
         for result in stream.by_ref() {
             if let SearchOutcome::Refused(why) | SearchOutcome::Failed { reason: why, .. } =

@@ -3,9 +3,13 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gridpool_protocol::search::{ProgramOffsets, SearchError, SearchLayout};
+use gridpool_protocol::search::{
+    CompiledTemplate, PROGRAM_ALIGN, ProgramForm, ProgramOffsets, SearchError, SearchLayout,
+};
 use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::solver::Code;
 
+use crate::chunk::number;
 use crate::device::AttemptRefusal;
 
 /// What the processor runs of a search, as reports name it.
@@ -31,8 +35,16 @@ pub(crate) struct SearchInput {
     /// Rows and columns of each grid, two a pair.
     pub(crate) shapes: Vec<[u8; 2]>,
     pub(crate) cells: Vec<u8>,
-    programs: ProgramOffsets,
-    code: Vec<u8>,
+    pub(crate) programs: Programs,
+}
+
+/// The programs of an attempt.
+#[derive(Debug)]
+pub(crate) enum Programs {
+    /// Each may be none.
+    Listed { offsets: ProgramOffsets, code: Vec<u8> },
+    /// Those of a template from this number on.
+    OfTemplate { template: CompiledTemplate, first: u32 },
 }
 
 impl<'a> SearchAttempt<'a> {
@@ -91,12 +103,26 @@ impl<'a> SearchAttempt<'a> {
         let tables = gridpool_protocol::batch::Tables::read(batch, &self.input)?;
         let mut cells = vec![0; batch.cell_count()];
         self.input.read(batch.cells().start, &mut cells);
-        let programs = ProgramOffsets::read(self.layout, &self.programs, &self.input)?;
-        let of_programs = programs.all();
-        let mut code = vec![0; of_programs.len()];
-        self.input.read(self.layout.code().start + of_programs.start, &mut code);
+        let start = self.layout.code().start;
+        let programs = match self.layout.form() {
+            ProgramForm::Listed => {
+                let offsets = ProgramOffsets::read(self.layout, &self.programs, &self.input)?;
+                let of_programs = offsets.all();
+                let mut code = vec![0; of_programs.len()];
+                self.input.read(start + of_programs.start, &mut code);
+                Programs::Listed { offsets, code }
+            }
+            ProgramForm::Template { first } => {
+                let mut bytes = vec![0; self.layout.code().len()];
+                self.input.read(start, &mut bytes);
+                let template = CompiledTemplate::from_bytes(&bytes)?;
+                let numbers = template.numbers(first, self.layout.programs())?;
+                let first = numbers.start + number(self.programs.start);
+                Programs::OfTemplate { template, first }
+            }
+        };
         let shapes = tables.shapes().to_vec();
-        Ok(SearchInput { shapes, cells, programs, code })
+        Ok(SearchInput { shapes, cells, programs })
     }
 
     /// Writes the statuses and scores of some of its programs to their places. Scores are left out if none are
@@ -119,11 +145,22 @@ impl<'a> SearchAttempt<'a> {
 }
 
 impl SearchInput {
-    /// The bytes of the `at`th program of the attempt, padding included.
-    pub(crate) fn program(&self, at: usize) -> &[u8] {
-        let start = self.programs.all().start;
-        let Range { start: from, end } = self.programs.of(at);
-        &self.code[from - start..end - start]
+    /// The `at`th program of the attempt; `None` if it is none.
+    pub(crate) fn program(&self, at: usize) -> Option<Code> {
+        match &self.programs {
+            Programs::Listed { .. } => Code::from_padded(self.listed(at), PROGRAM_ALIGN).ok(),
+            Programs::OfTemplate { template, first } => {
+                Some(template.code(u64::from(*first) + at as u64))
+            }
+        }
+    }
+
+    /// The bytes of the `at`th program of the attempt, padding included; none of a template.
+    pub(crate) fn listed(&self, at: usize) -> &[u8] {
+        let Programs::Listed { offsets, code } = &self.programs else { return &[] };
+        let start = offsets.all().start;
+        let Range { start: from, end } = offsets.of(at);
+        &code[from - start..end - start]
     }
 }
 

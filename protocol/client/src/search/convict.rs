@@ -5,6 +5,7 @@
 //! their verdicts. Parts count among the jobs under way: the first takes the place of its job, others one that is free.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,13 +13,13 @@ use gridpool_ipc::clock;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
-use super::SearchOutcome;
 use super::job::{JobTerms, OverPairs, SearchOutputs};
+use super::outcomes::Outcomes;
 use super::queue::Queue;
 use super::stop::{Permit, SearchStopper};
 use super::summary::SearchSummary;
 use crate::state::RETRY_EVERY;
-use crate::{Answer, Client, ClientError, Handle, Job};
+use crate::{Client, ClientError, Handle, Job};
 
 /// Parts of a job that killed its workers. Each round costs two workers, so there are few rounds.
 const PARTS_MAX: usize = 32;
@@ -40,8 +41,9 @@ enum SentAnswer {
 /// What the answer of a job says.
 #[derive(Debug)]
 struct Heard {
-    /// In the order of its programs; `None` for those that it did not get to.
-    outcomes: Vec<Option<SearchOutcome>>,
+    /// Of those of its programs that it got to.
+    outcomes: Outcomes,
+    done: Vec<Range<usize>>,
     ended: Verdict,
     reason: String,
     has_run: bool,
@@ -58,7 +60,7 @@ pub(super) enum Sending {
 /// Part of a job that is submitted again.
 struct Part {
     /// Of the job's programs.
-    programs: Vec<usize>,
+    programs: Range<usize>,
     sent: Sent,
     /// The first part takes the place of its job.
     _permit: Option<Permit>,
@@ -119,11 +121,17 @@ impl Sent {
         if !stopper.waits_for(handle.canceller()) {
             return Ok(Self { work, answer: SentAnswer::Awaited(handle) });
         }
-        let mut outcomes = vec![None; work.programs().len()];
+        let mut outcomes = work.outcomes();
+        let mut done = Vec::new();
         let (ended, reason, has_run) = match handle.wait() {
             Ok(answer) => {
                 summary.note(&answer.receipt);
-                take(&answer, &mut outcomes)?;
+                if let Some(outputs) = answer.outputs().or_else(|| answer.partial()) {
+                    done = outputs.done().to_vec();
+                    for programs in &done {
+                        outcomes.take(outputs, programs, programs.start)?;
+                    }
+                }
                 let Receipt { verdict, reason, attempts, .. } = answer.receipt;
                 (verdict, reason, !attempts.is_empty())
             }
@@ -136,48 +144,51 @@ impl Sent {
             }
             Err(error) => return Err(error),
         };
-        let heard = Heard { outcomes, ended, reason, has_run };
+        let heard = Heard { outcomes, done, ended, reason, has_run };
         Ok(Self { work, answer: SentAnswer::Heard(heard) })
     }
 }
 
 impl Queue {
     /// Waits for the outcomes of all programs of a job; `None` if the search was stopped before.
-    pub(super) fn settle(&mut self, sent: Sent) -> Result<Option<Vec<SearchOutcome>>, ClientError> {
+    pub(super) fn settle(&mut self, sent: Sent) -> Result<Option<Outcomes>, ClientError> {
         let all = Arc::clone(&sent.work);
-        let mut outcomes: Vec<Option<SearchOutcome>> = vec![None; all.programs().len()];
-        let programs = (0..outcomes.len()).collect();
+        let programs = 0..all.programs().len();
+        let mut outcomes = None;
         // What is still to be sent, and what was.
-        let mut parts: VecDeque<Vec<usize>> = VecDeque::new();
+        let mut parts: VecDeque<Range<usize>> = VecDeque::new();
         let mut under_way = VecDeque::from([Part { programs, sent, _permit: None }]);
         loop {
             if !self.send_parts(&all, &mut parts, &mut under_way)? {
                 return Ok(None);
             }
             let Some(Part { programs, sent, .. }) = under_way.pop_front() else {
-                return Ok(Some(outcomes.into_iter().flatten().collect()));
+                return Ok(outcomes);
             };
             let sent = sent.heard(&self.stopper, &mut self.summary)?;
             let SentAnswer::Heard(heard) = sent.answer else { return Ok(None) };
             if self.stopper.is_stopped() {
                 return Ok(None);
             }
-            let mut left = Vec::new();
-            for (program, outcome) in programs.into_iter().zip(heard.outcomes) {
-                match outcome {
-                    Some(outcome) => outcomes[program] = Some(outcome),
-                    None => left.push(program),
+            let Heard { outcomes: came, done, ended, reason, has_run } = heard;
+            let left = between(&done, programs.len());
+            let of_all = match &mut outcomes {
+                // The first is the whole job.
+                None => outcomes.insert(came),
+                Some(of_all) => {
+                    done.iter().for_each(|part| of_all.copy(&came, part, programs.start));
+                    of_all
                 }
-            }
-            let Heard { ended, reason, has_run, .. } = heard;
-            if left.len() > 1 && has_run && is_one_to_blame(ended) {
-                let length = left.len().div_ceil(PARTS_MAX);
-                parts.extend(left.chunks(length).map(<[usize]>::to_vec));
+            };
+            let left =
+                left.into_iter().map(|part| programs.start + part.start..programs.start + part.end);
+            let left: Vec<_> = left.collect();
+            let count: usize = left.iter().map(Range::len).sum();
+            if count > 1 && has_run && is_one_to_blame(ended) {
+                let length = count.div_ceil(PARTS_MAX);
+                parts.extend(left.iter().flat_map(|part| cut(part, length)));
             } else {
-                for at in left {
-                    let reason = reason.clone();
-                    outcomes[at] = Some(SearchOutcome::Failed { verdict: ended, reason });
-                }
+                left.into_iter().for_each(|part| of_all.fail(part, ended, &reason));
             }
         }
     }
@@ -187,7 +198,7 @@ impl Queue {
     fn send_parts(
         &mut self,
         all: &OverPairs,
-        parts: &mut VecDeque<Vec<usize>>,
+        parts: &mut VecDeque<Range<usize>>,
         under_way: &mut VecDeque<Part>,
     ) -> Result<bool, ClientError> {
         let until = clock::now() + self.terms.deadline;
@@ -200,7 +211,7 @@ impl Queue {
                     permit => permit,
                 },
             };
-            let work = Arc::new(all.part(programs)?);
+            let work = Arc::new(all.part(programs.clone())?);
             match Sent::now(&self.client, &work, self.terms.clone())? {
                 Sending::Sent(sent) => {
                     let programs = parts.pop_front().unwrap_or_default();
@@ -230,18 +241,22 @@ fn may_wait(
     if clock::until(until).is_zero() { Err(refusal) } else { Ok(stopper.pause(RETRY_EVERY)) }
 }
 
-/// Takes the verdicts that an answer has.
-fn take(
-    answer: &Answer<SearchOutputs>,
-    outcomes: &mut [Option<SearchOutcome>],
-) -> Result<(), ClientError> {
-    let Some(outputs) = answer.outputs().or_else(|| answer.partial()) else { return Ok(()) };
-    for (at, outcome) in outcomes.iter_mut().enumerate() {
-        if let Some(verdicts) = outputs.program(at) {
-            *outcome = Some(SearchOutcome::Done(verdicts?));
-        }
-    }
-    Ok(())
+/// What lies between these ranges, up to `end`. They are in order.
+fn between(ranges: &[Range<usize>], end: usize) -> Vec<Range<usize>> {
+    let last = end..end;
+    let mut start = 0;
+    let before = ranges.iter().chain([&last]).map(|range| {
+        let before = start..range.start;
+        start = range.end;
+        before
+    });
+    before.filter(|range| !range.is_empty()).collect()
+}
+
+/// Parts of a range of this length; the last may be shorter.
+fn cut(range: &Range<usize>, length: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.clone().step_by(length).map(move |start| start..end.min(start + length))
 }
 
 /// Whether a job that has run ended so because of some of its programs, perhaps one.

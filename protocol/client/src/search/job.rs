@@ -8,11 +8,13 @@ use gridpool_protocol::limits::INLINE_BYTES_MAX;
 use gridpool_protocol::message::{Packing, Work};
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::ItemRange;
-use gridpool_protocol::search::{PackedPrograms, Score, SearchError, SearchLayout, SearchSize};
+use gridpool_protocol::search::{
+    CellScore, JobPrograms, PackedPrograms, Score, SearchError, SearchLayout, SearchSize,
+};
 use gridpool_protocol::shared::SharedSlice;
 use gridpool_protocol::trace::{TraceContext, TraceState};
 
-use super::verdict::Verdicts;
+use super::outcomes::Outcomes;
 use crate::connection::Connection;
 use crate::runnable::{Produces, Runnable};
 use crate::{BatchLayout, ClientError, GridBatch, Job};
@@ -48,31 +50,33 @@ impl Pairs {
 #[derive(Debug)]
 pub(super) struct OverPairs {
     pairs: Arc<Pairs>,
-    programs: PackedPrograms,
+    programs: JobPrograms,
     layout: SearchLayout,
 }
 
 impl OverPairs {
-    pub(super) fn new(pairs: &Arc<Pairs>, programs: PackedPrograms) -> Result<Self, SearchError> {
+    pub(super) fn new(pairs: &Arc<Pairs>, programs: JobPrograms) -> Result<Self, SearchError> {
         let layout = SearchLayout::new(programs.size(pairs.layout), pairs.score)?;
         Ok(Self { pairs: Arc::clone(pairs), programs, layout })
     }
 
     /// A job of some of its programs.
-    pub(super) fn part(&self, programs: &[usize]) -> Result<Self, SearchError> {
-        let mut packed = PackedPrograms::default();
-        for at in programs {
-            packed.push(self.programs.program(*at))?;
-        }
-        Self::new(&self.pairs, packed)
+    pub(super) fn part(&self, programs: Range<usize>) -> Result<Self, SearchError> {
+        Self::new(&self.pairs, self.programs.part(programs))
     }
 
-    pub(super) fn programs(&self) -> &PackedPrograms {
+    pub(super) fn programs(&self) -> &JobPrograms {
         &self.programs
     }
 
     pub(super) fn pairs(&self) -> &Pairs {
         &self.pairs
+    }
+
+    /// Room for what comes of its programs.
+    pub(super) fn outcomes(&self) -> Outcomes {
+        let Pairs { layout, score, .. } = self.pairs();
+        Outcomes::new(self.programs.len(), layout.items(), *score == Score::Cells)
     }
 }
 
@@ -81,28 +85,29 @@ impl OverPairs {
 pub(super) struct SearchOutputs {
     layout: SearchLayout,
     bytes: Bytes,
-    /// The programs that have verdicts.
+    /// The programs that have verdicts, in order.
     done: Vec<Range<usize>>,
 }
 
 impl SearchOutputs {
-    /// The verdicts of a program: `None` if it has none. The error: bytes that are no verdict.
-    pub(super) fn program(&self, at: usize) -> Option<Result<Verdicts, ClientError>> {
-        if !self.done.iter().any(|done| done.contains(&at)) {
-            return None;
-        }
-        let mut statuses = vec![0; self.layout.batch().items()];
-        self.bytes.read(self.layout.statuses(&(at..at + 1)).start, &mut statuses);
-        let places = self.layout.scores(&(at..at + 1));
-        let scores = (self.layout.score() == Score::Cells).then(|| {
-            let mut bytes = vec![0; places.len()];
-            self.bytes.read(places.start, &mut bytes);
-            bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes)).collect()
-        });
-        Some(Verdicts::new(statuses, scores).ok_or_else(|| ClientError::WrongVerdict {
-            program: at,
-            why: "the pool gave bytes that are no verdict".to_owned(),
-        }))
+    /// The programs that have verdicts, in order.
+    pub(super) fn done(&self) -> &[Range<usize>] {
+        &self.done
+    }
+
+    /// Copies the statuses of some programs.
+    pub(super) fn statuses(&self, programs: &Range<usize>, to: &mut [u8]) {
+        self.bytes.read(self.layout.statuses(programs).start, to);
+    }
+
+    /// Copies the scores of some programs. Returns whether they are scores.
+    pub(super) fn scores(&self, programs: &Range<usize>, to: &mut [u16]) -> bool {
+        let places = self.layout.scores(programs);
+        let mut bytes = vec![0; places.len()];
+        self.bytes.read(places.start, &mut bytes);
+        let numbers = bytes.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
+        to.iter_mut().zip(numbers).for_each(|(to, number)| *to = number);
+        to.iter().all(|number| CellScore::from_number(*number).is_some())
     }
 }
 
@@ -148,7 +153,9 @@ impl Produces<SearchOutputs> for OverPairs {
         done: Vec<ItemRange>,
     ) -> Result<Option<SearchOutputs>, ClientError> {
         let done = done.into_iter().map(|range| range.start as usize..range.end as usize);
-        Ok(Some(SearchOutputs { layout: self.layout, bytes, done: done.collect() }))
+        let mut done: Vec<_> = done.collect();
+        done.sort_by_key(|range| range.start);
+        Ok(Some(SearchOutputs { layout: self.layout, bytes, done }))
     }
 }
 

@@ -9,12 +9,14 @@
 
 mod convict;
 mod job;
+mod outcomes;
 mod pipeline;
 mod plan;
 mod queue;
 mod stop;
 mod stream;
 mod summary;
+mod template;
 mod verdict;
 
 use std::thread;
@@ -80,8 +82,11 @@ pub struct Search {
     pub threads: usize,
     /// Most jobs under way: sent to the pool, and their outcomes not known yet. At least one is.
     pub jobs: usize,
-    /// Most programs of one job.
+    /// Most programs of one job. The default bounds only programs that are sent one by one, not those that devices
+    /// make of a template.
     pub job_programs_max: usize,
+    /// Gives only results of programs that solve a pair, are refused or failed. The others are counted.
+    pub only_solving: bool,
     /// Compares a share of the verdicts with those of another machine.
     pub check: Option<Check>,
 }
@@ -101,6 +106,7 @@ impl Search {
             threads: thread::available_parallelism().map_or(1, usize::from),
             jobs: SEARCH_JOBS_DEFAULT,
             job_programs_max: plan::JOB_PROGRAMS_MAX,
+            only_solving: false,
             check: None,
         }
     }
@@ -131,9 +137,20 @@ pub enum SearchOutcome {
     Done(Verdicts),
 }
 
+impl SearchOutcome {
+    /// Whether it solves a pair, or has no verdict.
+    fn is_of_note(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Failed { .. } => true,
+            Self::Done(verdicts) => verdicts.equal_count() > 0,
+        }
+    }
+}
+
 impl Client {
     /// Runs programs over pairs and streams their verdicts, in order. `programs` is read on a thread of its own, no
     /// further ahead than a limit; texts are compiled on [`Search::threads`] threads; programs of one hash run once.
+    /// Large templates are compiled once, as far as their holes allow: devices make their programs.
     ///
     /// ```no_run
     /// # use gridpool_client::{Candidate, Client, GridBatch, Search, SearchOutcome};

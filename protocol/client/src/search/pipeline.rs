@@ -13,6 +13,7 @@ use gridpool_protocol::program::Ties;
 use gridpool_protocol::search::{self, Template};
 use gridpool_protocol::solver::Code;
 
+use super::template::Expandable;
 use super::{Candidate, ClientError};
 
 /// Most programs that are read ahead of the jobs.
@@ -32,11 +33,20 @@ pub(super) struct Terms {
     pub(super) steps: u32,
 }
 
-/// A program, or why it is none.
+/// What was read.
 #[derive(Debug)]
-pub(super) struct Compiled {
-    pub(super) id: String,
-    pub(super) made: Result<Made, String>,
+enum Read {
+    Text(Candidate),
+    Template(Arc<Expandable>),
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(super) enum Compiled {
+    /// A program, or why it is none.
+    Program { id: String, made: Result<Made, String> },
+    /// The devices expand it.
+    Template(Arc<Expandable>),
 }
 
 #[derive(Debug)]
@@ -70,7 +80,7 @@ pub(super) struct Pipeline {
 
 #[derive(Debug, Default)]
 struct State {
-    texts: VecDeque<Candidate>,
+    texts: VecDeque<Read>,
     /// The number of the first of `texts`.
     first_text: u64,
     /// Programs by the number of the first of them.
@@ -126,22 +136,24 @@ impl State {
     }
 }
 
-impl Candidate {
+impl Read {
     /// Bytes that it holds.
     fn bytes(&self) -> usize {
-        let (Ok(text) | Err(text)) = &self.text;
-        self.id.len() + text.len()
+        match self {
+            Self::Text(Candidate { id, text: Ok(text) | Err(text) }) => id.len() + text.len(),
+            Self::Template(template) => template.bytes_held(),
+        }
     }
 }
 
 impl Compiled {
     /// Bytes that it holds.
     fn bytes(&self) -> usize {
-        let made = match &self.made {
-            Ok(made) => made.bytes.len(),
-            Err(why) => why.len(),
-        };
-        self.id.len() + made
+        match self {
+            Self::Program { id, made: Ok(made) } => id.len() + made.bytes.len(),
+            Self::Program { id, made: Err(why) } => id.len() + why.len(),
+            Self::Template(template) => template.bytes_held(),
+        }
     }
 }
 
@@ -162,7 +174,7 @@ impl Pipeline {
         }
         let own = Arc::clone(&this);
         named("search read")
-            .spawn(move || own.read(programs))
+            .spawn(move || own.read(programs, terms))
             .map_err(|error| this.failed(error))?;
         Ok(this)
     }
@@ -181,34 +193,35 @@ impl Pipeline {
     }
 
     /// The body of the reading thread.
-    fn read(&self, programs: impl Iterator<Item = Candidate>) {
+    fn read(&self, programs: impl Iterator<Item = Candidate>, terms: Terms) {
         let _guard = Guard { pipeline: self, of: "the iterator of programs panicked" };
         let mut read = 0;
-        'all: for candidate in programs {
+        let mut push = |one: Read| {
+            read += 1;
+            self.push(one)
+        };
+        for candidate in programs {
             let template = candidate.text.as_deref().ok().map(Template::parse);
-            match template {
-                None | Some(Ok(None)) => {
-                    if !self.push(candidate) {
-                        break 'all;
-                    }
-                    read += 1;
-                }
+            let goes_on = match template {
+                None | Some(Ok(None)) => push(Read::Text(candidate)),
                 Some(Err(error)) => {
-                    let text = Err(error.to_string());
-                    if !self.push(Candidate { text, ..candidate }) {
-                        break 'all;
-                    }
-                    read += 1;
+                    push(Read::Text(Candidate { text: Err(error.to_string()), ..candidate }))
                 }
                 Some(Ok(Some(template))) => {
-                    for (choice, text) in template.texts() {
-                        let id = format!("{}[{choice}]", candidate.id);
-                        if !self.push(Candidate { id, text: Ok(text) }) {
-                            break 'all;
+                    let Terms { ties, steps } = terms;
+                    template.parts().iter().all(|part| {
+                        match Expandable::of(&candidate.id, part, ties, steps) {
+                            Some(template) => push(Read::Template(Arc::new(template))),
+                            None => part.texts().all(|(choice, text)| {
+                                let id = format!("{}[{choice}]", candidate.id);
+                                push(Read::Text(Candidate { id, text: Ok(text) }))
+                            }),
                         }
-                        read += 1;
-                    }
+                    })
                 }
+            };
+            if !goes_on {
+                break;
             }
         }
         self.state.lock().read = Some(read);
@@ -217,8 +230,8 @@ impl Pipeline {
     }
 
     /// Adds a text once there is room. Returns whether anybody wants it.
-    fn push(&self, candidate: Candidate) -> bool {
-        let bytes = candidate.bytes();
+    fn push(&self, one: Read) -> bool {
+        let bytes = one.bytes();
         let mut state = self.state.lock();
         loop {
             if state.stopped {
@@ -233,7 +246,7 @@ impl Pipeline {
             state.reader_waits = false;
         }
         state.text_bytes += bytes;
-        state.texts.push_back(candidate);
+        state.texts.push_back(one);
         let calls = state.calls_thread();
         drop(state);
         if calls {
@@ -259,12 +272,11 @@ impl Pipeline {
             }
             let first = state.first_text;
             let count = state.texts.len().min(COMPILED_AT_ONCE_MAX);
-            let texts: Vec<Candidate> = state.texts.drain(..count).collect();
+            let texts: Vec<Read> = state.texts.drain(..count).collect();
             state.first_text += count as u64;
             drop(state);
-            let bytes: usize = texts.iter().map(Candidate::bytes).sum();
-            let compiled: Vec<_> =
-                texts.into_iter().map(|candidate| compiled(candidate, terms)).collect();
+            let bytes: usize = texts.iter().map(Read::bytes).sum();
+            let compiled: Vec<_> = texts.into_iter().map(|one| compiled(one, terms)).collect();
             let mut state = self.state.lock();
             state.text_bytes -= bytes;
             state.compiled_bytes += compiled.iter().map(Compiled::bytes).sum::<usize>();
@@ -339,13 +351,17 @@ fn wait<'s>(on: &Condvar, state: MutexGuard<'s, State>) -> MutexGuard<'s, State>
     on.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
-fn compiled(candidate: Candidate, Terms { ties, steps }: Terms) -> Compiled {
+fn compiled(one: Read, Terms { ties, steps }: Terms) -> Compiled {
+    let candidate = match one {
+        Read::Text(candidate) => candidate,
+        Read::Template(template) => return Compiled::Template(template),
+    };
     let made = candidate.text.and_then(|text| {
         let code = search::compile(&text, ties, steps).map_err(|error| error.to_string())?;
         let bytes = code.to_bytes();
         Ok(Made { digest: Code::digest(&bytes), bytes })
     });
-    Compiled { id: candidate.id, made }
+    Compiled::Program { id: candidate.id, made }
 }
 
 #[cfg(test)]
@@ -401,7 +417,8 @@ mod tests {
         assert!(held <= TEXT_BYTES_MAX + COMPILED_BYTES_MAX + begun, "{held}");
         let mut next = 0;
         while let Taken::Programs(programs) = pipeline.take(None) {
-            for Compiled { id, made } in programs {
+            for one in programs {
+                let Compiled::Program { id, made } = one else { panic!("a template") };
                 assert_eq!((id.parse(), made.is_ok()), (Ok(next), true));
                 next += 1;
             }

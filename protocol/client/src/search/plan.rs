@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gridpool_protocol::search::PackedPrograms;
 
-use super::pipeline::{Compiled, Made};
+use super::pipeline::Made;
 
 /// Most programs of one job.
 pub(super) const JOB_PROGRAMS_MAX: usize = 1 << 14;
@@ -130,9 +130,13 @@ impl Planner {
         }
     }
 
-    /// Adds a program. Returns the job before it, if that is full.
-    pub(super) fn push(&mut self, compiled: Compiled, pace: &Pace) -> Option<Planned> {
-        let Compiled { id, made } = compiled;
+    /// Adds a program, or why it is none. Returns the job before it, if that is full.
+    pub(super) fn push(
+        &mut self,
+        id: String,
+        made: Result<Made, String>,
+        pace: &Pace,
+    ) -> Option<Planned> {
         let made = match made {
             Err(why) => return self.note(id, Place::Refused(why), None),
             Ok(made) => made,
@@ -177,6 +181,14 @@ impl Planner {
         {
             self.known.remove(&oldest);
         }
+    }
+
+    /// How many programs of a template the next job has.
+    pub(super) fn of_template(&self, pace: &Pace) -> u64 {
+        // Those that a caller wants no more of; the default is about programs with bytes of their own.
+        let most =
+            if self.programs_max < JOB_PROGRAMS_MAX { self.programs_max } else { usize::MAX };
+        (pace.evaluations() / self.pairs).clamp(1, most) as u64
     }
 
     /// Whether nothing waits for more.

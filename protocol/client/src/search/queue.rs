@@ -1,6 +1,7 @@
 //! The jobs of a search that were sent, in the order of their programs.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use super::convict::Sent;
@@ -8,12 +9,15 @@ use super::job::JobTerms;
 use super::plan::{Entry, Slot};
 use super::stop::{Permit, SearchStopper};
 use super::summary::SearchSummary;
+use super::template::Expandable;
 use crate::{Client, ClientError};
 
 /// Programs on their way through the pool.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
+    /// Whose programs they are, if they have no entries.
+    pub(super) template: Option<Arc<Expandable>>,
     pub(super) first_slot: Slot,
     /// Its job; none if it has no program of its own.
     pub(super) sent: Option<Sent>,
@@ -60,9 +64,9 @@ impl Queue {
             Err(TryRecvError::Empty | TryRecvError::Disconnected) => return false,
         };
         // An error has its turn too.
-        let heard = received.and_then(|Batch { entries, first_slot, sent, permit }| {
+        let heard = received.and_then(|Batch { entries, template, first_slot, sent, permit }| {
             let sent = sent.map(|sent| sent.heard(&self.stopper, &mut self.summary)).transpose()?;
-            Ok(Batch { entries, first_slot, sent, permit })
+            Ok(Batch { entries, template, first_slot, sent, permit })
         });
         self.ahead.push_back(heard);
         true

@@ -7,15 +7,17 @@ use std::thread;
 use std::time::Duration;
 
 use gridpool_ipc::clock;
-use gridpool_protocol::search::{PackedPrograms, Score};
+use gridpool_protocol::search::{JobPrograms, Score};
 
 use super::convict::Sent;
 use super::job::{JobTerms, OverPairs, Pairs};
-use super::pipeline::{Pipeline, Taken, Terms};
+use super::outcomes::Outcomes;
+use super::pipeline::{Compiled, Pipeline, Taken, Terms};
 use super::plan::{Entry, Pace, Place, Planned, Planner, Slot, known_max};
 use super::queue::{Batch, Queue};
 use super::stop::SearchStopper;
 use super::summary::SearchSummary;
+use super::template::{Expandable, Expanded};
 use super::verdict::CheckError;
 use super::{Candidate, Check, Search, SearchOutcome, SearchResult};
 use crate::{Client, ClientError};
@@ -30,6 +32,9 @@ const FLUSH_AFTER: Duration = Duration::from_millis(20);
 pub struct SearchStream {
     queue: Queue,
     ready: VecDeque<SearchResult>,
+    /// The results behind them, of a job of a template.
+    expanded: Option<Expanded>,
+    only_solving: bool,
     /// The outcomes of the last programs that ran, for duplicates.
     known: VecDeque<SearchOutcome>,
     /// The slot of the first of them.
@@ -46,7 +51,7 @@ impl SearchStream {
         programs: impl Iterator<Item = Candidate> + Send + 'static,
     ) -> Result<Self, ClientError> {
         let Search { pairs, score, steps, ties, deadline, trace, trace_state, .. } = search;
-        let Search { threads, jobs, job_programs_max, check, .. } = search;
+        let Search { threads, jobs, job_programs_max, only_solving, check, .. } = search;
         let terms = JobTerms { deadline, trace, trace_state };
         let pairs = Arc::new(Pairs::new(&pairs, score)?);
         let verdict_bytes = pairs.count() * if score == Score::Cells { 3 } else { 1 };
@@ -75,6 +80,8 @@ impl SearchStream {
         Ok(Self {
             queue: Queue::new(client, terms, stopper, batches),
             ready: VecDeque::new(),
+            expanded: None,
+            only_solving,
             known: VecDeque::new(),
             first_known: 0,
             known_max: known_max(verdict_bytes),
@@ -95,9 +102,32 @@ impl SearchStream {
         self.queue.stopper.clone()
     }
 
+    /// The next result, or `None` in its place once a job has ended: for a caller that looks at the
+    /// [summary](Self::summary) though few results are given. The outer `None` ends the search, as in `next`.
+    pub fn step(&mut self) -> Option<Result<Option<SearchResult>, ClientError>> {
+        if let Some(result) = self.ready.pop_front() {
+            return Some(Ok(Some(result)));
+        }
+        if let Some(expanded) = &mut self.expanded {
+            match expanded.next(self.only_solving) {
+                Some(result) => return Some(Ok(Some(result))),
+                None => self.expanded = None,
+            }
+        }
+        let Some(received) = self.queue.next() else {
+            self.queue.end();
+            return None;
+        };
+        let finished = received.and_then(|batch| self.finish(batch));
+        if finished.is_err() {
+            self.queue.end();
+        }
+        Some(finished.map(|()| None))
+    }
+
     /// Waits for a batch and makes its results.
     fn finish(&mut self, batch: Batch) -> Result<(), ClientError> {
-        let Batch { entries, first_slot, sent, permit } = batch;
+        let Batch { entries, template, first_slot, sent, permit } = batch;
         if let Some(sent) = sent {
             let work = Arc::clone(&sent.work);
             let (before, jobs) = (self.summary().busy_us(), self.summary().jobs);
@@ -111,7 +141,17 @@ impl SearchStream {
                 self.pace.note(evaluations, took);
             }
             self.check(&work, &outcomes)?;
-            self.known.extend(outcomes);
+            match work.programs() {
+                JobPrograms::Listed(_) => {
+                    self.known.extend((0..outcomes.len()).map(|at| outcomes.of(at)));
+                }
+                JobPrograms::OfTemplate(_, numbers) => {
+                    self.queue.summary.count_expanded(&outcomes);
+                    let numbers = numbers.clone();
+                    self.expanded =
+                        template.map(|template| Expanded { template, numbers, outcomes, next: 0 });
+                }
+            }
         }
         drop(permit);
         for Entry { id, place } in entries {
@@ -121,7 +161,9 @@ impl SearchStream {
                 Place::Same(slot) => self.outcome(*slot),
             };
             self.queue.summary.count(&place, &outcome);
-            self.ready.push_back(SearchResult { id, outcome });
+            if !self.only_solving || outcome.is_of_note() {
+                self.ready.push_back(SearchResult { id, outcome });
+            }
         }
         // Only now: an entry may name any slot that the planner knew when it came.
         while self.known.len() as u64 > self.known_max {
@@ -137,11 +179,11 @@ impl SearchStream {
     }
 
     /// Compares a share of the verdicts.
-    fn check(&mut self, work: &OverPairs, outcomes: &[SearchOutcome]) -> Result<(), ClientError> {
+    fn check(&mut self, work: &OverPairs, outcomes: &Outcomes) -> Result<(), ClientError> {
         let Some(check) = &mut self.check else { return Ok(()) };
-        for (program, outcome) in outcomes.iter().enumerate() {
-            if let SearchOutcome::Done(verdicts) = outcome {
-                let compared = check.compare(work.programs().program(program), verdicts);
+        for program in 0..outcomes.len() {
+            if let SearchOutcome::Done(verdicts) = outcomes.of(program) {
+                let compared = check.compare(|| work.programs().program(program), &verdicts);
                 self.queue.summary.checked += compared.map_err(|error| match error {
                     CheckError::Differs(why) => ClientError::WrongVerdict { program, why },
                     CheckError::Failed(why) => ClientError::CheckFailed { why },
@@ -157,16 +199,8 @@ impl Iterator for SearchStream {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(result) = self.ready.pop_front() {
-                return Some(Ok(result));
-            }
-            let Some(received) = self.queue.next() else {
-                self.queue.end();
-                return None;
-            };
-            if let Err(error) = received.and_then(|batch| self.finish(batch)) {
-                self.queue.end();
-                return Some(Err(error));
+            if let Some(result) = self.step()?.transpose() {
+                return Some(result);
             }
         }
     }
@@ -201,15 +235,21 @@ impl Submitter {
                 due.get_or_insert_with(|| clock::now() + FLUSH_AFTER);
             }
             let goes_on = match self.pipeline.take(due) {
-                Taken::Programs(programs) => {
-                    programs.into_iter().all(|of| match self.planner.push(of, &self.pace) {
-                        Some(planned) => {
-                            due = None;
-                            self.send(planned)
+                Taken::Programs(programs) => programs.into_iter().all(|one| match one {
+                    Compiled::Program { id, made } => {
+                        match self.planner.push(id, made, &self.pace) {
+                            Some(planned) => {
+                                due = None;
+                                self.send_planned(planned)
+                            }
+                            None => true,
                         }
-                        None => true,
-                    })
-                }
+                    }
+                    Compiled::Template(template) => {
+                        due = None;
+                        self.flush() && self.send_template(&template)
+                    }
+                }),
                 Taken::Nothing => self.flush(),
                 Taken::End(ended) => {
                     if self.flush()
@@ -229,28 +269,50 @@ impl Submitter {
     }
 
     fn flush(&mut self) -> bool {
-        self.planner.flush().is_none_or(|planned| self.send(planned))
+        self.planner.flush().is_none_or(|planned| self.send_planned(planned))
+    }
+
+    fn send_planned(&self, planned: Planned) -> bool {
+        let Planned { entries, programs, first_slot } = planned;
+        let programs = (!programs.is_empty()).then_some(JobPrograms::Listed(programs));
+        self.send((entries, first_slot), None, programs)
+    }
+
+    /// Submits the programs of a template, in jobs as large as the pool is fast.
+    fn send_template(&self, template: &Arc<Expandable>) -> bool {
+        let mut first = 0;
+        while let Some(programs) = template.programs(first, self.planner.of_template(&self.pace)) {
+            first += programs.len() as u64;
+            if !self.send((Vec::new(), 0), Some(Arc::clone(template)), Some(programs)) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Submits a job and passes it on, once there is room. Returns whether the stream still wants more.
-    fn send(&self, planned: Planned) -> bool {
-        let Planned { entries, programs, first_slot } = planned;
+    fn send(
+        &self,
+        (entries, first_slot): (Vec<Entry>, Slot),
+        template: Option<Arc<Expandable>>,
+        programs: Option<JobPrograms>,
+    ) -> bool {
         let Some(permit) = self.stopper.permit() else { return false };
-        let sent = match programs.is_empty() {
-            true => Ok(None),
-            false => match self.submit(programs) {
+        let sent = match programs {
+            None => Ok(None),
+            Some(programs) => match self.submit(programs) {
                 // It was stopped.
                 Ok(None) => return false,
                 sent => sent,
             },
         };
         let is_ok = sent.is_ok();
-        let batch = sent.map(|sent| Batch { entries, first_slot, sent, permit });
+        let batch = sent.map(|sent| Batch { entries, template, first_slot, sent, permit });
         self.to.send(batch).is_ok() && is_ok
     }
 
     /// Submits a job of these programs; `None` if the search is stopped before there is memory for it.
-    fn submit(&self, programs: PackedPrograms) -> Result<Option<Sent>, ClientError> {
+    fn submit(&self, programs: JobPrograms) -> Result<Option<Sent>, ClientError> {
         let work = Arc::new(OverPairs::new(&self.pairs, programs)?);
         Sent::once_there_is_memory(&self.client, &work, self.terms.clone(), &self.stopper)
     }

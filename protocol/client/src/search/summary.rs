@@ -1,22 +1,29 @@
 //! What a search has done so far.
 
+use std::collections::BTreeMap;
+
 use gridpool_protocol::receipt::{AttemptOutcome, KernelUse, Receipt};
 use gridpool_protocol::search::SearchReport;
 
 use super::SearchOutcome;
+use super::outcomes::Outcomes;
 use super::plan::Place;
 
 /// What a search has done so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SearchSummary {
-    /// Programs whose results were taken, those of templates each.
+    /// Programs whose results have come, those of templates each.
     pub requested: u64,
+    /// Those of them that devices made of templates.
+    pub expanded: u64,
     /// Those of them that did not compile or never give a grid.
     pub refused: u64,
     /// Those of them that equal an earlier one, and did not run again.
     pub deduplicated: u64,
     /// Those of them without a verdict.
     pub failed: u64,
+    /// How often each status came, by its byte.
+    pub statuses: BTreeMap<u8, u64>,
     /// What the devices did.
     pub evaluations: SearchReport,
     /// Verdicts that were compared with another machine's.
@@ -68,6 +75,23 @@ impl SearchSummary {
             (Place::Runs(_), _) => {}
         }
         self.failed += u64::from(matches!(outcome, SearchOutcome::Failed { .. }));
+        if let SearchOutcome::Done(verdicts) = outcome {
+            for byte in verdicts.bytes() {
+                *self.statuses.entry(*byte).or_default() += 1;
+            }
+        }
+    }
+
+    /// Adds the results of programs of a template.
+    pub(super) fn count_expanded(&mut self, outcomes: &Outcomes) {
+        self.requested += outcomes.len() as u64;
+        self.expanded += outcomes.len() as u64;
+        self.failed += outcomes.failed();
+        let mut counts = [0_u64; 256];
+        outcomes.statuses().flatten().for_each(|byte| counts[usize::from(*byte)] += 1);
+        for (byte, count) in (0_u8..).zip(counts).filter(|(_, count)| *count > 0) {
+            *self.statuses.entry(byte).or_default() += count;
+        }
     }
 
     /// Microseconds that the devices have worked, and processors in their place.

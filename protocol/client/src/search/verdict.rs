@@ -1,5 +1,6 @@
 //! The verdicts of a program, and the comparison of a share of them with another machine's.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,19 +14,15 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// Verdicts of these bytes; `None` if one is no status or no score.
-    pub(super) fn new(statuses: Vec<u8>, scores: Option<Vec<u16>>) -> Option<Self> {
-        let are_known = statuses.iter().all(|byte| PairStatus::from_byte(*byte).is_some());
-        let known = |number: &u16| CellScore::from_number(*number).is_some();
-        let are_scores = scores.iter().flatten().all(known);
-        let is_right = are_known && are_scores;
-        is_right.then(|| Self { statuses: statuses.into(), scores: scores.map(Arc::from) })
+    /// Verdicts of these bytes, each of which is a status, and numbers, each of which is a score.
+    pub(super) fn new(statuses: &[u8], scores: Option<&[u16]>) -> Self {
+        Self { statuses: statuses.into(), scores: scores.map(Arc::from) }
     }
 
     /// How it ended on each pair.
     pub fn statuses(&self) -> impl ExactSizeIterator<Item = PairStatus> {
         let status = |byte: &u8| PairStatus::from_byte(*byte);
-        self.statuses.iter().map(move |byte| status(byte).expect("`new` has looked at each"))
+        self.statuses.iter().map(move |byte| status(byte).expect("`Outcomes` has looked at each"))
     }
 
     /// The same as bytes: [`PairStatus::byte`].
@@ -39,7 +36,7 @@ impl Verdicts {
     pub fn scores(&self) -> Option<impl ExactSizeIterator<Item = CellScore>> {
         let score = |number: &u16| CellScore::from_number(*number);
         let scores = self.scores.as_ref()?;
-        Some(scores.iter().map(move |number| score(number).expect("`new` has looked at each")))
+        Some(scores.iter().map(move |number| score(number).expect("`Outcomes` has looked at each")))
     }
 
     /// The same as numbers: [`CellScore::number`].
@@ -106,10 +103,10 @@ impl Check {
         Self { per_million, checker, random: seed }
     }
 
-    /// Compares some verdicts of a program. Returns how many.
-    pub(super) fn compare(
+    /// Compares some verdicts of a program, whose bytes `program` gives. Returns how many.
+    pub(super) fn compare<'p>(
         &mut self,
-        program: &[u8],
+        program: impl Fn() -> Cow<'p, [u8]>,
         verdicts: &Verdicts,
     ) -> Result<u64, CheckError> {
         let mut compared = 0;
@@ -118,7 +115,8 @@ impl Check {
                 continue;
             }
             compared += 1;
-            let (want, want_score) = (self.checker)(program, pair).map_err(CheckError::Failed)?;
+            let (want, want_score) =
+                (self.checker)(&program(), pair).map_err(CheckError::Failed)?;
             let score = verdicts.scores().and_then(|mut scores| scores.nth(pair));
             if status != want || score.is_some_and(|score| score != want_score) {
                 let (got, want) = (status.name(), want.name());

@@ -343,6 +343,7 @@ class Client:
         deadline: Optional[float] = None,
         threads: Optional[int] = None,
         traceparent: Optional[str] = None,
+        only_solving: bool = False,
     ) -> Search:
         """Runs many programs over the pairs of tasks: an iterator of their verdicts, in order, while programs are still
         read. Programs that mean the same run once; texts that do not compile have an error in their place.
@@ -350,11 +351,14 @@ class Client:
         `programs` are texts of solvers, chains or templates (`replace(I, ?a:color, ?b:color)`), `(name, text)`, or
         objects with id and program. `tasks` is what `gridpool.tasks` takes. `pairs` is "train", or "all" that have an
         output. A program may run `steps` on a pair. With `score="cells"` results also say how near they are.
-        `traceparent` is that of `run`.
+        `traceparent` is that of `run`. `only_solving` leaves out results of programs that solve no pair: of large
+        templates, which the devices expand, few are left.
         """
         tie = TIES if ties is None else ties
         trace = current(traceparent)
-        return _search.start(self._native, programs, tasks, pairs, steps, score, tie, deadline, threads, trace)
+        return _search.start(
+            self._native, programs, tasks, pairs, steps, score, tie, deadline, threads, trace, only_solving
+        )
 
     def load(self, grids: Any, *, pairs: Optional[bool] = None) -> Loaded:
         """Packs a batch into shared memory once, for any number of programs.

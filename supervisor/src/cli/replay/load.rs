@@ -12,7 +12,7 @@ use gridpool_protocol::chaos::Chaos;
 use gridpool_protocol::message::{Packing, Work};
 use gridpool_protocol::program::{Program, Programs, hex};
 use gridpool_protocol::replay::ReplayRequest;
-use gridpool_protocol::search::{PackedPrograms, ProgramOffsets, Score, SearchLayout};
+use gridpool_protocol::search::{JobPrograms, Score, SearchLayout};
 use gridpool_protocol::shared::SharedSlice;
 
 use super::ReplayError;
@@ -28,7 +28,7 @@ pub(super) struct Load {
 
 enum Kind {
     Grids { program: Arc<Program>, items: Vec<Item> },
-    Search { layout: SearchLayout, pairs: Vec<u8>, programs: Vec<Vec<u8>>, chaos: Option<Chaos> },
+    Search { layout: SearchLayout, pairs: Vec<u8>, programs: JobPrograms, chaos: Option<Chaos> },
     Requests(Vec<Request>),
 }
 
@@ -185,10 +185,11 @@ impl Load {
                 Ok(Handles::Grids(client.submit(job)?))
             }
             Kind::Search { layout, pairs, programs, chaos } => {
-                let mut packed = PackedPrograms::default();
-                for at in chosen {
-                    packed.push(&programs[*at]).map_err(ClientError::Search)?;
-                }
+                let are_neighbours = chosen.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+                let packed = match chosen {
+                    [first, ..] if are_neighbours => programs.part(*first..first + chosen.len()),
+                    _ => programs.some(chosen.iter().copied()),
+                };
                 let (size, score) = (packed.size(layout.batch()), layout.score());
                 let layout = SearchLayout::new(size, score).map_err(ClientError::Search)?;
                 let mut bytes = vec![0; layout.input_bytes()];
@@ -267,15 +268,7 @@ fn search_of(job: &SavedJob, score: Score) -> Result<Kind, ReplayError> {
     let layout = SearchLayout::new(size, score).map_err(lacks)?;
     let pairs = bytes[..layout.batch().bytes()].to_vec();
     let memory = SharedSlice::private(&mut bytes);
-    let offsets = ProgramOffsets::read(layout, &(0..layout.programs()), &memory).map_err(lacks)?;
-    let start = layout.code().start;
-    let code = |at: usize| {
-        let range = offsets.of(at);
-        let mut code = vec![0; range.len()];
-        memory.read(start + range.start, &mut code);
-        code
-    };
-    let programs = (0..layout.programs()).map(code).collect();
+    let programs = JobPrograms::read(layout, &memory).map_err(lacks)?;
     Ok(Kind::Search { layout, pairs, programs, chaos: chaos_of(job)? })
 }
 

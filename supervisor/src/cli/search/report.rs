@@ -1,5 +1,7 @@
 //! What a search prints: lines as results come, and what was found at the end.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::time::{Duration, Instant};
 
@@ -169,13 +171,14 @@ fn totals(
     was_stopped: bool,
 ) -> Value {
     let statuses =
-        tally.statuses().into_iter().map(|(name, count)| (name.to_owned(), count.into()));
+        named(&summary.statuses).into_iter().map(|(name, count)| (name.to_owned(), count.into()));
     let of_tasks = tasks.list().iter().zip(&tally.tasks).map(|(task, of)| {
         let best: Vec<_> = of.best.iter().map(best_document).collect();
         json!({ "task": task.name, "solved_by": of.solved_by, "best": best })
     });
     json!({
         "requested": summary.requested,
+        "expanded": summary.expanded,
         "refused": summary.refused,
         "deduplicated": summary.deduplicated,
         "failed": summary.failed,
@@ -233,6 +236,15 @@ fn table(tasks: &Tasks, tally: &Tally, all: bool) -> String {
     text + "\n"
 }
 
+/// How often each status came, the most frequent first.
+fn named(statuses: &BTreeMap<u8, u64>) -> Vec<(&'static str, u64)> {
+    let name = |byte: &u8| PairStatus::from_byte(*byte).map(PairStatus::name);
+    let named = statuses.iter().filter_map(|(byte, count)| Some((name(byte)?, *count)));
+    let mut named: Vec<_> = named.collect();
+    named.sort_by_key(|(_, count)| Reverse(*count));
+    named
+}
+
 fn programs(count: u64) -> String {
     match count {
         1 => "1 program".to_owned(),
@@ -248,11 +260,13 @@ fn sentences(
     elapsed: Duration,
     was_stopped: bool,
 ) -> String {
-    let SearchSummary { requested, refused, deduplicated, failed, evaluations, checked, .. } =
+    let SearchSummary { requested, expanded, refused, deduplicated, failed, evaluations, .. } =
         summary;
+    let checked = &summary.checked;
     let stopped = if was_stopped { "stopped early; " } else { "" };
     let mut text = format!("{stopped}{}", programs(*requested));
     for (count, what) in [
+        (expanded, "made of templates on devices"),
         (refused, "refused"),
         (deduplicated, "equal to earlier ones"),
         (failed, "without a verdict"),
@@ -273,7 +287,7 @@ fn sentences(
     if kernels > 0.0 {
         text.push_str(&format!("; {:.2} s on devices", kernels / 1e6));
     }
-    let statuses = tally.statuses();
+    let statuses = named(&summary.statuses);
     if !statuses.is_empty() {
         let words: Vec<_> =
             statuses.iter().map(|(name, count)| format!("{} {name}", grouped(*count))).collect();

@@ -1,7 +1,5 @@
-//! What a search has found so far: counts of each status, and the best programs of each task.
+//! What a search has found so far: the best programs of each task.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use gridpool_client::{PairStatus, SearchOutcome, SearchResult, Verdicts};
@@ -40,22 +38,17 @@ pub(super) struct OfTask {
 pub(super) struct Tally {
     kept: usize,
     pub(super) tasks: Vec<OfTask>,
-    /// How often each status came, by its byte.
-    statuses: BTreeMap<u8, u64>,
 }
 
 impl Tally {
     pub(super) fn new(tasks: &Tasks, top: Option<u32>) -> Self {
         let kept = top.map_or(BEST_KEPT, |top| top as usize);
-        Self { kept, tasks: vec![OfTask::default(); tasks.list().len()], statuses: BTreeMap::new() }
+        Self { kept, tasks: vec![OfTask::default(); tasks.list().len()] }
     }
 
     /// Adds a result.
     pub(super) fn add(&mut self, tasks: &Tasks, result: &SearchResult) {
         let SearchOutcome::Done(verdicts) = &result.outcome else { return };
-        for byte in verdicts.bytes() {
-            *self.statuses.entry(*byte).or_default() += 1;
-        }
         for (at, task) in tasks.list().iter().enumerate() {
             let rank = rank(verdicts, &task.pairs);
             let of = &mut self.tasks[at];
@@ -68,15 +61,6 @@ impl Tally {
                 of.best.truncate(self.kept);
             }
         }
-    }
-
-    /// How often each status came, the most frequent first.
-    pub(super) fn statuses(&self) -> Vec<(&'static str, u64)> {
-        let name = |byte: &u8| PairStatus::from_byte(*byte).map(PairStatus::name);
-        let named = self.statuses.iter().filter_map(|(byte, count)| Some((name(byte)?, *count)));
-        let mut named: Vec<_> = named.collect();
-        named.sort_by_key(|(_, count)| Reverse(*count));
-        named
     }
 
     /// Tasks that a program solves on all pairs.

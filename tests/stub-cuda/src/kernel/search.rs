@@ -1,4 +1,4 @@
-//! The kernel of searches: every evaluation by the reference. One over a large grid is left for a larger arena, as
+//! The kernels of searches and of templates: every evaluation by the reference. One over a large grid is left for a larger arena, as
 //! the real kernel leaves those whose values do not fit. A launch goes on a little at a time, so that it can be stopped
 //! meanwhile.
 
@@ -10,11 +10,14 @@ use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge};
 use gridpool_kernels::solve::{NEEDS_MEMORY, SearchArgument};
 use gridpool_protocol::search::CellScore;
+use gridpool_protocol::solver::{Code, HEADER_BYTES, INSTRUCTION_BYTES, Kind};
 
 use super::solve::{WORDS_PER_CELL, program};
 use super::{area, number};
 use crate::memory::{Illegal, Memory};
 
+/// Words of `holes` for each hole and for all: `HOLE_WORDS` of kernels/cuda/machine/template.cuh.
+const HOLE_WORDS: usize = 8;
 /// Evaluations that a launch makes at a time. The real kernel looks more often whether it is stopped.
 const EVALUATIONS_AT_ONCE: usize = 4;
 
@@ -48,18 +51,27 @@ pub(crate) fn go_on(
     if search.stop != DeviceAddress::NULL && word(search.stop, 0)? != 0 {
         return Ok(Progress::Ended(None));
     }
-    let count = search.evaluations_count as usize;
+    // A template's evaluations are made without runs.
+    let listed = search.evaluations != DeviceAddress::NULL;
+    let expanded = (search.expanded_count * search.pairs_count) as usize;
+    let count = match expanded > 0 && !listed && search.evaluations_count > 0 {
+        true => expanded,
+        false => search.evaluations_count as usize,
+    };
     let until = count.min(from + EVALUATIONS_AT_ONCE);
     for at in from..until {
-        let listed = search.evaluations != DeviceAddress::NULL;
         let evaluation = if listed { word(search.evaluations, at)? } else { at };
         let pairs = search.pairs_count as usize;
         let (at, pair) = (evaluation / pairs, evaluation % pairs);
         let code = match codes.entry(at) {
             Entry::Occupied(code) => code.into_mut(),
             Entry::Vacant(entry) => {
-                let start = word(search.program_offsets, at)?;
-                entry.insert(program(search.programs.plus(start), memory)?)
+                let start = if expanded > 0 { 0 } else { word(search.program_offsets, at)? };
+                let first = program(search.programs.plus(start), memory)?;
+                entry.insert(match expanded {
+                    0 => first,
+                    _ => chosen(search, &first, search.first + at as u64, memory)?,
+                })
             }
         };
         let (cells, pair) = match known.entry(pair) {
@@ -86,4 +98,45 @@ pub(crate) fn go_on(
         true => Progress::UnderWay(until),
         false => Progress::Ended((count > 0).then(|| number(search.statuses))),
     })
+}
+
+/// A program of a template: the first one with the choices that `holes` has for this number.
+fn chosen(
+    search: &SearchArgument,
+    first: &Code,
+    mut number_of: u64,
+    memory: &Memory,
+) -> Result<Code, Illegal> {
+    let word = |address: DeviceAddress, at: usize| -> Result<usize, Illegal> {
+        let bytes = memory.read(number(address.plus(4 * at)), 4)?;
+        Ok(u32::from_le_bytes(bytes.try_into().unwrap_or_default()) as usize)
+    };
+    let holes = |at: usize| word(search.holes, at);
+    let (mut bytes, instructions) = (first.to_bytes(), first.instructions().len());
+    for hole in 0..holes(0)? {
+        let of = |field: usize| holes(HOLE_WORDS * (1 + hole) + field);
+        let [_, choices, places, is_opcode, choices_at, places_at] =
+            [of(0)?, of(1)?, of(2)?, of(3)?, of(4)?, of(5)?];
+        let at = usize::try_from(number_of % choices as u64).unwrap_or(0);
+        number_of /= choices as u64;
+        let choice = holes(choices_at + at)?;
+        for place in 0..places {
+            let place = holes(places_at + place)?;
+            if is_opcode > 0 {
+                let at = HEADER_BYTES + INSTRUCTION_BYTES * place;
+                let from = search.programs.plus(word(search.program_offsets, choice)?);
+                bytes[at] = program(from, memory)?.to_bytes()[at];
+            } else {
+                let at = HEADER_BYTES + INSTRUCTION_BYTES * instructions + 4 * (place - 1);
+                let choice = u32::try_from(choice).unwrap_or(0);
+                let is_vector = first.constants()[place - 1].kind() == Kind::Vector;
+                let choice = match is_vector {
+                    true => (choice ^ 0x8000_8000).rotate_left(16),
+                    false => choice ^ 0x8000_0000,
+                };
+                bytes[at..at + 4].copy_from_slice(&choice.to_le_bytes());
+            }
+        }
+    }
+    Ok(Code::from_bytes(&bytes).expect("the host has checked each choice"))
 }

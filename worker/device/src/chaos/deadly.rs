@@ -6,8 +6,6 @@
 //! unless it allows chaos.
 
 use gridpool_protocol::chaos::DEADLY_VARIABLE as VARIABLE;
-use gridpool_protocol::search::PROGRAM_ALIGN;
-use gridpool_protocol::solver::Code;
 
 use crate::search::SearchAttempt;
 
@@ -31,8 +29,8 @@ impl Deadly {
     pub(super) fn strike(&self, attempt: &SearchAttempt<'_>) {
         let Ok(input) = attempt.read() else { return };
         let is_it = |program: usize| {
-            let code = Code::from_padded(input.program(program), PROGRAM_ALIGN);
-            code.is_ok_and(|code| code.hash().starts_with(&self.hash))
+            let code = input.program(program);
+            code.is_some_and(|code| code.hash().starts_with(&self.hash))
         };
         if (0..attempt.programs().len()).any(is_it) {
             std::process::abort();

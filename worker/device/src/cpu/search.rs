@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
 use gridpool_protocol::output::ItemErrorCode;
-use gridpool_protocol::search::{PROGRAM_ALIGN, PairStatus, SearchReport};
-use gridpool_protocol::solver::Code;
+use gridpool_protocol::search::{PairStatus, SearchReport};
 
 use super::{CpuDevice, timed};
 use crate::device::{AttemptRefusal, AttemptReport, DispatchReport};
@@ -96,8 +95,7 @@ fn run_span(
     let (mut statuses, mut scores) = (Vec::new(), Vec::new());
     let (mut report, mut malformed) = (SearchReport::default(), 0);
     for program in span.clone() {
-        let bytes = input.program(program - attempt.programs().start);
-        let Ok(code) = Code::from_padded(bytes, PROGRAM_ALIGN) else {
+        let Some(code) = input.program(program - attempt.programs().start) else {
             malformed += 1;
             statuses.resize(statuses.len() + pairs.len(), PairStatus::NO_PROGRAM);
             scores.resize(scores.len() + pairs.len(), [0; 2]);

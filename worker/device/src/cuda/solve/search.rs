@@ -1,4 +1,5 @@
-//! Runs searches: `gp_search` over one chunk of programs after the other, on all pairs.
+//! Runs searches: `gp_search` over one chunk of programs after the other, on all pairs, or `gp_template` over one chunk of
+//! a template's programs after the other.
 //!
 //! The pairs are copied once an attempt. The next chunk is as large as the last ones say: long enough that its start
 //! does not count, short enough that results flow. A launch is stopped once its attempt is cancelled, whatever its
@@ -6,6 +7,7 @@
 //! reference on the processor, as a solver's item is.
 
 mod deliver;
+mod programs;
 mod stage;
 
 use std::ffi::c_void;
@@ -16,10 +18,8 @@ use gridpool_ipc::clock;
 use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
-use gridpool_kernels::solve::{NEEDS_MEMORY, QUEUE_BYTES, SEARCH, SEARCHES, SearchArgument};
-use gridpool_protocol::search::{PROGRAM_ALIGN, Score, SearchReport};
-use gridpool_protocol::solver::Code;
-use rayon::prelude::*;
+use gridpool_kernels::solve::{NEEDS_MEMORY, QUEUE_BYTES, SEARCHES, SearchArgument, TEMPLATES};
+use gridpool_protocol::search::{Score, SearchReport};
 
 use super::kernel::{Kernel, Launch, Tier};
 use super::stop::Stop;
@@ -30,9 +30,10 @@ use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::{DeviceBuffer, PinnedBuffer};
 use crate::device::{AttemptRefusal, AttemptReport};
 use crate::fault::Fault;
-use crate::search::{BY_REFERENCE, SearchAttempt, SearchInput};
+use crate::search::{BY_REFERENCE, Programs, SearchAttempt, SearchInput};
 use crate::tally::Totals;
 use deliver::deliver;
+use programs::ChunkPrograms;
 use stage::Staged;
 
 /// Evaluations of the first chunk of an attempt, at least.
@@ -47,10 +48,11 @@ const CODE_BYTES_MAX: usize = 32 << 20;
 /// How long a chunk should run, what the processor does of it included.
 const CHUNK_TIME: Duration = Duration::from_millis(40);
 
-/// The kernel of searches and its buffers, which are kept from chunk to chunk.
+/// The kernels of searches and their buffers, which are kept from chunk to chunk.
 #[derive(Debug)]
 pub(super) struct Searching {
-    kernel: Kernel,
+    of_listed: Kernel,
+    of_template: Kernel,
     stream: Stream,
     stop: Stop,
     around: [Event; 2],
@@ -88,15 +90,22 @@ struct Results {
     bytes: usize,
 }
 
-/// A chunk of programs that were verified.
+/// A chunk of programs.
 struct Chunk<'a> {
     attempt: &'a SearchAttempt<'a>,
-    input: &'a SearchInput,
     pairs: &'a SearchPairs,
     /// In the attempt.
     span: Range<usize>,
-    /// Those of them that are programs of the machine.
-    valid: Vec<(usize, Code)>,
+    programs: ChunkPrograms<'a>,
+}
+
+/// How many programs of a template a warp runs on a pair before it takes others.
+fn run_length(evaluations: usize) -> usize {
+    /// Warps of the largest GPU, and how often each should find something left.
+    const WARPS: usize = 4 * (1 << 12);
+    /// The first program of a run costs most; longer runs gain little.
+    const MOST: usize = 64;
+    (evaluations / WARPS).clamp(1, MOST)
 }
 
 impl Searching {
@@ -108,7 +117,8 @@ impl Searching {
             Fault::Threads { threads, reason: error.to_string() }
         })?;
         Ok(Self {
-            kernel: Kernel::new(driver, SEARCHES)?,
+            of_listed: Kernel::new(driver, SEARCHES)?,
+            of_template: Kernel::new(driver, TEMPLATES)?,
             stream: driver.stream()?,
             stop: Stop::new(driver)?,
             around: [driver.event()?, driver.event()?],
@@ -166,8 +176,8 @@ impl Searching {
             }
             let span = self.span(attempt, input, &pairs, next);
             next = span.end;
-            let valid = self.verified(input, &span);
-            let chunk = Chunk { attempt, input, pairs: &pairs, span, valid };
+            let programs = self.programs_of(input, &span);
+            let chunk = Chunk { attempt, pairs: &pairs, span, programs };
             if !self.run_chunk(gpu, arenas, &on_device, &chunk, &mut sum, done)? {
                 return Ok(Err(AttemptRefusal::Cancelled));
             }
@@ -184,24 +194,18 @@ impl Searching {
         start: usize,
     ) -> Range<usize> {
         let most = (self.evaluations / pairs.len()).max(1);
+        if let Programs::OfTemplate { .. } = input.programs {
+            return start..attempt.programs().len().min(start + most);
+        }
         let (mut end, mut bytes) = (start, 0);
         while end < attempt.programs().len() && end - start < most {
-            bytes += input.program(end).len();
+            bytes += input.listed(end).len();
             if bytes > CODE_BYTES_MAX && end > start {
                 break;
             }
             end += 1;
         }
         start..end
-    }
-
-    /// The programs that are such.
-    fn verified(&self, input: &SearchInput, span: &Range<usize>) -> Vec<(usize, Code)> {
-        let verify = |at: usize| {
-            let code = Code::from_padded(input.program(at), PROGRAM_ALIGN).ok()?;
-            Some((at, code))
-        };
-        self.threads.install(|| span.clone().into_par_iter().filter_map(verify).collect())
     }
 
     /// Copies the pairs to the device.
@@ -248,12 +252,12 @@ impl Searching {
         done: &mut Totals,
     ) -> Result<bool, Fault> {
         let pairs = chunk.pairs.len();
-        let count = chunk.valid.len() * pairs;
+        let count = chunk.programs.len() * pairs;
         if count == 0 {
             return deliver(chunk, &[], &[], sum).map(|()| true);
         }
         let scored = chunk.attempt.layout().score() == Score::Cells;
-        let staged = self.stage_programs(gpu, chunk)?;
+        let staged = self.stage(gpu, &chunk.programs)?;
         let mut parts = Parts::default();
         let (statuses, scores) = (parts.add(count), parts.add(if scored { 2 * count } else { 0 }));
         let results = Results { statuses, scores, bytes: parts.bytes };
@@ -280,16 +284,20 @@ impl Searching {
             stop: self.programs.at(staged.stop),
             images: self.images.at(0),
             image_offsets: self.programs.at(staged.image_offsets),
-            order: self.programs.at(staged.order),
+            order: staged.order.map_or(DeviceAddress::NULL, |order| self.programs.at(order)),
             queue: self.programs.at(staged.queue),
+            holes: staged.holes.map_or(DeviceAddress::NULL, |holes| self.programs.at(holes)),
+            first: chunk.programs.first(),
             evaluations_count: 0,
             pairs_count: number(pairs),
             arena_words: 0,
-            programs_count: number(chunk.valid.len()),
+            programs_count: number(staged.programs),
+            expanded_count: staged.holes.map_or(0, |_| number(chunk.programs.len())),
+            run_length: staged.holes.map_or(0, |_| number(run_length(count))),
         };
         let mut left: Option<Vec<u32>> = None;
         let mut took = 0.0;
-        for &tier in self.kernel.tiers() {
+        for &tier in self.of_listed.tiers() {
             let evaluations = left.as_ref().map_or(count, Vec::len);
             if evaluations == 0 {
                 break;
@@ -297,7 +305,7 @@ impl Searching {
             let listed = (tier, left.as_deref(), count);
             let launched = (chunk.attempt, &staged, results.bytes);
             let us = self.launch(gpu, arenas, &argument, listed, launched)?;
-            done.tally.add(SEARCH, us);
+            done.tally.add(staged.entry, us);
             if chunk.attempt.is_cancelled() {
                 return Ok(false);
             }
@@ -308,6 +316,7 @@ impl Searching {
             let needs = |at: &u32| came[*at as usize] == NEEDS_MEMORY;
             left = Some(match left {
                 Some(before) => before.into_iter().filter(needs).collect(),
+                None if !came.contains(&NEEDS_MEMORY) => Vec::new(),
                 None => (0..number(count)).filter(needs).collect(),
             });
         }
@@ -335,10 +344,10 @@ impl Searching {
         let came = self.results_staging.bytes();
         for at in left {
             let at = *at as usize;
-            let (_, code) = &chunk.valid[at / pairs];
+            let code = chunk.programs.code(at / pairs);
             let is_cancelled = || chunk.attempt.is_cancelled();
             let judged =
-                judge_unless(&mut self.machine, code, chunk.pairs, at % pairs, is_cancelled);
+                judge_unless(&mut self.machine, &code, chunk.pairs, at % pairs, is_cancelled);
             let Some((status, score)) = judged else { return false };
             came[results.statuses.start + at] = status.byte();
             if let Some(near) = came[results.scores.clone()].as_chunks_mut::<2>().0.get_mut(at) {
@@ -359,12 +368,20 @@ impl Searching {
         (tier, listed, count): (Tier, Option<&[u32]>, usize),
         (attempt, staged, bytes): (&SearchAttempt<'_>, &Staged, usize),
     ) -> Result<f64, Fault> {
-        let count = number(listed.map_or(count, <[u32]>::len));
+        let is_template = argument.run_length > 0;
+        let units = match listed {
+            Some(listed) => number(listed.len()),
+            // The last run may be shorter.
+            None if is_template => {
+                argument.expanded_count.div_ceil(argument.run_length) * argument.pairs_count
+            }
+            None => number(count),
+        };
         let driver = gpu.driver;
-        let Launch { function, before, shape, arenas } =
-            self.kernel.launch(gpu, arenas, tier, count)?;
+        let kernel = if is_template { &mut self.of_template } else { &mut self.of_listed };
+        let Launch { function, before, shape, arenas } = kernel.launch(gpu, arenas, tier, units)?;
         let mut argument = SearchArgument {
-            evaluations_count: count,
+            evaluations_count: units,
             arena_words: tier.words,
             arenas,
             ..*argument

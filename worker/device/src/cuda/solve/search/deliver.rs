@@ -4,6 +4,7 @@ use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::search::{CellScore, PairStatus, SearchReport};
 
 use super::Chunk;
+use super::programs::ChunkPrograms;
 use crate::chunk::number;
 use crate::device::AttemptReport;
 use crate::fault::Fault;
@@ -16,8 +17,9 @@ pub(super) fn deliver(
     sum: &mut AttemptReport,
 ) -> Result<(), Fault> {
     let is_score = |bytes: &[u8; 2]| CellScore::from_number(u16::from_le_bytes(*bytes)).is_some();
-    let wrong = statuses.iter().find(|byte| PairStatus::from_byte(**byte).is_none());
-    if wrong.is_some() || !scores.iter().all(is_score) {
+    let are_known = PairStatus::are_known(statuses);
+    if !are_known || !scores.iter().all(is_score) {
+        let wrong = statuses.iter().find(|byte| PairStatus::from_byte(**byte).is_none());
         let detail = format!("a verdict of {wrong:?}, or a score of more cells than a grid has");
         return Err(Fault::WrongResult { detail });
     }
@@ -28,14 +30,17 @@ pub(super) fn deliver(
     sum.search = sum.search.map(|search| search.plus(more));
     let first = chunk.attempt.programs().start;
     let span = first + chunk.span.start..first + chunk.span.end;
-    if chunk.valid.len() == chunk.span.len() {
-        chunk.attempt.write(&span, statuses, scores);
-        return Ok(());
-    }
+    let valid = match &chunk.programs {
+        ChunkPrograms::Listed(_, valid) if valid.len() < chunk.span.len() => valid,
+        ChunkPrograms::Listed(..) | ChunkPrograms::OfTemplate(..) => {
+            chunk.attempt.write(&span, statuses, scores);
+            return Ok(());
+        }
+    };
     let pairs = chunk.pairs.len();
-    sum.item_errors += number(chunk.span.len() - chunk.valid.len());
+    sum.item_errors += number(chunk.span.len() - valid.len());
     for program in chunk.span.clone() {
-        let at = chunk.valid.binary_search_by_key(&program, |(at, _)| *at);
+        let at = valid.binary_search_by_key(&program, |(at, _)| *at);
         let rows = at.map(|at| at * pairs..(at + 1) * pairs);
         let own = rows
             .clone()

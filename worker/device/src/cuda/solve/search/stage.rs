@@ -1,11 +1,13 @@
 //! How the programs of a chunk get to the device, and in which order they run.
 
-use std::ops::Range;
-
-use gridpool_kernels::solve::{QUEUE_BYTES, image_words};
+use gridpool_kernels::solve::{QUEUE_BYTES, SEARCH, TEMPLATE, image_words};
+use gridpool_kernels::template::DeviceTemplate;
+use gridpool_protocol::search::PROGRAM_ALIGN;
+use gridpool_protocol::solver::Code;
 use rayon::prelude::*;
 
-use super::{Chunk, Searching};
+use super::Searching;
+use super::programs::ChunkPrograms;
 use crate::chunk::number;
 use crate::cuda::gpu::Gpu;
 use crate::cuda::solve::stop::STOP_BYTES;
@@ -13,72 +15,107 @@ use crate::cuda::solve::tables::Parts;
 use crate::fault::Fault;
 
 /// Where the programs of a chunk lie in their buffer, with the word that stops a launch, the queue of its evaluations,
-/// and the order of its programs.
+/// and the order of its programs, or the holes of its template.
 pub(super) struct Staged {
+    /// The entry point that runs them.
+    pub(super) entry: &'static str,
+    /// Those that are prepared.
+    pub(super) programs: usize,
     pub(super) stop: usize,
     pub(super) queue: usize,
     pub(super) offsets: usize,
     pub(super) image_offsets: usize,
-    pub(super) order: usize,
+    pub(super) order: Option<usize>,
+    pub(super) holes: Option<usize>,
     pub(super) code: usize,
     pub(super) bytes: usize,
 }
 
 impl Searching {
-    /// Puts offsets and programs behind each other.
-    pub(super) fn stage_programs(
+    /// Puts the programs of a chunk and what belongs to them behind each other.
+    pub(super) fn stage(
         &mut self,
         gpu: &mut Gpu,
-        chunk: &Chunk<'_>,
+        programs: &ChunkPrograms<'_>,
     ) -> Result<Staged, Fault> {
-        let programs = || chunk.valid.iter().map(|(at, _)| chunk.input.program(*at));
-        let (count, in_order) = (chunk.valid.len(), self.like_beside_like(chunk));
+        match programs {
+            ChunkPrograms::Listed(input, valid) => {
+                let order = self.like_beside_like(valid);
+                let programs: Vec<_> = valid.iter().map(|(at, _)| input.listed(*at)).collect();
+                self.stage_parts(gpu, &programs, &order, &[])
+            }
+            ChunkPrograms::OfTemplate(template, _) => {
+                let DeviceTemplate { holes, programs } = DeviceTemplate::new(template);
+                let programs: Vec<_> = programs.iter().map(Vec::as_slice).collect();
+                self.stage_parts(gpu, &programs, &[], &holes)
+            }
+        }
+    }
+
+    fn stage_parts(
+        &mut self,
+        gpu: &mut Gpu,
+        programs: &[&[u8]],
+        order: &[u32],
+        holes: &[u32],
+    ) -> Result<Staged, Fault> {
+        let padded = |program: &[u8]| program.len().next_multiple_of(PROGRAM_ALIGN);
         let mut parts = Parts::default();
         let stop = parts.add(STOP_BYTES);
         let queue = parts.add(QUEUE_BYTES);
-        let offsets = parts.add(4 * (count + 1));
-        let image_offsets = parts.add(4 * (count + 1));
-        let order = parts.add(4 * count);
-        let code = parts.add(programs().map(<[u8]>::len).sum());
+        let offsets = parts.add(4 * (programs.len() + 1));
+        let image_offsets = parts.add(4 * (programs.len() + 1));
+        let [in_order, of_holes] = [order, holes].map(|words| parts.add(4 * words.len()));
+        let code = parts.add(programs.iter().map(|program| padded(program)).sum());
         let bytes = parts.bytes;
         self.programs.reserve(&mut gpu.allocator, bytes)?;
         self.programs_staging.reserve(&mut gpu.allocator, bytes)?;
         let staging = self.programs_staging.bytes();
         staging[stop.clone()].fill(0);
         staging[queue.clone()].fill(0);
-        let mut put = |to: &Range<usize>, at: usize, word: usize| {
-            staging[to.start + 4 * at..][..4].copy_from_slice(&number(word).to_le_bytes());
+        let mut put = |start: usize, at: usize, word: u32| {
+            staging[start + 4 * at..][..4].copy_from_slice(&word.to_le_bytes());
         };
         let (mut end, mut image_end) = (0, 0);
-        for (at, program) in programs().enumerate() {
-            put(&offsets, at, end);
-            put(&image_offsets, at, image_end);
-            end += program.len();
+        for (at, program) in programs.iter().enumerate() {
+            put(offsets.start, at, number(end));
+            put(image_offsets.start, at, number(image_end));
+            end += padded(program);
             image_end += image_words(program);
         }
-        put(&offsets, count, end);
-        put(&image_offsets, count, image_end);
-        for (at, program) in in_order.into_iter().enumerate() {
-            put(&order, at, program);
+        put(offsets.start, programs.len(), number(end));
+        put(image_offsets.start, programs.len(), number(image_end));
+        for (words, to) in [(order, &in_order), (holes, &of_holes)] {
+            words.iter().enumerate().for_each(|(at, word)| put(to.start, at, *word));
         }
         let mut end = code.start;
-        for program in programs() {
+        for program in programs {
             staging[end..][..program.len()].copy_from_slice(program);
-            end += program.len();
+            end += padded(program);
         }
         self.images.reserve(&mut gpu.allocator, 4 * image_end)?;
-        let [stop, queue, offsets, image_offsets, order, code] =
-            [stop, queue, offsets, image_offsets, order, code].map(|part| part.start);
-        Ok(Staged { stop, queue, offsets, image_offsets, order, code, bytes })
+        let is_template = !holes.is_empty();
+        Ok(Staged {
+            entry: if is_template { TEMPLATE } else { SEARCH },
+            programs: programs.len(),
+            stop: stop.start,
+            queue: queue.start,
+            offsets: offsets.start,
+            image_offsets: image_offsets.start,
+            order: (!is_template).then_some(in_order.start),
+            holes: is_template.then_some(of_holes.start),
+            code: code.start,
+            bytes,
+        })
     }
 
-    /// The programs of a chunk, those with the same opcodes beside each other: a multiprocessor then runs the same code
-    /// for most of its warps.
-    fn like_beside_like(&self, chunk: &Chunk<'_>) -> Vec<usize> {
-        let ops = |at: &usize| -> Vec<u8> {
-            chunk.valid[*at].1.instructions().iter().map(|of| of.op as u8).collect()
+    /// Programs by their numbers, those with the same opcodes beside each other: a multiprocessor then runs the same
+    /// code for most of its warps.
+    fn like_beside_like(&self, programs: &[(usize, Code)]) -> Vec<u32> {
+        let ops = |at: &u32| -> Vec<u8> {
+            programs[*at as usize].1.instructions().iter().map(|of| of.op as u8).collect()
         };
-        let mut order: Vec<usize> = (0..chunk.valid.len()).collect();
+        let mut order: Vec<u32> = (0..number(programs.len())).collect();
         self.threads.install(|| order.par_sort_by_cached_key(ops));
         order
     }
