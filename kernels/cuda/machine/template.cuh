@@ -31,7 +31,7 @@ struct Holes {
 
     // The number of the first program of a run.
     __device__ __forceinline__ Holes(const u32 *holes, u64 number) {
-        count = holes[0];
+        count = alike(holes[0]);
         const bool has = lane() < count;
         const u32 *const own = holes + HOLE_WORDS * (1 + (has ? lane() : 0));
         needed = own[0];
@@ -54,8 +54,8 @@ struct Holes {
         return changed;
     }
 
-    __device__ __forceinline__ u32 choice_of(u32 hole) const { return __shfl_sync(ALL_LANES, choice, hole); }
-    __device__ __forceinline__ u32 needed_by(u32 hole) const { return __shfl_sync(ALL_LANES, needed, hole); }
+    __device__ __forceinline__ u32 choice_of(u32 hole) const { return alike(__shfl_sync(ALL_LANES, choice, hole)); }
+    __device__ __forceinline__ u32 needed_by(u32 hole) const { return alike(__shfl_sync(ALL_LANES, needed, hole)); }
 };
 
 // Where the checkpoints of a template lie.

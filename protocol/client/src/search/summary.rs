@@ -89,7 +89,7 @@ impl SearchSummary {
         self.failed += outcomes.failed();
         let mut counts = [0_u64; 256];
         outcomes.statuses().flatten().for_each(|byte| counts[usize::from(*byte)] += 1);
-        for (byte, count) in (0_u8..).zip(counts).filter(|(_, count)| *count > 0) {
+        for (byte, count) in (0..=u8::MAX).zip(counts).filter(|(_, count)| *count > 0) {
             *self.statuses.entry(byte).or_default() += count;
         }
     }
