@@ -315,6 +315,12 @@ impl Receipt {
         let done = self.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Ok);
         done.map(|attempt| attempt.part).collect()
     }
+
+    /// Whether an attempt was at a part of the job: not all of its items.
+    #[must_use]
+    pub fn is_part(&self, attempt: &Attempt) -> bool {
+        !attempt.part.is_empty() && attempt.part.len() < self.items
+    }
 }
 
 #[cfg(test)]

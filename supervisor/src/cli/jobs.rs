@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::connect::socket_path;
 use super::show::printable;
 use super::status::write_table;
-use super::words::{UNKNOWN, counted, cut, took};
+use super::words::{UNKNOWN, attempts, counted, cut, took};
 use super::{CommandError, print, state};
 use crate::gateway::parse_time;
 use crate::job_log::{self, Entry, Logged};
@@ -141,7 +141,7 @@ fn row(logged: &LoggedJob) -> Vec<String> {
         printable(&receipt.job),
         receipt.verdict.name().to_owned(),
         receipt.items.to_string(),
-        receipt.attempts.len().to_string(),
+        attempts(receipt),
         workers(receipt),
         took(receipt.total_us),
         printable(&logged.principal),
