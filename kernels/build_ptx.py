@@ -8,6 +8,8 @@ its header, by which a test sees that an op was added and the kernels were not c
 
     kernels/build_ptx.py              write the PTX
     kernels/build_ptx.py --check      fail if what is committed is not what the sources give
+    kernels/build_ptx.py --check --noted FOLDER
+                                      the same, unless FOLDER notes that these very files were found right before
     kernels/build_ptx.py --assemble   also assemble it and print registers and spills
 
 PTX of version 8.0 for compute_60 loads on every driver from CUDA 12.0 on and every GPU since
@@ -149,15 +151,32 @@ def module_files(module: str, headers: dict[str, str]) -> tuple[str, dict[str, b
     return ptx, {f"{module}.ptx.z": ptx.encode(), f"{module}.sm_{CUBIN_FOR}.z": cubin}
 
 
+def digest(headers: dict[str, str]) -> str:
+    """Of everything that decides about a check: the sources with these headers, the scripts, the committed files."""
+    sources = [*sorted(CUDA.glob("**/*")), *sorted(KERNELS.glob("*.py")), *sorted(PTX.iterdir())]
+    files = [(str(path.relative_to(KERNELS)), path.read_bytes()) for path in sources if path.is_file()]
+    files += [(name, text.encode()) for name, text in sorted(headers.items())]
+    whole = hashlib.sha256()
+    for name, content in files:
+        whole.update(f"{name} {len(content)}\n".encode() + content)
+    return whole.hexdigest()
+
+
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--check", action="store_true", help="fail if the committed PTX differs")
+    parser.add_argument(
+        "--noted", metavar="FOLDER", type=pathlib.Path, help="with --check: pass at once what it passed before, by this folder's notes"
+    )
     parser.add_argument("--assemble", action="store_true", help="print registers and spills")
     arguments = parser.parse_args()
 
-    fetched(NVRTC_WHEEL, ""), fetched(NVCC_WHEEL, "")
     headers = {name: opcodes(which) for name, which in OPCODES.values()}
+    note = arguments.noted / digest(headers) if arguments.check and arguments.noted else None
+    if note and note.exists():
+        return
+    fetched(NVRTC_WHEEL, ""), fetched(NVCC_WHEEL, "")
     sources = sorted(CUDA.glob("**/*.cuh"))
     headers |= {str(source.relative_to(CUDA)): source.read_text() for source in sources}
     # Each module has a process of its own: NVRTC numbers the calls that it compiles in its process.
@@ -177,6 +196,9 @@ def main() -> None:
                 f"kernels/ptx/{name} is not what kernels/cuda gives: "
                 "run kernels/build_ptx.py and commit the result"
             )
+    if note:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.touch()
     if arguments.assemble:
         assemble(modules)
 

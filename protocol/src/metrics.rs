@@ -208,6 +208,8 @@ pub struct DeviceWork {
     pub busy_s: f64,
     /// Runs of models. One that requests share counts once.
     pub runs: f64,
+    /// Those of them that were replays of CUDA graphs, counted likewise.
+    pub graph_replays: f64,
     /// Their time by the worker's clock, in seconds, counted likewise.
     pub run_s: f64,
 }
@@ -224,6 +226,7 @@ impl DeviceWork {
             launches: self.launches + other.launches,
             busy_s: self.busy_s + other.busy_s,
             runs: self.runs + other.runs,
+            graph_replays: self.graph_replays + other.graph_replays,
             run_s: self.run_s + other.run_s,
         }
     }

@@ -57,8 +57,7 @@ impl DeviceInfo {
 /// model. [`RunReport::infer`] has more about a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelUse {
-    /// The kernel, the function or the model. Runs that were replays of CUDA graphs have a row of their own, whose name
-    /// ends with ` (CUDA graph)`.
+    /// The kernel, the function or the model.
     pub name: String,
     /// The number of launches, calls or runs.
     pub launches: u32,
@@ -66,18 +65,6 @@ pub struct KernelUse {
     /// model, the time of its runs by the worker's clock ([`InferReport::device_us`]); device time is not
     /// measured.
     pub device_us: f64,
-}
-
-/// What follows the name of a model in the row of those of its runs that were replays of CUDA graphs.
-pub const REPLAYED: &str = " (CUDA graph)";
-
-impl KernelUse {
-    /// The number of runs of a model that were replays of CUDA graphs.
-    #[must_use]
-    pub fn replays(rows: &[Self]) -> u32 {
-        let replays = rows.iter().filter(|row| row.name.ends_with(REPLAYED));
-        replays.map(|row| row.launches).sum()
-    }
 }
 
 /// Neighbouring items of a batch.
@@ -314,6 +301,12 @@ impl Receipt {
     pub fn items_done(&self) -> Vec<ItemRange> {
         let done = self.attempts.iter().filter(|attempt| attempt.outcome == AttemptOutcome::Ok);
         done.map(|attempt| attempt.part).collect()
+    }
+
+    /// Whether an attempt was at a part of the job: not all of its items.
+    #[must_use]
+    pub fn is_part(&self, attempt: &Attempt) -> bool {
+        !attempt.part.is_empty() && attempt.part.len() < self.items
     }
 }
 

@@ -164,6 +164,8 @@ pub struct WorkerStatus {
     pub jobs_done: u64,
     /// Items of those that got a result. A request of a model is one item.
     pub items_done: u64,
+    /// Runs of models in those that were replays of CUDA graphs. A run that requests share counts once.
+    pub graph_replays: u64,
     /// Workers that it replaced, one after the other.
     pub restarts: u32,
     /// What ended the last worker that died on its device; empty if none did.

@@ -76,7 +76,7 @@ use gridpool_bridge::BridgeSettings;
 
 use crate::gateway::why_taken;
 use crate::repository::{self, Repository, RepositoryMode};
-use crate::traces::{HEADERS_VARIABLE, Sample};
+use crate::traces::Sample;
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
@@ -252,9 +252,6 @@ impl Overrides {
             ("capsules", "--capsules", self.capsules.is_some()),
             ("nats", "--nats", self.nats.servers.is_some()),
         ];
-        if self.trace_headers.is_some() {
-            origins.set("traces", Origin::Environment { variable: HEADERS_VARIABLE.to_owned() });
-        }
         for (setting, flag, _) in given.into_iter().filter(|&(_, _, is_given)| is_given) {
             origins.set(setting, self.origin(flag));
         }
@@ -353,7 +350,7 @@ impl Settings {
         let http = http::resolve_address(&flags, ("--http", &flags.http), file.http)?;
         let grpc = http::resolve_address(&flags, ("--grpc", &flags.grpc), file.grpc)?;
         let http_options = http::resolve(&flags, file.http_options, &origins)?;
-        let trace = traces::resolve(&flags, file.trace)?;
+        let trace = traces::resolve(&flags, file.trace, &mut origins)?;
         let nats = flags.nats.clone().over(file.nats).resolve();
         let nats = nats.map_err(|reason| flags.wrong("--nats", reason))?;
         let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);

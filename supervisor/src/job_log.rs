@@ -66,12 +66,12 @@ const UNUSUAL: Rate = Rate { per_s: 10, burst: 1_000 };
 
 /// A verdict, and what tells clients apart that have one name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Entry {
+pub(crate) struct Entry {
     #[serde(flatten)]
-    job: LoggedJob,
+    pub(crate) job: LoggedJob,
     /// The socket of its pool, since pools may share the folder. Empty in a log that was written before this was in it.
     #[serde(default)]
-    pool: String,
+    pub(crate) pool: String,
     /// The token that its client showed. Another one may have its name later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<TokenMark>,
@@ -170,6 +170,13 @@ impl Rates {
     }
 }
 
+/// What the log calls the pool at this socket.
+pub(crate) fn pool_at(socket: &Path) -> String {
+    // Only an empty path has no absolute one, and no pool is there.
+    let whole = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    whole.to_string_lossy().into_owned()
+}
+
 /// Whether a job went as most do.
 fn is_usual(receipt: &Receipt) -> bool {
     match receipt.verdict {
@@ -190,7 +197,7 @@ impl JobLog {
         let recent = Arc::new(Recent::new());
         let writer = Writer {
             folder,
-            pool: socket.to_string_lossy().into_owned(),
+            pool: pool_at(socket),
             rings: SUFFIXES.map(|suffix| Ring { suffix, file: None, unwritten: Vec::new() }),
             skipped: Arc::clone(&skipped),
             recent: Arc::clone(&recent),

@@ -12,7 +12,7 @@ use gridpool_ipc::clock;
 
 /// The timeout of every wait in a test: far more than is ever needed, so that only a fault reaches
 /// it, however busy the machine.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 

@@ -122,8 +122,8 @@ fn swapped_arguments_are_corrected() {
         format!("`-` is standard input, not a model's name: write the model first, {model} -");
     gridpool(["infer", "-", model]).run().complains(2, &[&said]);
     let nowhere = ["/nowhere/pool.sock: start one"];
-    let infer = gridpool(["infer", model, &npz, "--socket", "/nowhere/pool.sock"]).run();
-    infer.complains(69, &nowhere);
+    let infer = gridpool(["infer", model, &npz, "--socket", "/nowhere/pool.sock", "--no-wait"]);
+    infer.run().complains(69, &nowhere);
 }
 
 #[test]
@@ -211,7 +211,8 @@ fn bad_flags_are_usage_errors_that_say_what_to_write() {
 
 #[test]
 fn without_a_pool_each_command_says_so() {
-    let commands: [&[&str]; 4] = [&["status"], &["kill", "cpu0"], &["drain"], &["submit", "rot90"]];
+    let submit: &[&str] = &["submit", "rot90", "--no-wait"];
+    let commands: [&[&str]; 4] = [&["status"], &["kill", "cpu0"], &["drain"], submit];
     for command in commands {
         let call = gridpool(command.iter().chain(&["--socket", "/nowhere/pool.sock"]));
         let finished = call.stdin("[[[1]]]").run();

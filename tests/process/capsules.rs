@@ -369,6 +369,8 @@ fn a_request_for_a_model_is_replayed_through_the_same_file() {
     let saved = read(&capsule);
     assert_eq!(saved["jobs"][0]["work"], json!({"kind": "model", "name": "mlp"}));
     assert_eq!(saved["models"][0]["sha256"].as_str().map(str::len), Some(64));
+    let models = pool.client().models().expect("a worker has it again");
+    assert_eq!(saved["onnxruntime"], models[0].model.onnxruntime);
     let tensor = &saved["jobs"][0]["input"]["tensors"][0];
     assert_eq!((&tensor["name"], &tensor["shape"]), (&json!("x"), &json!([3, 16])));
     let replayed = replay(&capsule, &[]);

@@ -178,7 +178,10 @@ fn a_runtime_that_is_installed_while_the_pool_runs_serves_after_a_release() {
     let mlp = format!("mlp={}", model("mlp").display());
     let load = || pool.cli(&["model", "load"]).arg(&mlp).run();
     let refused = load();
-    assert!(refused.stderr.contains("until `gridpool release cpu0`"), "{}", refused.stderr);
+    let why = &refused.stderr;
+    assert!(why.contains("no worker for models can start on cpu0 (cpu0#"), "{why}");
+    assert!(why.contains("once that is mended, `gridpool release cpu0`"), "{why}");
+    assert!(!why.contains("out of service"), "the device runs programs: {why}");
     std::os::unix::fs::symlink(installed, library).expect("a new link");
     let again = pool.cli(&["release", "cpu0"]).run().output();
     assert!(again.contains("cpu0 is tried again now"), "{again}");

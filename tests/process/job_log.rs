@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::command::gridpool;
 use crate::jobs::{PROGRAM, answer, job, small_job, submit};
-use crate::pool::{Pool, cpu};
+use crate::pool::{Pool, Setup, cpu};
 use crate::wait::eventually;
 
 /// What `gridpool jobs --json` prints of a state folder.
@@ -75,6 +75,38 @@ fn verdicts_outlive_a_pool_that_is_killed_and_one_that_ends() {
         let mode = file.metadata().expect("it is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file:?}");
     }
+}
+
+#[test]
+fn jobs_of_pools_that_share_a_folder_are_told_apart() {
+    let setup = cpu(1);
+    let folder = setup.state().join("gridpool");
+    let folder = folder.to_str().expect("text");
+    let other = cpu(1).env("GRIDPOOL_STATE_DIR", folder);
+    let sockets = [&setup, &other].map(|setup| setup.socket().to_str().expect("text").to_owned());
+    let list =
+        |flags: &[&str]| gridpool(["jobs", "--state-dir", folder]).args(flags).run().output();
+    let run = |setup: Setup, seed| {
+        let pool = setup.start();
+        answer(submit(&pool.client(), small_job(seed)));
+        pool.signal(Signal::SIGTERM);
+        pool.ended();
+    };
+    // The default folder is made by the pool that has it.
+    run(setup.clone(), 4);
+    assert!(!list(&[]).contains("POOL"), "one pool needs no column");
+    run(other.clone(), 5);
+
+    let both = list(&[]);
+    assert!(both.lines().next().is_some_and(|head| head.contains("POOL")), "{both}");
+    assert!(sockets.iter().all(|socket| both.contains(socket)), "{both}");
+    for socket in &sockets {
+        let one = list(&["--socket", socket]);
+        assert_eq!((one.lines().count(), one.contains("POOL")), (2, false), "{one}");
+        let [line] = &*logged(Path::new(folder), &["--socket", socket]) else { panic!("{one}") };
+        assert_eq!(line["pool"], **socket);
+    }
+    assert_eq!(logged(Path::new(folder), &["--socket", "/no/such.sock"]), [Value::Null; 0]);
 }
 
 #[test]

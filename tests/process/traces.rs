@@ -151,11 +151,15 @@ fn the_collector_gets_the_headers_and_nobody_else() {
         for pid in seen {
             assert!(!is_told(&shown_by_the_system(pid)), "{pid}, sandbox {sandbox}");
         }
+        let log = pool.log();
+        assert!(!is_told(&log), "{log}");
+        if sandbox == "off" {
+            // A report shows nothing else then. It diagnoses the machine, which takes seconds.
+            continue;
+        }
         let report = pool.folder().join("report.zip");
         let report = report.to_str().expect("text");
         let shown = ["config", "show", "--json", "--config", &file];
-        let log = pool.log();
-        assert!(!is_told(&log), "{log}");
         let log_file = pool.folder().join("log-of-report");
         std::fs::write(&log_file, log).expect("a file");
         let flags =

@@ -21,7 +21,7 @@ use crate::load::ModelLoad;
 use crate::outputs::Outputs;
 use crate::process::{Owned, detached};
 use crate::search::{self, Search};
-use crate::terms::{Terms, seconds};
+use crate::terms::{Terms, Traced, seconds};
 
 /// How long a waiting thread is away from Python at a time: Ctrl-C takes as long.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
@@ -220,7 +220,7 @@ impl Client {
 
     /// Runs a program and waits for the answer.
     #[pyo3(signature = (
-        program, grids, ties, deadline=None, priority=None, at_most_once=false, refuse_if_busy=false, traceparent=None
+        program, grids, ties, deadline=None, priority=None, at_most_once=false, refuse_if_busy=false, trace=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn run(
@@ -233,9 +233,9 @@ impl Client {
         priority: Option<&str>,
         at_most_once: bool,
         refuse_if_busy: bool,
-        traceparent: Option<&str>,
+        trace: Option<Traced>,
     ) -> PyResult<Py<Outputs>> {
-        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, traceparent)?;
+        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, trace)?;
         let handle = self.send(py, (program, ties), grids, terms)?;
         Answered::of(py, wait(py, handle)?)
     }
@@ -243,7 +243,7 @@ impl Client {
     /// Sends a job. `completions` calls `callback(result, error)` when it has its answer.
     #[pyo3(signature = (
         completions, callback, program, grids, ties,
-        deadline=None, priority=None, at_most_once=false, refuse_if_busy=false, traceparent=None
+        deadline=None, priority=None, at_most_once=false, refuse_if_busy=false, trace=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn start(
@@ -258,9 +258,9 @@ impl Client {
         priority: Option<&str>,
         at_most_once: bool,
         refuse_if_busy: bool,
-        traceparent: Option<&str>,
+        trace: Option<Traced>,
     ) -> PyResult<Canceller> {
-        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, traceparent)?;
+        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, trace)?;
         let handle = self.send(py, (program, ties), grids, terms)?;
         let canceller = Canceller { canceller: Owned::new(handle.canceller()) };
         completions.watch(handle, callback);
@@ -270,7 +270,7 @@ impl Client {
     /// Sends a job for each batch, all in one message. Each job has its own callback.
     #[pyo3(signature = (
         completions, callbacks, program, batches, ties,
-        deadline=None, priority=None, at_most_once=false, refuse_if_busy=false, traceparent=None
+        deadline=None, priority=None, at_most_once=false, refuse_if_busy=false, trace=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn start_many(
@@ -285,11 +285,13 @@ impl Client {
         priority: Option<&str>,
         at_most_once: bool,
         refuse_if_busy: bool,
-        traceparent: Option<&str>,
+        trace: Option<Traced>,
     ) -> PyResult<Vec<Canceller>> {
-        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, traceparent)?;
+        let terms = Terms::new(deadline, priority, at_most_once, refuse_if_busy, trace)?;
         let client = self.connection(py)?;
-        let jobs = batches.iter().map(|grids| self.job(py, &client, (program, ties), grids, terms));
+        let jobs = batches
+            .iter()
+            .map(|grids| self.job(py, &client, (program, ties), grids, terms.clone()));
         let jobs = jobs.collect::<PyResult<Vec<_>>>()?;
         let sent = detached(py, || client.send_many(jobs));
         let handles = sent.map_err(|error| errors::client(py, &error))?;
@@ -314,7 +316,7 @@ impl Client {
     }
 
     /// Starts a search over pairs.
-    #[pyo3(signature = (pairs, score, steps, ties, deadline=None, threads=None, traceparent=None,
+    #[pyo3(signature = (pairs, score, steps, ties, deadline=None, threads=None, trace=None,
         only_solving=false))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn search(
@@ -326,15 +328,14 @@ impl Client {
         ties: &str,
         deadline: Option<f64>,
         threads: Option<usize>,
-        traceparent: Option<&str>,
+        trace: Option<Traced>,
         only_solving: bool,
     ) -> PyResult<Search> {
         let client = self.connection(py)?;
         let pairs = input::batch(py, pairs, true)?;
         let deadline = deadline.map(seconds).transpose()?;
-        let terms =
-            search::Terms { score, steps, ties, deadline, threads, traceparent, only_solving };
-        Search::start(py, &client, pairs, &terms)
+        let terms = search::Terms { score, steps, ties, deadline, threads, trace, only_solving };
+        Search::start(py, &client, pairs, terms)
     }
 
     /// The state of the pool, as JSON.
@@ -384,7 +385,7 @@ impl Client {
 
     /// Runs a model: tensors in and out as `(name, type, shape, bytes)`, and the receipt as JSON.
     #[pyo3(signature = (
-        model, inputs, deadline=None, priority=None, at_most_once=false, output_bytes=None, traceparent=None
+        model, inputs, deadline=None, priority=None, at_most_once=false, output_bytes=None, trace=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn infer(
@@ -396,9 +397,9 @@ impl Client {
         priority: Option<&str>,
         at_most_once: bool,
         output_bytes: Option<u64>,
-        traceparent: Option<&str>,
+        trace: Option<Traced>,
     ) -> PyResult<(Vec<crate::model::RawOutput>, String)> {
-        let terms = Terms::new(deadline, priority, at_most_once, false, traceparent)?;
+        let terms = Terms::new(deadline, priority, at_most_once, false, trace)?;
         let mut job = terms.of(crate::model::job(model, inputs)?)?;
         if let Some(bytes) = output_bytes {
             job = job.with_output_bytes(bytes);

@@ -21,6 +21,7 @@ use serde_json::json;
 
 use crate::errors;
 use crate::process::{Owned, detached};
+use crate::terms::Traced;
 
 /// Programs that wait to be read. The search itself reads ahead, and bounds that by bytes.
 const FED_MAX: usize = 256;
@@ -63,7 +64,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) ties: &'a str,
     pub(crate) deadline: Option<Duration>,
     pub(crate) threads: Option<usize>,
-    pub(crate) traceparent: Option<&'a str>,
+    pub(crate) trace: Option<Traced>,
     pub(crate) only_solving: bool,
 }
 
@@ -73,7 +74,7 @@ impl Search {
         py: Python<'_>,
         client: &gridpool_client::Client,
         pairs: GridBatch,
-        terms: &Terms<'_>,
+        terms: Terms<'_>,
     ) -> PyResult<Self> {
         let mut sought = Sought::new(pairs);
         sought.score = terms.score.parse::<Score>().map_err(PyValueError::new_err)?;
@@ -81,7 +82,7 @@ impl Search {
         (sought.steps, sought.only_solving) = (terms.steps, terms.only_solving);
         sought.deadline = terms.deadline.unwrap_or(sought.deadline);
         sought.threads = terms.threads.unwrap_or(sought.threads);
-        sought.trace = terms.traceparent.and_then(|text| text.parse().ok());
+        (sought.trace, sought.trace_state) = terms.trace.map(Traced::parts).unwrap_or_default();
         let (feed, fed) = sync_channel(FED_MAX);
         let stream = detached(py, || client.search(sought, fed));
         let stream = stream.map_err(|error| errors::client(py, &error))?;

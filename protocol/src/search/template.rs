@@ -132,12 +132,14 @@ impl Template {
             );
             // A list says it all, whatever the kind.
             if words.as_ref().is_some_and(Vec::is_empty) && listed(&text[at..]).is_none() {
-                let known = near::names(kind, DOMAINS.iter().map(|(known, _)| *known));
-                let all: Vec<_> = DOMAINS.iter().map(|(known, _)| *known).collect();
-                let close = if known.is_empty() { all } else { known };
+                let mut kinds = near::names(kind, DOMAINS.iter().map(|(known, _)| *known));
+                if kinds.is_empty() {
+                    kinds = DOMAINS.iter().map(|(known, _)| *known).collect();
+                }
+                let holes: Vec<_> = kinds.iter().map(|kind| format!("?{name}:{kind}")).collect();
                 return wrong(format!(
-                    "?{name}:{kind} has no known words: write one of {}, or ?{name} in [word, word]",
-                    close.join(", ")
+                    "`{kind}` is no kind of hole: write {}, or ?{name} in [word, word]",
+                    holes.join(", ")
                 ));
             }
         }

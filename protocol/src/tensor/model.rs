@@ -183,6 +183,8 @@ pub struct InferReport {
     pub nodes: Vec<ProviderNodes>,
     /// The number of runs: more than one if the request had more rows than a run may have.
     pub runs: u32,
+    /// How many of those runs were replays of CUDA graphs.
+    pub graph_replays: u32,
     /// Rows of all those runs, those of other requests included. For a model without rows, the number of runs.
     pub joined_rows: u32,
     /// Time of those runs by the worker's clock, microseconds. It includes copies and nodes that run on the host.

@@ -59,6 +59,9 @@ pub struct Capsule {
     /// The CUDA version of that driver, such as 12.8; empty if it is not known.
     #[serde(default)]
     pub cuda: String,
+    /// The version of ONNX Runtime that the worker had its models in; empty if it had none.
+    #[serde(default)]
+    pub onnxruntime: String,
     /// What it keeps.
     pub mode: CapsuleMode,
     /// How the worker ended, to compare with another death.

@@ -82,6 +82,7 @@ fn capsule(input: Input) -> Capsule {
         worker: String::new(),
         driver: String::new(),
         cuda: String::new(),
+        onnxruntime: String::new(),
         mode: CapsuleMode::On,
         manner: Manner { signal: Some(11), ..Manner::default() },
         death: Map::new(),

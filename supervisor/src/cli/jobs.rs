@@ -1,7 +1,9 @@
-//! `gridpool jobs`: the last verdicts with their receipts, from the job log in the state folder. A pool need not run.
+//! `gridpool jobs`: the last verdicts with their receipts, from the job log in the state folder. A pool need not run;
+//! several may share the folder.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
+use std::iter;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -10,13 +12,15 @@ use clap::Args;
 use gridpool_ipc::clock;
 use gridpool_protocol::message::LoggedJob;
 use gridpool_protocol::receipt::{Receipt, Verdict};
+use serde::Serialize;
 
+use super::connect::socket_path;
 use super::show::printable;
 use super::status::write_table;
-use super::words::{UNKNOWN, counted, cut, took};
+use super::words::{UNKNOWN, attempts, counted, cut, took};
 use super::{CommandError, print, state};
 use crate::gateway::parse_time;
-use crate::job_log::{self, Logged};
+use crate::job_log::{self, Entry, Logged};
 
 /// Widest reason in the table; `--json` has all of it.
 const REASON_WIDTH: usize = 60;
@@ -38,6 +42,9 @@ pub(super) struct JobsFlags {
     /// Print one JSON document a job, with its receipt.
     #[arg(long)]
     json: bool,
+    /// Only jobs of the pool at this socket, whether or not it runs; the default is all pools of the state folder.
+    #[arg(long, env = "GRIDPOOL_SOCKET")]
+    socket: Option<PathBuf>,
     /// The pool's state folder; the default is that of `serve`.
     #[arg(long, value_name = "DIR", env = "GRIDPOOL_STATE_DIR")]
     state_dir: Option<PathBuf>,
@@ -62,33 +69,53 @@ impl FromStr for Since {
 }
 
 impl JobsFlags {
-    fn is_wanted(&self, logged: &LoggedJob) -> bool {
-        let receipt = &logged.receipt;
+    fn is_wanted(&self, entry: &Entry, pool: Option<&str>) -> bool {
+        let receipt = &entry.job.receipt;
         let is_it = |job: &String| *job == receipt.job || *job == receipt.key;
-        self.job.as_ref().is_none_or(is_it) && (!self.failed || receipt.verdict != Verdict::Ok)
+        pool.is_none_or(|pool| entry.pool == pool)
+            && self.job.as_ref().is_none_or(is_it)
+            && (!self.failed || receipt.verdict != Verdict::Ok)
     }
 }
 
 pub(super) fn run(flags: &JobsFlags) -> Result<u8, CommandError> {
     let folder = state::to_read(flags.state_dir.as_deref())?;
     let since = flags.since.map(|Since(since)| since);
-    let logged = job_log::read(&folder, since, flags.last, |logged| flags.is_wanted(logged))?;
+    let socket = flags.socket.clone().map(|socket| socket_path(Some(socket))).transpose()?;
+    let pool = socket.as_deref().map(job_log::pool_at);
+    let is_wanted = |entry: &Entry| flags.is_wanted(entry, pool.as_deref());
+    let logged = job_log::read(&folder, since, flags.last, is_wanted)?;
     print(|out| if flags.json { write_json(out, &logged) } else { write(out, &logged) })
 }
 
+/// A job as JSON: what the log has of it that others may see.
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    job: &'a LoggedJob,
+    pool: &'a str,
+}
+
 fn write_json(out: &mut dyn Write, logged: &Logged) -> io::Result<()> {
-    for job in &logged.jobs {
-        serde_json::to_writer(&mut *out, job)?;
+    for Entry { job, pool, .. } in &logged.jobs {
+        serde_json::to_writer(&mut *out, &Document { job, pool })?;
         writeln!(out)?;
     }
     Ok(())
 }
 
 fn write(out: &mut dyn Write, logged: &Logged) -> io::Result<()> {
-    let head =
+    const HEAD: [&str; 9] =
         ["TIME", "JOB", "VERDICT", "ITEMS", "ATTEMPTS", "WORKERS", "TOTAL", "PRINCIPAL", "REASON"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(logged.jobs.iter().map(row));
+    let pools: BTreeSet<_> = logged.jobs.iter().map(|entry| &entry.pool).collect();
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    rows.extend(logged.jobs.iter().map(|entry| row(&entry.job)));
+    if pools.len() > 1 {
+        // Each pool numbers its jobs from 1, so a number is one of its pool.
+        let cells = logged.jobs.iter().map(|entry| pool(&entry.pool));
+        let cells = iter::once("POOL".to_owned()).chain(cells);
+        rows.iter_mut().zip(cells).for_each(|(row, cell)| row.insert(1, cell));
+    }
     match logged.jobs.is_empty() {
         true => writeln!(out, "no such job is in the log")?,
         false => write_table(out, &rows)?,
@@ -114,12 +141,17 @@ fn row(logged: &LoggedJob) -> Vec<String> {
         printable(&receipt.job),
         receipt.verdict.name().to_owned(),
         receipt.items.to_string(),
-        receipt.attempts.len().to_string(),
+        attempts(receipt),
         workers(receipt),
         took(receipt.total_us),
         printable(&logged.principal),
         cut(&printable(reason), REASON_WIDTH),
     ]
+}
+
+/// A pool by its socket.
+fn pool(socket: &str) -> String {
+    if socket.is_empty() { UNKNOWN.to_owned() } else { printable(socket) }
 }
 
 /// The workers that attempted it.

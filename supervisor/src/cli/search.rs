@@ -174,6 +174,8 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
         (1.., _) => exit::JOB,
         (0, 1..) => exit::DATA,
         (0, 0) if was_stopped => exit::JOB,
+        // Nothing ran: there is no result that a program could go on with.
+        (0, 0) if summary.requested > 0 && summary.refused == summary.requested => exit::DATA,
         (0, 0) => exit::OK,
     })
 }

@@ -11,7 +11,7 @@ use gridpool_protocol::message::{JobSelector, JobView};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::show::printable;
-use super::words::{counted, took};
+use super::words::{attempts, counted, took};
 use super::{CommandError, connect, say_json};
 
 /// Between two looks. The pool tells nobody of the steps of another's job, so it is asked.
@@ -64,7 +64,7 @@ fn line(view: &JobView) -> String {
     let job = printable(&receipt.job);
     if *has_ended {
         let total = took(receipt.total_us);
-        let attempts = counted(receipt.attempts.len() as u64, "attempt");
+        let attempts = attempts(receipt);
         let reason = printable(&receipt.reason);
         let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
         return format!("{job} {} after {total}, {attempts}{because}", receipt.verdict);

@@ -1,5 +1,7 @@
 //! Short numbers: few digits, a unit, and a steady width.
 
+use gridpool_protocol::receipt::Receipt;
+
 /// Bars of a sparkline, from nothing to the most.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -62,6 +64,20 @@ pub(super) fn counted(count: u64, word: &str) -> String {
     format!("{count} {word}{plural}")
 }
 
+/// `2 attempts`; of a job that was cut into parts `4 parts, 1 attempt without an answer`: a part is no retry.
+pub(super) fn attempts(receipt: &Receipt) -> String {
+    let attempts = &receipt.attempts;
+    if !attempts.iter().any(|attempt| receipt.is_part(attempt)) {
+        return counted(attempts.len() as u64, "attempt");
+    }
+    let parts = receipt.items_done().len();
+    let done = counted(parts as u64, "part");
+    match attempts.len() - parts {
+        0 => done,
+        lost => format!("{done}, {} without an answer", counted(lost as u64, "attempt")),
+    }
+}
+
 /// The last `width` values as bars; the highest value has the highest bar.
 pub(super) fn spark(values: &[f64], width: usize) -> String {
     let shown = &values[values.len().saturating_sub(width)..];
@@ -102,6 +118,8 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::receipt::{Attempt, AttemptOutcome, DeviceInfo, ItemRange};
+
     use super::*;
 
     #[test]
@@ -124,6 +142,29 @@ mod tests {
         let times = [0, 2_349, 999_999, SECOND].map(took);
         assert_eq!(times, ["0.00ms", "2.34ms", "999.99ms", "1.0s"]);
         assert_eq!(span(u64::MAX), "213503982d08h");
+    }
+
+    #[test]
+    fn parts_are_no_retries() {
+        use AttemptOutcome::{Ok, Preempted, WorkerDied};
+        let said = |made: &[(u32, u32, AttemptOutcome)]| {
+            let attempt = |&(start, end, outcome)| {
+                let (part, worker) = (ItemRange { start, end }, "cpu0#1".to_owned());
+                Attempt::unreported(worker, DeviceInfo::default(), part, outcome, String::new())
+            };
+            let attempts = made.iter().map(attempt).collect();
+            attempts_of(attempts)
+        };
+        assert_eq!(said(&[]), "0 attempts");
+        assert_eq!(said(&[(0, 8, WorkerDied), (0, 8, Ok)]), "2 attempts");
+        assert_eq!(said(&[(0, 4, Ok), (4, 8, Ok)]), "2 parts");
+        let again = [(0, 4, WorkerDied), (4, 8, Preempted), (4, 8, Ok), (0, 4, Ok)];
+        assert_eq!(said(&again), "2 parts, 2 attempts without an answer");
+        assert_eq!(said(&again[..1]), "0 parts, 1 attempt without an answer");
+    }
+
+    fn attempts_of(made: Vec<Attempt>) -> String {
+        attempts(&Receipt { items: 8, attempts: made, ..Receipt::default() })
     }
 
     #[test]

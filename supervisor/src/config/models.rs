@@ -61,9 +61,12 @@ pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<Model
     for field in fields {
         let form = "write KEY=VALUE, such as contexts=4 or cpu_ops=[\"Shape\"]";
         let (key, _) = field.split_once('=').ok_or_else(|| format!("`{field}`: {form}"))?;
-        let read: toml::Table = field
-            .parse()
-            .map_err(|_| format!("`{field}` is not in the config file's format: {form}"))?;
+        let read: toml::Table = field.parse().map_err(|_| {
+            match FIELDS.iter().find(|(known, _)| *known == key.trim()) {
+                Some((key, needs)) => format!("`{field}`: `{key}` needs {needs}"),
+                None => format!("`{field}` is not in the config file's format: {form}"),
+            }
+        })?;
         if key.trim() == "name" || key.trim() == "path" {
             return Err(format!("`{field}`: write NAME=PATH first"));
         }
@@ -283,6 +286,14 @@ mod tests {
         for (text, why) in wrong {
             let error = parse_table(text.parse().unwrap(), Path::new("")).unwrap_err();
             assert!(error[0].reason.contains(why), "{text}: {error:?}");
+        }
+        for (field, why) in [
+            ("cuda_graphs=yes", "`cuda_graphs=yes`: `cuda_graphs` needs true or false"),
+            ("group=a", "`group=a`: `group` needs a name in quotes"),
+            ("graphs=yes", "`graphs=yes` is not in the config file's format: write KEY=VALUE"),
+        ] {
+            let error = parse_model("m=x", &[field.to_owned()], Path::new("")).unwrap_err();
+            assert!(error.starts_with(why), "{error}");
         }
         let fields = ["contexts = '4'", "tf32 = 1"].map(str::to_owned);
         let error = parse_model("m=x", &fields, Path::new("")).unwrap_err();

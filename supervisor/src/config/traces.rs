@@ -2,7 +2,7 @@
 
 use gridpool_protocol::message::Secret;
 
-use super::{ConfigError, Overrides};
+use super::{ConfigError, Origin, Origins, Overrides};
 use crate::traces::{Collector, HEADERS_VARIABLE, Headers, Sample};
 
 /// Where spans go, and how many traces that begin in the pool are recorded.
@@ -35,7 +35,11 @@ impl TraceOptions {
 }
 
 /// Puts the flags over the file's settings.
-pub(super) fn resolve(flags: &Overrides, file: TraceOptions) -> Result<TraceOptions, ConfigError> {
+pub(super) fn resolve(
+    flags: &Overrides,
+    file: TraceOptions,
+    origins: &mut Origins,
+) -> Result<TraceOptions, ConfigError> {
     let collector = flags.trace.as_deref().map(str::parse).transpose();
     let collector = collector.map_err(|reason| flags.wrong("--trace", reason))?;
     let flags_alone =
@@ -48,5 +52,35 @@ pub(super) fn resolve(flags: &Overrides, file: TraceOptions) -> Result<TraceOpti
     };
     let headers = Headers::of_variable(text);
     let wrong = |reason| ConfigError::Flag { given: HEADERS_VARIABLE.to_owned(), reason };
-    Ok(TraceOptions { headers: headers.map_err(wrong)?, ..TraceOptions::default() }.over(options))
+    let headers = headers.map_err(wrong)?;
+    if !headers.is_empty() {
+        origins.set("traces", Origin::Environment { variable: HEADERS_VARIABLE.to_owned() });
+    }
+    Ok(TraceOptions { headers, ..TraceOptions::default() }.over(options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_is_the_origin_of_headers_only_if_its_own_count() {
+        let origin = |text: Option<&str>, trace: Option<&str>| {
+            let flags = Overrides {
+                trace: trace.map(str::to_owned),
+                trace_headers: text.map(|text| Secret(text.to_owned())),
+                ..Overrides::default()
+            };
+            let mut origins = Origins::default();
+            origins.set("traces", Origin::Default);
+            resolve(&flags, TraceOptions::default(), &mut origins).unwrap();
+            origins.of("traces").clone()
+        };
+        let variable = Origin::Environment { variable: HEADERS_VARIABLE.to_owned() };
+        let collector = Some("http://127.0.0.1:4318");
+        assert_eq!(origin(Some("a=b"), collector), variable);
+        assert_eq!(origin(Some("a=b"), None), Origin::Default, "no traces are sent");
+        assert_eq!(origin(Some(""), collector), Origin::Default, "it has none");
+        assert_eq!(origin(None, collector), Origin::Default);
+    }
 }

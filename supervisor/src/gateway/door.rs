@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::principal::Principal;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{ACCESS_LOG_BYTES_PER_MINUTE, LOG_BYTES_PER_MINUTE};
@@ -88,14 +89,6 @@ impl DoorPlan {
         Door::new(self).map(drop)
     }
 
-    /// Whether there is a token of this text with that scope.
-    #[must_use]
-    pub fn may(&self, token: &str, scope: Scope) -> bool {
-        let tokens = self.tokens.as_deref().and_then(|text| Tokens::parse(text).ok());
-        let now = clock::time_of_day();
-        tokens.is_some_and(|own| own.find(token, now).is_some_and(|known| known.may(&[scope])))
-    }
-
     /// Its tokens, read once. A text that cannot be read has none; [`check`](Self::check) refuses it.
     #[must_use]
     pub fn holders(&self) -> Holders {
@@ -119,10 +112,13 @@ impl Holders {
         known.may(any).then(|| known.name.clone())
     }
 
-    /// The mark of the token that has this name now.
+    /// The mark of a principal's token.
     #[must_use]
-    pub fn mark_of(&self, name: &str) -> Option<TokenMark> {
-        self.tokens.as_ref()?.mark_of(name)
+    pub fn mark_of(&self, principal: &Principal) -> Option<TokenMark> {
+        match principal {
+            Principal::Token(name) => self.tokens.as_ref()?.mark_of(name),
+            Principal::Address(_) | Principal::Gateway | Principal::Uid(_) => None,
+        }
     }
 
     /// Whether requests need one.

@@ -38,8 +38,9 @@ const RETRIED_IN: &str = "tried again in ";
 /// The pool's words for a model that it has not, and for one that it cannot run.
 const NO_MODEL: [&str; 3] = ["there is no model", "there is no version", "this pool has no models"];
 const NOT_LOADED: &str = "could not be loaded";
-/// The pool's words for a device that waits for its operator.
-const OPERATORS: &str = "out of service until `gridpool release";
+/// The pool's words for a device, and for a set-up, that waits for its operator.
+const OPERATORS: [&str; 2] =
+    ["out of service until `gridpool release", "once that is mended, `gridpool release"];
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +151,7 @@ impl Failure {
         let said = words.filter_map(|rest| rest.split_once(" s")?.0.parse().ok()).min();
         match said {
             Some(seconds) => Some(seconds),
-            None if self.message.contains(OPERATORS) => None,
+            None if OPERATORS.iter().any(|words| self.message.contains(words)) => None,
             None => Some(RETRY_AFTER_S),
         }
     }
@@ -300,6 +301,9 @@ mod tests {
         assert_eq!(after(one).as_deref(), Some("59"));
         assert_eq!(after(&[one, two, lost].join("; ")).as_deref(), Some("7"));
         assert_eq!(after(lost), None, "it would wait for its operator");
+        let bare = "no worker for models can start on cpu0 (exit code 73); once that is mended, \
+                    `gridpool release cpu0`";
+        assert_eq!(after(bare), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! header is nothing that a browser adds by itself. The supervisor gets the token and checks it again, so this process
 //! cannot give orders of its own.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -15,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use gridpool_client::{
     AskedVerdicts, Client, ClientError, LoggedJob, Principal, Secret, TokenOrder, Verdict,
 };
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::Server;
@@ -24,18 +26,21 @@ use super::failure::Failure;
 use super::reason::Reason;
 use super::seats::Seat;
 
-/// Gives an order.
+/// The orders. Each is a path.
+pub(super) const ALL: [&str; 3] = ["drain", "kill", "release"];
+
+/// Gives one of [`ALL`].
 pub(super) async fn order(
+    what: &'static str,
     State(gateway): State<Arc<Server>>,
     Extension(principal): Extension<Principal>,
     Extension(seat): Extension<Arc<Seat>>,
-    axum::extract::Path(what): axum::extract::Path<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Failure> {
     let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
     let token = token(&gateway, &headers)?;
-    let order = parse(&what, &body)?;
+    let order = parse(what, &body)?;
     let done = ask(&gateway, move |client| client.order_by_token(&token, &order)).await?;
     gateway.watch.hurry();
     Ok(document(&json!({ "done": done })))
@@ -93,7 +98,7 @@ fn asked_verdicts(query: &str) -> Result<AskedVerdicts, Failure> {
         let Some((name, value)) = part.split_once('=') else {
             return Err(Failure::bad(format!("`{part}` has no `=`: write NAME=VALUE")));
         };
-        match (name, value) {
+        match (&*plain(name)?, &*plain(value)?) {
             ("after", number) => {
                 let wrong = |_| Failure::bad(format!("after={number} is no number of a verdict"));
                 asked.after = number.parse().map_err(wrong)?;
@@ -116,6 +121,15 @@ fn asked_verdicts(query: &str) -> Result<AskedVerdicts, Failure> {
         }
     }
     Ok(asked)
+}
+
+/// What a part of a query stands for: `%` and two digits are a byte.
+fn plain(text: &str) -> Result<Cow<'_, str>, Failure> {
+    percent_decode_str(text).decode_utf8().map_err(|_| {
+        Failure::bad(format!(
+            "`{text}` is no UTF-8 once its percent signs are read: write %25 for %"
+        ))
+    })
 }
 
 fn document(value: &Value) -> Response {
@@ -168,7 +182,9 @@ fn parse(what: &str, body: &[u8]) -> Result<TokenOrder, Failure> {
             let release = named("what")?.parse();
             release.map(TokenOrder::Release).map_err(|error| wrong(format!("{error}")))
         }
-        _ => Err(Failure::unknown("there is no such order: there are drain, kill and release")),
+        other => {
+            Err(Failure::unknown(format!("`{other}` is no order: there are {}", ALL.join(", "))))
+        }
     }
 }
 
@@ -181,6 +197,10 @@ mod tests {
         assert_eq!(asked_verdicts("").unwrap(), AskedVerdicts::default());
         let asked = asked_verdicts("after=3&verdict=FAILED&verdict=DEADLINE").unwrap();
         assert_eq!((asked.after, asked.verdicts.len()), (3, 2));
+        let coded = asked_verdicts("%61fter=%33&verdict=DEVICE%5fLOST").unwrap();
+        assert_eq!((coded.after, coded.verdicts), (3, vec![Verdict::DeviceLost]));
+        let why = asked_verdicts("verdict=%ff").unwrap_err();
+        assert!(why.message().starts_with("`%ff` is no UTF-8"), "{why:?}");
         for half in ["after", "failed", "after=3&others", "verdict"] {
             let why = asked_verdicts(half).unwrap_err();
             assert!(why.message().contains("write NAME=VALUE"), "{half}: {why:?}");
@@ -199,7 +219,7 @@ mod tests {
             ("kill", "{", "is not valid JSON"),
             ("kill", r#"{"worker": "x"}"#, "`x`"),
             ("release", r#"{"what": ""}"#, "cannot be released: write a device"),
-            ("upgrade", "{}", "there are drain, kill and release"),
+            ("upgrade", "{}", "`upgrade` is no order: there are drain, kill, release"),
         ] {
             let why = parse(what, body.as_bytes()).unwrap_err();
             assert!(why.message().contains(words), "{what} {body}: {why:?}");

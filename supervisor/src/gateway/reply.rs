@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use gridpool_protocol::receipt::{AttemptOutcome, KernelUse, Receipt};
+use gridpool_protocol::receipt::{AttemptOutcome, Receipt};
 use gridpool_protocol::tensor::model::ProviderNodes;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -178,7 +178,7 @@ pub(super) fn proof(receipt: &Receipt) -> Result<Map<String, Value>, Failure> {
                 say("onnxruntime", json!(report.onnxruntime));
                 say("nodes", json!(ProviderNodes::list(&report.nodes)));
                 say("runs", json!(report.runs));
-                say("replays", json!(KernelUse::replays(&attempt.kernels)));
+                say("replays", json!(report.graph_replays));
                 say("joined_rows", json!(report.joined_rows));
             }
         }

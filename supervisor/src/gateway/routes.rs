@@ -80,13 +80,18 @@ pub(super) fn router(gateway: Arc<Server>) -> Router {
         .route(events::PATH, get(events::events))
         .route("/v2/gridpool/receipts", get(orders::receipts))
         .route("/v2/gridpool/verdicts", get(orders::verdicts))
-        .route("/v2/gridpool/{what}", post(orders::order))
         .route("/v2/health/live", get(live))
         .route("/v2/health/ready", get(ready))
         .route("/v2/models/stats", get(all_stats))
         .route("/v2/repository/index", post(index))
         .route("/v2/repository/models/{model}/load", post(load))
         .route("/v2/repository/models/{model}/unload", post(unload));
+    for what in orders::ALL {
+        let give = move |gateway, principal, seat, headers, body| {
+            orders::order(what, gateway, principal, seat, headers, body)
+        };
+        router = router.route(&format!("/v2/gridpool/{what}"), post(give));
+    }
     for path in of_model("") {
         router = router.route(&path, get(metadata));
     }

@@ -3,8 +3,6 @@
 use std::io::{self, BufRead, BufReader};
 use std::time::SystemTime;
 
-use gridpool_protocol::message::LoggedJob;
-
 use super::{Entry, FOLDER, Line, SUFFIXES};
 use crate::state::{Kept, StateError, StateFolder};
 
@@ -17,7 +15,7 @@ const NEWEST: usize = 2;
 #[derive(Debug, Default)]
 pub(crate) struct Logged {
     /// The jobs, in the order of their verdicts.
-    pub(crate) jobs: Vec<LoggedJob>,
+    pub(crate) jobs: Vec<Entry>,
     /// Jobs that were left out.
     pub(crate) skipped: u64,
     /// Lines that are no verdicts: what a killed pool left half written, or another version's.
@@ -29,7 +27,7 @@ pub(crate) fn read(
     state: &StateFolder,
     since: Option<SystemTime>,
     most: usize,
-    mut is_wanted: impl FnMut(&LoggedJob) -> bool,
+    mut is_wanted: impl FnMut(&Entry) -> bool,
 ) -> Result<Logged, StateError> {
     let Some(folder) = state.existing(FOLDER)? else { return Ok(Logged::default()) };
     let failed = |error| StateError::Io(folder.path().to_owned(), error);
@@ -39,8 +37,8 @@ pub(crate) fn read(
     let is_of_log = |kept: &&Kept| SUFFIXES.iter().any(|suffix| kept.name.ends_with(suffix));
     for kept in folder.list().map_err(failed)?.iter().filter(is_of_log) {
         let on_line = |line: serde_json::Result<Line>| match line {
-            Ok(Line::Job(entry)) if is_new(&entry.job.time) && is_wanted(&entry.job) => {
-                logged.jobs.push(entry.job);
+            Ok(Line::Job(entry)) if is_new(&entry.job.time) && is_wanted(&entry) => {
+                logged.jobs.push(*entry);
             }
             Ok(Line::Skipped { time, skipped }) if is_new(&time) => logged.skipped += skipped,
             Ok(Line::Job(_) | Line::Skipped { .. }) => {}
@@ -48,7 +46,7 @@ pub(crate) fn read(
         };
         read_lines(&folder, &kept.name, on_line).map_err(failed)?;
     }
-    logged.jobs.sort_by(|a, b| a.time.cmp(&b.time));
+    logged.jobs.sort_by(|a, b| a.job.time.cmp(&b.job.time));
     logged.jobs.drain(..logged.jobs.len().saturating_sub(most));
     Ok(logged)
 }

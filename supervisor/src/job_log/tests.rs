@@ -48,17 +48,17 @@ fn what_was_logged_is_read_in_its_order_and_survives_the_next_pool() {
     let next = JobLog::start(&state, OWN.as_ref()).unwrap();
     of(8, &next, receipt(4, Verdict::Ok));
     next.close();
-    let read = |most, wanted: fn(&LoggedJob) -> bool| {
+    let read = |most, wanted: fn(&Entry) -> bool| {
         let logged = read(&state, None, most, wanted).unwrap();
         assert_eq!((logged.skipped, logged.unread), (0, 0));
         logged.jobs
     };
     let all = read(ALL, |_| true);
-    let seen: Vec<_> = all.iter().map(|job| (&*job.principal, &*job.receipt.job)).collect();
+    let seen: Vec<_> = all.iter().map(|job| (&*job.job.principal, &*job.job.receipt.job)).collect();
     assert_eq!(seen, [("uid 7", "1"), ("gateway", "3"), ("uid 8", "4")]);
-    assert_eq!(all[0].receipt, whole);
+    assert_eq!(all[0].job.receipt, whole);
     assert_eq!(read(2, |_| true), all[1..]);
-    assert_eq!(read(ALL, |job| job.receipt.job == "3"), all[1..2]);
+    assert_eq!(read(ALL, |job| job.job.receipt.job == "3"), all[1..2]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn jobs_that_come_too_fast_are_counted_and_displace_none_that_went_wrong() {
     of(7, &log, receipt(all, Verdict::Failed));
     log.close();
     let logged = read(&state, None, ALL, |_| true).unwrap();
-    let failed = |job: &&LoggedJob| job.receipt.verdict == Verdict::Failed;
+    let failed = |job: &&Entry| job.job.receipt.verdict == Verdict::Failed;
     assert_eq!(logged.jobs.iter().filter(failed).count(), 1);
     assert!(logged.skipped > 0);
     assert_eq!(logged.jobs.len() as u64 + logged.skipped, u64::from(all) + 1);
@@ -90,7 +90,7 @@ fn one_who_fails_too_often_leaves_room_for_the_failures_of_others() {
     let all = u64::from(2 * UNUSUAL.burst + 1);
     assert_eq!(logged.jobs.len() as u64 + logged.skipped, all, "the last count is there too");
     assert!(logged.skipped >= u64::from(UNUSUAL.burst) - 100, "{}", logged.skipped);
-    assert!(logged.jobs.iter().any(|job| job.principal == "uid 8"));
+    assert!(logged.jobs.iter().any(|job| job.job.principal == "uid 8"));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_file_that_another_pool_has_removed_is_left() {
     of(7, &log, receipt(2, Verdict::Failed));
     log.close();
     let jobs = read(&state, None, ALL, |_| true).unwrap().jobs;
-    assert!(jobs.iter().any(|job| job.receipt.job == "2"), "{jobs:?}");
+    assert!(jobs.iter().any(|job| job.job.receipt.job == "2"), "{jobs:?}");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_pool_begins_with_its_own_verdicts_alone() {
     assert_eq!(read(&state, None, ALL, |_| true).unwrap().jobs.len(), 1, "`gridpool jobs` has all");
     // What a pool has written before pools were in it is nobody's.
     let folder = state.below(FOLDER).unwrap();
-    let job = read(&state, None, ALL, |_| true).unwrap().jobs.remove(0);
+    let job = read(&state, None, ALL, |_| true).unwrap().jobs.remove(0).job;
     let mut file = folder.append("99999999999999-1.failed.jsonl").unwrap();
     writeln!(file, "{}", serde_json::to_string(&job).unwrap()).unwrap();
     assert_eq!(seen(OWN), ["1"]);

@@ -21,6 +21,8 @@ use super::link::{Link, LinkError};
 use super::outbox::Outbox;
 use super::tracer::TracedJob;
 use super::{Shared, clients, notes};
+use crate::gateway::Holders;
+use crate::job_log::Client;
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
 use gridpool_core::event::{Event, Timestamp};
 
@@ -261,11 +263,11 @@ impl Core {
         let span = held.span.filter(|span| span.own.is_sampled());
         match (span, self.logs_jobs) {
             (None, false) => {}
-            (None, true) => self.told.logged.push((held.principal.clone(), receipt)),
+            (None, true) => self.told.log(&held, receipt),
             (Some(span), false) => self.told.traced.push(TracedJob::new(span, &held, receipt)),
             (Some(span), true) => {
                 self.told.traced.push(TracedJob::new(span, &held, receipt.clone()));
-                self.told.logged.push((held.principal.clone(), receipt));
+                self.told.log(&held, receipt);
             }
         }
     }
@@ -367,10 +369,15 @@ pub(super) struct Told {
     /// Jobs for the tracer.
     traced: Vec<TracedJob>,
     /// Verdicts for the job log, and whose they are.
-    logged: Vec<(Principal, Box<Receipt>)>,
+    logged: Vec<(Principal, Option<Arc<Holders>>, Box<Receipt>)>,
 }
 
 impl Told {
+    /// Has a verdict for the job log.
+    fn log(&mut self, held: &HeldJob, receipt: Box<Receipt>) {
+        self.logged.push((held.principal.clone(), held.holders.clone(), receipt));
+    }
+
     /// Sends all that.
     pub(super) fn send(self, shared: &Shared) {
         self.clients.iter().for_each(Outbox::send_held);
@@ -378,8 +385,11 @@ impl Told {
             self.traced.into_iter().for_each(|job| job.send(tracer));
         }
         if let Some(log) = shared.job_log.get() {
-            self.logged.into_iter().for_each(|(whose, receipt)| {
-                log.keep(whose, receipt, |whose| shared.client_of_log(whose));
+            self.logged.into_iter().for_each(|(whose, holders, receipt)| {
+                log.keep(whose, receipt, |principal| {
+                    let token = holders.and_then(|holders| holders.mark_of(&principal));
+                    Client { principal, token }
+                });
             });
         }
     }

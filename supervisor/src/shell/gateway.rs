@@ -282,13 +282,11 @@ impl Gateway {
 
     /// The mark of a principal's token, as the file has it now.
     pub(super) fn mark_of(&self, principal: &Principal) -> Option<TokenMark> {
-        match principal {
-            Principal::Token(name) => self.holders().mark_of(name),
-            Principal::Address(_) | Principal::Gateway | Principal::Uid(_) => None,
-        }
+        self.holders().mark_of(principal)
     }
 
-    fn holders(&self) -> Arc<Holders> {
+    /// The tokens of the file as it was read last.
+    pub(super) fn holders(&self) -> Arc<Holders> {
         Arc::clone(&self.holders.lock())
     }
 

@@ -11,6 +11,7 @@ use gridpool_protocol::principal::Principal;
 
 use super::arenas::ClientArena;
 use super::core::Core;
+use crate::gateway::Holders;
 use crate::traces::JobSpan;
 
 /// A job as it was submitted, and the arenas that it uses. The core does not look at these.
@@ -19,6 +20,8 @@ pub(super) struct HeldJob {
     pub(super) client: ClientId,
     /// Whose it is.
     pub(super) principal: Principal,
+    /// The tokens as they were when it came, if it is of one: another may have its name at the verdict.
+    pub(super) holders: Option<Arc<Holders>>,
     pub(super) submission: Submission,
     /// Its span, if this pool sends traces.
     pub(super) span: Option<JobSpan>,

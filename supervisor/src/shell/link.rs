@@ -66,6 +66,8 @@ pub(super) struct Link {
     pub(super) running: BTreeMap<AttemptId, Begun>,
     /// What it ran is being copied, since it ends.
     pub(super) is_copied: bool,
+    /// The version of ONNX Runtime that it has its models in.
+    pub(super) onnxruntime: String,
     /// The resources of its process, from its latest report.
     pub(super) memory: WorkerMemory,
 }
@@ -86,6 +88,7 @@ impl Link {
             forget_outstanding: false,
             running: BTreeMap::new(),
             is_copied: false,
+            onnxruntime: String::new(),
             memory: WorkerMemory::default(),
         }
     }

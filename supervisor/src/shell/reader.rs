@@ -215,6 +215,13 @@ fn listen(
             }
             FromWorker::Forgot => shared.forgot(worker),
             FromWorker::Models { models } => {
+                if let Some(model) = models.iter().find(|model| !model.onnxruntime.is_empty()) {
+                    let version = &model.onnxruntime;
+                    shared.lock().with_link(worker, |link| {
+                        link.onnxruntime.clone_from(version);
+                        Ok(())
+                    });
+                }
                 shared.post_worker(worker, WorkerEvent::ModelsReported(models));
             }
             FromWorker::Loading { model, phase } => {

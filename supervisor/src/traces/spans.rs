@@ -171,6 +171,8 @@ fn about_attempt(number: i64, attempt: &Attempt) -> Vec<KeyValue> {
             int("gridpool.h2d_bytes", whole(*h2d_bytes)),
             int("gridpool.d2h_bytes", whole(*d2h_bytes)),
         ]);
+        let infer = attempt.infer.as_ref();
+        about.extend(infer.map(|own| int("gridpool.graph_replays", own.graph_replays.into())));
     }
     about
 }
@@ -268,6 +270,7 @@ fn whole(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use gridpool_protocol::receipt::{DeviceInfo, ItemRange, RunReport};
+    use gridpool_protocol::tensor::model::InferReport;
 
     use super::super::queue::SPANS_MAX;
     use super::*;
@@ -328,6 +331,17 @@ mod tests {
         assert!(all[1..4].iter().all(|span| span.parent_span_id == all[0].span_id));
         assert!(all[4..].iter().all(|span| span.parent_span_id == all[3].span_id));
         assert!(all.iter().all(|span| span.trace_id == all[0].trace_id && span.flags == 1));
+    }
+
+    #[test]
+    fn a_request_of_a_model_says_how_many_of_its_runs_were_replays() {
+        let infer = InferReport { runs: 3, graph_replays: 2, ..InferReport::default() };
+        let plain = attempt((10, 100), AttemptOutcome::Ok, &[20.0]);
+        let all = job(vec![Attempt { infer: Some(infer), ..plain.clone() }, plain]);
+        let replays = int("gridpool.graph_replays", 2);
+        assert!(all[2].attributes.contains(&replays), "{:?}", all[2]);
+        let about = |span: &Span| span.attributes.iter().any(|own| own.key == replays.key);
+        assert_eq!(all.iter().filter(|span| about(span)).count(), 1, "a program has none");
     }
 
     #[test]

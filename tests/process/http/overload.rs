@@ -110,13 +110,17 @@ fn a_draining_pool_is_not_ready_finishes_its_jobs_and_ends_its_gateway() {
     let pool = served(cpu(1));
     let gateway = super::gateway_pid(&pool);
     let worker = pool.stop("cpu0");
-    let before = pool.status().counters.accepted;
     // So large that the gateway is still writing the answer when the pool has ended.
     let held = post_aside(&pool, INFER, &as_request(&vec![small().remove(0); 2_000]));
-    pool.until_status("the job", |status| status.counters.accepted > before);
+    // Its own, and no known job of the gateway.
+    pool.until_status("the job", |status| {
+        let mut all = status.principals.iter();
+        all.any(|own| own.principal.starts_with("address ") && own.queued + own.running > 0)
+    });
     let mut open = Web::open(&pool);
     pool.observer().drain().expect("the pool accepts the command");
-    open.ask("GET", "/v2/health/ready", "", b"").complains(503, "the pool is draining");
+    // The gateway hears of it a moment after whoever has drained the pool.
+    until_status_of(&pool, "/v2/health/ready", 503).complains(503, "the pool is draining");
     assert_eq!(open.ask("GET", "/v2/health/live", "", b"").status, 200);
     let body = as_request(&small()).to_string();
     open.ask("POST", INFER, "", body.as_bytes()).complains(503, "draining");

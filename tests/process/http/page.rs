@@ -209,11 +209,14 @@ fn orders_need_a_token_with_the_scope_operate_that_the_supervisor_knows() {
     eventually_so("another worker", || name() == "cpu0#2");
     order("kill", &boss, &json!({"worker": "gpu7"})).complains(400, "there is no worker gpu7 now");
     order("release", &boss, &json!({"what": "cpu0"})).complains(400, "");
-    order("upgrade", &boss, &json!({})).complains(404, "there is no such order");
-    let whole = |token: &str| {
+    order("upgrade", &boss, &json!({})).complains(404, "there is no such path");
+    let get_as = |token: &str, what: &str| {
         let header = format!("Authorization: Bearer {token}\r\n");
-        Web::open(&pool).ask("GET", "/v2/gridpool/deaths", &header, b"")
+        Web::open(&pool).ask("GET", &format!("/v2/gridpool/{what}"), &header, b"")
     };
+    get_as(&boss, "upgrade").complains(404, "there is no such path");
+    get_as(&boss, "kill").complains(405, "use POST for infer");
+    let whole = |token: &str| get_as(token, "deaths");
     whole(&user).complains(403, "it needs the scope operate");
     assert_eq!(whole(&boss).json()["deaths"][0]["worker"], "cpu0#1");
     let audit: Vec<_> =

@@ -4,20 +4,25 @@ use gridpool_client::{AskedVerdicts, Principal, Secret};
 use gridpool_protocol::receipt::Verdict;
 use serde_json::{Value, json};
 
-use super::access::{runs, with_tokens};
-use super::{Answer, Web, get, served, until_ready, with_http};
+use super::access::{runs, token, tokens, with_tokens};
+use super::{Answer, Web, as_request, get, request, served, small, until_ready, with_http};
 use crate::command::gridpool;
 use crate::jobs::{answer, small_job, submit};
 use crate::pool::{Pool, cpu};
-use crate::wait::eventually;
+use crate::wait::{eventually, eventually_so};
 
 const PATH: &str = "/v2/gridpool/verdicts";
 
-/// What `gridpool jobs --json` prints.
+/// What `gridpool jobs --json` prints, without the pool: over HTTP it is the one that is asked.
 fn logged(folder: &std::path::Path) -> Vec<Value> {
     let folder = folder.to_str().expect("text");
     let printed = gridpool(["jobs", "--json", "--state-dir", folder]).run().output();
-    printed.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    let mut all: Vec<_> =
+        printed.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")).collect();
+    all.iter_mut().for_each(|row| {
+        row.as_object_mut().expect("an object").remove("pool").expect("its pool");
+    });
+    all
 }
 
 /// The verdicts of an answer without their numbers, which the log has not.
@@ -75,6 +80,33 @@ fn each_token_sees_its_own_and_an_operator_all_as_the_log_has_them() {
     seen("boss", "?since=1").complains(400, "there are after and verdict");
     seen("reader", "").complains(403, "it needs the scope infer or operate");
     get(&pool, PATH).complains(401, "this needs a token");
+}
+
+#[test]
+fn a_token_made_anew_sees_no_job_that_came_under_the_old_one() {
+    let (pool, headers) = with_tokens(with_http(cpu(1)), &[("one", "infer")]);
+    pool.stop("cpu0");
+    let mut old = Web::open(&pool);
+    let body = as_request(&small()).to_string();
+    old.send(&request("POST", "/v2/models/rot90/infer", &headers["one"], body.as_bytes()));
+    pool.until_status("the job of the old token to be there", |status| {
+        let own = status.principals.iter().find(|own| own.principal == "token one");
+        own.is_some_and(|own| own.queued + own.running > 0)
+    });
+    let made = [("one", "infer"), ("boss", "operate")];
+    let made = made.map(|(name, scope)| token(&[name, "--scope", scope]));
+    tokens(pool.setup(), &made.each_ref().map(|(_, line)| &**line));
+    let [one, boss] = made.map(|(token, _)| format!("Authorization: Bearer {token}\r\n"));
+    let seen = |header: &str| Web::open(&pool).ask("GET", PATH, header, b"");
+    eventually_so("the new token to be known", || seen(&one).status == 200);
+    pool.go_on("cpu0");
+    assert_eq!(old.hear().status, 200, "it was let in");
+    runs(&pool, &one);
+    let all = eventually("both verdicts", || {
+        let all = rows(&seen(&boss));
+        if of(&all, "token one").len() == 2 { Ok(all) } else { Err(format!("{all:?}")) }
+    });
+    assert_eq!(rows(&seen(&one)), all[1..], "only its own");
 }
 
 /// Asks on the pool's own socket, as no client of a pool's gateway could.

@@ -292,7 +292,7 @@ fn the_command_loads_gives_contexts_and_unloads() {
     let wrong: [(&[&str], &str); 6] = [
         (&["load", "mlp"], "write NAME=PATH"),
         (&["load", "mlp=mlp.onnx", "--set", "contexts"], "write KEY=VALUE"),
-        (&["load", "mlp=mlp.onnx", "--set", "contexts=many"], "is not in the config file"),
+        (&["load", "mlp=mlp.onnx", "--set", "contexts=many"], "`contexts` needs a whole number"),
         (&["load", "mlp=mlp.onnx", "--set", "context=1"], "has no field `context`; the fields are"),
         (&["load", "mlp=mlp.onnx", "--set", "path=\"x\""], "write NAME=PATH first"),
         (&["unload", "mlp"], "there is no model `mlp`; there is three_outputs"),

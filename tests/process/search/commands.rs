@@ -72,6 +72,25 @@ fn json_lines_are_one_for_each_program_and_task_and_one_with_the_counts() {
 }
 
 #[test]
+fn a_search_of_which_nothing_compiles_ends_with_the_code_of_wrong_data() {
+    let (pool, tasks) = (cpu(1).start(), tasks());
+    let of = |programs: &[&str]| {
+        let line = |text: &&str| format!("{}\n", serde_json::json!({ "program": text }));
+        let lines: String = programs.iter().map(line).collect();
+        pool.cli(&["search", "--programs", "-", "--tasks", &tasks]).stdin(lines).run()
+    };
+    let template = "replace(?a:colour, 5)";
+    let refused = of(&[template]);
+    assert_eq!(refused.code, Some(65), "{}", refused.stderr);
+    let says = "`colour` is no kind of hole: write ?a:color, or ?a in [word, word]";
+    assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    assert_eq!(of(&["rot91"]).code, Some(65));
+    assert_eq!(of(&["replace(?a in [x, y], 5)"]).code, Some(65), "every choice of it is refused");
+    assert_eq!(of(&[template, "rot90"]).code, Some(0), "one ran");
+    assert_eq!(of(&[]).code, Some(0), "nothing was asked for");
+}
+
+#[test]
 fn results_are_printed_while_programs_are_still_read_and_ctrl_c_prints_what_is_known() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(binaries::gridpool())

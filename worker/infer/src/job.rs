@@ -18,8 +18,6 @@ pub struct Answer {
     pub outputs: Placed,
     /// Its rows; for a model without rows, its runs.
     pub rows: u32,
-    /// How many of its runs were replays of CUDA graphs.
-    pub replays: u32,
     /// Where and how it ran.
     pub report: InferReport,
 }
@@ -230,6 +228,7 @@ impl Job {
             onnxruntime: info.onnxruntime.clone(),
             nodes: info.nodes.clone(),
             runs: state.runs,
+            graph_replays: state.replays,
             joined_rows: u32::try_from(state.joined_rows).unwrap_or(u32::MAX),
             device_us: state.device_us,
             h2d_bytes: bytes_of(&self.layout),
@@ -239,7 +238,7 @@ impl Job {
         // For a model without rows, a run counts as a row.
         let rows =
             self.arrangement.rows.map_or(state.runs, |rows| rows.try_into().unwrap_or(u32::MAX));
-        Answer { outputs: writing.end(&layout), rows, replays: state.replays, report }
+        Answer { outputs: writing.end(&layout), rows, report }
     }
 }
 

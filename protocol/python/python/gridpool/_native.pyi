@@ -105,7 +105,7 @@ class Client:
         priority: Optional[str] = None,
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
-        traceparent: Optional[str] = None,
+        trace: Optional[tuple[str, str]] = None,
     ) -> Outputs: ...
     def start(
         self,
@@ -118,7 +118,7 @@ class Client:
         priority: Optional[str] = None,
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
-        traceparent: Optional[str] = None,
+        trace: Optional[tuple[str, str]] = None,
     ) -> Canceller: ...
     def start_many(
         self,
@@ -131,7 +131,7 @@ class Client:
         priority: Optional[str] = None,
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
-        traceparent: Optional[str] = None,
+        trace: Optional[tuple[str, str]] = None,
     ) -> list[Canceller]: ...
     def load(self, grids: object, pairs: bool) -> Loaded: ...
     def search(
@@ -142,7 +142,7 @@ class Client:
         ties: str,
         deadline: Optional[float] = None,
         threads: Optional[int] = None,
-        traceparent: Optional[str] = None,
+        trace: Optional[tuple[str, str]] = None,
         only_solving: bool = False,
     ) -> Search: ...
     def status(self) -> str: ...
@@ -161,5 +161,5 @@ class Client:
         priority: Optional[str] = None,
         at_most_once: bool = False,
         output_bytes: Optional[int] = None,
-        traceparent: Optional[str] = None,
+        trace: Optional[tuple[str, str]] = None,
     ) -> tuple[list[tuple[str, str, list[int], bytes]], str]: ...

@@ -181,18 +181,20 @@ class Client:
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
         traceparent: Optional[str] = None,
+        tracestate: Optional[str] = None,
     ) -> Results:
         """Runs a program over grids, or over pairs if it takes those, and waits for the results.
 
         `grids` is a list of grids (nested lists or tuples, or arrays of any integer type), an array `[N, H, W]`,
         `(cells, sizes)`, tasks, a path of tasks, or a `Loaded` batch. `deadline` is in seconds; the default is 30.
         `priority` is "high", "normal" or "low". `traceparent` is the trace that the job is a part of, as the W3C
-        writes it; the default is OpenTelemetry's current span, if this process has one. Raises `ProgramError`, `BadInput`, `Busy`, or a `JobError`.
+        writes it, and `tracestate` what systems on its way noted in it; the default is OpenTelemetry's current span, if
+        this process has one. Raises `ProgramError`, `BadInput`, `Busy`, or a `JobError`.
         """
         text, tie = text_of(program, ties)
         return Results(
             self._native.run(
-                text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy, current(traceparent)
+                text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy, current(traceparent, tracestate)
             )
         )
 
@@ -207,13 +209,14 @@ class Client:
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
         traceparent: Optional[str] = None,
+        tracestate: Optional[str] = None,
     ) -> Future:
         """As `run`, but returns once the job is sent: a `concurrent.futures.Future` of the results."""
         text, tie = text_of(program, ties)
         future = Future()
         future._canceller = self._native.start(
             self._completions(), future._settle, text, _raw(grids), tie, deadline, priority, at_most_once, refuse_if_busy,
-            current(traceparent),
+            current(traceparent, tracestate),
         )
         return future
 
@@ -228,6 +231,7 @@ class Client:
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
         traceparent: Optional[str] = None,
+        tracestate: Optional[str] = None,
     ) -> list[Future]:
         """A job for each batch, all sent in one message: for many small jobs. Each has a future of its own.
 
@@ -240,7 +244,7 @@ class Client:
         settle = [future._settle for future in futures]
         cancellers = self._native.start_many(
             self._completions(), settle, text, raw, tie, deadline, priority, at_most_once, refuse_if_busy,
-            current(traceparent),
+            current(traceparent, tracestate),
         )
         for future, canceller in zip(futures, cancellers):
             future._canceller = canceller
@@ -257,11 +261,12 @@ class Client:
         at_most_once: bool = False,
         refuse_if_busy: bool = False,
         traceparent: Optional[str] = None,
+        tracestate: Optional[str] = None,
     ) -> Results:
         """As `run`, for asyncio: blocks no event loop. Cancelling the task cancels the job."""
         text, tie = text_of(program, ties)
         # The thread that sends the job has another context.
-        trace = current(traceparent)
+        trace = current(traceparent, tracestate)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Results] = loop.create_future()
 
@@ -343,6 +348,7 @@ class Client:
         deadline: Optional[float] = None,
         threads: Optional[int] = None,
         traceparent: Optional[str] = None,
+        tracestate: Optional[str] = None,
         only_solving: bool = False,
     ) -> Search:
         """Runs many programs over the pairs of tasks: an iterator of their verdicts, in order, while programs are still
@@ -351,11 +357,11 @@ class Client:
         `programs` are texts of solvers, chains or templates (`replace(I, ?a:color, ?b:color)`), `(name, text)`, or
         objects with id and program. `tasks` is what `gridpool.tasks` takes. `pairs` is "train", or "all" that have an
         output. A program may run `steps` on a pair. With `score="cells"` results also say how near they are.
-        `traceparent` is that of `run`. `only_solving` leaves out results of programs that solve no pair: of large
-        templates, which the devices expand, few are left.
+        `traceparent` and `tracestate` are those of `run`. `only_solving` leaves out results of programs that solve no
+        pair: of large templates, which the devices expand, few are left.
         """
         tie = TIES if ties is None else ties
-        trace = current(traceparent)
+        trace = current(traceparent, tracestate)
         return _search.start(
             self._native, programs, tasks, pairs, steps, score, tie, deadline, threads, trace, only_solving
         )
@@ -381,6 +387,7 @@ class Client:
         at_most_once: bool = False,
         output_bytes: Optional[int] = None,
         traceparent: Optional[str] = None,
+        tracestate: Optional[str] = None,
     ) -> InferResult:
         """Runs an ONNX model over named arrays, and returns its outputs by name."""
         import numpy as np
@@ -399,7 +406,7 @@ class Client:
                 raise ValueError(f"input {name!r}: no model takes {array.dtype}")
             tensors.append((name, _DATATYPES[array.dtype.str], list(array.shape), array.tobytes()))
         outputs, receipt = self._native.infer(
-            model, tensors, deadline, priority, at_most_once, output_bytes, current(traceparent)
+            model, tensors, deadline, priority, at_most_once, output_bytes, current(traceparent, tracestate)
         )
         result = InferResult()
         for name, datatype, shape, data in outputs:

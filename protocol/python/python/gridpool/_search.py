@@ -189,7 +189,7 @@ def start(
     ties: str,
     deadline: Optional[float],
     threads: Optional[int],
-    traceparent: Optional[str],
+    trace: Optional[tuple[str, str]],
     only_solving: bool,
 ) -> Search:
     """Starts a search; `Client.search` explains the arguments."""
@@ -207,5 +207,5 @@ def start(
             found[task.name or str(number)] = slice(start_at, len(all_pairs))
     if not all_pairs:
         raise ValueError("no task has a pair with an expected output")
-    native = client.search(all_pairs, score, steps, ties, deadline, threads, traceparent, only_solving)
+    native = client.search(all_pairs, score, steps, ties, deadline, threads, trace, only_solving)
     return Search(native, programs, found)

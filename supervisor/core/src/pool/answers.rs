@@ -41,6 +41,7 @@ impl Pool {
             Ok(report) => {
                 let items = u64::from(job.shards[shard].items.len());
                 self.slots[index].items_done += items;
+                self.slots[index].graph_replays += meters::graph_replays(&report);
                 service.work.items += items;
                 state.meters.answered(now, &job.shards[shard], &report);
                 job.answered(now, shard, device, report);

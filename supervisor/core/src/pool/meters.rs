@@ -141,14 +141,11 @@ pub(super) fn note(work: &mut DeviceWork, result: &Result<RunReport, AttemptErro
     let Ok(report) = result else { return };
     work.h2d_bytes = work.h2d_bytes.saturating_add(report.h2d_bytes);
     work.d2h_bytes = work.d2h_bytes.saturating_add(report.d2h_bytes);
-    // Each attempt that shares a launch reports all of it: its share goes by its items.
-    let share = match (report.items, report.joined_items) {
-        (items, all) if items > 0 && items < all => f64::from(items) / f64::from(all),
-        _ => 1.0,
-    };
+    let share = share(report);
     if let Some(infer) = &report.infer {
         // A run of a model is not a kernel launch, and its time is not device time alone.
         work.runs += f64::from(infer.runs) * share;
+        work.graph_replays += graph_replays(report);
         work.run_s += infer.device_us * MICROSECOND * share;
         return;
     }
@@ -156,6 +153,21 @@ pub(super) fn note(work: &mut DeviceWork, result: &Result<RunReport, AttemptErro
         work.launches += f64::from(kernel.launches) * share;
         work.busy_s += kernel.device_us * MICROSECOND * share;
     }
+}
+
+/// The part of its launches that an attempt counts for. Each attempt that shares a launch reports all of it: its share
+/// goes by its items.
+fn share(report: &RunReport) -> f64 {
+    match (report.items, report.joined_items) {
+        (items, all) if items > 0 && items < all => f64::from(items) / f64::from(all),
+        _ => 1.0,
+    }
+}
+
+/// Runs of a model that were replays of CUDA graphs, as an attempt counts for them.
+pub(super) fn graph_replays(report: &RunReport) -> f64 {
+    let replays = report.infer.as_ref().map_or(0, |infer| infer.graph_replays);
+    f64::from(replays) * share(report)
 }
 
 /// How often each fault occurred: one row for each fault that a table names, and one for all others of a

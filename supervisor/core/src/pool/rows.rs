@@ -147,6 +147,7 @@ impl Pool {
             generation: worker.generation,
             jobs_done: slot.jobs_done,
             items_done: slot.items_done,
+            graph_replays: whole(slot.graph_replays),
             restarts: slot.restarts(),
             last_fault: service.last_fault.clone(),
             start_us: slot.took_start.map(micros),
@@ -241,6 +242,16 @@ fn sums_row(sums: Sums) -> PrincipalStatus {
         device_s: device_time.as_secs_f64(),
         ..PrincipalStatus::default()
     }
+}
+
+/// A sum of shares as the number of what was shared.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is rounded, and no share is negative"
+)]
+fn whole(shares: f64) -> u64 {
+    shares.round() as u64
 }
 
 /// Whether a group has work, or still a process.

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use gridpool_protocol::ids::{DeviceId, WorkerId};
+use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
 use gridpool_protocol::metrics::DeviceWork;
 
 use crate::config::PoolConfig;
@@ -177,9 +177,22 @@ impl Service {
 
     /// Why it runs no jobs, and for how long. With `is_repeated`, the reason is not repeated: another device
     /// has the same fault.
-    pub(super) fn why_out(&self, now: Timestamp, id: DeviceId, is_repeated: bool) -> String {
+    pub(super) fn why_out(
+        &self,
+        now: Timestamp,
+        (id, role): (DeviceId, Role),
+        is_repeated: bool,
+    ) -> String {
         let fault = if is_repeated { "for the same reason" } else { &self.last_fault };
         match self.state {
+            // The device is well, and runs programs.
+            ServiceState::Quarantined { probe_at: None }
+                if role == Role::Infer && self.rule == Some(Rule::SetUp) =>
+            {
+                format!(
+                    "no worker for models can start on {id} ({fault}); once that is mended, `gridpool release {id}`"
+                )
+            }
             ServiceState::Open => self.last_fault.clone(),
             ServiceState::Probing => format!("{id} is being tried again ({fault})"),
             ServiceState::Quarantined { probe_at: None } => {

@@ -77,6 +77,8 @@ pub(super) struct Slot {
     pub(super) jobs_done: u64,
     /// Items that its processes gave a result for.
     pub(super) items_done: u64,
+    /// Runs of models that were replays of CUDA graphs: each request has its share.
+    pub(super) graph_replays: f64,
     pub(super) end: End,
     /// From the spawn of its latest process to READY.
     pub(super) took_start: Option<Duration>,
@@ -95,6 +97,7 @@ impl Slot {
             starts: 0,
             jobs_done: 0,
             items_done: 0,
+            graph_replays: 0.0,
             end: End::default(),
             took_start: None,
             took_end: None,

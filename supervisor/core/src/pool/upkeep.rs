@@ -153,7 +153,7 @@ impl Pool {
         for device in self.devices.iter().filter(|device| self.slots.are_on(device.id, group)) {
             let service = device.service(group);
             let is_repeated = !seen.insert(service.unnamed_fault(device.id));
-            why.push(service.why_out(now, device.id, is_repeated));
+            why.push(service.why_out(now, (device.id, group.role()), is_repeated));
         }
         why.join("; ")
     }

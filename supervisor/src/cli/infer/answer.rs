@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use gridpool_client::{Answer, TensorOutputs};
-use gridpool_protocol::receipt::{KernelUse, Receipt};
+use gridpool_protocol::receipt::Receipt;
 use gridpool_protocol::tensor::DataType;
 use gridpool_protocol::tensor::model::StepReport;
 use serde::ser::SerializeSeq;
@@ -56,9 +56,8 @@ fn summary(model: &str, receipt: &Receipt) -> String {
                 runs => format!("{runs} runs"),
             };
             line += &format!(", {runs} of {:.1} ms in all", ms(report.device_us));
-            let replays = KernelUse::replays(&attempt.kernels);
-            if replays > 0 {
-                line += &format!(", {replays} of CUDA graphs");
+            if report.graph_replays > 0 {
+                line += &format!(", {} of CUDA graphs", report.graph_replays);
             }
         }
     }

@@ -16,6 +16,8 @@ pub(super) struct Machine {
     /// What the worker's binary says of itself.
     worker: String,
     driver: DriverVersions,
+    /// The version of ONNX Runtime.
+    onnxruntime: String,
     device: String,
 }
 
@@ -24,7 +26,8 @@ impl Machine {
         let device = capsule.death.get("device_name").and_then(|name| name.as_str());
         let driver = DriverVersions { driver: capsule.driver.clone(), cuda: capsule.cuda.clone() };
         let device = device.unwrap_or_default().to_owned();
-        Self { worker: capsule.worker.clone(), driver, device }
+        let (worker, onnxruntime) = (capsule.worker.clone(), capsule.onnxruntime.clone());
+        Self { worker, driver, onnxruntime, device }
     }
 
     /// This machine. Its driver matters if the capsule's worker had one.
@@ -35,14 +38,16 @@ impl Machine {
             true => devices::driver_of(worker).unwrap_or_default(),
             false => DriverVersions::default(),
         };
-        Self { worker: said.trim().to_owned(), driver, device: String::new() }
+        Self { worker: said.trim().to_owned(), driver, ..Self::default() }
     }
 
     /// The same, on the device of these jobs.
     pub(super) fn on_device_of(mut self, receipts: &[Receipt]) -> Self {
-        let attempts = receipts.iter().flat_map(|receipt| &receipt.attempts);
-        let mut names = attempts.map(|attempt| &attempt.device.name);
+        let attempts = || receipts.iter().flat_map(|receipt| &receipt.attempts);
+        let mut names = attempts().map(|attempt| &attempt.device.name);
         self.device = names.find(|name| !name.is_empty()).cloned().unwrap_or_default();
+        let mut runs = attempts().filter_map(|attempt| attempt.infer.as_ref());
+        self.onnxruntime = runs.next().map(|run| run.onnxruntime.clone()).unwrap_or_default();
         self
     }
 
@@ -67,6 +72,10 @@ impl Machine {
         }
         compare("the NVIDIA driver", &then.driver.driver, &self.driver.driver);
         compare("the driver's CUDA version", &then.driver.cuda, &self.driver.cuda);
+        // Only a request that was answered names it.
+        if !self.onnxruntime.is_empty() {
+            compare("ONNX Runtime", &then.onnxruntime, &self.onnxruntime);
+        }
         compare("the device", &then.device, &self.device);
         sentences
     }
@@ -90,7 +99,8 @@ mod tests {
         let worker =
             format!("gridpool-worker 1 (protocol 2)\nkernels {hash} on a GPU\nkernels c on a CPU");
         let driver = DriverVersions { driver: driver.to_owned(), cuda: cuda.to_owned() };
-        Machine { worker, driver, device: device.to_owned() }
+        let (onnxruntime, device) = ("1.24.0".to_owned(), device.to_owned());
+        Machine { worker, driver, onnxruntime, device }
     }
 
     #[test]
@@ -99,6 +109,7 @@ mod tests {
         assert_eq!(then.differs_from(&then), [""; 0]);
         let now = Machine {
             worker: "gridpool-worker 2 (protocol 3)\nkernels b on a GPU".to_owned(),
+            onnxruntime: "1.31.1".to_owned(),
             ..machine("b", "580.1", "", "NVIDIA H100")
         };
         assert_eq!(
@@ -109,6 +120,7 @@ mod tests {
                 "the hash of the kernels on a CPU was c, and is not known here",
                 "the NVIDIA driver was 570.86, and is 580.1 here",
                 "the driver's CUDA version was 12.8, and is not known here",
+                "ONNX Runtime was 1.24.0, and is 1.31.1 here",
                 "the device was NVIDIA H200, and is NVIDIA H100 here",
             ]
         );

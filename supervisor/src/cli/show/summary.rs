@@ -16,10 +16,12 @@ use super::{NO_VERDICT, counted, invalid, item_word, printable};
 #[derive(Default)]
 struct Share<'a> {
     items: u64,
+    /// Parts of jobs that were cut, each answered once.
+    parts: u64,
     /// Kernels in order of first launch, and their launches.
     kernels: Vec<(&'a str, u64)>,
-    /// Attempts without an answer, by their outcome.
-    lost: BTreeMap<String, u64>,
+    /// Attempts without an answer, by whether they were at a part of a job, and by their outcome.
+    lost: BTreeMap<(bool, String), u64>,
 }
 
 /// Workers in the order of their names' numbers, `gpu2#1` before `gpu10#1`.
@@ -52,10 +54,15 @@ pub(super) fn write(
                 .map(|(name, launches)| format!("{name} x{launches}"))
                 .collect();
             let items = items(share.items);
-            writeln!(out, "{name:width$}  {items}  {}", kernels.join(", "))?;
+            let parts = match share.parts {
+                0 => String::new(),
+                parts => format!(" in {}", counted(parts, "part")),
+            };
+            writeln!(out, "{name:width$}  {items}{parts}  {}", kernels.join(", "))?;
         }
-        for (outcome, times) in &share.lost {
-            writeln!(out, "{name:width$}  {} {outcome}", counted(*times, "attempt"))?;
+        for ((of_part, outcome), times) in &share.lost {
+            let of_part = if *of_part { " at a part" } else { "" };
+            writeln!(out, "{name:width$}  {}{of_part} {outcome}", counted(*times, "attempt"))?;
         }
     }
     Ok(())
@@ -85,10 +92,11 @@ fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
             let share = shares.entry((name.parse().ok(), name)).or_default();
             if attempt.outcome != AttemptOutcome::Ok {
                 let outcome = outcome_in_words(attempt.outcome, &printable(&attempt.detail));
-                *share.lost.entry(outcome).or_default() += 1;
+                *share.lost.entry((receipt.is_part(attempt), outcome)).or_default() += 1;
                 continue;
             }
             share.items += u64::from(attempt.part.len());
+            share.parts += u64::from(receipt.is_part(attempt));
             for kernel in &attempt.kernels {
                 let launches = u64::from(kernel.launches);
                 match share.kernels.iter_mut().find(|(name, _)| *name == kernel.name) {

@@ -198,12 +198,20 @@ fn items_of_a_split_job_count_for_the_workers_that_ran_them() {
         part: ItemRange { start, end },
         ..whole.clone()
     };
-    job.receipt.attempts = vec![part("cpu0#1", 0, 3), part("cpu1#1", 3, 5)];
+    let lost = Attempt {
+        outcome: AttemptOutcome::Preempted,
+        detail: String::new(),
+        ..part("cpu1#1", 3, 5)
+    };
+    let done = [part("cpu0#1", 0, 2), part("cpu0#1", 2, 3), part("cpu1#1", 3, 5)];
+    job.receipt.attempts = done.into_iter().chain([lost]).collect();
     let text = shown(&[list("x", &grids)], vec![job], PLAIN);
-    assert!(
-        text.ends_with("\ncpu0#1  3 grids  identity x1\ncpu1#1  2 grids  identity x1\n"),
-        "{text}"
-    );
+    let want = "
+cpu0#1  3 grids in 2 parts  identity x2
+cpu1#1  2 grids in 1 part  identity x1
+cpu1#1  1 attempt at a part stopped because of another attempt
+";
+    assert!(text.ends_with(want), "{text}");
 }
 
 /// A line as a screen shows it: without escape sequences, which end in `m`.

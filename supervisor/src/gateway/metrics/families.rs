@@ -240,8 +240,11 @@ families! {
         Counter "gridpool_model_runs_total"
             "Runs of ONNX Runtime for answered requests. A run that requests share counts once."
             Device(|row| (row.role == Role::Infer).then_some(row.work.runs));
+        Counter "gridpool_model_graph_replays_total"
+            "Those of these runs that were replays of CUDA graphs."
+            Device(|row| (row.role == Role::Infer).then_some(row.work.graph_replays));
         Counter "gridpool_model_run_seconds_total"
-            "Time of those runs by the worker's clock, including copies and nodes that run on the host. Device time \
+            "Time of all runs by the worker's clock, including copies and nodes that run on the host. Device time \
              is not measured for models."
             Device(|row| (row.role == Role::Infer).then_some(row.work.run_s));
     }

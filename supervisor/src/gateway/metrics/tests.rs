@@ -337,6 +337,7 @@ fn every_number_stands_under_its_own_name_and_role() {
         launches: 35.5,
         busy_s: 36.25,
         runs: 39.5,
+        graph_replays: 41.5,
         run_s: 40.25,
     };
     let row = &mut metrics.devices[1];
@@ -372,6 +373,7 @@ fn every_number_stands_under_its_own_name_and_role() {
         (of("model_runs_total", device), of("model_run_seconds_total", device)),
         (39.5, 40.25)
     );
+    assert_eq!(of("model_graph_replays_total", device), 41.5);
     let has =
         |name: &str, labels: &str| rows.contains_key(&*format!("gridpool_{name}{{{labels}}}"));
     for name in ["kernel_launches_total", "device_busy_seconds_total"] {

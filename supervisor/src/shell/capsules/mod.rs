@@ -97,6 +97,7 @@ pub(super) struct Suspect {
     /// The attempts of each job so far.
     histories: Vec<Vec<Attempt>>,
     models: Vec<ModelPlan>,
+    onnxruntime: String,
     death: Option<Death>,
 }
 
@@ -207,7 +208,9 @@ impl Capsules {
             true => core.pool.model_plans().unwrap_or_default(),
             false => Vec::new(),
         };
-        (!begun.is_empty()).then_some(Suspect { name, begun, histories, models, death: None })
+        let onnxruntime = link.onnxruntime;
+        let suspect = Suspect { name, begun, histories, models, onnxruntime, death: None };
+        (!suspect.begun.is_empty()).then_some(suspect)
     }
 
     /// Has a capsule written. If too many wait, the death has none; then its name is not in the log.
@@ -322,7 +325,7 @@ impl Writer {
     }
 
     fn write(&mut self, suspect: Suspect) {
-        let Suspect { name, begun, histories, models, death } = suspect;
+        let Suspect { name, begun, histories, models, onnxruntime, death } = suspect;
         let Some(death) = death else { return };
         let worker = death.report.worker;
         let copies = self.take(worker).unwrap_or_else(|| self.none_of(worker));
@@ -349,6 +352,7 @@ impl Writer {
             worker: self.versions.worker(&self.shared),
             driver: driver.clone(),
             cuda: self.versions.cuda(&self.shared, driver),
+            onnxruntime,
             mode: self.options.mode,
             manner: Manner::of(&death.report.exit, killed),
             models,

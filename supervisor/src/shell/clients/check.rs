@@ -19,6 +19,7 @@ use gridpool_protocol::search::{Score, SearchLayout, SearchSize};
 use gridpool_protocol::status::RUN_TEXT_MAX;
 
 use super::{ClientArena, Connection, HeldJob, Shared};
+use crate::gateway::Holders;
 use crate::traces::JobSpan;
 
 /// Why a job that brings a fault is refused.
@@ -33,6 +34,7 @@ pub(super) struct Checked {
     work: event::Work,
     arenas: Arenas,
     principal: Principal,
+    holders: Option<Arc<Holders>>,
     span: Option<JobSpan>,
     fingerprint: u64,
     label: Arc<str>,
@@ -47,7 +49,8 @@ impl Checked {
     pub(super) fn hold(&mut self, client: ClientId, submission: Submission) -> HeldJob {
         let (work, principal, span) = (self.work.clone(), self.principal.clone(), self.span);
         let arenas = std::mem::take(&mut self.arenas);
-        HeldJob { client, principal, submission, span, work, arenas }
+        let holders = self.holders.take();
+        HeldJob { client, principal, holders, submission, span, work, arenas }
     }
 
     /// Gives the job a span of its trace, or of a new one, if this pool sends traces. The gateway's own health checks
@@ -118,6 +121,9 @@ impl Connection {
         if chaos.is_some() && !self.shared.allows_chaos.load(Ordering::Relaxed) {
             return Err(NO_CHAOS.to_owned());
         }
+        let gateway =
+            self.shared.gateway.get().filter(|_| matches!(principal, Principal::Token(_)));
+        let holders = gateway.map(|gateway| gateway.holders());
         let known = match (work, payload.packing) {
             (Work::Program { text, ties, steps }, Packing::Grids { items, cells }) => {
                 let program = self.programs.compile(text, *ties, *steps);
@@ -153,6 +159,7 @@ impl Connection {
             work: known.work,
             arenas,
             principal,
+            holders,
             span: None,
             label: self.label(work.text()),
             items: known.items,

@@ -16,7 +16,7 @@ use nix::unistd::geteuid;
 
 use super::admission::Admission;
 use super::desk;
-use crate::gateway::{DoorPlan, OpenOrder, Opened, Scope, Unopened};
+use crate::gateway::{Holders, OpenOrder, Opened, Scope, Unopened};
 
 /// Where `shm_open` makes files.
 const FOLDER: &str = "/dev/shm";
@@ -27,8 +27,8 @@ const KEY_BYTES_MAX: usize = 255;
 /// `has_unix` says whether clients may come over a Unix socket.
 pub(super) fn serve(admission: Arc<Mutex<Admission>>, has_unix: bool) -> io::Result<UnixStream> {
     desk::serve("memory", move |order: OpenOrder| -> (Opened, Option<File>) {
-        let plan = admission.lock().plan.clone();
-        let owner = owner(&plan, &order, has_unix);
+        let holders = Arc::clone(&admission.lock().holders.lock());
+        let owner = owner(&holders, &order, has_unix);
         let opened = owner.and_then(|uid| open(Path::new(FOLDER), &order.key, uid));
         match opened {
             Ok(file) => (Ok(()), Some(file)),
@@ -39,12 +39,12 @@ pub(super) fn serve(admission: Arc<Mutex<Admission>>, has_unix: bool) -> io::Res
 
 /// Whose files the client may have: its own over a Unix socket, where the kernel says who it is; over TCP those of
 /// the pool's user, if it shows a token for that.
-fn owner(plan: &DoorPlan, order: &OpenOrder, has_unix: bool) -> Result<u32, Unopened> {
+fn owner(holders: &Holders, order: &OpenOrder, has_unix: bool) -> Result<u32, Unopened> {
     let refuse = |why: &str| Err(Unopened::NotAllowed(why.to_owned()));
     if order.uid.is_some() && !has_unix {
         return refuse("there is no Unix socket, so no client is known to be a user");
     }
-    if plan.tokens.is_none() {
+    if !holders.are_asked_for() {
         return order.uid.map_or_else(
             || {
                 refuse(
@@ -55,8 +55,8 @@ fn owner(plan: &DoorPlan, order: &OpenOrder, has_unix: bool) -> Result<u32, Unop
             Ok,
         );
     }
-    let may = order.token.as_ref().is_some_and(|token| plan.may(&token.0, Scope::Memory));
-    match may {
+    let holder = order.token.as_ref().and_then(|token| holders.find(&token.0, &[Scope::Memory]));
+    match holder.is_some() {
         true => Ok(order.uid.unwrap_or_else(|| geteuid().as_raw())),
         false => refuse("shared memory needs a token with the scope memory"),
     }
@@ -105,7 +105,7 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
-    use crate::gateway::NewToken;
+    use crate::gateway::{DoorPlan, NewToken};
 
     fn why(opened: Result<File, Unopened>) -> String {
         match opened {
@@ -161,8 +161,8 @@ mod tests {
             token: token.map(|text| Secret(text.to_owned())),
             uid,
         };
-        let owner = |plan: &DoorPlan, asked: &OpenOrder| owner(plan, asked, true);
-        let open = DoorPlan::default();
+        let owner = |holders: &Holders, asked: &OpenOrder| owner(holders, asked, true);
+        let open = DoorPlan::default().holders();
         assert_eq!(owner(&open, &order(None, Some(7))), Ok(7));
         assert!(matches!(owner(&open, &order(None, None)), Err(Unopened::NotAllowed(_))));
         assert!(
@@ -173,6 +173,7 @@ mod tests {
         let (with, without) = (made(&[Scope::Memory], 1), made(&[Scope::Infer, Scope::Operate], 2));
         for (token, may) in [(&with, true), (&without, false)] {
             let plan = DoorPlan { tokens: Some(token.line.clone()), ..DoorPlan::default() };
+            let plan = plan.holders();
             let own = owner(&plan, &order(Some(&token.token), None));
             assert_eq!(own.is_ok_and(|uid| uid == geteuid().as_raw()), may);
             assert_eq!(

@@ -49,10 +49,14 @@ fn same(engine: &Engine, name: &str, plain: &str, inputs: &[Full], replays: u32)
         let got = answer(engine, name, inputs);
         assert_eq!(outputs(&got), plain, "bit for bit");
         assert_eq!(got.report.runs, 1);
-        if got.replays == want {
+        if got.report.graph_replays == want {
             return;
         }
-        assert!(got.replays < want && at < most, "{} replays of {want}", got.replays);
+        assert!(
+            got.report.graph_replays < want && at < most,
+            "{} replays of {want}",
+            got.report.graph_replays
+        );
     }
 }
 
@@ -68,7 +72,11 @@ fn replays_give_what_runs_give_for_every_number_of_rows() {
     }
     // More rows than a run has are several runs.
     let long = answer(&engine, "mlp", &rows(40));
-    assert_eq!((long.report.runs, long.replays), (2, if on_gpu() { 2 } else { 0 }), "32 and 8");
+    assert_eq!(
+        (long.report.runs, long.report.graph_replays),
+        (2, if on_gpu() { 2 } else { 0 }),
+        "32 and 8"
+    );
     assert_eq!(outputs(&long), ask(&engine, "plain", &rows(40)));
 }
 
@@ -138,7 +146,7 @@ fn every_context_has_graphs_of_its_own() {
                         let inputs = rows(count as u64 + 1);
                         let ticket = submit(engine, "mlp", &inputs).expect("it is accepted");
                         let got = ticket.wait().expect("it runs");
-                        replays.fetch_add(got.replays, Ordering::Relaxed);
+                        replays.fetch_add(got.report.graph_replays, Ordering::Relaxed);
                         // Others may have shared its run, so that rows were added up in another order.
                         let (got, want) = (outputs(&got)[0].fp32(), want[count][0].fp32());
                         crate::harness::close(&got, &want, 1e-5);
@@ -162,9 +170,9 @@ fn every_context_has_graphs_of_its_own() {
     engine.set_contexts("mlp", 3).expect("they are made");
     let first = BlockedContext::one(&engine, "mlp", &rows(1));
     let second = BlockedContext::one(&engine, "mlp", &rows(1));
-    assert_eq!(answer(&engine, "mlp", &rows(1)).replays, u32::from(on_gpu()));
+    assert_eq!(answer(&engine, "mlp", &rows(1)).report.graph_replays, u32::from(on_gpu()));
     second.let_go();
-    assert_eq!(answer(&engine, "mlp", &rows(32)).replays, u32::from(on_gpu()));
+    assert_eq!(answer(&engine, "mlp", &rows(32)).report.graph_replays, u32::from(on_gpu()));
     first.let_go();
     assert!(engine.unload("mlp"));
 }
@@ -226,10 +234,10 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
     assert!(why.contains("are 17 shapes, and a context has at most 16 graphs"), "{why}");
     let twice = [&shapes[1..], &shapes[1..]].concat();
     engine.load("many", &model("mlp"), &named(graphs(1), &twice)).expect("they are 16");
-    assert_eq!(answer(&engine, "many", &rows(17)).replays, 1);
+    assert_eq!(answer(&engine, "many", &rows(17)).report.graph_replays, 1);
     // The device serves on.
     load(&engine, "mlp", &graphs(1));
-    assert_eq!(answer(&engine, "mlp", &rows(1)).replays, 1);
+    assert_eq!(answer(&engine, "mlp", &rows(1)).report.graph_replays, 1);
 }
 
 /// `cargo test --release -p gridpool-infer --test engine graphs_at -- --ignored --nocapture`

@@ -9,8 +9,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::{AttemptId, DeviceKind};
 use gridpool_protocol::limits::INFER_INLINE_BYTES_MAX;
 use gridpool_protocol::message::{AttemptAnswer, AttemptError, FromWorker, Inline};
-use gridpool_protocol::receipt::{KernelUse, REPLAYED, RunReport};
-use gridpool_protocol::tensor::model::InferReport;
+use gridpool_protocol::receipt::{KernelUse, RunReport};
 
 use crate::link::send;
 
@@ -58,7 +57,7 @@ fn ends_worker(fault: &RuntimeFault, kind: DeviceKind) -> Option<Fault> {
 }
 
 fn report(answer: Answer, arrived: Instant) -> Result<AttemptAnswer, AttemptError> {
-    let Answer { outputs, rows, replays, report } = answer;
+    let Answer { outputs, rows, report } = answer;
     let output = match outputs {
         Placed::Inline(bytes) if bytes.len() > INFER_INLINE_BYTES_MAX => {
             let got = bytes.len();
@@ -71,12 +70,17 @@ fn report(answer: Answer, arrived: Instant) -> Result<AttemptAnswer, AttemptErro
         Placed::InArena(_) => None,
     };
     let service = arrived.elapsed().as_micros();
+    let runs = KernelUse {
+        name: report.model.clone(),
+        launches: report.runs,
+        device_us: report.device_us,
+    };
     let report = RunReport {
         module_hash: report.sha256.clone(),
         items: rows,
         joined_items: report.joined_rows,
         item_errors: 0,
-        kernels: runs(&report, replays),
+        kernels: vec![runs],
         h2d_bytes: report.h2d_bytes,
         d2h_bytes: report.d2h_bytes,
         service_us: u64::try_from(service).unwrap_or(u64::MAX),
@@ -85,18 +89,6 @@ fn report(answer: Answer, arrived: Instant) -> Result<AttemptAnswer, AttemptErro
         search: None,
     };
     Ok(AttemptAnswer { report, output })
-}
-
-/// The runs of a request: those that were replays of CUDA graphs, and the others. Each has its share of the time.
-fn runs(report: &InferReport, replays: u32) -> Vec<KernelUse> {
-    let plain = report.runs.saturating_sub(replays);
-    let all = f64::from(report.runs.max(1));
-    let row = |name: String, launches: u32| {
-        let device_us = report.device_us * f64::from(launches) / all;
-        (launches > 0).then_some(KernelUse { name, launches, device_us })
-    };
-    let replayed = row(format!("{}{REPLAYED}", report.model), replays);
-    row(report.model.clone(), plain).into_iter().chain(replayed).collect()
 }
 
 /// The answer to a request that the engine did not accept. If the cause is this worker and not the request,

@@ -398,6 +398,7 @@ fn model_report(run_us: f64) -> RunReport {
         onnxruntime: String::new(),
         nodes: Vec::new(),
         runs: 1,
+        graph_replays: 1,
         joined_rows: 8,
         device_us: run_us,
         h2d_bytes: 0,
@@ -422,6 +423,9 @@ fn requests_to_models_are_counted_by_their_rows() {
     let work = of_device(&rig, 0).work;
     assert_eq!((work.attempts, work.items), (2, 2), "a request is an item");
     assert!((work.runs - 1.0).abs() < 1e-9 && (work.run_s - 80e-6).abs() < 1e-12, "{work:?}");
+    assert!((work.graph_replays - 1.0).abs() < 1e-9, "one replay, which two shared: {work:?}");
+    let row = rig.core.workers().into_iter().find(|(_, row)| row.role == "infer");
+    assert_eq!(row.expect("it has a row").1.graph_replays, 1);
     assert_eq!(
         (work.launches, work.busy_s),
         (0.0, 0.0),
