@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use gridpool_ipc::account::Account;
 use gridpool_ipc::arena::{Arena, ArenaMap};
 use gridpool_ipc::clock;
-use gridpool_ipc::frame::{self, Frame, FrameReader};
+use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_ipc::{socket, trust};
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::ArenaId;
@@ -95,7 +96,7 @@ pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
     let Some(frame) = read.or_else(|error| sent.and(Err(error.into())))? else {
         return Err(ClientError::Silent);
     };
-    let message = decode(frame)?.message;
+    let message = decode(&frame.body, frame.fds)?.message;
     let ServerMessage::Welcome { version: theirs } = message else {
         return Err(ClientError::unexpected(&message));
     };
@@ -118,11 +119,11 @@ pub(super) fn send_frame(socket: &UnixStream, frame: &[u8]) -> Result<(), Client
     frame::send_all(socket, frame, &[]).map_err(ClientError::Connection)
 }
 
-/// Decodes a frame, and maps the arena that came with it.
-pub(super) fn decode(frame: Frame) -> Result<Received, ClientError> {
-    let message = codec::decode(&frame.body);
+/// Decodes a frame's body, and maps the arena that came with it.
+pub(super) fn decode(body: &[u8], fds: Vec<OwnedFd>) -> Result<Received, ClientError> {
+    let message = codec::decode(body);
     let message = message.map_err(|error| ClientError::Connection(io::Error::other(error)))?;
-    let arena = match (&message, frame.fds.into_iter().next()) {
+    let arena = match (&message, fds.into_iter().next()) {
         (ServerMessage::ArenaCreated { bytes, .. }, Some(fd)) => {
             Some(Arena::accept(fd, *bytes)?.map()?)
         }
@@ -136,12 +137,12 @@ pub(super) fn receive(
     reader: &mut FrameReader,
     timeout: Option<Duration>,
 ) -> Result<Option<Received>, ClientError> {
-    reader.read(timeout)?.map(decode).transpose()
+    reader.read_with(timeout, decode)?.transpose()
 }
 
 /// Takes the next message, if it came together with an earlier one.
 pub(super) fn take(reader: &mut FrameReader) -> Result<Option<Received>, ClientError> {
-    reader.take_frame()?.map(decode).transpose()
+    reader.take_frame_with(decode)?.transpose()
 }
 
 impl Received {

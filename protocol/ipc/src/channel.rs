@@ -312,8 +312,7 @@ impl ReplyReader {
     /// # Errors
     /// As for [`ReplyReader::recv`].
     pub fn take(&mut self) -> Result<Option<FromWorker>, ChannelError> {
-        let frame = self.0.take_frame()?;
-        let message = frame.map(|frame| codec::decode(&frame.body));
+        let message = self.0.take_frame_with(|body, _| codec::decode(body))?;
         message.transpose().map_err(ChannelError::Decode)
     }
 
@@ -326,8 +325,8 @@ impl ReplyReader {
     }
 
     fn read(&mut self, timeout: Option<Duration>) -> Result<Option<FromWorker>, ChannelError> {
-        let Some(frame) = self.0.read(timeout)? else { return Ok(None) };
-        codec::decode(&frame.body).map(Some).map_err(ChannelError::Decode)
+        let message = self.0.read_with(timeout, |body, _| codec::decode(body))?;
+        message.transpose().map_err(ChannelError::Decode)
     }
 }
 

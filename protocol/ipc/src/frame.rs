@@ -90,6 +90,12 @@ pub struct Frame {
     pub fds: Vec<OwnedFd>,
 }
 
+impl Frame {
+    fn copied(body: &[u8], fds: Vec<OwnedFd>) -> Self {
+        Self { body: body.to_vec(), fds }
+    }
+}
+
 /// The frame of a message that goes with so many descriptors.
 ///
 /// # Errors
@@ -265,11 +271,28 @@ impl FrameReader {
     /// # Errors
     /// [`FrameError`]; the connection is then of no further use.
     pub fn read(&mut self, timeout: Option<Duration>) -> Result<Option<Frame>, FrameError> {
+        self.read_with(timeout, Frame::copied)
+    }
+
+    /// As [`FrameReader::read`], but hands the body to `with` where it lies.
+    ///
+    /// # Errors
+    /// As for [`FrameReader::read`].
+    pub fn read_with<T>(
+        &mut self,
+        timeout: Option<Duration>,
+        with: impl FnOnce(&[u8], Vec<OwnedFd>) -> T,
+    ) -> Result<Option<T>, FrameError> {
+        if self.await_frame(timeout)? { self.take_frame_with(with) } else { Ok(None) }
+    }
+
+    /// Reads until the buffer has a whole frame; `false` if none begins within `timeout`.
+    fn await_frame(&mut self, timeout: Option<Duration>) -> Result<bool, FrameError> {
         let first = timeout.map(|timeout| clock::now() + timeout);
         let mut finish: Option<Instant> = None;
         loop {
-            if let Some(frame) = self.take_frame()? {
-                return Ok(Some(frame));
+            if self.next_frame()?.is_some() {
+                return Ok(true);
             }
             let begun = !self.filled.is_empty();
             if begun && finish.is_none() {
@@ -277,7 +300,7 @@ impl FrameReader {
             }
             match self.receive_until(if begun { finish } else { first })? {
                 None if begun => return Err(FrameError::Stalled),
-                None => return Ok(None),
+                None => return Ok(false),
                 Some(0) if begun => return Err(FrameError::Truncated),
                 Some(0) => return Err(FrameError::Closed),
                 Some(_) => {}
@@ -290,6 +313,25 @@ impl FrameReader {
     /// # Errors
     /// As for [`FrameReader::read`].
     pub fn take_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+        self.take_frame_with(Frame::copied)
+    }
+
+    /// As [`FrameReader::take_frame`], but hands the body to `with` where it lies.
+    ///
+    /// # Errors
+    /// As for [`FrameReader::read`].
+    pub fn take_frame_with<T>(
+        &mut self,
+        with: impl FnOnce(&[u8], Vec<OwnedFd>) -> T,
+    ) -> Result<Option<T>, FrameError> {
+        let Some((body, want)) = self.next_frame()? else { return Ok(None) };
+        self.filled.start = body.end;
+        let fds = self.fds.drain(..want).collect();
+        Ok(Some(with(&self.buffer[body], fds)))
+    }
+
+    /// Where the body of the next frame lies, and its descriptors' number, once it is whole.
+    fn next_frame(&self) -> Result<Option<(Range<usize>, usize)>, FrameError> {
         let bytes = &self.buffer[self.filled.clone()];
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
@@ -306,13 +348,14 @@ impl FrameReader {
         if want > self.fds_allowed() {
             return Err(FrameError::Descriptors { got: want, want: self.fds_allowed() });
         }
-        let Some(body) = rest.get(..bytes) else { return Ok(None) };
+        if rest.len() < bytes {
+            return Ok(None);
+        }
         if self.fds.len() < want {
             return Err(FrameError::Descriptors { got: self.fds.len(), want });
         }
-        let body = body.to_vec();
-        self.filled.start += HEADER_BYTES + bytes;
-        Ok(Some(Frame { body, fds: self.fds.drain(..want).collect() }))
+        let start = self.filled.start + HEADER_BYTES;
+        Ok(Some((start..start + bytes, want)))
     }
 
     /// Reads once into the buffer; `Some(0)` at the end of the stream, `None` if nothing arrives by

@@ -178,16 +178,16 @@ impl Connection {
     /// Reads messages until the client disconnects. The error says how it broke the protocol.
     fn listen(&mut self) -> Result<(), String> {
         while self.outbox.wait_for_room() {
-            let read = match self.reader.take_frame() {
+            let decode = |body: &[u8], _| codec::decode(body);
+            let read = match self.reader.take_frame_with(decode) {
                 Ok(None) => {
                     self.submit_checked();
-                    self.reader.read(None)
+                    self.reader.read_with(None, decode)
                 }
                 taken => taken,
             };
             match read {
-                Ok(Some(frame)) => {
-                    let message = codec::decode(&frame.body);
+                Ok(Some(message)) => {
                     self.on_message(message.map_err(|error| Chain(&error).to_string())?)?;
                 }
                 Ok(None) => {}
