@@ -1,6 +1,7 @@
 //! What supervisor and gateway tell the tracer: a packet for each job and each request that is recorded, through a
 //! socket that keeps packets apart. Nobody waits for it: what does not fit is dropped and counted.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,13 +44,37 @@ impl JobSpan {
     }
 }
 
-/// Random bytes, not all 0. The kernel gives them as soon as it has booted.
+/// Random bytes that one system call gives: for ten traces with a span each. So few come at once.
+const RANDOM_BYTES: usize = 10 * (16 + 8);
+
+/// Random bytes that this thread has not used.
+struct Unused {
+    bytes: [u8; RANDOM_BYTES],
+    left: usize,
+}
+
+thread_local! {
+    static UNUSED: RefCell<Unused> = const { RefCell::new(Unused { bytes: [0; RANDOM_BYTES], left: 0 }) };
+}
+
+impl Unused {
+    /// The next ones. The kernel gives them as soon as it has booted.
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        const { assert!(N <= RANDOM_BYTES) };
+        if self.left < N {
+            let filled = getrandom(&mut self.bytes[..], GetRandomFlags::empty());
+            let count = filled.expect("the kernel gives a few random bytes");
+            assert_eq!(count, RANDOM_BYTES, "so few bytes come at once");
+            self.left = RANDOM_BYTES;
+        }
+        self.left -= N;
+        std::array::from_fn(|at| self.bytes[self.left + at])
+    }
+}
+
+/// Random bytes.
 fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    let filled = getrandom(&mut bytes[..], GetRandomFlags::empty());
-    let count = filled.expect("the kernel gives a few random bytes");
-    assert_eq!(count, N, "so few bytes come at once");
-    bytes
+    UNUSED.with_borrow_mut(Unused::take)
 }
 
 fn new_trace() -> TraceId {
@@ -201,9 +226,28 @@ pub(super) fn take(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use gridpool_protocol::limits::FRAME_BYTES_MAX;
 
     use super::*;
+
+    #[test]
+    fn no_two_traces_and_no_two_spans_have_one_number() {
+        let begun: Vec<_> =
+            (0..100).map(|_| JobSpan::begin(None, Sample::default()).unwrap().own).collect();
+        let traces: BTreeSet<_> = begun.iter().map(|own| own.trace.bytes()).collect();
+        let spans: BTreeSet<_> = begun.iter().map(|own| own.span.bytes()).collect();
+        assert_eq!((traces.len(), spans.len()), (100, 100));
+        // Neither is a part of the other, nor does one thread draw what another has drawn.
+        assert!(
+            traces
+                .iter()
+                .all(|trace| !spans.iter().any(|span| trace.windows(8).any(|part| part == span)))
+        );
+        let other = std::thread::spawn(new_trace).join().unwrap();
+        assert!(!traces.contains(&other.bytes()));
+    }
 
     fn packet() -> Packet {
         let span = JobSpan::begin(None, Sample::default()).unwrap();
