@@ -7,7 +7,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -48,6 +48,8 @@ struct Shared {
     socket: UnixStream,
     bytes_max: usize,
     state: Mutex<State>,
+    /// The connection has ended, or more waits than may while a further request is read.
+    is_full: AtomicBool,
     /// Signalled when less waits, and when the connection ends.
     drained: Condvar,
     /// The most bytes that ever waited in any outbox.
@@ -104,8 +106,8 @@ impl Outbox {
         bytes_high: Arc<AtomicU64>,
         bytes_max: usize,
     ) -> Self {
-        let (state, drained) = (Mutex::default(), Condvar::new());
-        let shared = Shared { client, socket, bytes_max, state, drained, bytes_high };
+        let (state, is_full, drained) = (Mutex::default(), AtomicBool::new(false), Condvar::new());
+        let shared = Shared { client, socket, bytes_max, state, is_full, drained, bytes_high };
         Self { shared: Arc::new(shared) }
     }
 
@@ -178,6 +180,7 @@ impl Outbox {
             }
         }
         state.bytes += message.bytes.len();
+        self.shared.note_room(state);
         self.shared.bytes_high.fetch_max(state.bytes as u64, Ordering::Relaxed);
         state.waiting.push_back(message);
         if state.bytes > self.shared.bytes_max {
@@ -201,6 +204,10 @@ impl Outbox {
 
     /// Waits until the client has read most of its messages. Returns `false` if the connection has ended.
     pub(super) fn wait_for_room(&self) -> bool {
+        // Each request asks, and threads that send to the client have the lock often.
+        if !self.shared.is_full.load(Ordering::Relaxed) {
+            return true;
+        }
         let mut state = self.shared.state.lock();
         while !state.closed && state.bytes > OUTBOX_BYTES_LOW {
             state = self.shared.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -240,10 +247,16 @@ impl Outbox {
 }
 
 impl Shared {
+    /// Call it after every change of what it looks at, before the lock is released.
+    fn note_room(&self, state: &State) {
+        self.is_full.store(state.closed || state.bytes > OUTBOX_BYTES_LOW, Ordering::Relaxed);
+    }
+
     fn close(&self, state: &mut State) {
         state.closed = true;
         state.waiting.clear();
         state.bytes = 0;
+        self.note_room(state);
         self.drained.notify_all();
         if let Err(error) = self.socket.shutdown(Shutdown::Both) {
             tracing::debug!(client = %self.client, %error, "the client had closed already");
@@ -265,6 +278,7 @@ impl Shared {
                         let length = message.bytes.len();
                         state.bytes -= length;
                         state.waiting.pop_front();
+                        self.note_room(&state);
                         self.drained.notify_all();
                     }
                     Ok(false) => break,
