@@ -7,6 +7,10 @@
 //! The reader checks lengths before it allocates. It takes ownership of every received descriptor before it
 //! looks at it. A descriptor that no frame announced is an error.
 
+mod error;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -24,6 +28,7 @@ use serde::Serialize;
 
 use crate::clock;
 use crate::spin::{Ask, SpinWait};
+pub use error::FrameError;
 
 const MAGIC: [u8; 4] = *b"GPL1";
 /// Bytes before the body.
@@ -40,46 +45,6 @@ const SLEEP: Duration = Duration::from_secs(1);
 const MESSAGE_FDS_MAX: usize = 253;
 /// Descriptors that may be waiting: those of an unfinished frame, and those of the next.
 const WAITING_FDS_MAX: usize = 2 * FRAME_FDS_MAX;
-
-/// Why a socket yields no further frame.
-#[derive(Debug, thiserror::Error)]
-pub enum FrameError {
-    /// The peer closed the connection between two frames.
-    #[error("the connection was closed")]
-    Closed,
-    /// The peer closed the connection inside a frame.
-    #[error("the connection was closed inside a frame")]
-    Truncated,
-    /// The bytes are not of this protocol.
-    #[error("not a gridpool frame: it starts with {0:02x?}")]
-    Magic([u8; 4]),
-    /// The frame announces more than a frame may hold.
-    #[error("a frame of {bytes} bytes; at most {FRAME_BYTES_MAX} are allowed")]
-    TooLong {
-        /// The announced length.
-        bytes: usize,
-    },
-    /// The descriptors are not those announced.
-    #[error("a frame with {got} descriptors where {want} were announced or allowed")]
-    Descriptors {
-        /// Received.
-        got: usize,
-        /// Announced, or the most allowed.
-        want: usize,
-    },
-    /// The rest of a frame did not arrive.
-    #[error("a frame was not completed within {FRAME_TIMEOUT:?}")]
-    Stalled,
-    /// A system call failed.
-    #[error("socket")]
-    Io(#[source] io::Error),
-}
-
-impl From<Errno> for FrameError {
-    fn from(errno: Errno) -> Self {
-        Self::Io(errno.into())
-    }
-}
 
 /// One message and its descriptors.
 #[derive(Debug)]
@@ -469,6 +434,3 @@ fn own(fd: RawFd) -> OwnedFd {
         OwnedFd::from_raw_fd(fd)
     }
 }
-
-#[cfg(test)]
-mod tests;
