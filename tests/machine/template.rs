@@ -113,7 +113,7 @@ fn the_template_kernel_gives_the_references_verdicts_for_each_choice() {
     let Some(mut kernel) = Kernel::start() else { return println!("there is no g++") };
     let (mut machine, mut random) = (Machine::default(), Random(11));
     let mut statuses = std::collections::BTreeMap::new();
-    for round in 0..8 {
+    for round in 0..4 {
         for text in TEXTS {
             for part in Template::parse(text).unwrap().unwrap().parts() {
                 let steps = [1_000, 5, 60][round % 3];
@@ -169,10 +169,11 @@ fn template_of(random: &mut Random, code: &Code) -> Option<CompiledTemplate> {
                 }
                 Some(at) => match code.constants()[at] {
                     Constant::Flag(flag) => u32::from(!flag),
-                    Constant::Number(_) => random.below(12) as u32,
+                    Constant::Number(_) => u32::try_from(random.below(12)).unwrap(),
                     Constant::Vector(_) => {
-                        let half =
-                            |random: &mut Random| (random.below(7) as u32).wrapping_sub(3) & 0xffff;
+                        let half = |random: &mut Random| {
+                            u32::try_from(random.below(7)).unwrap().wrapping_sub(3) & 0xffff
+                        };
                         half(random) | half(random) << 16
                     }
                 },
@@ -199,7 +200,8 @@ fn the_template_kernel_gives_the_references_verdicts_for_templates_made_of_solve
     let Some(solvers) = solvers() else { return };
     let (mut machine, mut random) = (Machine::default(), Random(5));
     let (mut evaluations, mut templates) = (0, 0);
-    while evaluations < mutants() {
+    // A template has some hundred evaluations.
+    while evaluations < 4 * mutants() {
         let (name, code, grids) = &solvers[random.below(solvers.len())];
         let code = limited(code, MUTANT_STEPS);
         let Some(template) = template_of(&mut random, &code) else { continue };

@@ -16,7 +16,7 @@ const TEMPLATE: &str = "O = ?f:Grid->Grid(replace(I, ?a:color, ?b:color))";
 
 /// The programs of a template one by one, by the names that their results have.
 fn texts(id: &str, text: &str) -> BTreeMap<String, Candidate> {
-    let template = Template::parse(text).unwrap().unwrap();
+    let template = Template::parse(text).expect("a template").expect("holes");
     let one = |(choice, text): (String, String)| {
         let id = format!("{id}[{choice}]");
         (id.clone(), Candidate::new(id, text))
@@ -89,7 +89,7 @@ fn workers_that_are_killed_and_small_jobs_change_no_verdict_of_a_template() {
     let small = Search { job_programs_max: 50, ..search(Score::Cells) };
     let mut stream = pool.client().search(small, vec![Candidate::new("t", TEMPLATE)]).unwrap();
     let mut results = Vec::new();
-    while let Some(result) = stream.next() {
+    for result in stream.by_ref() {
         results.push(result.unwrap());
         if results.len() % 300 == 150 {
             // It may be starting: then there is nothing to kill.

@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gridpool_kernels::solve::{PREPARE, SEARCH, SOLVE};
+use gridpool_kernels::solve::{PREPARE, SEARCH, SOLVE, TEMPLATE};
 
 use crate::kernel::Launch;
 use crate::machine::{Job, Machine, Moment, Stream, uuid};
@@ -282,7 +282,7 @@ fn entries(image: &[u8]) -> Result<Arc<[String]>, u32> {
     static LAST: Mutex<Read> = Mutex::new(None);
     // Machine code: only solvers and searches have it.
     if image.starts_with(b"\x7fELF") {
-        return Ok(Arc::from([SOLVE, SEARCH, PREPARE].map(str::to_owned)));
+        return Ok(Arc::from([SOLVE, SEARCH, TEMPLATE, PREPARE].map(str::to_owned)));
     }
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, entries)) = last.as_ref().filter(|(known, _)| known == image) {

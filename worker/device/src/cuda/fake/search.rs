@@ -1,11 +1,13 @@
 //! Searches on the CUDA device over the fake driver: the same verdicts as the CPU device's, whatever the chunks.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::search::{
-    PackedPrograms, PairStatus, Score, SearchLayout, SearchReport, compile,
+    CompiledTemplate, JobPrograms, PackedPrograms, PairStatus, Score, SearchLayout, SearchReport,
+    Template, compile,
 };
 use gridpool_protocol::shared::SharedSlice;
 
@@ -101,6 +103,46 @@ fn both_devices_give_the_same_bytes_and_write_no_others() {
         );
         // The second time the buffers are there.
         assert_eq!(searched(&mut device, score, None).1.allocations, 0);
+    }
+}
+
+/// What a device makes of two attempts of a template's job that begins with its program 30, and what it reports.
+fn of_template(device: &mut dyn Device, score: Score) -> (Vec<u8>, DispatchReport) {
+    let text =
+        "x = shift(asindices(I), ?d:direction)\nO = ?f in [rot90, hmirror](fill(I, ?a:color, x))";
+    let template = Template::parse(text).unwrap().unwrap();
+    let (compiled, _) = CompiledTemplate::compile(&template, Ties::Cpython, 1_000).unwrap();
+    assert_eq!(compiled.count(), 160);
+    let programs = JobPrograms::OfTemplate(Arc::new(compiled), 30..130);
+    let batch = pairs();
+    let layout = SearchLayout::new(programs.size(batch.layout().unwrap()), score).unwrap();
+    let (mut input, mut output) =
+        (vec![0; layout.input_bytes()], vec![0xee; layout.output_bytes()]);
+    let (from, to) = (SharedSlice::private(&mut input), SharedSlice::private(&mut output));
+    batch.write_to(layout.batch(), &from);
+    programs.write_to(layout, &from);
+    let part = |programs| SearchAttempt::new(layout, programs, from, to).unwrap();
+    let report = device.search(&[part(0..37), part(37..99)]).unwrap();
+    (output, report)
+}
+
+#[test]
+fn both_devices_give_the_same_bytes_for_a_template() {
+    for score in Score::ALL {
+        let (want, reference) = of_template(&mut CpuDevice::open(0, 2).unwrap(), score);
+        let mut device = open_computing();
+        let (got, report) = of_template(&mut device, score);
+        assert_eq!(got, want, "{score}");
+        assert_eq!(got[4 * 99..4 * 100], [0xee; 4]);
+        assert!(got[..4 * 99].iter().all(|byte| PairStatus::from_byte(*byte).is_some()));
+        for at in 0..2 {
+            assert_eq!(search_of(&report, at), search_of(&reference, at));
+        }
+        assert_eq!(search_of(&report, 1).executed, 4 * 62);
+        let [kernel] = &report.kernels[..] else { panic!("{:?}", report.kernels) };
+        // What a large grid needs is listed for a larger arena.
+        assert!(kernel.name == "gp_template" && kernel.launches > 2, "{kernel:?}");
+        assert_eq!(of_template(&mut device, score).1.allocations, 0);
     }
 }
 

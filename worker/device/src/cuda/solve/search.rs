@@ -1,5 +1,5 @@
-//! Runs searches: `gp_search` over one chunk of programs after the other, on all pairs, or `gp_template` over one chunk of
-//! a template's programs after the other.
+//! Runs searches: `gp_search` over one chunk of programs after the other, on all pairs, or `gp_template` over one chunk
+//! of a template's programs after the other.
 //!
 //! The pairs are copied once an attempt. The next chunk is as large as the last ones say: long enough that its start
 //! does not count, short enough that results flow. A launch is stopped once its attempt is cancelled, whatever its
