@@ -79,6 +79,8 @@ pub const TEMPLATE_TEXTS_MAX: u64 = 1 << 32;
 pub const TEMPLATE_HOLES_MAX: usize = 16;
 /// Most words of all holes of a template that devices expand.
 pub const TEMPLATE_CHOICES_MAX: usize = 4_096;
+/// Most bytes of a template that devices expand, and of the programs together that they prepare for its opcodes.
+pub const TEMPLATE_BYTES_MAX: u32 = 1 << 20;
 /// Most evaluations of one search job: programs times pairs.
 pub const SEARCH_EVALUATIONS_MAX: u64 = 1 << 26;
 

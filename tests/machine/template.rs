@@ -20,7 +20,7 @@ const TEXTS: &[&str] = &[
     "O = replace(I, ?a:color, ?b:color)",
     "O = ?f:Grid->Grid(?g:Grid->Grid(I))",
     "x = ofcolor(I, ?a:color)\ny = subgrid(x, I)\nO = ?f in [rot90, hmirror, compress](replace(y, ?b in [1, 2], 0))",
-    "O = power(rot90, ?n in [0, 1, 2, 40, 900])(fill(I, ?a in [3, 4], ofcolor(I, 0)))",
+    "O = power(rot90, multiply(width(I), ?n in [0, 1, 2, 40, 900]))(fill(I, ?a in [3, 4], ofcolor(I, 0)))",
     "x = apply(lambda y: shift(y, ?d:direction), objects(I, T, ?e:bool, T))\nO = paint(I, merge(x))",
     "O = branch(portrait(I), fill(I, ?a in [1, 2], ofcolor(I, 0)), ?f in [rot90, rot180](I))",
     "x = ?f in [tophalf, lefthalf, trim](I)\nO = ?g in [hconcat, vconcat](x, ?f(x))",

@@ -211,7 +211,7 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
             is_first && is_template ? (expanded[1] + expanded[2] - 1) / expanded[2] * pairs : u32(left.size());
         search.arena_words = u32(words);
         std::pair<const Search *, u32 *> job = {&search, reinterpret_cast<u32 *>(arena.data())};
-        if (is_first) {
+        if (is_first || is_template) {
             host::run_warp(prepare_body, &job);
         }
         queue.assign(queue.size(), 0);

@@ -4,6 +4,8 @@
 // a hole is the same for all choices of this hole: before it the warp keeps a checkpoint, registers and how much of the
 // arena is used, and the next program goes on at the checkpoint of the slowest hole that has changed. Values are never
 // changed once they are made, so those below a checkpoint are still there. Steps count as if each program ran alone.
+// Once the host has set the word that stops a launch, a warp that is in a long program ends, and no other share begins;
+// what is left of the runs of a share is made if its programs are short.
 //
 // Holes are numbered from the one that changes first, which is needed last. `holes` has 8 words for each behind 8 for
 // all, then what these name:
@@ -79,7 +81,7 @@ struct Checkpoints {
     }
 
     // Goes back to it. Returns the steps.
-    __device__ __forceinline__ u32 go_back(Machine &m, u32 hole) const {
+    __device__ __forceinline__ u32 go_back(Machine &m, u32 hole, u32 arena_words) const {
         const u32 at = start + hole * words();
         const uint4 head = quad(m, at);
 #pragma unroll 1
@@ -88,6 +90,8 @@ struct Checkpoints {
             put_quad(m, word, four.x, four.y, four.z, four.w);
         }
         m.top = alike(head.x);
+        // What failed may not have given back what it borrowed.
+        m.cap = arena_words & ~3u;
         m.error = FINE;
         m.frame = 0;
         __syncwarp();
@@ -132,7 +136,7 @@ __device__ __forceinline__ void judge_run(Machine &m, Machine &machine, const Se
             if (done == 0) {
                 load_input(m, machine, search, start + holes.count * kept.words(), pair);
             } else {
-                outcome.steps = kept.go_back(m, hole);
+                outcome.steps = kept.go_back(m, hole, search.arena_words);
                 outcome.instruction = holes.needed_by(hole);
             }
 #pragma unroll 1
@@ -150,6 +154,9 @@ __device__ __forceinline__ void judge_run(Machine &m, Machine &machine, const Se
             }
             there = hole;
             judged = judged_outcome(m, outcome, expected);
+        }
+        if (judged.status == STOPPED) {
+            return;
         }
         write_verdict(search, (number + done) * search.pairs_count + pair, judged);
     }

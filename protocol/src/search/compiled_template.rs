@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use super::{PROGRAM_ALIGN, SearchError, Template};
-use crate::limits::{TEMPLATE_CHOICES_MAX, TEMPLATE_HOLES_MAX};
+use crate::limits::{TEMPLATE_BYTES_MAX, TEMPLATE_CHOICES_MAX, TEMPLATE_HOLES_MAX};
 use crate::program::Ties;
 use crate::solver::{
     self, Code, Constant, HEADER_BYTES, HolePlace, INSTRUCTION_BYTES, Instruction, Opcode,
@@ -84,6 +84,10 @@ impl CompiledTemplate {
         };
         let (first, places) = solver::compile_holes(&text, &holes, ties, steps).ok()?;
         if !first.gives().is_gridlike() {
+            return None;
+        }
+        // What a text is refused for, a template is not compiled for: each says so where it stands.
+        if template.singles().any(|text| super::compile(&text, ties, steps).is_err()) {
             return None;
         }
         let with_places = |number: usize| {
@@ -198,10 +202,14 @@ impl CompiledTemplate {
     /// Checks that each choice makes a program. A choice changes what no other does, and every rule of a program is
     /// about one instruction or constant, and the kinds of registers: so all choices together are a program too.
     fn check(&self) -> Result<(), SearchError> {
-        let (mut written, mut before) = (Vec::new(), usize::MAX);
+        let (mut written, mut before, mut prepared) = (Vec::new(), usize::MAX, 1);
+        let outermost = outermost(&self.first);
         for (at, TemplateHole { choices, places, needed }) in self.holes().enumerate() {
             if choices.is_empty() {
                 return malformed("a hole has no choice");
+            }
+            if (1..choices.len()).any(|at| choices[..at].contains(&choices[at])) {
+                return malformed("a hole has a choice twice");
             }
             if places.len() != self.holes[at].places.len() {
                 return malformed("a choice is written where there is no constant and no opcode");
@@ -214,36 +222,46 @@ impl CompiledTemplate {
             if places.iter().any(|place| kind(place) != kind(&places[0])) {
                 return malformed("a hole is a constant and an opcode");
             }
-            for place in places {
-                if written.contains(&place) {
+            for place in &places {
+                if written.contains(place) {
                     return malformed("two choices are written at one place");
                 }
-                written.push(place);
-                if !choices.iter().all(|choice| self.takes(place, *choice)) {
-                    return malformed("a choice makes no program");
+                written.push(*place);
+            }
+            let opcodes = places.iter().filter_map(|place| match place {
+                HolePlace::Instruction(at) => Some(*at),
+                HolePlace::Constant(_) => None,
+            });
+            // How a device runs a loop may depend on all opcodes in it.
+            let mut fits = opcodes.clone().all(|at| {
+                Primitive::of(self.first.instructions()[at].op).is_some() && !outermost[at].1
+            });
+            if opcodes.count() > 0 {
+                prepared += choices.len();
+                if prepared * self.bytes.len() > TEMPLATE_BYTES_MAX as usize {
+                    return malformed("the programs of its opcodes are too large together");
                 }
+                fits = fits && choices.iter().all(|choice| self.takes_opcode(&places, *choice));
+            }
+            let takes = |place: &HolePlace| match place {
+                HolePlace::Constant(at) => {
+                    let kind = self.first.constants()[*at].kind();
+                    choices.iter().all(|choice| Constant::from_word(&kind, *choice).is_some())
+                }
+                HolePlace::Instruction(_) => true,
+            };
+            if !fits || !places.iter().all(takes) {
+                return malformed("a choice makes no program");
             }
         }
         Ok(())
     }
 
-    /// Whether a place may hold this choice.
-    fn takes(&self, place: HolePlace, choice: u32) -> bool {
-        match place {
-            HolePlace::Constant(at) => {
-                let kind = self.first.constants()[at].kind();
-                Constant::from_word(&kind, choice).is_some()
-            }
-            HolePlace::Instruction(at) => {
-                let of = |byte: u8| Opcode::from_byte(byte).and_then(Primitive::of);
-                let is_primitive = Primitive::of(self.first.instructions()[at].op).is_some()
-                    && u8::try_from(choice).ok().and_then(of).is_some();
-                // How a device runs a loop may depend on all opcodes in it.
-                is_primitive
-                    && !outermost(&self.first)[at].1
-                    && Code::from_bytes(&self.with_opcode(&[place], choice)).is_ok()
-            }
-        }
+    /// Whether the instructions at these places may have this opcode.
+    fn takes_opcode(&self, places: &[HolePlace], choice: u32) -> bool {
+        let of = |byte: u8| Opcode::from_byte(byte).and_then(Primitive::of);
+        u8::try_from(choice).ok().and_then(of).is_some()
+            && Code::from_bytes(&self.with_opcode(places, choice)).is_ok()
     }
 
     /// Its bytes: see the module's text.

@@ -79,7 +79,7 @@ impl JobPrograms {
     #[must_use]
     pub fn part(&self, programs: Range<usize>) -> Self {
         match self {
-            Self::Listed(_) => self.some(programs),
+            Self::Listed(_) => self.some(programs).expect("a part is smaller than the whole"),
             Self::OfTemplate(template, numbers) => {
                 let number = |at: usize| numbers.start + u32::try_from(at).unwrap_or(u32::MAX);
                 let part = number(programs.start)..number(programs.end);
@@ -89,17 +89,17 @@ impl JobPrograms {
         }
     }
 
-    /// Some of them, listed; no more than a job may have.
+    /// Some of them, listed.
+    ///
+    /// # Errors
+    /// [`SearchError`] if they are more than a job may have.
     ///
     /// # Panics
     /// If there is no such program.
-    #[must_use]
-    pub fn some(&self, programs: impl IntoIterator<Item = usize>) -> Self {
+    pub fn some(&self, programs: impl IntoIterator<Item = usize>) -> Result<Self, SearchError> {
         let mut packed = PackedPrograms::default();
-        // The first that is too many ends it.
-        let pushed = programs.into_iter().try_for_each(|at| packed.push(&self.program(at)));
-        drop(pushed);
-        Self::Listed(packed)
+        programs.into_iter().try_for_each(|at| packed.push(&self.program(at)))?;
+        Ok(Self::Listed(packed))
     }
 
     /// The numbers of a search of these programs over a batch of pairs.
@@ -163,7 +163,9 @@ mod tests {
         let part = all.part(20..50);
         assert_eq!((part.len(), part.part(3..5).len()), (30, 2));
         assert_eq!(part.part(3..5).program(1), all.program(24));
-        assert_eq!(part.some([7, 3]).program(1)[..], *part.some([3]).program(0));
+        let some = |of: &[usize]| part.some(of.iter().copied()).unwrap();
+        assert_eq!(some(&[7, 3]).program(1)[..], *some(&[3]).program(0));
+        assert!(all.some((0..700).map(|at| at % 100).cycle().take(70_000)).is_err());
         // One program too many.
         let beyond = all.part(99..100).size(batch.layout().unwrap());
         let layout = SearchLayout::new(SearchSize { programs: 2, ..beyond }, Score::Exact).unwrap();

@@ -6,7 +6,7 @@ use super::PROGRAM_ALIGN;
 use crate::batch::{BatchError, BatchLayout};
 use crate::limits::{
     SEARCH_EVALUATIONS_MAX, SEARCH_PAIRS_MAX, SEARCH_PROGRAM_BYTES_MAX, SEARCH_PROGRAMS_MAX,
-    STEPS_MAX, TEMPLATE_TEXTS_MAX,
+    STEPS_MAX, TEMPLATE_BYTES_MAX, TEMPLATE_TEXTS_MAX,
 };
 use crate::program::ProgramError;
 
@@ -146,9 +146,9 @@ impl SearchSize {
     pub(super) fn batch(self) -> Result<BatchLayout, SearchError> {
         let Self { programs, program_bytes, pairs, cells, form } = self;
         // A template's programs take no room: only evaluations bound them.
-        let most = match form {
-            ProgramForm::Listed => SEARCH_PROGRAMS_MAX,
-            ProgramForm::Template { .. } => u32::MAX,
+        let (most, bytes_max) = match form {
+            ProgramForm::Listed => (SEARCH_PROGRAMS_MAX, SEARCH_PROGRAM_BYTES_MAX),
+            ProgramForm::Template { .. } => (u32::MAX, TEMPLATE_BYTES_MAX),
         };
         if !(1..=most).contains(&programs) {
             return Err(SearchError::Programs { programs: programs as usize });
@@ -156,6 +156,9 @@ impl SearchSize {
         let is_aligned = (program_bytes as usize).is_multiple_of(PROGRAM_ALIGN);
         if program_bytes > SEARCH_PROGRAM_BYTES_MAX || !is_aligned {
             return Err(SearchError::ProgramBytes { bytes: program_bytes.into() });
+        }
+        if program_bytes > bytes_max {
+            return Err(SearchError::CompiledTemplate { what: "it has over 1 MiB" });
         }
         if !(1..=SEARCH_PAIRS_MAX).contains(&pairs) {
             return Err(SearchError::Pairs { pairs: pairs as usize });

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::SearchError;
 use crate::limits::{PROGRAM_BYTES_MAX, TEMPLATE_TEXTS_MAX};
 use crate::near;
-use crate::solver::{Choices, Hole};
+use crate::solver::{Choices, Class, Hole};
 
 /// The kinds of holes that need no list, each with its words.
 const DOMAINS: &[(&str, &[&str])] = &[
@@ -182,6 +182,26 @@ impl Template {
         self.text.len() - holes + words
     }
 
+    /// Bytes that it holds, about.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let words = self.holes.iter().flat_map(|hole| &hole.words);
+        self.text.len() + words.map(|word| word.len() + size_of::<String>()).sum::<usize>()
+    }
+
+    /// Its texts in which one hole has another word than its first.
+    pub(super) fn singles(&self) -> impl Iterator<Item = String> + '_ {
+        let first = || self.holes.iter().map(|hole| hole.words[0].as_str()).collect::<Vec<_>>();
+        let holes = self.holes.iter().enumerate();
+        holes.flat_map(move |(at, hole)| {
+            hole.words.iter().map(move |word| {
+                let mut words = first();
+                words[at] = word;
+                self.filled(&words)
+            })
+        })
+    }
+
     /// Holes.
     pub(super) fn holes(&self) -> usize {
         self.holes.len()
@@ -238,7 +258,7 @@ impl Template {
         let several = self.holes.iter().enumerate().filter(|(_, hole)| hole.words.len() > 1);
         let named = |(at, WordsOf { words, .. }): (usize, &WordsOf)| {
             let choices = Choices::of(words)?;
-            Some((at, Hole { name: format!("{prefix}{at}"), words: words.clone(), choices }))
+            Some((at, Hole { name: format!("{prefix}{at}_"), words: words.clone(), choices }))
         };
         let holes: Vec<_> = several.map(named).collect::<Option<_>>()?;
         let mut names: Vec<_> = self.holes.iter().map(|hole| hole.words[0].as_str()).collect();
@@ -279,11 +299,17 @@ impl Template {
 /// The words that are constants of one kind or primitives together, the others alone, in the order in which they begin.
 fn apart(words: &[String]) -> Vec<Vec<String>> {
     let mut apart: Vec<Vec<String>> = Vec::new();
+    let mut known: Vec<(Class, usize)> = Vec::new();
     for word in words {
-        let with = |known: &Vec<String>| Choices::of(&[known[0].clone(), word.clone()]).is_some();
-        match apart.iter_mut().find(|known| with(known)) {
-            Some(known) => known.push(word.clone()),
-            None => apart.push(vec![word.clone()]),
+        // One alone has no number.
+        let class = Choices::class(word);
+        let beside = known.iter().find(|(of, _)| class.as_ref() == Some(of)).map(|(_, at)| *at);
+        match beside {
+            Some(at) => apart[at].push(word.clone()),
+            None => {
+                known.extend(class.map(|class| (class, apart.len())));
+                apart.push(vec![word.clone()]);
+            }
         }
     }
     apart

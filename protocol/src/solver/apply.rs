@@ -89,12 +89,11 @@ impl<'t> Elaborator<'t> {
                 Ok(times) if times > 0 => Ok(Function::Power { function, times }.into()),
                 _ => self.mistake(format!("power wants a number of at least 1; it gets {number}")),
             },
-            Op::Constant(_)
-            | Op::Hole(..)
-            | Op::Input
-            | Op::Parameter
-            | Op::Machine(_)
-            | Op::Chosen(..) => Ok(Function::Repeated { function, times }.into()),
+            // A text unrolls it.
+            Op::Hole(..) => self.mistake("a hole says how often a function is applied"),
+            Op::Constant(_) | Op::Input | Op::Parameter | Op::Machine(_) | Op::Chosen(..) => {
+                Ok(Function::Repeated { function, times }.into())
+            }
         }
     }
 
@@ -194,20 +193,26 @@ impl<'t> Elaborator<'t> {
         }
     }
 
-    /// The numbers of a constant `interval`, if there are few.
-    pub(super) fn interval(&mut self, node: NodeId) -> Option<Vec<Value<'t>>> {
-        let found = &self.builder.nodes[node];
-        if found.op != Op::Machine(Opcode::Interval) {
-            return None;
+    /// The numbers of a constant `interval`, if there are few. A hole is no bound: a text may unroll what it begins.
+    pub(super) fn interval(&mut self, node: NodeId) -> Made<Option<Vec<Value<'t>>>> {
+        if self.builder.nodes[node].op != Op::Machine(Opcode::Interval) {
+            return Ok(None);
         }
         let mut bounds = Vec::new();
-        for argument in &found.arguments {
-            let Op::Constant(Constant::Number(number)) = self.builder.nodes[*argument].op else {
-                return None;
-            };
-            bounds.push(i64::from(number));
+        for argument in &self.builder.nodes[node].arguments {
+            match self.builder.nodes[*argument].op {
+                Op::Constant(Constant::Number(number)) => bounds.push(i64::from(number)),
+                Op::Hole(..) => return self.mistake("a hole is a bound of an interval"),
+                Op::Input | Op::Constant(_) | Op::Parameter | Op::Machine(_) | Op::Chosen(..) => {
+                    return Ok(None);
+                }
+            }
         }
-        let [start, stop, step] = bounds.try_into().ok()?;
+        Ok(self.unrolled(&bounds))
+    }
+
+    fn unrolled(&mut self, bounds: &[i64]) -> Option<Vec<Value<'t>>> {
+        let [start, stop, step] = *bounds else { return None };
         let mut numbers = Vec::new();
         let mut at = start;
         while step > 0 && at < stop || step < 0 && at > stop {
@@ -243,7 +248,7 @@ impl<'t> Elaborator<'t> {
             Ok((parameter, this.call(function, vec![Value::Node(parameter)], &[])?))
         })?;
         if value.has_function()
-            && let Some(items) = self.interval(base)
+            && let Some(items) = self.interval(base)?
         {
             return self.one_by_one(false, items, function);
         }

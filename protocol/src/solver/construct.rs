@@ -88,7 +88,7 @@ impl<'t> Elaborator<'t> {
                         (Op::Machine(Opcode::ToSet), Some(tuple)) => tuple,
                         _ => *node,
                     };
-                    match self.interval(tuple) {
+                    match self.interval(tuple)? {
                         Some(items) => Some(items),
                         None => self.items(&Value::Node(tuple))?,
                     }

@@ -8,6 +8,7 @@ use super::call::accepts;
 use super::closure::Value;
 use super::code::Constant;
 use super::elaborate::{Elaborator, Made};
+use super::kind::Kind;
 use super::opcode::{Opcode, Primitive};
 use super::value::NOTHING;
 use super::want::Fit;
@@ -30,6 +31,13 @@ pub(crate) enum Choices {
     Primitives(Vec<&'static Primitive>),
 }
 
+/// See [`Choices::class`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Constant(Kind),
+    Primitive,
+}
+
 /// Where a hole is in the code of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HolePlace {
@@ -50,6 +58,13 @@ impl Choices {
         }
         let primitives: Option<Vec<_>> = words.iter().map(|word| primitive(word)).collect();
         primitives.filter(|all| !all.is_empty()).map(Self::Primitives)
+    }
+
+    /// What a word is by itself: words of one class stand for each other. `None` if it is neither a constant nor a
+    /// primitive.
+    pub(crate) fn class(word: &str) -> Option<Class> {
+        let of_constant = constant(word).map(|constant| Class::Constant(constant.kind()));
+        of_constant.or_else(|| primitive(word).map(|_| Class::Primitive))
     }
 
     /// The words of constants, or the numbers of opcodes.

@@ -45,7 +45,7 @@ use std::sync::{Arc, OnceLock};
 pub use builtin::{BUILTINS, Builtin, Takes, function_names};
 pub use code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
 pub use hole::HolePlace;
-pub(crate) use hole::{Choices, Hole};
+pub(crate) use hole::{Choices, Class, Hole};
 pub use kind::Kind;
 pub(crate) use lex::unmarked;
 pub use literal::Literal;

@@ -1,11 +1,12 @@
 //! Templates that the devices expand: the same verdicts as those of their texts, whatever happens on the way.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use gridpool_client::{Candidate, Check, PairStatus, Score, Search, SearchOutcome, SearchResult};
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::Verdict;
-use gridpool_protocol::search::{Template, compile};
+use gridpool_protocol::search::{CompiledTemplate, Template, compile};
 use nix::sys::signal::Signal;
 
 use super::{STEPS, are_right, search, searched};
@@ -109,4 +110,22 @@ fn a_share_of_the_verdicts_of_a_template_is_compared() {
     let mut stream = pool.client().search(checked, vec![Candidate::new("t", TEMPLATE)]).unwrap();
     let error = stream.find_map(Result::err).expect("the check fails").to_string();
     assert!(error.contains("it was asked"), "{error}");
+}
+
+#[test]
+fn the_devices_expand_the_books_templates() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/templates.jsonl");
+    let (mut all, mut expanded) = (0, 0);
+    for line in std::fs::read_to_string(file).expect("the file").lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let text = line["program"].as_str().expect("a text");
+        let template = Template::parse(text).expect("a template").expect("holes");
+        for part in template.parts() {
+            all += part.count();
+            let compiled = CompiledTemplate::compile(&part, Ties::Cpython, STEPS);
+            expanded += compiled.map_or(0, |(compiled, _)| compiled.count());
+        }
+    }
+    // What stands in a loop is compiled one by one.
+    assert!(all == 274_104 && expanded > 273_000, "{expanded} of {all}");
 }

@@ -82,8 +82,7 @@ pub struct Search {
     pub threads: usize,
     /// Most jobs under way: sent to the pool, and their outcomes not known yet. At least one is.
     pub jobs: usize,
-    /// Most programs of one job. The default bounds only programs that are sent one by one, not those that devices
-    /// make of a template.
+    /// Most programs of one job. A job whose programs are sent one by one has at most 16,384.
     pub job_programs_max: usize,
     /// Gives only results of programs that solve a pair, are refused or failed. The others are counted.
     pub only_solving: bool,
@@ -105,7 +104,7 @@ impl Search {
             trace_state: None,
             threads: thread::available_parallelism().map_or(1, usize::from),
             jobs: SEARCH_JOBS_DEFAULT,
-            job_programs_max: plan::JOB_PROGRAMS_MAX,
+            job_programs_max: usize::MAX,
             only_solving: false,
             check: None,
         }
@@ -150,7 +149,7 @@ impl SearchOutcome {
 impl Client {
     /// Runs programs over pairs and streams their verdicts, in order. `programs` is read on a thread of its own, no
     /// further ahead than a limit; texts are compiled on [`Search::threads`] threads; programs of one hash run once.
-    /// Large templates are compiled once, as far as their holes allow: devices make their programs.
+    /// Large templates are compiled once, as far as their holes allow: devices make their programs, equal or not.
     ///
     /// ```no_run
     /// # use gridpool_client::{Candidate, Client, GridBatch, Search, SearchOutcome};

@@ -120,7 +120,7 @@ impl Planner {
     pub(super) fn new(pairs: usize, verdict_bytes: usize, programs_max: usize) -> Self {
         Self {
             pairs,
-            programs_max: programs_max.clamp(1, JOB_PROGRAMS_MAX),
+            programs_max: programs_max.max(1),
             known: Known::default(),
             order: VecDeque::new(),
             known_max: known_max(verdict_bytes),
@@ -167,7 +167,7 @@ impl Planner {
     fn is_full(&self, made: &Made, pace: &Pace) -> bool {
         let programs = self.planned.programs.len();
         programs > 0
-            && (programs >= self.programs_max
+            && (programs >= self.programs_max.min(JOB_PROGRAMS_MAX)
                 || (programs + 1) * self.pairs > pace.evaluations()
                 || self.planned.programs.bytes() + made.bytes.len() > JOB_BYTES_MAX)
     }
@@ -185,10 +185,7 @@ impl Planner {
 
     /// How many programs of a template the next job has.
     pub(super) fn of_template(&self, pace: &Pace) -> u64 {
-        // Those that a caller wants no more of; the default is about programs with bytes of their own.
-        let most =
-            if self.programs_max < JOB_PROGRAMS_MAX { self.programs_max } else { usize::MAX };
-        (pace.evaluations() / self.pairs).clamp(1, most) as u64
+        (pace.evaluations() / self.pairs).clamp(1, self.programs_max) as u64
     }
 
     /// Whether nothing waits for more.

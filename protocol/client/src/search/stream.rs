@@ -25,6 +25,9 @@ use crate::{Client, ClientError};
 /// How long a job that is not full waits for more programs.
 const FLUSH_AFTER: Duration = Duration::from_millis(20);
 
+/// Most programs of the first job of a template; each further one may have twice as many.
+const TEMPLATE_PROGRAMS_FIRST: u64 = 1 << 13;
+
 /// The results of a search, in the order of the programs ([`Client::search`](crate::Client::search)). After an error
 /// it ends. Dropping it cancels what runs.
 #[derive(Debug)]
@@ -108,6 +111,8 @@ impl SearchStream {
         if let Some(result) = self.ready.pop_front() {
             return Some(Ok(Some(result)));
         }
+        // Those of a stopped search are not wanted: there may be millions.
+        self.expanded.take_if(|_| self.queue.stopper.is_stopped());
         if let Some(expanded) = &mut self.expanded {
             match expanded.next(self.only_solving) {
                 Some(result) => return Some(Ok(Some(result))),
@@ -280,9 +285,13 @@ impl Submitter {
 
     /// Submits the programs of a template, in jobs as large as the pool is fast.
     fn send_template(&self, template: &Arc<Expandable>) -> bool {
-        let mut first = 0;
-        while let Some(programs) = template.programs(first, self.planner.of_template(&self.pace)) {
+        // What other programs took says little of these.
+        let (mut first, mut most) = (0, TEMPLATE_PROGRAMS_FIRST);
+        while let Some(programs) =
+            template.programs(first, self.planner.of_template(&self.pace).min(most))
+        {
             first += programs.len() as u64;
+            most = most.saturating_mul(2);
             if !self.send((Vec::new(), 0), Some(Arc::clone(template)), Some(programs)) {
                 return false;
             }

@@ -38,8 +38,8 @@ impl Expandable {
 
     /// Bytes that it holds.
     pub(super) fn bytes_held(&self) -> usize {
-        // The template holds it three times.
-        self.id.len() + 3 * self.bytes
+        // As programs twice, and as they travel.
+        self.id.len() + self.template.bytes() + 3 * self.bytes
     }
 
     /// Programs.

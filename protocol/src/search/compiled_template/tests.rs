@@ -54,6 +54,9 @@ fn what_is_not_alike_is_no_template() {
         "O = fill(I, ?a in [1, T], ofcolor(I, 1))",
         "O = canvas(?a:color, (?b:color, ?b))\nO = size(O)",
         "O = ?f in [rot90](I, I)",
+        // A text unrolls these, or refuses a word.
+        "O = power(rot90, ?n in [1, 2, 3])(I)",
+        "upscale(?n in [2, 3, 31]) | rot90",
         // The compiler works these off, or they are in a loop.
         "O = ?f in [argmax, argmin](objects(I, T, F, T), size) | subgrid",
         "O = fill(I, 1, mapply(lambda x: ?f in [backdrop, delta](x), objects(I, T, F, T)))",

@@ -188,7 +188,7 @@ impl Load {
                 let are_neighbours = chosen.windows(2).all(|pair| pair[0] + 1 == pair[1]);
                 let packed = match chosen {
                     [first, ..] if are_neighbours => programs.part(*first..first + chosen.len()),
-                    _ => programs.some(chosen.iter().copied()),
+                    _ => programs.some(chosen.iter().copied()).map_err(ClientError::Search)?,
                 };
                 let (size, score) = (packed.size(layout.batch()), layout.score());
                 let layout = SearchLayout::new(size, score).map_err(ClientError::Search)?;

@@ -137,12 +137,11 @@ impl Report {
 
 /// A line for each task of which a program solves a pair.
 fn solved(id: &str, tasks: &Tasks, verdicts: &Verdicts) -> Vec<String> {
-    let line = |task: &Task| {
+    let line = |(_, task): (usize, &Task)| {
         let Rank { equal_pairs, .. } = rank(verdicts, &task.pairs);
-        let all = task.pairs.len();
-        (equal_pairs > 0).then(|| format!("{id}  {}  {equal_pairs} of {all} pairs", task.name))
+        format!("{id}  {}  {equal_pairs} of {} pairs", task.name, task.pairs.len())
     };
-    tasks.list().iter().filter_map(line).collect()
+    tasks.with_equal(verdicts.bytes()).map(line).collect()
 }
 
 /// The line of JSON of a program and a task.

@@ -49,7 +49,10 @@ impl Tally {
     /// Adds a result.
     pub(super) fn add(&mut self, tasks: &Tasks, result: &SearchResult) {
         let SearchOutcome::Done(verdicts) = &result.outcome else { return };
-        for (at, task) in tasks.list().iter().enumerate() {
+        // Without scores only tasks with an equal pair have a rank: few of many.
+        let all = verdicts.scores().is_some().then(|| tasks.list().iter().enumerate());
+        let some = all.is_none().then(|| tasks.with_equal(verdicts.bytes()));
+        for (at, task) in all.into_iter().flatten().chain(some.into_iter().flatten()) {
             let rank = rank(verdicts, &task.pairs);
             let of = &mut self.tasks[at];
             of.solved_by += u64::from(rank.equal_pairs == task.pairs.len());

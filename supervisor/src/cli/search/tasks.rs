@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use gridpool_client::PairStatus;
 use gridpool_protocol::batch::{Grid, GridBatch};
 
 use crate::cli::error::CommandError;
@@ -76,6 +77,22 @@ impl Tasks {
 
     pub(super) fn list(&self) -> &[Task] {
         &self.list
+    }
+
+    /// The tasks of which a pair has the status *equal*, each with its number.
+    pub(super) fn with_equal<'t>(
+        &'t self,
+        statuses: &'t [u8],
+    ) -> impl Iterator<Item = (usize, &'t Task)> {
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let equal =
+                statuses.get(start..)?.iter().position(|byte| *byte == PairStatus::EQUAL)?;
+            let at = self.list.partition_point(|task| task.pairs.end <= start + equal);
+            let task = self.list.get(at)?;
+            start = task.pairs.end;
+            Some((at, task))
+        })
     }
 
     pub(super) fn batch(&self) -> &GridBatch {

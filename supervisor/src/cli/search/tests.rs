@@ -36,6 +36,26 @@ fn lines_are_programs_and_bad_ones_say_what_to_write() {
 }
 
 #[test]
+fn tasks_with_an_equal_pair_are_found_once_each() {
+    let grid = Grid::from_rows(&[[1]]).unwrap();
+    let pair = || Pair { input: grid.clone(), output: Some(grid.clone()) };
+    let input = |(name, pairs): (&str, usize)| Input {
+        name: name.to_owned(),
+        body: Body::Pairs((0..pairs).map(|_| pair()).collect()),
+    };
+    let inputs: Vec<_> = [("a", 2), ("b", 3), ("c", 1), ("d", 2)].into_iter().map(input).collect();
+    let tasks = Tasks::of(&inputs, Which::Train).unwrap();
+    let found = |statuses: [u8; 8]| -> Vec<String> {
+        let named = tasks.with_equal(&statuses).map(|(at, task)| format!("{at}{}", task.name));
+        named.collect()
+    };
+    assert_eq!(found([200; 8]), [""; 0]);
+    assert_eq!(found([0; 8]), ["0a", "1b", "2c", "3d"]);
+    assert_eq!(found([200, 0, 200, 0, 0, 200, 200, 0]), ["0a", "1b", "3d"]);
+    assert_eq!(found([4, 4, 4, 4, 4, 0, 4, 4]), ["2c"]);
+}
+
+#[test]
 fn a_line_that_is_too_long_is_skipped_and_the_next_one_is_read() {
     let long = "x".repeat(300 * 1_024);
     let (all, bad) = read(&format!("{long}\n{{\"program\": \"rot90\"}}\n{long}"));

@@ -15,7 +15,7 @@ use gridpool_protocol::message::{
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::program::Program;
-use gridpool_protocol::search::{Score, SearchLayout, SearchSize};
+use gridpool_protocol::search::{ProgramForm, Score, SearchLayout, SearchSize};
 use gridpool_protocol::status::RUN_TEXT_MAX;
 
 use super::{ClientArena, Connection, HeldJob, Shared};
@@ -285,10 +285,17 @@ fn check_program(program: &Program, items: u32, cells: u32) -> Result<Known, Str
     })
 }
 
+/// What a program of a template costs, as bytes of a listed one: two instructions, as most of it is shared.
+const TEMPLATE_BYTES_PER_PROGRAM: u32 = 16;
+
 /// What is known of a search of this size. Its programs are in the input; the worker verifies them.
 fn check_search(score: Score, size: SearchSize) -> Result<Known, String> {
     let layout = SearchLayout::new(size, score).map_err(|error| error.to_string())?;
-    let SearchSize { programs, program_bytes, cells, .. } = size;
+    let SearchSize { programs, cells, .. } = size;
+    let program_bytes = match size.form {
+        ProgramForm::Listed => size.program_bytes,
+        ProgramForm::Template { .. } => programs.saturating_mul(TEMPLATE_BYTES_PER_PROGRAM),
+    };
     Ok(Known {
         work: event::Work::Search { score },
         items: programs,

@@ -1,6 +1,6 @@
 //! The kernels of searches and of templates: every evaluation by the reference. One over a large grid is left for a
-//! larger arena, as the real kernels leave those whose values do not fit. A launch goes on a little at a time, so that it
-//! can be stopped meanwhile.
+//! larger arena, as the real kernels leave those whose values do not fit. A launch goes on a little at a time, so that
+//! it can be stopped meanwhile.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -402,7 +402,8 @@ impl Searching {
         }
         let mut arguments = [(&raw mut argument).cast::<c_void>()];
         driver.record(self.around[0], self.stream)?;
-        if let (Some(before), None) = (before, listed) {
+        // A template's few programs are prepared for each arena: what was too large for one has no image.
+        if let Some(before) = before.filter(|_| is_template || listed.is_none()) {
             // SAFETY: as for the launch behind it.
             unsafe { driver.launch(before, shape, &mut arguments, self.stream)? };
         }
