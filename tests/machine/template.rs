@@ -201,7 +201,7 @@ fn the_template_kernel_gives_the_references_verdicts_for_templates_made_of_solve
     let (mut machine, mut random) = (Machine::default(), Random(5));
     let (mut evaluations, mut templates) = (0, 0);
     // A template has some hundred evaluations.
-    while evaluations < 4 * mutants() {
+    while evaluations < 2 * mutants() {
         let (name, code, grids) = &solvers[random.below(solvers.len())];
         let code = limited(code, MUTANT_STEPS);
         let Some(template) = template_of(&mut random, &code) else { continue };

@@ -61,6 +61,8 @@ fn searches_are_measured_from_texts_to_verdicts() {
         "evaluations, cells",
         "evaluations, exact",
         "evaluations, kernels alone",
+        "templates, exact",
+        "templates, kernels alone",
         "text to verdict",
         "texts compiled",
     ];
