@@ -61,46 +61,34 @@ pub struct Modules {
     pub far: Images,
 }
 
+/// The packed files of a module.
+macro_rules! images {
+    ($module:literal) => {
+        Images {
+            ptx: include_bytes!(concat!("../ptx/", $module, ".ptx.z")),
+            cubin: include_bytes!(concat!("../ptx/", $module, ".sm_90.z")),
+        }
+    };
+}
+
 /// The kernel of solvers.
-pub static SOLVERS: Modules = Modules {
-    entry: SOLVE,
-    before: None,
-    near: Images {
-        ptx: include_bytes!("../ptx/solve.ptx.z"),
-        cubin: include_bytes!("../ptx/solve.sm_90.z"),
-    },
-    far: Images {
-        ptx: include_bytes!("../ptx/solve_far.ptx.z"),
-        cubin: include_bytes!("../ptx/solve_far.sm_90.z"),
-    },
-};
+pub static SOLVERS: Modules =
+    Modules { entry: SOLVE, before: None, near: images!("solve"), far: images!("solve_far") };
 
 /// The kernel of searches.
 pub static SEARCHES: Modules = Modules {
     entry: SEARCH,
     before: Some(PREPARE),
-    near: Images {
-        ptx: include_bytes!("../ptx/search.ptx.z"),
-        cubin: include_bytes!("../ptx/search.sm_90.z"),
-    },
-    far: Images {
-        ptx: include_bytes!("../ptx/search_far.ptx.z"),
-        cubin: include_bytes!("../ptx/search_far.sm_90.z"),
-    },
+    near: images!("search"),
+    far: images!("search_far"),
 };
 
 /// The kernel of searches whose programs are those of a template.
 pub static TEMPLATES: Modules = Modules {
     entry: TEMPLATE,
     before: Some(PREPARE),
-    near: Images {
-        ptx: include_bytes!("../ptx/template.ptx.z"),
-        cubin: include_bytes!("../ptx/template.sm_90.z"),
-    },
-    far: Images {
-        ptx: include_bytes!("../ptx/template_far.ptx.z"),
-        cubin: include_bytes!("../ptx/template_far.sm_90.z"),
-    },
+    near: images!("template"),
+    far: images!("template_far"),
 };
 
 /// The least compute capability that [`Modules::near`] loads on.

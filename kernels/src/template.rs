@@ -29,7 +29,7 @@ impl DeviceTemplate {
         let mut programs = vec![template.program(0)];
         for (at, hole) in template.holes().enumerate() {
             let TemplateHole { choices, places, needed } = &hole;
-            let is_opcode = matches!(places.first(), Some(HolePlace::Instruction(_)));
+            let is_opcode = hole.is_opcode();
             let (choices_at, places_at) = (holes.len(), holes.len() + choices.len());
             for choice in *choices {
                 holes.push(match is_opcode {

@@ -142,8 +142,13 @@ impl Kernel {
         ];
         self.to.write_all(&sent.concat()).unwrap();
         self.to.flush().unwrap();
-        let mut statuses = vec![0; codes.len() * count];
-        let mut scores = vec![0; 2 * statuses.len()];
+        self.verdicts(codes.len() * count)
+    }
+
+    /// Reads so many statuses and scores.
+    pub(super) fn verdicts(&mut self, count: usize) -> Vec<(u8, u16)> {
+        let mut statuses = vec![0; count];
+        let mut scores = vec![0; 2 * count];
         self.from.read_exact(&mut statuses).unwrap();
         self.from.read_exact(&mut scores).unwrap();
         let scores = scores.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));

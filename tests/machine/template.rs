@@ -1,6 +1,6 @@
 //! The kernel of templates against the reference: every program of a template, run behind others.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use gridpool_kernels::reference::search::{SearchPairs, judge};
 use gridpool_kernels::template::DeviceTemplate;
@@ -67,12 +67,7 @@ impl Kernel {
         ];
         self.to.write_all(&sent.concat()).unwrap();
         self.to.flush().unwrap();
-        let mut statuses = vec![0; count as usize * of_pairs];
-        let mut scores = vec![0; 2 * statuses.len()];
-        self.from.read_exact(&mut statuses).unwrap();
-        self.from.read_exact(&mut scores).unwrap();
-        let scores = scores.as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
-        statuses.into_iter().zip(scores).collect()
+        self.verdicts(count as usize * of_pairs)
     }
 }
 

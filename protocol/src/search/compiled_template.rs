@@ -46,6 +46,14 @@ pub struct TemplateHole<'t> {
     pub needed: usize,
 }
 
+impl TemplateHole<'_> {
+    /// Whether it stands for opcodes, and not for constants.
+    #[must_use]
+    pub fn is_opcode(&self) -> bool {
+        matches!(self.places.first(), Some(HolePlace::Instruction(_)))
+    }
+}
+
 fn malformed<T>(what: &'static str) -> Result<T, SearchError> {
     Err(SearchError::CompiledTemplate { what })
 }
@@ -204,7 +212,8 @@ impl CompiledTemplate {
     fn check(&self) -> Result<(), SearchError> {
         let (mut written, mut before, mut prepared) = (Vec::new(), usize::MAX, 1);
         let outermost = outermost(&self.first);
-        for (at, TemplateHole { choices, places, needed }) in self.holes().enumerate() {
+        for (at, hole) in self.holes().enumerate() {
+            let TemplateHole { choices, places, needed } = &hole;
             if choices.is_empty() {
                 return malformed("a hole has no choice");
             }
@@ -214,43 +223,40 @@ impl CompiledTemplate {
             if places.len() != self.holes[at].places.len() {
                 return malformed("a choice is written where there is no constant and no opcode");
             }
-            if needed > before {
+            if *needed > before {
                 return malformed("its holes do not stand in the order in which they change");
             }
-            before = needed;
+            before = *needed;
             let kind = |place: &HolePlace| std::mem::discriminant(place);
             if places.iter().any(|place| kind(place) != kind(&places[0])) {
                 return malformed("a hole is a constant and an opcode");
             }
-            for place in &places {
+            for place in places {
                 if written.contains(place) {
                     return malformed("two choices are written at one place");
                 }
                 written.push(*place);
             }
-            let opcodes = places.iter().filter_map(|place| match place {
-                HolePlace::Instruction(at) => Some(*at),
-                HolePlace::Constant(_) => None,
-            });
-            // How a device runs a loop may depend on all opcodes in it.
-            let mut fits = opcodes.clone().all(|at| {
-                Primitive::of(self.first.instructions()[at].op).is_some() && !outermost[at].1
-            });
-            if opcodes.count() > 0 {
+            if hole.is_opcode() {
                 prepared += choices.len();
                 if prepared * self.bytes.len() > TEMPLATE_BYTES_MAX as usize {
                     return malformed("the programs of its opcodes are too large together");
                 }
-                fits = fits && choices.iter().all(|choice| self.takes_opcode(&places, *choice));
             }
             let takes = |place: &HolePlace| match place {
                 HolePlace::Constant(at) => {
                     let kind = self.first.constants()[*at].kind();
                     choices.iter().all(|choice| Constant::from_word(&kind, *choice).is_some())
                 }
-                HolePlace::Instruction(_) => true,
+                // How a device runs a loop may depend on all opcodes in it.
+                HolePlace::Instruction(at) => {
+                    let op = self.first.instructions()[*at].op;
+                    Primitive::of(op).is_some() && !outermost[*at].1
+                }
             };
-            if !fits || !places.iter().all(takes) {
+            let takes_opcode = |choice: &u32| self.takes_opcode(places, *choice);
+            let are_programs = !hole.is_opcode() || choices.iter().all(takes_opcode);
+            if !places.iter().all(takes) || !are_programs {
                 return malformed("a choice makes no program");
             }
         }
