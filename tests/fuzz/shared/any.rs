@@ -30,11 +30,11 @@ pub(crate) fn every_variant<T: DeserializeOwned>() -> Vec<T> {
     let (mut seen, mut values) = (BTreeSet::new(), Vec::new());
     for seed in 0..TRIES {
         let mut maker = Maker::new(seed);
+        maker.variants.clone_from(&seen);
         let Ok(value) = T::deserialize(&mut maker) else { continue };
-        let count = seen.len();
-        seen.extend(maker.variants);
-        if values.is_empty() || seen.len() > count {
+        if values.is_empty() || maker.variants.len() > seen.len() {
             values.push(value);
+            seen = maker.variants;
         }
     }
     for &(name, variants, _) in &seen {
@@ -47,7 +47,7 @@ pub(crate) fn every_variant<T: DeserializeOwned>() -> Vec<T> {
 /// Makes a value as its type asks for the parts.
 struct Maker {
     state: u64,
-    /// Every enum that is in the value, and which of its variants.
+    /// Every enum that was met, and which of its variants.
     variants: BTreeSet<Seen>,
 }
 
@@ -77,6 +77,14 @@ impl Maker {
             2 => self.next() >> self.below(64),
             _ => self.below(70_000),
         }
+    }
+
+    /// One that was not met yet, half of the time: random ones alone leave the rare out.
+    fn variant(&mut self, name: &'static str, variants: &'static [&'static str]) -> Seen {
+        let all = (0..variants.len()).map(|at| (name, variants, u32::try_from(at).expect("few")));
+        let unmet: Vec<Seen> = all.clone().filter(|one| !self.variants.contains(one)).collect();
+        let from = if unmet.is_empty() || self.below(2) == 0 { all.collect() } else { unmet };
+        from[usize::try_from(self.below(from.len() as u64)).expect("there are few")]
     }
 
     fn text(&mut self) -> &'static str {
@@ -211,8 +219,8 @@ impl<'de> Deserializer<'de> for &mut Maker {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        let variant = u32::try_from(self.below(variants.len() as u64)).expect("there are few");
-        self.variants.insert((name, variants, variant));
+        let seen @ (_, _, variant) = self.variant(name, variants);
+        self.variants.insert(seen);
         visitor.visit_enum(Variant { maker: self, variant })
     }
 
