@@ -2,7 +2,7 @@
 
 #define GP_ONE_WARP
 #define GP_SHARED_ARENA
-#include "machine/search.cuh"
+#include "machine/listed.cuh"
 
 constexpr u32 SEARCH_THREADS = LANES;
 

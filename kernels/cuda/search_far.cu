@@ -1,7 +1,7 @@
 // The module of searches whose warps have arenas in global memory, as solve_far.cu is for solvers.
 
 #define GP_ONE_WARP
-#include "machine/search.cuh"
+#include "machine/listed.cuh"
 
 constexpr u32 SEARCH_THREADS = LANES;
 

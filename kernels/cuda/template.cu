@@ -6,8 +6,8 @@
 
 constexpr u32 SEARCH_THREADS = LANES;
 
-// As many blocks as a multiprocessor takes.
-constexpr u32 SEARCH_BLOCKS = 32;
+// Fewer blocks than a multiprocessor takes: what its registers hold then need not be kept in memory.
+constexpr u32 SEARCH_BLOCKS = 24;
 
 extern "C" __global__ void __launch_bounds__(SEARCH_THREADS, SEARCH_BLOCKS) gp_template(const Search search) {
     judge_template(search, nullptr);

@@ -15,5 +15,6 @@ pub mod module;
 pub mod part;
 pub mod ptx;
 pub mod reference;
+pub mod runs;
 pub mod solve;
 pub mod template;

@@ -159,6 +159,9 @@ pub struct SearchArgument {
     pub order: DeviceAddress,
     pub queue: DeviceAddress,
     pub holes: DeviceAddress,
+    pub grids: DeviceAddress,
+    pub runs: DeviceAddress,
+    pub shared: DeviceAddress,
     pub first: u64,
     pub evaluations_count: u32,
     pub pairs_count: u32,
@@ -169,7 +172,15 @@ pub struct SearchArgument {
 }
 
 // The kernel asserts the size of its own.
-const _: () = assert!(size_of::<SearchArgument>() == 152);
+const _: () = assert!(size_of::<SearchArgument>() == 176);
+
+/// Words of a pair's grid as the device prepares it: `PREPARED_WORDS` of `kernels/cuda/machine/search.cuh`.
+const PREPARED_WORDS: usize = 4 + 4 * 32;
+/// Bytes of so many grids of pairs as the device prepares them.
+#[must_use]
+pub const fn prepared_bytes(grids: usize) -> usize {
+    4 * PREPARED_WORDS * grids
+}
 
 /// Multiprocessors that a queue knows apart: `MULTIPROCESSORS` of `kernels/cuda/machine/queue.cuh`.
 const MULTIPROCESSORS: usize = 256;
@@ -280,7 +291,12 @@ mod tests {
         );
         assert!(solve.contains("static_assert(sizeof(Solve) == 136"));
         let search = include_str!("../cuda/machine/search.cuh");
-        assert!(search.contains("static_assert(sizeof(Search) == 152"));
+        assert!(search.contains("static_assert(sizeof(Search) == 176"));
+        assert!(search.contains("PREPARED_WORDS = 4 + 4 * BOARD_SIDE;"));
+        let boards = include_str!("../cuda/machine/boards.cuh");
+        assert!(boards.contains("BOARD_SIDE = 32;") && PREPARED_WORDS == 4 + 4 * 32);
+        let listed = include_str!("../cuda/machine/listed.cuh");
+        assert!(listed.contains("RUN_MAX = LANES;") && crate::runs::RUN_MAX == 32);
         let queue = include_str!("../cuda/machine/queue.cuh");
         assert!(queue.contains(&format!("MULTIPROCESSORS = {MULTIPROCESSORS};")));
         let (missing, equal, differs) =

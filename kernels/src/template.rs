@@ -45,8 +45,16 @@ impl DeviceTemplate {
                 HolePlace::Constant(at) => number(at + 1),
                 HolePlace::Instruction(at) => number(*at),
             }));
-            let of =
-                [*needed, choices.len(), places.len(), is_opcode.into(), choices_at, places_at];
+            let first = holes.get(places_at).map_or(0, |place| *place as usize);
+            let of = [
+                *needed,
+                choices.len(),
+                places.len(),
+                is_opcode.into(),
+                choices_at,
+                places_at,
+                first,
+            ];
             let head = holes[HOLE_WORDS * (1 + at)..].iter_mut();
             head.zip(of).for_each(|(word, of)| *word = number(of));
         }

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 
 use gridpool_kernels::reference::search::{SearchPairs, judge};
+use gridpool_kernels::runs::{RUN_MAX, Runs, key};
 use gridpool_protocol::search::{CellScore, PackedPrograms, PairStatus};
 
 use super::*;
@@ -131,14 +132,28 @@ impl Kernel {
         }
         offsets.resize(offsets.len().next_multiple_of(2), 0);
         let grids = pairs.grid_offsets();
+        let mut order: Vec<u32> = (0..number(codes.len())).collect();
+        order.sort_by_cached_key(|at| key(&codes[*at as usize]));
+        let runs = match first {
+            // One by one, the last one first.
+            STOPPED_SEARCH => {
+                order = (0..number(codes.len())).rev().collect();
+                Runs { order, shared: vec![0; codes.len()], starts: vec![0] }
+            }
+            _ => Runs::new(order, RUN_MAX, |at| &codes[at as usize]),
+        };
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let sent: [Vec<u8>; 6] = [
+        let sent: [Vec<u8>; 10] = [
             words(&head),
             words(&offsets),
             code,
             pairs.shapes.as_flattened().to_vec(),
             words(&grids),
             pairs.cells.clone(),
+            words(&[number(runs.count())]),
+            words(&runs.order),
+            words(&runs.shared),
+            words(&runs.starts),
         ];
         self.to.write_all(&sent.concat()).unwrap();
         self.to.flush().unwrap();

@@ -14,6 +14,7 @@
 
 #include "lanes.h"
 
+#include "machine/listed.cuh"
 #include "machine/template.cuh"
 
 #include <csignal>
@@ -154,19 +155,25 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     const u32 programs = head[1], pairs = head[3], count = expanded[1] * pairs;
     std::vector<u64> offsets((programs + 2) / 2), code(head[4] / 8);
     std::vector<u8> shapes(4 * pairs), cells(head[5] + 1), statuses(count, STOPPED);
-    std::vector<u32> grids(2 * pairs + 1), left(count);
+    std::vector<u32> grids(2 * pairs + 1), left;
     std::vector<u16> scores(count);
     if (!read_all(offsets.data(), offsets.size() * 8) || !read_all(code.data(), head[4]) ||
         !read_all(shapes.data(), shapes.size()) || !read_all(grids.data(), grids.size() * 4) ||
         !read_all(cells.data(), head[5])) {
         return false;
     }
+    // Of listed programs: how many runs there are, the order, what each shares, and where runs start.
+    u32 runs = 0;
+    if (!is_template && !read_all(&runs, sizeof runs)) {
+        return false;
+    }
+    std::vector<u32> listed(is_template ? 0 : 2 * programs + runs + 1);
+    if (!read_all(listed.data(), listed.size() * 4)) {
+        return false;
+    }
     std::vector<u32> holes(expanded[0]);
     if (!read_all(holes.data(), holes.size() * 4)) {
         return false;
-    }
-    for (u32 at = 0; at < count; at += 1) {
-        left[at] = at;
     }
     Search search = {};
     search.programs = reinterpret_cast<const u8 *>(code.data());
@@ -175,7 +182,6 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     search.offsets = grids.data();
     search.cells = cells.data();
     search.statuses = statuses.data();
-    search.scores = scores.data();
     search.stop = const_cast<const u32 *>(used + 1);
     search.pairs_count = pairs;
     search.programs_count = programs;
@@ -183,46 +189,64 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     search.first = expanded[3];
     search.expanded_count = is_template ? expanded[1] : 0;
     search.run_length = expanded[2];
-    // The last one first.
-    std::vector<u32> order(programs), places(programs + 1);
+    std::vector<u32> places(programs + 1);
     for (u32 at = 0; at < programs; at += 1) {
         const Program program(search.programs + search.program_offsets[at]);
-        order[at] = programs - 1 - at;
         places[at + 1] = places[at] + IMAGE_HEAD + whole(2 * program.register_count) + 4 * program.instruction_count
                          + whole(program.kind_count) + whole((program.register_count + 3) / 4);
     }
     std::vector<uint4> images(places[programs] / 4);
     std::vector<u64> queue(1 + MULTIPROCESSORS);
+    std::vector<uint4> prepared(2 * pairs * PREPARED_WORDS / 4);
+    search.grids = reinterpret_cast<u32 *>(prepared.data());
     search.images = reinterpret_cast<u32 *>(images.data());
     search.image_offsets = places.data();
-    search.order = order.data();
+    search.order = is_template ? nullptr : listed.data();
+    search.runs = runs == 0 ? nullptr : listed.data() + 2 * programs;
+    search.shared = listed.data() + programs;
     search.queue = queue.data();
     used[1] = 0;
     if (head[0] == STOPPED_SEARCH) {
         ualarm(UNDER_WAY_US, 0);
     }
-    for (u64 words = head[2]; !left.empty(); words *= 16) {
-        if (arena.size() < words / 2) {
-            arena.assign(words / 2, 0xa5a5a5a5a5a5a5a5u);
+    // Verdicts are compared another way if no scores are wanted. Each case comes with small arenas once.
+    const bool unscored_too = head[0] != STOPPED_SEARCH && head[2] < 1u << 16;
+    std::vector<u8> unscored;
+    for (u32 turn = unscored_too ? 0 : 1; turn < 2; turn += 1) {
+        search.scores = turn == 0 ? nullptr : scores.data();
+        for (u32 at = 0; at < count; at += 1) {
+            left.push_back(at);
         }
-        const bool is_first = words == head[2];
-        search.evaluations = is_first ? nullptr : left.data();
-        search.evaluations_count =
-            is_first && is_template ? (expanded[1] + expanded[2] - 1) / expanded[2] * pairs : u32(left.size());
-        search.arena_words = u32(words);
-        std::pair<const Search *, u32 *> job = {&search, reinterpret_cast<u32 *>(arena.data())};
-        if (is_first || is_template) {
-            host::run_warp(prepare_body, &job);
-        }
-        queue.assign(queue.size(), 0);
-        host::run_warp(is_template ? template_body : search_body, &job);
-        std::vector<u32> larger;
-        for (u32 at : left) {
-            if (statuses[at] == NEEDS_MEMORY && words <= 1u << 27) {
-                larger.push_back(at);
+        for (u64 words = head[2]; !left.empty(); words *= 16) {
+            if (arena.size() < words / 2) {
+                arena.assign(words / 2, 0xa5a5a5a5a5a5a5a5u);
             }
+            const bool is_first = words == head[2];
+            search.evaluations = is_first ? nullptr : left.data();
+            const u32 units = is_template ? (expanded[1] + expanded[2] - 1) / expanded[2] : runs == 0 ? programs : runs;
+            search.evaluations_count = is_first ? units * pairs : u32(left.size());
+            search.arena_words = u32(words);
+            std::pair<const Search *, u32 *> job = {&search, reinterpret_cast<u32 *>(arena.data())};
+            if (is_first || is_template) {
+                host::run_warp(prepare_body, &job);
+            }
+            queue.assign(queue.size(), 0);
+            host::run_warp(is_template ? template_body : search_body, &job);
+            std::vector<u32> larger;
+            for (u32 at : left) {
+                if (statuses[at] == NEEDS_MEMORY && words <= 1u << 27) {
+                    larger.push_back(at);
+                }
+            }
+            left = larger;
         }
-        left = larger;
+        if (turn == 0) {
+            unscored = statuses;
+        }
+    }
+    if (unscored_too && unscored != statuses) {
+        fprintf(stderr, "verdicts without scores are others\n");
+        return false;
     }
     fwrite(statuses.data(), 1, count, stdout);
     fwrite(scores.data(), 2, count, stdout);

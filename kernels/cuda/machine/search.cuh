@@ -4,7 +4,7 @@
 // two more if a score is wanted. An evaluation whose values do not fit the warp's arena has the code NEEDS_MEMORY: the
 // host runs it again with a larger one. Once the host has set a word, no warp begins what its multiprocessor has not
 // yet asked for, each evaluation ends within LOOK_EVERY steps, and what the launch wrote counts for nothing. Mirrors
-// kernels/src/reference/search.rs.
+// kernels/src/reference/search.rs. What is here is what both kernels have in common: listed.cuh and template.cuh.
 //
 // A multiprocessor's cache holds a small part of the machine's code, and its warps would wait for code most of the time
 // if each were elsewhere in it. So neighbouring evaluations, a program on all pairs and then the next program, run on
@@ -46,9 +46,15 @@ struct Search {
     u64 *queue;
     // The holes of a template, as template.cuh says; null if programs are listed.
     const u32 *holes;
+    // What prepare_grid makes of each grid, PREPARED_WORDS of them.
+    u32 *grids;
+    // Where each run starts in `order`, with one more for the end, and how many instructions each program of `order` has
+    // in common with the one before, as listed.cuh says; null if programs run one by one.
+    const u32 *runs;
+    const u32 *shared;
     // The template's number of the launch's first program.
     u64 first;
-    // Evaluations of this launch, of a template runs of them; 0 for a launch that only loads the kernel.
+    // Evaluations of this launch, or runs of them; 0 for a launch that only loads the kernel.
     u32 evaluations_count;
     u32 pairs_count;
     u32 arena_words;
@@ -59,19 +65,57 @@ struct Search {
     u32 run_length;
 };
 
-static_assert(sizeof(Search) == 152, "SearchArgument of kernels/src/solve.rs has this size");
+static_assert(sizeof(Search) == 176, "SearchArgument of kernels/src/solve.rs has this size");
 
 // How an evaluation ended.
 struct Judged {
     u32 status, score;
 };
 
-// The expected grid, whose cells start at byte `start` of `cells`.
-struct Expected {
-    u32 h, w;
-    const u8 *cells;
-    u32 start;
+// A grid of a pair, made once for all programs: a head with its form, rows and columns, then its planes, a row a lane.
+constexpr u32 PREPARED_WORDS = 4 + 4 * BOARD_SIDE;
+
+// The form: planes, planes with a colour that no input may have, or too large for planes.
+enum PairForm : u32 { PAIR_PLANES, PAIR_BAD, PAIR_CELLS };
+
+struct PairGrid {
+    u32 number, h, w, form;
+
+    __device__ __forceinline__ PairGrid(const Search &search, u32 of) : number(of) {
+        const uint4 head = *reinterpret_cast<const uint4 *>(search.grids + number * PREPARED_WORDS);
+        form = alike(head.x);
+        h = alike(head.y);
+        w = alike(head.z);
+    }
+
+    __device__ __forceinline__ Planes planes(const Search &search) const {
+        const uint4 row = reinterpret_cast<const uint4 *>(search.grids + number * PREPARED_WORDS)[1 + lane()];
+        return {{row.x, row.y, row.z, row.w}, h, w, 0};
+    }
+
+    __device__ __forceinline__ const u8 *cells(const Search &search) const {
+        return search.cells + search.offsets[number];
+    }
 };
+
+// Makes it.
+__device__ __forceinline__ void prepare_grid(const Search &search, u32 number) {
+    const u32 h = search.shapes[2 * number], w = search.shapes[2 * number + 1];
+    const bool fits = h <= BOARD_SIDE && w <= BOARD_SIDE;
+    bool bad = false;
+    Planes planes = {};
+    if (fits) {
+        const u32 *const words = reinterpret_cast<const u32 *>(search.cells);
+        planes = read_planes(words, search.offsets[number], h, w, ITEM_COLOR_MAX, bad);
+    }
+    bad = any_lane(bad);
+    uint4 *const to = reinterpret_cast<uint4 *>(search.grids + number * PREPARED_WORDS);
+    const u32 valid = low_bits(w);
+    to[1 + lane()] = {planes.bits[0] & valid, planes.bits[1] & valid, planes.bits[2] & valid, planes.bits[3] & valid};
+    if (lane() == 0) {
+        to[0] = {u32(fits ? bad ? PAIR_BAD : PAIR_PLANES : PAIR_CELLS), h, w, 0};
+    }
+}
 
 // Whether a value of this kind can be a row: numbers or flags, or a vector.
 __device__ inline bool is_row(const Machine &m, u32 kind) {
@@ -85,36 +129,38 @@ __device__ __forceinline__ Judged judged_of(u32 equal, u32 cells, bool is_shape)
 }
 
 // Compares a grid. A colour that no expected grid has is not equal to any.
-__device__ __forceinline__ Judged compare_grid(const Machine &m, Word grid, Expected expected) {
+__device__ __forceinline__ Judged compare_grid(const Machine &m, const Search &search, Word grid,
+                                               const PairGrid &expected) {
     const u32 h = m.height(grid), w = m.width(grid);
+    const bool is_shape = h == expected.h && w == expected.w, is_planes = m.block_class(grid) == OF_PLANES;
+    if (!search.scores && !is_shape) {
+        return {DIFFERS, 0};
+    }
     const u32 both_h = min(h, expected.h), both_w = min(w, expected.w);
-    const u8 *const from = expected.cells + expected.start;
     u32 equal = 0;
-    if (m.block_class(grid) == OF_PLANES) {
-        const Planes got = planes_at(m, u32(grid));
-        Planes wanted = {};
-        bool bad = expected.h > BOARD_SIDE || expected.w > BOARD_SIDE;
-        if (!bad) {
-            const u32 *const words = reinterpret_cast<const u32 *>(expected.cells);
-            wanted = read_planes(words, expected.start, expected.h, expected.w, ITEM_COLOR_MAX, bad);
-        }
-        if (!any_lane(bad)) {
-            u32 differs = 0;
+    if (is_planes && expected.form == PAIR_PLANES) {
+        const Planes got = planes_at(m, u32(grid)), wanted = expected.planes(search);
+        u32 differs = 0;
 #pragma unroll
-            for (u32 plane = 0; plane < PLANES; plane += 1) {
-                differs |= got.bits[plane] ^ wanted.bits[plane];
-            }
-            const u32 cols = both_w == 0 ? 0 : ~0u >> (32 - both_w);
-            equal = lane() < both_h ? u32(__popc(~differs & cols)) : 0;
-        } else {
-            // The expected grid is larger, or has what is no colour.
+        for (u32 plane = 0; plane < PLANES; plane += 1) {
+            differs |= got.bits[plane] ^ wanted.bits[plane];
+        }
+        if (!search.scores) {
+            return {any_lane(differs != 0) ? DIFFERS : EQUAL, 0};
+        }
+        const u32 cols = both_w == 0 ? 0 : ~0u >> (32 - both_w);
+        equal = lane() < both_h ? u32(__popc(~differs & cols)) : 0;
+    } else if (is_planes) {
+        // The expected grid is larger, or has what is no colour.
+        const Planes got = planes_at(m, u32(grid));
+        const u8 *const from = expected.cells(search);
 #pragma unroll 1
-            for (u32 col = 0; col < both_w && lane() < both_h; col += 1) {
-                equal += i32(got.code(col)) + COLOR_MIN == i32(from[lane() * expected.w + col]);
-            }
+        for (u32 col = 0; col < both_w && lane() < both_h; col += 1) {
+            equal += i32(got.code(col)) + COLOR_MIN == i32(from[lane() * expected.w + col]);
         }
     } else {
         const signed char *const cells = m.cells(grid);
+        const u8 *const from = expected.cells(search);
         const Divider by_width(both_w);
 #pragma unroll 1
         for (u32 at = lane(); at < both_h * both_w; at += LANES) {
@@ -122,19 +168,19 @@ __device__ __forceinline__ Judged compare_grid(const Machine &m, Word grid, Expe
             equal += i32(cells[row * w + col]) == i32(from[row * expected.w + col]);
         }
     }
-    const u32 count = u32(sum_of_warp(i32(equal)));
-    return judged_of(count, h * w, h == expected.h && w == expected.w);
+    return judged_of(u32(sum_of_warp(i32(equal))), h * w, is_shape);
 }
 
 // Compares rows of numbers with the expected grid, as Python compares tuples. What is no rows of numbers differs.
-__device__ __noinline__ Judged compare_rows(const Machine &m, Value value, Expected expected) {
+__device__ __noinline__ Judged compare_rows(const Machine &m, const Search &search, Value value,
+                                            const PairGrid &expected) {
     const u32 tag = m.tag(value.kind);
     const bool is_pair = tag == PAIR;
     const u32 kinds[2] = {m.first(value.kind), is_pair ? m.second(value.kind) : m.first(value.kind)};
     if (!is_pair && tag != TUPLE || !is_row(m, kinds[0]) || !is_row(m, kinds[1])) {
         return {DIFFERS, 0};
     }
-    const u8 *const from = expected.cells + expected.start;
+    const u8 *const from = expected.cells(search);
     const u32 h = is_pair ? 2 : m.count(value.word);
     bool is_shape = h == expected.h;
     i32 equal = 0;
@@ -153,43 +199,33 @@ __device__ __noinline__ Judged compare_rows(const Machine &m, Value value, Expec
     return judged_of(u32(sum_of_warp(equal)), expected.h * expected.w, is_shape);
 }
 
-__device__ __forceinline__ Expected expected_of(const Search &search, u32 pair) {
-    const u32 output = 2 * pair + 1;
-    return {search.shapes[2 * output], search.shapes[2 * output + 1], search.cells, search.offsets[output]};
-}
-
 // Puts the input of a pair into register 0. Values start at `start`.
 __device__ __forceinline__ void load_input(Machine &m, Machine &machine, const Search &search, u32 start, u32 pair) {
-    const u32 input = 2 * pair;
     m.cap = search.arena_words & ~3u;
     m.top = start;
     m.error = FINE;
     m.frame = 0;
-    load_grid(m, machine, search.cells, search.offsets[input], search.shapes[2 * input], search.shapes[2 * input + 1]);
+    const PairGrid input(search, 2 * pair);
+    if (input.form == PAIR_CELLS) {
+        load_grid(m, machine, search.cells, search.offsets[input.number], input.h, input.w);
+        return;
+    }
+    if (input.form == PAIR_BAD) {
+        m.fail(BAD_CELL);
+    }
+    const Word grid = new_planes(m, input.planes(search));
+    m.registers()[0] = grid;
+    __syncwarp();
 }
 
 // Compares what a program gave.
-__device__ __forceinline__ Judged judged_outcome(const Machine &m, const Outcome &outcome, Expected expected) {
+__device__ __forceinline__ Judged judged_outcome(const Machine &m, const Search &search, const Outcome &outcome,
+                                                 const PairGrid &expected) {
     if (outcome.code != FINE) {
         return {outcome.code, 0};
     }
-    return m.tag(outcome.result.kind) == GRID ? compare_grid(m, outcome.result.word, expected)
-                                              : compare_rows(m, outcome.result, expected);
-}
-
-// Runs the program that was loaded on a pair, and compares what it gives. Values start at `start`.
-__device__ __forceinline__ Judged judge(Machine &m, Machine &machine, const Search &search, u32 limit, u32 start,
-                                        u32 pair) {
-    const Expected expected = expected_of(search, pair);
-    if (expected.h * expected.w == 0) {
-        return {MISSING_OUTPUT, 0};
-    }
-    load_input(m, machine, search, start, pair);
-    if (m.error) {
-        return {m.error, 0};
-    }
-    // Most programs are done before the first look.
-    return judged_outcome(m, run(m, machine, limit, search.stop, LOOK_EVERY), expected);
+    return m.tag(outcome.result.kind) == GRID ? compare_grid(m, search, outcome.result.word, expected)
+                                              : compare_rows(m, search, outcome.result, expected);
 }
 
 // Writes the verdict of an evaluation.
@@ -202,38 +238,15 @@ __device__ __forceinline__ void write_verdict(const Search &search, u32 evaluati
     }
 }
 
-// Prepares all programs. `arena` has search.arena_words words.
+// Prepares all programs and grids. `arena` has search.arena_words words.
 __device__ __forceinline__ void prepare_all(const Search &search, u32 *arena, u32 warp, u32 warps) {
+#pragma unroll 1
+    for (u32 number = warp; number < 2 * search.pairs_count; number += warps) {
+        prepare_grid(search, number);
+    }
 #pragma unroll 1
     for (u32 number = warp; number < search.programs_count; number += warps) {
         prepare(search.programs + search.program_offsets[number], search.images + search.image_offsets[number], arena,
                 search.arena_words);
-    }
-}
-
-// Makes evaluations until there are no more. `arena` has search.arena_words words.
-__device__ __forceinline__ void judge_all(const Search &search, u32 *arena) {
-#pragma unroll 1
-    while (true) {
-        const u32 at = next_of_queue(search.queue, search.evaluations_count, search.stop);
-        if (at >= search.evaluations_count) {
-            return;
-        }
-        u32 number = (search.evaluations ? search.evaluations[at] : at) / search.pairs_count;
-        const u32 pair = (search.evaluations ? search.evaluations[at] : at) - number * search.pairs_count;
-        number = search.order && !search.evaluations ? search.order[number] : number;
-        const u8 *const bytes = search.programs + search.program_offsets[number];
-        Machine machine = {};
-        machine.mem = arena;
-        const u32 loaded = put_prepared(machine, search.images + search.image_offsets[number], bytes,
-                                        search.arena_words);
-        Machine m = in_registers(machine);
-        const u32 start = alike(loaded), limit = reinterpret_cast<const u32 *>(bytes)[3];
-        Judged judged = {m.error, 0};
-        if (!m.error) {
-            judged = judge(m, machine, search, limit, start, pair);
-        }
-        write_verdict(search, number * search.pairs_count + pair, judged);
-        __syncwarp();
     }
 }

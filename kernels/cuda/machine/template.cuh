@@ -12,19 +12,16 @@
 //
 //   all    how many holes there are
 //   hole   the instruction that needs it first, outside of loops and branches; choices; places; 1 if they are opcodes;
-//          where its choices are in `holes`, in words; where its places are
+//          where its choices are in `holes`, in words; where its places are; the first place
 //
 // A choice of a constant is the word of its registers, one of an opcode the number of the program that has it; a place is
 // a register or an instruction.
 
 #pragma once
 
-#include "machine/search.cuh"
+#include "machine/checkpoint.cuh"
 
 constexpr u32 HOLE_WORDS = 8;
-// Words of a checkpoint before its registers: what is used of the arena, and the steps.
-constexpr u32 CHECKPOINT_HEAD = 4;
-
 // The holes of a template. Each lane has one.
 struct Holes {
     u32 count;
@@ -60,60 +57,22 @@ struct Holes {
     __device__ __forceinline__ u32 needed_by(u32 hole) const { return alike(__shfl_sync(ALL_LANES, needed, hole)); }
 };
 
-// Where the checkpoints of a template lie.
-struct Checkpoints {
-    u32 start, registers;
-
-    __device__ __forceinline__ u32 words() const { return CHECKPOINT_HEAD + registers; }
-
-    // Keeps what is before an instruction that needs `hole`.
-    __device__ __forceinline__ void keep(const Machine &m, u32 hole, u32 steps) const {
-        const u32 at = start + hole * words();
-        // All lanes have written their registers.
-        __syncwarp();
-        put_quad(m, at, m.top, steps, 0, 0);
-#pragma unroll 1
-        for (u32 word = 4 * lane(); word < registers; word += 4 * LANES) {
-            const uint4 four = quad(m, word);
-            put_quad(m, at + CHECKPOINT_HEAD + word, four.x, four.y, four.z, four.w);
-        }
-        __syncwarp();
-    }
-
-    // Goes back to it. Returns the steps.
-    __device__ __forceinline__ u32 go_back(Machine &m, u32 hole, u32 arena_words) const {
-        const u32 at = start + hole * words();
-        const uint4 head = quad(m, at);
-#pragma unroll 1
-        for (u32 word = 4 * lane(); word < registers; word += 4 * LANES) {
-            const uint4 four = quad(m, at + CHECKPOINT_HEAD + word);
-            put_quad(m, word, four.x, four.y, four.z, four.w);
-        }
-        m.top = alike(head.x);
-        // What failed may not have given back what it borrowed.
-        m.cap = arena_words & ~3u;
-        m.error = FINE;
-        m.frame = 0;
-        __syncwarp();
-        return alike(head.y);
-    }
-};
-
 // Writes a choice of a hole to its places.
 __device__ __forceinline__ void choose(const Machine &m, const Search &search, u32 hole, u32 choice) {
-    const u32 *const of = search.holes + HOLE_WORDS * (1 + hole);
-    const u32 places = of[2], chosen = search.holes[of[4] + choice];
-    const u32 *const to = search.holes + of[5];
-    const bool is_opcode = of[3] != 0;
+    const uint4 *const of = reinterpret_cast<const uint4 *>(search.holes + HOLE_WORDS * (1 + hole));
+    const uint4 head = of[0], tail = of[1];
+    const u32 places = alike(head.z), chosen = search.holes[tail.x + choice];
+    const bool is_opcode = alike(head.w) != 0;
     const uint4 *const image = reinterpret_cast<const uint4 *>(search.images + search.image_offsets[is_opcode ? chosen : 0]);
 #pragma unroll 1
     for (u32 at = lane(); at < places; at += LANES) {
+        const u32 to = at == 0 ? tail.z : search.holes[tail.y + at];
         if (is_opcode) {
-            const u32 place = m.code + 4 * to[at];
+            const u32 place = m.code + 4 * to;
             const uint4 four = image[(IMAGE_HEAD + place) / 4];
             put_quad(m, place, four.x, four.y, four.z, four.w);
         } else {
-            m.registers()[to[at]] = Word(chosen);
+            m.registers()[to] = Word(chosen);
         }
     }
     __syncwarp();
@@ -124,7 +83,7 @@ __device__ __forceinline__ void judge_run(Machine &m, Machine &machine, const Se
                                           u32 registers, u32 pair, u32 number, u32 many) {
     Holes holes(search.holes, search.first + number);
     const Checkpoints kept = {start, whole(2 * registers)};
-    const Expected expected = expected_of(search, pair);
+    const PairGrid expected(search, 2 * pair + 1);
     // The fastest hole whose checkpoint is there: what a program made of the slower ones holds for all the others.
     u32 there = holes.count;
     Judged judged = {MISSING_OUTPUT, 0};
@@ -136,8 +95,16 @@ __device__ __forceinline__ void judge_run(Machine &m, Machine &machine, const Se
             if (done == 0) {
                 load_input(m, machine, search, start + holes.count * kept.words(), pair);
             } else {
-                outcome.steps = kept.go_back(m, hole, search.arena_words);
-                outcome.instruction = holes.needed_by(hole);
+                const uint4 from = kept.head(m, hole);
+                kept.go_back(m, from, search.arena_words);
+                outcome.steps = alike(from.y);
+                outcome.instruction = alike(from.z);
+#pragma unroll 1
+                for (u32 word = 4 * lane(); word < kept.registers; word += 4 * LANES) {
+                    const uint4 four = quad(m, kept.at(hole) + CHECKPOINT_HEAD + word);
+                    put_quad(m, word, four.x, four.y, four.z, four.w);
+                }
+                __syncwarp();
             }
 #pragma unroll 1
             while (true) {
@@ -150,10 +117,10 @@ __device__ __forceinline__ void judge_run(Machine &m, Machine &machine, const Se
                     break;
                 }
                 hole -= 1;
-                kept.keep(m, hole, outcome.steps);
+                kept.keep(m, hole, outcome.steps, until, 0);
             }
             there = hole;
-            judged = judged_outcome(m, outcome, expected);
+            judged = judged_outcome(m, search, outcome, expected);
         }
         if (judged.status == STOPPED) {
             return;

@@ -317,7 +317,7 @@ impl Client {
 
     /// Starts a search over pairs.
     #[pyo3(signature = (pairs, score, steps, ties, deadline=None, threads=None, trace=None,
-        only_solving=false))]
+        only_solving=false, sharing=true))]
     #[expect(clippy::too_many_arguments, reason = "the keywords of one Python call")]
     fn search(
         &self,
@@ -330,11 +330,13 @@ impl Client {
         threads: Option<usize>,
         trace: Option<Traced>,
         only_solving: bool,
+        sharing: bool,
     ) -> PyResult<Search> {
         let client = self.connection(py)?;
         let pairs = input::batch(py, pairs, true)?;
         let deadline = deadline.map(seconds).transpose()?;
-        let terms = search::Terms { score, steps, ties, deadline, threads, trace, only_solving };
+        let terms =
+            search::Terms { score, steps, ties, deadline, threads, trace, only_solving, sharing };
         Search::start(py, &client, pairs, terms)
     }
 

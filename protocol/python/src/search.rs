@@ -66,6 +66,7 @@ pub(crate) struct Terms<'a> {
     pub(crate) threads: Option<usize>,
     pub(crate) trace: Option<Traced>,
     pub(crate) only_solving: bool,
+    pub(crate) sharing: bool,
 }
 
 impl Search {
@@ -80,6 +81,7 @@ impl Search {
         sought.score = terms.score.parse::<Score>().map_err(PyValueError::new_err)?;
         sought.ties = terms.ties.parse::<Ties>().map_err(PyValueError::new_err)?;
         (sought.steps, sought.only_solving) = (terms.steps, terms.only_solving);
+        sought.sharing = terms.sharing;
         sought.deadline = terms.deadline.unwrap_or(sought.deadline);
         sought.threads = terms.threads.unwrap_or(sought.threads);
         (sought.trace, sought.trace_state) = terms.trace.map(Traced::parts).unwrap_or_default();
@@ -205,6 +207,7 @@ impl Search {
             "deduplicated": summary.deduplicated,
             "failed": summary.failed,
             "executed": evaluations.executed,
+            "shared": evaluations.shared,
             "capped": evaluations.capped,
             "on_processor": evaluations.on_processor,
             "jobs": summary.jobs,

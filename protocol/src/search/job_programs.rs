@@ -31,11 +31,14 @@ impl JobPrograms {
     pub fn read(layout: SearchLayout, memory: &SharedSlice<'_>) -> Result<Self, SearchError> {
         let mut code = vec![0; layout.code().len()];
         memory.read(layout.code().start, &mut code);
-        let ProgramForm::Template { first } = layout.form() else {
-            let offsets = ProgramOffsets::read(layout, &(0..layout.programs()), memory)?;
-            let mut packed = PackedPrograms::default();
-            (0..layout.programs()).try_for_each(|at| packed.push(&code[offsets.of(at)]))?;
-            return Ok(Self::Listed(packed));
+        let first = match layout.form() {
+            form @ (ProgramForm::Listed | ProgramForm::Alone) => {
+                let offsets = ProgramOffsets::read(layout, &(0..layout.programs()), memory)?;
+                let mut packed = PackedPrograms::new(form == ProgramForm::Listed);
+                (0..layout.programs()).try_for_each(|at| packed.push(&code[offsets.of(at)]))?;
+                return Ok(Self::Listed(packed));
+            }
+            ProgramForm::Template { first } => first,
         };
         let template = CompiledTemplate::from_bytes(&code)?;
         let numbers = template.numbers(first, layout.programs())?;
@@ -97,7 +100,10 @@ impl JobPrograms {
     /// # Panics
     /// If there is no such program.
     pub fn some(&self, programs: impl IntoIterator<Item = usize>) -> Result<Self, SearchError> {
-        let mut packed = PackedPrograms::default();
+        let mut packed = match self {
+            Self::Listed(packed) => PackedPrograms::new(packed.shares()),
+            Self::OfTemplate(..) => PackedPrograms::default(),
+        };
         programs.into_iter().try_for_each(|at| packed.push(&self.program(at)))?;
         Ok(Self::Listed(packed))
     }

@@ -57,7 +57,7 @@ impl SearchLayout {
     pub fn offsets(&self) -> Range<usize> {
         let start = self.pairs.bytes();
         match self.form {
-            ProgramForm::Listed => start..start + 4 * (self.programs + 1),
+            ProgramForm::Listed | ProgramForm::Alone => start..start + 4 * (self.programs + 1),
             ProgramForm::Template { .. } => start..start,
         }
     }
@@ -117,9 +117,22 @@ impl SearchLayout {
 pub struct PackedPrograms {
     offsets: Vec<u32>,
     bytes: Vec<u8>,
+    alone: bool,
 }
 
 impl PackedPrograms {
+    /// None yet. Unless they share, each is to be computed whole, also what it has in common with others.
+    #[must_use]
+    pub fn new(sharing: bool) -> Self {
+        Self { alone: !sharing, ..Self::default() }
+    }
+
+    /// Whether what begins alike may be computed once.
+    #[must_use]
+    pub fn shares(&self) -> bool {
+        !self.alone
+    }
+
     /// Appends the bytes of a program.
     ///
     /// # Errors
@@ -178,7 +191,7 @@ impl PackedPrograms {
             program_bytes: count(self.bytes()),
             pairs: count(pairs.items()),
             cells: count(pairs.cell_count()),
-            form: ProgramForm::Listed,
+            form: if self.alone { ProgramForm::Alone } else { ProgramForm::Listed },
         }
     }
 

@@ -65,6 +65,9 @@ impl std::str::FromStr for Score {
 pub struct SearchReport {
     /// Evaluations: programs that were run, times pairs.
     pub executed: u64,
+    /// Those of them that began with what another program had computed on the pair.
+    #[serde(default)]
+    pub shared: u64,
     /// Those of them that ended at the limit of steps.
     pub capped: u64,
     /// Those of them that needed more memory than a GPU gives a warp, and ran on the processor.
@@ -77,6 +80,7 @@ impl SearchReport {
     pub fn plus(self, other: Self) -> Self {
         Self {
             executed: self.executed.saturating_add(other.executed),
+            shared: self.shared.saturating_add(other.shared),
             capped: self.capped.saturating_add(other.capped),
             on_processor: self.on_processor.saturating_add(other.on_processor),
         }

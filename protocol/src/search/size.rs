@@ -29,9 +29,11 @@ pub struct SearchSize {
 /// How the input of a search job has its programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ProgramForm {
-    /// One behind the other.
+    /// One behind the other. What begins alike is computed once, where a device can.
     #[default]
     Listed,
+    /// One behind the other, each to be computed whole.
+    Alone,
     /// As a template that stands for them.
     Template {
         /// Its number of the job's first program.
@@ -147,7 +149,9 @@ impl SearchSize {
         let Self { programs, program_bytes, pairs, cells, form } = self;
         // A template's programs take no room: only evaluations bound them.
         let (most, bytes_max) = match form {
-            ProgramForm::Listed => (SEARCH_PROGRAMS_MAX, SEARCH_PROGRAM_BYTES_MAX),
+            ProgramForm::Listed | ProgramForm::Alone => {
+                (SEARCH_PROGRAMS_MAX, SEARCH_PROGRAM_BYTES_MAX)
+            }
             ProgramForm::Template { .. } => (u32::MAX, TEMPLATE_BYTES_MAX),
         };
         if !(1..=most).contains(&programs) {

@@ -85,6 +85,10 @@ pub(super) struct SearchFlags {
     /// Most programs of one job.
     #[arg(long, value_name = "PROGRAMS", value_parser = whole::<u32>(1..=16_384))]
     batch: Option<u32>,
+    /// Compute each program whole, also what it has in common with others, and expand templates here: for comparison.
+    /// Verdicts are the same.
+    #[arg(long)]
+    no_sharing: bool,
     /// No progress on the terminal.
     #[arg(long, short)]
     quiet: bool,
@@ -153,6 +157,7 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     if let Some(batch) = flags.batch {
         search.job_programs_max = batch as usize;
     }
+    search.sharing = !flags.no_sharing;
     search.only_solving = !flags.json && flags.bitmap.is_none() && flags.top.is_none();
     let bad_lines = programs.bad_lines();
     let mut bitmap =

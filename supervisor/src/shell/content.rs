@@ -56,6 +56,7 @@ pub(super) fn hash(work: &Work, held: &HeldJob) -> io::Result<ContentHash> {
             let [form, first] = match form {
                 ProgramForm::Listed => [0, 0],
                 ProgramForm::Template { first } => [1, first],
+                ProgramForm::Alone => [2, 0],
             };
             vec![programs, program_bytes, pairs, cells, form, first]
         }

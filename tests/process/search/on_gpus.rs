@@ -29,6 +29,36 @@ fn two_gpus_give_the_references_verdicts_and_report_their_kernel() {
 }
 
 #[test]
+fn whether_programs_share_changes_no_verdict() {
+    let pool = gpus(1, "").start();
+    // Many pairs: a launch of few evaluations has no runs.
+    let grids = random_grids(24, 128);
+    let pairs = GridBatch::from_pairs(grids.iter().map(|grid| (grid, Some(grid)))).unwrap();
+    let text =
+        |at: usize| format!("x = replace(I, {}, 1)\nO = replace(x, 2, {})", at / 10, at % 10);
+    let texts: Vec<_> = (0..100)
+        .cycle()
+        .take(300)
+        .enumerate()
+        .map(|(at, number)| {
+            // Other steps of the same meaning: none equals another.
+            let turns = "rot180(".repeat(2 * (at / 100));
+            let closed = ")".repeat(2 * (at / 100));
+            Candidate::new(at.to_string(), format!("{}\nP = {turns}O{closed}", text(number)))
+        })
+        .collect();
+    let all = |sharing: bool| {
+        let search = Search { sharing, pairs: pairs.clone(), ..search(Score::Cells) };
+        searched(&pool.client(), search, texts.clone())
+    };
+    let ((together, shared), (alone, none)) = (all(true), all(false));
+    assert_eq!(together, alone);
+    assert_eq!(shared.evaluations.executed, none.evaluations.executed);
+    assert_eq!((shared.evaluations.shared > 0, none.evaluations.shared), (true, 0));
+    assert!(shared.statuses.len() > 1 && shared.failed == 0, "{shared:?}");
+}
+
+#[test]
 fn a_gpu_that_breaks_in_a_search_costs_attempts_and_no_verdict() {
     let script = "call=cuLaunchKernel while-file=DIR/now once-file=DIR/broken code=700 sticky";
     let pool = gpus(2, script).start();

@@ -42,7 +42,7 @@ pub(crate) struct SearchInput {
 #[derive(Debug)]
 pub(crate) enum Programs {
     /// Each may be none.
-    Listed { offsets: ProgramOffsets, code: Vec<u8> },
+    Listed { offsets: ProgramOffsets, code: Vec<u8>, sharing: bool },
     /// Those of a template from this number on.
     OfTemplate { template: CompiledTemplate, first: u32 },
 }
@@ -105,12 +105,12 @@ impl<'a> SearchAttempt<'a> {
         self.input.read(batch.cells().start, &mut cells);
         let start = self.layout.code().start;
         let programs = match self.layout.form() {
-            ProgramForm::Listed => {
+            form @ (ProgramForm::Listed | ProgramForm::Alone) => {
                 let offsets = ProgramOffsets::read(self.layout, &self.programs, &self.input)?;
                 let of_programs = offsets.all();
                 let mut code = vec![0; of_programs.len()];
                 self.input.read(start + of_programs.start, &mut code);
-                Programs::Listed { offsets, code }
+                Programs::Listed { offsets, code, sharing: form == ProgramForm::Listed }
             }
             ProgramForm::Template { first } => {
                 let mut bytes = vec![0; self.layout.code().len()];
@@ -157,7 +157,7 @@ impl SearchInput {
 
     /// The bytes of the `at`th program of the attempt, padding included; none of a template.
     pub(crate) fn listed(&self, at: usize) -> &[u8] {
-        let Programs::Listed { offsets, code } = &self.programs else { return &[] };
+        let Programs::Listed { offsets, code, .. } = &self.programs else { return &[] };
         let start = offsets.all().start;
         let Range { start: from, end } = offsets.of(at);
         &code[from - start..end - start]

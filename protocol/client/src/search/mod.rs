@@ -84,6 +84,9 @@ pub struct Search {
     pub jobs: usize,
     /// Most programs of one job. A job whose programs are sent one by one has at most 16,384.
     pub job_programs_max: usize,
+    /// Computes once what programs begin with alike, where a device can, and lets it expand templates. Without, each
+    /// program is computed whole; its verdict is the same.
+    pub sharing: bool,
     /// Gives only results of programs that solve a pair, are refused or failed. The others are counted.
     pub only_solving: bool,
     /// Compares a share of the verdicts with those of another machine.
@@ -105,6 +108,7 @@ impl Search {
             threads: thread::available_parallelism().map_or(1, usize::from),
             jobs: SEARCH_JOBS_DEFAULT,
             job_programs_max: usize::MAX,
+            sharing: true,
             only_solving: false,
             check: None,
         }

@@ -31,6 +31,8 @@ const COMPILED_AT_ONCE_MAX: usize = 32;
 pub(super) struct Terms {
     pub(super) ties: Ties,
     pub(super) steps: u32,
+    /// Whether devices expand templates.
+    pub(super) sharing: bool,
 }
 
 /// What was read.
@@ -208,9 +210,10 @@ impl Pipeline {
                     push(Read::Text(Candidate { text: Err(error.to_string()), ..candidate }))
                 }
                 Some(Ok(Some(template))) => {
-                    let Terms { ties, steps } = terms;
+                    let Terms { ties, steps, sharing } = terms;
                     template.parts().iter().all(|part| {
-                        match Expandable::of(&candidate.id, part, ties, steps) {
+                        let expandable = || Expandable::of(&candidate.id, part, ties, steps);
+                        match sharing.then(expandable).flatten() {
                             Some(template) => push(Read::Template(Arc::new(template))),
                             None => part.texts().all(|(choice, text)| {
                                 let id = format!("{}[{choice}]", candidate.id);
@@ -351,7 +354,7 @@ fn wait<'s>(on: &Condvar, state: MutexGuard<'s, State>) -> MutexGuard<'s, State>
     on.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
-fn compiled(one: Read, Terms { ties, steps }: Terms) -> Compiled {
+fn compiled(one: Read, Terms { ties, steps, .. }: Terms) -> Compiled {
     let candidate = match one {
         Read::Text(candidate) => candidate,
         Read::Template(template) => return Compiled::Template(template),
@@ -378,7 +381,7 @@ mod tests {
     fn programs_that_come_one_by_one_or_in_bursts_are_compiled_without_the_next() {
         let (reads, wanted) = std::sync::mpsc::channel();
         let programs = wanted.into_iter().map(|at: u64| Candidate::new(at.to_string(), "rot90"));
-        let terms = Terms { ties: Ties::Cpython, steps: 1 };
+        let terms = Terms { ties: Ties::Cpython, steps: 1, sharing: true };
         let pipeline = Pipeline::start(programs, terms, 3).unwrap();
         let mut next = 0;
         for burst in [1, 1, 2, 100, 1, 3_000, 33, 1].into_iter().cycle().take(200) {
@@ -400,7 +403,7 @@ mod tests {
     fn names_count_and_what_texts_become_and_every_program_comes_in_order() {
         let name = |at: usize| format!("{at:0NAME_BYTES$}");
         let programs = (0..PROGRAMS).map(move |at| Candidate::new(name(at), "rot90"));
-        let terms = Terms { ties: Ties::Cpython, steps: 1 };
+        let terms = Terms { ties: Ties::Cpython, steps: 1, sharing: true };
         let pipeline = Pipeline::start(programs, terms, 2).unwrap();
         // Nobody takes any: the threads go on until nothing more fits.
         let held = loop {

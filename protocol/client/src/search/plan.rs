@@ -21,6 +21,8 @@ const JOB_EVALUATIONS_MAX: usize = 4 << 20;
 const JOB_EVALUATIONS_FIRST: usize = 1 << 12;
 /// The time that a job should take: short enough that results flow, long enough that its start does not count.
 const JOB_TIME: Duration = Duration::from_millis(400);
+/// Most times that jobs become larger with one that ends.
+const JOB_GROWS: f64 = 8.0;
 /// Bytes of the verdicts that are kept for duplicates.
 const KNOWN_BYTES_MAX: usize = 256 << 20;
 /// Most programs that are known for duplicates.
@@ -46,12 +48,18 @@ pub(super) enum Place {
 }
 
 /// Programs that go to the pool together, with those between them that do not.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Planned {
     pub(super) entries: Vec<Entry>,
     pub(super) programs: PackedPrograms,
     /// The slot of its first program.
     pub(super) first_slot: Slot,
+}
+
+impl Planned {
+    fn new(sharing: bool) -> Self {
+        Self { entries: Vec::new(), programs: PackedPrograms::new(sharing), first_slot: 0 }
+    }
 }
 
 /// The size of the next jobs, learnt from how long the last ones took.
@@ -72,8 +80,15 @@ impl Pace {
     /// Notes that a job of this size took this long.
     pub(super) fn note(&self, evaluations: usize, took: Duration) {
         let now = self.evaluations();
-        let next = if took < JOB_TIME / 2 && evaluations >= now / 2 {
-            (now * 2).min(JOB_EVALUATIONS_MAX)
+        let times = JOB_TIME.as_secs_f64() / took.as_secs_f64().max(1e-6);
+        let next = if times > 2.0 && evaluations >= now / 2 {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "it saturates"
+            )]
+            let next = (now as f64 * times.min(JOB_GROWS)) as usize;
+            next.min(JOB_EVALUATIONS_MAX)
         } else if took > JOB_TIME * 2 && evaluations <= now {
             (evaluations / 2).max(1)
         } else {
@@ -106,6 +121,8 @@ impl Hasher for Tail {
 pub(super) struct Planner {
     pairs: usize,
     programs_max: usize,
+    /// Whether programs that begin alike share what they compute.
+    sharing: bool,
     /// Earlier programs by their digest, and in their order.
     known: Known,
     order: VecDeque<[u8; 32]>,
@@ -117,7 +134,12 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    pub(super) fn new(pairs: usize, verdict_bytes: usize, programs_max: usize) -> Self {
+    pub(super) fn new(
+        pairs: usize,
+        verdict_bytes: usize,
+        programs_max: usize,
+        sharing: bool,
+    ) -> Self {
         Self {
             pairs,
             programs_max: programs_max.max(1),
@@ -125,7 +147,8 @@ impl Planner {
             order: VecDeque::new(),
             known_max: known_max(verdict_bytes),
             next_slot: 0,
-            planned: Planned::default(),
+            planned: Planned::new(sharing),
+            sharing,
             entry_bytes: 0,
         }
     }
@@ -198,7 +221,7 @@ impl Planner {
         if self.is_empty() {
             return None;
         }
-        let mut planned = std::mem::take(&mut self.planned);
+        let mut planned = std::mem::replace(&mut self.planned, Planned::new(self.sharing));
         self.entry_bytes = 0;
         planned.first_slot = self.next_slot - planned.programs.len() as u64;
         Some(planned)

@@ -54,13 +54,13 @@ impl SearchStream {
         programs: impl Iterator<Item = Candidate> + Send + 'static,
     ) -> Result<Self, ClientError> {
         let Search { pairs, score, steps, ties, deadline, trace, trace_state, .. } = search;
-        let Search { threads, jobs, job_programs_max, only_solving, check, .. } = search;
+        let Search { threads, jobs, job_programs_max, sharing, only_solving, check, .. } = search;
         let terms = JobTerms { deadline, trace, trace_state };
         let pairs = Arc::new(Pairs::new(&pairs, score)?);
         let verdict_bytes = pairs.count() * if score == Score::Cells { 3 } else { 1 };
-        let planner = Planner::new(pairs.count(), verdict_bytes, job_programs_max);
+        let planner = Planner::new(pairs.count(), verdict_bytes, job_programs_max, sharing);
         let pace = Arc::new(Pace::default());
-        let pipeline = Pipeline::start(programs, Terms { ties, steps }, threads)?;
+        let pipeline = Pipeline::start(programs, Terms { ties, steps, sharing }, threads)?;
         let stopper = SearchStopper::new(Arc::clone(&pipeline), jobs);
         // Permits bound what is in it.
         let (to, batches) = channel();
@@ -291,7 +291,7 @@ impl Submitter {
             template.programs(first, self.planner.of_template(&self.pace).min(most))
         {
             first += programs.len() as u64;
-            most = most.saturating_mul(2);
+            most = most.saturating_mul(4);
             if !self.send((Vec::new(), 0), Some(Arc::clone(template)), Some(programs)) {
                 return false;
             }

@@ -350,6 +350,7 @@ class Client:
         traceparent: Optional[str] = None,
         tracestate: Optional[str] = None,
         only_solving: bool = False,
+        sharing: bool = True,
     ) -> Search:
         """Runs many programs over the pairs of tasks: an iterator of their verdicts, in order, while programs are still
         read. Programs that mean the same run once; texts that do not compile have an error in their place.
@@ -358,12 +359,24 @@ class Client:
         objects with id and program. `tasks` is what `gridpool.tasks` takes. `pairs` is "train", or "all" that have an
         output. A program may run `steps` on a pair. With `score="cells"` results also say how near they are.
         `traceparent` and `tracestate` are those of `run`. `only_solving` leaves out results of programs that solve no
-        pair: of large templates, which the devices expand, few are left.
+        pair: of large templates, which the devices expand, few are left. Without `sharing` each program is computed
+        whole, also what it has in common with others; its verdicts are the same.
         """
         tie = TIES if ties is None else ties
         trace = current(traceparent, tracestate)
         return _search.start(
-            self._native, programs, tasks, pairs, steps, score, tie, deadline, threads, trace, only_solving
+            self._native,
+            programs,
+            tasks,
+            pairs,
+            steps,
+            score,
+            tie,
+            deadline,
+            threads,
+            trace,
+            only_solving,
+            sharing,
         )
 
     def load(self, grids: Any, *, pairs: Optional[bool] = None) -> Loaded:

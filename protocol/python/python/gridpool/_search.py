@@ -191,6 +191,7 @@ def start(
     threads: Optional[int],
     trace: Optional[tuple[str, str]],
     only_solving: bool,
+    sharing: bool,
 ) -> Search:
     """Starts a search; `Client.search` explains the arguments."""
     if pairs not in ("train", "all"):
@@ -207,5 +208,5 @@ def start(
             found[task.name or str(number)] = slice(start_at, len(all_pairs))
     if not all_pairs:
         raise ValueError("no task has a pair with an expected output")
-    native = client.search(all_pairs, score, steps, ties, deadline, threads, trace, only_solving)
+    native = client.search(all_pairs, score, steps, ties, deadline, threads, trace, only_solving, sharing)
     return Search(native, programs, found)

@@ -182,6 +182,7 @@ fn totals(
         "deduplicated": summary.deduplicated,
         "failed": summary.failed,
         "executed": summary.evaluations.executed,
+        "shared": summary.evaluations.shared,
         "capped": summary.evaluations.capped,
         "on_processor": summary.evaluations.on_processor,
         "checked": summary.checked,

@@ -293,7 +293,7 @@ fn check_search(score: Score, size: SearchSize) -> Result<Known, String> {
     let layout = SearchLayout::new(size, score).map_err(|error| error.to_string())?;
     let SearchSize { programs, cells, .. } = size;
     let program_bytes = match size.form {
-        ProgramForm::Listed => size.program_bytes,
+        ProgramForm::Listed | ProgramForm::Alone => size.program_bytes,
         ProgramForm::Template { .. } => programs.saturating_mul(TEMPLATE_BYTES_PER_PROGRAM),
     };
     Ok(Known {

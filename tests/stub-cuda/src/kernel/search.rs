@@ -51,12 +51,14 @@ pub(crate) fn go_on(
     if search.stop != DeviceAddress::NULL && word(search.stop, 0)? != 0 {
         return Ok(Progress::Ended(None));
     }
-    // A template's evaluations are made without runs.
+    // All evaluations are made without runs.
     let listed = search.evaluations != DeviceAddress::NULL;
     let expanded = (search.expanded_count * search.pairs_count) as usize;
-    let count = match expanded > 0 && !listed && search.evaluations_count > 0 {
-        true => expanded,
-        false => search.evaluations_count as usize,
+    let count = match search.evaluations_count as usize {
+        units if units == 0 || listed => units,
+        _ if expanded > 0 => expanded,
+        units if search.runs == DeviceAddress::NULL => units,
+        _ => (search.programs_count * search.pairs_count) as usize,
     };
     let until = count.min(from + EVALUATIONS_AT_ONCE);
     for at in from..until {

@@ -1,12 +1,13 @@
 //! Runs searches: `gp_search` over one chunk of programs after the other, on all pairs, or `gp_template` over one chunk
 //! of a template's programs after the other.
 //!
-//! The pairs are copied once an attempt. The next chunk is as large as the last ones say: long enough that its start
-//! does not count, short enough that results flow. A launch is stopped once its attempt is cancelled, whatever its
+//! The pairs are copied unless the attempt before had the same. The next chunk is as large as the last ones say: long
+//! enough that its start does not count, short enough that results flow. A launch is stopped once its attempt is cancelled, whatever its
 //! programs do. An evaluation that needs more than an arena is made again with a larger one, and at last by the
 //! reference on the processor, as a solver's item is.
 
 mod deliver;
+mod pairs;
 mod programs;
 mod stage;
 
@@ -33,20 +34,20 @@ use crate::fault::Fault;
 use crate::search::{BY_REFERENCE, Programs, SearchAttempt, SearchInput};
 use crate::tally::Totals;
 use deliver::deliver;
+use pairs::{OnDevice, Resident};
 use programs::ChunkPrograms;
 use stage::Staged;
 
 /// Evaluations of the first chunk of an attempt, at least.
 const EVALUATIONS_FIRST: usize = 1 << 12;
-/// The first chunk of an attempt is so many times smaller than the last one of the attempt before. Most attempts are
-/// parts of one search, whose programs take alike.
-const CHUNK_SHRINKS: usize = 4;
+/// Most times that a chunk is larger than the one before.
+const CHUNK_GROWS: usize = 8;
 /// Most evaluations of a chunk; one program is always allowed.
 const EVALUATIONS_MAX: usize = 4 << 20;
 /// Most bytes of the programs of a chunk; one program is always allowed.
 const CODE_BYTES_MAX: usize = 32 << 20;
 /// How long a chunk should run, what the processor does of it included.
-const CHUNK_TIME: Duration = Duration::from_millis(40);
+const CHUNK_TIME: Duration = Duration::from_millis(20);
 
 /// The kernels of searches and their buffers, which are kept from chunk to chunk.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub(super) struct Searching {
     stream: Stream,
     stop: Stop,
     around: [Event; 2],
+    /// The pairs that lie in `pairs`.
+    resident: Option<Resident>,
     pairs: DeviceBuffer,
     pairs_staging: PinnedBuffer,
     programs: DeviceBuffer,
@@ -72,14 +75,6 @@ pub(super) struct Searching {
     machine: Machine,
     /// Evaluations of the next chunk.
     evaluations: usize,
-}
-
-/// The pairs of an attempt on the device.
-#[derive(Debug)]
-struct OnDevice {
-    shapes: Range<usize>,
-    offsets: Range<usize>,
-    cells: Range<usize>,
 }
 
 /// Where the results of a chunk lie in their buffer.
@@ -99,10 +94,10 @@ struct Chunk<'a> {
     programs: ChunkPrograms<'a>,
 }
 
-/// How many programs of a template a warp runs on a pair before it takes others.
+/// How many programs a warp runs on a pair before it takes others.
 fn run_length(evaluations: usize) -> usize {
     /// Warps of the largest GPU, and how often each should find something left.
-    const WARPS: usize = 4 * (1 << 12);
+    const WARPS: usize = 2 * (1 << 12);
     /// The first program of a run costs most; longer runs gain little.
     const MOST: usize = 64;
     (evaluations / WARPS).clamp(1, MOST)
@@ -122,6 +117,7 @@ impl Searching {
             stream: driver.stream()?,
             stop: Stop::new(driver)?,
             around: [driver.event()?, driver.event()?],
+            resident: None,
             pairs: DeviceBuffer::default(),
             pairs_staging: PinnedBuffer::default(),
             programs: DeviceBuffer::default(),
@@ -163,10 +159,8 @@ impl Searching {
         (attempt, input): (&SearchAttempt<'_>, &SearchInput),
         done: &mut Totals,
     ) -> Result<Result<AttemptReport, AttemptRefusal>, Fault> {
-        // What others' programs took says little of these.
-        self.evaluations = (self.evaluations / CHUNK_SHRINKS).max(EVALUATIONS_FIRST);
         let pairs = SearchPairs::new(&input.shapes, &input.cells);
-        let (on_device, bytes) = self.upload_pairs(gpu, input)?;
+        let (on_device, bytes) = self.put_pairs(gpu, input)?;
         let none = AttemptReport { h2d_bytes: bytes as u64, ..AttemptReport::default() };
         let mut sum = AttemptReport { search: Some(SearchReport::default()), ..none };
         let mut next = 0;
@@ -208,39 +202,6 @@ impl Searching {
         start..end
     }
 
-    /// Copies the pairs to the device.
-    fn upload_pairs(
-        &mut self,
-        gpu: &mut Gpu,
-        input: &SearchInput,
-    ) -> Result<(OnDevice, usize), Fault> {
-        let mut parts = Parts::default();
-        let on_device = OnDevice {
-            shapes: parts.add(2 * input.shapes.len()),
-            offsets: parts.add(4 * (input.shapes.len() + 1)),
-            cells: parts.add(input.cells.len()),
-        };
-        self.pairs.reserve(&mut gpu.allocator, parts.bytes)?;
-        self.pairs_staging.reserve(&mut gpu.allocator, parts.bytes)?;
-        let staging = self.pairs_staging.bytes();
-        staging[on_device.shapes.clone()].copy_from_slice(input.shapes.as_flattened());
-        staging[on_device.cells.clone()].copy_from_slice(&input.cells);
-        let areas = input.shapes.iter().map(|[h, w]| u32::from(*h) * u32::from(*w));
-        let ends = areas.scan(0_u32, |end, area| {
-            *end += area;
-            Some(*end)
-        });
-        let words = staging[on_device.offsets.clone()].chunks_exact_mut(4);
-        words.zip([0].into_iter().chain(ends)).for_each(|(to, end)| {
-            to.copy_from_slice(&end.to_le_bytes());
-        });
-        let (to, from) = (self.pairs.at(0), self.pairs_staging.at(0));
-        // SAFETY: both buffers have these bytes, and the stream is waited for at once.
-        unsafe { gpu.driver.copy_to_device(to, from, parts.bytes, self.stream)? };
-        gpu.driver.synchronize(self.stream)?;
-        Ok((on_device, parts.bytes))
-    }
-
     /// Runs a chunk and writes its verdicts. Returns whether it did: the attempt may be cancelled meanwhile.
     fn run_chunk(
         &mut self,
@@ -257,7 +218,8 @@ impl Searching {
             return deliver(chunk, &[], &[], sum).map(|()| true);
         }
         let scored = chunk.attempt.layout().score() == Score::Cells;
-        let staged = self.stage(gpu, &chunk.programs)?;
+        let length = run_length(count);
+        let staged = self.stage(gpu, &chunk.programs, length)?;
         let mut parts = Parts::default();
         let (statuses, scores) = (parts.add(count), parts.add(if scored { 2 * count } else { 0 }));
         let results = Results { statuses, scores, bytes: parts.bytes };
@@ -287,14 +249,24 @@ impl Searching {
             order: staged.order.map_or(DeviceAddress::NULL, |order| self.programs.at(order)),
             queue: self.programs.at(staged.queue),
             holes: staged.holes.map_or(DeviceAddress::NULL, |holes| self.programs.at(holes)),
+            grids: self.pairs.at(on_device.grids.start),
+            runs: staged.runs.map_or(DeviceAddress::NULL, |(_, [runs, _])| self.programs.at(runs)),
+            shared: staged.runs.map_or(DeviceAddress::NULL, |(_, [_, of])| self.programs.at(of)),
             first: chunk.programs.first(),
             evaluations_count: 0,
             pairs_count: number(pairs),
             arena_words: 0,
             programs_count: number(staged.programs),
             expanded_count: staged.holes.map_or(0, |_| number(chunk.programs.len())),
-            run_length: staged.holes.map_or(0, |_| number(run_length(count))),
+            run_length: staged.holes.map_or(0, |_| number(length)),
         };
+        // Of a template, the last run may be shorter.
+        let runs = match (staged.runs, staged.holes) {
+            (Some((runs, _)), _) => runs,
+            (None, Some(_)) => argument.expanded_count.div_ceil(argument.run_length),
+            (None, None) => number(chunk.programs.len()),
+        };
+        let shared = (chunk.programs.len() - runs as usize) * pairs;
         let mut left: Option<Vec<u32>> = None;
         let mut took = 0.0;
         for &tier in self.of_listed.tiers() {
@@ -302,7 +274,7 @@ impl Searching {
             if evaluations == 0 {
                 break;
             }
-            let listed = (tier, left.as_deref(), count);
+            let listed = (tier, left.as_deref(), runs * number(pairs));
             let launched = (chunk.attempt, &staged, results.bytes);
             let us = self.launch(gpu, arenas, &argument, listed, launched)?;
             done.tally.add(staged.entry, us);
@@ -332,6 +304,8 @@ impl Searching {
             sum.search = sum.search.map(|search| search.plus(more));
         }
         self.note(count, took);
+        let more = SearchReport { shared: shared as u64, ..SearchReport::default() };
+        sum.search = sum.search.map(|search| search.plus(more));
         let came = &*self.results_staging.bytes();
         deliver(chunk, &came[results.statuses], came[results.scores].as_chunks().0, sum)?;
         Ok(true)
@@ -357,7 +331,7 @@ impl Searching {
         true
     }
 
-    /// Makes evaluations with the arenas of a tier, all `count` or those listed, and waits until their results, so
+    /// Makes evaluations with the arenas of a tier, all in so many units or those listed, and waits until their results, so
     /// many bytes, have come. They mean nothing if the attempt is cancelled meanwhile. Returns the device time,
     /// microseconds.
     fn launch(
@@ -365,18 +339,11 @@ impl Searching {
         gpu: &mut Gpu,
         arenas: &mut DeviceBuffer,
         argument: &SearchArgument,
-        (tier, listed, count): (Tier, Option<&[u32]>, usize),
+        (tier, listed, units): (Tier, Option<&[u32]>, u32),
         (attempt, staged, bytes): (&SearchAttempt<'_>, &Staged, usize),
     ) -> Result<f64, Fault> {
         let is_template = argument.run_length > 0;
-        let units = match listed {
-            Some(listed) => number(listed.len()),
-            // The last run may be shorter.
-            None if is_template => {
-                argument.expanded_count.div_ceil(argument.run_length) * argument.pairs_count
-            }
-            None => number(count),
-        };
+        let units = listed.map_or(units, |listed| number(listed.len()));
         let driver = gpu.driver;
         let kernel = if is_template { &mut self.of_template } else { &mut self.of_listed };
         let Launch { function, before, shape, arenas } = kernel.launch(gpu, arenas, tier, units)?;
@@ -422,13 +389,13 @@ impl Searching {
 
     /// Learns from the time of a chunk, microseconds, how large the next one may be.
     fn note(&mut self, evaluations: usize, us: f64) {
-        let most = CHUNK_TIME.as_secs_f64() * 1e6;
-        self.evaluations = if us > most {
-            (evaluations / 2).max(1)
-        } else if us < most / 4.0 && evaluations >= self.evaluations / 2 {
-            (self.evaluations * 2).min(EVALUATIONS_MAX)
-        } else {
-            self.evaluations
-        };
+        let times = CHUNK_TIME.as_secs_f64() * 1e6 / us.max(1.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+        let fits = ((evaluations as f64 * times) as usize).max(1);
+        // A small chunk, such as the last of an attempt, says little of larger ones.
+        if fits < self.evaluations || evaluations >= self.evaluations / 2 {
+            let most = evaluations.saturating_mul(CHUNK_GROWS).min(EVALUATIONS_MAX);
+            self.evaluations = fits.min(most);
+        }
     }
 }

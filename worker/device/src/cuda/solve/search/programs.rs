@@ -29,6 +29,17 @@ impl ChunkPrograms<'_> {
         }
     }
 
+    /// Whether those that begin alike share what they compute.
+    pub(super) fn share(&self) -> bool {
+        match self {
+            Self::Listed(SearchInput { programs: Programs::Listed { sharing, .. }, .. }, _) => {
+                *sharing
+            }
+            Self::Listed(..) => false,
+            Self::OfTemplate(..) => true,
+        }
+    }
+
     /// The `at`th that runs.
     pub(super) fn code(&self, at: usize) -> Cow<'_, Code> {
         match self {

@@ -1,5 +1,6 @@
 //! How the programs of a chunk get to the device, and in which order they run.
 
+use gridpool_kernels::runs::{self, Runs};
 use gridpool_kernels::solve::{QUEUE_BYTES, SEARCH, TEMPLATE, image_words};
 use gridpool_kernels::template::DeviceTemplate;
 use gridpool_protocol::search::PROGRAM_ALIGN;
@@ -26,6 +27,8 @@ pub(super) struct Staged {
     pub(super) offsets: usize,
     pub(super) image_offsets: usize,
     pub(super) order: Option<usize>,
+    /// How many runs there are, where they start, and what each program has in common with the one before.
+    pub(super) runs: Option<(u32, [usize; 2])>,
     pub(super) holes: Option<usize>,
     pub(super) code: usize,
     pub(super) bytes: usize,
@@ -37,17 +40,22 @@ impl Searching {
         &mut self,
         gpu: &mut Gpu,
         programs: &ChunkPrograms<'_>,
+        run_length: usize,
     ) -> Result<Staged, Fault> {
         match programs {
             ChunkPrograms::Listed(input, valid) => {
-                let order = self.like_beside_like(valid);
+                let shares = programs.share() && run_length > 1;
+                let order = self.like_beside_like(valid, shares);
+                let most = if shares { run_length } else { 1 };
+                let runs = Runs::new(order, most, |at| &valid[at as usize].1);
                 let programs: Vec<_> = valid.iter().map(|(at, _)| input.listed(*at)).collect();
-                self.stage_parts(gpu, &programs, &order, &[])
+                self.stage_parts(gpu, &programs, &runs, &[])
             }
             ChunkPrograms::OfTemplate(template, _) => {
                 let DeviceTemplate { holes, programs } = DeviceTemplate::new(template);
                 let programs: Vec<_> = programs.iter().map(Vec::as_slice).collect();
-                self.stage_parts(gpu, &programs, &[], &holes)
+                let none = Runs::new(Vec::new(), 1, |_| template.first());
+                self.stage_parts(gpu, &programs, &none, &holes)
             }
         }
     }
@@ -56,7 +64,7 @@ impl Searching {
         &mut self,
         gpu: &mut Gpu,
         programs: &[&[u8]],
-        order: &[u32],
+        runs: &Runs,
         holes: &[u32],
     ) -> Result<Staged, Fault> {
         let padded = |program: &[u8]| program.len().next_multiple_of(PROGRAM_ALIGN);
@@ -65,7 +73,9 @@ impl Searching {
         let queue = parts.add(QUEUE_BYTES);
         let offsets = parts.add(4 * (programs.len() + 1));
         let image_offsets = parts.add(4 * (programs.len() + 1));
-        let [in_order, of_holes] = [order, holes].map(|words| parts.add(4 * words.len()));
+        let Runs { order, shared, starts } = runs;
+        let words = [order, shared, starts, holes];
+        let places = words.map(|words| parts.add(4 * words.len()));
         let code = parts.add(programs.iter().map(|program| padded(program)).sum());
         let bytes = parts.bytes;
         self.programs.reserve(&mut gpu.allocator, bytes)?;
@@ -85,7 +95,7 @@ impl Searching {
         }
         put(offsets.start, programs.len(), number(end));
         put(image_offsets.start, programs.len(), number(image_end));
-        for (words, to) in [(order, &in_order), (holes, &of_holes)] {
+        for (words, to) in words.into_iter().zip(&places) {
             words.iter().enumerate().for_each(|(at, word)| put(to.start, at, *word));
         }
         let mut end = code.start;
@@ -95,6 +105,7 @@ impl Searching {
         }
         self.images.reserve(&mut gpu.allocator, 4 * image_end)?;
         let is_template = !holes.is_empty();
+        let [order, shared, starts, holes] = places;
         Ok(Staged {
             entry: if is_template { TEMPLATE } else { SEARCH },
             programs: programs.len(),
@@ -102,21 +113,27 @@ impl Searching {
             queue: queue.start,
             offsets: offsets.start,
             image_offsets: image_offsets.start,
-            order: (!is_template).then_some(in_order.start),
-            holes: is_template.then_some(of_holes.start),
+            order: (!is_template).then_some(order.start),
+            runs: (runs.sharing() > 0)
+                .then(|| (number(runs.count()), [starts.start, shared.start])),
+            holes: is_template.then_some(holes.start),
             code: code.start,
             bytes,
         })
     }
 
-    /// Programs by their numbers, those with the same opcodes beside each other: a multiprocessor then runs the same
-    /// code for most of its warps.
-    fn like_beside_like(&self, programs: &[(usize, Code)]) -> Vec<u32> {
-        let ops = |at: &u32| -> Vec<u8> {
-            programs[*at as usize].1.instructions().iter().map(|of| of.op as u8).collect()
+    /// Programs by their numbers, those that begin alike beside each other if they share, else those with the same
+    /// opcodes: a multiprocessor then runs the same code for most of its warps.
+    fn like_beside_like(&self, programs: &[(usize, Code)], shares: bool) -> Vec<u32> {
+        let key = |at: &u32| -> Vec<u8> {
+            let code = &programs[*at as usize].1;
+            match shares {
+                true => runs::key(code),
+                false => code.instructions().iter().map(|of| of.op as u8).collect(),
+            }
         };
         let mut order: Vec<u32> = (0..number(programs.len())).collect();
-        self.threads.install(|| order.par_sort_by_cached_key(ops));
+        self.threads.install(|| order.par_sort_by_cached_key(key));
         order
     }
 }

@@ -1,0 +1,45 @@
+// Checkpoints of a program that runs: its registers and how much of the arena is used, before an instruction that lies
+// outside of loops and branches. Values are never changed once they are made, so those below a checkpoint are still
+// there when another program goes on at it.
+
+#pragma once
+
+#include "machine/search.cuh"
+
+// Words of a checkpoint before its registers: what is used of the arena, the steps, the instruction, and how many
+// registers come before the first that instructions write.
+constexpr u32 CHECKPOINT_HEAD = 4;
+
+// Where the checkpoints of a warp lie.
+struct Checkpoints {
+    // In the arena, and words of registers in each.
+    u32 start, registers;
+
+    __device__ __forceinline__ u32 words() const { return CHECKPOINT_HEAD + registers; }
+    __device__ __forceinline__ u32 at(u32 number) const { return start + number * words(); }
+
+    // Keeps what is before an instruction.
+    __device__ __forceinline__ void keep(const Machine &m, u32 number, u32 steps, u32 instruction, u32 fixed) const {
+        // All lanes have written their registers.
+        __syncwarp();
+        put_quad(m, at(number), m.top, steps, instruction, fixed);
+#pragma unroll 1
+        for (u32 word = 4 * lane(); word < registers; word += 4 * LANES) {
+            const uint4 four = quad(m, word);
+            put_quad(m, at(number) + CHECKPOINT_HEAD + word, four.x, four.y, four.z, four.w);
+        }
+        __syncwarp();
+    }
+
+    // What lies before its registers.
+    __device__ __forceinline__ uint4 head(const Machine &m, u32 number) const { return quad(m, at(number)); }
+
+    // The machine is as before that instruction. Its registers are not read.
+    __device__ __forceinline__ void go_back(Machine &m, const uint4 &head, u32 arena_words) const {
+        m.top = alike(head.x);
+        // What failed may not have given back what it borrowed.
+        m.cap = arena_words & ~3u;
+        m.error = FINE;
+        m.frame = 0;
+    }
+};
