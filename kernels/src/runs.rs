@@ -20,22 +20,24 @@ pub struct Runs {
 
 impl Runs {
     /// Runs of at most so many programs. In `order`, those that begin alike stand beside each other: [`key`] sorts them.
+    /// `common` has what [`common`] says of each and the one before; nothing of the first.
+    ///
+    /// # Panics
+    /// If it has not so many.
     #[must_use]
-    pub fn new<'c>(order: Vec<u32>, most: usize, code: impl Fn(u32) -> &'c Code) -> Self {
+    pub fn new(order: Vec<u32>, common: &[usize], most: usize) -> Self {
+        assert_eq!(common.len(), order.len().saturating_sub(1), "one for each but the first");
         let (mut shared, mut starts) = (Vec::with_capacity(order.len()), Vec::new());
-        let mut before: Option<&Code> = None;
         let mut length = 0;
-        for (at, program) in order.iter().enumerate() {
-            let code = code(*program);
-            let common =
-                before.filter(|_| length < most.min(RUN_MAX)).map_or(0, |of| common(of, code));
-            if common == 0 {
+        for at in 0..order.len() {
+            let common = at.checked_sub(1).map_or(0, |before| common[before]);
+            let goes_on = common > 0 && length < most.min(RUN_MAX);
+            if !goes_on {
                 starts.push(number(at));
                 length = 0;
             }
-            shared.push(number(common));
+            shared.push(if goes_on { number(common) } else { 0 });
             length += 1;
-            before = (words(code) <= WORDS_MAX).then_some(code);
         }
         starts.push(number(order.len()));
         Self { order, shared, starts }
@@ -87,15 +89,28 @@ fn operand(code: &Code, register: u8) -> Operand {
     }
 }
 
+/// Words of a checkpoint at most: `CHECKPOINTS_WORDS` of the kernel, which are for all of them.
+const CHECKPOINT_WORDS_MAX: usize = 256;
+
+/// Whether there is no room for a program and others in an arena.
+fn is_large(code: &Code) -> bool {
+    // A checkpoint has a head of four words.
+    words(code) > WORDS_MAX || 4 + 2 * code.registers().next_multiple_of(2) > CHECKPOINT_WORDS_MAX
+}
+
 /// Words of an arena that a program takes before its values.
 fn words(code: &Code) -> usize {
     2 * code.registers() + 4 * code.instructions().len() + code.kinds().len()
 }
 
 /// The instructions that two programs begin with, up to one outside of loops and branches. 0 if ties or steps count
-/// otherwise.
-fn common(one: &Code, other: &Code) -> usize {
-    if (one.ties(), one.step_limit()) != (other.ties(), other.step_limit()) {
+/// otherwise, or if one is too large to run with others.
+#[must_use]
+pub fn common(one: &Code, other: &Code) -> usize {
+    if is_large(one)
+        || is_large(other)
+        || (one.ties(), one.step_limit()) != (other.ties(), other.step_limit())
+    {
         return 0;
     }
     let both = one.instructions().len().min(other.instructions().len());
@@ -145,7 +160,10 @@ mod tests {
         let codes: Vec<_> = texts.iter().map(code).collect();
         let mut order: Vec<u32> = (0..number(codes.len())).collect();
         order.sort_by_cached_key(|at| key(&codes[*at as usize]));
-        Runs::new(order, most, |at| &codes[at as usize])
+        let code = |at: u32| &codes[at as usize];
+        let common: Vec<_> =
+            order.windows(2).map(|both| common(code(both[0]), code(both[1]))).collect();
+        Runs::new(order, &common, most)
     }
 
     #[test]

@@ -297,6 +297,7 @@ mod tests {
         assert!(boards.contains("BOARD_SIDE = 32;") && PREPARED_WORDS == 4 + 4 * 32);
         let listed = include_str!("../cuda/machine/listed.cuh");
         assert!(listed.contains("RUN_MAX = LANES;") && crate::runs::RUN_MAX == 32);
+        assert!(listed.contains("CHECKPOINTS_WORDS = 256,"));
         let queue = include_str!("../cuda/machine/queue.cuh");
         assert!(queue.contains(&format!("MULTIPROCESSORS = {MULTIPROCESSORS};")));
         let (missing, equal, differs) =

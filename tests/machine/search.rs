@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use gridpool_kernels::reference::search::{SearchPairs, judge};
-use gridpool_kernels::runs::{RUN_MAX, Runs, key};
+use gridpool_kernels::runs::{RUN_MAX, Runs, common, key};
 use gridpool_protocol::search::{CellScore, PackedPrograms, PairStatus};
 
 use super::*;
@@ -132,15 +132,13 @@ impl Kernel {
         }
         offsets.resize(offsets.len().next_multiple_of(2), 0);
         let grids = pairs.grid_offsets();
-        let mut order: Vec<u32> = (0..number(codes.len())).collect();
-        order.sort_by_cached_key(|at| key(&codes[*at as usize]));
         let runs = match first {
             // One by one, the last one first.
             STOPPED_SEARCH => {
-                order = (0..number(codes.len())).rev().collect();
+                let order = (0..number(codes.len())).rev().collect();
                 Runs { order, shared: vec![0; codes.len()], starts: vec![0] }
             }
-            _ => Runs::new(order, RUN_MAX, |at| &codes[at as usize]),
+            _ => in_runs(codes),
         };
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let sent: [Vec<u8>; 10] = [
@@ -263,6 +261,69 @@ fn the_search_kernel_gives_the_references_verdicts_for_populations_of_mutants() 
     }
     println!("{evaluations} evaluations: {statuses:?}");
     assert!(statuses.contains_key("equal") && statuses.contains_key("StepLimit"));
+}
+
+/// Programs that begin alike: with other constants, and so other registers, ends and branches.
+fn family(random: &mut Random, limit: u32) -> Vec<Code> {
+    const STARTS: [&str; 4] = [
+        "x = objects(I, T, F, T)\ny = argmax(x, size)\nz = subgrid(y, I)",
+        "x = rot90(I)\ny = ofcolor(x, 3)\nz = crop(x, ulcorner(y), shape(y))",
+        "x = apply(lambda r: order(r, identity), I)\nz = hmirror(I)",
+        "x = objects(I, F, F, F)\ny = mapply(toindices, x)\nz = fill(I, 7, y)",
+    ];
+    const ENDS: [&str; 6] = [
+        "O = replace(z, A, B)",
+        "w = replace(z, A, B)\nO = fill(w, C, ofcolor(w, B))",
+        "w = replace(z, A, B)\nO = vconcat(w, rot180(w))",
+        "w = branch(greater(A, B), z, rot90(z))\nO = replace(w, C, A)",
+        "w = apply(lambda o: recolor(A, o), objects(z, T, F, F))\nO = paint(z, merge(w))",
+        "O = crop(z, astuple(A, B), (C, C))",
+    ];
+    let starts = [STARTS[random.below(4)], STARTS[random.below(4)]];
+    let mut codes = Vec::new();
+    while codes.len() < PROGRAMS {
+        let mut text = format!("{}\n{}", starts[random.below(2)], ENDS[random.below(6)]);
+        for name in ["A", "B", "C"] {
+            text = text.replace(name, &random.below(10).to_string());
+        }
+        let solver = Solver::compile(&text, Ties::Cpython).unwrap();
+        codes.push(limited(solver.code(), limit));
+    }
+    codes
+}
+
+#[test]
+fn programs_that_begin_alike_have_the_references_verdicts_whatever_they_share() {
+    let Some(mut kernel) = Kernel::start() else { return println!("there is no g++") };
+    let (mut machine, mut random) = (Machine::default(), Random(11));
+    let (mut sharing, mut shifted, mut programs) = (0, 0, 0);
+    for round in 0..150_u32 {
+        // Limits at and around the place where programs part, too.
+        let limit = if round % 3 == 0 { 1 + round / 3 % 16 } else { MUTANT_STEPS };
+        let codes = family(&mut random, limit);
+        let pairs = Pairs::random(&mut random, &mut machine, &codes, &[]);
+        let runs = in_runs(&codes);
+        sharing += runs.sharing();
+        let constants = |at: usize| codes[runs.order[at] as usize].constants().len();
+        shifted += (1..codes.len())
+            .filter(|at| runs.shared[*at] > 0 && constants(*at) != constants(at - 1))
+            .count();
+        programs += codes.len();
+        let found = first_difference(&mut kernel, &mut machine, &codes, &pairs);
+        assert_eq!(found, None, "round {round}");
+    }
+    println!("{sharing} of {programs} programs go on from another, {shifted} with other registers");
+    assert!(2 * sharing > programs && shifted > 100);
+}
+
+/// Programs in the runs that a worker makes of them.
+fn in_runs(codes: &[Code]) -> Runs {
+    let code = |at: u32| &codes[at as usize];
+    let mut order: Vec<u32> = (0..u32::try_from(codes.len()).unwrap()).collect();
+    order.sort_by_cached_key(|at| key(code(*at)));
+    let common: Vec<_> =
+        order.windows(2).map(|both| common(code(both[0]), code(both[1]))).collect();
+    Runs::new(order, &common, RUN_MAX)
 }
 
 #[test]

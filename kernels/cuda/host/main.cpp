@@ -6,11 +6,12 @@
 //
 // A search, whose first number is 2^32 - 1, or 2^32 - 2 if its launch is stopped after a while: u32 programs, arena
 // words, pairs, program bytes, cells; the offsets of the programs, padded to 8; the programs; shapes; offsets of grids;
-// cells. Its outcome: a byte and a u16 for each evaluation; the byte is STOPPED if it was not made.
+// cells; u32 runs, 0 if programs run one by one, their order, what each shares, where runs start and end. Its outcome: a
+// byte and a u16 for each evaluation; the byte is STOPPED if it was not made.
 //
 // A template, whose first number is 2^32 - 3: the numbers of a search, of the first program and those for choices of
 // opcodes; u32 words of the holes, programs, the length of a run, the number of the first, all four padded to 16 bytes;
-// then as a search; at the end the holes.
+// then as a search up to the cells; at the end the holes.
 
 #include "lanes.h"
 
@@ -214,14 +215,17 @@ static bool run_search(const u32 head[6], std::vector<u64> &arena) {
     std::vector<u8> unscored;
     for (u32 turn = unscored_too ? 0 : 1; turn < 2; turn += 1) {
         search.scores = turn == 0 ? nullptr : scores.data();
+        statuses.assign(count, STOPPED);
         for (u32 at = 0; at < count; at += 1) {
             left.push_back(at);
         }
-        for (u64 words = head[2]; !left.empty(); words *= 16) {
+        bool alone = false;
+        for (u64 words = head[2]; !left.empty(); words *= alone ? 16 : 1, alone = true) {
             if (arena.size() < words / 2) {
                 arena.assign(words / 2, 0xa5a5a5a5a5a5a5a5u);
             }
-            const bool is_first = words == head[2];
+            // What a run has left fits alone perhaps.
+            const bool is_first = !alone;
             search.evaluations = is_first ? nullptr : left.data();
             const u32 units = is_template ? (expanded[1] + expanded[2] - 1) / expanded[2] : runs == 0 ? programs : runs;
             search.evaluations_count = is_first ? units * pairs : u32(left.size());

@@ -6,6 +6,10 @@
 
 #include "machine/search.cuh"
 
+// How many programs of a run end before its warp looks whether the launch is to stop.
+constexpr u32 RUN_LOOKS = 8;
+// Once the programs of a run have taken so many steps, what is left of it is left to other warps.
+constexpr u32 RUN_STEPS = 1 << 14;
 // Words of a checkpoint before its registers: what is used of the arena, the steps, the instruction, and how many
 // registers come before the first that instructions write.
 constexpr u32 CHECKPOINT_HEAD = 4;
@@ -34,12 +38,30 @@ struct Checkpoints {
     // What lies before its registers.
     __device__ __forceinline__ uint4 head(const Machine &m, u32 number) const { return quad(m, at(number)); }
 
-    // The machine is as before that instruction. Its registers are not read.
-    __device__ __forceinline__ void go_back(Machine &m, const uint4 &head, u32 arena_words) const {
-        m.top = alike(head.x);
+    // Goes back to a checkpoint: to its instruction and steps, with the input and the registers that instructions write.
+    // The first of those is `fixed` now, of `count` in all.
+    __device__ __forceinline__ void go_back(Machine &m, u32 number, u32 arena_words, u32 fixed, u32 count,
+                                            Outcome &outcome) const {
+        const uint4 from = head(m, number);
+        outcome.steps = alike(from.y);
+        outcome.instruction = alike(from.z);
+        m.top = alike(from.x);
         // What failed may not have given back what it borrowed.
         m.cap = arena_words & ~3u;
         m.error = FINE;
         m.frame = 0;
+        const Word *const values = reinterpret_cast<const Word *>(&m.mem[at(number) + CHECKPOINT_HEAD]);
+        const u32 first = alike(from.w);
+#pragma unroll 1
+        for (u32 at = lane(); fixed + at < count && first + at < registers / 2; at += LANES) {
+            m.registers()[fixed + at] = values[first + at];
+        }
+        m.registers()[0] = values[0];
+        __syncwarp();
     }
 };
+
+// Whether a run ends before its next program because the launch is to stop.
+__device__ __forceinline__ bool stops_before(const Search &search, u32 done) {
+    return done % RUN_LOOKS == RUN_LOOKS - 1 && is_stopped(search.stop);
+}

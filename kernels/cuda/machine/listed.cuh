@@ -43,17 +43,6 @@ struct Run {
     }
 };
 
-// The registers that instructions write, and the input, as the checkpoint has them. There the first of those that
-// instructions write is `first`; here it is `fixed`, of `count` in all.
-__device__ __forceinline__ void put_values(const Machine &m, const Word *from, u32 first, u32 fixed, u32 count, u32 most) {
-#pragma unroll 1
-    for (u32 at = lane(); fixed + at < count && first + at < most; at += LANES) {
-        m.registers()[fixed + at] = from[first + at];
-    }
-    m.registers()[0] = from[0];
-    __syncwarp();
-}
-
 // Judges the programs of a run on a pair that has an output.
 __device__ __forceinline__ void judge_listed(const Search &search, u32 *arena, const Run &run, u32 pair) {
     // Values start behind the largest program and the checkpoints.
@@ -68,13 +57,18 @@ __device__ __forceinline__ void judge_listed(const Search &search, u32 *arena, c
     const bool shares = run.many > 1 && !any_lane(lane() < run.many && words == 0);
     const Checkpoints kept = {most(words), most(registers)};
     const u32 room = shares ? min(CHECKPOINTS_WORDS / kept.words(), CHECKPOINTS_MAX) : 0;
-    u32 checkpoints = 0, ended = 0;
+    u32 checkpoints = 0, ended = 0, spent = 0;
     Judged judged = {FINE, 0};
 #pragma unroll 1
     for (u32 done = 0; done < run.many; done += 1) {
         const u32 number = run.program(search, done), common = shares ? run.common(search, done) : 0;
-        // If the one before ended in what they have in common, so does this one.
-        if (done == 0 || ended >= common) {
+        if (stops_before(search, done)) {
+            return;
+        }
+        if (spent > RUN_STEPS) {
+            judged = {NEEDS_MEMORY, 0};
+        } else if (done == 0 || ended >= common) {
+            // If the one before ended in what they have in common, so does this one.
             const u8 *const bytes = search.programs + search.program_offsets[number];
             Machine machine = {};
             machine.mem = arena;
@@ -89,17 +83,12 @@ __device__ __forceinline__ void judge_listed(const Search &search, u32 *arena, c
                 checkpoints -= 1;
             }
             if (checkpoints > 0) {
-                const uint4 from = kept.head(m, checkpoints - 1);
-                kept.go_back(m, from, search.arena_words);
-                outcome.steps = alike(from.y);
-                outcome.instruction = alike(from.z);
-                const u32 *const values = &m.mem[kept.at(checkpoints - 1) + CHECKPOINT_HEAD];
-                put_values(m, reinterpret_cast<const Word *>(values), alike(from.w), fixed, head[1] >> 16,
-                           kept.registers / 2);
+                kept.go_back(m, checkpoints - 1, search.arena_words, fixed, head[1] >> 16, outcome);
             } else if (m.error == FINE) {
                 load_input(m, machine, search, shares ? kept.at(room) : alike(loaded), pair);
                 outcome.code = m.error;
             }
+            spent -= outcome.steps;
 #pragma unroll 1
             while (m.error == FINE) {
                 const bool is_last = checkpoints + 1 == room;
@@ -112,6 +101,7 @@ __device__ __forceinline__ void judge_listed(const Search &search, u32 *arena, c
                 kept.keep(m, checkpoints, outcome.steps, until, fixed);
                 checkpoints += 1;
             }
+            spent += outcome.steps;
             ended = m.error ? outcome.instruction : NO_PLACE;
             judged = judged_outcome(m, search, outcome, PairGrid(search, 2 * pair + 1));
         }

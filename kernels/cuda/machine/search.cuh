@@ -1,14 +1,14 @@
 // The kernel that judges many programs on many pairs: whether each result is the expected grid, and how near it is.
 //
-// One warp makes one evaluation, a program on a pair, after the other; a block is one warp. Only a byte comes back, and
+// One warp makes one evaluation, a program on a pair, or a run of them, after the other; a block is one warp. Only a byte comes back, and
 // two more if a score is wanted. An evaluation whose values do not fit the warp's arena has the code NEEDS_MEMORY: the
 // host runs it again with a larger one. Once the host has set a word, no warp begins what its multiprocessor has not
-// yet asked for, each evaluation ends within LOOK_EVERY steps, and what the launch wrote counts for nothing. Mirrors
+// yet asked for, each evaluation ends within LOOK_EVERY steps, each run within RUN_LOOKS programs, and what the launch wrote counts for nothing. Mirrors
 // kernels/src/reference/search.rs. What is here is what both kernels have in common: listed.cuh and template.cuh.
 //
 // A multiprocessor's cache holds a small part of the machine's code, and its warps would wait for code most of the time
-// if each were elsewhere in it. So neighbouring evaluations, a program on all pairs and then the next program, run on
-// one multiprocessor at a time (queue.cuh), and programs of the same ops stand beside each other.
+// if each were elsewhere in it. So neighbouring evaluations, a program or a run on all pairs and then the next, run on
+// one multiprocessor at a time (queue.cuh), and programs that begin alike or have the same ops stand beside each other.
 
 #pragma once
 
@@ -60,7 +60,7 @@ struct Search {
     u32 arena_words;
     // Of a template, the first program and those for each choice of an opcode.
     u32 programs_count;
-    // Programs of a template, and how many follow each other in a run; both 0 if programs are listed.
+    // Programs of a template, and how many of them are a run; both 0 if programs are listed.
     u32 expanded_count;
     u32 run_length;
 };
@@ -110,7 +110,7 @@ __device__ __forceinline__ void prepare_grid(const Search &search, u32 number) {
     }
     bad = any_lane(bad);
     uint4 *const to = reinterpret_cast<uint4 *>(search.grids + number * PREPARED_WORDS);
-    const u32 valid = low_bits(w);
+    const u32 valid = fits ? low_bits(w) : 0;
     to[1 + lane()] = {planes.bits[0] & valid, planes.bits[1] & valid, planes.bits[2] & valid, planes.bits[3] & valid};
     if (lane() == 0) {
         to[0] = {u32(fits ? bad ? PAIR_BAD : PAIR_PLANES : PAIR_CELLS), h, w, 0};

@@ -4,8 +4,7 @@
 // a hole is the same for all choices of this hole: before it the warp keeps a checkpoint, registers and how much of the
 // arena is used, and the next program goes on at the checkpoint of the slowest hole that has changed. Values are never
 // changed once they are made, so those below a checkpoint are still there. Steps count as if each program ran alone.
-// Once the host has set the word that stops a launch, a warp that is in a long program ends, and no other share begins;
-// what is left of the runs of a share is made if its programs are short.
+// Once the host has set the word that stops a launch, a warp ends within RUN_LOOKS programs.
 //
 // Holes are numbered from the one that changes first, which is needed last. `holes` has 8 words for each behind 8 for
 // all, then what these name:
@@ -85,27 +84,24 @@ __device__ __forceinline__ void judge_run(Machine &m, Machine &machine, const Se
     const Checkpoints kept = {start, whole(2 * registers)};
     const PairGrid expected(search, 2 * pair + 1);
     // The fastest hole whose checkpoint is there: what a program made of the slower ones holds for all the others.
-    u32 there = holes.count;
+    u32 there = holes.count, spent = 0;
     Judged judged = {MISSING_OUTPUT, 0};
 #pragma unroll 1
     for (u32 done = 0; done < many; done += 1) {
         u32 hole = done == 0 ? holes.count : holes.next();
-        if (expected.h * expected.w != 0 && (done == 0 || hole >= there)) {
+        if (stops_before(search, done)) {
+            return;
+        }
+        if (spent > RUN_STEPS) {
+            judged = {NEEDS_MEMORY, 0};
+        } else if (expected.h * expected.w != 0 && (done == 0 || hole >= there)) {
             Outcome outcome = {FINE, 0, 0, {0, 0}};
             if (done == 0) {
                 load_input(m, machine, search, start + holes.count * kept.words(), pair);
             } else {
-                const uint4 from = kept.head(m, hole);
-                kept.go_back(m, from, search.arena_words);
-                outcome.steps = alike(from.y);
-                outcome.instruction = alike(from.z);
-#pragma unroll 1
-                for (u32 word = 4 * lane(); word < kept.registers; word += 4 * LANES) {
-                    const uint4 four = quad(m, kept.at(hole) + CHECKPOINT_HEAD + word);
-                    put_quad(m, word, four.x, four.y, four.z, four.w);
-                }
-                __syncwarp();
+                kept.go_back(m, hole, search.arena_words, 1, registers, outcome);
             }
+            spent -= outcome.steps;
 #pragma unroll 1
             while (true) {
                 if (hole < holes.count) {
@@ -117,8 +113,9 @@ __device__ __forceinline__ void judge_run(Machine &m, Machine &machine, const Se
                     break;
                 }
                 hole -= 1;
-                kept.keep(m, hole, outcome.steps, until, 0);
+                kept.keep(m, hole, outcome.steps, until, 1);
             }
+            spent += outcome.steps;
             there = hole;
             judged = judged_outcome(m, search, outcome, expected);
         }

@@ -65,7 +65,7 @@ impl std::str::FromStr for Score {
 pub struct SearchReport {
     /// Evaluations: programs that were run, times pairs.
     pub executed: u64,
-    /// Those of them that began with what another program had computed on the pair.
+    /// Those of them whose programs ran behind one that begins alike.
     #[serde(default)]
     pub shared: u64,
     /// Those of them that ended at the limit of steps.

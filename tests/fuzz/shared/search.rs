@@ -35,12 +35,13 @@ pub(crate) fn run(data: &[u8]) {
     let Some((numbers, memory)) = data.split_first_chunk::<8>() else { return };
     let [a, b, c, d, e, f, g, h] = numbers.map(u32::from);
     let (programs, pairs, cells) = (a | b << 8, c | d << 8, e | f << 8);
-    let form = match h >> 7 {
+    let form = match h >> 6 {
         0 => ProgramForm::Listed,
+        1 => ProgramForm::Alone,
         _ => ProgramForm::Template { first: a },
     };
     let size =
-        SearchSize { programs, program_bytes: 8 * (g | (h & 0x7f) << 8), pairs, cells, form };
+        SearchSize { programs, program_bytes: 8 * (g | (h & 0x3f) << 8), pairs, cells, form };
     let Ok(layout) = SearchLayout::new(size, Score::Cells) else { return };
     if layout.input_bytes() > 1 << 20 {
         return;
@@ -54,7 +55,7 @@ pub(crate) fn run(data: &[u8]) {
         assert_eq!(read.len(), layout.programs());
         (0..read.len().min(TEXTS_MAX)).for_each(|at| drop(read.program(at)));
     }
-    if form != ProgramForm::Listed {
+    if let ProgramForm::Template { .. } = form {
         return;
     }
     let all = 0..layout.programs();

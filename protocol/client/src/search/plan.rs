@@ -81,16 +81,12 @@ impl Pace {
     pub(super) fn note(&self, evaluations: usize, took: Duration) {
         let now = self.evaluations();
         let times = JOB_TIME.as_secs_f64() / took.as_secs_f64().max(1e-6);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+        let sized = |of: usize, times: f64| (of as f64 * times) as usize;
         let next = if times > 2.0 && evaluations >= now / 2 {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "it saturates"
-            )]
-            let next = (now as f64 * times.min(JOB_GROWS)) as usize;
-            next.min(JOB_EVALUATIONS_MAX)
-        } else if took > JOB_TIME * 2 && evaluations <= now {
-            (evaluations / 2).max(1)
+            sized(now, times.min(JOB_GROWS)).min(JOB_EVALUATIONS_MAX)
+        } else if times < 0.5 {
+            now.min(sized(evaluations, times).max(1))
         } else {
             now
         };

@@ -34,14 +34,14 @@ use crate::fault::Fault;
 use crate::search::{BY_REFERENCE, Programs, SearchAttempt, SearchInput};
 use crate::tally::Totals;
 use deliver::deliver;
-use pairs::{OnDevice, Resident};
+use pairs::OnDevice;
 use programs::ChunkPrograms;
 use stage::Staged;
 
 /// Evaluations of the first chunk of an attempt, at least.
 const EVALUATIONS_FIRST: usize = 1 << 12;
 /// Most times that a chunk is larger than the one before.
-const CHUNK_GROWS: usize = 8;
+const CHUNK_GROWS: f64 = 8.0;
 /// Most evaluations of a chunk; one program is always allowed.
 const EVALUATIONS_MAX: usize = 4 << 20;
 /// Most bytes of the programs of a chunk; one program is always allowed.
@@ -57,8 +57,8 @@ pub(super) struct Searching {
     stream: Stream,
     stop: Stop,
     around: [Event; 2],
-    /// The pairs that lie in `pairs`.
-    resident: Option<Resident>,
+    /// Where the pairs lie that `pairs` and `pairs_staging` have.
+    resident: Option<OnDevice>,
     pairs: DeviceBuffer,
     pairs_staging: PinnedBuffer,
     programs: DeviceBuffer,
@@ -269,7 +269,10 @@ impl Searching {
         let shared = (chunk.programs.len() - runs as usize) * pairs;
         let mut left: Option<Vec<u32>> = None;
         let mut took = 0.0;
-        for &tier in self.of_listed.tiers() {
+        // What a run has left fits alone perhaps: it shares an arena with checkpoints, and ends when it has taken long.
+        let in_runs = (runs as usize) < chunk.programs.len();
+        let tiers = self.of_listed.tiers();
+        for &tier in tiers.first().filter(|_| in_runs).into_iter().chain(tiers) {
             let evaluations = left.as_ref().map_or(count, Vec::len);
             if evaluations == 0 {
                 break;
@@ -390,12 +393,16 @@ impl Searching {
     /// Learns from the time of a chunk, microseconds, how large the next one may be.
     fn note(&mut self, evaluations: usize, us: f64) {
         let times = CHUNK_TIME.as_secs_f64() * 1e6 / us.max(1.0);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
-        let fits = ((evaluations as f64 * times) as usize).max(1);
         // A small chunk, such as the last of an attempt, says little of larger ones.
-        if fits < self.evaluations || evaluations >= self.evaluations / 2 {
-            let most = evaluations.saturating_mul(CHUNK_GROWS).min(EVALUATIONS_MAX);
-            self.evaluations = fits.min(most);
+        if times < 1.0 || evaluations >= self.evaluations / 2 {
+            let times = times.min(CHUNK_GROWS);
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "it saturates"
+            )]
+            let fits = (evaluations as f64 * times) as usize;
+            self.evaluations = fits.clamp(1, EVALUATIONS_MAX);
         }
     }
 }

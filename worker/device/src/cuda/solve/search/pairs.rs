@@ -13,14 +13,7 @@ use crate::search::SearchInput;
 /// The first chunk on other pairs is so many times smaller than the last one: what others' programs took says little.
 const CHUNK_SHRINKS: usize = 4;
 
-/// The pairs of an attempt, and where they lie on the device.
-#[derive(Debug)]
-pub(super) struct Resident {
-    shapes: Vec<[u8; 2]>,
-    cells: Vec<u8>,
-    on_device: OnDevice,
-}
-
+/// Where the pairs of an attempt lie on the device.
 #[derive(Clone, Debug)]
 pub(super) struct OnDevice {
     pub(super) shapes: Range<usize>,
@@ -37,16 +30,17 @@ impl Searching {
         gpu: &mut Gpu,
         input: &SearchInput,
     ) -> Result<(OnDevice, usize), Fault> {
-        if let Some(Resident { shapes, cells, on_device }) = &self.resident
-            && (shapes, cells) == (&input.shapes, &input.cells)
+        let staging = self.pairs_staging.bytes();
+        if let Some(on_device) = &self.resident
+            && staging[on_device.shapes.clone()] == *input.shapes.as_flattened()
+            && staging[on_device.cells.clone()] == *input.cells
         {
             return Ok((on_device.clone(), 0));
         }
         self.evaluations = (self.evaluations / CHUNK_SHRINKS).max(EVALUATIONS_FIRST);
         self.resident = None;
         let (on_device, bytes) = self.upload_pairs(gpu, input)?;
-        let (shapes, cells) = (input.shapes.clone(), input.cells.clone());
-        self.resident = Some(Resident { shapes, cells, on_device: on_device.clone() });
+        self.resident = Some(on_device.clone());
         Ok((on_device, bytes))
     }
 

@@ -44,17 +44,14 @@ impl Searching {
     ) -> Result<Staged, Fault> {
         match programs {
             ChunkPrograms::Listed(input, valid) => {
-                let shares = programs.share() && run_length > 1;
-                let order = self.like_beside_like(valid, shares);
-                let most = if shares { run_length } else { 1 };
-                let runs = Runs::new(order, most, |at| &valid[at as usize].1);
+                let runs = self.in_runs(valid, if programs.share() { run_length } else { 1 });
                 let programs: Vec<_> = valid.iter().map(|(at, _)| input.listed(*at)).collect();
                 self.stage_parts(gpu, &programs, &runs, &[])
             }
             ChunkPrograms::OfTemplate(template, _) => {
                 let DeviceTemplate { holes, programs } = DeviceTemplate::new(template);
                 let programs: Vec<_> = programs.iter().map(Vec::as_slice).collect();
-                let none = Runs::new(Vec::new(), 1, |_| template.first());
+                let none = Runs::new(Vec::new(), &[], 1);
                 self.stage_parts(gpu, &programs, &none, &holes)
             }
         }
@@ -74,6 +71,8 @@ impl Searching {
         let offsets = parts.add(4 * (programs.len() + 1));
         let image_offsets = parts.add(4 * (programs.len() + 1));
         let Runs { order, shared, starts } = runs;
+        let has_runs = runs.sharing() > 0;
+        let [shared, starts]: [&[u32]; 2] = if has_runs { [shared, starts] } else { [&[]; 2] };
         let words = [order, shared, starts, holes];
         let places = words.map(|words| parts.add(4 * words.len()));
         let code = parts.add(programs.iter().map(|program| padded(program)).sum());
@@ -114,26 +113,31 @@ impl Searching {
             offsets: offsets.start,
             image_offsets: image_offsets.start,
             order: (!is_template).then_some(order.start),
-            runs: (runs.sharing() > 0)
-                .then(|| (number(runs.count()), [starts.start, shared.start])),
+            runs: has_runs.then(|| (number(runs.count()), [starts.start, shared.start])),
             holes: is_template.then_some(holes.start),
             code: code.start,
             bytes,
         })
     }
 
-    /// Programs by their numbers, those that begin alike beside each other if they share, else those with the same
-    /// opcodes: a multiprocessor then runs the same code for most of its warps.
-    fn like_beside_like(&self, programs: &[(usize, Code)], shares: bool) -> Vec<u32> {
-        let key = |at: &u32| -> Vec<u8> {
-            let code = &programs[*at as usize].1;
-            match shares {
-                true => runs::key(code),
-                false => code.instructions().iter().map(|of| of.op as u8).collect(),
-            }
+    /// Programs that begin alike in runs of at most so many. If there are none, those with the same opcodes stand beside
+    /// each other: a multiprocessor then runs the same code for most of its warps.
+    fn in_runs(&self, programs: &[(usize, Code)], most: usize) -> Runs {
+        let code = |at: u32| &programs[at as usize].1;
+        let ops = |at: &u32| -> Vec<u8> {
+            code(*at).instructions().iter().map(|of| of.op as u8).collect()
         };
         let mut order: Vec<u32> = (0..number(programs.len())).collect();
-        self.threads.install(|| order.par_sort_by_cached_key(key));
-        order
+        self.threads.install(|| {
+            let common: Vec<usize> = if most > 1 {
+                order.par_sort_by_cached_key(|at| runs::key(code(*at)));
+                let both = order.par_windows(2);
+                both.map(|both| runs::common(code(both[0]), code(both[1]))).collect()
+            } else {
+                order.par_sort_by_cached_key(ops);
+                vec![0; order.len().saturating_sub(1)]
+            };
+            Runs::new(order, &common, most)
+        })
     }
 }
