@@ -15,9 +15,11 @@ mod top;
 
 use std::time::Duration;
 
+use std::sync::atomic::AtomicBool;
+use std::thread;
 use gridpool_client::{
-    Client, ClientError, Handle, Job, JobKey, Limit, Outputs, Priority, Program, Refusal, Ties,
-    Verdict,
+    Client, ClientError, Handle, Job, JobKey, Limit, NatsOptions, Outputs, Priority, Program,
+    Refusal, Ties, Verdict,
 };
 use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_nats::{Cluster, ClusterStatus, Sender};
@@ -34,11 +36,14 @@ use crate::pool::{Pool, Setup, cpu};
 use crate::processes::signal;
 use crate::raw::inline;
 use crate::traces::{SAMPLED, TRACE};
-use crate::wait::{TIMEOUT, eventually};
+use crate::wait::{TIMEOUT, eventually, pause};
 use servers::{Servers, are_there};
 
 /// A host of a cluster: a pool of one worker that takes jobs, and says so.
 fn host(servers: &Servers, name: &str, lines: &str) -> Setup {
+/// How long servers are silent: longer than one request waits for its answer.
+const SILENT_FOR: Duration = Duration::from_secs(6);
+
     let nats = format!(
         "\n[nats]\nservers = \"{}\"\nhost = \"{name}\"\nack_wait_s = 2\ndata_bytes_max = 268435456\n\
          results_bytes_max = 268435456\njobs_bytes_max = 268435456\n{lines}",
@@ -300,6 +305,27 @@ fn a_server_that_dies_and_comes_back_has_every_job() {
 
 #[test]
 fn a_bridge_that_dies_is_started_again_and_its_jobs_are_run() {
+#[test]
+fn a_client_that_comes_while_no_server_leads_waits_for_one() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(3);
+    let _pool = serving(&servers, "one", "");
+    let status = until(&servers, "a leader", |status| !status.leader.is_empty());
+    let leader: usize = status.leader[1..].parse().expect("n0, n1 or n2");
+    let (other, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let only = format!("nats://127.0.0.1:{}", servers.port(third));
+    let options = NatsOptions::parse(&only).expect("a right address");
+    // The third alone can neither answer nor lead.
+    [leader, other].iter().for_each(|&server| servers.stop(server));
+    let connecting = thread::spawn(move || Client::builder().nats(options).connect());
+    pause(SILENT_FOR, &AtomicBool::new(false));
+    [leader, other].iter().for_each(|&server| servers.go_on(server));
+    let client = connecting.join().expect("no panic").expect("it waits for a leader");
+    assert_eq!(answer(submit(&client, small_job(1))).verdict(), Verdict::Ok);
+}
+
     if !are_there() {
         return;
     }

@@ -69,7 +69,7 @@ impl Cluster {
         let options = options.clone();
         let streams = within(&runtime, async move {
             let connection = connect(&options, "gridpool cluster").await?;
-            Streams::open(&connection, &options.prefix, None).await
+            Streams::sought(&connection, &options.prefix, false).await
         })?;
         Ok(Self { runtime, streams })
     }

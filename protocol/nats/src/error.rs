@@ -1,8 +1,12 @@
 //! Why something did not work with NATS.
 
-use gridpool_protocol::codec::{DecodeError, EncodeError};
+use std::error::Error;
 
-use crate::VERSION;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
+use async_nats::jetstream::kv::{WatchError, WatchErrorKind};
+use async_nats::{RequestError, RequestErrorKind};
+use gridpool_protocol::codec::{DecodeError, EncodeError};
 
 /// See the module's text.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +68,7 @@ pub enum NatsError {
         what: &'static str,
         /// Why.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// A stream is full.
     #[error("{0}")]
@@ -110,7 +114,28 @@ impl NatsError {
     }
 
     /// Makes an error of JetStream.
-    pub fn jetstream<E: std::error::Error + Send + Sync + 'static>(
+    pub fn jetstream<E: Error + Send + Sync + 'static>(
+    /// Whether the servers have not answered, or not been able to: another has to lead first.
+    pub(crate) fn is_silence(&self) -> bool {
+        let Self::JetStream { source, .. } = self else { return false };
+        let mut next: Option<&(dyn Error + 'static)> = Some(&**source);
+        while let Some(error) = next {
+            let request = error.downcast_ref::<RequestError>().map(RequestError::kind);
+            let stream = error.downcast_ref::<GetStreamError>().map(GetStreamError::kind);
+            let nobody_leads = matches!(stream, Some(GetStreamErrorKind::JetStream(why))
+                if why.error_code() == ErrorCode::CLUSTER_NOT_AVAILABLE);
+            let watch = error.downcast_ref::<WatchError>().map(WatchError::kind);
+            if nobody_leads
+                || request == Some(RequestErrorKind::TimedOut)
+                || watch == Some(WatchErrorKind::TimedOut)
+            {
+                return true;
+            }
+            next = error.source();
+        }
+        false
+    }
+
         what: &'static str,
     ) -> impl FnOnce(E) -> Self {
         move |source| Self::JetStream { what, source: Box::new(source) }

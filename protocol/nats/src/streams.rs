@@ -9,10 +9,13 @@ use async_nats::jetstream::stream::{
 use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, kv};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
+use gridpool_ipc::clock;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::limits::DEADLINE_MAX;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use tokio::time::sleep;
 use crate::data::DATA_AGE;
 use crate::hosts::HOST_AGE;
 use crate::publish::Link;
@@ -23,6 +26,10 @@ use crate::{
 /// How long a server may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a job may stay in the stream. It is past every deadline then.
+/// How long servers that do not answer are asked again for the streams.
+const SEEK_FOR: Duration = Duration::from_secs(10);
+/// Between two tries.
+const SEEK_AGAIN: Duration = Duration::from_millis(200);
 const JOB_AGE: Duration = Duration::from_secs(2 * 3_600);
 /// How long a result's identity is remembered, for a host that publishes it again because it has heard no answer.
 const RESULT_WINDOW: Duration = Duration::from_secs(600);
@@ -71,6 +78,35 @@ impl Streams {
     }
 
     async fn opened(
+    /// Opens streams that must be there, and follows convictions if it is told to. Servers that do not answer are asked
+    /// again for a while: if one that leads has died, another has to lead first.
+    pub(crate) async fn sought(
+        connection: &Connection,
+        prefix: &str,
+        follows: bool,
+    ) -> Result<Self, NatsError> {
+        let until = clock::now() + SEEK_FOR;
+        loop {
+            let opened = async {
+                let streams = Self::open(connection, prefix, None).await?;
+                if follows {
+                    streams.poison.follow().await?;
+                }
+                Ok::<_, NatsError>(streams)
+            };
+            match opened.await {
+                Err(error) if error.is_silence() && !clock::until(until).is_zero() => {
+                    tracing::debug!(
+                        error = Chain(&error).to_string(),
+                        "asking for the streams again"
+                    );
+                }
+                opened => return opened,
+            }
+            sleep(SEEK_AGAIN).await;
+        }
+    }
+
         connection: &Connection,
         prefix: &str,
         limits: Option<&StreamLimits>,
