@@ -12,11 +12,12 @@ mod servers;
 mod storm;
 mod suspects;
 mod top;
-
-use std::time::Duration;
+mod versions;
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
+use std::time::Duration;
+
 use gridpool_client::{
     Client, ClientError, Handle, Job, JobKey, Limit, NatsOptions, Outputs, Priority, Program,
     Refusal, Ties, Verdict,
@@ -39,11 +40,11 @@ use crate::traces::{SAMPLED, TRACE};
 use crate::wait::{TIMEOUT, eventually, pause};
 use servers::{Servers, are_there};
 
-/// A host of a cluster: a pool of one worker that takes jobs, and says so.
-fn host(servers: &Servers, name: &str, lines: &str) -> Setup {
 /// How long servers are silent: longer than one request waits for its answer.
 const SILENT_FOR: Duration = Duration::from_secs(6);
 
+/// A host of a cluster: a pool of one worker that takes jobs, and says so.
+fn host(servers: &Servers, name: &str, lines: &str) -> Setup {
     let nats = format!(
         "\n[nats]\nservers = \"{}\"\nhost = \"{name}\"\nack_wait_s = 2\ndata_bytes_max = 268435456\n\
          results_bytes_max = 268435456\njobs_bytes_max = 268435456\n{lines}",
@@ -304,8 +305,6 @@ fn a_server_that_dies_and_comes_back_has_every_job() {
 }
 
 #[test]
-fn a_bridge_that_dies_is_started_again_and_its_jobs_are_run() {
-#[test]
 fn a_client_that_comes_while_no_server_leads_waits_for_one() {
     if !are_there() {
         return;
@@ -326,6 +325,8 @@ fn a_client_that_comes_while_no_server_leads_waits_for_one() {
     assert_eq!(answer(submit(&client, small_job(1))).verdict(), Verdict::Ok);
 }
 
+#[test]
+fn a_bridge_that_dies_is_started_again_and_its_jobs_are_run() {
     if !are_there() {
         return;
     }

@@ -92,11 +92,13 @@ pub enum NatsError {
     Message(#[from] DecodeError),
     /// A message is of another version.
     #[error(
-        "a message in a stream is of protocol {theirs}, this program of {VERSION}: use one build on all hosts"
+        "a message in a stream is of protocol {theirs}, this program of {ours}: use the build that has written it"
     )]
     Version {
         /// Its version.
         theirs: u32,
+        /// That of this program.
+        ours: u32,
     },
     /// A message is too large.
     #[error(transparent)]
@@ -113,8 +115,6 @@ impl NatsError {
         matches!(self, Self::Payload | Self::TooLarge(_))
     }
 
-    /// Makes an error of JetStream.
-    pub fn jetstream<E: Error + Send + Sync + 'static>(
     /// Whether the servers have not answered, or not been able to: another has to lead first.
     pub(crate) fn is_silence(&self) -> bool {
         let Self::JetStream { source, .. } = self else { return false };
@@ -136,6 +136,8 @@ impl NatsError {
         false
     }
 
+    /// Makes an error of JetStream.
+    pub fn jetstream<E: Error + Send + Sync + 'static>(
         what: &'static str,
     ) -> impl FnOnce(E) -> Self {
         move |source| Self::JetStream { what, source: Box::new(source) }
