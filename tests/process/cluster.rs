@@ -4,6 +4,7 @@ mod access;
 mod credentials;
 mod cuts;
 mod delay;
+mod flow;
 mod models;
 mod network;
 mod pieces;
