@@ -4,6 +4,7 @@ mod access;
 mod credentials;
 mod cuts;
 mod delay;
+mod flow;
 mod models;
 mod network;
 mod pieces;
@@ -12,12 +13,15 @@ mod servers;
 mod storm;
 mod suspects;
 mod top;
+mod versions;
 
+use std::sync::atomic::AtomicBool;
+use std::thread;
 use std::time::Duration;
 
 use gridpool_client::{
-    Client, ClientError, Handle, Job, JobKey, Limit, Outputs, Priority, Program, Refusal, Ties,
-    Verdict,
+    Client, ClientError, Handle, Job, JobKey, Limit, NatsOptions, Outputs, Priority, Program,
+    Refusal, Ties, Verdict,
 };
 use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_nats::{Cluster, ClusterStatus, Sender};
@@ -34,8 +38,11 @@ use crate::pool::{Pool, Setup, cpu};
 use crate::processes::signal;
 use crate::raw::inline;
 use crate::traces::{SAMPLED, TRACE};
-use crate::wait::{TIMEOUT, eventually};
+use crate::wait::{TIMEOUT, eventually, pause};
 use servers::{Servers, are_there};
+
+/// How long servers are silent: longer than one request waits for its answer.
+const SILENT_FOR: Duration = Duration::from_secs(6);
 
 /// A host of a cluster: a pool of one worker that takes jobs, and says so.
 fn host(servers: &Servers, name: &str, lines: &str) -> Setup {
@@ -296,6 +303,27 @@ fn a_server_that_dies_and_comes_back_has_every_job() {
     for (handle, grids) in handles.into_iter().zip(&batches) {
         is_right(&answer(handle), PROGRAM, grids);
     }
+}
+
+#[test]
+fn a_client_that_comes_while_no_server_leads_waits_for_one() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(3);
+    let _pool = serving(&servers, "one", "");
+    let status = until(&servers, "a leader", |status| !status.leader.is_empty());
+    let leader: usize = status.leader[1..].parse().expect("n0, n1 or n2");
+    let (other, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    let only = format!("nats://127.0.0.1:{}", servers.port(third));
+    let options = NatsOptions::parse(&only).expect("a right address");
+    // The third alone can neither answer nor lead.
+    [leader, other].iter().for_each(|&server| servers.stop(server));
+    let connecting = thread::spawn(move || Client::builder().nats(options).connect());
+    pause(SILENT_FOR, &AtomicBool::new(false));
+    [leader, other].iter().for_each(|&server| servers.go_on(server));
+    let client = connecting.join().expect("no panic").expect("it waits for a leader");
+    assert_eq!(answer(submit(&client, small_job(1))).verdict(), Verdict::Ok);
 }
 
 #[test]

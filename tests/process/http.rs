@@ -198,6 +198,12 @@ fn request(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// What `/metrics` of a pool says, once its gateway answers.
+pub(crate) fn metrics_of(pool: &Pool) -> String {
+    let page = until_status_of(pool, "/metrics", 200);
+    String::from_utf8(page.body).expect("it is text")
+}
+
 fn get(pool: &Pool, path: &str) -> Answer {
     Web::open(pool).ask("GET", path, "", b"")
 }

@@ -4,13 +4,11 @@ use std::ops::Deref;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
 use gridpool_protocol::ids::ContentHash;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::streams::Generation;
-use crate::{Conviction, HostRow, NatsError, NatsOptions, Streams, connect};
+use crate::{Conviction, HostRow, LaneRow, NatsError, NatsOptions, Streams, connect};
 
 /// How long the servers may take for all that a call asks them.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,25 +35,10 @@ pub struct ClusterStatus {
     pub leader: String,
     /// Other servers with a copy: their names, and whether they are up to date.
     pub followers: Vec<(String, bool)>,
-    /// One row for each priority of programs, and of each model.
+    /// One row for each priority of programs, and of each model, for each version of the protocol.
     pub lanes: Vec<LaneRow>,
     /// Contents that no host runs any more.
     pub convicted: Vec<(String, Conviction)>,
-}
-
-/// Jobs that the same hosts can run, of one priority.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LaneRow {
-    /// As `grid-normal` or `model-NAME-high`.
-    pub name: String,
-    /// Jobs that no host has.
-    pub waiting: u64,
-    /// Jobs that a host has.
-    pub running: u64,
-    /// Of those, jobs that were delivered before.
-    pub redelivered: u64,
-    /// Open questions of hosts for jobs.
-    pub asking: u64,
 }
 
 impl Cluster {
@@ -69,7 +52,7 @@ impl Cluster {
         let options = options.clone();
         let streams = within(&runtime, async move {
             let connection = connect(&options, "gridpool cluster").await?;
-            Streams::open(&connection, &options.prefix, None).await
+            Streams::sought(&connection, &options.prefix, false).await
         })?;
         Ok(Self { runtime, streams })
     }
@@ -96,25 +79,11 @@ impl Cluster {
 async fn status(streams: Streams) -> Result<ClusterStatus, NatsError> {
     let failed = "the stream of jobs cannot be looked at";
     let info = streams.jobs.get_info().await.map_err(NatsError::jetstream(failed))?;
-    let Generation(end) = Generation::of(&info);
-    let lane = |consumer: String| consumer.strip_suffix(&end).unwrap_or(&consumer).to_owned();
-    let mut lanes: Vec<_> = streams
-        .jobs
-        .consumers()
-        .map_ok(|consumer| LaneRow {
-            name: lane(consumer.name),
-            waiting: consumer.num_pending,
-            running: u64::try_from(consumer.num_ack_pending).unwrap_or(0),
-            redelivered: u64::try_from(consumer.num_redelivered).unwrap_or(0),
-            asking: u64::try_from(consumer.num_waiting).unwrap_or(0),
-        })
-        .try_collect()
-        .await
-        .map_err(NatsError::jetstream(failed))?;
-    lanes.sort_by(|one: &LaneRow, other| one.name.cmp(&other.name));
+    let hosts = streams.hosts.list().await?;
     let servers = info.cluster.as_ref();
     Ok(ClusterStatus {
-        hosts: streams.hosts.list().await?,
+        lanes: streams.lanes(&hosts).await?,
+        hosts,
         jobs: info.state.messages,
         jobs_bytes: info.state.bytes,
         replicas: info.config.num_replicas as u64,
@@ -124,7 +93,6 @@ async fn status(streams: Streams) -> Result<ClusterStatus, NatsError> {
             .flat_map(|servers| &servers.replicas)
             .map(|server| (server.name.clone(), server.current && !server.offline))
             .collect(),
-        lanes,
         convicted: streams.poison.list().await?,
     })
 }

@@ -30,6 +30,8 @@ pub struct Connection {
     pub client: Client,
     /// What the servers have refused to it.
     pub(crate) refusals: Refusals,
+    /// The version of its messages.
+    pub(crate) version: u32,
 }
 
 /// Connects to one of the servers, and stays connected: if it goes, to another one, for as long as it takes.
@@ -89,7 +91,7 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, Na
         let advice = advice(source.kind(), &Chain(&source).to_string());
         NatsError::Connect { servers: options.shown(), advice, source }
     })?;
-    Ok(Connection { client, refusals })
+    Ok(Connection { client, refusals, version: options.version })
 }
 
 /// What may help a client that no server admits.

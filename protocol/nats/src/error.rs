@@ -1,8 +1,12 @@
 //! Why something did not work with NATS.
 
-use gridpool_protocol::codec::{DecodeError, EncodeError};
+use std::error::Error;
 
-use crate::VERSION;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
+use async_nats::jetstream::kv::{WatchError, WatchErrorKind};
+use async_nats::{RequestError, RequestErrorKind};
+use gridpool_protocol::codec::{DecodeError, EncodeError};
 
 /// See the module's text.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +68,7 @@ pub enum NatsError {
         what: &'static str,
         /// Why.
         #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// A stream is full.
     #[error("{0}")]
@@ -88,11 +92,13 @@ pub enum NatsError {
     Message(#[from] DecodeError),
     /// A message is of another version.
     #[error(
-        "a message in a stream is of protocol {theirs}, this program of {VERSION}: use one build on all hosts"
+        "a message in a stream is of protocol {theirs}, this program of {ours}: use the build that has written it"
     )]
     Version {
         /// Its version.
         theirs: u32,
+        /// That of this program.
+        ours: u32,
     },
     /// A message is too large.
     #[error(transparent)]
@@ -109,8 +115,29 @@ impl NatsError {
         matches!(self, Self::Payload | Self::TooLarge(_))
     }
 
+    /// Whether the servers have not answered, or not been able to: another has to lead first.
+    pub(crate) fn is_silence(&self) -> bool {
+        let Self::JetStream { source, .. } = self else { return false };
+        let mut next: Option<&(dyn Error + 'static)> = Some(&**source);
+        while let Some(error) = next {
+            let request = error.downcast_ref::<RequestError>().map(RequestError::kind);
+            let stream = error.downcast_ref::<GetStreamError>().map(GetStreamError::kind);
+            let nobody_leads = matches!(stream, Some(GetStreamErrorKind::JetStream(why))
+                if why.error_code() == ErrorCode::CLUSTER_NOT_AVAILABLE);
+            let watch = error.downcast_ref::<WatchError>().map(WatchError::kind);
+            if nobody_leads
+                || request == Some(RequestErrorKind::TimedOut)
+                || watch == Some(WatchErrorKind::TimedOut)
+            {
+                return true;
+            }
+            next = error.source();
+        }
+        false
+    }
+
     /// Makes an error of JetStream.
-    pub fn jetstream<E: std::error::Error + Send + Sync + 'static>(
+    pub fn jetstream<E: Error + Send + Sync + 'static>(
         what: &'static str,
     ) -> impl FnOnce(E) -> Self {
         move |source| Self::JetStream { what, source: Box::new(source) }

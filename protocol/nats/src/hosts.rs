@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_nats::jetstream::kv::Store;
 use gridpool_protocol::message::DeviceModel;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::NatsError;
 use crate::bucket::entries;
@@ -16,6 +17,7 @@ pub(crate) const HOST_AGE: Duration = Duration::from_secs(10);
 
 /// A host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HostRow {
     /// Its name.
     pub host: String,
@@ -41,6 +43,7 @@ pub struct HostRow {
 
 /// A worker's device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DeviceRow {
     /// As `gpu0`.
     pub device: String,
@@ -56,6 +59,7 @@ pub struct DeviceRow {
 
 /// What a bridge counted since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct HostCounts {
     /// Jobs that it has now.
     pub running: u64,
@@ -107,13 +111,27 @@ impl Hosts {
     pub async fn list(&self) -> Result<Vec<HostRow>, NatsError> {
         let mut rows = Vec::new();
         for (key, value) in entries(&self.store, "").await? {
-            match serde_json::from_slice::<HostRow>(&value) {
-                Ok(row) => rows.push(row),
-                Err(error) => tracing::warn!(%error, key, "a host of another version"),
-            }
+            rows.push(read(&value).unwrap_or_else(|error| {
+                tracing::debug!(%error, key, "a host of another version");
+                HostRow { host: key, ..HostRow::default() }
+            }));
         }
         rows.sort_by(|one, other| one.host.cmp(&other.host));
         Ok(rows)
+    }
+}
+
+/// What a host said of itself, perhaps one of another version: what is not there has its default, and what only that
+/// version can say of its models and devices is left out.
+fn read(value: &[u8]) -> Result<HostRow, serde_json::Error> {
+    let mut row: Value = serde_json::from_slice(value)?;
+    let whole = HostRow::deserialize(&row);
+    match row.as_object_mut() {
+        Some(fields) if whole.is_err() => {
+            fields.retain(|name, _| !matches!(name.as_str(), "models" | "devices" | "counts"));
+            HostRow::deserialize(row)
+        }
+        Some(_) | None => whole,
     }
 }
 
@@ -121,4 +139,32 @@ impl Hosts {
 fn key(host: &str) -> String {
     let right = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     host.chars().map(right).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_hosts_of_other_versions_say_is_read_as_far_as_it_goes() {
+        let row = HostRow { host: "a".into(), protocol: 7, pool: true, ..HostRow::default() };
+        let said = serde_json::to_value(&row).unwrap();
+        let read = |said: &Value| read(said.to_string().as_bytes());
+        assert_eq!(read(&said).unwrap(), row);
+        // A newer one counts more, and says something new of a model.
+        let mut newer = said.clone();
+        newer["counts"]["stolen"] = json!(1);
+        newer["slots"] = json!(9);
+        assert_eq!(read(&newer).unwrap(), HostRow { slots: 9, ..row.clone() });
+        newer["models"] = json!([{ "state": "dreaming" }]);
+        assert_eq!(read(&newer).unwrap(), HostRow { slots: 9, ..row.clone() });
+        // An older one does not have every number.
+        let mut older = said;
+        older["counts"].as_object_mut().unwrap().remove("late");
+        older.as_object_mut().unwrap().remove("slots");
+        assert_eq!(read(&older).unwrap(), row);
+        assert!(read(&json!("a host")).is_err());
+    }
 }

@@ -15,9 +15,9 @@ use crate::NatsError;
 /// How messages begin.
 const MAGIC: [u8; 4] = *b"gpj\n";
 /// The version of what is declared here. Raise it with every change.
-const OWN_VERSION: u32 = 3;
-/// The version of the messages: of what is declared here, and of what they have of the pool's protocol. A host passes
-/// over jobs of another one, for hosts that know it.
+const OWN_VERSION: u32 = 4;
+/// The version of the messages: of what is declared here, and of what they have of the pool's protocol. Jobs of each
+/// version have lanes of their own, so a host gets none that it cannot read.
 pub const VERSION: u32 = PROTOCOL_VERSION * 1_000 + OWN_VERSION;
 
 /// Bytes.
@@ -139,26 +139,26 @@ impl Outcome {
 ///
 /// # Errors
 /// [`NatsError::TooLarge`].
-pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, NatsError> {
+pub fn encode(version: u32, message: &impl Serialize) -> Result<Vec<u8>, NatsError> {
     let mut bytes = MAGIC.to_vec();
-    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend(version.to_le_bytes());
     codec::append(message, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Decodes a message.
+/// Decodes a message of this version.
 ///
 /// # Errors
 /// [`NatsError::Foreign`] if it is none of gridpool, [`NatsError::Version`] if it is of another version,
 /// [`NatsError::Message`] if it is broken.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, NatsError> {
+pub fn decode<T: DeserializeOwned>(ours: u32, bytes: &[u8]) -> Result<T, NatsError> {
     let bytes = bytes.strip_prefix(&MAGIC).ok_or(NatsError::Foreign)?;
     match bytes.split_first_chunk() {
-        Some((version, rest)) if u32::from_le_bytes(*version) == VERSION => {
-            Ok(codec::decode(rest)?)
-        }
-        Some((version, _)) => Err(NatsError::Version { theirs: u32::from_le_bytes(*version) }),
         None => Err(NatsError::Foreign),
+        Some((version, rest)) => match u32::from_le_bytes(*version) {
+            theirs if theirs == ours => Ok(codec::decode(rest)?),
+            theirs => Err(NatsError::Version { theirs, ours }),
+        },
     }
 }
 
@@ -178,15 +178,14 @@ mod tests {
 
     #[test]
     fn a_message_of_another_version_is_told_from_a_broken_one() {
-        let bytes = encode(&Carried::Inline(Inline(vec![1]))).unwrap();
-        assert_eq!(decode::<Carried>(&bytes).unwrap(), Carried::Inline(Inline(vec![1])));
-        let mut other = bytes.clone();
-        other[4] ^= 1;
-        assert!(matches!(decode::<Carried>(&other), Err(NatsError::Version { .. })));
+        let bytes = encode(7, &Carried::Inline(Inline(vec![1]))).unwrap();
+        let decode = |version, bytes: &[u8]| decode::<Carried>(version, bytes);
+        assert_eq!(decode(7, &bytes).unwrap(), Carried::Inline(Inline(vec![1])));
+        assert!(matches!(decode(8, &bytes), Err(NatsError::Version { theirs: 7, ours: 8 })));
         for foreign in [&bytes[..2], &bytes[..6], b"{\"a\": 1, \"b\": 2}"] {
-            assert!(matches!(decode::<Carried>(foreign), Err(NatsError::Foreign)));
+            assert!(matches!(decode(7, foreign), Err(NatsError::Foreign)));
         }
-        assert!(matches!(decode::<Carried>(&bytes[..9]), Err(NatsError::Message(_))));
+        assert!(matches!(decode(7, &bytes[..9]), Err(NatsError::Message(_))));
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::time::Duration;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 
+use crate::VERSION;
+
 /// How to reach the NATS servers, and which streams there are the cluster's.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NatsOptions {
@@ -22,6 +24,9 @@ pub struct NatsOptions {
     pub cert: Option<PathBuf>,
     /// A PEM file with the key of that certificate.
     pub key: Option<PathBuf>,
+    /// The version of messages that is written and read, [`VERSION`]. Tests set another one, to be another build.
+    #[doc(hidden)]
+    pub version: u32,
 }
 
 /// Why a list of servers is not one.
@@ -78,6 +83,7 @@ impl NatsOptions {
             ca: None,
             cert: None,
             key: None,
+            version: VERSION,
         })
     }
 

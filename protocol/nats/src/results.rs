@@ -42,7 +42,7 @@ impl Results {
     pub async fn find(&self, key: JobKey) -> Result<Option<Found>, NatsError> {
         match self.stream.direct_get_last_for_subject(self.subjects.result(key)).await {
             Ok(message) => {
-                let outcome = decode(&message.payload)?;
+                let outcome = decode(self.subjects.version(), &message.payload)?;
                 Ok(Some(Found { sequence: message.sequence, outcome }))
             }
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
@@ -56,7 +56,20 @@ impl Results {
     /// [`NatsError`].
     pub async fn find_surely(&self, key: JobKey) -> Result<Option<Found>, NatsError> {
         let Some((sequence, payload)) = self.led(key).await? else { return Ok(None) };
-        Ok(Some(Found { sequence, outcome: decode(&payload)? }))
+        Ok(Some(Found { sequence, outcome: decode(self.subjects.version(), &payload)? }))
+    }
+
+    /// Whether a job has a result, of whatever version, as the server knows that leads the stream.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn are_there(&self, key: JobKey) -> Result<bool, NatsError> {
+        match self.find_surely(key).await {
+            Ok(found) => Ok(found.is_some()),
+            Err(NatsError::Version { .. }) => Ok(true),
+            Err(NatsError::Foreign | NatsError::Message(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     async fn led(&self, key: JobKey) -> Result<Option<(u64, Bytes)>, NatsError> {
@@ -80,7 +93,7 @@ impl Results {
         outcome: &Outcome,
         until: Instant,
     ) -> Result<Published, NatsError> {
-        let payload = Bytes::from(encode(outcome)?);
+        let payload = Bytes::from(encode(self.subjects.version(), outcome)?);
         let subject = self.subjects.result(key);
         let message = |id: String, after: u64| {
             PublishMessage::build()
@@ -95,7 +108,7 @@ impl Results {
         }
         // What is no result does not count as one.
         let Some((sequence, there)) = self.led(key).await? else { return Ok(stored) };
-        match decode::<Outcome>(&there) {
+        match decode::<Outcome>(self.subjects.version(), &there) {
             Err(NatsError::Foreign | NatsError::Message(_)) => {
                 tracing::warn!(%key, "bytes in place of a result are no result");
                 let again = || message(format!("{key}.{attempt}.{sequence}"), sequence);
@@ -115,7 +128,8 @@ impl Results {
         (sequence, content, receipt): (u64, Option<ContentHash>, &Receipt),
         until: Instant,
     ) -> Result<(), NatsError> {
-        let payload = Bytes::from(encode(&Outcome::read(content, receipt))?);
+        let mark = Outcome::read(content, receipt);
+        let payload = Bytes::from(encode(self.subjects.version(), &mark)?);
         let message = || {
             PublishMessage::build()
                 .payload(payload.clone())

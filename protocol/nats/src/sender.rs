@@ -85,9 +85,7 @@ impl Sender {
             let options = options.clone();
             async move {
                 let connection = connect(&options, "gridpool client").await?;
-                let streams = Streams::open(&connection, &options.prefix, None).await?;
-                streams.poison.follow().await?;
-                Ok::<_, NatsError>(streams)
+                Streams::sought(&connection, &options.prefix, true).await
             }
         })?;
         let agent = Arc::new(Agent {

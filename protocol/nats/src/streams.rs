@@ -1,5 +1,6 @@
 //! The streams and buckets of a cluster: made by the first pool, opened by all.
 
+use async_nats::header;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{
@@ -7,11 +8,14 @@ use async_nats::jetstream::stream::{
     RetentionPolicy, StorageType, Stream,
 };
 use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, kv};
-use bytes::Bytes;
 use futures_util::TryStreamExt;
+use gridpool_ipc::clock;
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_MAX;
 use std::ops::RangeInclusive;
 use std::time::Duration;
+use tokio::time::sleep;
 
 use crate::data::DATA_AGE;
 use crate::hosts::HOST_AGE;
@@ -22,6 +26,10 @@ use crate::{
 
 /// How long a server may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long servers that do not answer are asked again for the streams.
+const SEEK_FOR: Duration = Duration::from_secs(10);
+/// Between two tries.
+const SEEK_AGAIN: Duration = Duration::from_millis(200);
 /// How long a job may stay in the stream. It is past every deadline then.
 const JOB_AGE: Duration = Duration::from_secs(2 * 3_600);
 /// How long a result's identity is remembered, for a host that publishes it again because it has heard no answer.
@@ -70,6 +78,35 @@ impl Streams {
         connection.refusals.or(&OPENING, Self::opened(connection, prefix, limits)).await
     }
 
+    /// Opens streams that must be there, and follows convictions if it is told to. Servers that do not answer are asked
+    /// again for a while: if one that leads has died, another has to lead first.
+    pub(crate) async fn sought(
+        connection: &Connection,
+        prefix: &str,
+        follows: bool,
+    ) -> Result<Self, NatsError> {
+        let until = clock::now() + SEEK_FOR;
+        loop {
+            let opened = async {
+                let streams = Self::open(connection, prefix, None).await?;
+                if follows {
+                    streams.poison.follow().await?;
+                }
+                Ok::<_, NatsError>(streams)
+            };
+            match opened.await {
+                Err(error) if error.is_silence() && !clock::until(until).is_zero() => {
+                    tracing::debug!(
+                        error = Chain(&error).to_string(),
+                        "asking for the streams again"
+                    );
+                }
+                opened => return opened,
+            }
+            sleep(SEEK_AGAIN).await;
+        }
+    }
+
     async fn opened(
         connection: &Connection,
         prefix: &str,
@@ -80,7 +117,7 @@ impl Streams {
             .timeout(ANSWER_TIMEOUT)
             .ack_timeout(ANSWER_TIMEOUT)
             .build(client.clone());
-        let subjects = Subjects::new(prefix);
+        let subjects = Subjects::new(prefix, connection.version);
         let open = |config: Config| stream(&context, config, limits.is_some());
         let unused = StreamLimits::new(1);
         let configs = configs(&subjects, limits.unwrap_or(&unused));
@@ -114,13 +151,16 @@ impl Streams {
         Ok(first..=state.last_sequence)
     }
 
-    /// The bytes of the job of this number; `None` if it is gone.
+    /// The key of the job of this number, whatever its version; `None` if it is gone, or is no job.
     ///
     /// # Errors
     /// [`NatsError`].
-    pub async fn job_at(&self, number: u64) -> Result<Option<Bytes>, NatsError> {
+    pub async fn key_at(&self, number: u64) -> Result<Option<JobKey>, NatsError> {
         match self.jobs.get_raw_message(number).await {
-            Ok(message) => Ok(Some(message.payload)),
+            Ok(message) => {
+                let id = message.headers.get(header::NATS_MESSAGE_ID);
+                Ok(id.and_then(|id| u128::from_str_radix(id.as_str(), 16).ok()).map(JobKey))
+            }
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(NatsError::jetstream("a job cannot be read")(error)),
         }
@@ -145,8 +185,9 @@ impl Streams {
         Ok(Generation::of(&info))
     }
 
-    /// The consumer of a lane, which all hosts share. If streams are made anew, consumers have other names: jobs are
-    /// acknowledged to one by their numbers, which begin again, and some host may have a job of the streams before.
+    /// The consumer of a lane, which all hosts of a version share. If streams are made anew, consumers have other
+    /// names: jobs are acknowledged to one by their numbers, which begin again, and some host may have a job of the
+    /// streams before.
     ///
     /// # Errors
     /// [`NatsError`].
@@ -156,17 +197,15 @@ impl Streams {
         ack_wait: Duration,
         generation: &Generation,
     ) -> Result<PullConsumer, NatsError> {
-        let failed = "a consumer of jobs cannot be made";
-        match self.made(lane, ack_wait, generation).await {
-            Err(error) if is_another_there(&error) => match self.shared(lane).await? {
-                Some(consumer) => Ok(consumer),
-                None => {
-                    let made = self.made(lane, ack_wait, &self.generation().await?).await;
-                    made.map_err(NatsError::jetstream(failed))
-                }
-            },
-            made => made.map_err(NatsError::jetstream(failed)),
-        }
+        let made = match self.made(lane, ack_wait, generation).await {
+            Err(error) if is_another_there(&error) => {
+                let generation = self.generation().await?;
+                self.remove_others(lane, &generation).await?;
+                self.made(lane, ack_wait, &generation).await
+            }
+            made => made,
+        };
+        made.map_err(NatsError::jetstream("a consumer of jobs cannot be made"))
     }
 
     async fn made(
@@ -175,7 +214,7 @@ impl Streams {
         ack_wait: Duration,
         Generation(end): &Generation,
     ) -> Result<PullConsumer, ConsumerError> {
-        let name = lane.consumer() + end;
+        let name = self.subjects.consumer(lane) + end;
         let config = pull::Config {
             durable_name: Some(name.clone()),
             filter_subject: self.subjects.job(lane),
@@ -191,32 +230,25 @@ impl Streams {
         self.jobs.get_or_create_consumer(&name, config).await
     }
 
-    /// The stream has one consumer for a lane. If there is another, it is one of these: that of hosts whose version
-    /// gives names no end, which is shared with them; or one that a host made for the stream before just when this one
-    /// was made, which is removed: its host finds that out, and makes the right one.
-    async fn shared(&self, lane: &Lane) -> Result<Option<PullConsumer>, NatsError> {
-        let failed = "the consumers of jobs cannot be looked at";
-        let (own, subject) = (self.generation().await?, self.subjects.job(lane));
+    /// The stream has one consumer for a lane. If there is another, a host has made it for the stream before just when
+    /// this one was made. It is removed: its host finds that out, and makes the right one.
+    async fn remove_others(
+        &self,
+        lane: &Lane,
+        Generation(end): &Generation,
+    ) -> Result<(), NatsError> {
+        let (own, subject) = (self.subjects.consumer(lane) + end, self.subjects.job(lane));
         let all = self.jobs.consumers().try_collect::<Vec<_>>().await;
+        let failed = "the consumers of jobs cannot be looked at";
         for other in all.map_err(NatsError::jetstream(failed))? {
-            if other.config.filter_subject != subject {
-                continue;
-            }
-            if other.name == lane.consumer() {
-                let context = &self.link.context;
-                let found = context
-                    .get_consumer_from_stream(&other.name, self.subjects.stream("jobs"))
-                    .await;
-                return found.map(Some).map_err(NatsError::jetstream(failed));
-            }
-            if other.name != lane.consumer() + &own.0 {
+            if other.config.filter_subject == subject && other.name != own {
                 tracing::info!(consumer = other.name, "of a stream that is gone: it is removed");
                 let removed = self.jobs.delete_consumer(&other.name).await;
                 removed
                     .map_err(NatsError::jetstream("a consumer of a stream before is in the way"))?;
             }
         }
-        Ok(None)
+        Ok(())
     }
 }
 

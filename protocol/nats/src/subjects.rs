@@ -2,7 +2,7 @@
 //!
 //! | subject | stream | holds |
 //! |---|---|---|
-//! | `P.job.CLASS.grid`, `P.job.CLASS.model.NAME` | `P-jobs` | a job, until a host has published its result |
+//! | `P.job.vN.CLASS.grid`, `P.job.vN.CLASS.model.NAME` | `P-jobs` | a job of version N, until it has its result |
 //! | `P.result.HIGH.LOW` | `P-results` | the result of the job of that key; a mark once it was read |
 //! | `P.data.NAME.N`, `P.data.NAME.end` | `P-data` | a piece of a large batch or result; its size |
 //! | `P.note.HIGH.LOW` | | each result as it is stored, for the clients that wait |
@@ -21,9 +21,10 @@ const NAME_MAX: usize = 200;
 #[derive(Clone, Debug)]
 pub struct Subjects {
     prefix: String,
+    version: u32,
 }
 
-/// Jobs that the same hosts can run, of one priority. A host has a consumer for each.
+/// Jobs that the same hosts can run, of one priority, and of one version. A host has a consumer for each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane {
     /// The order among lanes: high first.
@@ -64,9 +65,9 @@ impl Lane {
         ["high", "normal", "low"][usize::from(self.rank)]
     }
 
-    /// The name of the lane's consumer.
+    /// Its name, as a part of that of its consumer.
     #[must_use]
-    pub fn consumer(&self) -> String {
+    pub fn name(&self) -> String {
         match &self.model {
             None => format!("grid-{}", self.class()),
             Some(model) => {
@@ -95,10 +96,16 @@ fn token(name: &str) -> String {
 }
 
 impl Subjects {
-    /// The names that begin with `prefix`.
+    /// The names that begin with `prefix`, for a program whose messages are of this version.
     #[must_use]
-    pub fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned() }
+    pub fn new(prefix: &str, version: u32) -> Self {
+        Self { prefix: prefix.to_owned(), version }
+    }
+
+    /// The version of messages.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.version
     }
 
     /// The stream or bucket of that purpose.
@@ -110,11 +117,32 @@ impl Subjects {
     /// The jobs of a lane.
     #[must_use]
     pub fn job(&self, lane: &Lane) -> String {
-        let (prefix, class) = (&self.prefix, lane.class());
+        let (prefix, version, class) = (&self.prefix, self.version, lane.class());
         match &lane.model {
-            None => format!("{prefix}.job.{class}.grid"),
-            Some(model) => format!("{prefix}.job.{class}.model.{}", token(model)),
+            None => format!("{prefix}.job.v{version}.{class}.grid"),
+            Some(model) => format!("{prefix}.job.v{version}.{class}.model.{}", token(model)),
         }
+    }
+
+    /// How the name of a lane's consumer begins.
+    #[must_use]
+    pub fn consumer(&self, lane: &Lane) -> String {
+        format!("{}-v{}", lane.name(), self.version)
+    }
+
+    /// The version of jobs with this subject, and the name of their lane; 0 and the subject if they are of no lane.
+    #[must_use]
+    pub fn lane_of(&self, subject: &str) -> (u32, String) {
+        let parts: Vec<_> = subject.split('.').collect();
+        let (version, name) = match parts[..] {
+            [_, "job", version, class, "grid"] => (version, format!("grid-{class}")),
+            [_, "job", version, class, "model", model] => {
+                (version, format!("model-{model}-{class}"))
+            }
+            _ => ("", String::new()),
+        };
+        let version = version.strip_prefix('v').and_then(|version| version.parse().ok());
+        version.map_or_else(|| (0, subject.to_owned()), |version| (version, name))
     }
 
     /// All jobs.
@@ -186,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_key_is_read_from_its_subject() {
-        let subjects = Subjects::new("gp");
+        let subjects = Subjects::new("gp", 7);
         let key = JobKey(0x0123_4567_89ab_cdef_0000_0000_0000_00ff);
         let subject = subjects.result(key);
         assert_eq!(subject, "gp.result.0123456789abcdef.00000000000000ff");
@@ -199,20 +227,34 @@ mod tests {
 
     #[test]
     fn names_of_models_stay_apart_in_subjects_and_consumers() {
-        let subjects = Subjects::new("gp");
+        let subjects = Subjects::new("gp", 7);
         let names = ["mlp", "mlp:2", "a.b", "a/b", "a=2eb", "*"];
         let lanes = names.map(|name| Lane::all(Some(name)));
         let mut seen = std::collections::BTreeSet::new();
         for lane in lanes.iter().flatten().chain(&Lane::all(None)) {
-            let (subject, consumer) = (subjects.job(lane), lane.consumer());
+            let (subject, consumer) = (subjects.job(lane), subjects.consumer(lane));
             assert!(!subject.contains(['*', '>', ' ']) && !consumer.contains(['.', '*', '/']));
             assert!(seen.insert(subject) && seen.insert(consumer));
         }
     }
 
     #[test]
+    fn versions_have_lanes_of_their_own_whose_subjects_name_them() {
+        let (old, new) = (Subjects::new("gp", 7), Subjects::new("gp", 8));
+        for lane in Lane::all(None).iter().chain(&Lane::all(Some("a.b"))) {
+            assert_ne!(old.job(lane), new.job(lane));
+            assert_ne!(old.consumer(lane), new.consumer(lane));
+            assert_eq!(new.lane_of(&old.job(lane)), (7, lane.name()));
+        }
+        for other in ["gp.job.high.grid", "gp.job.v7.x", "gp.job.7.high.grid", "gp.job.v.high.grid"]
+        {
+            assert_eq!(new.lane_of(other), (0, other.to_owned()));
+        }
+    }
+
+    #[test]
     fn long_names_of_models_are_hashed_for_the_server() {
-        let long = |end: &str| Lane::all(Some(&format!("{}{end}", "m".repeat(300))))[0].consumer();
+        let long = |end: &str| Lane::all(Some(&format!("{}{end}", "m".repeat(300))))[0].name();
         assert!(long("a").len() < 64);
         assert_ne!(long("a"), long("b"));
     }

@@ -22,8 +22,8 @@ use crate::under_way::InHand;
 
 /// How soon another host may have a job that this one cannot take now.
 pub(crate) const GIVE_BACK_AFTER: Duration = Duration::from_millis(200);
-/// How soon a job of another version is offered again, to a host that knows it.
-const OTHER_VERSION_AFTER: Duration = Duration::from_secs(5);
+/// How soon a job for a model is offered again, to a host that has it.
+const OTHER_HOST_AFTER: Duration = Duration::from_secs(5);
 /// Runs of a suspect, alone on its host, that ended with the host. One more is not made.
 const ALONE_MAX: usize = 2;
 /// How long a suspect waits until nothing else runs on this host, and others until it has run.
@@ -48,13 +48,9 @@ impl Bridge {
         if delivered > 1 {
             count(&self.counts.redelivered);
         }
-        let job: JobMessage = match decode(&message.payload) {
+        // Those of other versions are in lanes of their own.
+        let job: JobMessage = match decode(self.streams.subjects.version(), &message.payload) {
             Ok(job) => job,
-            Err(error @ NatsError::Version { .. }) => {
-                tracing::warn!(%error, "a job for another host");
-                count(&self.counts.given_back);
-                return self.acknowledge(&message, AckKind::Nak(Some(OTHER_VERSION_AFTER))).await;
-            }
             Err(error) => {
                 tracing::error!(%error, "a message that is no job is removed");
                 return self.acknowledge(&message, AckKind::Term).await;
@@ -261,7 +257,7 @@ impl Bridge {
             && !self.has_model(name).await
         {
             // It was unloaded here; other hosts may have it.
-            return Fate::GiveBack(OTHER_VERSION_AFTER);
+            return Fate::GiveBack(OTHER_HOST_AFTER);
         }
         // Another try would fail, too.
         let is_wrong = matches!(

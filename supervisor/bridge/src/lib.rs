@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use gridpool_client::{Client, ClientError};
 use gridpool_ipc::clock;
-use gridpool_nats::{HOST_EVERY, HostRow, NatsError, Streams, VERSION, connect};
+use gridpool_nats::{HOST_EVERY, HostRow, NatsError, Streams, connect};
 use gridpool_protocol::chain::Chain;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -222,7 +222,7 @@ impl Bridge {
             let row = HostRow {
                 host: self.settings.host.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                protocol: VERSION,
+                protocol: self.streams.subjects.version(),
                 uptime_s: started.elapsed().as_secs(),
                 pool: state.is_alive,
                 draining: state.is_draining,

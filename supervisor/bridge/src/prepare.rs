@@ -29,7 +29,7 @@ impl Bridge {
             _ => self.streams.results.find_surely(job.key).await,
         };
         match found {
-            Ok(Some(_)) => return Err(Fate::Known),
+            Ok(Some(_)) | Err(NatsError::Version { .. }) => return Err(Fate::Known),
             Ok(None) => {}
             // The stream takes one result all the same.
             Err(error) => tracing::debug!(%error, "looking for an earlier result"),

@@ -107,7 +107,7 @@ impl Bridge {
             }
             tracing::warn!(error = said, job = %key, "its result waits to be stored");
             // Its client may have given up, or another host may have been faster.
-            if let Ok(Some(_)) = self.streams.results.find_surely(key).await {
+            if let Ok(true) = self.streams.results.are_there(key).await {
                 return count(&self.counts.duplicates);
             }
             let deadline = taken.job.terms.deadline();

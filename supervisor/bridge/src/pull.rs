@@ -182,7 +182,7 @@ impl Bridge {
                 // The others have jobs all the same.
                 Err(error) => {
                     let said = Chain(&error).to_string();
-                    tracing::warn!(error = said, lane = lane.consumer(), "no jobs of this lane");
+                    tracing::warn!(error = said, lane = lane.name(), "no jobs of this lane");
                     failed = Some(error);
                 }
             }
@@ -272,7 +272,7 @@ impl Lanes {
     /// Leaves a question open at each lane.
     async fn ask(&mut self) {
         for (lane, consumer) in &self.lanes {
-            let name = lane.consumer();
+            let name = lane.name();
             if self.asked.contains(&name) {
                 continue;
             }

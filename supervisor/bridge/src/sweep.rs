@@ -1,11 +1,14 @@
-//! Removes jobs that have ended from the stream, where the servers have kept them.
+//! Removes jobs that have ended from the stream, where the servers have kept them, and tells of jobs that no host can
+//! read.
 //!
 //! A server that takes over a copied stream may not know that a job was acknowledged. The job then stays, though no
-//! lane has it, and counts against the limits of the stream until it is too old.
+//! lane has it, and counts against the limits of the stream until it is too old. So does a job of a version that no
+//! host is of, once its client has given it up.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gridpool_nats::{JobMessage, NatsError, decode};
+use gridpool_nats::NatsError;
 use gridpool_protocol::chain::Chain;
 use tokio::time::sleep;
 
@@ -19,7 +22,7 @@ const EVERY_ACK_WAITS: u32 = 2;
 impl Bridge {
     /// Sweeps until the bridge is to end. A job is left to its host until it was in the stream for a whole pause.
     pub(crate) async fn sweep(self: Arc<Self>) {
-        let mut old = 0;
+        let (mut old, mut told) = (0, BTreeSet::new());
         loop {
             tokio::select! {
                 () = sleep(self.settings.limits.ack_wait * EVERY_ACK_WAITS) => {}
@@ -36,7 +39,32 @@ impl Bridge {
                     tracing::debug!(error = Chain(&error).to_string(), "the stream is not swept");
                 }
             }
+            if let Err(error) = self.tell_of_unread(&mut told).await {
+                tracing::debug!(error = Chain(&error).to_string(), "the lanes are not looked at");
+            }
         }
+    }
+
+    /// Tells of versions whose jobs wait while no host is of them, each when it is new.
+    async fn tell_of_unread(&self, told: &mut BTreeSet<u32>) -> Result<(), NatsError> {
+        let hosts = self.streams.hosts.list().await?;
+        let mut unread = BTreeMap::new();
+        for lane in self.streams.lanes(&hosts).await?.iter().filter(|lane| lane.unread() > 0) {
+            *unread.entry(lane.protocol).or_insert(0) += lane.unread();
+        }
+        for (protocol, jobs) in &unread {
+            if told.insert(*protocol) {
+                let ours = self.streams.subjects.version();
+                tracing::warn!(
+                    protocol,
+                    jobs,
+                    ours,
+                    "jobs wait for a host of their version: there is none"
+                );
+            }
+        }
+        told.retain(|protocol| unread.contains_key(protocol));
+        Ok(())
     }
 
     /// Removes jobs that have their result from the front of the stream, up to the one of that number. Returns how many
@@ -54,8 +82,9 @@ impl Bridge {
 
     /// Whether the job of this number is there, and has its result. What is no job is removed by whoever takes it.
     async fn has_ended(&self, number: u64) -> Result<bool, NatsError> {
-        let Some(payload) = self.streams.job_at(number).await? else { return Ok(false) };
-        let Ok(job) = decode::<JobMessage>(&payload) else { return Ok(false) };
-        Ok(self.streams.results.find_surely(job.key).await?.is_some())
+        match self.streams.key_at(number).await? {
+            Some(key) => self.streams.results.are_there(key).await,
+            None => Ok(false),
+        }
     }
 }

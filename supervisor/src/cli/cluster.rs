@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
-use gridpool_nats::{Cluster, ClusterStatus, HostRow};
+use gridpool_nats::{Cluster, ClusterStatus, HostRow, LaneRow};
 use gridpool_protocol::ids::ContentHash;
 
 use super::error::CommandError;
@@ -95,10 +95,22 @@ fn write(out: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
             writeln!(out, "{name:<30} {waiting:>9} {running:>9} {:>11}", lane.redelivered)?;
         }
     }
+    for lane in status.lanes.iter().filter(|lane| lane.unread() > 0) {
+        writeln!(out, "\n{}", unread(lane))?;
+    }
     for (content, why) in &status.convicted {
         writeln!(out, "\nPOISON {content}: convicted on {}: {}", why.host, why.reason)?;
     }
     Ok(())
+}
+
+/// What is said of a lane whose jobs no host can read.
+pub(super) fn unread(lane: &LaneRow) -> String {
+    let LaneRow { name, protocol, .. } = lane;
+    format!(
+        "{} in {name}: no host is of protocol {protocol}; they wait for one until their deadlines",
+        lane.unread()
+    )
 }
 
 fn write_host(out: &mut dyn Write, row: &HostRow) -> io::Result<()> {
@@ -128,7 +140,7 @@ fn write_host(out: &mut dyn Write, row: &HostRow) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use gridpool_nats::{Conviction, HostCounts, LaneRow};
+    use gridpool_nats::{Conviction, HostCounts};
 
     use super::*;
 
@@ -139,13 +151,14 @@ mod tests {
         let host =
             HostRow { host: "one".into(), pool: true, uptime_s: 10, counts, ..HostRow::default() };
         let lane = LaneRow { name: "grid-high".into(), waiting: 12, ..LaneRow::default() };
+        let read = LaneRow { hosts: 1, ..lane.clone() };
         let why = Conviction { host: "two".into(), job: "k".into(), reason: "it crashed".into() };
         let status = ClusterStatus {
             hosts: vec![host],
             jobs: 15,
             leader: "n1".into(),
             followers: vec![("n2".into(), true), ("n3".into(), false)],
-            lanes: vec![lane, LaneRow::default()],
+            lanes: vec![read, LaneRow { protocol: 7, waiting: 3, ..lane }, LaneRow::default()],
             convicted: vec![("abc".into(), why)],
             ..ClusterStatus::default()
         };
@@ -158,6 +171,7 @@ mod tests {
             "one                  serving",
             "20.0",
             "grid-high                             12",
+            "\n3 in grid-high: no host is of protocol 7;",
             "POISON abc: convicted on two: it crashed",
         ] {
             assert!(said.contains(part), "{part}:\n{said}");

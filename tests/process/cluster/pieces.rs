@@ -1,11 +1,13 @@
 //! Large batches and results in the stream: what was read is removed, and what is missing is waited for.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use gridpool_client::{Priority, Verdict};
+use gridpool_client::{JobKey, Priority, Verdict};
 use gridpool_ipc::clock;
-use gridpool_nats::{Outcome, Published, Store, StreamLimits, Streams, connect};
+use gridpool_nats::{Outcome, Published, Store, StreamLimits, Streams, VERSION, connect};
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::message::Input;
 use gridpool_protocol::receipt::Receipt;
@@ -99,18 +101,20 @@ fn a_job_that_has_its_result_does_not_stay_though_no_lane_has_it() {
     let servers = Servers::start(1);
     let pool = serving(&servers, "one", "");
     let (runtime, streams) = streams(&servers);
-    pool.stop("cpu0");
-    let handle = submit(&client(&servers), small_job(1));
-    runtime.block_on(async {
-        let span = streams.span_of_jobs().await.expect("an answer");
-        let job = streams.job_at(*span.start()).await.expect("an answer").expect("it is not done");
-        // As a server keeps one that was acknowledged: nobody will ever ask for it.
-        let (client, subject) = (&streams.connection.client, "gridpool.job.nobody.asks");
-        client.request(subject, job).await.expect("the stream takes it");
-    });
-    until(&servers, "both jobs in the stream", |status| status.jobs == 2);
-    pool.go_on("cpu0");
-    assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    let key = JobKey(7);
+    let receipt = Receipt { key: key.to_string(), ..Receipt::default() };
+    let outcome = Outcome::done(None, receipt, None);
+    // As a server keeps one that was acknowledged: nobody will ever ask for it.
+    let (head, body) = (format!("NATS/1.0\r\nNats-Msg-Id: {key}\r\n\r\n"), "a job");
+    let (of_head, of_all) = (head.len(), head.len() + body.len());
+    let mut server = TcpStream::connect(("127.0.0.1", servers.port(0))).expect("a server");
+    let put = format!("HPUB gridpool.job.nobody.asks {of_head} {of_all}\r\n{head}{body}\r\n");
+    let said = format!("CONNECT {{\"verbose\": false, \"headers\": true}}\r\n{put}");
+    server.write_all(said.as_bytes()).expect("it is heard");
+    until(&servers, "a job in the stream", |status| status.jobs == 1);
+    let published = streams.results.publish(key, "one.1", &outcome, clock::now() + TIMEOUT);
+    let published = runtime.block_on(published);
+    assert!(matches!(published, Ok(Published::Stored(_))), "{published:?}");
     until(&servers, "an empty stream", |status| status.jobs == 0);
     eventually("the bridge to say so", || {
         let log = pool.log();
@@ -156,13 +160,15 @@ fn a_job_of_streams_that_were_removed_does_not_acknowledge_one_of_the_new() {
 }
 
 #[test]
-fn a_host_shares_the_consumers_of_the_version_before_and_removes_those_of_other_streams() {
+fn a_host_removes_the_consumers_of_other_streams_and_no_others() {
     if !are_there() {
         return;
     }
     let servers = Servers::start(1);
     let options = servers.options();
-    let made = ["grid-high", "grid-normal-dead"];
+    // Of hosts that know no lanes of versions, and of a stream that is gone.
+    let dead = format!("grid-normal-v{VERSION}-dead");
+    let made = [("grid-high", "high.grid"), (&dead, &*format!("v{VERSION}.normal.grid"))];
     let runtime = Runtime::new().expect("a runtime");
     let streams = runtime.block_on(async {
         let connection = connect(&options, "test").await.expect("a server");
@@ -175,10 +181,9 @@ fn a_host_shares_the_consumers_of_the_version_before_and_removes_those_of_other_
         };
         let streams = Streams::open(&connection, &options.prefix, Some(&limits)).await;
         let streams = streams.expect("streams");
-        for name in made {
-            let class = name.split('-').nth(1).expect("a class");
+        for (name, jobs) in made {
             let config = json!({
-                "durable_name": name, "filter_subject": format!("gridpool.job.{class}.grid"),
+                "durable_name": name, "filter_subject": format!("gridpool.job.{jobs}"),
                 "deliver_policy": "all", "ack_policy": "explicit", "ack_wait": 2_000_000_000_u64,
                 "max_deliver": -1, "max_ack_pending": -1, "replay_policy": "instant",
             });
@@ -197,8 +202,8 @@ fn a_host_shares_the_consumers_of_the_version_before_and_removes_those_of_other_
     }
     let names = runtime.block_on(streams.jobs.consumer_names().collect::<Vec<_>>());
     let names: Vec<_> = names.into_iter().map(|name| name.expect("a name")).collect();
-    assert!(names.contains(&made[0].to_owned()) && !names.contains(&made[1].to_owned()));
-    assert_eq!(names.len(), 3, "{names:?}");
+    assert!(names.contains(&made[0].0.to_owned()) && !names.contains(&dead));
+    assert_eq!(names.len(), 4, "{names:?}");
 }
 
 #[test]

@@ -33,6 +33,8 @@ const LOOK_AFTER_EACH: Duration = Duration::from_millis(2);
 pub(super) const VERDICT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two tries to tell or ask something while no server answers.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// How long the hosts may take to say of which versions they are, before a job that is late gets its verdict.
+const READERS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Inputs that may be on their way into the stream, in units of [`ROOM_UNIT`]: 256 MiB. What would be more is BUSY.
 const ROOM: u32 = 256 * 1_024;
 /// The unit in which they are counted.
@@ -109,6 +111,8 @@ enum Waited {
     Found(Box<Found>),
     /// The deadline has passed.
     Late,
+    /// There is one of another build.
+    Unreadable(NatsError),
     /// Nobody waits any more.
     Unwanted,
 }
@@ -223,6 +227,7 @@ impl Agent {
         let found = match waited {
             Waited::Found(found) => *found,
             Waited::Late => self.give_up(key, content).await,
+            Waited::Unreadable(error) => return refuse(other_build(key, &error)),
             // The client is gone, and the job goes on.
             Waited::Unwanted => return,
         };
@@ -271,7 +276,8 @@ impl Agent {
             trace_state: sending.submission.trace_state.clone(),
             content,
         };
-        let payload = Bytes::from(encode(&message).map_err(unable)?);
+        let version = self.streams.subjects.version();
+        let payload = Bytes::from(encode(version, &message).map_err(unable)?);
         self.listen(*key).await.map_err(unable)?;
         let subject = self.streams.subjects.job(&Lane::of(work, terms.priority));
         let message =
@@ -284,6 +290,7 @@ impl Agent {
                 Ok(Some(found)) if !found.outcome.is_of(content) => return Err(other_job(*key)),
                 Ok(Some(found)) => self.jobs.found(*key, found),
                 Ok(None) => {}
+                Err(error @ NatsError::Version { .. }) => return Err(other_build(*key, &error)),
                 // It is looked up again.
                 Err(error) => tracing::debug!(%error, %key, "looking for an earlier result"),
             },
@@ -326,6 +333,7 @@ impl Agent {
             match timeout_at(deadline.into(), self.streams.results.find(key)).await {
                 Ok(Ok(Some(found))) => return Waited::Found(Box::new(found)),
                 Ok(Ok(None)) | Err(_) => {}
+                Ok(Err(error @ NatsError::Version { .. })) => return Waited::Unreadable(error),
                 Ok(Err(error)) => tracing::debug!(%error, "looking for a result"),
             }
         }
@@ -333,7 +341,8 @@ impl Agent {
 
     /// The deadline has passed: the verdict is DEADLINE, unless there is another.
     async fn give_up(&self, key: JobKey, content: ContentHash) -> Found {
-        let verdict = own_verdict(key, Verdict::Deadline, LATE);
+        let why = timeout(READERS_TIMEOUT, self.why_unread()).await.ok().flatten();
+        let verdict = own_verdict(key, Verdict::Deadline, why.as_deref().unwrap_or(LATE));
         let outcome = Outcome::done(Some(content), verdict, None);
         let results = &self.streams.results;
         let stored = async {
@@ -363,7 +372,7 @@ impl Agent {
                 let sequence = note.headers.as_ref().and_then(|headers| {
                     headers.get("Nats-Sequence").and_then(|value| value.as_str().parse().ok())
                 });
-                match decode(&note.payload) {
+                match decode(subjects.version(), &note.payload) {
                     // The mark that this client has made, or another that reads the same result.
                     Ok(Outcome::Read { .. }) => {}
                     Ok(outcome @ Outcome::Done { .. }) => {
@@ -397,6 +406,11 @@ fn inline(bytes: Vec<u8>) -> Input {
 /// The refusal of a key whose result is of another job.
 fn other_job(key: JobKey) -> Refusal {
     Refusal::Invalid(format!("key {key} was used for another job: give each job a key of its own"))
+}
+
+/// The refusal of a key under which another build has a job.
+fn other_build(key: JobKey, error: &NatsError) -> Refusal {
+    Refusal::Invalid(format!("the result of key {key} cannot be read: {error}"))
 }
 
 /// The refusal of a job that cannot be put into the stream.

@@ -1,5 +1,6 @@
 //! The models that hosts say they have.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,11 +41,31 @@ impl Agent {
         }
     }
 
-    /// Answers with the models of all hosts.
+    /// The hosts that can read this client's jobs.
+    async fn readers(&self) -> Result<Vec<HostRow>, NatsError> {
+        let (hosts, version) = (self.hosts().await?, self.streams.subjects.version());
+        Ok(hosts.iter().filter(|host| host.protocol == version).cloned().collect())
+    }
+
+    /// Why no host takes this client's jobs, if there are hosts, and none is of its version.
+    pub(super) async fn why_unread(&self) -> Option<String> {
+        let (hosts, version) = (self.hosts().await.ok()?, self.streams.subjects.version());
+        let theirs: BTreeSet<_> = hosts.iter().map(|host| host.protocol.to_string()).collect();
+        if theirs.is_empty() || theirs.contains(&version.to_string()) {
+            return None;
+        }
+        let theirs = theirs.into_iter().collect::<Vec<_>>().join(", ");
+        Some(format!(
+            "no host of the cluster reads jobs of protocol {version}: all are of {theirs}; use their build of gridpool \
+             here, or this one on a host"
+        ))
+    }
+
+    /// Answers with the models of all hosts that can read this client's jobs.
     pub(super) fn list_models(self: &Arc<Self>, request: u64, from: u32, runtime: &Handle) {
         let agent = Arc::clone(self);
         runtime.spawn(async move {
-            let answer = match agent.hosts().await {
+            let answer = match agent.readers().await {
                 Ok(hosts) => {
                     let rows: Vec<_> = hosts.iter().flat_map(rows_of).collect();
                     let total = u32::try_from(rows.len()).unwrap_or(u32::MAX);
@@ -73,7 +94,7 @@ impl Agent {
             Err(error) => return Ok(Some(error.to_string())),
         };
         let hosts = loop {
-            match self.hosts().await {
+            match self.readers().await {
                 Err(error) if !clock::until(until).is_zero() => {
                     tracing::debug!(%error, "asking for the hosts again");
                     sleep(ASK_AGAIN).await;

@@ -9,6 +9,7 @@ use ratatui_core::text::{Line, Span};
 
 use super::super::view::{Theme, put};
 use super::history::Picture;
+use crate::cli::cluster::unread;
 use crate::cli::show::printable;
 use crate::cli::text::wrap;
 use crate::cli::words::{UNKNOWN, bytes, count, counted, cut, spark};
@@ -227,6 +228,9 @@ pub(super) fn rows(picture: &Picture) -> Vec<BodyRow> {
             format!("{:name$} {waiting:>16} {running:>7} {redelivered:>15}", cut(&lane.name, name));
         rows.push(row(Kind::Detail, text));
     }
+    for lane in status.lanes.iter().filter(|lane| lane.unread() > 0) {
+        rows.push(row(Kind::Warning, unread(lane)));
+    }
     for (content, why) in &status.convicted {
         let text = format!("POISON {content}: convicted on {}: {}", why.host, why.reason);
         rows.push(row(Kind::Alarm, text));
@@ -278,8 +282,19 @@ mod tests {
             ..HostRow::default()
         };
         let two = HostRow { host: "two".into(), ..HostRow::default() };
-        let lane =
-            LaneRow { name: "grid-high".into(), waiting: 12, running: 3, ..LaneRow::default() };
+        let lane = LaneRow {
+            name: "grid-high".into(),
+            waiting: 9,
+            running: 3,
+            hosts: 1,
+            ..LaneRow::default()
+        };
+        let other = LaneRow {
+            name: "grid-low of protocol 7".into(),
+            protocol: 7,
+            waiting: 3,
+            ..LaneRow::default()
+        };
         let why = Conviction { host: "two".into(), job: "k".into(), reason: "it crashed".into() };
         let status = ClusterStatus {
             hosts: vec![one, two],
@@ -288,7 +303,7 @@ mod tests {
             replicas: 3,
             leader: "n1".into(),
             followers: vec![("n2".into(), true), ("n3".into(), false)],
-            lanes: vec![lane, LaneRow::default()],
+            lanes: vec![lane, other, LaneRow::default()],
             convicted: vec![("abc".into(), why)],
         };
         Picture { status, rates: vec![Some(12.0), None], trend: vec![1.0, 12.0] }
@@ -319,18 +334,19 @@ mod tests {
     fn hosts_devices_lanes_and_convictions_have_their_lines() {
         let picture = picture();
         assert_eq!(
-            drawn(&scene(Some(&picture)), 96, 12),
+            drawn(&scene(Some(&picture)), 96, 13),
             [
                 "cluster at nats://a,nats://b  2 hosts  3 copies  n1 leads  n3 is behind or gone",
                 "12 jobs/s  12 wait  3 run  2.0K held  7 redelivered  1 convicted                              ▂█",
-                "HOST      STATE        RUN JOBS/S     DONE  REDEL   DUP   BACK",
-                "one       serving      3/8     12      200      7     1      2",
+                "HOST                   STATE        RUN JOBS/S     DONE  REDEL   DUP   BACK",
+                "one                    serving      3/8     12      200      7     1      2",
                 "  gpu0 H100 (grid): busy, 41 done",
-                "two       no pool      0/0      -        0      0     0      0",
-                "LANE               WAITING RUNNING     REDELIVERED",
-                "grid-high               12       3               0",
+                "two                    no pool      0/0      -        0      0     0      0",
+                "LANE                            WAITING RUNNING     REDELIVERED",
+                "grid-high                             9       3               0",
+                "grid-low of protocol 7                3       0               0",
+                "3 in grid-low of protocol 7: no host is of protocol 7; they wait for one until their deadlines",
                 "POISON abc: convicted on two: it crashed",
-                "",
                 "",
                 KEYS,
             ]
@@ -342,10 +358,10 @@ mod tests {
         let picture = picture();
         let scrolled = drawn(&Scene { first: 99, ..scene(Some(&picture)) }, 60, 5);
         assert!(scrolled[3].starts_with("POISON abc"), "{scrolled:?}");
-        // The next key goes on from there: all but two of seven rows are above.
+        // The next key goes on from there: all but two of nine rows are above.
         let area = Rect::new(0, 0, 60, 5);
         let end = Scene { first: 99, ..scene(Some(&picture)) };
-        assert_eq!(draw(&end, area, &mut Buffer::empty(area)), 5);
+        assert_eq!(draw(&end, area, &mut Buffer::empty(area)), 7);
         for (width, height) in [(0, 0), (1, 1), (3, 2), (20, 3), (300, 60)] {
             drawn(&scene(Some(&picture)), width, height);
             drawn(&Scene { helps: true, ..scene(None) }, width, height);
