@@ -210,13 +210,21 @@ impl Pipeline {
                 Some(Ok(Some(template))) => {
                     let Terms { ties, steps } = terms;
                     template.parts().iter().all(|part| {
-                        match Expandable::of(&candidate.id, part, ties, steps) {
-                            Some(template) => push(Read::Template(Arc::new(template))),
-                            None => part.texts().all(|(choice, text)| {
-                                let id = format!("{}[{choice}]", candidate.id);
-                                push(Read::Text(Candidate { id, text: Ok(text) }))
-                            }),
+                        if let Some(template) = Expandable::of(&candidate.id, part, ties, steps) {
+                            return push(Read::Template(Arc::new(template)));
                         }
+                        // Its programs would all be told for one mistake.
+                        if let Some(why) = search::refusal(part, ties, steps) {
+                            let id = match part.settled().as_str() {
+                                "" => candidate.id.clone(),
+                                settled => format!("{}[{settled}]", candidate.id),
+                            };
+                            return push(Read::Text(Candidate { id, text: Err(why) }));
+                        }
+                        part.texts().all(|(choice, text)| {
+                            let id = format!("{}[{choice}]", candidate.id);
+                            push(Read::Text(Candidate { id, text: Ok(text) }))
+                        })
                     })
                 }
             };
