@@ -258,7 +258,7 @@ fn a_search_that_is_stopped_ends_and_its_iterator_is_dropped() {
 fn attempts_that_a_stop_has_cancelled_are_not_lost() {
     let pool = cpu(1).start();
     let long = Search { steps: STEPS_MAX, ..search(Score::Exact) };
-    let endless = Candidate::new("endless", "O = power(power(rot90, 9999), 9999)(I)");
+    let endless = Candidate::new("endless", "O = power(rot90, multiply(width(I), 999999))(I)");
     let mut stream = pool.client().search(long, vec![endless]).unwrap();
     let stopper = stream.stopper();
     let ended = std::thread::spawn(move || (stream.next(), stream.summary().clone()));

@@ -120,7 +120,7 @@ fn one_mistake_in_a_large_template_is_told_once_and_its_other_programs_run() {
     assert!(
         some.stdout.contains("10,002 programs, 10,000 made of templates on devices, 2 refused")
     );
-    let none = searched("upscale(y, ?e:bool)");
+    let none = searched("upscale(y, ?e:direction)");
     assert_eq!((none.code, told(&none.stderr)), (Some(65), 1), "{}", none.stderr);
     assert!(none.stdout.contains("1 program, 1 refused"), "{}", none.stdout);
 }
