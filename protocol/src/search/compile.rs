@@ -37,8 +37,8 @@ pub fn compile(text: &str, ties: Ties, steps: u32) -> Result<Code, SearchError> 
     }
 }
 
-/// Programs of a template that are compiled to see whether any does, besides those of each word. A prime number, so that
-/// they do not all have the same word for a hole.
+/// Programs of a template that are compiled to see whether any does, besides those of each word. A prime number, so
+/// that they do not all have the same word for a hole.
 const TRIED: u64 = 1_021;
 
 /// Why none of a template's programs compiles: the mistakes of the first. `None` if one of them does. All are tried if
@@ -51,7 +51,8 @@ const TRIED: u64 = 1_021;
 /// assert_eq!(refused("replace(?a in [x, 1], ?b:color)"), None);
 /// let why = refused("replace(?a in [x, y], ?b:color)").unwrap();
 /// assert!(why.starts_with("none of its 20 programs compiles; the first: "));
-/// assert!(refused("x = replace(I, ?a:color, ?b:color)\nO = replace(x, ?c:color, ?d:bool)").is_some());
+/// let large = "x = replace(I, ?a:color, ?b:color)\nO = upscale(replace(x, ?c:color, 1), ?d:direction)";
+/// assert!(refused(large).is_some());
 /// ```
 #[must_use]
 pub fn refusal(template: &Template, ties: Ties, steps: u32) -> Option<String> {
