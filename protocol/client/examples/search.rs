@@ -178,8 +178,9 @@ fn of_price<'g>(grammar: &[Form<'g>], cheaper: &[Priced<'g>]) -> Priced<'g> {
             let is_last = at + 1 == kinds.len();
             let mut longer = Vec::new();
             for (text, left) in &begun {
-                for price in if is_last { *left } else { 0 }..=*left {
-                    let of_kind = cheaper[price].get(kind).into_iter().flatten();
+                let first = if is_last { *left } else { 0 };
+                for (price, of_price) in cheaper.iter().enumerate().take(left + 1).skip(first) {
+                    let of_kind = of_price.get(kind).into_iter().flatten();
                     longer.extend(of_kind.map(|one| (text.then(one).then(behind), left - price)));
                 }
             }
