@@ -78,7 +78,7 @@ pub mod cli {
     pub const WORKER: u8 = 73;
     /// This user may not use the pool.
     pub const NOT_ALLOWED: u8 = 77;
-    /// The config file is wrong.
+    /// The config file, an address in it, or the state folder is wrong.
     pub const CONFIG: u8 = 78;
 
     /// All codes with their meanings.
@@ -91,7 +91,7 @@ pub mod cli {
         (INTERNAL, "a fault of gridpool itself"),
         (WORKER, "a worker's set-up is wrong"),
         (NOT_ALLOWED, "this user may not use the pool, or not give that order"),
-        (CONFIG, "the config file is wrong"),
+        (CONFIG, "the config file is wrong, or an address to listen at, or the state folder"),
     ];
 }
 

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::{Value, json};
+
 use crate::pool::{Pool, cpu};
 
 /// Runs an example against a pool; gives what it prints.
@@ -39,14 +41,25 @@ fn a_model_is_asked() {
 }
 
 #[test]
-fn functions_are_composed_and_some_tasks_are_solved() {
+fn compositions_solve_the_same_tasks_as_those_of_the_python_example() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("found.json").display().to_string();
     let tasks = crate::jobs::data("tasks").display().to_string();
-    let said = run(env!("CARGO_BIN_EXE_example-search"), &cpu(2).start(), &[&tasks, "2", "1500"]);
-    assert!(
-        said.contains("quarter_turn: program 0 solves its training pairs and its test"),
-        "{said}"
-    );
-    assert!(said.contains(" of 8 tasks solved; "), "{said}");
+    let pool = cpu(2).start();
+    let said = run(env!("CARGO_BIN_EXE_example-search"), &pool, &[&tasks, "1500", &file]);
+    let read = |path: &Path| -> Value {
+        let text = std::fs::read_to_string(path).expect("a file");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let (found, want) = (read(Path::new(&file)), read(&crate::jobs::data("solved.json")));
+    let answers = found["answers"].as_array().expect("answers").iter();
+    let answers: Vec<_> =
+        answers.map(|of| json!([of["task"], of["right"], of["program"]])).collect();
+    assert_eq!(json!(answers), want, "{said}");
+    assert!(said.contains("quarter_turn  solved by  rot90(I)\n"), "{said}");
+    let [tasks, solved, missed] = ["tasks", "solved", "missed"].map(|key| &found[key]);
+    let counts = format!("{solved} of {tasks} tasks solved, {missed} missed:\n");
+    assert!(said.contains(&counts), "{said}");
 }
 
 #[test]

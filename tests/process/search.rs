@@ -15,6 +15,7 @@ use gridpool_client::{
 use gridpool_kernels::reference::machine::Machine;
 use gridpool_kernels::reference::search::{SearchPairs, judge};
 use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::limits::STEPS_MAX;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::search::{PROGRAM_ALIGN, compile};
@@ -251,6 +252,21 @@ fn a_search_that_is_stopped_ends_and_its_iterator_is_dropped() {
     let rest = stream.count();
     assert!(rest < 200_000, "{rest}");
     crate::jobs::serves(&pool.client());
+}
+
+#[test]
+fn attempts_that_a_stop_has_cancelled_are_not_lost() {
+    let pool = cpu(1).start();
+    let long = Search { steps: STEPS_MAX, ..search(Score::Exact) };
+    let endless = Candidate::new("endless", "O = power(rot90, multiply(width(I), 999999))(I)");
+    let mut stream = pool.client().search(long, vec![endless]).unwrap();
+    let stopper = stream.stopper();
+    let ended = std::thread::spawn(move || (stream.next(), stream.summary().clone()));
+    pool.until_busy("cpu0");
+    stopper.stop();
+    let (result, SearchSummary { jobs, attempts_lost, .. }) = ended.join().expect("an end");
+    assert!(result.is_none(), "{result:?}");
+    assert_eq!((jobs, attempts_lost), (1, 0));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Makes programs of the machine of texts: solvers, and chains of ops.
 
-use super::SearchError;
+use super::{SearchError, Template};
 use crate::limits::STEPS_MAX;
 use crate::program::{Program, Ties};
 use crate::solver::{self, Code};
@@ -35,6 +35,40 @@ pub fn compile(text: &str, ties: Ties, steps: u32) -> Result<Code, SearchError> 
         true => Ok(code),
         false => Err(SearchError::NotGrid { gives: code.gives().to_string() }),
     }
+}
+
+/// Programs of a template that are compiled to see whether any does, besides those of each word. A prime number, so
+/// that they do not all have the same word for a hole.
+const TRIED: u64 = 1_021;
+
+/// Why none of a template's programs compiles: the mistakes of the first. `None` if one of them does. All are tried if
+/// they are few; else each word of each hole, and a thousand programs spread over all.
+///
+/// ```
+/// use gridpool_protocol::program::Ties;
+/// use gridpool_protocol::search::{Template, refusal};
+/// let refused = |text: &str| refusal(&Template::parse(text).unwrap().unwrap(), Ties::Cpython, 100);
+/// assert_eq!(refused("replace(?a in [x, 1], ?b:color)"), None);
+/// let why = refused("replace(?a in [x, y], ?b:color)").unwrap();
+/// assert!(why.starts_with("none of its 20 programs compiles; the first: "));
+/// let large = "x = replace(I, ?a:color, ?b:color)\nO = upscale(replace(x, ?c:color, 1), ?d:direction)";
+/// assert!(refused(large).is_some());
+/// ```
+#[must_use]
+pub fn refusal(template: &Template, ties: Ties, steps: u32) -> Option<String> {
+    let first = compile(&template.text(0).1, ties, steps).err()?;
+    let compiles = |text: &str| compile(text, ties, steps).is_ok();
+    let count = template.count();
+    if count <= TRIED {
+        let any = template.texts().any(|(_, text)| compiles(&text));
+        return (!any)
+            .then(|| format!("none of its {count} programs compiles; the first: {first}"));
+    }
+    let any = template.singles().any(|text| compiles(&text))
+        || (0..TRIED).any(|at| compiles(&template.text(at * count / TRIED).1));
+    let why =
+        || format!("of its {count} programs, none that was tried compiles; the first: {first}");
+    (!any).then(why)
 }
 
 /// The program of a chain. A chain's own compiler explains its mistakes.

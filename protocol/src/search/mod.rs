@@ -24,7 +24,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-pub use compile::compile;
+pub use compile::{compile, refusal};
 pub use compiled_template::{CompiledTemplate, TemplateHole};
 pub use job_programs::JobPrograms;
 pub use layout::{PackedPrograms, ProgramOffsets, SearchLayout};

@@ -214,6 +214,15 @@ impl Template {
         words.fold(1, u64::saturating_mul)
     }
 
+    /// The choice that all its programs have in common, in words: that of holes of one word.
+    #[must_use]
+    pub fn settled(&self) -> String {
+        let settled = self.holes.iter().filter(|hole| hole.words.len() == 1);
+        let words: Vec<_> =
+            settled.map(|hole| format!("{}={}", hole.name, hole.words[0])).collect();
+        words.join(",")
+    }
+
     /// The same programs in the order in which these holes change, the one that changes last first.
     #[must_use]
     pub fn in_order(self, order: Vec<usize>) -> Self {

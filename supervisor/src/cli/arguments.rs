@@ -176,7 +176,9 @@ pub(super) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// List the last jobs with their verdicts, whether or not a pool runs.
+    /// List the last jobs that have ended, with their verdicts, whether or not a pool runs.
+    ///
+    /// `gridpool status` counts those that wait or run, and `gridpool watch JOB` follows one.
     Jobs(jobs::JobsFlags),
     /// Write one archive for a report of a fault: settings, status, verdicts, diagnosis and log, without secrets.
     Report {

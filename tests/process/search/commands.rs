@@ -3,9 +3,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
+use gridpool_client::SEARCH_STEPS_DEFAULT;
+use gridpool_protocol::program::Ties;
+use gridpool_protocol::search::compile;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::binaries;
 use crate::command::gridpool;
@@ -66,6 +69,12 @@ fn json_lines_are_one_for_each_program_and_task_and_one_with_the_counts() {
     for (key, want) in [("requested", 15), ("refused", 2), ("deduplicated", 2), ("failed", 0)] {
         assert_eq!(summary[key], want, "{summary}");
     }
+    let book = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/reference/json.md");
+    let book = std::fs::read_to_string(book).unwrap();
+    let documents = lines.iter().chain([summary]).flat_map(|of| of.as_object().unwrap().keys());
+    let unknown: Vec<_> =
+        documents.filter(|key| !book.contains(&format!("\n| `{key}` | "))).collect();
+    assert_eq!(unknown, [""; 0], "the book explains each field");
     let pairs = 18;
     assert_eq!(summary["executed"], 11 * pairs, "{summary}");
     assert_eq!(summary["devices"], Value::from(vec!["cpu0"]));
@@ -88,6 +97,47 @@ fn a_search_of_which_nothing_compiles_ends_with_the_code_of_wrong_data() {
     assert_eq!(of(&["replace(?a in [x, y], 5)"]).code, Some(65), "every choice of it is refused");
     assert_eq!(of(&[template, "rot90"]).code, Some(0), "one ran");
     assert_eq!(of(&[]).code, Some(0), "nothing was asked for");
+}
+
+#[test]
+fn one_mistake_in_a_large_template_is_told_once_and_its_other_programs_run() {
+    let pool = cpu(1).start();
+    let task = data("tasks/quarter_turn.json").display().to_string();
+    let text = "x = replace(I, ?a:color, ?b:color)\ny = replace(x, ?c:color, ?d:color)\nO = ";
+    let searched = |call: &str| {
+        let line = json!({ "id": "t", "program": format!("{text}{call}") }).to_string();
+        pool.cli(&["search", "--programs", "-", "--tasks", &task]).stdin(line).run()
+    };
+    let told = |stderr: &str| stderr.matches("is refused").count();
+    let some = searched("?f in [rot90, rot91, 7](y)");
+    assert_eq!((some.code, told(&some.stderr)), (Some(0), 2), "{}", some.stderr);
+    for part in ["t[f=rot91]", "t[f=7]"] {
+        let says = format!(
+            "program {part} is refused: of its 10000 programs, none that was tried compiles; the first: line 3"
+        );
+        assert!(some.stderr.contains(&says), "{}", some.stderr);
+    }
+    assert!(
+        some.stdout.contains("10,002 programs, 10,000 made of templates on devices, 2 refused")
+    );
+    let none = searched("upscale(y, ?e:direction)");
+    assert_eq!((none.code, told(&none.stderr)), (Some(65), 1), "{}", none.stderr);
+    assert!(none.stdout.contains("1 program, 1 refused"), "{}", none.stdout);
+}
+
+#[test]
+fn attempts_that_were_lost_are_told() {
+    let deadly = "O = replace(rot90(I), 7, 3)";
+    let hash = compile(deadly, Ties::Cpython, SEARCH_STEPS_DEFAULT).unwrap().hash();
+    let pool = cpu(1).args(&["--allow-chaos"]).env("GRIDPOOL_TEST_DEADLY", &hash[..32]).start();
+    let search = |text: &str| {
+        let line = json!({ "program": text }).to_string();
+        pool.cli(&["search", "--programs", "-", "--tasks", &tasks()]).stdin(line).run()
+    };
+    let ended = search(deadly);
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    assert!(ended.stdout.lines().any(|line| line == "attempts lost: 2"), "{}", ended.stdout);
+    assert!(!search("rot90").stdout.contains("attempts"));
 }
 
 #[test]

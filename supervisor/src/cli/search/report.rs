@@ -287,6 +287,9 @@ fn sentences(
     if kernels > 0.0 {
         text.push_str(&format!("; {:.2} s on devices", kernels / 1e6));
     }
+    if summary.attempts_lost > 0 {
+        text.push_str(&format!("\nattempts lost: {}", grouped(summary.attempts_lost)));
+    }
     let statuses = named(&summary.statuses);
     if !statuses.is_empty() {
         let words: Vec<_> =
