@@ -159,7 +159,7 @@ impl Connection {
         let frame = frame.ok_or_else(|| format!("no hello within {HANDSHAKE_TIMEOUT:?}"))?;
         match codec::decode(&frame.body) {
             Ok(ClientMessage::Hello { version: PROTOCOL_VERSION }) => {
-                self.peer = Peer::of(&self.shared, self.who);
+                self.peer = Peer::of(&self.shared, self.who, self.reader.socket())?;
                 if self.peer == Peer::Gateway {
                     self.seat.is_of_gateway();
                 }
