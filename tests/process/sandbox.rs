@@ -124,7 +124,7 @@ fn a_worker_and_the_gateway_are_refused_all_that_they_must_not_do() {
     );
     // The filter's word: there is no such socket.
     let kept =
-        format!("trespass what={} refused=true came=Err(Os {{ code: 1,", trespass::AS_CLIENT);
+        format!("trespass what=\"{}\" refused=true came=Err(Os {{ code: 1,", trespass::AS_CLIENT);
     assert!(log.contains(&kept), "{log}");
     serves(&pool.client());
 }
@@ -141,7 +141,7 @@ fn a_worker_that_may_connect_is_no_client_of_its_pool() {
         if log.contains(trespass::LAST) { Ok(log) } else { Err(log) }
     });
     let refused =
-        format!("trespass what={} refused=true came=Err(Os {{ code: 13,", trespass::AS_CLIENT);
+        format!("trespass what=\"{}\" refused=true came=Err(Os {{ code: 13,", trespass::AS_CLIENT);
     assert!(log.contains(&refused), "{log}");
     assert!(log.contains("gpu0#1 is a process of this pool, and no client of it"), "{log}");
     assert_eq!(pool.status().supervisor.refused["handshake"], 1);

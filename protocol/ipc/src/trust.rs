@@ -14,7 +14,8 @@ const LINKS_MAX: u32 = 40;
 
 /// The first file or folder on the way to `socket` that a user other than `owner`, root and us could exchange, or
 /// has made; `None` if there is none. Where a folder has the sticky bit and others may write to it, a file belongs to
-/// the user who made it, and anybody may make it once its name is free: there only root's and ours are trusted.
+/// the user who made it, and anybody may make it once its name is free: there only root's and ours are trusted, unless
+/// the folder is the owner's.
 ///
 /// # Errors
 /// The system's, where a file cannot be looked at.
@@ -22,7 +23,8 @@ pub fn barrier(socket: &Path, owner: Account) -> io::Result<Option<Barrier>> {
     let is_ours = |uid: u32| [0, Account::mine().uid()].contains(&uid);
     let is_among_others = |at: &Path| -> io::Result<bool> {
         let folder = at.parent().map(fs::symlink_metadata).transpose()?;
-        Ok(folder.is_some_and(|folder| folder.mode() & 0o022 != 0))
+        let is_open = |meta: &Metadata| meta.mode() & 0o022 != 0 && meta.uid() != owner.uid();
+        Ok(folder.as_ref().is_some_and(is_open))
     };
     let found = first(socket, |at, meta| {
         let is_owners = meta.uid() == owner.uid() && !is_among_others(at)?;
@@ -144,6 +146,8 @@ mod tests {
         }
         // Anybody may take the name once it is free.
         mode(&folder.join("a"), 0o1777);
+        assert_eq!(found(folder, "link/s"), None, "the folder is the owner's");
+        own("a", 0);
         assert_eq!(found(folder, "link/s"), Some("a/b".into()));
         own("a/b", 0);
         assert_eq!(found(folder, "link/s"), None);

@@ -321,10 +321,12 @@ fn a_client_gives_its_jobs_to_no_other_user_who_takes_the_name_of_its_pools_sock
         return;
     }
     let folder = tempfile::tempdir().expect("a folder for temporary files");
-    set_mode(folder.path(), 0o1777);
     let socket = &folder.path().join("pool.sock");
+    // Root has put both there.
     let listen = |uid| {
+        set_mode(folder.path(), 0o777);
         let listener = as_user(uid, None, || UnixListener::bind(socket).expect("it is free"));
+        set_mode(folder.path(), 0o755);
         set_mode(socket, 0o666);
         listener
     };
@@ -347,9 +349,10 @@ fn a_client_gives_its_jobs_to_no_other_user_who_takes_the_name_of_its_pools_sock
     let why = came.expect_err("the job has no verdict").to_string();
     let words = format!("belonged to user {ANNA}, and now one of user {BEN} is there");
     assert!(why.contains(&words), "{why}");
-    // Nor does she speak to his at first.
+    // Where anybody may put one, she does not speak to his at first either.
     fs::remove_file(socket).expect("it is there");
     let _again = listen(BEN);
+    set_mode(folder.path(), 0o1777);
     let refused = as_user(ANNA, None, || Client::connect(socket).map(drop));
     assert!(matches!(refused, Err(ClientError::Replaceable { .. })), "{refused:?}");
 }
