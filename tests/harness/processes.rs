@@ -135,6 +135,17 @@ pub fn resident_kib(pid: u32) -> u64 {
     number.unwrap_or_default()
 }
 
+/// The most memory that a process ever held, without the pages of its binary and libraries.
+pub fn most_held(pid: u32) -> u64 {
+    let status = fs::read_to_string(proc(pid, "status")).expect("the process lives");
+    let bytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        kib.expect("the kernel says so").parse::<u64>().expect("a number") << 10
+    };
+    bytes("VmHWM:") - bytes("RssFile:")
+}
+
 /// Open descriptors, without the two files of the job log, which are there from the first verdict of their kind on.
 pub fn descriptors(pid: u32) -> usize {
     let is_of_log = |entry: &io::Result<DirEntry>| {

@@ -1,6 +1,5 @@
 //! The supervisor's own memory, full and in a flood, as the kernel reports it.
 
-use std::fs;
 use std::io::Write;
 
 use gridpool_ipc::frame;
@@ -10,6 +9,7 @@ use gridpool_tests::oracle::samples::random_grids;
 
 use crate::jobs::serves;
 use crate::pool::{Pool, cpu};
+use crate::processes;
 use crate::raw::{Raw, inline};
 
 /// Most that a supervisor may take with 1,024 jobs waiting.
@@ -22,16 +22,8 @@ const FLOODERS: u128 = 8;
 /// What each of those writes at a time, without reading a single answer.
 const FLOOD_MESSAGES: usize = 2_000;
 
-/// The most memory that the pool's supervisor ever held, without the pages of its binary and libraries.
 fn most_held(pool: &Pool) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", pool.status().supervisor.pid));
-    let status = status.expect("the supervisor lives");
-    let bytes = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        kib.expect("the kernel says so").parse::<u64>().expect("a number") << 10
-    };
-    bytes("VmHWM:") - bytes("RssFile:")
+    processes::most_held(pool.status().supervisor.pid)
 }
 
 fn submission(key: u128) -> Vec<u8> {

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use gridpool_ipc::sandbox::trespass;
 use serde_json::Value;
 
 use crate::command::gridpool;
@@ -121,6 +122,29 @@ fn a_worker_and_the_gateway_are_refused_all_that_they_must_not_do() {
         BTreeSet::from(["model".into(), "victim".into()]),
         "nothing came, nothing went"
     );
+    // The filter's word: there is no such socket.
+    let kept =
+        format!("trespass what=\"{}\" refused=true came=Err(Os {{ code: 1,", trespass::AS_CLIENT);
+    assert!(log.contains(&kept), "{log}");
+    serves(&pool.client());
+}
+
+#[test]
+fn a_worker_that_may_connect_is_no_client_of_its_pool() {
+    let setup = gpus(1, "");
+    let folder = setup.folder().join("trespass");
+    fs::create_dir(&folder).expect("a folder can be made");
+    symlink(setup.socket(), folder.join(trespass::SOCKET)).expect("a link can be made");
+    let pool = setup.env(trespass::VARIABLE, folder.to_str().expect("UTF-8")).start();
+    let log = eventually("the worker to have tried", || {
+        let log = pool.log();
+        if log.contains(trespass::LAST) { Ok(log) } else { Err(log) }
+    });
+    let refused =
+        format!("trespass what=\"{}\" refused=true came=Err(Os {{ code: 13,", trespass::AS_CLIENT);
+    assert!(log.contains(&refused), "{log}");
+    assert!(log.contains("gpu0#1 is a process of this pool, and no client of it"), "{log}");
+    assert_eq!(pool.status().supervisor.refused["handshake"], 1);
     serves(&pool.client());
 }
 

@@ -156,7 +156,8 @@ fn confine(confinement: &Confinement, replies: &Replies) -> Result<(), StartErro
         );
         StartError { code, why }
     })?;
-    for (what, came) in trespass::of_this_process() {
+    let attempts = trespass::of_this_worker().into_iter().chain(trespass::of_this_process());
+    for (what, came) in attempts {
         tracing::warn!(what, refused = trespass::is_refused(&came), ?came, "trespass");
     }
     Ok(())

@@ -55,8 +55,9 @@ pub(super) struct Outgoing {
 impl Connection {
     pub(super) fn open(path: PathBuf, settings: Settings) -> Result<Self, ClientError> {
         let reader = link::open_within(&path, settings.pool_timeout)?;
+        let endpoint = Endpoint::Path(path, link::owner(&reader)?);
         let state = State::new(reader, !settings.reconnect_for.is_zero())?;
-        Self::with(Endpoint::Path(path), settings, state)
+        Self::with(endpoint, settings, state)
     }
 
     pub(super) fn over(given: Given, settings: Settings) -> Result<Self, ClientError> {
@@ -209,9 +210,9 @@ impl Connection {
     /// verdict again. If it cannot reconnect in time, it notes that.
     fn on_lost<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.disconnect();
-        let path = match &self.endpoint {
-            Endpoint::Path(path) if state.reconnects => path,
-            Endpoint::Given(_) | Endpoint::Path(_) => {
+        let (path, owner) = match &self.endpoint {
+            Endpoint::Path(path, owner) if state.reconnects => (path, *owner),
+            Endpoint::Given(_) | Endpoint::Path(..) => {
                 state.broken.get_or_insert_default();
                 state.give_up();
                 return state;
@@ -220,7 +221,7 @@ impl Connection {
         let give_up = clock::now() + self.settings.reconnect_for;
         while state.broken.is_none() {
             drop(state);
-            let opened = link::open(path);
+            let opened = link::open_again(path, owner);
             state = self.lock();
             match opened.and_then(|reader| state.reconnect(reader)) {
                 Ok(()) => return state,

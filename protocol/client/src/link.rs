@@ -24,8 +24,8 @@ use super::state::RETRY_EVERY;
 /// How to reach the pool.
 #[derive(Debug)]
 pub(super) enum Endpoint {
-    /// A socket's path. The client can reconnect.
-    Path(PathBuf),
+    /// A socket's path, and the user of the pool that was there first. The client can reconnect.
+    Path(PathBuf, Account),
     /// The other end of a socket pair. The client cannot reconnect.
     Given(#[expect(dead_code, reason = "it is kept, not used")] Kept),
 }
@@ -83,6 +83,24 @@ pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
         Err(ClientError::Closed(reason)) if reason.starts_with(NOT_SHARED) => Err(other()),
         greeted => greeted,
     }
+}
+
+/// The user of the pool at the other end.
+pub(super) fn owner(reader: &FrameReader) -> Result<Account, ClientError> {
+    Account::of_peer(reader.socket()).map_err(ClientError::Connection)
+}
+
+/// Opens a connection as [`open`] does, to a pool of the same user as before, of root or of our own. What the client
+/// has to send again is for no other's, who may have taken the socket's name.
+pub(super) fn open_again(path: &PathBuf, before: Account) -> Result<FrameReader, ClientError> {
+    let reader = open(path)?;
+    let owner = owner(&reader)?;
+    if [before, Account::mine(), Account::new(0)].contains(&owner) {
+        return Ok(reader);
+    }
+    let path = path.display();
+    let why = format!("the pool at {path} belonged to {before}, and now one of {owner} is there");
+    Err(ClientError::Closed(why))
 }
 
 /// Shakes hands on a connection.

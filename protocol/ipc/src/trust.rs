@@ -13,14 +13,23 @@ use crate::account::{Account, Barrier};
 const LINKS_MAX: u32 = 40;
 
 /// The first file or folder on the way to `socket` that a user other than `owner`, root and us could exchange, or
-/// has made; `None` if there is none. A folder that others may write is no danger if it has the sticky bit: a
-/// file there belongs to the user who made it.
+/// has made; `None` if there is none. Where a folder has the sticky bit and others may write to it, a file belongs to
+/// the user who made it, and anybody may make it once its name is free: there only root's and ours are trusted, unless
+/// the folder is the owner's.
 ///
 /// # Errors
 /// The system's, where a file cannot be looked at.
 pub fn barrier(socket: &Path, owner: Account) -> io::Result<Option<Barrier>> {
-    let is_trusted = |uid: u32| [0, owner.uid(), Account::mine().uid()].contains(&uid);
-    let found = first(socket, |meta| is_open(meta, 0o022) || !is_trusted(meta.uid()))?;
+    let is_ours = |uid: u32| [0, Account::mine().uid()].contains(&uid);
+    let is_among_others = |at: &Path| -> io::Result<bool> {
+        let folder = at.parent().map(fs::symlink_metadata).transpose()?;
+        let is_open = |meta: &Metadata| meta.mode() & 0o022 != 0 && meta.uid() != owner.uid();
+        Ok(folder.as_ref().is_some_and(is_open))
+    };
+    let found = first(socket, |at, meta| {
+        let is_owners = meta.uid() == owner.uid() && !is_among_others(at)?;
+        Ok(is_open(meta, 0o022) || !is_owners && !is_ours(meta.uid()))
+    })?;
     Ok(found.map(|(path, meta)| Barrier { path, owner: Account::new(meta.uid()) }))
 }
 
@@ -29,7 +38,7 @@ pub fn barrier(socket: &Path, owner: Account) -> io::Result<Option<Barrier>> {
 /// # Errors
 /// The system's, where a file cannot be looked at.
 pub fn open_folder(file: &Path) -> io::Result<Option<PathBuf>> {
-    Ok(first(file, |meta| is_open(meta, 0o002))?.map(|(path, _)| path))
+    Ok(first(file, |_, meta| Ok(is_open(meta, 0o002)))?.map(|(path, _)| path))
 }
 
 /// Whether users whom a mode names may exchange what is in a folder.
@@ -40,14 +49,14 @@ fn is_open(meta: &Metadata, others: u32) -> bool {
 /// The first file, folder or link on the way to `file` that is such a one.
 fn first(
     file: &Path,
-    is_such: impl Fn(&Metadata) -> bool,
+    is_such: impl Fn(&Path, &Metadata) -> io::Result<bool>,
 ) -> io::Result<Option<(PathBuf, Metadata)>> {
     let mut links = 0;
     let mut at = PathBuf::from("/");
     let mut left = names(&std::path::absolute(file)?);
     loop {
         let meta = fs::symlink_metadata(&at)?;
-        if is_such(&meta) {
+        if is_such(&at, &meta)? {
             return Ok(Some((at, meta)));
         }
         if meta.is_symlink() {
@@ -135,5 +144,15 @@ mod tests {
             assert_eq!(found(folder, "link/s"), Some(path.into()));
             own(path, OWNER);
         }
+        // Anybody may take the name once it is free.
+        mode(&folder.join("a"), 0o1777);
+        assert_eq!(found(folder, "link/s"), None, "the folder is the owner's");
+        own("a", 0);
+        assert_eq!(found(folder, "link/s"), Some("a/b".into()));
+        own("a/b", 0);
+        assert_eq!(found(folder, "link/s"), None);
+        own("a/b", OWNER);
+        mode(&folder.join("a"), 0o755);
+        assert_eq!(found(folder, "link/s"), None);
     }
 }

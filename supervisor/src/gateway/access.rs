@@ -30,7 +30,7 @@ use super::page;
 use super::reason::Reason;
 use super::record::Record;
 use super::seats::{Kind, Seat, Turn};
-use super::tokens::Scope;
+use super::tokens::{self, Scope, TokenHash};
 use scopes::scopes_of;
 
 /// Says how a browser came to send a request. Pages cannot set it.
@@ -349,17 +349,18 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Failure> {
 
 // ---- tokens ----
 
-/// Checks that a token whose name was found before may still do this.
+/// Checks that a token whose name was found before may still do this, and, if `token` says which it was, that it is not
+/// another of that name.
 pub(super) fn check_again(
     door: &Door,
-    principal: &Principal,
+    (principal, token): (&Principal, Option<&TokenHash>),
     scopes: &[Scope],
 ) -> Result<(), Failure> {
     let (Some(tokens), Principal::Token(name)) = (&door.tokens, principal) else {
         return if door.tokens.is_none() { Ok(()) } else { Err(no_token()) };
     };
     match tokens.named(name, clock::time_of_day()) {
-        Some(known) if known.may(scopes) => Ok(()),
+        Some(known) if known.may(scopes) && token.is_none_or(|token| known.is(token)) => Ok(()),
         Some(_) | None => {
             let why =
                 format!("the token `{name}` was taken back, or has expired, or lost its scope");
@@ -370,7 +371,12 @@ pub(super) fn check_again(
 
 /// Whether a principal has a token that may change the pool.
 pub(super) fn may_operate(door: &Door, principal: &Principal) -> bool {
-    door.tokens.is_some() && check_again(door, principal, &[Scope::Operate]).is_ok()
+    door.tokens.is_some() && check_again(door, (principal, None), &[Scope::Operate]).is_ok()
+}
+
+/// The same as it is known by, for what goes on after the request.
+pub(super) fn shown(headers: &HeaderMap) -> Option<TokenHash> {
+    bearer(headers).ok().map(|token| tokens::hash(&token))
 }
 
 /// The token that a request shows.

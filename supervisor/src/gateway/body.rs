@@ -18,8 +18,8 @@ use tokio::time::timeout;
 
 use super::failure::Failure;
 use super::limits::{
-    BODIES_BYTES_MAX, BODIES_EACH_MAX, BODIES_SMALL, BODY_BYTES_MAX, BODY_TIMEOUT, GRACE,
-    HELD_PER_BYTE, RATE_MIN, REPLY_BYTES_MAX, SMALL_BYTES_MAX,
+    BODIES_BYTES_MAX, BODIES_EACH_MAX, BODIES_SMALL, BODY_BYTES_MAX, BODY_TIMEOUT,
+    DOCUMENT_BYTES_MAX, GRACE, HELD_PER_BYTE, RATE_MIN, REPLY_BYTES_MAX, SMALL_BYTES_MAX,
 };
 use super::pace::Pace;
 use super::reason::Reason;
@@ -92,6 +92,23 @@ impl BodyBudget {
         body: Body,
     ) -> Result<(Vec<u8>, HeldBytes), Failure> {
         self.read_all((principal, seat), headers, body).await.map_err(Failure::unread)
+    }
+
+    /// The same for a body that is no inference request. Once it is read, its JSON may take far more memory than it has
+    /// bytes.
+    pub(super) async fn read_document(
+        &self,
+        client: (&Principal, &Seat),
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<(Vec<u8>, HeldBytes), Failure> {
+        let (body, held) = self.read(client, headers, body).await?;
+        if body.len() <= DOCUMENT_BYTES_MAX {
+            return Ok((body, held));
+        }
+        let bytes = body.len();
+        let why = format!("the body has {bytes} bytes; here it has at most {DOCUMENT_BYTES_MAX}");
+        Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, why))
     }
 
     /// Reads a whole body and forgets it, by the same limits.

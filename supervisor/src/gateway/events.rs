@@ -10,7 +10,7 @@ use std::time::Instant;
 use axum::Extension;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use gridpool_client::Principal;
 use gridpool_ipc::clock;
@@ -25,7 +25,7 @@ use super::failure::Failure;
 use super::limits::{PAGE_STREAM_MAX, PAGES_EACH_MAX, PAGES_MAX};
 use super::reason::Reason;
 use super::shares::{Full, Share};
-use super::tokens::Scope;
+use super::tokens::{Scope, TokenHash};
 use super::watch::{Mark, Update};
 
 pub(super) const PATH: &str = "/v2/gridpool/events";
@@ -36,6 +36,7 @@ pub(super) const SCOPES: &[Scope] = &[Scope::Metrics, Scope::Operate];
 pub(super) async fn events(
     State(gateway): State<Arc<Server>>,
     Extension(principal): Extension<Principal>,
+    headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let mut place = gateway.watch.places.share(principal.clone());
     place.grow(1).map_err(|full| match full {
@@ -46,9 +47,9 @@ pub(super) async fn events(
                 .because(Reason::PagesOwn)
         }
     })?;
-    let updates = gateway.watch.subscribe();
+    let (token, updates) = (access::shown(&headers), gateway.watch.subscribe());
     let (until, last) = (clock::now() + PAGE_STREAM_MAX, Last::Nothing);
-    let feed = Feed { gateway, principal, updates, until, last, death: 0, _place: place };
+    let feed = Feed { gateway, principal, token, updates, until, last, death: 0, _place: place };
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
@@ -70,6 +71,8 @@ enum Last {
 struct Feed {
     gateway: Arc<Server>,
     principal: Principal,
+    /// The token that it has shown.
+    token: Option<TokenHash>,
     updates: watch::Receiver<Arc<Update>>,
     until: Instant,
     last: Last,
@@ -92,7 +95,8 @@ impl Feed {
             return (Some(event("end", "{}")), self);
         }
         let door = self.gateway.door.current();
-        if let Err(failure) = access::check_again(&door, &self.principal, SCOPES) {
+        let asks = (&self.principal, self.token.as_ref());
+        if let Err(failure) = access::check_again(&door, asks, SCOPES) {
             self.last = Last::End;
             let why = Value::from(failure.message()).to_string();
             return (Some(event("refused", &why)), self);

@@ -65,6 +65,8 @@ pub(super) const HEAD_BYTES_MAX: usize = 64 << 10;
 pub(super) const HEAD_BUFFER_BYTES: usize = 2 * HEAD_BYTES_MAX;
 /// Longest `id` of a request.
 pub(super) const ID_BYTES_MAX: usize = 1_024;
+/// Most parameters of a request, its inputs and outputs together.
+pub(super) const PARAMETERS_MAX: usize = 1_024;
 /// Most items of one inference request over grids.
 pub(super) const ITEMS_MAX: u64 = 16_384;
 /// Rows and columns of a grid in a tensor.
@@ -78,7 +80,8 @@ pub(super) const CALLS_MAX: u32 = 128;
 pub(super) const CALLS_ALL_MAX: usize = 4_096;
 /// Those of one principal.
 pub(super) const CALLS_EACH_MAX: usize = 1_024;
-/// Longest message of a call that asks for a document. It does not count as memory of bodies.
+/// Longest body of a request that asks for a document, or changes something. Over gRPC it does not count as memory of
+/// bodies.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 16 << 10;
 /// Requests in progress of one stream of gRPC. More are read as these are answered.
 pub(super) const STREAM_REQUESTS_MAX: usize = 16;
@@ -229,6 +232,8 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
         one("body of an answer", mib(REPLY_BYTES_MAX)),
         one("grids of a request", ITEMS_MAX.to_string()),
         one("rows and columns of a grid", SIDE_MAX.to_string()),
+        one("parameters of a request, its inputs and its outputs", PARAMETERS_MAX.to_string()),
+        one("body of any other request than for inference", kib(DOCUMENT_BYTES_MAX)),
         one("`id` of a request", format!("{ID_BYTES_MAX} bytes")),
         ["open pages".to_owned(), PAGES_MAX.to_string(), PAGES_EACH_MAX.to_string()],
         one("page: updates a second", (1_000 / UPDATE_EVERY.as_millis()).to_string()),
@@ -244,7 +249,6 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             CALLS_ALL_MAX.to_string(),
             CALLS_EACH_MAX.to_string(),
         ],
-        one("gRPC: message that asks for a document", kib(DOCUMENT_BYTES_MAX)),
         one(
             "gRPC: bytes sent and not yet read, of a connection; not memory of bodies",
             kib(CONNECTION_WINDOW_BYTES as usize),

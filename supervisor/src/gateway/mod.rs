@@ -316,7 +316,7 @@ fn read_handed(given: UnixStream) -> Option<HandedOver> {
 
 /// Confines this process before it starts a thread: it needs no file but its libraries.
 fn confine(flags: &HelperFlags) -> Result<(), SandboxError> {
-    flags.confine(Calls::Listed, iter::empty())?;
+    flags.confine(Calls::Local, iter::empty())?;
     for (what, came) in trespass::of_this_process() {
         tracing::warn!(what, refused = trespass::is_refused(&came), ?came, "trespass");
         if what == trespass::LAST {

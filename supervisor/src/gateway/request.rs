@@ -2,6 +2,8 @@
 //! `Inference-Header-Content-Length` says where the bytes start. Everything that does not need the model is checked
 //! here, whichever protocol brought it.
 
+mod json;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,14 +13,13 @@ use gridpool_protocol::limits::{DEADLINE_MAX, TENSORS_MAX};
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::tensor::{DataType, Tensor, TensorError};
-use serde::Deserialize;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::failure::Failure;
 use super::limits::ID_BYTES_MAX;
 use super::regions::{Memory, Part};
 use super::tensors;
+use json::{Few, InputJson, ParameterReader, RequestJson};
 
 /// The header that says where the bytes start, in requests and responses.
 pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
@@ -102,34 +103,6 @@ pub(super) struct Said {
     pub(super) outputs: Vec<(String, Parameters)>,
 }
 
-#[derive(Deserialize)]
-struct RequestJson<'a> {
-    id: Option<String>,
-    #[serde(default)]
-    parameters: Parameters,
-    #[serde(borrow)]
-    inputs: Vec<InputJson<'a>>,
-    outputs: Option<Vec<WantedOutputJson>>,
-}
-
-#[derive(Deserialize)]
-struct InputJson<'a> {
-    name: String,
-    shape: Vec<u64>,
-    datatype: String,
-    #[serde(default)]
-    parameters: Parameters,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct WantedOutputJson {
-    name: String,
-    #[serde(default)]
-    parameters: Parameters,
-}
-
 /// Parses a request.
 pub(super) fn parse<'a>(
     headers: &HeaderMap,
@@ -140,11 +113,15 @@ pub(super) fn parse<'a>(
     let wire: RequestJson<'a> = serde_json::from_slice(json).map_err(|error| {
         Failure::bad(format!("the request is not valid JSON of the inference protocol: {error}"))
     })?;
-    let outputs = wire.outputs.unwrap_or_default().into_iter();
-    let outputs = outputs.map(|wanted| (wanted.name, wanted.parameters)).collect();
-    let said = Said { id: wire.id, parameters: wire.parameters, outputs };
-    let (count, wires) = (wire.inputs.len(), wire.inputs);
-    said.request(count, memory, |memory| inputs(wires, bytes, memory))
+    let mut reader = ParameterReader::default();
+    let parameters = reader.read(wire.parameters)?;
+    let outputs = wire.outputs.map_or_else(Vec::new, |Few(outputs)| outputs).into_iter();
+    let outputs = outputs
+        .map(|wanted| Ok((wanted.name, reader.read(wanted.parameters)?)))
+        .collect::<Result<_, Failure>>()?;
+    let said = Said { id: wire.id, parameters, outputs };
+    let Few(wires) = wire.inputs;
+    said.request(wires.len(), memory, |memory| inputs(wires, bytes, (memory, reader)))
 }
 
 impl Said {
@@ -246,17 +223,18 @@ fn split<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<(&'a [u8], &'a [u8])
 fn inputs<'a>(
     wires: Vec<InputJson<'a>>,
     bytes: &'a [u8],
-    memory: &mut Memory,
+    (memory, mut reader): (&mut Memory, ParameterReader),
 ) -> Result<Vec<InputTensor<'a>>, Failure> {
     let mut inputs: Vec<InputTensor<'a>> = Vec::with_capacity(wires.len());
     let mut rest = bytes;
     for wire in wires {
         let misfit = |why: String| misfit(&wire.name, &why);
-        let described = (&*wire.name, &*wire.datatype, wire.shape);
-        let tensor = input_tensor(described, &inputs)?;
-        let shared = shared_data(&tensor, &wire.parameters, memory)?;
+        let Few(shape) = wire.shape;
+        let tensor = input_tensor((&*wire.name, &*wire.datatype, shape), &inputs)?;
+        let parameters = reader.read(wire.parameters)?;
+        let shared = shared_data(&tensor, &parameters, memory)?;
         let size =
-            number(&wire.parameters, "binary_data_size").map_err(|f| misfit(f.message().into()))?;
+            number(&parameters, "binary_data_size").map_err(|f| misfit(f.message().into()))?;
         let data = match (size, wire.data, shared) {
             (None, None, Some(data)) => Cow::Owned(data),
             (_, _, Some(_)) => {
@@ -370,9 +348,14 @@ fn get<'a, T>(
     read: impl FnOnce(&'a Value) -> Option<T>,
 ) -> Result<Option<T>, Failure> {
     let Some(value) = parameters.get(key) else { return Ok(None) };
-    read(value)
-        .map(Some)
-        .ok_or_else(|| Failure::bad(format!("`{key}` is {value}; it must be {what}")))
+    read(value).map(Some).ok_or_else(|| {
+        let given = match value {
+            Value::Array(_) => "a list".to_owned(),
+            Value::Object(_) => "an object".to_owned(),
+            Value::Bool(_) | Value::Null | Value::Number(_) | Value::String(_) => value.to_string(),
+        };
+        Failure::bad(format!("`{key}` is {given}; it must be {what}"))
+    })
 }
 
 #[cfg(test)]

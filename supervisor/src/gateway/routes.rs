@@ -261,7 +261,7 @@ async fn index(
     headers: HeaderMap,
     body: Body,
 ) -> RouteResult {
-    let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
+    let (body, _held) = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     let only_ready = match body.as_slice() {
         [] => false,
         json => {
@@ -281,7 +281,7 @@ async fn load(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Failure> {
-    let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
+    let (body, _held) = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     gateway.change(&name, load_of(&parameters(&body)?)?).await.map(|()| StatusCode::OK)
 }
 
@@ -293,7 +293,7 @@ async fn unload(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Failure> {
-    let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
+    let (body, _held) = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     gateway.change(&name, unload_of(&parameters(&body)?)?).await.map(|()| StatusCode::OK)
 }
 
@@ -302,7 +302,7 @@ fn parameters(body: &[u8]) -> Result<Value, Failure> {
     if body.is_empty() {
         return Ok(Value::Null);
     }
-    let asked: Value = serde_json::from_slice(body)
+    let mut asked: Value = serde_json::from_slice(body)
         .map_err(|error| Failure::bad(format!("the body is not valid JSON: {error}")))?;
-    Ok(asked["parameters"].clone())
+    Ok(asked.get_mut("parameters").map(Value::take).unwrap_or_default())
 }

@@ -5,11 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use gridpool_core::event::Helper;
 use gridpool_ipc::account::Account;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::ClientId;
-use gridpool_protocol::message::{ClientMessage, ModelCommand, Refusal, RepositoryCommand};
+use gridpool_protocol::message::{
+    ClientMessage, ModelCommand, Refusal, Release, RepositoryCommand,
+};
 
 use crate::logging::AUDIT;
 
@@ -44,8 +47,8 @@ pub(super) struct Order {
     what: &'static str,
     /// What it does to the pool, after "may".
     pub(super) may: &'static str,
-    /// Whether the gateway may give it, for those of its clients that may.
-    pub(super) is_for_gateway: bool,
+    /// The process of the pool that may give it too: the gateway for those of its clients that may.
+    pub(super) helper: Option<Helper>,
     /// What it is about; empty for the whole pool.
     on: String,
     /// The name of the token that the gateway has shown for it.
@@ -95,13 +98,19 @@ impl Order {
             }
         };
         let user = who.account.name().unwrap_or_default();
-        let is_for_gateway = matches!(message, ClientMessage::Repository { .. });
-        Some((*request, Self { who, user, what, may, is_for_gateway, on, token: None }))
+        let helper = if matches!(message, ClientMessage::Repository { .. }) {
+            Some(Helper::Gateway)
+        } else {
+            // What the cluster's operator has released.
+            matches!(message, ClientMessage::Release { release: Release::Content(_), .. })
+                .then_some(Helper::Bridge)
+        };
+        Some((*request, Self { who, user, what, may, helper, on, token: None }))
     }
 
     /// The same, by a client of the gateway whose token may give it.
     pub(super) fn by_token(self, name: String) -> Self {
-        Self { is_for_gateway: true, token: Some(name), ..self }
+        Self { helper: Some(Helper::Gateway), token: Some(name), ..self }
     }
 
     /// Writes the line.

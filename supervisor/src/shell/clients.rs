@@ -29,7 +29,7 @@ use super::held::HeldJob;
 use super::operator;
 use super::outbox::Outbox;
 use super::refused::Refused;
-use super::seats::{NoSeat, Seat};
+use super::seats::{NoSeat, Seat, Sitter};
 use check::Checked;
 use gridpool_core::event::{ClientEvent, Event, Work};
 pub(super) use peer::Peer;
@@ -50,7 +50,7 @@ pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> 
     let (account, pid) = Account::and_pid_of_peer(&socket)?;
     let outbox = Outbox::new(id, socket.try_clone()?, Arc::clone(&shared.outbox_bytes_high));
     let own_max = shared.users.connections_max(account);
-    let seat = match shared.seats.take(id, &outbox, (account.uid(), own_max)) {
+    let seat = match shared.seats.take(id, &outbox, Sitter { uid: account.uid(), own_max }) {
         Ok(seat) => seat,
         Err(why) => {
             // The accepting thread looks up no names.
@@ -159,7 +159,7 @@ impl Connection {
         let frame = frame.ok_or_else(|| format!("no hello within {HANDSHAKE_TIMEOUT:?}"))?;
         match codec::decode(&frame.body) {
             Ok(ClientMessage::Hello { version: PROTOCOL_VERSION }) => {
-                self.peer = Peer::of(&self.shared, self.who);
+                self.peer = Peer::of(&self.shared, self.who, self.reader.socket())?;
                 if self.peer == Peer::Gateway {
                     self.seat.is_of_gateway();
                 }

@@ -144,6 +144,8 @@ struct Shared {
     notifier: OnceLock<Mutex<Notifier>>,
     started: Instant,
     spawner: Sender<spawn::Request>,
+    /// Held while a worker is started, until the core has it.
+    starting: Mutex<()>,
     hasher: content::Requests,
     budget: Budget,
     /// How workers are started from now on.
@@ -240,6 +242,7 @@ impl Shell {
             notifier: OnceLock::new(),
             started: clock::now(),
             spawner,
+            starting: Mutex::default(),
             hasher,
             budget: Budget::from_system()?,
             command: Mutex::new(command),

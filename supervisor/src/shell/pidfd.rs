@@ -3,12 +3,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use gridpool_core::event::Helper;
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
 
 /// One process.
 #[derive(Debug)]
@@ -24,6 +26,16 @@ impl PidFd {
         #[expect(unsafe_code, reason = "taking over the descriptor of pidfd_open")]
         // SAFETY: the kernel has just made it for this call alone; nothing else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The process that connected to this socket, whose number was `pid` then.
+    pub(super) fn of_peer(socket: &UnixStream, pid: u32) -> io::Result<Self> {
+        match getsockopt(socket, PeerPidfd) {
+            Ok(fd) => Ok(Self(fd)),
+            // Linux before 6.5.
+            Err(Errno::ENOPROTOOPT) => Self::open(pid),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Another handle on the same process.

@@ -4,7 +4,8 @@
 //! that are kept: it may ask and give orders, and takes a seat with its first job if one is free by then. If all
 //! kept ones are taken, the connection that has been silent for longest gives its up. So connections that do
 //! nothing keep no operator out, whoever has them. A user other than the pool's own and root has a limit of
-//! connections, and one over it gets no seat. The gateway has seats of its own.
+//! connections, and one over it gets no seat. Of the free seats such a user gets one only while more are free than it
+//! has connections, so a few users leave some to the next, and to the pool's own. The gateway has seats of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,6 +31,14 @@ const LEAVING_MAX: usize = 16;
 
 /// Connections beside those of clients, each with its thread and descriptors.
 pub(super) const OTHERS_MAX: usize = KEPT + GATEWAY_MAX + LEAVING_MAX;
+
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sitter {
+    pub(super) uid: u32,
+    /// Connections that this user may have; `usize::MAX` for the pool's own and root.
+    pub(super) own_max: usize,
+}
 
 /// All seats.
 #[derive(Debug)]
@@ -64,7 +73,7 @@ enum Place {
 pub(super) struct Seat {
     seats: Arc<Seats>,
     id: ClientId,
-    user: u32,
+    user: Sitter,
     place: Place,
     /// What a client's place takes.
     descriptors: Option<Taken>,
@@ -89,18 +98,19 @@ impl Seats {
         self.state.lock().users.clone()
     }
 
-    /// A seat for a new connection of a user who may have `own_max`; a kept one if no other is free.
+    /// A seat for a new connection; a kept one if no other is free.
     pub(super) fn take(
         self: &Arc<Self>,
         id: ClientId,
         outbox: &Outbox,
-        (user, own_max): (u32, usize),
+        user: Sitter,
     ) -> Result<Seat, NoSeat> {
         let mut state = self.state.lock();
-        if state.users.get(&user).is_some_and(|&own| own >= own_max) {
+        let own = state.users.get(&user.uid).copied().unwrap_or(0);
+        if own >= user.own_max {
             return Err(NoSeat::Own);
         }
-        let descriptors = self.take_client(&mut state);
+        let descriptors = self.take_client(&mut state, (user, own));
         let place = if descriptors.is_some() {
             Place::Client
         } else {
@@ -113,13 +123,14 @@ impl Seats {
             state.kept.insert(id, (clock::now(), outbox.clone()));
             Place::Kept
         };
-        *state.users.entry(user).or_default() += 1;
+        *state.users.entry(user.uid).or_default() += 1;
         Ok(Seat { seats: Arc::clone(self), id, user, place, descriptors })
     }
 
-    /// A client's place, if one is free.
-    fn take_client(&self, state: &mut State) -> Option<Taken> {
-        let is_free = state.clients < CLIENTS_MAX;
+    /// A client's place, if one is free for a user who has `own` other connections.
+    fn take_client(&self, state: &mut State, (user, own): (Sitter, usize)) -> Option<Taken> {
+        let free = CLIENTS_MAX - state.clients;
+        let is_free = free > if user.own_max == usize::MAX { 0 } else { own };
         let taken = is_free.then(|| self.descriptors.take(DESCRIPTORS_PER_CLIENT)).flatten()?;
         state.clients += 1;
         Some(taken)
@@ -142,7 +153,7 @@ impl Seat {
     pub(super) fn is_of_gateway(&mut self) {
         let mut state = self.seats.state.lock();
         if state.gateway < GATEWAY_MAX && state.leave(self.id, self.place) {
-            state.counts_no_more(self.user);
+            state.counts_no_more(self.user.uid);
             state.gateway += 1;
             self.place = Place::Gateway;
             self.descriptors = None;
@@ -167,7 +178,9 @@ impl Seat {
         if !state.kept.contains_key(&self.id) {
             return false;
         }
-        let Some(taken) = self.seats.take_client(&mut state) else { return false };
+        let others = state.users.get(&self.user.uid).map_or(0, |own| own - 1);
+        let taken = self.seats.take_client(&mut state, (self.user, others));
+        let Some(taken) = taken else { return false };
         state.kept.remove(&self.id);
         (self.place, self.descriptors) = (Place::Client, Some(taken));
         true
@@ -200,7 +213,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut state = self.seats.state.lock();
         if self.place != Place::Gateway {
-            state.counts_no_more(self.user);
+            state.counts_no_more(self.user.uid);
         }
         if !state.leave(self.id, self.place) {
             state.leaving -= 1;
@@ -214,6 +227,9 @@ mod tests {
 
     use super::*;
 
+    /// The pool's own.
+    const OWN: Sitter = Sitter { uid: 7, own_max: usize::MAX };
+
     fn outbox(id: ClientId) -> Outbox {
         Outbox::new(id, UnixStream::pair().unwrap().0, Arc::default())
     }
@@ -221,7 +237,7 @@ mod tests {
     #[test]
     fn whoever_comes_is_heard_and_the_most_silent_gives_its_place_up() {
         let seats = Seats::new(Descriptors::new(usize::MAX));
-        let sit = |id| seats.take(ClientId(id), &outbox(ClientId(id)), (7, usize::MAX)).unwrap();
+        let sit = |id| seats.take(ClientId(id), &outbox(ClientId(id)), OWN).unwrap();
         let mut clients: Vec<_> = (0..CLIENTS_MAX as u64).map(sit).collect();
         assert!(clients.iter_mut().all(Seat::may_submit));
         let mut kept: Vec<_> = (1_000..1_000 + KEPT as u64).map(sit).collect();
@@ -248,7 +264,7 @@ mod tests {
     fn a_kept_seat_becomes_a_clients_only_where_descriptors_are_left() {
         let descriptors = Descriptors::new(2 * DESCRIPTORS_PER_CLIENT + 1);
         let seats = Seats::new(Arc::clone(&descriptors));
-        let sit = |id| seats.take(ClientId(id), &outbox(ClientId(id)), (7, usize::MAX)).unwrap();
+        let sit = |id| seats.take(ClientId(id), &outbox(ClientId(id)), OWN).unwrap();
         let mut all: Vec<_> = (0..3).map(sit).collect();
         let may_submit =
             |seats: &mut [Seat]| seats.iter_mut().map(Seat::may_submit).collect::<Vec<_>>();
@@ -264,7 +280,8 @@ mod tests {
     #[test]
     fn a_user_has_a_limit_of_connections_whatever_others_have() {
         let seats = Seats::new(Descriptors::new(usize::MAX));
-        let sit = |id, user| seats.take(ClientId(id), &outbox(ClientId(id)), (user, 2));
+        let sit =
+            |id, uid| seats.take(ClientId(id), &outbox(ClientId(id)), Sitter { uid, own_max: 2 });
         let own: Vec<_> = (0..2).map(|id| sit(id, 7).unwrap()).collect();
         assert_eq!(sit(2, 7).unwrap_err(), NoSeat::Own);
         let mut gateway = sit(3, 8).unwrap();
@@ -273,5 +290,32 @@ mod tests {
         drop(own);
         let _again = sit(4, 7).unwrap();
         assert_eq!(seats.users(), [(7, 1)].into());
+    }
+    #[test]
+    fn users_who_take_all_that_they_may_leave_seats_to_the_next_and_to_the_pools_own() {
+        let seats = Seats::new(Descriptors::new(usize::MAX));
+        let ids = std::cell::Cell::new(0);
+        let sit = |user| {
+            let id = ClientId(ids.replace(ids.get() + 1));
+            seats.take(id, &outbox(id), user).unwrap()
+        };
+        let mut all = Vec::new();
+        for uid in 1_000..1_006 {
+            let mut own = Vec::new();
+            // The last is over its share.
+            while own.len() < 64 && own.iter_mut().all(Seat::may_submit) {
+                own.push(sit(Sitter { uid, own_max: 64 }));
+            }
+            all.push(own);
+        }
+        assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 64, 33, 17, 9]);
+        let mut own: Vec<_> = (0..8).map(|_| sit(OWN)).collect();
+        assert!(own.iter_mut().all(Seat::may_submit));
+        let mut late = sit(OWN);
+        assert!(!late.may_submit(), "all are taken");
+        // Once others have left, it may.
+        let mut over = all[3].pop().unwrap();
+        all.truncate(1);
+        assert!(late.may_submit() && over.may_submit());
     }
 }

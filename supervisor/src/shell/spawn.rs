@@ -130,6 +130,8 @@ fn start(
     let (beacon, lit) = UnixStream::pair()?;
     let (stderr, said) = UnixStream::pair()?;
     let ends = Ends { lifeline: theirs.into(), beacon: lit.into(), stderr: said.into() };
+    // Nobody takes it for another's process before it is known as ours.
+    let starting = shared.starting.lock();
     let child = spawn(command, worker, models, device, boot_folder, ends, shared.worker_spin);
     let child = child.map_err(StartError::Program)?;
     let pid = child.id();
@@ -142,6 +144,7 @@ fn start(
         watch.watch(&sends);
         let link = Link::new(pid, sends, lifeline.try_clone()?);
         shared.lock().link(worker, link);
+        drop(starting);
         let stderr = Stderr::follow(worker, stderr)?;
         let reader = Reader { worker, pidfd, lifeline, beacon, stderr };
         reader.start(child, Arc::clone(shared))

@@ -96,6 +96,11 @@ impl Tracer {
         }
     }
 
+    /// Whether it is the process of this number. Waits while one is being started.
+    pub(super) fn is(&self, pid: u32) -> bool {
+        self.processes.is(pid)
+    }
+
     pub(super) fn perform(&self, action: HelperAction) {
         self.processes.perform(action);
     }

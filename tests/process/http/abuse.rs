@@ -8,6 +8,7 @@ use super::{
     Web, as_request, done_sending, gateway_pid, get, numbers, post, request, served, small,
 };
 use crate::pool::{Pool, cpu};
+use crate::processes::most_held;
 
 const INFER: &str = "/v2/models/rot90/infer";
 /// The longest body that the gateway accepts.
@@ -74,8 +75,9 @@ fn a_request_that_is_refused_leaves_its_connection_to_the_next_one() {
         ("/v2/models/rot90/infer", 400),
         ("/v2/nope", 404),
         ("/v2/models/rot90", 405),
-        ("/v2/repository/models/rot90/load", 400),
-        ("/v2/repository/models/nope/unload", 400),
+        ("/v2/repository/models/rot90/load", 413),
+        ("/v2/repository/models/nope/unload", 413),
+        ("/v2/repository/index", 413),
     ];
     for (path, status) in paths {
         let answer = web.ask("POST", path, "", &large);
@@ -114,6 +116,39 @@ fn a_body_that_is_too_long_is_413_with_or_without_a_content_length() {
     }
     web.stream.set_nonblocking(false).expect("an option can be set");
     web.hear().complains(413, "more than 67108864 bytes");
+    is_unharmed(&pool, gateway);
+}
+
+#[test]
+fn a_body_with_millions_of_values_takes_hardly_more_memory_than_its_bytes() {
+    const BYTES: usize = 16 << 20;
+    let pool = served(cpu(1));
+    let gateway = gateway_pid(&pool);
+    let filled = |before: &str, value: &str, after: &str| {
+        [before, &value.repeat(BYTES / value.len()), after].concat().into_bytes()
+    };
+    let input = r#"{"name":"A","datatype":"UINT8","shape":[1],"data":[0]}"#;
+    let many = (0..BYTES / 12).map(|name| format!(r#""{name:07x}":0,"#)).collect::<String>();
+    let bodies = [
+        filled(r#"{"parameters":{"a":["#, "1,", r#"1]},"inputs":[]}"#),
+        filled(r#"{"parameters":{"a":["#, "[],", r#"1]},"inputs":[]}"#),
+        filled(r#"{"parameters":{"#, &many, r#""z":0},"inputs":[]}"#),
+        filled(r#"{"inputs":[{"parameters":{"a":["#, "1,", r#"1]},"name":"A"}]}"#),
+        filled(r#"{"inputs":["#, &format!("{input},"), &format!("{input}]}}")),
+        filled(r#"{"inputs":[{"name":"A","shape":["#, "1,", "1]}]}"),
+        filled(r#"{"inputs":[],"outputs":["#, r#"{"name":"a"},"#, r#"{"name":"a"}]}"#),
+    ];
+    let mut asked = bodies.iter().map(|body| (INFER, body, 400)).collect::<Vec<_>>();
+    for path in ["index", "models/rot90/load", "models/rot90/unload"] {
+        asked.push((path, &bodies[0], 413));
+    }
+    for (path, body, status) in asked {
+        let path = if status == 413 { format!("/v2/repository/{path}") } else { path.to_owned() };
+        assert_eq!(Web::open(&pool).ask("POST", &path, "", body).status, status, "{path}");
+    }
+    // A buffer that grows is there twice for a moment.
+    let most = most_held(gateway);
+    assert!(most < 5 * BYTES as u64, "{most} bytes");
     is_unharmed(&pool, gateway);
 }
 

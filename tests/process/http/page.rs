@@ -161,22 +161,25 @@ fn a_client_has_so_many_pages_and_no_more() {
 #[test]
 fn a_stream_ends_when_the_pool_drains_or_its_token_is_taken_back() {
     let (one, one_line) = token(&["one", "--scope", "metrics"]);
+    let (new, new_line) = token(&["one", "--scope", "metrics"]);
     let (two, two_line) = token(&["two", "--scope", "metrics"]);
     let setup = with_http(cpu(1));
     let file = tokens(&setup, &[&one_line, &two_line]);
     let pool = setup.args(&["--http-tokens", file.to_str().expect("readable")]).start();
     until_ready(&pool);
     let open = |token: &str| Events::open(&pool, &format!("Authorization: Bearer {token}\r\n"));
-    let [mut first, mut second] = [open(&one), open(&two)];
-    first.until("state");
+    let mut second = open(&two);
     second.until("state");
-    tokens(pool.setup(), &[&two_line]);
-    let why = first.until("refused");
-    assert!(
-        why.as_str().is_some_and(|why| why.contains("the token `one` was taken back")),
-        "{why}"
-    );
-    assert_eq!(first.next(), None);
+    // First the same name gets another token, then it has none.
+    for (token, lines) in [(one, [&*two_line, &new_line].as_slice()), (new, &[&two_line])] {
+        let mut first = open(&token);
+        first.until("state");
+        tokens(pool.setup(), lines);
+        let why = first.until("refused");
+        let why = why.as_str().expect("a sentence");
+        assert!(why.contains("the token `one` was taken back"), "{why}");
+        assert_eq!(first.next(), None);
+    }
     pool.observer().drain().expect("the pool accepts the command");
     second.until("end");
     assert_eq!(second.next(), None);

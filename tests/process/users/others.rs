@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use gridpool_client::{Client, ClientError};
+use gridpool_client::{Client, ClientError, Handle};
+use gridpool_ipc::frame::{self, Frame, FrameError, FrameReader};
+use gridpool_protocol::codec;
+use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{ClientMessage, Limit, Refusal, ServerMessage};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::random_grids;
@@ -19,7 +23,7 @@ use crate::jobs::{answer, large_job, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, named};
 use crate::processes::go_on;
 use crate::raw::{Raw, inline};
-use crate::wait::{eventually, eventually_so};
+use crate::wait::{TIMEOUT, eventually, eventually_so};
 
 /// Users without names.
 const ANNA: u32 = 4_000_007;
@@ -300,4 +304,55 @@ fn a_pool_of_another_user_is_trusted_where_only_that_user_and_root_could_put_it(
     let status = gridpool(["status"]).env("XDG_RUNTIME_DIR", &pool.outer).run();
     let whose = format!("belongs to user {ANNA} and serves only that user; you are user 0");
     status.complains(77, &[&whose]);
+}
+
+/// Greets the next client as a pool does, and gives what follows its hello.
+fn greet(listener: &UnixListener) -> Result<Option<Frame>, FrameError> {
+    let mut reader = FrameReader::new(listener.accept().expect("a client comes").0);
+    reader.read(Some(TIMEOUT)).expect("its hello");
+    let welcome = frame::of(&ServerMessage::Welcome { version: PROTOCOL_VERSION }, 0);
+    frame::send_all(reader.socket(), &welcome.expect("it fits"), &[]).expect("it reads");
+    reader.read(Some(TIMEOUT))
+}
+
+#[test]
+fn a_client_gives_its_jobs_to_no_other_user_who_takes_the_name_of_its_pools_socket() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let socket = &folder.path().join("pool.sock");
+    // Root has put both there.
+    let listen = |uid| {
+        set_mode(folder.path(), 0o777);
+        let listener = as_user(uid, None, || UnixListener::bind(socket).expect("it is free"));
+        set_mode(folder.path(), 0o755);
+        set_mode(socket, 0o666);
+        listener
+    };
+    let first = listen(ANNA);
+    let (heard, came) = thread::scope(|scope| {
+        let pools = scope.spawn(move || {
+            let job = greet(&first).expect("a job").expect("a frame");
+            assert!(matches!(codec::decode(&job.body), Ok(ClientMessage::Submit(_))));
+            drop(first);
+            fs::remove_file(socket).expect("it is there");
+            greet(&listen(BEN))
+        });
+        let came = as_user(ANNA, None, || {
+            let client = Client::connect(socket).expect("a pool of her own");
+            client.submit(small_job(1)).and_then(Handle::wait).map(drop)
+        });
+        (pools.join().expect("no panic"), came)
+    });
+    assert!(matches!(heard, Err(FrameError::Closed)), "{heard:?}");
+    let why = came.expect_err("the job has no verdict").to_string();
+    let words = format!("belonged to user {ANNA}, and now one of user {BEN} is there");
+    assert!(why.contains(&words), "{why}");
+    // Where anybody may put one, she does not speak to his at first either.
+    fs::remove_file(socket).expect("it is there");
+    let _again = listen(BEN);
+    set_mode(folder.path(), 0o1777);
+    let refused = as_user(ANNA, None, || Client::connect(socket).map(drop));
+    assert!(matches!(refused, Err(ClientError::Replaceable { .. })), "{refused:?}");
 }

@@ -212,18 +212,9 @@ impl Pipeline {
                 Some(Ok(Some(template))) => {
                     let Terms { ties, steps, sharing } = terms;
                     template.parts().iter().all(|part| {
-<<<<<<< HEAD
                         let expandable = || Expandable::of(&candidate.id, part, ties, steps);
-                        match sharing.then(expandable).flatten() {
-                            Some(template) => push(Read::Template(Arc::new(template))),
-                            None => part.texts().all(|(choice, text)| {
-                                let id = format!("{}[{choice}]", candidate.id);
-                                push(Read::Text(Candidate { id, text: Ok(text) }))
-                            }),
-=======
-                        if let Some(template) = Expandable::of(&candidate.id, part, ties, steps) {
+                        if let Some(template) = sharing.then(expandable).flatten() {
                             return push(Read::Template(Arc::new(template)));
->>>>>>> s38
                         }
                         // Its programs would all be told for one mistake.
                         if let Some(why) = search::refusal(part, ties, steps) {

@@ -13,8 +13,10 @@ use seccompiler::{
 /// Which system calls are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
-    /// All but those that a CPU worker and the gateway need.
+    /// All but those that a CPU worker needs.
     Listed,
+    /// The same, but it may connect to sockets of this machine: for the gateway.
+    Local,
     /// The same, but it may connect to other machines: for the bridge.
     Network,
     /// Only those that would reach other processes or the system. For the NVIDIA driver, whose calls differ
@@ -29,6 +31,10 @@ const X32: i64 = 0x4000_0000;
 /// Calls that have a number of their own there: execve, ptrace, `process_vm_readv`, `process_vm_writev`,
 /// `kexec_load`, `vmsplice`, execveat.
 const X32_OWN: [i64; 7] = [520, 521, 539, 540, 528, 532, 545];
+
+/// The bits of a socket's type; the others of that argument are flags.
+const SOCKET_TYPE: u64 = 0xf;
+const DATAGRAMS: u64 = 2;
 
 /// Refused to every process.
 const DENIED: &[i64] = &[
@@ -187,11 +193,10 @@ const ALLOWED: &[i64] = &[
     libc::SYS_unlink,
     libc::SYS_unlinkat,
     libc::SYS_utimensat,
-    // Sockets that exist; `socket` has a rule of its own.
+    // Sockets that exist; `socket` and `connect` have rules of their own.
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
-    libc::SYS_connect,
     libc::SYS_getpeername,
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
@@ -293,8 +298,8 @@ const ALLOWED: &[i64] = &[
 enum Is {
     Equal(u64),
     Other(u64),
-    /// None of these bits is set.
-    Without(u64),
+    /// Of the first bits, the second are set.
+    Bits(u64, u64),
 }
 
 /// Calls that are refused when all these arguments, by their number from 0, are so. `own` is this process.
@@ -307,12 +312,16 @@ fn denied_if(own: u64, calls: Calls) -> Vec<(i64, Vec<(u8, Is)>)> {
     if calls == Calls::Network {
         families.extend([(0, family(libc::AF_INET)), (0, family(libc::AF_INET6))]);
     }
+    // A message may have an address that no filter sees: it would need no `connect`.
+    let datagrams = |number| (number, vec![(1, Is::Bits(SOCKET_TYPE, DATAGRAMS))]);
+    let addressed = [libc::SYS_socket, libc::SYS_socketpair].map(datagrams);
+    let addressed = addressed.into_iter().filter(|_| calls == Calls::Listed);
     let option = |option: libc::c_int| vec![(0, Is::Equal(u64::from(option.cast_unsigned())))];
-    vec![
+    let others = vec![
         (libc::SYS_socket, families),
         (libc::SYS_socketpair, vec![(0, family(libc::AF_UNIX))]),
         // A new process. That `clone3` makes a thread cannot be seen: its flags lie in memory.
-        (libc::SYS_clone, vec![(0, Is::Without(libc::CLONE_THREAD.cast_unsigned().into()))]),
+        (libc::SYS_clone, vec![(0, Is::Bits(libc::CLONE_THREAD.cast_unsigned().into(), 0))]),
         // Text that the terminal takes for typed.
         (libc::SYS_ioctl, vec![(1, Is::Equal(libc::TIOCSTI))]),
         (libc::SYS_ioctl, vec![(1, Is::Equal(libc::TIOCLINUX))]),
@@ -329,7 +338,8 @@ fn denied_if(own: u64, calls: Calls) -> Vec<(i64, Vec<(u8, Is)>)> {
         (libc::SYS_prctl, option(libc::PR_SET_MM)),
         // This value only asks.
         (libc::SYS_personality, vec![(0, Is::Other(u32::MAX.into()))]),
-    ]
+    ];
+    others.into_iter().chain(addressed).collect()
 }
 
 /// Installs the filters in this process for good.
@@ -349,7 +359,9 @@ pub(super) fn restrict(calls: Calls, mode: SandboxMode) -> io::Result<()> {
     install(denied(own, calls)?, SeccompAction::Allow, refuse.clone())?;
     // The last: `seccomp` itself is not listed.
     match calls {
-        Calls::Listed | Calls::Network => install(listed(own), refuse, SeccompAction::Allow),
+        Calls::Listed | Calls::Local | Calls::Network => {
+            install(listed(own, calls), refuse, SeccompAction::Allow)
+        }
         Calls::Unlisted => Ok(()),
     }
 }
@@ -368,9 +380,11 @@ fn denied(own: u64, calls: Calls) -> io::Result<Rules> {
 }
 
 /// The listed calls, and those that depend on their arguments, which the other filter looks at.
-fn listed(own: u64) -> Rules {
-    let conditional = denied_if(own, Calls::Listed).into_iter().map(|(number, _)| number);
+fn listed(own: u64, calls: Calls) -> Rules {
+    let conditional = denied_if(own, calls).into_iter().map(|(number, _)| number);
+    let connect = (calls != Calls::Listed).then_some(libc::SYS_connect);
     let numbers = ALLOWED.iter().copied().chain(conditional).chain([libc::SYS_clone3]);
+    let numbers = numbers.chain(connect);
     numbers.map(|number| (number, Vec::new())).collect()
 }
 
@@ -378,7 +392,7 @@ fn condition((argument, is): (u8, Is)) -> Result<SeccompCondition, BackendError>
     let (operator, value) = match is {
         Is::Equal(value) => (SeccompCmpOp::Eq, value),
         Is::Other(value) => (SeccompCmpOp::Ne, value),
-        Is::Without(bits) => (SeccompCmpOp::MaskedEq(bits), 0),
+        Is::Bits(bits, set) => (SeccompCmpOp::MaskedEq(bits), set),
     };
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
 }

@@ -22,7 +22,7 @@ const TRIED: ABI = ABI::V7;
 /// file, no TCP socket, no signal to a process outside. With [`Calls::Network`] it may connect.
 pub(super) fn restrict(reads: &[PathBuf], writes: &[PathBuf], calls: Calls) -> io::Result<()> {
     let net = match calls {
-        Calls::Listed | Calls::Unlisted => AccessNet::from_all(TRIED),
+        Calls::Listed | Calls::Local | Calls::Unlisted => AccessNet::from_all(TRIED),
         Calls::Network => AccessNet::BindTcp.into(),
     };
     let restricted = || -> Result<(), RulesetError> {

@@ -6,6 +6,7 @@ use std::env;
 use std::fs::{self, File};
 use std::io;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, id};
 use std::thread;
@@ -14,12 +15,22 @@ use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
 
+use gridpool_protocol::codec;
+use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
+use gridpool_protocol::message::{ClientMessage, ServerMessage};
+
+use crate::frame::{self, FrameReader};
+
 /// Names a folder with the file [`READABLE`]. A worker or gateway that has this variable tries everything once.
 pub const VARIABLE: &str = "GRIDPOOL_TEST_TRESPASS";
 /// For tests of a user who is not root: leaves the processes of a pool open to other processes of that user.
 pub const INSPECTABLE: &str = "GRIDPOOL_TEST_INSPECTABLE";
 /// A file in the folder.
 pub const READABLE: &str = "model";
+/// A link in the folder to the pool's socket.
+pub const SOCKET: &str = "pool.sock";
+/// The attempt to be a client of the pool.
+pub const AS_CLIENT: &str = "be a client of the pool";
 
 /// The last attempt of all.
 pub const LAST: &str = "write in a thread";
@@ -37,6 +48,27 @@ pub fn of_this_process() -> Vec<Attempt> {
     let later = thread::spawn(move || File::create(folder.join("by a thread")).map(drop));
     attempts.push((LAST, later.join().unwrap_or(Ok(()))));
     attempts
+}
+
+/// The same for what the gateway may: a worker speaks to its pool as a client does, and sends a datagram.
+#[must_use]
+pub fn of_this_worker() -> Vec<Attempt> {
+    let Some(folder) = env::var_os(VARIABLE).map(PathBuf::from) else { return Vec::new() };
+    let datagrams = UnixDatagram::unbound().map(drop);
+    vec![("a socket for datagrams", datagrams), (AS_CLIENT, greet(&folder.join(SOCKET)))]
+}
+
+/// Whether the pool welcomes a client.
+fn greet(socket: &Path) -> io::Result<()> {
+    let socket = UnixStream::connect(socket)?;
+    let hello = frame::of(&ClientMessage::Hello { version: PROTOCOL_VERSION }, 0);
+    frame::send_all(&socket, &hello.map_err(io::Error::other)?, &[])?;
+    let answer = FrameReader::new(socket).read(Some(HANDSHAKE_TIMEOUT));
+    let answer = answer.map_err(io::Error::other)?.ok_or(io::ErrorKind::TimedOut)?;
+    match codec::decode(&answer.body) {
+        Ok(ServerMessage::Closing { .. }) => Err(io::Error::from_raw_os_error(libc::EACCES)),
+        answered => answered.map(|_: ServerMessage| ()).map_err(io::Error::other),
+    }
 }
 
 fn with_files(folder: &Path) -> Vec<Attempt> {

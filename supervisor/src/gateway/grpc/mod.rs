@@ -42,6 +42,7 @@ use super::record::Record;
 use super::regions::Memory;
 use super::seats::{Call, Kind, Turn};
 use super::shares::{Full, Share};
+use super::tokens::TokenHash;
 use body::{Answers, Outcome};
 use infer::InferCall;
 use messages::Messages;
@@ -63,6 +64,8 @@ pub(super) struct Admitted {
     gateway: Arc<Server>,
     call: Arc<Call>,
     asker: Asker,
+    /// The token that it has shown.
+    token: Option<TokenHash>,
     /// When the client gives up.
     until: Option<Instant>,
     packing: Packing,
@@ -149,7 +152,8 @@ fn admit(
     let share = needs_share.then(|| share(gateway, &principal)).transpose()?;
     let (gateway, call) = (Arc::clone(gateway), Arc::clone(call));
     let asker = Asker { principal, trace: record.context(), trace_state: record.state() };
-    Ok(Admitted { gateway, call, asker, until, packing, _share: share })
+    let token = access::shown(request.headers());
+    Ok(Admitted { gateway, call, asker, token, until, packing, _share: share })
 }
 
 /// A share of all calls, for one.

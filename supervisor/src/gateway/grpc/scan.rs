@@ -12,10 +12,8 @@ use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_f
 
 use crate::gateway::body::HeldBytes;
 use crate::gateway::failure::Failure;
-use crate::gateway::limits::{BODY_BYTES_MAX, ID_BYTES_MAX};
+use crate::gateway::limits::{BODY_BYTES_MAX, ID_BYTES_MAX, PARAMETERS_MAX};
 
-/// Most parameters of a request, its inputs and outputs together.
-pub(super) const PARAMETERS_MAX: usize = 1_024;
 /// Most dimensions of all inputs together, as bytes on the wire.
 const DIMENSIONS_BYTES_MAX: usize = 64 << 10;
 /// How often what an input's `contents` become is held: in a list that may be twice as long, in the tensor, and in

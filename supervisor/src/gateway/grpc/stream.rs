@@ -150,7 +150,7 @@ async fn next(
     places: &Semaphore,
     progress: &Progress,
 ) -> Result<Option<(Bytes, HeldBytes, Share)>, Failure> {
-    let Admitted { gateway, call, asker: Asker { principal, .. }, .. } = admitted;
+    let Admitted { gateway, call, asker: Asker { principal, .. }, token, .. } = admitted;
     let stall = call.stalls();
     // The other task gives it back.
     places.acquire().await.expect("the semaphore is never closed").forget();
@@ -163,7 +163,7 @@ async fn next(
     });
     let Some((message, held)) = next? else { return Ok(None) };
     let scopes = Method::ModelStreamInfer.scopes().unwrap_or_default();
-    access::check_again(&gateway.door.current(), principal, scopes)?;
+    access::check_again(&gateway.door.current(), (principal, token.as_ref()), scopes)?;
     let _stall = call.stalls();
     let mut slot = gateway.slots.share(principal.clone());
     slot.grow_in_time(1).await;

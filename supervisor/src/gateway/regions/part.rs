@@ -88,7 +88,7 @@ impl Memory {
             bytes.ok_or_else(|| Failure::bad(format!("there is {REGION}, but no {BYTES}")))?;
         let region = self.regions.find(&self.principal, name)?;
         if let Some(door) = &self.door {
-            access::check_again(door, &self.principal, &[Scope::Memory])?;
+            access::check_again(door, (&self.principal, None), &[Scope::Memory])?;
             if !region.is_of(&self.principal, door) {
                 return Err(unable(name));
             }

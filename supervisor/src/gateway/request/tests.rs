@@ -1,9 +1,11 @@
 //! Requests that are wrong whatever the model.
 
 use axum::http::HeaderValue;
-use serde_json::json;
+use gridpool_protocol::limits::TENSOR_RANK_MAX;
+use serde_json::{Map, json};
 
 use super::*;
+use crate::gateway::limits::PARAMETERS_MAX;
 
 fn one(more: &Value) -> Value {
     let mut body = json!({
@@ -70,6 +72,35 @@ fn parameters_are_read_or_refused_and_zero_is_the_default() {
         let error = with(json!({ "timeout": wrong })).unwrap_err();
         assert!(error.contains("it must be a whole number"), "{error}");
     }
+    let error = with(json!({"timeout": [1, 2]})).unwrap_err();
+    assert!(error.starts_with("`timeout` is a list; it must be"), "{error}");
+    let error = with(json!([1])).unwrap_err();
+    assert!(error.contains("an object with parameters"), "{error}");
+}
+
+#[test]
+fn lists_and_parameters_of_a_request_have_limits_together() {
+    let id = |body: &Value| parsed(body, |request| request.inputs.len());
+    let parameters = |count: usize| -> Value {
+        (0..count).map(|name| (name.to_string(), json!({"a": [1]}))).collect::<Map<_, _>>().into()
+    };
+    let mut body = one(&json!({"parameters": parameters(PARAMETERS_MAX - 2)}));
+    body["inputs"][0]["parameters"] = parameters(1);
+    body["outputs"] = json!([{"name": "A", "parameters": parameters(1)}]);
+    assert_eq!(id(&body), Ok(1));
+    body["inputs"][0]["parameters"] = parameters(2);
+    assert!(id(&body).unwrap_err().contains("at most 1024 parameters"));
+    for (key, element, max) in [
+        ("inputs", json!({"name": "X", "shape": [2], "datatype": "UINT8"}), TENSORS_MAX),
+        ("outputs", json!({"name": "A"}), TENSORS_MAX),
+    ] {
+        let many = one(&json!({ key: vec![element; max + 1] }));
+        let error = id(&many).unwrap_err();
+        assert!(error.contains(&format!("a list of at most {max} elements")), "{error}");
+    }
+    let mut long = one(&json!({}));
+    long["inputs"][0]["shape"] = json!(vec![1; TENSOR_RANK_MAX + 1]);
+    assert!(id(&long).unwrap_err().contains("a list of at most 16 elements"));
 }
 
 #[test]

@@ -55,7 +55,7 @@ async fn register(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Failure> {
-    let (body, _held) = gateway.budget.read((&principal, &seat), &headers, body).await?;
+    let (body, _held) = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     let asked: Registration = serde_json::from_slice(&body).map_err(|error| {
         Failure::bad(format!(
             "the body is not a region, {{\"key\", \"offset\", \"byte_size\"}}: {error}"
@@ -75,7 +75,7 @@ async fn unregister(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Failure> {
-    gateway.budget.read((&principal, &seat), &headers, body).await?;
+    gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     let name = name.map(|Path(name)| name);
     gateway.unregister(principal, name).await.map(|()| StatusCode::OK)
 }

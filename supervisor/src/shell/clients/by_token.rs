@@ -66,8 +66,10 @@ impl Connection {
     fn viewer_of_verdicts(&self, asked: &AskedVerdicts) -> Result<Viewer, Refusal> {
         let no = |why: &str| Err(Refusal::NotAllowed(why.to_owned()));
         match (self.peer, &asked.token, &asked.whose) {
-            (Peer::Client | Peer::Operator, None, None) => Ok(self.peer.viewer(self.who.account)),
-            (Peer::Client | Peer::Operator, ..) => {
+            (Peer::Bridge | Peer::Client | Peer::Operator, None, None) => {
+                Ok(self.peer.viewer(self.who.account))
+            }
+            (Peer::Bridge | Peer::Client | Peer::Operator, ..) => {
                 no("only the pool's own gateway asks for others")
             }
             (Peer::Gateway, Some(token), None) => match self.operator_of(token) {

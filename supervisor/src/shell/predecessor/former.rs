@@ -26,6 +26,11 @@ impl FormerPool {
         Ok(Self { pid: self.pid, process: self.process.try_clone()? })
     }
 
+    /// Whether it has not ended yet.
+    pub(in super::super) fn lives(&self) -> bool {
+        matches!(self.process.wait(Some(Duration::ZERO)), Ok(false))
+    }
+
     /// Kills it, since it has not ended by itself in time.
     pub(in super::super) fn end(&self, why: &str) {
         let pid = self.pid;

@@ -139,21 +139,25 @@ fn the_job_of_a_call_that_is_cancelled_or_whose_time_is_over_is_cancelled() {
 #[test]
 fn a_stream_ends_when_its_token_is_taken_back() {
     let (one_token, one_line) = token(&["one"]);
+    let (new_token, new_line) = token(&["one"]);
     let (_, other_line) = token(&["other"]);
     let setup = with_both(cpu(1));
     let file = tokens(&setup, &[&one_line]);
     let pool = setup.args(&["--http-tokens", file.to_str().unwrap()]).start();
     until_status_of(&pool, "/v2/health/ready", 200);
-    let bearer = format!("Bearer {one_token}");
-    let mut stream = Grpc::open(&address(&pool)).with("authorization", &bearer).stream();
-    stream.send(one());
-    is_turned(&stream.next().unwrap().expect("an answer").infer_response.unwrap());
-    tokens(pool.setup(), &[&other_line]);
-    let status = eventually("the end of the stream", || {
-        stream.offer(one());
-        stream.next().err().ok_or("an answer")
-    });
-    is(&status, Code::Unauthenticated, "the token `one` was taken back");
+    // First the same name gets another token, then it has none.
+    for (token, next_line) in [(one_token, new_line), (new_token, other_line)] {
+        let bearer = format!("Bearer {token}");
+        let mut stream = Grpc::open(&address(&pool)).with("authorization", &bearer).stream();
+        stream.send(one());
+        is_turned(&stream.next().unwrap().expect("an answer").infer_response.unwrap());
+        tokens(pool.setup(), &[&next_line]);
+        let status = eventually("the end of the stream", || {
+            stream.offer(one());
+            stream.next().err().ok_or("an answer")
+        });
+        is(&status, Code::Unauthenticated, "the token `one` was taken back");
+    }
 }
 
 #[test]
