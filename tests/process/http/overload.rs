@@ -111,7 +111,7 @@ fn a_draining_pool_is_not_ready_finishes_its_jobs_and_ends_its_gateway() {
     let gateway = super::gateway_pid(&pool);
     let worker = pool.stop("cpu0");
     // So large that the gateway is still writing the answer when the pool has ended.
-    let held = post_aside(&pool, INFER, &as_request(&vec![small().remove(0); 2_000]));
+    let held = post_aside(&pool, INFER, &as_request(&vec![small().remove(0); 1_000]));
     // Its own, and no known job of the gateway.
     pool.until_status("the job", |status| {
         let mut all = status.principals.iter();
