@@ -19,8 +19,8 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Runs of at most so many programs. In `order`, those that begin alike stand beside each other: [`key`] sorts them.
-    /// `common` has what [`common`] says of each and the one before; nothing of the first.
+    /// Runs of at most so many programs. In `order`, those that begin alike stand beside each other: [`key`] sorts
+    /// them. `common` has what [`common`] says of each and the one before; nothing of the first.
     ///
     /// # Panics
     /// If it has not so many.

@@ -2,9 +2,9 @@
 //! of a template's programs after the other.
 //!
 //! The pairs are copied unless the attempt before had the same. The next chunk is as large as the last ones say: long
-//! enough that its start does not count, short enough that results flow. A launch is stopped once its attempt is cancelled, whatever its
-//! programs do. An evaluation that needs more than an arena is made again with a larger one, and at last by the
-//! reference on the processor, as a solver's item is.
+//! enough that its start does not count, short enough that results flow. A launch is stopped once its attempt is
+//! cancelled, whatever its programs do. An evaluation that needs more than an arena is made again with a larger one, and
+//! at last by the reference on the processor, as a solver's item is.
 
 mod deliver;
 mod pairs;
@@ -334,9 +334,9 @@ impl Searching {
         true
     }
 
-    /// Makes evaluations with the arenas of a tier, all in so many units or those listed, and waits until their results, so
-    /// many bytes, have come. They mean nothing if the attempt is cancelled meanwhile. Returns the device time,
-    /// microseconds.
+    /// Makes evaluations with the arenas of a tier, all in so many units or those listed, and waits until their
+    /// results, so many bytes, have come. They mean nothing if the attempt is cancelled meanwhile. Returns the device
+    /// time, microseconds.
     fn launch(
         &mut self,
         gpu: &mut Gpu,

@@ -120,8 +120,8 @@ impl Searching {
         })
     }
 
-    /// Programs that begin alike in runs of at most so many. If there are none, those with the same opcodes stand beside
-    /// each other: a multiprocessor then runs the same code for most of its warps.
+    /// Programs that begin alike in runs of at most so many. If there are none, those with the same opcodes stand
+    /// beside each other: a multiprocessor then runs the same code for most of its warps.
     fn in_runs(&self, programs: &[(usize, Code)], most: usize) -> Runs {
         let code = |at: u32| &programs[at as usize].1;
         let ops = |at: &u32| -> Vec<u8> {
