@@ -3,8 +3,8 @@
 //!
 //! The pairs are copied unless the attempt before had the same. The next chunk is as large as the last ones say: long
 //! enough that its start does not count, short enough that results flow. A launch is stopped once its attempt is
-//! cancelled, whatever its programs do. An evaluation that needs more than an arena is made again with a larger one, and
-//! at last by the reference on the processor, as a solver's item is.
+//! cancelled, whatever its programs do. An evaluation that needs more than an arena is made again with a larger one,
+//! and at last by the reference on the processor, as a solver's item is.
 
 mod deliver;
 mod pairs;
