@@ -135,17 +135,16 @@ impl Store {
     /// Whether all of it is there, for a while yet.
     async fn is_fresh(&self, end: &str, until: Instant) -> Result<bool, NatsError> {
         loop {
-            match self.stream.direct_get_last_for_subject(end).await {
-                Ok(message) => {
+            // A copy may have what the one that leads has lost: then nobody would ever send it again.
+            match self.last(end).await {
+                Ok(Some(message)) => {
                     let stored = u64::try_from(message.time.unix_timestamp()).unwrap_or(0);
                     let now = clock::time_of_day().duration_since(std::time::UNIX_EPOCH);
                     let age = now.unwrap_or_default().saturating_sub(Duration::from_secs(stored));
                     return Ok(age < FRESH_FOR);
                 }
-                Err(error) if error.kind() == DirectGetErrorKind::NotFound => return Ok(false),
-                Err(error) if clock::until(until).is_zero() => {
-                    return Err(NatsError::jetstream("a batch cannot be looked up")(error));
-                }
+                Ok(None) => return Ok(false),
+                Err(error) if clock::until(until).is_zero() => return Err(error),
                 // No server leads the stream at the moment.
                 Err(error) => tracing::debug!(%error, "looking a batch up again"),
             }
@@ -177,21 +176,50 @@ impl Store {
         let read = self.read_from(&last.payload, name, is, Source::Leader).await;
         if let Err(NatsError::Data { .. }) = read {
             // Whoever has the bytes then sends them again. An end that came since then is of pieces that are whole.
-            let damaged = self.stream.purge().filter(end).sequence(last.sequence + 1);
-            if let Err(error) = damaged.await {
+            if let Err(error) = self.delete(last.sequence).await {
                 tracing::debug!(%error, "the end of damaged pieces stays");
             }
         }
         read
     }
 
-    /// Removes all of what lies under a name.
+    /// Removes all of what lies under a name and has so many bytes: the end, then the pieces. What a server that is
+    /// behind does not know stays until it is too old.
+    ///
+    /// Each message goes by its number. A purge of some subjects must not be used: servers before 2.9.18 that start
+    /// anew replay it from their log as one of all messages that the stream had then
+    /// (<https://github.com/nats-io/nats-server/issues/4196>), and batches of jobs that wait lie in this stream.
     ///
     /// # Errors
-    /// [`NatsError`].
-    pub async fn remove(&self, name: [u8; 32]) -> Result<(), NatsError> {
-        let purged = self.stream.purge().filter(self.subjects.data(&hex(&name), "*")).await;
-        purged.map(drop).map_err(NatsError::jetstream("pieces cannot be removed"))
+    /// [`NatsError`], also if another removes the same; what can be removed is.
+    pub async fn remove(&self, name: [u8; 32], bytes: u64) -> Result<(), NatsError> {
+        let name = hex(&name);
+        let end = self.message(&self.subjects.data(&name, END), Source::Any).await?;
+        let said = end.as_ref().and_then(|end| piece_bytes(&end.payload));
+        // Without an end they are a part of what some host has sent, and hosts have pieces of the same size.
+        let pieces = bytes.min(ARENA_BYTES_MAX).div_ceil(said.unwrap_or(self.piece_bytes as u64));
+        let of_end = match end {
+            Some(end) => self.delete(end.sequence).await,
+            None => Ok(()),
+        };
+        let take_away = |piece: u64| {
+            let subject = self.subjects.data(&name, &piece.to_string());
+            async move {
+                match self.message(&subject, Source::Any).await? {
+                    Some(message) => self.delete(message.sequence).await,
+                    None => Ok(()),
+                }
+            }
+        };
+        let tried = stream::iter((0..pieces).map(take_away)).buffer_unordered(PIECES_AT_ONCE);
+        let of_pieces = tried.collect::<Vec<_>>().await.into_iter().collect();
+        of_end.and(of_pieces)
+    }
+
+    /// Removes the message of this number.
+    async fn delete(&self, sequence: u64) -> Result<(), NatsError> {
+        let deleted = self.stream.delete_message(sequence).await;
+        deleted.map(drop).map_err(NatsError::jetstream("a piece cannot be removed"))
     }
 
     async fn read(
@@ -203,9 +231,9 @@ impl Store {
         if is.1 > ARENA_BYTES_MAX {
             return Err(gone(is.1, "nobody may send as many"));
         }
-        let end = self.piece(&self.subjects.data(&hex(&name), END), from).await?;
+        let end = self.message(&self.subjects.data(&hex(&name), END), from).await?;
         let end = end.ok_or_else(|| gone(is.1, NO_END))?;
-        self.read_from(&end, name, is, from).await
+        self.read_from(&end.payload, name, is, from).await
     }
 
     /// Reads the pieces before this end.
@@ -218,22 +246,21 @@ impl Store {
     ) -> Result<Vec<u8>, NatsError> {
         let gone = |why: &str| gone(bytes, why);
         let name = hex(&name);
-        let piece_bytes = std::str::from_utf8(end).ok().and_then(|size| size.parse().ok());
-        let piece_bytes: u64 =
-            piece_bytes.filter(|&size| size > 0).ok_or_else(|| gone("its end"))?;
-        let pieces = bytes.div_ceil(piece_bytes);
+        let pieces = bytes.div_ceil(piece_bytes(end).ok_or_else(|| gone("its end"))?);
         let read = |piece: u64| {
             let subject = self.subjects.data(&name, &piece.to_string());
-            async move { self.piece(&subject, from).await?.ok_or_else(|| gone("a piece is not there")) }
+            async move {
+                self.message(&subject, from).await?.ok_or_else(|| gone("a piece is not there"))
+            }
         };
         let mut read = stream::iter((0..pieces).map(read)).buffered(PIECES_AT_ONCE);
         // It grows with what is there, and not by what is announced.
         let mut whole = Vec::new();
         while let Some(piece) = read.try_next().await? {
-            if (whole.len() + piece.len()) as u64 > bytes {
+            if (whole.len() + piece.payload.len()) as u64 > bytes {
                 return Err(gone("it is longer than announced"));
             }
-            whole.extend_from_slice(&piece);
+            whole.extend_from_slice(&piece.payload);
         }
         match whole.len() as u64 == bytes && Self::digest(&whole) == digest {
             true => Ok(whole),
@@ -241,12 +268,17 @@ impl Store {
         }
     }
 
-    async fn piece(&self, subject: &str, from: Source) -> Result<Option<Bytes>, NatsError> {
+    /// The last message of a subject.
+    async fn message(
+        &self,
+        subject: &str,
+        from: Source,
+    ) -> Result<Option<StreamMessage>, NatsError> {
         if from == Source::Leader {
-            return Ok(self.last(subject).await?.map(|message| message.payload));
+            return self.last(subject).await;
         }
         match self.stream.direct_get_last_for_subject(subject).await {
-            Ok(message) => Ok(Some(message.payload)),
+            Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
             Err(error) => Err(NatsError::jetstream(UNREAD)(error)),
         }
@@ -262,7 +294,33 @@ impl Store {
     }
 }
 
+/// The size of the pieces before an end, all but the last; `None` if that is no end.
+fn piece_bytes(end: &[u8]) -> Option<u64> {
+    let size = std::str::from_utf8(end).ok()?.parse().ok()?;
+    Some(size).filter(|&size| size > 0)
+}
+
 /// Pieces are not whole any more.
 fn gone(bytes: u64, why: &str) -> NatsError {
     NatsError::Data { bytes, why: why.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_without_the_size_of_a_piece_is_none() {
+        assert_eq!(piece_bytes(b"262144"), Some(262_144));
+        for end in [&b"0"[..], b"-1", b"", b"many", b"\xff", b"18446744073709551616"] {
+            assert_eq!(piece_bytes(end), None, "{end:?}");
+        }
+    }
+
+    /// With three copies and servers before 2.9.18, a purge costs a server that starts anew all batches.
+    #[test]
+    fn the_stream_of_pieces_is_never_purged() {
+        let purge = concat!(".pur", "ge(");
+        assert!(!include_str!("data.rs").contains(purge));
+    }
 }

@@ -19,8 +19,10 @@ use tokio::time::sleep;
 use crate::counts::count;
 use crate::{Bridge, RETRY_EVERY};
 
-/// How long a job waits for a batch that is not whole in the stream.
+/// How old a job is when it waits no longer for a batch that is not whole in the stream.
 const MISSING_FOR: Duration = Duration::from_secs(30);
+/// How long an older one waits.
+const MISSING_AT_LEAST: Duration = Duration::from_secs(4);
 /// Jobs of a host that wait for such batches. Others are given back: they would keep the host from its work.
 const MISSING_MAX: usize = 2;
 
@@ -111,14 +113,19 @@ impl Held {
     }
 }
 
+/// How long a job of this age waits. Many may miss their batches, and few of them wait at a time.
+fn missing_for(age: Duration) -> Duration {
+    MISSING_FOR.saturating_sub(age).max(MISSING_AT_LEAST)
+}
+
 impl Bridge {
-    /// The packed input, where the pool can have it. The job has so much time left.
+    /// The packed input, where the pool can have it. The job is so old, and has so much time left.
     pub(crate) async fn input(
         &self,
         job: &JobMessage,
-        left: Duration,
+        (age, left): (Duration, Duration),
     ) -> Result<PackedInput, BatchError> {
-        let until = clock::now() + left.min(MISSING_FOR);
+        let until = clock::now() + left.min(missing_for(age));
         match (&job.input, job.packing) {
             (Carried::Inline(bytes), _) => Ok(PackedInput::Private(Arc::new(bytes.0.clone()))),
             (&Carried::Pieces { digest, bytes }, Packing::Grids { items, cells }) => {
@@ -222,6 +229,13 @@ mod tests {
         assert_eq!(batches.held.lock().batches.len(), 1);
         batches.forget_all();
         assert_eq!(batches.held.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_job_that_was_given_back_for_others_does_not_wait_anew() {
+        assert_eq!(missing_for(Duration::ZERO), MISSING_FOR);
+        assert_eq!(missing_for(Duration::from_secs(20)), Duration::from_secs(10));
+        assert_eq!(missing_for(Duration::from_secs(600)), MISSING_AT_LEAST);
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Bridge {
         let left = taken.left().ok_or_else(|| self.late(job))?;
         let mut told = cancelled.clone();
         let input = tokio::select! {
-            input = self.input(job, left) => input,
+            input = self.input(job, (taken.age(), left)) => input,
             true = comes_true(&mut told) => return Err(self.cancelled(job)),
         };
         match input {

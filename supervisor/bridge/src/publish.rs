@@ -27,8 +27,8 @@ struct Storing {
     output: Option<Vec<u8>>,
     /// Where the output lies.
     carried: Option<Carried>,
-    /// The digest of an output of which pieces may lie in the stream.
-    pieces: Option<[u8; 32]>,
+    /// The digest and the bytes of an output of which pieces may lie in the stream.
+    pieces: Option<([u8; 32], u64)>,
     /// Tells it from other tries, also of this host.
     attempt: String,
 }
@@ -56,15 +56,15 @@ impl Bridge {
         let (receipt, output) = (*done.receipt, done.output);
         let mut storing = Storing { receipt, output, carried: None, pieces: None, attempt };
         self.store_surely(taken, &mut storing).await;
-        if let Some(digest) = storing.pieces {
-            self.remove_unnamed(taken.job.key, digest).await;
+        if let Some(pieces) = storing.pieces {
+            self.remove_unnamed(taken.job.key, pieces).await;
         }
     }
 
     /// Removes the pieces of this host's result, unless the job's result names them, and waits to be read: it may be of
     /// another host, have no output, or have been read, with its own pieces removed. One try: pieces that stay are too
     /// old some time.
-    async fn remove_unnamed(&self, key: JobKey, digest: [u8; 32]) {
+    async fn remove_unnamed(&self, key: JobKey, (digest, bytes): ([u8; 32], u64)) {
         let removed = async {
             let found = self.streams.results.find_surely(key).await?;
             if let Some(Outcome::Done {
@@ -74,7 +74,7 @@ impl Bridge {
             {
                 return Ok(());
             }
-            self.streams.data.remove(Store::name_of_result(key, &digest)).await
+            self.streams.data.remove(Store::name_of_result(key, &digest), bytes).await
         };
         if let Err(error) = removed.await {
             let error = Chain(&error).to_string();
@@ -147,7 +147,7 @@ impl Bridge {
             } else {
                 let (digest, packed) = (Store::digest(output), output.clone().into());
                 let name = Store::name_of_result(taken.job.key, &digest);
-                storing.pieces = Some(digest);
+                storing.pieces = Some((digest, output.len() as u64));
                 data.put(name, &packed, until).await?;
                 Carried::Pieces { digest, bytes: output.len() as u64 }
             };

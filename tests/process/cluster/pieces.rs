@@ -222,7 +222,8 @@ fn a_batch_that_is_missing_is_waited_for_and_comes_with_the_next_job() {
     // Its pieces vanish before a host has read them.
     let Input::Inline(batch) = inline(1, &grids).payload.input else { panic!("it is inline") };
     let (runtime, streams) = streams(&servers);
-    let removed = runtime.block_on(streams.data.remove(Store::digest(&batch.0)));
+    let size = batch.0.len() as u64;
+    let removed = runtime.block_on(streams.data.remove(Store::digest(&batch.0), size));
     removed.expect("they are removed");
     pool.go_on("cpu0");
     eventually("the bridge to miss it", || {
@@ -251,8 +252,8 @@ fn only_the_end_of_pieces_that_were_read_is_taken_away() {
     let (until, sent) = (clock::now() + TIMEOUT, bytes.clone().into());
     runtime.block_on(async {
         let client = &streams.connection.client;
-        let mut purges =
-            client.subscribe("$JS.API.STREAM.PURGE.gridpool-data").await.expect("heard");
+        let mut removals =
+            client.subscribe("$JS.API.STREAM.MSG.DELETE.gridpool-data").await.expect("heard");
         // Somebody may send the end of one that is missing at this moment.
         let missing = data.get([7; 32], [7; 32], 9).await.expect_err("it is missing");
         assert!(missing.to_string().contains("its end is not there"), "{missing}");
@@ -260,13 +261,43 @@ fn only_the_end_of_pieces_that_were_read_is_taken_away() {
         assert_eq!(data.get(name, name, size).await.expect("it is whole"), bytes);
         let other = data.get(name, [7; 32], size).await.expect_err("it has another digest");
         assert!(other.to_string().contains("its digest differs"), "{other}");
-        let purge = purges.next().await.expect("a purge");
-        let purge: Value = serde_json::from_slice(&purge.payload).expect("JSON");
-        // The second piece and the end came third at most.
+        let removal = removals.next().await.expect("a removal");
+        let removal: Value = serde_json::from_slice(&removal.payload).expect("JSON");
+        // The end came third, after two pieces.
         assert_eq!(
-            (purge["seq"].as_u64(), data.put(name, &sent, until).await.ok()),
-            (Some(4), Some(true))
+            (removal["seq"].as_u64(), data.put(name, &sent, until).await.ok()),
+            (Some(3), Some(true))
         );
+    });
+}
+
+#[test]
+fn a_batch_outlives_servers_that_start_anew_after_other_pieces_were_removed() {
+    if !are_there() {
+        return;
+    }
+    let mut servers = Servers::start(3);
+    let _pool = serving(&servers, "one", "");
+    let (runtime, streams) = streams(&servers);
+    let data = &streams.data;
+    let bytes: Vec<_> = (0..=u8::MAX).cycle().take(PIECE_BYTES + 1).collect();
+    let (name, size, sent) = (Store::digest(&bytes), bytes.len() as u64, bytes.clone().into());
+    let result = Store::name_of_result(JobKey(7), &name);
+    runtime.block_on(async {
+        for name in [name, result] {
+            assert!(data.put(name, &sent, clock::now() + TIMEOUT).await.expect("room"));
+        }
+        data.remove(result, size).await.expect("it is removed");
+    });
+    // Each of them goes through its log, in which the removal is.
+    (0..3).for_each(|server| servers.restart(server));
+    let (next, until) = ([7; 32], clock::now() + TIMEOUT);
+    let put = runtime.block_on(data.put(next, &sent, until));
+    assert!(put.expect("a server leads, and two have gone through their logs"));
+    eventually("the batch", || match runtime.block_on(data.get(name, name, size)) {
+        Ok(read) if read == bytes => Ok(()),
+        Ok(read) => Err(format!("{} other bytes", read.len())),
+        Err(error) => Err(error.to_string()),
     });
 }
 
@@ -283,12 +314,12 @@ fn jobs_of_missing_batches_leave_a_host_its_work_and_can_be_cancelled() {
         let grids = random_grids(seed, 4_000);
         let handle = submit(&client, job(PROGRAM, &grids).with_deadline(deadline));
         let Input::Inline(batch) = inline(1, &grids).payload.input else { panic!("it is inline") };
-        (handle, Store::digest(&batch.0))
+        (handle, Store::digest(&batch.0), batch.0.len() as u64)
     });
     let sent: Vec<_> = sent.collect();
     until(&servers, "six jobs", |status| status.jobs == 6);
-    for (_, digest) in &sent {
-        runtime.block_on(streams.data.remove(*digest)).expect("they are removed");
+    for (_, digest, size) in &sent {
+        runtime.block_on(streams.data.remove(*digest, *size)).expect("they are removed");
     }
     let pool = serving(&servers, "second", "under_way_max = 3");
     eventually("the bridge to miss them", || {
@@ -299,8 +330,8 @@ fn jobs_of_missing_batches_leave_a_host_its_work_and_can_be_cancelled() {
     // Two of three places are taken for half a minute.
     let started = clock::now();
     assert_eq!(answer(submit(&client, small_job(1))).verdict(), Verdict::Ok);
-    sent.iter().for_each(|(handle, _)| handle.cancel());
-    for (handle, _) in sent {
+    sent.iter().for_each(|(handle, ..)| handle.cancel());
+    for (handle, ..) in sent {
         assert_eq!(answer(handle).verdict(), Verdict::Cancelled);
     }
     until(&servers, "an empty stream", |status| status.jobs == 0);

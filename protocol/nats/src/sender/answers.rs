@@ -35,7 +35,9 @@ impl Agent {
             Outcome::Done { content, receipt, output } => (content, receipt, output),
         };
         let pieces = match &carried {
-            Some(Carried::Pieces { digest, .. }) => Some(Store::name_of_result(key, digest)),
+            Some(Carried::Pieces { digest, bytes }) => {
+                Some((Store::name_of_result(key, digest), *bytes))
+            }
             Some(Carried::Inline(_)) | None => None,
         };
         let (receipt, output, is_read) = match self.place(sending, carried).await {
@@ -59,7 +61,7 @@ impl Agent {
                 agent.streams.results.mark_read(key, (sequence, content, &mark), until).await?;
                 // Who still reads them finds the mark.
                 match pieces {
-                    Some(name) => agent.streams.data.remove(name).await,
+                    Some((name, bytes)) => agent.streams.data.remove(name, bytes).await,
                     None => Ok(()),
                 }
             });
