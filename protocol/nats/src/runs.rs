@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use async_nats::jetstream::kv::{CreateErrorKind, Store};
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use gridpool_protocol::ids::JobKey;
 use serde::{Deserialize, Serialize};
 
@@ -92,7 +93,10 @@ impl Runs {
     /// # Errors
     /// [`NatsError`].
     pub async fn end_all(&self, key: JobKey) -> Result<(), NatsError> {
-        self.forget(&format!("run.{key}.>")).await
+        for (note, _) in entries(&self.store, &format!("run.{key}.")).await? {
+            self.forget(&note).await?;
+        }
+        Ok(())
     }
 
     /// Notes that a job which may run only once goes to a pool. Returns whether it is the first time.
@@ -115,11 +119,22 @@ impl Runs {
         self.forget(&format!("started.{key}")).await
     }
 
-    /// Removes notes from the bucket, and leaves no mark, as nobody follows them.
-    async fn forget(&self, keys: &str) -> Result<(), NatsError> {
-        let subject = format!("{}{keys}", self.store.prefix);
-        let purged = self.store.stream.purge().filter(subject).await;
-        purged.map(drop).map_err(NatsError::jetstream("a note of a run cannot be removed"))
+    /// Removes a note from the bucket by its number, for the reason that [`crate::Store::remove`] names: the convictions
+    /// and other notes must stay. It leaves no mark, as nobody follows it, unless the bucket is of a build that let
+    /// nobody delete.
+    async fn forget(&self, key: &str) -> Result<(), NatsError> {
+        let failed = "a note of a run cannot be removed";
+        let stream = &self.store.stream;
+        let subject = format!("{}{key}", self.store.prefix);
+        let there = match stream.get_last_raw_message_by_subject(&subject).await {
+            Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => return Ok(()),
+            there => there.map_err(NatsError::jetstream(failed))?,
+        };
+        if let Err(error) = stream.delete_message(there.sequence).await {
+            tracing::debug!(%error, key, "a mark takes the place of a note");
+            self.store.purge(key).await.map_err(NatsError::jetstream(failed))?;
+        }
+        Ok(())
     }
 }
 

@@ -364,7 +364,8 @@ async fn bucket(
                 discard: DiscardPolicy::New,
                 storage: StorageType::File,
                 allow_rollup: true,
-                deny_delete: true,
+                // Notes of runs are removed by their numbers.
+                deny_delete: false,
                 allow_direct: true,
                 ..Config::default()
             };
