@@ -21,7 +21,7 @@
 //! | 70 | a fault of gridpool itself |
 //! | 73 | a worker's set-up is wrong |
 //! | 77 | this user may not use the pool, or not give that order |
-//! | 78 | the config file is wrong |
+//! | 78 | the config file is wrong, or an address to listen at, or the state folder |
 
 /// One exit code: number, name, meaning.
 pub type Row = (i32, &'static str, &'static str);
