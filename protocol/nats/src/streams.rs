@@ -27,7 +27,7 @@ use crate::{
 /// How long a server may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long servers that do not answer are asked again for the streams.
-const SEEK_FOR: Duration = Duration::from_secs(10);
+const SEEK_FOR: Duration = Duration::from_secs(30);
 /// Between two tries.
 const SEEK_AGAIN: Duration = Duration::from_millis(200);
 /// How long a job may stay in the stream. It is past every deadline then.
