@@ -119,8 +119,8 @@ impl Runs {
         self.forget(&format!("started.{key}")).await
     }
 
-    /// Removes a note from the bucket by its number, for the reason that [`crate::Store::remove`] names: convictions and
-    /// other notes must stay. It leaves no mark, as nobody follows it, unless the bucket is of a build that let
+    /// Removes a note from the bucket by its number, for the reason that [`crate::Store::remove`] names: convictions
+    /// and other notes must stay. It leaves no mark, as nobody follows it, unless the bucket is of a build that let
     /// nobody delete.
     async fn forget(&self, key: &str) -> Result<(), NatsError> {
         let failed = "a note of a run cannot be removed";
