@@ -93,9 +93,9 @@ pub static TEMPLATES: Modules = Modules {
 
 /// The least compute capability that [`Modules::near`] loads on.
 pub const NEAR_CAPABILITY: (u32, u32) = (8, 0);
-/// Words of arenas in shared memory: 32, 9 and 4 of them fit a multiprocessor of compute capability 9.0. A launch may
-/// ask for 48 KiB without more ado.
-pub const NEAR_WORDS: [u32; 3] = [1_536, 6_144, 12_288];
+/// Words of arenas in shared memory: 32 of them fit a multiprocessor of compute capability 9.0. A launch may ask for
+/// 48 KiB without more ado.
+pub const NEAR_WORDS: u32 = 1_536;
 
 /// Threads per block: one warp, so that the compiler knows that all of it goes one way.
 pub const SOLVE_THREADS: u32 = 32;

@@ -8,46 +8,49 @@ use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::DeviceBuffer;
 use crate::fault::Fault;
 
-/// Where the arenas of a launch lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// In shared memory.
-    Near,
-    /// In global memory.
-    Far,
-}
-
 /// The arenas of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tier {
-    place: Place,
     /// Words of each warp's arena.
     pub(super) words: u32,
-    /// Most blocks, each a warp.
-    blocks_max: u32,
+    /// In shared memory, else in global memory.
+    is_near: bool,
 }
 
-const fn near(words: u32) -> Tier {
-    // As many as the largest GPU runs at once, and more.
-    Tier { place: Place::Near, words, blocks_max: 1 << 13 }
-}
-
-const fn far(words: u32, blocks_max: u32) -> Tier {
-    Tier { place: Place::Far, words, blocks_max }
-}
-
-/// From small arenas to large ones.
-const NEAR_AND_FAR: [Tier; 6] = [
-    near(NEAR_WORDS[0]),
-    near(NEAR_WORDS[1]),
-    near(NEAR_WORDS[2]),
-    far(1 << 15, 1 << 10),
-    far(1 << 20, 1 << 6),
-    far(1 << 26, 1 << 1),
+/// From small arenas to large ones. Only the smallest lie in shared memory: of larger ones few fit a multiprocessor, and
+/// few warps run longer on fast memory than many on slow.
+const TIERS: [Tier; 9] = [
+    Tier { words: NEAR_WORDS, is_near: true },
+    far(1 << 12),
+    far(1 << 14),
+    far(1 << 16),
+    far(1 << 18),
+    far(1 << 20),
+    far(1 << 22),
+    far(1 << 24),
+    far(1 << 26),
 ];
-/// The same without shared memory.
-const FAR: [Tier; 4] =
-    [far(1 << 13, 1 << 12), far(1 << 15, 1 << 10), far(1 << 20, 1 << 6), far(1 << 26, 1 << 1)];
+
+const fn far(words: u32) -> Tier {
+    Tier { words, is_near: false }
+}
+
+impl Tier {
+    /// Most blocks, each a warp with an arena.
+    const fn blocks_max(self) -> u32 {
+        /// As many as the largest GPU runs at once, and more.
+        const NEAR: u32 = 1 << 13;
+        /// As many as the largest GPU runs at once.
+        const FAR: u32 = 1 << 12;
+        /// Words of all arenas in global memory: 512 MiB.
+        const WORDS: u32 = 1 << 27;
+        if self.is_near {
+            return NEAR;
+        }
+        let fit = WORDS / self.words;
+        if fit < FAR { fit } else { FAR }
+    }
+}
 
 /// What a launch takes besides its argument.
 pub(super) struct Launch {
@@ -86,7 +89,7 @@ impl Kernel {
 
     /// The arenas to begin with, and those for what did not fit.
     pub(super) fn tiers(&self) -> &'static [Tier] {
-        if self.capability >= NEAR_CAPABILITY { &NEAR_AND_FAR } else { &FAR }
+        &TIERS[usize::from(self.capability < NEAR_CAPABILITY)..]
     }
 
     /// Prepares a launch over so many items.
@@ -97,29 +100,24 @@ impl Kernel {
         tier: Tier,
         items: u32,
     ) -> Result<Launch, Fault> {
-        let Entries { function, before } = self.entries(&gpu.driver, tier.place)?;
-        let blocks = items.min(tier.blocks_max);
-        let shared_bytes = match tier.place {
-            Place::Near => 4 * tier.words,
-            Place::Far => 0,
-        };
-        let arenas = match tier.place {
-            Place::Near => DeviceAddress::NULL,
-            Place::Far => {
-                let arena_bytes = 4 * tier.words as usize;
-                arenas.reserve(&mut gpu.allocator, blocks as usize * arena_bytes)?;
-                arenas.at(0)
-            }
+        let Entries { function, before } = self.entries(&gpu.driver, tier)?;
+        let blocks = items.min(tier.blocks_max());
+        let arena_bytes = 4 * tier.words;
+        let (shared_bytes, arenas) = if tier.is_near {
+            (arena_bytes, DeviceAddress::NULL)
+        } else {
+            arenas.reserve(&mut gpu.allocator, blocks as usize * arena_bytes as usize)?;
+            (0, arenas.at(0))
         };
         let shape = [blocks, SOLVE_THREADS, shared_bytes];
         Ok(Launch { function, before, shape, arenas })
     }
 
-    fn entries(&mut self, driver: &Driver, place: Place) -> Result<Entries, Fault> {
+    fn entries(&mut self, driver: &Driver, tier: Tier) -> Result<Entries, Fault> {
         let Modules { entry, before, near, far } = self.modules;
-        let (known, images) = match place {
-            Place::Near => (&mut self.near, near),
-            Place::Far => (&mut self.far, far),
+        let (known, images) = match tier.is_near {
+            true => (&mut self.near, near),
+            false => (&mut self.far, far),
         };
         match known {
             Some(entries) => Ok(*entries),

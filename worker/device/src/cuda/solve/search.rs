@@ -269,10 +269,7 @@ impl Searching {
         let shared = (chunk.programs.len() - runs as usize) * pairs;
         let mut left: Option<Vec<u32>> = None;
         let mut took = 0.0;
-        // What a run has left fits alone perhaps: it shares an arena with checkpoints, and ends when it has taken long.
-        let in_runs = (runs as usize) < chunk.programs.len();
-        let tiers = self.of_listed.tiers();
-        for &tier in tiers.first().filter(|_| in_runs).into_iter().chain(tiers) {
+        for &tier in self.of_listed.tiers() {
             let evaluations = left.as_ref().map_or(count, Vec::len);
             if evaluations == 0 {
                 break;
