@@ -84,6 +84,11 @@ fn every_status_has_a_byte_and_every_byte_at_most_one_status() {
     for status in named.into_iter().chain(others) {
         assert_eq!(PairStatus::from_byte(status.byte()), Some(status), "{}", status.name());
     }
+    for byte in 0..=u8::MAX {
+        let mut bytes = [PairStatus::DIFFERS; 100];
+        bytes[usize::from(byte) % 100] = byte;
+        assert_eq!(PairStatus::are_known(&bytes), PairStatus::from_byte(byte).is_some(), "{byte}");
+    }
     let known = (0..=u8::MAX).filter_map(PairStatus::from_byte).count();
     assert_eq!(known, named.len() + others.len());
     for (equal_shape, equal_cells) in [(false, 0), (true, 4_096), (false, 17)] {

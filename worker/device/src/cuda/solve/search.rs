@@ -33,7 +33,7 @@ use crate::device::{AttemptRefusal, AttemptReport};
 use crate::fault::Fault;
 use crate::search::{BY_REFERENCE, Programs, SearchAttempt, SearchInput};
 use crate::tally::Totals;
-use deliver::deliver;
+use deliver::{deliver, places_of};
 use pairs::OnDevice;
 use programs::ChunkPrograms;
 use stage::Staged;
@@ -159,8 +159,8 @@ impl Searching {
         (attempt, input): (&SearchAttempt<'_>, &SearchInput),
         done: &mut Totals,
     ) -> Result<Result<AttemptReport, AttemptRefusal>, Fault> {
-        let pairs = SearchPairs::new(&input.shapes, &input.cells);
         let (on_device, bytes) = self.put_pairs(gpu, input)?;
+        let pairs = &*on_device.pairs;
         let none = AttemptReport { h2d_bytes: bytes as u64, ..AttemptReport::default() };
         let mut sum = AttemptReport { search: Some(SearchReport::default()), ..none };
         let mut next = 0;
@@ -168,10 +168,10 @@ impl Searching {
             if attempt.is_cancelled() {
                 return Ok(Err(AttemptRefusal::Cancelled));
             }
-            let span = self.span(attempt, input, &pairs, next);
+            let span = self.span(attempt, input, pairs, next);
             next = span.end;
             let programs = self.programs_of(input, &span);
-            let chunk = Chunk { attempt, pairs: &pairs, span, programs };
+            let chunk = Chunk { attempt, pairs, span, programs };
             if !self.run_chunk(gpu, arenas, &on_device, &chunk, &mut sum, done)? {
                 return Ok(Err(AttemptRefusal::Cancelled));
             }
@@ -215,7 +215,7 @@ impl Searching {
         let pairs = chunk.pairs.len();
         let count = chunk.programs.len() * pairs;
         if count == 0 {
-            return deliver(chunk, &[], &[], sum).map(|()| true);
+            return self.threads.install(|| deliver(chunk, &[], &[], sum)).map(|()| true);
         }
         let scored = chunk.attempt.layout().score() == Score::Cells;
         let length = run_length(count);
@@ -285,11 +285,12 @@ impl Searching {
             sum.h2d_bytes += left.as_ref().map_or(0, |left| 4 * left.len()) as u64;
             sum.d2h_bytes += results.bytes as u64;
             let came = &self.results_staging.bytes()[results.statuses.clone()];
-            let needs = |at: &u32| came[*at as usize] == NEEDS_MEMORY;
             left = Some(match left {
-                Some(before) => before.into_iter().filter(needs).collect(),
-                None if !came.contains(&NEEDS_MEMORY) => Vec::new(),
-                None => (0..number(count)).filter(needs).collect(),
+                Some(before) => {
+                    let needs = |at: &u32| came[*at as usize] == NEEDS_MEMORY;
+                    before.into_iter().filter(needs).collect()
+                }
+                None => self.threads.install(|| places_of(NEEDS_MEMORY, came)),
             });
         }
         if let Some(left) = left.filter(|left| !left.is_empty()) {
@@ -307,7 +308,8 @@ impl Searching {
         let more = SearchReport { shared: shared as u64, ..SearchReport::default() };
         sum.search = sum.search.map(|search| search.plus(more));
         let came = &*self.results_staging.bytes();
-        deliver(chunk, &came[results.statuses], came[results.scores].as_chunks().0, sum)?;
+        let (statuses, scores) = (&came[results.statuses], came[results.scores].as_chunks().0);
+        self.threads.install(|| deliver(chunk, statuses, scores, sum))?;
         Ok(true)
     }
 

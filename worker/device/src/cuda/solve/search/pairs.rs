@@ -1,7 +1,9 @@
 //! The pairs of an attempt on the device.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use gridpool_kernels::reference::search::SearchPairs;
 use gridpool_kernels::solve::prepared_bytes;
 
 use super::{EVALUATIONS_FIRST, Searching};
@@ -21,6 +23,8 @@ pub(super) struct OnDevice {
     pub(super) cells: Range<usize>,
     /// The grids as the device prepares them.
     pub(super) grids: Range<usize>,
+    /// The same pairs as the reference takes them.
+    pub(super) pairs: Arc<SearchPairs>,
 }
 
 impl Searching {
@@ -56,7 +60,8 @@ impl Searching {
         let cells = parts.add(input.cells.len());
         let bytes = parts.bytes;
         let grids = parts.add(prepared_bytes(input.shapes.len()));
-        let on_device = OnDevice { shapes, offsets, cells, grids };
+        let pairs = Arc::new(SearchPairs::new(&input.shapes, &input.cells));
+        let on_device = OnDevice { shapes, offsets, cells, grids, pairs };
         self.pairs.reserve(&mut gpu.allocator, parts.bytes)?;
         self.pairs_staging.reserve(&mut gpu.allocator, bytes)?;
         let staging = self.pairs_staging.bytes();
