@@ -34,7 +34,7 @@ use crate::device::{AttemptRefusal, GridAttempt, GridDispatch};
 use crate::fault::Fault;
 use crate::search::SearchAttempt;
 use crate::tally::Totals;
-use kernel::{Kernel, Launch, Tier};
+use kernel::{Kernel, Launch};
 use search::Searching;
 use stop::Stop;
 use tables::{Came, Input, Parts, Tables, deliver, word};
@@ -157,11 +157,11 @@ impl Solving {
         let mut came = vec![Came::default(); items];
         let (mut bytes, mut copied) = (Vec::new(), [input.bytes as u64, 0]);
         let mut left: Vec<u32> = (0..).take(items).collect();
-        for &tier in self.kernel.tiers() {
+        for &words in self.kernel.arena_words() {
             let mut larger = Vec::new();
             while !left.is_empty() {
                 let launched =
-                    self.launch(gpu, (&argument, &tables), tier, &left, (done, &is_cancelled))?;
+                    self.launch(gpu, (&argument, &tables), words, &left, (done, &is_cancelled))?;
                 if is_cancelled() {
                     refuse(done, pieces);
                     return Ok(());
@@ -296,21 +296,21 @@ impl Solving {
         }
     }
 
-    /// Runs items with the arenas of a tier and waits until their tables and results have come. Returns the bytes
+    /// Runs items with arenas of so many words and waits until their tables and results have come. Returns the bytes
     /// that were copied in and out.
     fn launch(
         &mut self,
         gpu: &mut Gpu,
         (argument, tables): (&SolveArgument, &Tables),
-        tier: Tier,
+        words: u32,
         items: &[u32],
         (done, is_cancelled): (&mut Totals, &dyn Fn() -> bool),
     ) -> Result<[u64; 2], Fault> {
         let count = number(items.len());
         let Launch { function, shape, arenas, .. } =
-            self.kernel.launch(gpu, &mut self.arenas, tier, count)?;
+            self.kernel.launch(gpu, &mut self.arenas, words, count)?;
         let mut argument =
-            SolveArgument { items_count: count, arena_words: tier.words, arenas, ..*argument };
+            SolveArgument { items_count: count, arena_words: words, arenas, ..*argument };
         let listed = 4 * items.len();
         let staging = self.tables_staging.bytes();
         for (to, item) in staging[tables.items.clone()].chunks_exact_mut(4).zip(items) {
@@ -324,7 +324,7 @@ impl Solving {
         // SAFETY: both buffers are as long as `Tables` says; the stream is waited for below.
         unsafe { driver.copy_to_device(on_device, staged, in_bytes, self.stream)? };
         driver.record(self.around[0], self.stream)?;
-        // SAFETY: all buffers are as long as `Tables`, `Input` and the tier say; the stream is waited for below.
+        // SAFETY: all buffers are as long as `Tables`, `Input` and `words` say; the stream is waited for below.
         unsafe {
             driver.launch(function, shape, &mut arguments, self.stream)?;
         }

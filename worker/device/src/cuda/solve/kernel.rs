@@ -8,48 +8,23 @@ use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::DeviceBuffer;
 use crate::fault::Fault;
 
-/// The arenas of a launch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tier {
-    /// Words of each warp's arena.
-    pub(super) words: u32,
-    /// In shared memory, else in global memory.
-    is_near: bool,
-}
+/// Words of each warp's arena in one launch after the other.
+const ARENA_WORDS: [u32; 9] =
+    [NEAR_WORDS, 6_144, 12_288, 1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
+/// Most blocks with arenas in shared memory, each a warp: as many as the largest GPU runs at once, and more.
+const NEAR_BLOCKS_MAX: u32 = 1 << 13;
+/// Most blocks with arenas in global memory: as many as the largest GPU runs at once.
+const FAR_BLOCKS_MAX: u32 = 1 << 12;
+/// Most words of all arenas in global memory: 512 MiB.
+const FAR_WORDS_MAX: u32 = 1 << 27;
+/// Bytes of shared memory that a block may ask for without more ado, and that the driver takes besides.
+const BLOCK_BYTES_MAX: u32 = 48 << 10;
+const BLOCK_BYTES_BESIDES: u32 = 1 << 10;
 
-/// From small arenas to large ones. Only the smallest lie in shared memory: of larger ones few fit a multiprocessor, and
-/// few warps run longer on fast memory than many on slow.
-const TIERS: [Tier; 9] = [
-    Tier { words: NEAR_WORDS, is_near: true },
-    far(1 << 12),
-    far(1 << 14),
-    far(1 << 16),
-    far(1 << 18),
-    far(1 << 20),
-    far(1 << 22),
-    far(1 << 24),
-    far(1 << 26),
-];
-
-const fn far(words: u32) -> Tier {
-    Tier { words, is_near: false }
-}
-
-impl Tier {
-    /// Most blocks, each a warp with an arena.
-    const fn blocks_max(self) -> u32 {
-        /// As many as the largest GPU runs at once, and more.
-        const NEAR: u32 = 1 << 13;
-        /// As many as the largest GPU runs at once.
-        const FAR: u32 = 1 << 12;
-        /// Words of all arenas in global memory: 512 MiB.
-        const WORDS: u32 = 1 << 27;
-        if self.is_near {
-            return NEAR;
-        }
-        let fit = WORDS / self.words;
-        if fit < FAR { fit } else { FAR }
-    }
+/// How many warps with arenas of so many words run at once in shared memory.
+fn near_blocks((multiprocessors, shared_bytes): (u32, u32), words: u32) -> u32 {
+    let fit = shared_bytes / (4 * words + BLOCK_BYTES_BESIDES);
+    if 4 * words <= BLOCK_BYTES_MAX { multiprocessors * fit } else { 0 }
 }
 
 /// What a launch takes besides its argument.
@@ -69,6 +44,8 @@ pub(super) struct Kernel {
     modules: Modules,
     /// The compute capability of the GPU.
     capability: (u32, u32),
+    /// How many multiprocessors it has, and bytes of shared memory of each.
+    multiprocessors: (u32, u32),
     near: Option<Entries>,
     far: Option<Entries>,
 }
@@ -83,39 +60,48 @@ struct Entries {
 impl Kernel {
     /// Of the GPU of this driver.
     pub(super) fn new(driver: &Driver, modules: Modules) -> Result<Self, Fault> {
-        let capability = driver.capability(driver.only_device()?)?;
-        Ok(Self { modules, capability, near: None, far: None })
+        let device = driver.only_device()?;
+        let capability = driver.capability(device)?;
+        let multiprocessors = driver.multiprocessors(device)?;
+        Ok(Self { modules, capability, multiprocessors, near: None, far: None })
     }
 
-    /// The arenas to begin with, and those for what did not fit.
-    pub(super) fn tiers(&self) -> &'static [Tier] {
-        &TIERS[usize::from(self.capability < NEAR_CAPABILITY)..]
+    /// Words of the arenas to begin with, and of those for what did not fit.
+    pub(super) fn arena_words(&self) -> &'static [u32] {
+        &ARENA_WORDS[usize::from(self.capability < NEAR_CAPABILITY)..]
     }
 
-    /// Prepares a launch over so many items.
+    /// Whether arenas of so many words lie in shared memory for so many items: the smallest do, and others if all items
+    /// run at once there. Else more warps run at once on global memory, which counts for more than its speed.
+    fn is_near(&self, words: u32, items: u32) -> bool {
+        self.capability >= NEAR_CAPABILITY
+            && (words == NEAR_WORDS || items <= near_blocks(self.multiprocessors, words))
+    }
+
+    /// Prepares a launch over so many items, with arenas of so many words.
     pub(super) fn launch(
         &mut self,
         gpu: &mut Gpu,
         arenas: &mut DeviceBuffer,
-        tier: Tier,
+        words: u32,
         items: u32,
     ) -> Result<Launch, Fault> {
-        let Entries { function, before } = self.entries(&gpu.driver, tier)?;
-        let blocks = items.min(tier.blocks_max());
-        let arena_bytes = 4 * tier.words;
-        let (shared_bytes, arenas) = if tier.is_near {
-            (arena_bytes, DeviceAddress::NULL)
+        let is_near = self.is_near(words, items);
+        let Entries { function, before } = self.entries(&gpu.driver, is_near)?;
+        let (blocks, shared_bytes, arenas) = if is_near {
+            (items.min(NEAR_BLOCKS_MAX), 4 * words, DeviceAddress::NULL)
         } else {
-            arenas.reserve(&mut gpu.allocator, blocks as usize * arena_bytes as usize)?;
-            (0, arenas.at(0))
+            let blocks = items.min(FAR_BLOCKS_MAX).min(FAR_WORDS_MAX / words);
+            arenas.reserve(&mut gpu.allocator, blocks as usize * 4 * words as usize)?;
+            (blocks, 0, arenas.at(0))
         };
         let shape = [blocks, SOLVE_THREADS, shared_bytes];
         Ok(Launch { function, before, shape, arenas })
     }
 
-    fn entries(&mut self, driver: &Driver, tier: Tier) -> Result<Entries, Fault> {
+    fn entries(&mut self, driver: &Driver, is_near: bool) -> Result<Entries, Fault> {
         let Modules { entry, before, near, far } = self.modules;
-        let (known, images) = match tier.is_near {
+        let (known, images) = match is_near {
             true => (&mut self.near, near),
             false => (&mut self.far, far),
         };
@@ -145,4 +131,17 @@ fn load(driver: &Driver, images: Images, capability: (u32, u32)) -> Result<Modul
         None => {}
     }
     driver.load_module(&images.ptx())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arenas_of_shared_memory_are_for_what_runs_at_once() {
+        let h200 = (132, 228 << 10);
+        assert_eq!([6_144, 12_288, 1 << 15].map(|words| near_blocks(h200, words)), [1_188, 528, 0]);
+        assert_eq!(near_blocks((46, 100 << 10), 6_144), 184);
+        assert!(ARENA_WORDS.is_sorted() && *ARENA_WORDS.last().unwrap() <= FAR_WORDS_MAX);
+    }
 }

@@ -22,7 +22,7 @@ use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
 use gridpool_kernels::solve::{NEEDS_MEMORY, QUEUE_BYTES, SEARCHES, SearchArgument, TEMPLATES};
 use gridpool_protocol::search::{Score, SearchReport};
 
-use super::kernel::{Kernel, Launch, Tier};
+use super::kernel::{Kernel, Launch};
 use super::stop::Stop;
 use super::tables::Parts;
 use crate::chunk::number;
@@ -269,12 +269,12 @@ impl Searching {
         let shared = (chunk.programs.len() - runs as usize) * pairs;
         let mut left: Option<Vec<u32>> = None;
         let mut took = 0.0;
-        for &tier in self.of_listed.tiers() {
+        for &words in self.of_listed.arena_words() {
             let evaluations = left.as_ref().map_or(count, Vec::len);
             if evaluations == 0 {
                 break;
             }
-            let listed = (tier, left.as_deref(), runs * number(pairs));
+            let listed = (words, left.as_deref(), runs * number(pairs));
             let launched = (chunk.attempt, &staged, results.bytes);
             let us = self.launch(gpu, arenas, &argument, listed, launched)?;
             done.tally.add(staged.entry, us);
@@ -333,7 +333,7 @@ impl Searching {
         true
     }
 
-    /// Makes evaluations with the arenas of a tier, all in so many units or those listed, and waits until their
+    /// Makes evaluations with arenas of so many words, all in so many units or those listed, and waits until their
     /// results, so many bytes, have come. They mean nothing if the attempt is cancelled meanwhile. Returns the device
     /// time, microseconds.
     fn launch(
@@ -341,20 +341,17 @@ impl Searching {
         gpu: &mut Gpu,
         arenas: &mut DeviceBuffer,
         argument: &SearchArgument,
-        (tier, listed, units): (Tier, Option<&[u32]>, u32),
+        (words, listed, units): (u32, Option<&[u32]>, u32),
         (attempt, staged, bytes): (&SearchAttempt<'_>, &Staged, usize),
     ) -> Result<f64, Fault> {
         let is_template = argument.run_length > 0;
         let units = listed.map_or(units, |listed| number(listed.len()));
         let driver = gpu.driver;
         let kernel = if is_template { &mut self.of_template } else { &mut self.of_listed };
-        let Launch { function, before, shape, arenas } = kernel.launch(gpu, arenas, tier, units)?;
-        let mut argument = SearchArgument {
-            evaluations_count: units,
-            arena_words: tier.words,
-            arenas,
-            ..*argument
-        };
+        let Launch { function, before, shape, arenas } =
+            kernel.launch(gpu, arenas, words, units)?;
+        let mut argument =
+            SearchArgument { evaluations_count: units, arena_words: words, arenas, ..*argument };
         if let Some(listed) = listed {
             self.list.reserve(&mut gpu.allocator, 4 * listed.len())?;
             self.list_staging.reserve(&mut gpu.allocator, 4 * listed.len())?;
