@@ -9,8 +9,7 @@ use crate::cuda::memory::DeviceBuffer;
 use crate::fault::Fault;
 
 /// Words of each warp's arena in one launch after the other.
-const ARENA_WORDS: [u32; 9] =
-    [NEAR_WORDS, 6_144, 12_288, 1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26];
+const ARENA_WORDS: [u32; 6] = [NEAR_WORDS, 6_144, 12_288, 1 << 15, 1 << 20, 1 << 26];
 /// Most blocks with arenas in shared memory, each a warp: as many as the largest GPU runs at once, and more.
 const NEAR_BLOCKS_MAX: u32 = 1 << 13;
 /// Most blocks with arenas in global memory: as many as the largest GPU runs at once.
