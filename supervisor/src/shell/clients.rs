@@ -15,7 +15,7 @@ use gridpool_ipc::account::Account;
 use gridpool_ipc::frame::{self, FrameError, FrameReader};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId, JobKey};
+use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId};
 use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{ClientMessage, Limit, Refusal, Reply, ServerMessage, Submission};
 use gridpool_protocol::principal::Principal;
@@ -203,6 +203,9 @@ impl Connection {
         if !matches!(message, ClientMessage::Submit(_)) {
             // What came before it is done before it.
             self.submit_checked();
+            if !self.may_answer(&message)? {
+                return Ok(());
+            }
         }
         match message {
             ClientMessage::Hello { .. } => return Err("a second hello".to_owned()),
@@ -350,13 +353,6 @@ impl Connection {
             }
             Err(why) => self.refuse(submission.key, why),
         }
-    }
-
-    /// Refuses an invalid submission.
-    fn refuse(&mut self, key: JobKey, why: String) {
-        self.submit_checked();
-        let refusal = Refusal::Invalid(why);
-        self.outbox.tell(&ServerMessage::Refused { key, refusal });
     }
 
     /// Hands valid jobs to the core, those together that have come together. They are numbered under the lock that

@@ -48,6 +48,8 @@ mod pinned;
 mod posts;
 mod predecessor;
 mod process;
+mod processes;
+mod questions;
 mod reader;
 mod refused;
 mod seats;
@@ -92,6 +94,7 @@ use listen::Door;
 use monitor::Monitor;
 use predecessor::{FormerGateway, FormerPool};
 use process::SocketFolder;
+use processes::KnownProcesses;
 use seats::Seats;
 use status::Viewer;
 use timer::Timer;
@@ -194,6 +197,7 @@ struct Shared {
     /// Open connections, including those before their handshake.
     seats: Arc<Seats>,
     users: Users,
+    known_processes: KnownProcesses,
     /// The last deaths of workers.
     deaths: Deaths,
     /// Descriptors that connections, arenas and later groups of models may take; the rest is for workers and
@@ -271,6 +275,7 @@ impl Shell {
             allows_chaos: AtomicBool::new(false),
             seats: Seats::new(Arc::clone(&descriptors)),
             users,
+            known_processes: KnownProcesses::default(),
             deaths: Deaths::default(),
             descriptors,
             of_group,
