@@ -27,7 +27,7 @@ use super::audit::{self, Order, Who};
 use super::content;
 use super::held::HeldJob;
 use super::operator;
-use super::outbox::Outbox;
+use super::outbox::{ArenaToSend, Outbox};
 use super::refused::Refused;
 use super::seats::{NoSeat, Seat, Sitter};
 use check::Checked;
@@ -38,7 +38,7 @@ pub(super) use saying::answer;
 /// Descriptors that a connection takes, its arenas apart.
 pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 
-/// Descriptors that an arena takes while it is made. Then it is one.
+/// Descriptors that an arena takes until its client has been sent one of them. Then it is one.
 const DESCRIPTORS_FOR_ARENA: usize = 2;
 
 /// The list of jobs that came together is kept for the next ones if it has room for at most so many.
@@ -407,17 +407,18 @@ impl Connection {
         let made = taken.ok_or(Refusal::Busy(Limit::Arenas)).and_then(|mut taken| {
             let held = (own, self.arenas.len());
             let mut arena = self.shared.budget.create(bytes, held, self.arena_owner())?;
-            taken.keep(1);
+            let _descriptor = taken.split(1);
             arena.hold(taken);
-            Ok(Arc::new(arena))
+            Ok(ArenaToSend { arena: Arc::new(arena), _descriptor })
         });
         match made {
-            Ok(arena) => {
+            Ok(to_send) => {
+                let arena = Arc::clone(&to_send.arena);
                 let id = ArenaId(self.shared.next_id());
                 let bytes = arena.bytes();
                 let message = ServerMessage::ArenaCreated { request, arena: id, bytes };
                 let frame = frame::of(&message, 1).expect("a short message fits a frame");
-                self.outbox.send(frame, Some(Arc::clone(&arena)));
+                self.outbox.send(frame, Some(to_send));
                 self.shared.lock().use_arena(id);
                 self.arenas.insert(id, arena);
             }
