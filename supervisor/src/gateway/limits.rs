@@ -100,6 +100,18 @@ pub(super) const FRAME_BYTES: u32 = 64 << 10;
 pub(super) const SEND_BUFFER_BYTES: usize = 256 << 10;
 /// Calls that a client may have reset before the gateway looks at them.
 pub(super) const RESETS_MAX: usize = 32;
+/// Control frames of HTTP/2 (pings, settings, resets, room) that a client may send on a connection at once, beside
+/// those that go with calls and data, and in a second.
+pub(super) const CONTROL_FRAMES_MAX: u32 = 200;
+pub(super) const CONTROL_FRAMES_PER_S: u32 = 100;
+/// Those that go with a call, and with a frame of data in either direction.
+pub(super) const CONTROL_FRAMES_PER_CALL: u32 = 8;
+pub(super) const CONTROL_FRAMES_PER_DATA: u32 = 4;
+/// The most of all these that a client has not sent and may send later.
+pub(super) const CONTROL_FRAMES_SAVED_MAX: u32 = 4_096;
+/// How long a connection that broke the rules of HTTP/2 keeps its place, and is not read, before it is closed. So a
+/// client cannot go on at once with the next one.
+pub(super) const BREACH_HOLD: Duration = Duration::from_secs(1);
 /// How long a client of gRPC may take to read what was written when its connection ended.
 pub(super) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the gateway looks whether the other end of a connection of gRPC is there, and how long that may take.
@@ -262,5 +274,9 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
         one("time for reading an answer", seconds(ANSWER_TIMEOUT)),
         one("pause in a body, or in reading an answer", seconds(GRACE)),
         one("least speed of both", rate),
+        one(
+            "gRPC: control frames of HTTP/2 beside those of calls and data, on one connection",
+            format!("{CONTROL_FRAMES_MAX} at once, {CONTROL_FRAMES_PER_S} a second"),
+        ),
     ]
 }
