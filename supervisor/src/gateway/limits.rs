@@ -139,7 +139,7 @@ pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a refusal for want of room means that the gateway is saturated, if there is no room still.
 pub(super) const SATURATED_FOR: Duration = Duration::from_secs(5);
 /// What this process may log in a minute, whatever its filter lets pass. More is dropped and counted.
-pub(super) const LOG_BYTES_PER_MINUTE: usize = 512 << 10;
+pub(super) const LOG_BYTES_PER_MINUTE: usize = 160 << 10;
 /// The same with an access log: some 5,000 requests a second.
 pub(super) const ACCESS_LOG_BYTES_PER_MINUTE: usize = 64 << 20;
 /// Pause before accepting again after descriptors ran out.
