@@ -184,6 +184,15 @@ pub(super) const RECEIPTS_MAX: usize = 256;
 pub(super) const RECEIPTS_BYTES_MAX: usize = 2 << 20;
 pub(super) const RECEIPTS_SHOWN_MAX: usize = 64;
 
+/// Memory of this process where control groups allow a limit: bodies, what HTTP/2 holds of calls, and as much again for
+/// all else. With shared memory also that of files which it is the first to write.
+pub(crate) const fn memory_max(has_shared_memory: bool) -> u64 {
+    const HTTP2_BYTES: usize =
+        CONNECTIONS_MAX * CONNECTION_WINDOW_BYTES as usize + CALLS_ALL_MAX * SEND_BUFFER_BYTES;
+    let own = 2 * (BODIES_BYTES_MAX + HTTP2_BYTES) as u64;
+    if has_shared_memory { own + REGIONS_BYTES_MAX } else { own }
+}
+
 /// Interval of signs of life to the supervisor.
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How long requests in progress have once the gateway must stop. Their jobs have ended by then. Shorter than
@@ -265,6 +274,10 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             "gRPC: bytes sent and not yet read, of a connection; not memory of bodies",
             kib(CONNECTION_WINDOW_BYTES as usize),
         ),
+        one(
+            "gRPC: control frames of HTTP/2 beside those of calls and data, on one connection",
+            format!("{CONTROL_FRAMES_MAX} at once, {CONTROL_FRAMES_PER_S} a second"),
+        ),
         one("gRPC: requests in progress of one stream", STREAM_REQUESTS_MAX.to_string()),
         one("gRPC: a stream on which nothing is sent", seconds(STREAM_IDLE_MAX)),
         one("gRPC: a connection without a call", seconds(CONNECTION_IDLE_MAX)),
@@ -274,9 +287,5 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
         one("time for reading an answer", seconds(ANSWER_TIMEOUT)),
         one("pause in a body, or in reading an answer", seconds(GRACE)),
         one("least speed of both", rate),
-        one(
-            "gRPC: control frames of HTTP/2 beside those of calls and data, on one connection",
-            format!("{CONTROL_FRAMES_MAX} at once, {CONTROL_FRAMES_PER_S} a second"),
-        ),
     ]
 }

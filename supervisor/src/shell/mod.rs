@@ -179,8 +179,8 @@ struct Shared {
     drain_timeout: Mutex<Duration>,
     /// What workers and helpers give up.
     confinement: Confinement,
-    /// The workers' control groups, in a service to which systemd delegates its own.
-    groups: Option<Groups>,
+    /// The control groups of workers and of the gateway, in a service to which systemd delegates its own.
+    groups: Option<Arc<Groups>>,
     socket: PathBuf,
     socket_folder: SocketFolder,
     ids: AtomicU64,
@@ -264,7 +264,7 @@ impl Shell {
             upgrade_timeout: Mutex::new(upgrade_timeout),
             drain_timeout: Mutex::new(drain_timeout),
             confinement,
-            groups: Groups::of_this_process(worker_bytes_min),
+            groups: Groups::of_this_process(worker_bytes_min).map(Arc::new),
             socket_folder: SocketFolder::of(&socket),
             socket,
             ids: AtomicU64::new(1),
