@@ -217,8 +217,9 @@ mod tests {
     fn a_client_may_send_control_frames_with_its_calls_and_few_without() {
         let now = clock::now();
         assert_eq!(pings_after(&[], now), CONTROL_FRAMES_MAX);
+        // Data without a byte is no data.
         let call = [frame(HEADERS, 40), frame(DATA, 5), frame(DATA, 0)];
-        let with = CONTROL_FRAMES_PER_CALL + CONTROL_FRAMES_PER_DATA;
+        let with = CONTROL_FRAMES_PER_CALL + CONTROL_FRAMES_PER_DATA - 1;
         assert_eq!(pings_after(&call, now), CONTROL_FRAMES_MAX + with);
         assert_eq!(pings_after(&vec![frame(HEADERS, 1); 10_000], now), CONTROL_FRAMES_SAVED_MAX);
     }
