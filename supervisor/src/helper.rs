@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
+use gridpool_ipc::memory;
 use gridpool_ipc::sandbox::{self, Calls, RUNTIME_FILES, Sandbox, SandboxError, trespass};
 use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::prctl;
@@ -80,6 +81,9 @@ impl HelperFlags {
             .map_err(|e| system("dying with a parent")(e.into()))?;
         if parent != Some(getppid()) {
             return Err(HelperError::Orphan(by_hand));
+        }
+        if let Err(error) = memory::volunteer_for_the_oom_killer() {
+            tracing::warn!(%error, "the kernel may kill the supervisor before this process");
         }
         // The supervisor blocks some signals, and a child inherits that.
         SigSet::empty().thread_set_mask().map_err(|e| system("unblocking signals")(e.into()))?;

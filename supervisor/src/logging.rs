@@ -39,7 +39,8 @@ pub const ACCESS: &str = "access";
 const WORKERS: &str = "gridpool::shell::stderr";
 
 /// What a supervisor may log in a minute, and what its workers may. More is dropped and counted, the audit excepted.
-const SUPERVISOR_BYTES_PER_MINUTE: usize = 480 << 10;
+/// With that of the gateway and the lines of one user's orders it is less than 1 MB.
+const SUPERVISOR_BYTES_PER_MINUTE: usize = 200 << 10;
 
 /// How long the process waits for its last lines to be written, at its end or in a panic. If the log is read,
 /// this takes no time.
@@ -93,7 +94,10 @@ pub fn start(format: LogFormat, quiet: LevelFilter) -> Result<(), FilterError> {
         None if quiet < LevelFilter::INFO => {
             Targets::new().with_default(quiet).with_target("async_nats", LevelFilter::OFF)
         }
-        filter => filter::with_asked(filter.unwrap_or_else(|| Targets::new().with_default(quiet))),
+        filter => {
+            let filter = filter.unwrap_or_else(|| Targets::new().with_default(quiet));
+            filter::with_asked(filter::without_noise(filter))
+        }
     };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Log::default())

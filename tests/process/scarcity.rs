@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::receipt::AttemptOutcome;
-use gridpool_protocol::status::{WorkerState, WorkerStatus};
+use gridpool_protocol::status::{Status, WorkerState, WorkerStatus};
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
 
@@ -42,13 +42,17 @@ fn a_worker_that_has_grown_too_much_is_recycled_between_jobs() {
 
 #[test]
 fn when_memory_is_short_the_kernel_kills_a_worker_before_the_supervisor() {
-    let pool = cpu(1).start();
+    let pool = cpu(1).env("GRIDPOOL_HTTP", "127.0.0.1:0").start();
     let score = |pid: u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("it lives");
         text.trim().parse::<i32>().expect("a number")
     };
     let (worker, supervisor) = (score(pool.pid("cpu0")), score(supervisor(&pool)));
     assert!(worker > supervisor, "{worker} and {supervisor}");
+    let is_up = |status: &Status| status.http.as_ref().is_some_and(|http| http.up);
+    let gateway = pool.until_status("a gateway", is_up).http.expect("it was just seen");
+    let gateway = score(gateway.pid);
+    assert!(gateway > supervisor, "{gateway} and {supervisor}");
 }
 
 /// A group of processes that may have little memory together, made for one test.

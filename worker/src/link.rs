@@ -14,6 +14,7 @@ use gridpool_device::fault::{Fault, end_process};
 use gridpool_device::gauges::Gauges;
 use gridpool_ipc::channel::{ChannelError, Listener, Receiver, Replies};
 use gridpool_ipc::clock;
+use gridpool_ipc::memory;
 use gridpool_ipc::sandbox::trespass;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::{cli, worker as exit};
@@ -116,7 +117,7 @@ fn connect(identity: &Identity, lifeline: OwnedFd) -> Result<Option<(Link, Recei
     if !lives {
         return Ok(None);
     }
-    if let Err(error) = process::volunteer_for_the_oom_killer() {
+    if let Err(error) = memory::volunteer_for_the_oom_killer() {
         tracing::warn!(%error, "if memory runs out, the kernel may kill the supervisor before this worker");
     }
     process::mark_descriptors().map_err(|error| format!("close_range: {error}"))?;

@@ -9,8 +9,6 @@ use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::unistd::{Pid, getppid};
-use procfs::ProcResult;
-use procfs::process::Process;
 
 /// Resets all signals to their default action and unblocks them. A child inherits signals that the
 /// supervisor blocks. Rust's handler for stack overflows would swallow the first SIGSEGV or SIGBUS that
@@ -28,17 +26,6 @@ pub fn reset_signals() -> nix::Result<()> {
         }
     }
     Ok(())
-}
-
-/// If the machine runs out of memory, lets the kernel kill this process before its supervisor and before
-/// other programs of the user.
-///
-/// # Errors
-/// The system's.
-pub fn volunteer_for_the_oom_killer() -> ProcResult<()> {
-    /// Of at most 1,000. It is added to the share of memory that the process holds.
-    const SCORE: i16 = 500;
-    Process::myself()?.set_oom_score_adj(SCORE)
 }
 
 /// Ties the process's life to its supervisor's; `false` if the supervisor is gone already.

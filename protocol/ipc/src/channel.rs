@@ -11,7 +11,7 @@
 //! outstanding than the channel holds. `accept` has no timeout, but only a worker calls it, and a worker dies
 //! with its supervisor.
 
-mod leaked;
+mod connecting;
 
 use std::fs;
 use std::io;
@@ -26,8 +26,6 @@ use gridpool_protocol::message::{FromWorker, ToWorker};
 use ipc_channel::ipc::{self, IpcOneShotServer, IpcReceiver, IpcSender};
 use ipc_channel::{IpcError, TryRecvError};
 use serde::{Deserialize, Serialize};
-
-use leaked::SOCKETS;
 
 use crate::clock;
 use crate::frame::{self, FrameError, FrameReader};
@@ -85,6 +83,9 @@ impl From<FrameError> for ChannelError {
     }
 }
 
+/// How long a worker's listener may take for a connection. It listens before it says its name.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// An encoded message.
 #[derive(Debug, Serialize, Deserialize)]
 struct Packet(#[serde(with = "codec::bytes")] Vec<u8>);
@@ -97,7 +98,7 @@ impl Sender {
     /// Connects to the listener that a worker has named, and hands over the receiving end.
     ///
     /// # Errors
-    /// [`ChannelError`] if there is no such listener.
+    /// [`ChannelError`] if there is no such listener, or it takes no connection in time.
     pub fn connect(name: &str) -> Result<Self, ChannelError> {
         // ipc-channel panics at a NUL.
         let is_socket =
@@ -107,13 +108,10 @@ impl Sender {
         }
         // Before the worker sees a connection, which it takes only once.
         let (sender, receiver) = ipc::channel::<Packet>().map_err(ChannelError::Io)?;
-        let making = SOCKETS.lock();
-        let connected = IpcSender::connect(name.to_owned()).map_err(ChannelError::Io);
-        if connected.is_err() {
-            leaked::close()?;
-        }
-        drop(making);
-        connected?.send(receiver)?;
+        let name = name.to_owned();
+        let connected = connecting::connect(CONNECT_TIMEOUT, move || IpcSender::connect(name));
+        let to_worker = connected.map_err(ChannelError::Io)?;
+        to_worker.send(receiver)?;
         Ok(Self(sender))
     }
 
@@ -146,8 +144,7 @@ impl Listener {
         drop(tempfile::env::override_temp_dir(folder));
         // ipc-channel panics if it cannot make a folder for its socket. This returns the error instead.
         drop(tempfile::tempdir()?);
-        let _making = SOCKETS.lock();
-        let (server, name) = IpcOneShotServer::new()?;
+        let (server, name) = connecting::making(IpcOneShotServer::new)?;
         Ok((Self(server), name))
     }
 
@@ -341,19 +338,13 @@ mod tests {
     use crate::spin;
 
     #[test]
-    fn a_worker_that_ended_before_it_was_connected_to_costs_no_descriptor() {
+    fn a_channel_whose_receiver_has_ended_is_gone_and_is_not_closed_as_leaked() {
         let (unread, receiver) = requests();
         drop(receiver);
         let folder = tempfile::tempdir().unwrap();
-        // The name of a socket that nothing listens at.
         let name = folder.path().join("socket");
         drop(std::os::unix::net::UnixListener::bind(&name).unwrap());
-        for _ in 0..20 {
-            assert!(Sender::connect(name.to_str().unwrap()).is_err());
-        }
-        let _making = SOCKETS.lock();
-        assert_eq!(leaked::unconnected().unwrap(), []);
-        // A channel whose receiver has ended is not taken for one of those.
+        assert!(Sender::connect(name.to_str().unwrap()).is_err());
         assert!(matches!(unread.send(&ToWorker::Stop), Err(ChannelError::Disconnected)));
     }
 

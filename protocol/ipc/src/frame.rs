@@ -213,9 +213,20 @@ impl FrameReader {
     /// # Errors
     /// The system's.
     pub fn is_hung_up(&self) -> io::Result<bool> {
+        self.hangs_up_within(Duration::ZERO)
+    }
+
+    /// The same, waiting for that; a signal may end the wait.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn hangs_up_within(&self, wait: Duration) -> io::Result<bool> {
         let mut sockets = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
-        let ended = ppoll(&mut sockets, Some(TimeSpec::from_duration(Duration::ZERO)), None)?;
-        Ok(ended > 0)
+        match ppoll(&mut sockets, Some(TimeSpec::from_duration(wait)), None) {
+            Ok(ended) => Ok(ended > 0),
+            Err(Errno::EINTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Sets how long a read may poll before it sleeps, perhaps beyond its timeout: see [`crate::spin`]. The

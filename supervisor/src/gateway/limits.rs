@@ -100,6 +100,18 @@ pub(super) const FRAME_BYTES: u32 = 64 << 10;
 pub(super) const SEND_BUFFER_BYTES: usize = 256 << 10;
 /// Calls that a client may have reset before the gateway looks at them.
 pub(super) const RESETS_MAX: usize = 32;
+/// Control frames of HTTP/2 (pings, settings, resets, room) that a client may send on a connection at once, beside
+/// those that go with calls and data, and in a second.
+pub(super) const CONTROL_FRAMES_MAX: u32 = 200;
+pub(super) const CONTROL_FRAMES_PER_S: u32 = 100;
+/// Those that go with a call, and with a frame of data in either direction.
+pub(super) const CONTROL_FRAMES_PER_CALL: u32 = 8;
+pub(super) const CONTROL_FRAMES_PER_DATA: u32 = 4;
+/// The most of all these that a client has not sent and may send later.
+pub(super) const CONTROL_FRAMES_SAVED_MAX: u32 = 4_096;
+/// How long a connection that broke the rules of HTTP/2 keeps its place, and is not read, before it is closed. So a
+/// client cannot go on at once with the next one.
+pub(super) const BREACH_HOLD: Duration = Duration::from_secs(1);
 /// How long a client of gRPC may take to read what was written when its connection ended.
 pub(super) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the gateway looks whether the other end of a connection of gRPC is there, and how long that may take.
@@ -127,7 +139,7 @@ pub(super) const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a refusal for want of room means that the gateway is saturated, if there is no room still.
 pub(super) const SATURATED_FOR: Duration = Duration::from_secs(5);
 /// What this process may log in a minute, whatever its filter lets pass. More is dropped and counted.
-pub(super) const LOG_BYTES_PER_MINUTE: usize = 512 << 10;
+pub(super) const LOG_BYTES_PER_MINUTE: usize = 160 << 10;
 /// The same with an access log: some 5,000 requests a second.
 pub(super) const ACCESS_LOG_BYTES_PER_MINUTE: usize = 64 << 20;
 /// Pause before accepting again after descriptors ran out.
@@ -171,6 +183,15 @@ pub(super) const DEATHS_KEPT_MAX: usize = 24;
 pub(super) const RECEIPTS_MAX: usize = 256;
 pub(super) const RECEIPTS_BYTES_MAX: usize = 2 << 20;
 pub(super) const RECEIPTS_SHOWN_MAX: usize = 64;
+
+/// Memory of this process where control groups allow a limit: bodies, what HTTP/2 holds of calls, and as much again for
+/// all else. With shared memory also that of files which it is the first to write.
+pub(crate) const fn memory_max(has_shared_memory: bool) -> u64 {
+    const HTTP2_BYTES: usize =
+        CONNECTIONS_MAX * CONNECTION_WINDOW_BYTES as usize + CALLS_ALL_MAX * SEND_BUFFER_BYTES;
+    let own = 2 * (BODIES_BYTES_MAX + HTTP2_BYTES) as u64;
+    if has_shared_memory { own + REGIONS_BYTES_MAX } else { own }
+}
 
 /// Interval of signs of life to the supervisor.
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
@@ -252,6 +273,10 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
         one(
             "gRPC: bytes sent and not yet read, of a connection; not memory of bodies",
             kib(CONNECTION_WINDOW_BYTES as usize),
+        ),
+        one(
+            "gRPC: control frames of HTTP/2 beside those of calls and data, on one connection",
+            format!("{CONTROL_FRAMES_MAX} at once, {CONTROL_FRAMES_PER_S} a second"),
         ),
         one("gRPC: requests in progress of one stream", STREAM_REQUESTS_MAX.to_string()),
         one("gRPC: a stream on which nothing is sent", seconds(STREAM_IDLE_MAX)),

@@ -109,6 +109,7 @@ use crate::traces::{Handed, PacketSender};
 
 #[cfg(test)]
 pub(crate) use limits::listed as listed_limits;
+pub(crate) use limits::memory_max;
 
 pub use door::{DoorError, DoorPlan, Holders};
 pub use regions::{OpenOrder, Opened, Unopened};

@@ -14,6 +14,7 @@ reasons! {
         Evicted = "evicted",
         Handshake = "handshake",
         Host = "host",
+        Http2 = "http2",
         PagesFull = "pages_full",
         PagesOwn = "pages_own",
         RequestsFull = "requests_full",

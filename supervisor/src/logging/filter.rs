@@ -75,6 +75,18 @@ pub(super) fn with_asked(filter: Targets) -> Targets {
     })
 }
 
+/// The same filter, without what clients can make the library of HTTP/2 warn of: only a filter that names it, or asks
+/// for `debug`, has that.
+pub(super) fn without_noise(filter: Targets) -> Targets {
+    const NOISY: &str = "h2";
+    let is_named = filter.iter().any(|(target, _)| target.split("::").next() == Some(NOISY));
+    let level = filter.default_level().unwrap_or(LevelFilter::OFF);
+    if is_named || level > LevelFilter::INFO {
+        return filter;
+    }
+    filter.with_target(NOISY, level.min(LevelFilter::ERROR))
+}
+
 fn wrong<const N: usize>(word: &str, what: &'static str, names: [&'static str; N]) -> FilterError {
     FilterError { word: word.to_owned(), what, close: near::names(word, names) }
 }
@@ -117,6 +129,25 @@ mod tests {
             ["error", "off", "gridpool=warn", "audit=off"].map(passes),
             [true, true, true, false]
         );
+    }
+
+    #[test]
+    fn what_clients_make_the_http_library_warn_of_is_there_only_if_it_is_asked_for() {
+        let passes = |text: &str| {
+            let filter = without_noise(parse(text).unwrap().unwrap());
+            [tracing::Level::WARN, tracing::Level::ERROR]
+                .map(|level| filter.would_enable("h2::proto::streams::recv", &level))
+        };
+        for (text, passed) in [
+            ("info", [false, true]),
+            ("gridpool=debug", [false, false]),
+            ("off", [false, false]),
+            ("debug", [true, true]),
+            ("off,h2=warn", [true, true]),
+            ("info,h2::proto=warn", [true, true]),
+        ] {
+            assert_eq!(passes(text), passed, "{text}");
+        }
     }
 
     #[test]

@@ -17,16 +17,35 @@ use gridpool_protocol::message::{
 use crate::logging::AUDIT;
 
 /// Orders of one user in a minute.
-const ORDERS_MAX: u32 = 2_000;
+const ORDERS_MAX: u32 = 900;
 /// The same of a user who may give none.
 const REFUSED_MAX: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Most characters of a text that a client chose.
-const TEXT_MAX: usize = 256;
+/// Bytes of the lines of one user's orders in a minute.
+const LINES_BYTES_MAX: usize = 400 << 10;
+/// Bytes of a line at most, in either format, beside names, what the order is about and what came of it.
+const LINE_BYTES: usize = 256;
+/// Bytes of what came of it beside what the order is about, which it may name once more.
+const OUTCOME_BYTES: usize = 160;
 
-fn cut(text: &str) -> String {
-    text.chars().take(TEXT_MAX).collect()
+/// Most bytes of a text that a client chose, as a line has it.
+const TEXT_BYTES_MAX: usize = 256;
+/// Those of a character that is written as its number.
+const ESCAPED_BYTES: usize = 6;
+
+/// As much of a text as takes so many bytes of a line.
+fn cut(text: &str, bytes_max: usize) -> String {
+    let written = |it: char| match it.is_control() {
+        true => ESCAPED_BYTES,
+        false => it.escape_debug().map(char::len_utf8).sum(),
+    };
+    let mut bytes = 0;
+    let fits = |it: &char| {
+        bytes += written(*it);
+        bytes <= bytes_max
+    };
+    text.chars().take_while(fits).collect()
 }
 
 /// The process at the other end of a connection.
@@ -84,14 +103,14 @@ impl Order {
                     ModelCommand::Load(_) => "model load",
                     ModelCommand::Unload { .. } => "model unload",
                 };
-                (request, what, "change its models", cut(command.name()))
+                (request, what, "change its models", cut(command.name(), TEXT_BYTES_MAX))
             }
             ClientMessage::Repository { request, command } => {
                 let what = match command {
                     RepositoryCommand::Load { .. } => "repository load",
                     RepositoryCommand::Unload { .. } => "repository unload",
                 };
-                (request, what, "change its models", cut(command.name()))
+                (request, what, "change its models", cut(command.name(), TEXT_BYTES_MAX))
             }
             ClientMessage::Release { request, release } => {
                 (request, "release", "release what it took away", release.to_string())
@@ -113,6 +132,16 @@ impl Order {
         Self { helper: Some(Helper::Gateway), token: Some(name), ..self }
     }
 
+    /// Bytes of its line at most.
+    pub(super) fn line_bytes(&self) -> usize {
+        let token = self.token.as_ref().map_or(0, String::len);
+        LINE_BYTES + self.user.len() + token + self.on.len() + self.outcome_bytes()
+    }
+
+    fn outcome_bytes(&self) -> usize {
+        OUTCOME_BYTES + self.on.len()
+    }
+
     /// Writes the line.
     pub(super) fn ended(&self, result: Result<&str, &Refusal>) {
         let Self { who: Who { account, pid, client }, user, what, on, token, .. } = self;
@@ -120,10 +149,11 @@ impl Order {
         let uid = account.uid();
         match result {
             Ok(outcome) => {
+                let outcome = cut(outcome, self.outcome_bytes());
                 tracing::info!(target: AUDIT, uid, user, pid, %client, token, what, on, outcome, "order");
             }
             Err(why) => {
-                let why = cut(&why.to_string());
+                let why = cut(&why.to_string(), self.outcome_bytes());
                 tracing::warn!(target: AUDIT, uid, user, pid, %client, token, what, on, why, "order refused");
             }
         }
@@ -133,24 +163,41 @@ impl Order {
 /// The orders of each user in this minute. Those of its connections that may give none, such as the gateway's, are
 /// counted apart.
 #[derive(Debug, Default)]
-pub(super) struct Orders(Mutex<BTreeMap<(u32, bool), (Instant, u32)>>);
+pub(super) struct Orders(Mutex<BTreeMap<(u32, bool), OrdersOfMinute>>);
+
+#[derive(Debug)]
+struct OrdersOfMinute {
+    began: Instant,
+    count: u32,
+    /// Of their lines.
+    bytes: usize,
+}
 
 impl Orders {
-    /// Whether a user has not yet given as many orders as may be in a minute; counts this one.
-    pub(super) fn take(&self, account: Account, may: bool) -> bool {
+    /// Whether a user has not yet given as many orders as may be in a minute, nor those whose lines take as much of the
+    /// log; counts this one, whose line has so many bytes.
+    pub(super) fn take(&self, account: Account, may: bool, line_bytes: usize) -> bool {
         let now = clock::now();
         let max = if may { ORDERS_MAX } else { REFUSED_MAX };
         let mut users = self.0.lock();
-        users.retain(|_, (began, _)| now.duration_since(*began) < MINUTE);
-        let (_, count) = users.entry((account.uid(), may)).or_insert((now, 0));
-        *count = count.saturating_add(1);
-        *count <= max
+        users.retain(|_, own| now.duration_since(own.began) < MINUTE);
+        let none = OrdersOfMinute { began: now, count: 0, bytes: 0 };
+        let own = users.entry((account.uid(), may)).or_insert(none);
+        if own.count >= max || own.bytes + line_bytes > LINES_BYTES_MAX {
+            return false;
+        }
+        own.count += 1;
+        own.bytes += line_bytes;
+        true
     }
 }
 
 /// Why an order over the limit is refused.
 pub(super) fn too_many() -> Refusal {
-    Refusal::Unable(format!("a user may give {ORDERS_MAX} orders in a minute: try again later"))
+    let why = format!(
+        "a user may give {ORDERS_MAX} orders in a minute, fewer with long names: try again later"
+    );
+    Refusal::Unable(why)
 }
 
 #[cfg(test)]
@@ -160,10 +207,25 @@ mod tests {
     #[test]
     fn a_user_has_its_own_limit_of_orders_which_is_low_if_it_may_give_none() {
         let orders = Orders::default();
-        let taken = |uid, may| (0..3_000).filter(|_| orders.take(Account::new(uid), may)).count();
+        let taken = |uid, may| {
+            let line_bytes = LINE_BYTES + OUTCOME_BYTES;
+            (0..3_000).filter(|_| orders.take(Account::new(uid), may, line_bytes)).count()
+        };
         let counts = [taken(1, true), taken(2, false), taken(3, false), taken(3, true)];
-        assert_eq!(counts, [2_000, 20, 20, 2_000]);
-        orders.0.lock().values_mut().for_each(|(began, _)| *began -= MINUTE);
-        assert_eq!(taken(1, true), 2_000);
+        assert_eq!(counts, [900, 20, 20, 900]);
+        orders.0.lock().values_mut().for_each(|own| own.began -= MINUTE);
+        assert_eq!(taken(1, true), 900);
+        // Those that fill a line.
+        let most = LINE_BYTES + OUTCOME_BYTES + 2 * TEXT_BYTES_MAX;
+        let long = || orders.take(Account::new(4), true, most);
+        assert_eq!((0..3_000).filter(|_| long()).count(), LINES_BYTES_MAX / most);
+    }
+
+    #[test]
+    fn a_text_of_a_client_is_cut_by_the_bytes_that_a_line_takes() {
+        for (text, chars) in [("a", 256), ("𝔵", 64), ("\u{1}", 42), ("\"", 128)] {
+            let kept = cut(&text.repeat(1_000), TEXT_BYTES_MAX);
+            assert_eq!(kept.chars().count(), chars, "{text:?}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use gridpool_ipc::account::Account;
 use gridpool_ipc::frame::{self, FrameError, FrameReader};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId, JobKey};
+use gridpool_protocol::ids::{ArenaId, ClientId, ContentHash, JobId};
 use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{ClientMessage, Limit, Refusal, Reply, ServerMessage, Submission};
 use gridpool_protocol::principal::Principal;
@@ -27,7 +27,7 @@ use super::audit::{self, Order, Who};
 use super::content;
 use super::held::HeldJob;
 use super::operator;
-use super::outbox::Outbox;
+use super::outbox::{ArenaToSend, Outbox};
 use super::refused::Refused;
 use super::seats::{NoSeat, Seat, Sitter};
 use check::Checked;
@@ -38,7 +38,7 @@ pub(super) use saying::answer;
 /// Descriptors that a connection takes, its arenas apart.
 pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 
-/// Descriptors that an arena takes while it is made. Then it is one.
+/// Descriptors that an arena takes until its client has been sent one of them. Then it is one.
 const DESCRIPTORS_FOR_ARENA: usize = 2;
 
 /// The list of jobs that came together is kept for the next ones if it has room for at most so many.
@@ -203,6 +203,9 @@ impl Connection {
         if !matches!(message, ClientMessage::Submit(_)) {
             // What came before it is done before it.
             self.submit_checked();
+            if !self.may_answer(&message)? {
+                return Ok(());
+            }
         }
         match message {
             ClientMessage::Hello { .. } => return Err("a second hello".to_owned()),
@@ -256,7 +259,7 @@ impl Connection {
     /// Whether an order is carried out. If it is not, the audit says so.
     fn may_order(&self, order: &Order) -> Result<(), Refusal> {
         let may = self.peer.check(order).map_err(Refusal::NotAllowed);
-        if !self.shared.users.orders.take(self.who.account, may.is_ok()) {
+        if !self.shared.users.orders.take(self.who.account, may.is_ok(), order.line_bytes()) {
             self.note(Refused::OrdersRate);
             return Err(may.err().unwrap_or_else(audit::too_many));
         }
@@ -352,13 +355,6 @@ impl Connection {
         }
     }
 
-    /// Refuses an invalid submission.
-    fn refuse(&mut self, key: JobKey, why: String) {
-        self.submit_checked();
-        let refusal = Refusal::Invalid(why);
-        self.outbox.tell(&ServerMessage::Refused { key, refusal });
-    }
-
     /// Hands valid jobs to the core, those together that have come together. They are numbered under the lock that
     /// submits them: numbers tell in which order jobs came.
     fn submit_checked(&mut self) {
@@ -411,17 +407,18 @@ impl Connection {
         let made = taken.ok_or(Refusal::Busy(Limit::Arenas)).and_then(|mut taken| {
             let held = (own, self.arenas.len());
             let mut arena = self.shared.budget.create(bytes, held, self.arena_owner())?;
-            taken.keep(1);
+            let _descriptor = taken.split(1);
             arena.hold(taken);
-            Ok(Arc::new(arena))
+            Ok(ArenaToSend { arena: Arc::new(arena), _descriptor })
         });
         match made {
-            Ok(arena) => {
+            Ok(to_send) => {
+                let arena = Arc::clone(&to_send.arena);
                 let id = ArenaId(self.shared.next_id());
                 let bytes = arena.bytes();
                 let message = ServerMessage::ArenaCreated { request, arena: id, bytes };
                 let frame = frame::of(&message, 1).expect("a short message fits a frame");
-                self.outbox.send(frame, Some(Arc::clone(&arena)));
+                self.outbox.send(frame, Some(to_send));
                 self.shared.lock().use_arena(id);
                 self.arenas.insert(id, arena);
             }

@@ -49,17 +49,17 @@ impl Descriptors {
 }
 
 impl Taken {
-    /// Gives all back but so many.
-    pub(super) fn keep(&mut self, count: usize) {
-        let given_back = self.count.saturating_sub(count);
-        self.from.taken.fetch_sub(given_back, Ordering::Relaxed);
-        self.count -= given_back;
+    /// Parts with so many of them, at most all.
+    pub(super) fn split(&mut self, count: usize) -> Self {
+        let count = count.min(self.count);
+        self.count -= count;
+        Self { from: Arc::clone(&self.from), count }
     }
 }
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        self.keep(0);
+        self.from.taken.fetch_sub(self.count, Ordering::Relaxed);
     }
 }
 
@@ -101,7 +101,9 @@ mod tests {
         let all = Descriptors::new(5);
         let mut some = all.take(3).unwrap();
         assert!(all.take(3).is_none() && all.take(usize::MAX).is_none());
-        some.keep(2);
+        let one = some.split(1);
+        assert!(all.take(3).is_none());
+        drop(one);
         let others = all.take(3).unwrap();
         assert!(all.take(1).is_none());
         drop((some, others));

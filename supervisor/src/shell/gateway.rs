@@ -33,10 +33,11 @@ use gridpool_protocol::status::HttpStatus;
 
 use super::Shell;
 use super::confinement::Confinement;
+use super::groups::Groups;
 use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 use super::tracer::Tracer;
 use crate::config::{HttpAddress, HttpOptions};
-use crate::gateway::{DoorPlan, Holders, Scope, TokenMark};
+use crate::gateway::{DoorPlan, Holders, Scope, TokenMark, memory_max};
 use crate::repository::{self, Listing, Repository};
 use crate::traces::{Handed, Sample};
 use admission::Admission;
@@ -164,7 +165,7 @@ impl Gateway {
     pub(super) fn new(
         (front, traces): (Front, Option<(Sample, OwnedFd)>),
         socket: &Path,
-        confinement: Confinement,
+        (confinement, groups): (Confinement, Option<Arc<Groups>>),
         post: Post,
     ) -> io::Result<Self> {
         let Front { sockets, options, plan, stamps, repository } = front;
@@ -179,6 +180,7 @@ impl Gateway {
             traces,
             repository,
             own: OwnProgram::new(socket.to_owned(), confinement),
+            groups,
             admission: Arc::clone(&admission),
         };
         for Place { protocol, address, .. } in &*places {
@@ -318,6 +320,8 @@ struct Serving {
     traces: Option<(Sample, OwnedFd)>,
     repository: Option<PathBuf>,
     own: OwnProgram,
+    /// Where the process gets a limit of memory, if it does.
+    groups: Option<Arc<Groups>>,
     admission: Arc<Mutex<Admission>>,
 }
 
@@ -358,6 +362,9 @@ impl Program for Serving {
         let (ours, theirs) = UnixStream::pair()?;
         let mut child = self.own.command("gateway", self.descriptors()?, theirs).spawn()?;
         let mut admission = self.admission.lock();
+        if let Some(groups) = &self.groups {
+            groups.admit_gateway(child.id(), memory_max(admission.options.has_shared_memory()));
+        }
         let told = ours.set_write_timeout(Some(WRITE_TIMEOUT)).and_then(|()| {
             admission.link = Some(ours.try_clone()?);
             admission.tell()
@@ -380,6 +387,10 @@ impl Program for Serving {
             }
             _ => Err(String::from_utf8_lossy(line).into_owned()),
         }
+    }
+
+    fn on_ended(&mut self) {
+        self.groups.iter().for_each(|groups| groups.remove_gateway());
     }
 }
 
@@ -420,8 +431,8 @@ impl Shell {
     pub fn serve_http(&self, front: Front) -> io::Result<()> {
         let post = self.shared.helper_post(Helper::Gateway);
         let traces = self.shared.tracer.get().map(Tracer::for_gateway).transpose()?;
-        let (socket, confinement) = (&self.shared.socket, self.shared.confinement.clone());
-        let gateway = Gateway::new((front, traces), socket, confinement, post)?;
+        let confined = (self.shared.confinement.clone(), self.shared.groups.clone());
+        let gateway = Gateway::new((front, traces), &self.shared.socket, confined, post)?;
         self.shared.gateway.get_or_init(|| gateway);
         self.shared.post(Event::Helper(Helper::Gateway, HelperEvent::Wanted));
         Ok(())

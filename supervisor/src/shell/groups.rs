@@ -1,8 +1,9 @@
-//! A control group for each worker, with a limit of memory: a worker that runs away is killed by itself, before
-//! the kernel has to choose among all processes of the machine.
+//! A control group for each worker and for the gateway, with a limit of memory: one that runs away is killed by itself,
+//! before the kernel has to choose among all processes of the machine.
 //!
 //! Only in a group that systemd has delegated to this service (`Delegate=memory`): others are not ours to divide.
 
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
 /// What a worker may not have of the memory that was available at the start: one part of this many.
 const RESERVE: u64 = 8;
 
-/// The groups of a pool's workers.
+/// The groups of a pool's workers and of its gateway.
 #[derive(Debug)]
 pub(super) struct Groups {
     root: PathBuf,
@@ -42,11 +43,14 @@ impl Groups {
         match made {
             Ok(groups) => {
                 let (root, bytes_max) = (groups.root.display(), groups.bytes_max);
-                tracing::info!(%root, bytes_max, "each worker has a limit of memory");
+                tracing::info!(%root, bytes_max, "each worker and the gateway have limits of memory");
                 Some(groups)
             }
             Err(why) => {
-                tracing::info!(why, "workers have no limit of memory of their own");
+                tracing::info!(
+                    why,
+                    "workers and the gateway have no limits of memory of their own"
+                );
                 None
             }
         }
@@ -65,34 +69,56 @@ impl Groups {
 
     /// Moves a worker into a group of its own. It has read nothing of a client yet.
     pub(super) fn admit(&self, worker: WorkerId, pid: u32) {
-        let folder = self.folder(worker);
-        let admitted = make(&folder).and_then(|()| {
-            fs::write(folder.join("memory.max"), self.bytes_max.to_string())?;
-            fs::write(folder.join("cgroup.procs"), pid.to_string())
-        });
-        if let Err(error) = admitted {
-            let path = folder.display();
-            tracing::warn!(%worker, %error, %path, "the worker has no limit of memory of its own");
-        }
+        admit(&self.folder(worker), &worker, pid, self.bytes_max);
+    }
+
+    /// The same for a process of the gateway, which may have at most what a worker may.
+    pub(super) fn admit_gateway(&self, pid: u32, bytes_max: u64) {
+        admit(&self.gateway_folder(), &"the gateway", pid, self.bytes_max.min(bytes_max));
     }
 
     /// Removes the group of a worker that has ended.
     pub(super) fn remove(&self, worker: WorkerId) {
-        let folder = self.folder(worker);
-        let events = fs::read_to_string(folder.join("memory.events")).unwrap_or_default();
-        let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
-        if kills.is_some_and(|count| count.trim() != "0") {
-            let bytes_max = self.bytes_max;
-            tracing::warn!(%worker, bytes_max, "the kernel killed the worker at its limit of memory");
-        }
-        if let Err(error) = fs::remove_dir(&folder) {
-            tracing::debug!(%worker, %error, "the worker's group stays");
-        }
+        remove(&self.folder(worker), &worker);
+    }
+
+    /// The same for the gateway.
+    pub(super) fn remove_gateway(&self) {
+        remove(&self.gateway_folder(), &"the gateway");
+    }
+
+    fn gateway_folder(&self) -> PathBuf {
+        self.root.join(format!("gateway-{}", self.pid))
     }
 
     fn folder(&self, worker: WorkerId) -> PathBuf {
         let name = worker.to_string().replace('#', "-");
         self.root.join(format!("worker-{}-{}-{name}", self.pid, worker.group.role().name()))
+    }
+}
+
+fn admit(folder: &Path, whose: &dyn Display, pid: u32, bytes_max: u64) {
+    let admitted = make(folder).and_then(|()| {
+        fs::write(folder.join("memory.max"), bytes_max.to_string())?;
+        fs::write(folder.join("cgroup.procs"), pid.to_string())
+    });
+    if let Err(error) = admitted {
+        let path = folder.display();
+        tracing::warn!(process = %whose, %error, %path, "it has no limit of memory of its own");
+    }
+}
+
+fn remove(folder: &Path, whose: &dyn Display) {
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+    let events = read("memory.events");
+    let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    if kills.is_some_and(|count| count.trim() != "0") {
+        let bytes_max = read("memory.max");
+        let bytes_max = bytes_max.trim();
+        tracing::warn!(process = %whose, bytes_max, "the kernel killed it at its limit of memory");
+    }
+    if let Err(error) = fs::remove_dir(folder) {
+        tracing::debug!(process = %whose, %error, "its group stays");
     }
 }
 
@@ -179,6 +205,13 @@ mod tests {
         assert_eq!(fs::read_to_string(folder.join("cgroup.procs")).unwrap(), "42");
         let limit: u64 = fs::read_to_string(folder.join("memory.max")).unwrap().parse().unwrap();
         assert!(limit > 0 && limit == groups.bytes_max);
+        // The gateway may have less, and never more.
+        for (bytes_max, most) in [(1 << 20, 1 << 20), (u64::MAX, limit)] {
+            groups.admit_gateway(43, bytes_max);
+            let folder = group.join("gateway-7");
+            assert_eq!(fs::read_to_string(folder.join("cgroup.procs")).unwrap(), "43");
+            assert_eq!(fs::read_to_string(folder.join("memory.max")).unwrap(), most.to_string());
+        }
         let heir = |bytes_min| Groups::divide(group.clone(), 8, bytes_min).unwrap().bytes_max;
         assert_eq!(heir(u64::MAX), u64::MAX, "the limit of the pool before");
         assert!((2..u64::MAX).contains(&heir(1)));

@@ -42,6 +42,9 @@ pub(super) trait Program: Send + 'static {
 
     /// The process is lost: it ended or broke the protocol.
     fn on_lost(&mut self) {}
+
+    /// The process has ended.
+    fn on_ended(&mut self) {}
 }
 
 /// This program, as which the gateway, the bridge and the tracer run.
@@ -205,6 +208,7 @@ impl Processes {
                 Ok(status) => tracing::debug!(%status, "{helper} has ended"),
                 Err(error) => tracing::error!(%error, "waiting for {helper}"),
             }
+            program.on_ended();
             post(HelperEvent::Exited);
         }
     }

@@ -48,6 +48,8 @@ mod pinned;
 mod posts;
 mod predecessor;
 mod process;
+mod processes;
+mod questions;
 mod reader;
 mod refused;
 mod seats;
@@ -92,6 +94,7 @@ use listen::Door;
 use monitor::Monitor;
 use predecessor::{FormerGateway, FormerPool};
 use process::SocketFolder;
+use processes::KnownProcesses;
 use seats::Seats;
 use status::Viewer;
 use timer::Timer;
@@ -176,8 +179,8 @@ struct Shared {
     drain_timeout: Mutex<Duration>,
     /// What workers and helpers give up.
     confinement: Confinement,
-    /// The workers' control groups, in a service to which systemd delegates its own.
-    groups: Option<Groups>,
+    /// The control groups of workers and of the gateway, in a service to which systemd delegates its own.
+    groups: Option<Arc<Groups>>,
     socket: PathBuf,
     socket_folder: SocketFolder,
     ids: AtomicU64,
@@ -194,6 +197,7 @@ struct Shared {
     /// Open connections, including those before their handshake.
     seats: Arc<Seats>,
     users: Users,
+    known_processes: KnownProcesses,
     /// The last deaths of workers.
     deaths: Deaths,
     /// Descriptors that connections, arenas and later groups of models may take; the rest is for workers and
@@ -260,7 +264,7 @@ impl Shell {
             upgrade_timeout: Mutex::new(upgrade_timeout),
             drain_timeout: Mutex::new(drain_timeout),
             confinement,
-            groups: Groups::of_this_process(worker_bytes_min),
+            groups: Groups::of_this_process(worker_bytes_min).map(Arc::new),
             socket_folder: SocketFolder::of(&socket),
             socket,
             ids: AtomicU64::new(1),
@@ -271,6 +275,7 @@ impl Shell {
             allows_chaos: AtomicBool::new(false),
             seats: Seats::new(Arc::clone(&descriptors)),
             users,
+            known_processes: KnownProcesses::default(),
             deaths: Deaths::default(),
             descriptors,
             of_group,

@@ -20,6 +20,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
 
 use super::arenas::ClientArena;
+use super::descriptors::Taken;
 
 /// Bytes that may wait for one client. All verdicts of 64 jobs with inline results take about 2 MiB.
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
@@ -74,15 +75,23 @@ struct State {
 struct Message {
     bytes: Vec<u8>,
     sent: usize,
-    /// Kept until its descriptor has been sent.
-    arena: Option<Arc<ClientArena>>,
+    arena: Option<ArenaToSend>,
+}
+
+/// An arena whose descriptor goes with a message. Kept until it has been sent.
+#[derive(Debug)]
+pub(super) struct ArenaToSend {
+    pub(super) arena: Arc<ClientArena>,
+    /// The one that is sent, beside the arena's own.
+    pub(super) _descriptor: Taken,
 }
 
 impl Message {
     /// Sends more of the frame. Returns whether all of it is sent.
     fn send_some(&mut self, socket: &UnixStream) -> io::Result<bool> {
         let arena = if self.sent == 0 { self.arena.as_ref() } else { None };
-        let shared = arena.map(|arena| arena.share()).transpose().map_err(io::Error::other)?;
+        let shared = arena.map(|to_send| to_send.arena.share()).transpose();
+        let shared = shared.map_err(io::Error::other)?;
         let fds: Vec<BorrowedFd<'_>> = shared.iter().map(AsFd::as_fd).collect();
         self.sent += frame::send_some(socket, &self.bytes[self.sent..], &fds)?;
         Ok(self.sent == self.bytes.len())
@@ -156,7 +165,7 @@ impl Outbox {
     }
 
     /// Sends a packed frame now, or when the client reads. Never blocks.
-    pub(super) fn send(&self, bytes: Vec<u8>, arena: Option<Arc<ClientArena>>) {
+    pub(super) fn send(&self, bytes: Vec<u8>, arena: Option<ArenaToSend>) {
         let mut state = self.shared.state.lock();
         self.send_held_of(&mut state);
         self.send_message(&mut state, Message { bytes, sent: 0, arena });
@@ -296,5 +305,32 @@ impl Shared {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::time::Duration;
+
+    use super::super::arenas::{Budget, OwnerLimits};
+    use super::super::descriptors::Descriptors;
+    use super::*;
+
+    #[test]
+    fn the_descriptor_that_is_sent_of_an_arena_counts_until_then() {
+        const UNREAD: usize = 1 << 20;
+        let (ours, mut client) = UnixStream::pair().unwrap();
+        let outbox = Outbox::new(ClientId(1), ours, Arc::default());
+        let descriptors = Descriptors::new(1);
+        let budget = Budget::from_system().unwrap();
+        let arena = budget.create(1, (0, 0), (None, OwnerLimits::of(8, None))).unwrap();
+        let _descriptor = descriptors.take(1).unwrap();
+        outbox.send(vec![0; UNREAD], None);
+        outbox.send(vec![0; 1], Some(ArenaToSend { arena: Arc::new(arena), _descriptor }));
+        assert!(descriptors.take(1).is_none(), "it waits for the client");
+        client.read_exact(&mut vec![0; UNREAD + 1]).unwrap();
+        outbox.flush(clock::now() + Duration::from_secs(60));
+        assert!(descriptors.take(1).is_some());
     }
 }

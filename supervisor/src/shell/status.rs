@@ -3,20 +3,17 @@
 use std::sync::atomic::Ordering;
 
 use gridpool_ipc::account::Account;
-use gridpool_ipc::maps;
-use gridpool_ipc::sandbox::landlock_version;
 use gridpool_protocol::ids::{Role, WorkerId};
 use gridpool_protocol::message::{JobSelector, JobView};
 use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::principal::Principal;
-use gridpool_protocol::sandbox::{Protections, SandboxMode};
 use gridpool_protocol::status::{
     QuarantineStatus, RUN_TEXT_MAX, RunStatus, Status, SupervisorStatus, WorkerStatus,
 };
-use procfs::process::Process;
 
 use super::capsules::Capsules;
 use super::core::Core;
+use super::processes::ProcessFacts;
 use super::{Shared, Shell};
 use gridpool_core::Quarantine;
 use gridpool_core::event::{Helper, Timestamp};
@@ -69,7 +66,7 @@ impl Shared {
     }
 
     pub(super) fn status(&self, viewer: &Viewer) -> Status {
-        let cuda_mapped = cuda_is_mapped();
+        let cuda_mapped = self.has_cuda(viewer);
         let helpers = {
             let core = self.lock();
             [Helper::Monitor, Helper::Gateway, Helper::Bridge, Helper::Tracer]
@@ -144,37 +141,17 @@ impl Shared {
         }
         status.principals = principals.into_iter().map(|(_, row)| row).collect();
         for row in status.workers.iter_mut().filter(|row| row.pid != 0) {
-            let usage = usage_of(row.pid).unwrap_or_default();
+            let ProcessFacts { usage, protections, .. } = self.process(row.pid, viewer);
             (row.cpu_us, row.resident_bytes) = (usage.cpu_us, usage.resident_bytes);
-            row.protections = self.protections_of(row.pid);
+            row.protections = protections;
         }
         if let Some(monitor) = &mut status.monitor {
-            monitor.protections = self.protections_of(monitor.pid);
+            monitor.protections = self.process(monitor.pid, viewer).protections;
         }
         if let Some(http) = &mut status.http {
-            http.protections = self.protections_of(http.pid);
+            http.protections = self.process(http.pid, viewer).protections;
         }
         status
-    }
-}
-
-impl Shared {
-    /// The protections of a process of ours; none if it no longer exists. Only the process itself sees its Landlock,
-    /// and it ends if the kernel has Landlock and refuses it.
-    fn protections_of(&self, pid: u32) -> Protections {
-        let process = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok());
-        let Some(Ok(status)) = process.map(|process| process.status()) else {
-            return Protections::default();
-        };
-        let no_new_privs = status.nonewprivs == Some(1);
-        let restricts_files = no_new_privs && self.confinement.mode == SandboxMode::On;
-        Protections {
-            no_new_privs,
-            seccomp: status.seccomp.is_some_and(|mode| mode != 0),
-            landlock: if restricts_files { landlock_version() } else { 0 },
-            // Without new privileges it gains none by a program of root.
-            no_capabilities: status.capprm == 0 && (no_new_privs || status.capbnd == Some(0)),
-        }
     }
 }
 
@@ -205,34 +182,4 @@ fn run_of(core: &Core, worker: WorkerId, now: Timestamp, viewer: &Viewer) -> Opt
 
 fn micros(now: Timestamp, since: Timestamp) -> u64 {
     u64::try_from(now.since(since).as_micros()).unwrap_or(u64::MAX)
-}
-
-/// The host memory and CPU time of a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Usage {
-    cpu_us: u64,
-    resident_bytes: u64,
-}
-
-/// `None` if the process no longer exists.
-fn usage_of(pid: u32) -> Option<Usage> {
-    let stat = Process::new(i32::try_from(pid).ok()?).and_then(|process| process.stat()).ok()?;
-    let cpu_us = (stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second();
-    Some(Usage { cpu_us, resident_bytes: stat.rss * procfs::page_size() })
-}
-
-/// Whether a CUDA library is mapped into this process, from its memory maps.
-fn cuda_is_mapped() -> bool {
-    maps::own().map_or(true, |maps| maps.contains("libcuda"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_memory_use_of_a_process_is_read() {
-        assert!(usage_of(std::process::id()).unwrap().resident_bytes > 0);
-        assert_eq!(usage_of(0), None);
-    }
 }

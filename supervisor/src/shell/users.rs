@@ -10,6 +10,7 @@ use gridpool_ipc::mutex::Mutex;
 use super::Shell;
 use super::audit::Orders;
 use super::claim::{ListenError, SocketName};
+use super::questions::Questions;
 use super::refused::Refused;
 use crate::config::UserOptions;
 use crate::refusals::Refusals;
@@ -22,6 +23,7 @@ pub(super) struct Users {
     connections_max: AtomicUsize,
     pub(super) refusals: Refusals<Refused>,
     pub(super) orders: Orders,
+    pub(super) questions: Questions,
 }
 
 impl Users {
@@ -31,6 +33,7 @@ impl Users {
             connections_max: AtomicUsize::new(connections_max),
             refusals: Refusals::default(),
             orders: Orders::default(),
+            questions: Questions::default(),
         }
     }
 

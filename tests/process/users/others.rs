@@ -5,8 +5,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use gridpool_client::{Client, ClientError, Handle};
+use gridpool_ipc::clock;
 use gridpool_ipc::frame::{self, Frame, FrameError, FrameReader};
 use gridpool_protocol::codec;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
@@ -228,6 +230,48 @@ fn a_user_has_a_limit_of_connections_and_of_shared_memory_over_all_of_them() {
     let refused = pool.status().supervisor.refused;
     assert_eq!((refused["connections_own"], refused["arenas"]), (1, 1), "{refused:?}");
     serves(&pool.client());
+}
+
+#[test]
+fn a_user_who_asks_without_end_is_answered_at_a_rate_and_holds_up_nobody() {
+    if !is_root() {
+        return;
+    }
+    const QUESTIONS: u64 = 400;
+    let pool = open_to_all(cpu(1).args(&["--socket-mode", "0666"]));
+    let socket = pool.socket();
+    let questions = |count| -> Vec<u8> {
+        let question = |request| {
+            let message = ClientMessage::Policy { request };
+            frame::pack(&codec::encode(&message).expect("it fits a frame"), 0)
+        };
+        (0..count).flat_map(question).collect()
+    };
+    let mut anna = as_user(ANNA, None, || Raw::greeted(&socket));
+    let began = clock::now();
+    anna.send(&questions(QUESTIONS));
+    // Others are answered meanwhile, and the pool's own user has another rate.
+    let mut ben = as_user(BEN, None, || Raw::greeted(&socket));
+    ben.send(&questions(50));
+    (0..50).for_each(|_| drop(ben.hear()));
+    pool.client();
+    for request in 0..QUESTIONS {
+        let answer = anna.hear();
+        assert!(matches!(answer, ServerMessage::Reply { request: of, .. } if of == request));
+    }
+    // 100 at once, and 100 a second.
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(2_900), "all are answered after {took:?}");
+    // What she has asked and does not wait for is not answered, and costs her nothing.
+    let held = as_user(ANNA, None, || Raw::greeted(&socket));
+    held.send(&questions(8_000));
+    drop(held);
+    pool.until_status("her other connection to end", |status| {
+        let own = format!("uid {ANNA}");
+        status.principals.iter().any(|row| row.principal == own && row.connections == 1)
+    });
+    anna.send(&questions(1));
+    anna.hear();
 }
 
 /// A pool of a user other than root, in a folder of that user below another.

@@ -3,10 +3,12 @@
 //! reset, and the others of its connection go on.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use axum::body::Body;
 use axum::http::{Request, Response};
 use gridpool_ipc::clock;
 use hyper::body::Incoming;
-use hyper::rt::{Executor, Read, Write};
+use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -24,10 +26,11 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep_until, timeout};
 
 use super::body::Answers;
+use super::control::{Counted, IsFlood};
 use crate::gateway::Server;
 use crate::gateway::limits::{
-    CALLS_MAX, CONNECTION_IDLE_MAX, CONNECTION_WINDOW_BYTES, FAREWELL_TIMEOUT, FRAME_BYTES,
-    HEAD_BYTES_MAX, HEAD_TIMEOUT, LINGER, PING_EVERY, PING_TIMEOUT, REFUSAL_TIMEOUT,
+    BREACH_HOLD, CALLS_MAX, CONNECTION_IDLE_MAX, CONNECTION_WINDOW_BYTES, FAREWELL_TIMEOUT,
+    FRAME_BYTES, HEAD_BYTES_MAX, HEAD_TIMEOUT, LINGER, PING_EVERY, PING_TIMEOUT, REFUSAL_TIMEOUT,
     RESERVED_HEAD_TIMEOUT, RESETS_MAX, SEND_BUFFER_BYTES, STREAM_WINDOW_BYTES,
 };
 use crate::gateway::pace::Paced;
@@ -58,22 +61,58 @@ pub(in crate::gateway) async fn greet(
         closes: Arc::default(),
     };
     let door = gateway.door.current();
-    let is_well = match &door.grpc_tls {
-        None => serve(TokioIo::new(stream), visit).await,
+    let ended = match &door.grpc_tls {
+        None => serve(stream, visit).await,
         Some(acceptor) => match acceptor.accept(stream).await {
-            Ok(stream) => serve(TokioIo::new(stream), visit).await,
+            Ok(stream) => serve(stream, visit).await,
             Err(error) => {
                 seat.note(Reason::Handshake);
                 tracing::debug!(%error, "a TLS handshake failed");
-                false
+                Ended::Badly
             }
         },
     };
     let is_stopping = *gateway.closing.borrow() && !gateway.door.current().is_leaving;
-    if is_well && seat.has_served() && !is_stopping {
-        farewell(back, &seat).await;
+    match ended {
+        Ended::Well if seat.has_served() && !is_stopping => farewell(back, &seat).await,
+        Ended::Breach => {
+            seat.note(Reason::Http2);
+            drop(watcher);
+            return hold(back, &gateway).await;
+        }
+        Ended::Badly | Ended::Well => {}
     }
     drop((watcher, seat));
+}
+
+/// How a connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Well,
+    /// Its client is gone, or did not answer.
+    Badly,
+    /// Its client broke the rules of HTTP/2, or sent too many control frames.
+    Breach,
+}
+
+impl Ended {
+    fn of(ended: &hyper::Result<()>, is_flood: bool) -> Self {
+        let Err(error) = ended else { return Self::Well };
+        let library = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
+        match is_flood || library.is_some_and(h2::Error::is_library) {
+            true => Self::Breach,
+            false => Self::Badly,
+        }
+    }
+}
+
+/// Keeps a connection open for a while without reading it. If the gateway ends, that ends too.
+async fn hold(back: oneshot::Receiver<impl Stream>, gateway: &Server) {
+    let stream = back.await;
+    let mut closing = gateway.closing.subscribe();
+    // The sender is as old as the gateway, so this is a wait for either.
+    drop(timeout(BREACH_HOLD, closing.wait_for(|is| *is)).await);
+    drop(stream);
 }
 
 /// Waits until the client has read what the kernel has for it, and closes. If the socket were closed before, a byte of
@@ -97,8 +136,8 @@ async fn farewell(back: oneshot::Receiver<impl Stream>, seat: &Seat) {
     }
 }
 
-/// Serves a connection. Returns whether it ended without an error.
-async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit) -> bool {
+/// Serves a connection.
+async fn serve(stream: impl Stream, visit: Visit) -> Ended {
     let (seat, gateway, closes) =
         (Arc::clone(&visit.seat), Arc::clone(&visit.gateway), Arc::clone(&visit.closes));
     let came = seat.came();
@@ -113,6 +152,8 @@ async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit)
         .max_pending_accept_reset_streams(RESETS_MAX)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT);
+    let is_flood = IsFlood::default();
+    let stream = TokioIo::new(Counted::new(stream, Arc::clone(&is_flood)));
     let mut connection = pin!(http.serve_connection(stream, visit));
     let mut closed = pin!(until_closed(&seat, &gateway));
     let mut told = pin!(closes.notified());
@@ -120,7 +161,7 @@ async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit)
     let mut over = None;
     let ended = poll_fn(|cx| {
         if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
-            return Poll::Ready(ended.map_err(io::Error::other));
+            return Poll::Ready(ended);
         }
         if over.is_none()
             && (told.as_mut().poll(cx).is_ready()
@@ -142,7 +183,7 @@ async fn serve(stream: impl Read + Write + Unpin + Send + 'static, visit: Visit)
     if let Err(error) = &ended {
         tracing::debug!(%error, "a connection of gRPC ended with an error");
     }
-    ended.is_ok()
+    Ended::of(&ended, is_flood.load(Ordering::Relaxed))
 }
 
 /// Waits until the connection is to end because the gateway does. If another gateway takes its place, a connection

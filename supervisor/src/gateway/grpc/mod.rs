@@ -7,6 +7,7 @@
 
 mod body;
 mod connection;
+mod control;
 mod documents;
 mod infer;
 mod messages;

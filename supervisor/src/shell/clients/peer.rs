@@ -18,7 +18,7 @@ use super::super::pidfd::PidFd;
 use super::super::status::Viewer;
 
 /// What a connection may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::shell) enum Peer {
     /// It submits jobs and asks.
     Client,

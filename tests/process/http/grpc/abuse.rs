@@ -10,7 +10,9 @@ use flate2::write::GzEncoder;
 use prost::Message;
 use tonic::Code;
 
-use super::frames::{DATA, END_STREAM, HEADERS, Http2, RST_STREAM};
+use super::frames::{
+    CONTINUATION, DATA, END_STREAM, HEADERS, Http2, PING, PRIORITY, RST_STREAM, SETTINGS,
+};
 use super::*;
 use crate::pool::cpu;
 use crate::wait::TIMEOUT;
@@ -49,6 +51,33 @@ fn a_call_whose_client_does_not_read_is_reset_and_its_connection_goes_on() {
     let refused = String::from_utf8(crate::http::get(&pool, "/metrics").body).unwrap();
     let row = "gridpool_http_refused_total{reason=\"slow_answer\"} 1\n";
     assert!(refused.contains(row), "{refused}");
+}
+
+#[test]
+fn a_connection_of_control_frames_without_calls_ends_and_others_go_on() {
+    let pool = served(cpu(1));
+    let good = Grpc::open(&address(&pool));
+    // The last is the rest of no head.
+    for (kind, call, length) in
+        [(PING, 0, 8), (SETTINGS, 0, 0), (PRIORITY, 1, 5), (CONTINUATION, 1, 9)]
+    {
+        let (frame, bytes) = ((kind, 0, call), vec![0; length]);
+        let mut client = Http2::open(&address(&pool), 1 << 16);
+        // Its answers are not read, and are not what ends it.
+        assert!(client.floods(frame, &bytes, 1_000_000), "{frame:?}");
+        is_turned(&good.ask("ModelInfer", one()).unwrap());
+    }
+    let refused = String::from_utf8(crate::http::get(&pool, "/metrics").body).unwrap();
+    let row = "gridpool_http_refused_total{reason=\"http2\"} 4\n";
+    assert!(refused.contains(row), "{refused}");
+    // Frames that go with calls are no flood.
+    let mut client = Http2::open(&address(&pool), 1 << 16);
+    for call in (1..600).step_by(2) {
+        client.frame((PING, 0, 0), &[7; 8]);
+        client.call(call, "ServerLive", &[]);
+        client.message(call, &[]);
+        while client.hear().expect("the connection is open").flags & END_STREAM == 0 {}
+    }
 }
 
 #[test]

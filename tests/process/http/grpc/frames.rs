@@ -9,10 +9,12 @@ use crate::wait::TIMEOUT;
 
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
+pub(super) const PRIORITY: u8 = 2;
 pub(super) const RST_STREAM: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const PING: u8 = 6;
 const WINDOW_UPDATE: u8 = 8;
+pub(super) const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
 pub(super) const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -58,6 +60,20 @@ impl Http2 {
         let length = u32::try_from(bytes.len()).expect("it is short").to_be_bytes();
         let head = [&length[1..], &[kind, flags], &call.to_be_bytes()].concat();
         self.0.write_all(&[&head, bytes].concat()).expect("it takes it");
+    }
+
+    /// Sends a frame again and again, until the gateway has closed the connection, or so often. Whether it has.
+    pub(super) fn floods(
+        &mut self,
+        (kind, flags, call): (u8, u8, u32),
+        bytes: &[u8],
+        most: u32,
+    ) -> bool {
+        self.0.set_write_timeout(Some(TIMEOUT)).expect("a timeout can be set");
+        let length = u32::try_from(bytes.len()).expect("it is short").to_be_bytes();
+        let head = [&length[1..], &[kind, flags], &call.to_be_bytes()].concat();
+        let frame = [&head, bytes].concat();
+        (0..most).any(|_| self.0.write_all(&frame).is_err())
     }
 
     /// Begins a call.

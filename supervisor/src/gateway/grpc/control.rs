@@ -1,0 +1,266 @@
+//! Counts the control frames of HTTP/2: all but those that begin a call or have data. The HTTP library takes in any
+//! number of most of them. A client sends some with each call and for what it reads, and a few more; a connection
+//! with more than that ends.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use gridpool_ipc::clock;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::gateway::limits::{
+    CONTROL_FRAMES_MAX, CONTROL_FRAMES_PER_CALL, CONTROL_FRAMES_PER_DATA, CONTROL_FRAMES_PER_S,
+    CONTROL_FRAMES_SAVED_MAX,
+};
+
+/// The bytes before the first frame of a client.
+const PREFACE_BYTES: usize = 24;
+/// The head of a frame: its length, type, flags and call.
+const HEAD_BYTES: usize = 9;
+/// The types of frames that are no control frames.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+
+/// Why such a connection ends.
+#[derive(Debug, thiserror::Error)]
+#[error("too many control frames of HTTP/2")]
+struct Flood;
+
+/// Whether a connection has ended for that. HTTP/2 keeps only the words of an error.
+pub(super) type IsFlood = Arc<AtomicBool>;
+
+/// A connection whose control frames are counted. Reading fails with [`Flood`] once there were too many.
+#[derive(Debug)]
+pub(super) struct Counted<S> {
+    stream: S,
+    from_client: Frames,
+    to_client: Frames,
+    allowance: Allowance,
+    is_flood: IsFlood,
+}
+
+impl<S> Counted<S> {
+    pub(super) fn new(stream: S, is_flood: IsFlood) -> Self {
+        let allowance = Allowance { left: CONTROL_FRAMES_MAX, since: clock::now() };
+        let from_client = Frames { skip: PREFACE_BYTES, ..Frames::default() };
+        Self { stream, from_client, to_client: Frames::default(), allowance, is_flood }
+    }
+}
+
+/// Finds the frames in the bytes of one direction.
+#[derive(Debug, Default)]
+struct Frames {
+    /// Bytes before the head of the next frame.
+    skip: usize,
+    /// What there is of that head.
+    head: [u8; HEAD_BYTES],
+    filled: usize,
+}
+
+impl Frames {
+    /// Takes in more bytes, and tells the type of each frame that begins there, and its length without the head.
+    fn take_in(&mut self, mut bytes: &[u8], mut found: impl FnMut(u8, usize)) {
+        while !bytes.is_empty() {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
+            let more = (HEAD_BYTES - self.filled).min(bytes.len());
+            self.head[self.filled..][..more].copy_from_slice(&bytes[..more]);
+            self.filled += more;
+            bytes = &bytes[more..];
+            if self.filled == HEAD_BYTES {
+                let [a, b, c, kind, ..] = self.head;
+                self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
+                self.filled = 0;
+                found(kind, self.skip);
+            }
+        }
+    }
+}
+
+/// How many control frames a client may still send.
+#[derive(Debug)]
+struct Allowance {
+    left: u32,
+    /// Since when it has grown by no time.
+    since: Instant,
+}
+
+impl Allowance {
+    fn grow(&mut self, more: u32) {
+        self.left = (self.left + more).min(CONTROL_FRAMES_SAVED_MAX.max(self.left));
+    }
+
+    /// Takes in what a client has sent by `now`.
+    fn take_in(&mut self, frames: &mut Frames, bytes: &[u8], now: Instant) -> Result<(), Flood> {
+        if self.left < CONTROL_FRAMES_MAX {
+            let grown = now.duration_since(self.since).as_millis()
+                * u128::from(CONTROL_FRAMES_PER_S)
+                / 1_000;
+            if grown > 0 {
+                let missing = CONTROL_FRAMES_MAX - self.left;
+                self.left += u32::try_from(grown).map_or(missing, |grown| grown.min(missing));
+                self.since = now;
+            }
+        } else {
+            self.since = now;
+        }
+        let mut is_over = false;
+        frames.take_in(bytes, |kind, length| match kind {
+            HEADERS => self.grow(CONTROL_FRAMES_PER_CALL),
+            DATA if length > 0 => self.grow(CONTROL_FRAMES_PER_DATA),
+            _ => match self.left.checked_sub(1) {
+                Some(left) => self.left = left,
+                None => is_over = true,
+            },
+        });
+        if is_over { Err(Flood) } else { Ok(()) }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let own = &mut *self;
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut own.stream).poll_read(cx, buffer))?;
+        let came = &buffer.filled()[before..];
+        let taken = own.allowance.take_in(&mut own.from_client, came, clock::now());
+        own.is_flood.store(taken.is_err(), Ordering::Relaxed);
+        Poll::Ready(taken.map_err(io::Error::other))
+    }
+}
+
+impl<S> Counted<S> {
+    /// The client gets so many bytes of these.
+    fn wrote(&mut self, bytes: usize, slices: &[IoSlice<'_>]) {
+        let mut left = bytes;
+        for slice in slices {
+            let own = &slice[..left.min(slice.len())];
+            left -= own.len();
+            let Self { to_client, allowance, .. } = self;
+            to_client.take_in(own, |kind, length| {
+                if kind == DATA && length > 0 {
+                    allowance.grow(CONTROL_FRAMES_PER_DATA);
+                }
+            });
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
+        self.wrote(written, &[IoSlice::new(bytes)]);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, slices))?;
+        self.wrote(written, slices);
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const PING: u8 = 6;
+
+    fn frame(kind: u8, length: u8) -> Vec<u8> {
+        let mut frame = vec![0, 0, length, kind, 0, 0, 0, 0, 0];
+        frame.resize(HEAD_BYTES + usize::from(length), 0xff);
+        frame
+    }
+
+    /// What has to come before a flood ends, of frames that come one after the other.
+    fn pings_after(first: &[Vec<u8>], now: Instant) -> u32 {
+        let mut own = Counted::new((), IsFlood::default());
+        own.allowance.since = now;
+        let mut take_in = |bytes: &[u8]| own.allowance.take_in(&mut own.from_client, bytes, now);
+        take_in(&[0; PREFACE_BYTES]).unwrap();
+        first.iter().for_each(|frame| take_in(frame).unwrap());
+        (0..).find(|_| take_in(&frame(PING, 8)).is_err()).unwrap()
+    }
+
+    #[test]
+    fn a_client_may_send_control_frames_with_its_calls_and_few_without() {
+        let now = clock::now();
+        assert_eq!(pings_after(&[], now), CONTROL_FRAMES_MAX);
+        // Data without a byte is no data.
+        let call = [frame(HEADERS, 40), frame(DATA, 5), frame(DATA, 0)];
+        let with = CONTROL_FRAMES_PER_CALL + CONTROL_FRAMES_PER_DATA - 1;
+        assert_eq!(pings_after(&call, now), CONTROL_FRAMES_MAX + with);
+        assert_eq!(pings_after(&vec![frame(HEADERS, 1); 10_000], now), CONTROL_FRAMES_SAVED_MAX);
+    }
+
+    #[test]
+    fn it_may_send_more_for_what_it_reads_and_as_time_passes() {
+        let mut now = clock::now();
+        let mut own = Counted::new((), IsFlood::default());
+        let written = [frame(HEADERS, 9), frame(DATA, 200), frame(PING, 8)].concat();
+        let (one, two) = written.split_at(20);
+        // Not all of it is written at once.
+        own.wrote(23, &[IoSlice::new(one), IoSlice::new(two)]);
+        own.wrote(written.len() - 23, &[IoSlice::new(&written[23..])]);
+        assert_eq!(own.allowance.left, CONTROL_FRAMES_MAX + CONTROL_FRAMES_PER_DATA);
+        let mut take_in =
+            |bytes: &[u8], now| own.allowance.take_in(&mut own.from_client, bytes, now);
+        take_in(&[0; PREFACE_BYTES], now).unwrap();
+        for _ in 0..CONTROL_FRAMES_MAX + CONTROL_FRAMES_PER_DATA {
+            take_in(&frame(PING, 8), now).unwrap();
+        }
+        now += Duration::from_secs(1) / CONTROL_FRAMES_PER_S;
+        take_in(&frame(PING, 8), now).unwrap();
+        assert!(take_in(&frame(PING, 8), now).is_err());
+        now += Duration::from_secs(3_600);
+        let many = frame(PING, 8).repeat(CONTROL_FRAMES_MAX as usize);
+        take_in(&many, now).unwrap();
+        assert!(take_in(&frame(PING, 8), now).is_err());
+    }
+
+    #[test]
+    fn frames_are_found_however_their_bytes_come() {
+        let kinds = [(HEADERS, 200), (DATA, 0), (PING, 8), (DATA, 255)];
+        let bytes = kinds.map(|(kind, length)| frame(kind, length)).concat();
+        for size in [1, 2, 8, 9, 10, 300, 1_000] {
+            let (mut frames, mut found) = (Frames::default(), Vec::new());
+            for piece in bytes.chunks(size) {
+                frames.take_in(piece, |kind, length| {
+                    found.push((kind, u8::try_from(length).unwrap()))
+                });
+            }
+            assert_eq!(found, kinds, "in pieces of {size}");
+        }
+    }
+}
