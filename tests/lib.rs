@@ -1,5 +1,6 @@
 //! Code that the tests share.
 
+pub mod cores;
 pub mod harness;
 pub mod oracle;
 pub mod storm;

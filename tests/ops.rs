@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::io::{self, Write};
-use std::thread;
 
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::{ItemErrorCode, NO_OP, Output, Outputs};
 use gridpool_protocol::program::{Kind, Op, Program, Ties, Type};
+use gridpool_tests::cores;
 use gridpool_tests::oracle::chains::random_program;
 use gridpool_tests::oracle::programs::{every_op, from_every_origin, under_both_ties};
 use gridpool_tests::oracle::samples::{self, SplitMix64};
@@ -361,11 +361,7 @@ fn adversarial() -> (Vec<Grid>, Vec<Pair>) {
 fn check_tasks(tasks: &[tasks::Task]) {
     let grids: Vec<Grid> = tasks.iter().flat_map(|task| task.grids.clone()).collect();
     let pairs: Vec<Pair> = tasks.iter().flat_map(|task| task.pairs.clone()).collect();
-    let (programs, grids, pairs) = (every_op(10, 1), &grids[..], &pairs[..]);
-    thread::scope(|scope| {
-        let check_some = |some| scope.spawn(move || check(some, grids, pairs));
-        programs.chunks(programs.len().div_ceil(2)).map(check_some).for_each(drop);
-    });
+    cores::each(&every_op(10, 1), |program| check(std::slice::from_ref(program), &grids, &pairs));
     say(&format!("{} tasks, {} grids, {} pairs", tasks.len(), grids.len(), pairs.len()));
 }
 

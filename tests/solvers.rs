@@ -19,6 +19,7 @@ use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::program::{Ties, hex};
 use gridpool_protocol::solver::value::{Grid, NO_VECTOR, NOTHING, Value};
 use gridpool_protocol::solver::{Solver, Source, traced};
+use gridpool_tests::cores;
 use gridpool_tests::oracle::tasks;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -90,24 +91,63 @@ fn inputs() -> BTreeMap<String, Vec<Value>> {
     all.iter().map(|task| (task.name.clone(), of_task(task))).collect()
 }
 
+/// What was compared of some tasks.
+#[derive(Default)]
+struct Compared {
+    solvers: usize,
+    values: usize,
+    differences: Vec<String>,
+    /// The most steps of a value.
+    most: u32,
+}
+
+/// Tasks of one run of Python.
+const CHUNK: usize = 40;
+
 #[test]
 fn every_statement_of_every_solver_equals_arc_dsl() {
-    let Some((dsl, arc)) = folders() else {
+    let Some(folders) = folders() else {
         return println!("GRIDPOOL_ARC_DSL or GRIDPOOL_ARC is not set: not compared with arc-dsl");
     };
-    let text = fs::read_to_string(dsl.join("solvers.py")).unwrap();
-    let source = Source::parse(&text).unwrap();
+    let text = fs::read_to_string(folders.0.join("solvers.py")).unwrap();
     let inputs = inputs();
+    let names: Vec<&String> = inputs.keys().collect();
+    let chunks: Vec<_> = names.chunks(CHUNK).collect();
+    let mut all = Compared::default();
+    for some in cores::each(&chunks, |names| compared(&folders, &text, &inputs, names)) {
+        all.solvers += some.solvers;
+        all.values += some.values;
+        all.differences.extend(some.differences);
+        all.most = all.most.max(some.most);
+    }
+    let Compared { solvers, values, differences, most } = all;
+    println!(
+        "{solvers} solvers, {values} values compared, {} differ, at most {most} steps",
+        differences.len()
+    );
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    assert_eq!(solvers, 400);
+}
+
+/// Compares the solvers of these tasks with Python's.
+fn compared(
+    (dsl, arc): &(PathBuf, PathBuf),
+    text: &str,
+    inputs: &BTreeMap<String, Vec<Value>>,
+    names: &[&String],
+) -> Compared {
+    let source = Source::parse(text).unwrap();
     let mut python = Command::new("python3")
         .arg(tasks::data().join("solver_oracle.py"))
-        .args([&dsl, &arc])
+        .args([dsl, arc])
         .arg("--digest")
+        .args(names)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let lines = BufReader::new(python.stdout.take().unwrap()).lines();
     let mut known: Option<(String, BTreeMap<String, Solver>)> = None;
-    let (mut values, mut solvers, mut differences, mut most) = (0, 0, Vec::new(), 0);
+    let mut done = Compared::default();
     let mut machine = Machine::default();
     for line in lines {
         let oracle: Oracle = serde_json::from_str(&line.unwrap()).unwrap();
@@ -124,7 +164,7 @@ fn every_statement_of_every_solver_equals_arc_dsl() {
                 (name, solver)
             };
             known = Some((task.clone(), names.map(until).collect()));
-            solvers += 1;
+            done.solvers += 1;
         }
         let Some((_, compiled)) = &known else { continue };
         for (name, want) in lines {
@@ -133,33 +173,29 @@ fn every_statement_of_every_solver_equals_arc_dsl() {
             }
             let Some(solver) = compiled.get(&name) else {
                 if let Some(want) = want {
-                    differences
+                    done.differences
                         .push(format!("{task} pair {pair} {name}: no value; arc-dsl has {want}"));
                 }
                 continue;
             };
             let got = machine.run(solver.code(), inputs[&task][pair].clone(), STEPS_DEFAULT);
-            values += 1;
+            done.values += 1;
             let got = match got {
                 Ok(finished) => {
-                    most = most.max(finished.steps);
+                    done.most = done.most.max(finished.steps);
                     digest(&finished.value)
                 }
                 Err(failed) => format!("!{:?} {:?}", failed.code, solver.place(failed.instruction)),
             };
             if want.as_ref() != Some(&got) {
-                differences.push(format!("{task} pair {pair} {name}: {got}; arc-dsl has {want:?}"));
+                done.differences
+                    .push(format!("{task} pair {pair} {name}: {got}; arc-dsl has {want:?}"));
                 break;
             }
         }
     }
     assert!(python.wait().unwrap().success());
-    println!(
-        "{solvers} solvers, {values} values compared, {} differ, at most {most} steps",
-        differences.len()
-    );
-    assert!(differences.is_empty(), "{}", differences.join("\n"));
-    assert_eq!(solvers, 400);
+    done
 }
 
 /// A changed solver, and what arc-dsl gives for it on a grid.

@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::thread;
 
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::program::{Program, Ties, hex};
+use gridpool_tests::cores;
 use gridpool_tests::oracle::tasks::{self, Task};
 use gridpool_tests::oracle::{Item, cells, colors, python_set::PythonSet, text};
 use serde_json::{Map, Value};
@@ -72,15 +72,9 @@ fn every_arc_grid_and_pair_gives_what_cpython_gave() {
     };
     let (of_grids, of_pairs) = (compiled("arc_grid_programs"), compiled("arc_pair_programs"));
     let programs = [of_grids, of_pairs].concat();
-    // A row of digests for every task, one for every program; each thread computes half of the rows.
-    let row = |task: &Task| programs.iter().map(|program| digest(program, task)).collect();
-    let half = |tasks: &[Task]| -> Vec<Vec<[u8; 32]>> { tasks.iter().map(row).collect() };
-    let (first, second) = tasks.split_at(tasks.len() / 2);
-    let rows = thread::scope(|scope| {
-        let first = scope.spawn(|| half(first));
-        let second = half(second);
-        [first.join().expect("no digest panics"), second].concat()
-    });
+    // A row of digests for every task, one for every program.
+    let rows: Vec<Vec<[u8; 32]>> =
+        cores::each(&tasks, |task| programs.iter().map(|program| digest(program, task)).collect());
     let of_tasks = object(&fixture["arc"]);
     assert_eq!(tasks.len(), of_tasks.len());
     let wrong_task = |(task, row): &(&Task, &Vec<_>)| joint(row.iter()) != of_tasks[&task.name];

@@ -373,6 +373,13 @@ impl Coverage {
         *self.0.entry(what).or_default() += 1;
     }
 
+    /// Adds what other seeds have reached.
+    pub(crate) fn add(&mut self, other: Self) {
+        for (what, times) in other.0 {
+            *self.0.entry(what).or_default() += times;
+        }
+    }
+
     /// The situations that no seed reached.
     pub(crate) fn missed(&self) -> Vec<&'static str> {
         WANTED.iter().copied().filter(|what| !self.0.contains_key(what)).collect()

@@ -17,6 +17,7 @@ mod world;
 use std::env;
 
 use coverage::Coverage;
+use gridpool_tests::cores;
 use log::Log;
 
 /// Seeds of an ordinary run.
@@ -24,6 +25,9 @@ const SEEDS: u64 = 2_000;
 
 /// From this many seeds on, every situation must have been reached.
 const COVERAGE_FROM: u64 = 2_000;
+
+/// Seeds that a core runs one after the other.
+const CHUNK: usize = 20;
 
 /// One seed in this many is run twice.
 const TWICE_EVERY: u64 = 16;
@@ -38,13 +42,13 @@ fn every_rule_holds_under_random_schedules_and_all_settles_when_the_faults_stop(
     }
     let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
     let first = number("SIM_FIRST").unwrap_or(0);
+    let all: Vec<u64> = (first..first + seeds).collect();
+    let chunks: Vec<&[u64]> = all.chunks(CHUNK).collect();
     let mut coverage = Coverage::default();
     let mut events = 0;
-    for seed in first..first + seeds {
-        let run = run::run(seed, Log::default(), coverage);
-        assert!(run.broken.is_none(), "{}", run.report());
-        coverage = run.coverage;
-        events += run.events;
+    for (reached, count) in cores::each(&chunks, |seeds| some(seeds)) {
+        coverage.add(reached);
+        events += count;
     }
     print_coverage(&coverage, seeds, events);
     if seeds >= COVERAGE_FROM {
@@ -55,10 +59,23 @@ fn every_rule_holds_under_random_schedules_and_all_settles_when_the_faults_stop(
 #[test]
 fn a_seed_gives_the_same_events_and_actions_every_time() {
     let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
-    for seed in (0..seeds).step_by(usize::try_from(TWICE_EVERY).expect("it is small")) {
+    let seeds = (0..seeds).step_by(usize::try_from(TWICE_EVERY).expect("it is small"));
+    cores::each(&seeds.collect::<Vec<_>>(), |&seed| {
         let [one, two] = [(), ()].map(|()| run::run(seed, Log::complete(), Coverage::default()));
         assert!(one.log == two.log, "SIM_SEED={seed} gave two different runs");
+    });
+}
+
+/// Runs some seeds; what they reached, and their events.
+fn some(seeds: &[u64]) -> (Coverage, u64) {
+    let (mut coverage, mut events) = (Coverage::default(), 0);
+    for &seed in seeds {
+        let run = run::run(seed, Log::default(), coverage);
+        assert!(run.broken.is_none(), "{}", run.report());
+        coverage = run.coverage;
+        events += run.events;
     }
+    (coverage, events)
 }
 
 fn number(name: &str) -> Option<u64> {
