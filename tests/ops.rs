@@ -9,11 +9,11 @@ use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::output::{ItemErrorCode, NO_OP, Output, Outputs};
 use gridpool_protocol::program::{Kind, Op, Program, Ties, Type};
-use gridpool_tests::cores;
 use gridpool_tests::oracle::chains::random_program;
 use gridpool_tests::oracle::programs::{every_op, from_every_origin, under_both_ties};
 use gridpool_tests::oracle::samples::{self, SplitMix64};
 use gridpool_tests::oracle::{self, Item, compare, compare::Pair, tasks};
+use rayon::prelude::*;
 
 #[test]
 fn every_op_agrees_on_the_grids_that_break_implementations() {
@@ -361,7 +361,9 @@ fn adversarial() -> (Vec<Grid>, Vec<Pair>) {
 fn check_tasks(tasks: &[tasks::Task]) {
     let grids: Vec<Grid> = tasks.iter().flat_map(|task| task.grids.clone()).collect();
     let pairs: Vec<Pair> = tasks.iter().flat_map(|task| task.pairs.clone()).collect();
-    cores::each(&every_op(10, 1), |program| check(std::slice::from_ref(program), &grids, &pairs));
+    every_op(10, 1)
+        .par_iter()
+        .for_each(|program| check(std::slice::from_ref(program), &grids, &pairs));
     say(&format!("{} tasks, {} grids, {} pairs", tasks.len(), grids.len(), pairs.len()));
 }
 

@@ -19,8 +19,8 @@ use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::program::{Ties, hex};
 use gridpool_protocol::solver::value::{Grid, NO_VECTOR, NOTHING, Value};
 use gridpool_protocol::solver::{Solver, Source, traced};
-use gridpool_tests::cores;
 use gridpool_tests::oracle::tasks;
+use rayon::prelude::*;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -112,9 +112,9 @@ fn every_statement_of_every_solver_equals_arc_dsl() {
     let text = fs::read_to_string(folders.0.join("solvers.py")).unwrap();
     let inputs = inputs();
     let names: Vec<&String> = inputs.keys().collect();
-    let chunks: Vec<_> = names.chunks(CHUNK).collect();
+    let chunks = names.par_chunks(CHUNK).map(|names| compared(&folders, &text, &inputs, names));
     let mut all = Compared::default();
-    for some in cores::each(&chunks, |names| compared(&folders, &text, &inputs, names)) {
+    for some in chunks.collect::<Vec<_>>() {
         all.solvers += some.solvers;
         all.values += some.values;
         all.differences.extend(some.differences);
@@ -136,7 +136,7 @@ fn compared(
     inputs: &BTreeMap<String, Vec<Value>>,
     names: &[&String],
 ) -> Compared {
-    let source = Source::parse(text).unwrap();
+    let source = Source::parse(text).expect("arc-dsl's solvers are definitions");
     let mut python = Command::new("python3")
         .arg(tasks::data().join("solver_oracle.py"))
         .args([dsl, arc])
@@ -144,23 +144,25 @@ fn compared(
         .args(names)
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
-    let lines = BufReader::new(python.stdout.take().unwrap()).lines();
+        .expect("there is python3");
+    let lines = BufReader::new(python.stdout.take().expect("it is piped")).lines();
     let mut known: Option<(String, BTreeMap<String, Solver>)> = None;
     let mut done = Compared::default();
     let mut machine = Machine::default();
     for line in lines {
-        let oracle: Oracle = serde_json::from_str(&line.unwrap()).unwrap();
+        let oracle: Oracle =
+            serde_json::from_str(&line.expect("it is text")).expect("a line of the oracle");
         let Oracle { task, pair, lines } = oracle;
         if known.as_ref().is_none_or(|(of, _)| *of != task) {
-            let (part, _) = source.extract(&format!("solve_{task}")).unwrap();
-            let whole = Solver::compile(&part, Ties::Cpython)
-                .unwrap_or_else(|error| panic!("{task}: {error}"));
+            let (part, _) =
+                source.extract(&format!("solve_{task}")).expect("each task has a solver");
+            let whole = Solver::compile(&part, Ties::Cpython).expect("arc-dsl's solvers compile");
             let named = whole.lines().iter().filter(|line| line.kind.is_some());
             let names = named.filter_map(|line| line.name.clone());
             let until = |name: String| {
                 let solver =
-                    Solver::compile(&traced(&part, &name).unwrap(), Ties::Cpython).unwrap();
+                    Solver::compile(&traced(&part, &name).expect("a statement"), Ties::Cpython)
+                        .expect("it compiles");
                 (name, solver)
             };
             known = Some((task.clone(), names.map(until).collect()));
@@ -194,7 +196,7 @@ fn compared(
             }
         }
     }
-    assert!(python.wait().unwrap().success());
+    assert!(python.wait().expect("it was started").success());
     done
 }
 

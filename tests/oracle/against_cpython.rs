@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::program::{Program, Ties, hex};
-use gridpool_tests::cores;
 use gridpool_tests::oracle::tasks::{self, Task};
 use gridpool_tests::oracle::{Item, cells, colors, python_set::PythonSet, text};
+use rayon::prelude::*;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -73,8 +73,8 @@ fn every_arc_grid_and_pair_gives_what_cpython_gave() {
     let (of_grids, of_pairs) = (compiled("arc_grid_programs"), compiled("arc_pair_programs"));
     let programs = [of_grids, of_pairs].concat();
     // A row of digests for every task, one for every program.
-    let rows: Vec<Vec<[u8; 32]>> =
-        cores::each(&tasks, |task| programs.iter().map(|program| digest(program, task)).collect());
+    let row = |task| programs.iter().map(|program| digest(program, task)).collect();
+    let rows: Vec<Vec<[u8; 32]>> = tasks.par_iter().map(row).collect();
     let of_tasks = object(&fixture["arc"]);
     assert_eq!(tasks.len(), of_tasks.len());
     let wrong_task = |(task, row): &(&Task, &Vec<_>)| joint(row.iter()) != of_tasks[&task.name];

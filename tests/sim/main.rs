@@ -17,8 +17,8 @@ mod world;
 use std::env;
 
 use coverage::Coverage;
-use gridpool_tests::cores;
 use log::Log;
+use rayon::prelude::*;
 
 /// Seeds of an ordinary run.
 const SEEDS: u64 = 2_000;
@@ -43,10 +43,9 @@ fn every_rule_holds_under_random_schedules_and_all_settles_when_the_faults_stop(
     let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
     let first = number("SIM_FIRST").unwrap_or(0);
     let all: Vec<u64> = (first..first + seeds).collect();
-    let chunks: Vec<&[u64]> = all.chunks(CHUNK).collect();
     let mut coverage = Coverage::default();
     let mut events = 0;
-    for (reached, count) in cores::each(&chunks, |seeds| some(seeds)) {
+    for (reached, count) in all.par_chunks(CHUNK).map(some).collect::<Vec<_>>() {
         coverage.add(reached);
         events += count;
     }
@@ -59,8 +58,8 @@ fn every_rule_holds_under_random_schedules_and_all_settles_when_the_faults_stop(
 #[test]
 fn a_seed_gives_the_same_events_and_actions_every_time() {
     let seeds = number("SIM_SEEDS").unwrap_or(SEEDS);
-    let seeds = (0..seeds).step_by(usize::try_from(TWICE_EVERY).expect("it is small"));
-    cores::each(&seeds.collect::<Vec<_>>(), |&seed| {
+    let step = usize::try_from(TWICE_EVERY).expect("it is small");
+    (0..seeds).collect::<Vec<_>>().par_iter().step_by(step).for_each(|&seed| {
         let [one, two] = [(), ()].map(|()| run::run(seed, Log::complete(), Coverage::default()));
         assert!(one.log == two.log, "SIM_SEED={seed} gave two different runs");
     });
