@@ -156,7 +156,9 @@ fn compared(
         if known.as_ref().is_none_or(|(of, _)| *of != task) {
             let (part, _) =
                 source.extract(&format!("solve_{task}")).expect("each task has a solver");
-            let whole = Solver::compile(&part, Ties::Cpython).expect("arc-dsl's solvers compile");
+            let whole =
+                Solver::compile(&part, Ties::Cpython).map_err(|error| format!("{task}: {error}"));
+            let whole = whole.expect("arc-dsl's solvers compile");
             let named = whole.lines().iter().filter(|line| line.kind.is_some());
             let names = named.filter_map(|line| line.name.clone());
             let until = |name: String| {

@@ -212,6 +212,41 @@ fn what_the_processor_takes_is_reported_and_makes_the_next_chunk_smaller() {
 }
 
 #[test]
+fn where_memory_for_arenas_is_short_fewer_run_at_once() {
+    let (batch, packed) = (pairs(), programs());
+    let layout = SearchLayout::new(packed.size(batch.layout().unwrap()), Score::Exact).unwrap();
+    let mut survived = 0;
+    for nth in 1.. {
+        let mut device = open_computing();
+        take_calls();
+        // Whatever the device computes, it says that it needs more memory; and one allocation fails.
+        set_script(&format!(
+            "call=cuMemcpyDtoHAsync garbage=254; call=cuMemAlloc nth={nth} code=2"
+        ));
+        let (mut input, mut output) =
+            (vec![0; layout.input_bytes()], vec![0; layout.output_bytes()]);
+        let (from, to) = (SharedSlice::private(&mut input), SharedSlice::private(&mut output));
+        batch.write_to(layout.batch(), &from);
+        packed.write_to(layout, &from);
+        let ran = device.search(&[SearchAttempt::new(layout, 0..3, from, to).unwrap()]);
+        let has_failed = take_calls().iter().filter(|call| **call == "cuMemAlloc").count() >= nth;
+        match ran {
+            Ok(report) => {
+                let SearchReport { executed, on_processor, .. } = search_of(&report, 0);
+                assert!(executed > 0 && on_processor > 0);
+                survived += usize::from(has_failed);
+            }
+            Err(fault) => assert!(matches!(fault, Fault::Cuda { code: 2, .. }), "{fault}"),
+        }
+        if !has_failed {
+            break;
+        }
+    }
+    // At least that of the arenas of 128 KiB.
+    assert!(survived > 0);
+}
+
+#[test]
 fn programs_that_begin_alike_share_and_their_verdicts_are_the_same() {
     let grid = Grid::from_rows(&[[1, 2], [3, 4]]).unwrap();
     let turned = Grid::from_rows(&[[3, 1], [4, 2]]).unwrap();

@@ -5,7 +5,7 @@ use gridpool_kernels::solve::{Images, Modules, NEAR_CAPABILITY, NEAR_WORDS, SOLV
 
 use crate::cuda::driver::{Driver, FunctionHandle, ModuleHandle};
 use crate::cuda::gpu::Gpu;
-use crate::cuda::memory::DeviceBuffer;
+use crate::cuda::memory::{Allocator, DeviceBuffer};
 use crate::fault::Fault;
 
 /// Words of each warp's arena in one launch after the other.
@@ -91,8 +91,7 @@ impl Kernel {
             (items.min(NEAR_BLOCKS_MAX), 4 * words, DeviceAddress::NULL)
         } else {
             let blocks = items.min(FAR_BLOCKS_MAX).min(FAR_WORDS_MAX / words);
-            arenas.reserve(&mut gpu.allocator, blocks as usize * 4 * words as usize)?;
-            (blocks, 0, arenas.at(0))
+            (reserve(arenas, &mut gpu.allocator, words, blocks)?, 0, arenas.at(0))
         };
         let shape = [blocks, SOLVE_THREADS, shared_bytes];
         Ok(Launch { function, before, shape, arenas })
@@ -111,6 +110,25 @@ impl Kernel {
                 let before = before.map(|name| driver.function(module, name)).transpose()?;
                 Ok(*known.insert(Entries { function: driver.function(module, entry)?, before }))
             }
+        }
+    }
+}
+
+/// `CUDA_ERROR_OUT_OF_MEMORY`.
+const OUT_OF_MEMORY: u32 = 2;
+
+/// Reserves arenas of so many words for so many blocks, or for fewer if memory is short. Returns for how many.
+fn reserve(
+    arenas: &mut DeviceBuffer,
+    allocator: &mut Allocator,
+    words: u32,
+    blocks: u32,
+) -> Result<u32, Fault> {
+    let mut fit = blocks;
+    loop {
+        match arenas.reserve(allocator, fit as usize * 4 * words as usize) {
+            Err(Fault::Cuda { code: OUT_OF_MEMORY, .. }) if fit > 1 => fit /= 2,
+            reserved => return reserved.map(|()| fit),
         }
     }
 }

@@ -69,7 +69,7 @@ pub(super) struct Searching {
     results_staging: PinnedBuffer,
     list: DeviceBuffer,
     list_staging: PinnedBuffer,
-    /// Threads that verify programs.
+    /// Threads that verify programs and deliver verdicts.
     threads: rayon::ThreadPool,
     /// For what needs more than the largest arena.
     machine: Machine,

@@ -27,8 +27,7 @@ pub(super) fn places_of(one: u8, bytes: &[u8]) -> Vec<u32> {
 
 /// Writes the verdicts of a chunk, those of what is no program too. Bytes from the device are checked before.
 ///
-/// The threads of the current pool share the work: a large chunk's statuses took the processor three times as long as
-/// they took the device.
+/// The threads of the current pool share the work: one alone takes as long over a large chunk as the device does.
 pub(super) fn deliver(
     chunk: &Chunk<'_>,
     statuses: &[u8],
