@@ -18,7 +18,7 @@ use gridpool_protocol::exit::cli as exit;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::unistd::{AccessFlags, access};
+use nix::unistd::{AccessFlags, access, geteuid};
 use tempfile::NamedTempFile;
 
 use crate::shell::folder_of;
@@ -50,6 +50,12 @@ pub(super) enum OutputError {
         #[source]
         source: io::Error,
     },
+    /// A link that another user has put into a folder where everybody may.
+    #[error(
+        "{flag} {}: a link that user {owner} made in a folder where everybody may: remove it, or name the file that it leads to",
+        path.display()
+    )]
+    OthersLink { flag: &'static str, path: PathBuf, owner: u32 },
     /// Only the beginning was written.
     #[error(
         "{flag} {}: only {written} of {bytes} bytes were written: the file is incomplete",
@@ -86,6 +92,7 @@ impl OutputError {
             | Self::Document { .. }
             | Self::NoFolder { .. }
             | Self::Open { .. }
+            | Self::OthersLink { .. }
             | Self::Terminal { .. } => exit::USAGE,
             // The same code as for standard output.
             Self::Partly { .. } | Self::Stdout(_) | Self::Untouched { .. } => exit::INTERNAL,
@@ -181,6 +188,9 @@ pub(super) fn report_beside(output: Option<&Output>) -> Box<dyn Write> {
 /// Finds the kind of file at a path, which is not standard output.
 fn place(flag: &'static str, path: &Path) -> Result<Target, OutputError> {
     let failed = |source| OutputError::Open { flag, path: path.to_owned(), source };
+    if let Some(owner) = others_link(path).map_err(failed)? {
+        return Err(OutputError::OthersLink { flag, path: path.to_owned(), owner });
+    }
     // Neither creates nor truncates: there is nothing to write yet.
     let file = match OpenOptions::new().write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(path)
     {
@@ -198,6 +208,18 @@ fn place(flag: &'static str, path: &Path) -> Result<Target, OutputError> {
         return OpenOptions::new().append(true).open(path).map(Target::Stream).map_err(failed);
     }
     Ok(Target::Regular(path.canonicalize().map_err(failed)?, file))
+}
+
+/// Who made the link at a path, if it is not to be followed: in a folder where everybody may make files, only our own
+/// links and those of the folder's owner are. So do kernels with `fs.protected_symlinks`.
+fn others_link(path: &Path) -> io::Result<Option<u32>> {
+    let Ok(link) = path.symlink_metadata() else { return Ok(None) };
+    if !link.is_symlink() || link.uid() == geteuid().as_raw() {
+        return Ok(None);
+    }
+    let folder = folder_of(path).metadata()?;
+    let is_open = folder.mode() & 0o1002 == 0o1002;
+    Ok((is_open && link.uid() != folder.uid()).then(|| link.uid()))
 }
 
 /// Checks that a file can be created at a path.

@@ -40,6 +40,11 @@ impl Descriptors {
         self.max
     }
 
+    /// How many are not taken.
+    pub(super) fn left(&self) -> usize {
+        self.max - self.taken.load(Ordering::Relaxed)
+    }
+
     /// As many as asked for, or none.
     pub(super) fn take(self: &Arc<Self>, count: usize) -> Option<Taken> {
         let more = |taken: usize| taken.checked_add(count).filter(|&sum| sum <= self.max);

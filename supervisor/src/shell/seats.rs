@@ -5,7 +5,8 @@
 //! kept ones are taken, the connection that has been silent for longest gives its up. So connections that do
 //! nothing keep no operator out, whoever has them. A user other than the pool's own and root has a limit of
 //! connections, and one over it gets no seat. Of the free seats such a user gets one only while more are free than it
-//! has connections, so a few users leave some to the next, and to the pool's own. The gateway has seats of its own.
+//! has connections, so a few users leave some to the next, and to the pool's own. Where descriptors are few, so are free
+//! seats. The gateway has seats of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use super::outbox::Outbox;
 pub(super) const CLIENTS_MAX: usize = 256;
 /// Connections that may only ask and give orders.
 pub(super) const KEPT: usize = 16;
+/// Seats that only the pool's own user and root get.
+const OWN_SEATS: usize = 4;
 /// Connections of the gateway.
 const GATEWAY_MAX: usize = 16;
 /// Connections that have given up their place and are about to end.
@@ -38,6 +41,13 @@ pub(super) struct Sitter {
     pub(super) uid: u32,
     /// Connections that this user may have; `usize::MAX` for the pool's own and root.
     pub(super) own_max: usize,
+}
+
+impl Sitter {
+    /// Whether it is the pool's own user, or root.
+    fn is_own(self) -> bool {
+        self.own_max == usize::MAX
+    }
 }
 
 /// All seats.
@@ -115,7 +125,9 @@ impl Seats {
             Place::Client
         } else {
             if state.kept.len() >= KEPT {
-                if state.leaving >= LEAVING_MAX {
+                // Others never fill all of these places, so they keep no operator out however fast they come.
+                let leaving_max = if user.is_own() { LEAVING_MAX } else { LEAVING_MAX / 2 };
+                if state.leaving >= leaving_max {
                     return Err(NoSeat::Full);
                 }
                 state.ends_the_most_silent();
@@ -129,8 +141,9 @@ impl Seats {
 
     /// A client's place, if one is free for a user who has `own` other connections.
     fn take_client(&self, state: &mut State, (user, own): (Sitter, usize)) -> Option<Taken> {
-        let free = CLIENTS_MAX - state.clients;
-        let is_free = free > if user.own_max == usize::MAX { 0 } else { own };
+        let free =
+            (CLIENTS_MAX - state.clients).min(self.descriptors.left() / DESCRIPTORS_PER_CLIENT);
+        let is_free = free > if user.is_own() { 0 } else { own + OWN_SEATS };
         let taken = is_free.then(|| self.descriptors.take(DESCRIPTORS_PER_CLIENT)).flatten()?;
         state.clients += 1;
         Some(taken)
@@ -308,8 +321,8 @@ mod tests {
             }
             all.push(own);
         }
-        assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 64, 33, 17, 9]);
-        let mut own: Vec<_> = (0..8).map(|_| sit(OWN)).collect();
+        assert_eq!(all.iter().map(Vec::len).collect::<Vec<_>>(), [64, 64, 63, 32, 17, 9]);
+        let mut own: Vec<_> = (0..11).map(|_| sit(OWN)).collect();
         assert!(own.iter_mut().all(Seat::may_submit));
         let mut late = sit(OWN);
         assert!(!late.may_submit(), "all are taken");
@@ -317,5 +330,25 @@ mod tests {
         let mut over = all[3].pop().unwrap();
         all.truncate(1);
         assert!(late.may_submit() && over.may_submit());
+    }
+
+    #[test]
+    fn where_descriptors_are_few_users_leave_seats_too() {
+        let seats = Seats::new(Descriptors::new(32 * DESCRIPTORS_PER_CLIENT));
+        let ids = std::cell::Cell::new(0);
+        let sit = |user| {
+            let id = ClientId(ids.replace(ids.get() + 1));
+            seats.take(id, &outbox(id), user)
+        };
+        let mut others = Vec::new();
+        for uid in 1_000..1_006 {
+            (0..64).for_each(|_| others.extend(sit(Sitter { uid, own_max: 64 })));
+        }
+        let mut own: Vec<_> = (0..OWN_SEATS).map(|_| sit(OWN).unwrap()).collect();
+        assert!(own.iter_mut().all(Seat::may_submit));
+        // Connections over the share have gone through all kept seats; some of those have not ended yet.
+        assert_eq!(seats.state.lock().leaving, LEAVING_MAX / 2);
+        assert_eq!(sit(Sitter { uid: 1_000, own_max: 64 }).unwrap_err(), NoSeat::Full);
+        assert!((0..8).all(|_| sit(OWN).is_ok()));
     }
 }

@@ -1,7 +1,7 @@
 //! Tests with files of each kind.
 
 use std::io::Read;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{lchown, symlink};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -151,4 +151,27 @@ fn a_path_that_cannot_be_written_is_an_error_before_the_work_begins() {
         assert!(error.to_string().contains("--json writes to standard output"), "{error}");
     }
     assert_eq!(read(&path), OLD);
+}
+
+#[test]
+fn a_link_of_another_user_in_a_folder_of_everybody_is_not_followed() {
+    const OTHER: u32 = 4_000_007;
+    if !geteuid().is_root() {
+        return;
+    }
+    let (folder, path) = file(0o600);
+    let link = folder.path().join("link");
+    symlink(&path, &link).unwrap();
+    lchown(&link, Some(OTHER), None).unwrap();
+    let mode = |mode| {
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
+    };
+    mode(0o1777);
+    let refused = write_to(&link).unwrap_err();
+    assert!(matches!(refused, OutputError::OthersLink { owner: OTHER, .. }), "{refused}");
+    assert_eq!(read(&path), OLD);
+    // In a folder of our own others make no links.
+    mode(0o755);
+    write_to(&link).unwrap();
+    assert_eq!(read(&path), NEW);
 }
