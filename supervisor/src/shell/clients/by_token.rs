@@ -31,7 +31,11 @@ impl Connection {
             Err(refusal) => {
                 self.note(Refused::Order);
                 // Guesses have the low limit of a connection that may give no orders.
-                if self.shared.users.orders.take(self.who.account, false, order.line_bytes()) {
+                if self.shared.users.orders.take(
+                    (self.who.account, self.peer),
+                    false,
+                    order.line_bytes(),
+                ) {
                     order.ended(Err(&refusal));
                 }
                 self.reply(request, Err(refusal));
