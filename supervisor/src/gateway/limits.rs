@@ -104,13 +104,17 @@ pub(super) const RESETS_MAX: usize = 32;
 /// those that go with calls and data, and in a second.
 pub(super) const CONTROL_FRAMES_MAX: u32 = 200;
 pub(super) const CONTROL_FRAMES_PER_S: u32 = 100;
-/// Those that go with a call, and with a frame of data in either direction.
+/// Those that go with a call.
 pub(super) const CONTROL_FRAMES_PER_CALL: u32 = 8;
-pub(super) const CONTROL_FRAMES_PER_DATA: u32 = 4;
+/// Bytes of data, in either direction, that one goes with. One more goes with each frame of data that the client gets: some
+/// look after each how fast their way is.
+pub(super) const DATA_PER_CONTROL_FRAME: usize = 1 << 10;
+/// A shorter frame of data earns nothing. A client's counts as a control frame, if it ends no call.
+pub(super) const DATA_FRAME_BYTES_MIN: usize = 64;
 /// The most of all these that a client has not sent and may send later.
 pub(super) const CONTROL_FRAMES_SAVED_MAX: u32 = 4_096;
 /// How long a connection that broke the rules of HTTP/2 keeps its place, and is not read, before it is closed. So a
-/// client cannot go on at once with the next one.
+/// client gets no more of them in that time than it has places.
 pub(super) const BREACH_HOLD: Duration = Duration::from_secs(1);
 /// How long a client of gRPC may take to read what was written when its connection ended.
 pub(super) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(30);
