@@ -188,13 +188,15 @@ pub(super) const RECEIPTS_MAX: usize = 256;
 pub(super) const RECEIPTS_BYTES_MAX: usize = 2 << 20;
 pub(super) const RECEIPTS_SHOWN_MAX: usize = 64;
 
-/// Memory of this process where control groups allow a limit: bodies, what HTTP/2 holds of calls, and as much again for
-/// all else. With shared memory also that of files which it is the first to write.
-pub(crate) const fn memory_max(has_shared_memory: bool) -> u64 {
+/// Memory of this process where control groups allow a limit: bodies, what HTTP/2 holds of calls, as much again for all
+/// else, and what the kernel holds of each connection. With shared memory it has none: files of its clients that it was
+/// the first to write count as its own, for as long as the clients keep them.
+pub(crate) const fn memory_max(has_shared_memory: bool, bytes_of_socket: u64) -> Option<u64> {
     const HTTP2_BYTES: usize =
         CONNECTIONS_MAX * CONNECTION_WINDOW_BYTES as usize + CALLS_ALL_MAX * SEND_BUFFER_BYTES;
     let own = 2 * (BODIES_BYTES_MAX + HTTP2_BYTES) as u64;
-    if has_shared_memory { own + REGIONS_BYTES_MAX } else { own }
+    let of_sockets = bytes_of_socket.saturating_mul((CONNECTIONS_MAX + RESERVED_MAX) as u64);
+    if has_shared_memory { None } else { Some(own.saturating_add(of_sockets)) }
 }
 
 /// Interval of signs of life to the supervisor.
