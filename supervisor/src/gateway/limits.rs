@@ -25,6 +25,10 @@ pub(super) const EVICTABLE_BEHIND: Duration = Duration::from_secs(2);
 pub(super) const REQUESTS_MAX: usize = 128;
 /// Those of one principal.
 pub(super) const REQUESTS_EACH_MAX: usize = 96;
+/// Orders over HTTP and questions for deaths and verdicts, which the supervisor is asked for at one time. More wait.
+pub(super) const ASKED_MAX: usize = 16;
+/// Those of one principal.
+pub(super) const ASKED_EACH_MAX: usize = 4;
 /// Probes of models in progress.
 pub(super) const PROBES_MAX: usize = 8;
 /// Connections to the pool. Requests are spread evenly, so each has at most `REQUESTS_MAX /
