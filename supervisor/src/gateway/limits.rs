@@ -110,8 +110,8 @@ pub(super) const CONTROL_FRAMES_MAX: u32 = 200;
 pub(super) const CONTROL_FRAMES_PER_S: u32 = 100;
 /// Those that go with a call.
 pub(super) const CONTROL_FRAMES_PER_CALL: u32 = 8;
-/// Bytes of data, in either direction, that one goes with. One more goes with each frame of data that the client gets: some
-/// look after each how fast their way is.
+/// Bytes of data, in either direction, that one goes with. One more goes with each frame of data that the client
+/// gets: some look after each how fast their way is.
 pub(super) const DATA_PER_CONTROL_FRAME: usize = 1 << 10;
 /// A shorter frame of data earns nothing. A client's counts as a control frame, if it ends no call.
 pub(super) const DATA_FRAME_BYTES_MIN: usize = 64;

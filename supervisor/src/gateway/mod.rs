@@ -116,8 +116,9 @@ pub use regions::{OpenOrder, Opened, Unopened};
 pub(crate) use tokens::parse_time;
 pub use tokens::{NewToken, Scope, TokenMark};
 
-/// Threads for calls that block: one for each request that is read and sent, those that ask the supervisor for clients, two that
-/// query the pool, and some that cancel jobs. A pool that does not read its socket can block all of them.
+/// Threads for calls that block: one for each request that is read and sent, those that ask the supervisor for
+/// clients, two that query the pool, and some that cancel jobs. A pool that does not read its socket can block all of
+/// them.
 const BLOCKING_THREADS: usize = REQUESTS_MAX + ASKED_MAX + 8;
 /// IO threads: they read and write sockets.
 const IO_THREADS: usize = 2;

@@ -176,8 +176,8 @@ impl Order {
     }
 }
 
-/// The orders of each user in this minute. Those that the pool's own gateway and bridge pass on are counted apart, and so
-/// are those of connections that may give none.
+/// The orders of each user in this minute. Those that the pool's own gateway and bridge pass on are counted apart,
+/// and so are those of connections that may give none.
 #[derive(Debug, Default)]
 pub(super) struct Orders(Mutex<BTreeMap<(u32, Peer, bool), OrdersOfMinute>>);
 

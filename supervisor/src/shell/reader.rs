@@ -244,7 +244,8 @@ fn listen(
 }
 
 /// Connects to the listener of a worker; `None` if the worker was killed since: its exit says more. While descriptors
-/// or threads have run out, it tries again: the worker cannot help that. The core kills one that takes too long to be READY.
+/// or threads have run out, it tries again: the worker cannot help that. The core kills one that takes too long to be
+/// READY.
 fn connect(listener: &str, pidfd: &PidFd) -> Result<Option<Sender>, Rejection> {
     loop {
         let error = match Sender::connect(listener) {

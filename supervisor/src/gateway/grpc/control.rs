@@ -1,5 +1,5 @@
-//! Counts the control frames of HTTP/2: all but those that begin or end a call or have some data. The HTTP library takes
-//! in any number of most of them. A client sends some with each call and for what it reads, and a few more; a
+//! Counts the control frames of HTTP/2: all but those that begin or end a call or have some data. The HTTP library
+//! takes in any number of most of them. A client sends some with each call and for what it reads, and a few more; a
 //! connection with more than that ends.
 
 use std::io::{self, IoSlice};
