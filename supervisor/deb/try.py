@@ -35,7 +35,7 @@ def runs_a_job(program):
     said = call(program, "run", "rot90", "--devices", "cpu:1", "--json", input="[[[1,2],[3,4]]]\n")
     results = json.loads(said)["results"]
     if [result["output"] for result in results] != [[[[3, 1], [4, 2]]]]:
-        sys.exit(f"{program}: a turned grid was expected: {results}")
+        sys.exit(f"{program}: rot90 of [[1, 2], [3, 4]] is [[3, 1], [4, 2]], but this came back: {results}")
 
 
 def control(package, deb, version):
@@ -76,6 +76,9 @@ def package_root(folder, binaries):
 
 def main():
     binaries = Path(sys.argv[1]).resolve()
+    for tool in ["dpkg-deb", "systemd-analyze"]:
+        if not shutil.which(tool):
+            sys.exit(f"{tool} is not there: install the packages dpkg and systemd")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         call(CRATE / "deb/archive", "gridpool-try", binaries, folder)
@@ -90,17 +93,14 @@ def main():
         call("dpkg-deb", "-x", file, unpacked)
         # The worker is found beside it.
         runs_a_job(unpacked / "usr/bin/gridpool")
-        if shutil.which("systemd-analyze"):
-            units = unpacked / "usr/lib/systemd/system"
-            unit = units / "gridpool.service"
-            # The program is not installed where the manager looks for it.
-            unit.write_text(unit.read_text().replace("ExecStart=", f"ExecStart={unpacked}/usr/bin/"))
-            os.environ["SYSTEMD_UNIT_PATH"] = f"{units}:/usr/lib/systemd/system"
-            call("systemd-analyze", "verify", "--recursive-errors=no", unit, units / "gridpool.socket")
-            # In tenths: less than 3.
-            call("systemd-analyze", "--offline=true", "security", "--threshold=29", unit)
-        else:
-            print("the unit is not looked at here: there is no systemd-analyze", file=sys.stderr)
+        units = unpacked / "usr/lib/systemd/system"
+        unit = units / "gridpool.service"
+        # The program is not installed where the manager looks for it.
+        unit.write_text(unit.read_text().replace("ExecStart=", f"ExecStart={unpacked}/usr/bin/"))
+        os.environ["SYSTEMD_UNIT_PATH"] = f"{units}:/usr/lib/systemd/system"
+        call("systemd-analyze", "verify", "--recursive-errors=no", unit, units / "gridpool.socket")
+        # In tenths: less than 3.
+        call("systemd-analyze", "--offline=true", "security", "--threshold=29", unit)
 
 
 main()

@@ -11,7 +11,7 @@ use crate::helper::{HelperError, HelperFlags, NETWORK_FILES, system};
 use crate::logging;
 
 /// What the log may take of a minute.
-const LOG_BYTES_PER_MINUTE: usize = 64 * 1_024;
+const LOG_BYTES_PER_MINUTE: usize = 24 << 10;
 
 /// The error of one that a user starts.
 const BY_HAND: &str = "`gridpool bridge` is started by `gridpool serve --nats`, and not by hand";

@@ -39,8 +39,9 @@ pub const ACCESS: &str = "access";
 const WORKERS: &str = "gridpool::shell::stderr";
 
 /// What a supervisor may log in a minute, and what its workers may. More is dropped and counted, the audit excepted.
-/// With that of the gateway and the lines of one user's orders it is less than 1 MB.
-const SUPERVISOR_BYTES_PER_MINUTE: usize = 200 << 10;
+/// With those of the gateway, the bridge and the tracer, and the lines of the orders of one user and of clients of
+/// the gateway, it is less than 1 MB.
+const SUPERVISOR_BYTES_PER_MINUTE: usize = 150 << 10;
 
 /// How long the process waits for its last lines to be written, at its end or in a panic. If the log is read,
 /// this takes no time.

@@ -199,5 +199,5 @@ fn no_client_can_write_much_into_the_log() {
     assert_eq!(ended, TRIES, "{refused:?}");
     let audited = u64::try_from(audit(&pool).len()).expect("few");
     assert_eq!(of("orders_rate") + audited, ORDERS, "each that was heard is in the audit");
-    assert!(audited >= 400, "{audited}");
+    assert!(audited >= 150, "{audited}");
 }

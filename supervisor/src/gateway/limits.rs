@@ -25,6 +25,10 @@ pub(super) const EVICTABLE_BEHIND: Duration = Duration::from_secs(2);
 pub(super) const REQUESTS_MAX: usize = 128;
 /// Those of one principal.
 pub(super) const REQUESTS_EACH_MAX: usize = 96;
+/// Orders over HTTP and questions for deaths and verdicts, which the supervisor is asked for at one time. More wait.
+pub(super) const ASKED_MAX: usize = 16;
+/// Those of one principal.
+pub(super) const ASKED_EACH_MAX: usize = 4;
 /// Probes of models in progress.
 pub(super) const PROBES_MAX: usize = 8;
 /// Connections to the pool. Requests are spread evenly, so each has at most `REQUESTS_MAX /
@@ -104,13 +108,17 @@ pub(super) const RESETS_MAX: usize = 32;
 /// those that go with calls and data, and in a second.
 pub(super) const CONTROL_FRAMES_MAX: u32 = 200;
 pub(super) const CONTROL_FRAMES_PER_S: u32 = 100;
-/// Those that go with a call, and with a frame of data in either direction.
+/// Those that go with a call.
 pub(super) const CONTROL_FRAMES_PER_CALL: u32 = 8;
-pub(super) const CONTROL_FRAMES_PER_DATA: u32 = 4;
+/// Bytes of data, in either direction, that one goes with. One more goes with each frame of data that the client
+/// gets: some look after each how fast their way is.
+pub(super) const DATA_PER_CONTROL_FRAME: usize = 1 << 10;
+/// A shorter frame of data earns nothing. A client's counts as a control frame, if it ends no call.
+pub(super) const DATA_FRAME_BYTES_MIN: usize = 64;
 /// The most of all these that a client has not sent and may send later.
 pub(super) const CONTROL_FRAMES_SAVED_MAX: u32 = 4_096;
 /// How long a connection that broke the rules of HTTP/2 keeps its place, and is not read, before it is closed. So a
-/// client cannot go on at once with the next one.
+/// client gets no more of them in that time than it has places.
 pub(super) const BREACH_HOLD: Duration = Duration::from_secs(1);
 /// How long a client of gRPC may take to read what was written when its connection ended.
 pub(super) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -184,13 +192,15 @@ pub(super) const RECEIPTS_MAX: usize = 256;
 pub(super) const RECEIPTS_BYTES_MAX: usize = 2 << 20;
 pub(super) const RECEIPTS_SHOWN_MAX: usize = 64;
 
-/// Memory of this process where control groups allow a limit: bodies, what HTTP/2 holds of calls, and as much again for
-/// all else. With shared memory also that of files which it is the first to write.
-pub(crate) const fn memory_max(has_shared_memory: bool) -> u64 {
+/// Memory of this process where control groups allow a limit: bodies, what HTTP/2 holds of calls, as much again for all
+/// else, and what the kernel holds of each connection. With shared memory it has none: files of its clients that it was
+/// the first to write count as its own, for as long as the clients keep them.
+pub(crate) const fn memory_max(has_shared_memory: bool, bytes_of_socket: u64) -> Option<u64> {
     const HTTP2_BYTES: usize =
         CONNECTIONS_MAX * CONNECTION_WINDOW_BYTES as usize + CALLS_ALL_MAX * SEND_BUFFER_BYTES;
     let own = 2 * (BODIES_BYTES_MAX + HTTP2_BYTES) as u64;
-    if has_shared_memory { own + REGIONS_BYTES_MAX } else { own }
+    let of_sockets = bytes_of_socket.saturating_mul((CONNECTIONS_MAX + RESERVED_MAX) as u64);
+    if has_shared_memory { None } else { Some(own.saturating_add(of_sockets)) }
 }
 
 /// Interval of signs of life to the supervisor.

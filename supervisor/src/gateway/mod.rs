@@ -83,8 +83,8 @@ use door::Doorway;
 use exchange::ParsedRequest;
 use failure::Failure;
 use limits::{
-    BEAT_EVERY, CALLS_ALL_MAX, CALLS_EACH_MAX, PROBES_MAX, REQUESTS_EACH_MAX, REQUESTS_MAX,
-    STOP_TIMEOUT,
+    ASKED_EACH_MAX, ASKED_MAX, BEAT_EVERY, CALLS_ALL_MAX, CALLS_EACH_MAX, PROBES_MAX,
+    REQUESTS_EACH_MAX, REQUESTS_MAX, STOP_TIMEOUT,
 };
 use listing::Repository;
 use metrics::Requests;
@@ -116,9 +116,10 @@ pub use regions::{OpenOrder, Opened, Unopened};
 pub(crate) use tokens::parse_time;
 pub use tokens::{NewToken, Scope, TokenMark};
 
-/// Threads for calls that block: one for each request that is read and sent, two that query the pool, and
-/// some that cancel jobs. A pool that does not read its socket can block all of them.
-const BLOCKING_THREADS: usize = REQUESTS_MAX + 8;
+/// Threads for calls that block: one for each request that is read and sent, those that ask the supervisor for
+/// clients, two that query the pool, and some that cancel jobs. A pool that does not read its socket can block all of
+/// them.
+const BLOCKING_THREADS: usize = REQUESTS_MAX + ASKED_MAX + 8;
 /// IO threads: they read and write sockets.
 const IO_THREADS: usize = 2;
 
@@ -173,6 +174,8 @@ struct Server {
     slots: Arc<Shares>,
     /// Calls of gRPC in progress.
     calls: Arc<Shares>,
+    /// What the supervisor is asked for clients.
+    asked: Arc<Shares>,
     /// Watches the pool for pages.
     watch: Watch,
     /// Those of the last jobs.
@@ -215,6 +218,7 @@ pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
         budget: BodyBudget::new(),
         slots: Shares::new(Portions::of_places(REQUESTS_MAX, REQUESTS_EACH_MAX)),
         calls: Shares::new(Portions::of_places(CALLS_ALL_MAX, CALLS_EACH_MAX)),
+        asked: Shares::new(Portions::of_places(ASKED_MAX, ASKED_EACH_MAX)),
         watch: Watch::new(),
         receipts,
         regions: Regions::new(memory),

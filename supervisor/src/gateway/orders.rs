@@ -41,7 +41,8 @@ pub(super) async fn order(
     let (body, _held) = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     let token = token(&gateway, &headers)?;
     let order = parse(what, &body)?;
-    let done = ask(&gateway, move |client| client.order_by_token(&token, &order)).await?;
+    let done =
+        ask(&gateway, principal, move |client| client.order_by_token(&token, &order)).await?;
     gateway.watch.hurry();
     Ok(document(&json!({ "done": done })))
 }
@@ -49,10 +50,11 @@ pub(super) async fn order(
 /// Lists the last deaths, with whole blocks.
 pub(super) async fn deaths(
     State(gateway): State<Arc<Server>>,
+    Extension(principal): Extension<Principal>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let token = token(&gateway, &headers)?;
-    let deaths = ask(&gateway, move |client| client.deaths(0, Some(&token))).await?;
+    let deaths = ask(&gateway, principal, move |client| client.deaths(0, Some(&token))).await?;
     Ok(document(&json!({ "deaths": deaths })))
 }
 
@@ -75,13 +77,13 @@ pub(super) async fn verdicts(
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let mut asked = asked_verdicts(query.as_deref().unwrap_or_default())?;
-    match principal {
+    match principal.clone() {
         Principal::Token(_) => asked.token = Some(Secret(access::bearer(&headers)?)),
         whose @ (Principal::Address(_) | Principal::Gateway | Principal::Uid(_)) => {
             asked.whose = Some(whose);
         }
     }
-    let found = ask(&gateway, move |client| client.verdicts(&asked)).await?;
+    let found = ask(&gateway, principal, move |client| client.verdicts(&asked)).await?;
     let rows = found.jobs.into_iter().map(|(number, job)| {
         let LoggedJob { time, principal, receipt } = job;
         json!({ "number": number, "time": time, "principal": principal, "receipt": receipt })
@@ -149,13 +151,21 @@ fn token(gateway: &Server, headers: &HeaderMap) -> Result<Secret, Failure> {
     access::bearer(headers).map(Secret)
 }
 
-/// Asks the supervisor.
+/// Asks the supervisor for a client, as soon as few of its questions wait for it: each takes a thread.
 async fn ask<T: Send + 'static>(
     gateway: &Server,
+    principal: Principal,
     what: impl FnOnce(&Client) -> Result<T, ClientError> + Send + 'static,
 ) -> Result<T, Failure> {
     let client = gateway.observer.client().clone();
-    run_blocking(move || Ok(what(&client)?)).await
+    let mut place = gateway.asked.share(principal);
+    place.grow_in_time(1).await;
+    run_blocking(move || {
+        // The thread may outlive the request.
+        let _place = place;
+        Ok(what(&client)?)
+    })
+    .await
 }
 
 /// The order of a path and a body.

@@ -259,7 +259,8 @@ impl Connection {
     /// Whether an order is carried out. If it is not, the audit says so.
     fn may_order(&self, order: &Order) -> Result<(), Refusal> {
         let may = self.peer.check(order).map_err(Refusal::NotAllowed);
-        if !self.shared.users.orders.take(self.who.account, may.is_ok(), order.line_bytes()) {
+        let who = (self.who.account, self.peer);
+        if !self.shared.users.orders.take(who, may.is_ok(), order.line_bytes()) {
             self.note(Refused::OrdersRate);
             return Err(may.err().unwrap_or_else(audit::too_many));
         }

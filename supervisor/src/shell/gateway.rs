@@ -33,7 +33,7 @@ use gridpool_protocol::status::HttpStatus;
 
 use super::Shell;
 use super::confinement::Confinement;
-use super::groups::Groups;
+use super::groups::{self, Groups};
 use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
 use super::tracer::Tracer;
 use crate::config::{HttpAddress, HttpOptions};
@@ -362,8 +362,10 @@ impl Program for Serving {
         let (ours, theirs) = UnixStream::pair()?;
         let mut child = self.own.command("gateway", self.descriptors()?, theirs).spawn()?;
         let mut admission = self.admission.lock();
-        if let Some(groups) = &self.groups {
-            groups.admit_gateway(child.id(), memory_max(admission.options.has_shared_memory()));
+        let has_shared_memory = admission.options.has_shared_memory();
+        let bytes_max = memory_max(has_shared_memory, groups::bytes_of_socket());
+        if let (Some(groups), Some(bytes_max)) = (&self.groups, bytes_max) {
+            groups.admit_gateway(child.id(), bytes_max);
         }
         let told = ours.set_write_timeout(Some(WRITE_TIMEOUT)).and_then(|()| {
             admission.link = Some(ours.try_clone()?);

@@ -17,6 +17,9 @@ const MOUNT: &str = "/sys/fs/cgroup";
 const OWN: &str = "supervisor";
 /// The attributes by which systemd marks a group that it has delegated.
 const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
+/// Where the kernel tells what its buffers of TCP may have, and how much that usually is.
+const TCP: &str = "/proc/sys/net/ipv4";
+const SOCKET_BYTES_MAX: [(&str, u64); 2] = [("tcp_rmem", 6 << 20), ("tcp_wmem", 4 << 20)];
 /// What a worker may not have of the memory that was available at the start: one part of this many.
 const RESERVE: u64 = 8;
 
@@ -108,6 +111,22 @@ fn admit(folder: &Path, whose: &dyn Display, pid: u32, bytes_max: u64) {
     }
 }
 
+/// The most that the kernel holds for one TCP connection: what was received and not read, and what was written and not
+/// acknowledged. It counts as memory of the process that has accepted it.
+pub(super) fn bytes_of_socket() -> u64 {
+    let read = |name: &str| fs::read_to_string(Path::new(TCP).join(name));
+    let [received, sent] = SOCKET_BYTES_MAX.map(|(name, usual)| {
+        let text = read(name).unwrap_or_default();
+        largest(&text).unwrap_or(usual)
+    });
+    received.saturating_add(sent)
+}
+
+/// The last of the three numbers: the least, the first and the largest size.
+fn largest(sizes: &str) -> Option<u64> {
+    sizes.split_whitespace().nth(2)?.parse().ok()
+}
+
 fn remove(folder: &Path, whose: &dyn Display) {
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
     let events = read("memory.events");
@@ -117,7 +136,9 @@ fn remove(folder: &Path, whose: &dyn Display) {
         let bytes_max = bytes_max.trim();
         tracing::warn!(process = %whose, bytes_max, "the kernel killed it at its limit of memory");
     }
-    if let Err(error) = fs::remove_dir(folder) {
+    if let Err(error) = fs::remove_dir(folder)
+        && error.kind() != io::ErrorKind::NotFound
+    {
         tracing::debug!(process = %whose, %error, "its group stays");
     }
 }
@@ -166,6 +187,7 @@ mod tests {
     use gridpool_protocol::ids::{DeviceId, DeviceKind, Group};
 
     use super::*;
+    use crate::gateway::memory_max;
 
     /// A tree as the kernel has it, but of ordinary files: nothing here limits anything.
     fn tree() -> (tempfile::TempDir, PathBuf) {
@@ -190,6 +212,17 @@ mod tests {
         assert!(of("4:memory:/x\n", true).unwrap_err().contains("version 2"));
         assert!(of("0::/\n", true).unwrap_err().contains("no controller"));
         assert!(!is_marked(&group));
+    }
+
+    #[test]
+    fn the_gateways_limit_has_room_for_full_sockets() {
+        assert_eq!(largest("4096\t131072\t6291456\n"), Some(6 << 20));
+        assert_eq!(largest("4096\t131072\n"), None);
+        let limit = |of_socket| memory_max(false, of_socket).unwrap();
+        assert!(bytes_of_socket() > 0);
+        assert_eq!(limit(10 << 20) - limit(0), 576 * (10 << 20));
+        // Files of its clients would count.
+        assert_eq!(memory_max(true, 10 << 20), None);
     }
 
     #[test]

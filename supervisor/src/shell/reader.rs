@@ -244,7 +244,8 @@ fn listen(
 }
 
 /// Connects to the listener of a worker; `None` if the worker was killed since: its exit says more. While descriptors
-/// have run out, it tries again: the worker cannot help that. The core kills one that takes too long to be READY.
+/// or threads have run out, it tries again: the worker cannot help that. The core kills one that takes too long to be
+/// READY.
 fn connect(listener: &str, pidfd: &PidFd) -> Result<Option<Sender>, Rejection> {
     loop {
         let error = match Sender::connect(listener) {
@@ -252,7 +253,7 @@ fn connect(listener: &str, pidfd: &PidFd) -> Result<Option<Sender>, Rejection> {
             Err(error) => error,
         };
         let is_short = matches!(&error, ChannelError::Io(error)
-            if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)));
+            if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EMFILE | libc::ENFILE)));
         let pause = if is_short { CONNECT_PAUSE } else { Duration::ZERO };
         match pidfd.wait(Some(pause)) {
             Ok(true) => return Ok(None),

@@ -25,7 +25,7 @@ use crate::helper::{HelperError, HelperFlags, NETWORK_FILES, system};
 use crate::logging;
 
 /// What the log may take of a minute.
-const LOG_BYTES_PER_MINUTE: usize = 64 << 10;
+const LOG_BYTES_PER_MINUTE: usize = 24 << 10;
 /// How often the supervisor gets a sign of life.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How long the last spans may take.

@@ -4,7 +4,8 @@
 use std::fs;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::mpsc;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -35,24 +36,35 @@ pub(super) fn connect<T: Send + 'static>(
     // If nobody waits any more, the connection ends here.
     let connect = move || drop(done.send(making(connect)));
     thread::Builder::new().name("connect".into()).spawn(connect)?;
-    connected.recv_timeout(timeout).map_err(|_| {
-        let why = format!("its listener takes no connection within {timeout:?}");
-        io::Error::new(io::ErrorKind::TimedOut, why)
-    })?
+    connected.recv_timeout(timeout).unwrap_or_else(|error| match error {
+        RecvTimeoutError::Timeout => {
+            let why = format!("its listener takes no connection within {timeout:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        }
+        RecvTimeoutError::Disconnected => {
+            Err(io::Error::other("the thread that was to connect has panicked"))
+        }
+    })
 }
 
 /// Has ipc-channel make a socket. What it leaks is closed by the last of such calls at a time: nobody else may be about
 /// to connect then.
 pub(super) fn making<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     SOCKETS.lock().making += 1;
-    let made = make();
+    // A panic is a failure, too.
+    let made = panic::catch_unwind(AssertUnwindSafe(make));
     let mut sockets = SOCKETS.lock();
     sockets.making -= 1;
-    sockets.has_leaked |= made.is_err();
-    if sockets.making == 0 && std::mem::take(&mut sockets.has_leaked) {
-        close()?;
+    sockets.has_leaked |= !matches!(made, Ok(Ok(_)));
+    if sockets.making == 0 && sockets.has_leaked {
+        match close() {
+            Ok(()) => sockets.has_leaked = false,
+            // The next such call tries again.
+            Err(error) => tracing::warn!(%error, "sockets to workers that have ended stay open"),
+        }
     }
-    made
+    drop(sockets);
+    made.unwrap_or_else(|panic| panic::resume_unwind(panic))
 }
 
 /// Closes them. The caller has locked [`SOCKETS`], and none is being made.
@@ -89,23 +101,30 @@ mod tests {
     use std::path::Path;
 
     use gridpool_protocol::message::ToWorker;
+    use ipc_channel::ipc::IpcSender;
     use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType};
 
     use super::super::{Listener, Sender};
     use super::*;
+    use crate::clock;
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// The leaked sockets, once no other test makes one.
-    fn leaked() -> Vec<RawFd> {
-        loop {
-            let sockets = SOCKETS.lock();
-            if sockets.making == 0 {
-                return unconnected().unwrap();
+    /// Looks at the sockets again and again, until there is something to say of them.
+    fn eventually<T>(say: impl Fn(&Sockets) -> Option<T>) -> T {
+        let began = clock::now();
+        while began.elapsed() < TIMEOUT {
+            if let Some(said) = say(&SOCKETS.lock()) {
+                return said;
             }
-            drop(sockets);
             thread::yield_now();
         }
+        panic!("not within {TIMEOUT:?}: {:?}", SOCKETS.lock());
+    }
+
+    /// The leaked sockets, once no other test makes one.
+    fn leaked() -> Vec<RawFd> {
+        eventually(|sockets| (sockets.making == 0).then(|| unconnected().unwrap()))
     }
 
     /// A listener that nobody accepts from, and a connection that fills its backlog.
@@ -128,10 +147,10 @@ mod tests {
         let path = folder.path().join("full");
         let (listener, _first) = making(|| full_listener(&path)).unwrap();
         let connect_to = path.to_str().unwrap().to_owned();
-        let blocked = thread::spawn(move || Sender::connect(&connect_to).map(drop));
-        while SOCKETS.lock().making == 0 {
-            thread::yield_now();
-        }
+        let blocked = thread::spawn(move || {
+            connect(TIMEOUT, move || IpcSender::<()>::connect(connect_to).map(drop))
+        });
+        eventually(|sockets| (sockets.making > 0).then_some(()));
         let (done, others) = mpsc::channel();
         thread::spawn(move || {
             let (listener, name) = Listener::open(&env::temp_dir()).unwrap();
@@ -141,7 +160,8 @@ mod tests {
         assert_eq!(others.recv_timeout(TIMEOUT), Ok(ToWorker::Stop), "another is connected to");
         // It ends with its listener, and what was leaked is closed.
         drop(listener);
-        assert!(blocked.join().unwrap().is_err());
+        let error = blocked.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused, "{error}");
         assert_eq!(leaked(), []);
     }
 
@@ -151,6 +171,13 @@ mod tests {
         let late = connect(Duration::from_millis(1), move || Ok(ends.recv().is_err()));
         assert_eq!(late.unwrap_err().to_string(), "its listener takes no connection within 1ms");
         drop(end);
+    }
+
+    #[test]
+    fn a_panic_is_told_apart_from_a_timeout_and_leaves_nothing_behind() {
+        let error = connect(TIMEOUT, || -> io::Result<()> { panic!("on purpose") }).unwrap_err();
+        assert_eq!(error.to_string(), "the thread that was to connect has panicked");
+        assert_eq!(leaked(), []);
     }
 
     #[test]

@@ -1,29 +1,34 @@
-//! Counts the control frames of HTTP/2: all but those that begin a call or have data. The HTTP library takes in any
-//! number of most of them. A client sends some with each call and for what it reads, and a few more; a connection
-//! with more than that ends.
+//! Counts the control frames of HTTP/2: all but those that begin or end a call or have some data. The HTTP library
+//! takes in any number of most of them. A client sends some with each call and for what it reads, and a few more; a
+//! connection with more than that ends.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gridpool_ipc::clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::gateway::limits::{
-    CONTROL_FRAMES_MAX, CONTROL_FRAMES_PER_CALL, CONTROL_FRAMES_PER_DATA, CONTROL_FRAMES_PER_S,
-    CONTROL_FRAMES_SAVED_MAX,
+    CONTROL_FRAMES_MAX, CONTROL_FRAMES_PER_CALL, CONTROL_FRAMES_PER_S, CONTROL_FRAMES_SAVED_MAX,
+    DATA_FRAME_BYTES_MIN, DATA_PER_CONTROL_FRAME,
 };
 
 /// The bytes before the first frame of a client.
 const PREFACE_BYTES: usize = 24;
 /// The head of a frame: its length, type, flags and call.
 const HEAD_BYTES: usize = 9;
-/// The types of frames that are no control frames.
+/// The types of frames that are no control frames, of which data may count as one.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+/// The flag of data that end a call.
+const END_STREAM: u8 = 1;
+
+/// How long it takes until a client may send one more.
+const PERIOD: Duration = Duration::from_secs(1).checked_div(CONTROL_FRAMES_PER_S).unwrap();
 
 /// Why such a connection ends.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +50,7 @@ pub(super) struct Counted<S> {
 
 impl<S> Counted<S> {
     pub(super) fn new(stream: S, is_flood: IsFlood) -> Self {
-        let allowance = Allowance { left: CONTROL_FRAMES_MAX, since: clock::now() };
+        let allowance = Allowance::new(clock::now());
         let from_client = Frames { skip: PREFACE_BYTES, ..Frames::default() };
         Self { stream, from_client, to_client: Frames::default(), allowance, is_flood }
     }
@@ -62,8 +67,9 @@ struct Frames {
 }
 
 impl Frames {
-    /// Takes in more bytes, and tells the type of each frame that begins there, and its length without the head.
-    fn take_in(&mut self, mut bytes: &[u8], mut found: impl FnMut(u8, usize)) {
+    /// Takes in more bytes, and tells the type and the flags of each frame that begins there, and its length without
+    /// the head.
+    fn take_in(&mut self, mut bytes: &[u8], mut found: impl FnMut((u8, u8), usize)) {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -73,10 +79,10 @@ impl Frames {
             self.filled += more;
             bytes = &bytes[more..];
             if self.filled == HEAD_BYTES {
-                let [a, b, c, kind, ..] = self.head;
+                let [a, b, c, kind, flags, ..] = self.head;
                 self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
                 self.filled = 0;
-                found(kind, self.skip);
+                found((kind, flags), self.skip);
             }
         }
     }
@@ -88,31 +94,51 @@ struct Allowance {
     left: u32,
     /// Since when it has grown by no time.
     since: Instant,
+    /// Bytes of data that it has not grown by yet.
+    data: usize,
 }
 
 impl Allowance {
+    fn new(now: Instant) -> Self {
+        Self { left: CONTROL_FRAMES_MAX, since: now, data: 0 }
+    }
+
+    /// Grows by a frame of data.
+    fn grow_by_data(&mut self, length: usize) {
+        self.data += length;
+        let more = self.data / DATA_PER_CONTROL_FRAME;
+        self.data %= DATA_PER_CONTROL_FRAME;
+        self.grow(u32::try_from(more).expect("a frame is short"));
+    }
+
+    /// Grows by the time until `now`.
+    fn grow_by_time(&mut self, now: Instant) {
+        let missing = CONTROL_FRAMES_MAX.saturating_sub(self.left);
+        let grown = now.duration_since(self.since).as_nanos() / PERIOD.as_nanos();
+        match u32::try_from(grown) {
+            Ok(grown) if grown < missing => {
+                self.left += grown;
+                self.since += PERIOD * grown;
+            }
+            _ => {
+                self.left += missing;
+                self.since = now;
+            }
+        }
+    }
+
     fn grow(&mut self, more: u32) {
         self.left = (self.left + more).min(CONTROL_FRAMES_SAVED_MAX.max(self.left));
     }
 
     /// Takes in what a client has sent by `now`.
     fn take_in(&mut self, frames: &mut Frames, bytes: &[u8], now: Instant) -> Result<(), Flood> {
-        if self.left < CONTROL_FRAMES_MAX {
-            let grown = now.duration_since(self.since).as_millis()
-                * u128::from(CONTROL_FRAMES_PER_S)
-                / 1_000;
-            if grown > 0 {
-                let missing = CONTROL_FRAMES_MAX - self.left;
-                self.left += u32::try_from(grown).map_or(missing, |grown| grown.min(missing));
-                self.since = now;
-            }
-        } else {
-            self.since = now;
-        }
+        self.grow_by_time(now);
         let mut is_over = false;
-        frames.take_in(bytes, |kind, length| match kind {
+        frames.take_in(bytes, |(kind, flags), length| match kind {
             HEADERS => self.grow(CONTROL_FRAMES_PER_CALL),
-            DATA if length > 0 => self.grow(CONTROL_FRAMES_PER_DATA),
+            DATA if length >= DATA_FRAME_BYTES_MIN => self.grow_by_data(length),
+            DATA if flags & END_STREAM != 0 => {}
             _ => match self.left.checked_sub(1) {
                 Some(left) => self.left = left,
                 None => is_over = true,
@@ -146,9 +172,10 @@ impl<S> Counted<S> {
             let own = &slice[..left.min(slice.len())];
             left -= own.len();
             let Self { to_client, allowance, .. } = self;
-            to_client.take_in(own, |kind, length| {
-                if kind == DATA && length > 0 {
-                    allowance.grow(CONTROL_FRAMES_PER_DATA);
+            to_client.take_in(own, |(kind, _), length| {
+                if kind == DATA && length >= DATA_FRAME_BYTES_MIN {
+                    allowance.grow(1);
+                    allowance.grow_by_data(length);
                 }
             });
         }
@@ -191,15 +218,21 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const PING: u8 = 6;
 
-    fn frame(kind: u8, length: u8) -> Vec<u8> {
-        let mut frame = vec![0, 0, length, kind, 0, 0, 0, 0, 0];
+    fn frame(kind: u8, length: u16) -> Vec<u8> {
+        let [high, low] = length.to_be_bytes();
+        let mut frame = vec![0, high, low, kind, 0, 0, 0, 0, 0];
         frame.resize(HEAD_BYTES + usize::from(length), 0xff);
+        frame
+    }
+
+    /// Data that end a call.
+    fn last(length: u16) -> Vec<u8> {
+        let mut frame = frame(DATA, length);
+        frame[4] = END_STREAM;
         frame
     }
 
@@ -217,30 +250,49 @@ mod tests {
     fn a_client_may_send_control_frames_with_its_calls_and_few_without() {
         let now = clock::now();
         assert_eq!(pings_after(&[], now), CONTROL_FRAMES_MAX);
-        // Data without a byte is no data.
-        let call = [frame(HEADERS, 40), frame(DATA, 5), frame(DATA, 0)];
-        let with = CONTROL_FRAMES_PER_CALL + CONTROL_FRAMES_PER_DATA - 1;
-        assert_eq!(pings_after(&call, now), CONTROL_FRAMES_MAX + with);
+        let call = [frame(HEADERS, 40), last(5)];
+        assert_eq!(pings_after(&call, now), CONTROL_FRAMES_MAX + CONTROL_FRAMES_PER_CALL);
         assert_eq!(pings_after(&vec![frame(HEADERS, 1); 10_000], now), CONTROL_FRAMES_SAVED_MAX);
+    }
+
+    #[test]
+    fn data_go_with_control_frames_by_their_bytes_and_a_few_bytes_are_one() {
+        let now = clock::now();
+        for (data, count, more) in [
+            (frame(DATA, 512), 20, 10),
+            (frame(DATA, 64), 15, 0),
+            (last(63), 1_000, 0),
+            (last(0), 1_000, 0),
+        ] {
+            assert_eq!(pings_after(&vec![data; count], now), CONTROL_FRAMES_MAX + more);
+        }
+        for length in [0, 1, 63] {
+            assert_eq!(pings_after(&vec![frame(DATA, length); 150], now), CONTROL_FRAMES_MAX - 150);
+        }
     }
 
     #[test]
     fn it_may_send_more_for_what_it_reads_and_as_time_passes() {
         let mut now = clock::now();
         let mut own = Counted::new((), IsFlood::default());
-        let written = [frame(HEADERS, 9), frame(DATA, 200), frame(PING, 8)].concat();
+        let written =
+            [frame(HEADERS, 9), frame(DATA, 2_100), frame(DATA, 63), frame(PING, 8)].concat();
         let (one, two) = written.split_at(20);
         // Not all of it is written at once.
         own.wrote(23, &[IoSlice::new(one), IoSlice::new(two)]);
         own.wrote(written.len() - 23, &[IoSlice::new(&written[23..])]);
-        assert_eq!(own.allowance.left, CONTROL_FRAMES_MAX + CONTROL_FRAMES_PER_DATA);
+        // One for the frame, and two for its bytes.
+        assert_eq!(own.allowance.left, CONTROL_FRAMES_MAX + 3);
         let mut take_in =
             |bytes: &[u8], now| own.allowance.take_in(&mut own.from_client, bytes, now);
         take_in(&[0; PREFACE_BYTES], now).unwrap();
-        for _ in 0..CONTROL_FRAMES_MAX + CONTROL_FRAMES_PER_DATA {
+        for _ in 0..CONTROL_FRAMES_MAX + 3 {
             take_in(&frame(PING, 8), now).unwrap();
         }
-        now += Duration::from_secs(1) / CONTROL_FRAMES_PER_S;
+        // However seldom it is looked, no time is lost.
+        now += PERIOD * 3 / 2;
+        take_in(&frame(PING, 8), now).unwrap();
+        now += PERIOD / 2;
         take_in(&frame(PING, 8), now).unwrap();
         assert!(take_in(&frame(PING, 8), now).is_err());
         now += Duration::from_secs(3_600);
@@ -256,8 +308,8 @@ mod tests {
         for size in [1, 2, 8, 9, 10, 300, 1_000] {
             let (mut frames, mut found) = (Frames::default(), Vec::new());
             for piece in bytes.chunks(size) {
-                frames.take_in(piece, |kind, length| {
-                    found.push((kind, u8::try_from(length).unwrap()))
+                frames.take_in(piece, |(kind, _), length| {
+                    found.push((kind, u16::try_from(length).unwrap()));
                 });
             }
             assert_eq!(found, kinds, "in pieces of {size}");

@@ -31,7 +31,8 @@ impl Connection {
             Err(refusal) => {
                 self.note(Refused::Order);
                 // Guesses have the low limit of a connection that may give no orders.
-                if self.shared.users.orders.take(self.who.account, false, order.line_bytes()) {
+                let who = (self.who.account, self.peer);
+                if self.shared.users.orders.take(who, false, order.line_bytes()) {
                     order.ended(Err(&refusal));
                 }
                 self.reply(request, Err(refusal));

@@ -1,6 +1,6 @@
 //! HTTP/2 by hand, so that no library hides what a client may send.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use gridpool_inference::SERVICE;
@@ -73,7 +73,11 @@ impl Http2 {
         let length = u32::try_from(bytes.len()).expect("it is short").to_be_bytes();
         let head = [&length[1..], &[kind, flags], &call.to_be_bytes()].concat();
         let frame = [&head, bytes].concat();
-        (0..most).any(|_| self.0.write_all(&frame).is_err())
+        (0..most).any(|_| match self.0.write_all(&frame).map_err(|error| error.kind()) {
+            Ok(()) => false,
+            Err(ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => true,
+            Err(kind) => panic!("the gateway does not read: {kind}"),
+        })
     }
 
     /// Begins a call.
