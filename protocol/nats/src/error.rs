@@ -5,6 +5,7 @@ use std::error::Error;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::kv::{WatchError, WatchErrorKind};
+use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
 use async_nats::{RequestError, RequestErrorKind};
 use gridpool_protocol::codec::{DecodeError, EncodeError};
 
@@ -122,8 +123,13 @@ impl NatsError {
         while let Some(error) = next {
             let request = error.downcast_ref::<RequestError>().map(RequestError::kind);
             let stream = error.downcast_ref::<GetStreamError>().map(GetStreamError::kind);
-            let nobody_leads = matches!(stream, Some(GetStreamErrorKind::JetStream(why))
-                if why.error_code() == ErrorCode::CLUSTER_NOT_AVAILABLE);
+            let consumer = error.downcast_ref::<ConsumerError>().map(ConsumerError::kind);
+            let why = match (stream, consumer) {
+                (Some(GetStreamErrorKind::JetStream(why)), _)
+                | (_, Some(ConsumerErrorKind::JetStream(why))) => Some(why.error_code()),
+                _ => None,
+            };
+            let nobody_leads = why == Some(ErrorCode::CLUSTER_NOT_AVAILABLE);
             let watch = error.downcast_ref::<WatchError>().map(WatchError::kind);
             if nobody_leads
                 || request == Some(RequestErrorKind::TimedOut)
@@ -141,5 +147,26 @@ impl NatsError {
         what: &'static str,
     ) -> impl FnOnce(E) -> Self {
         move |source| Self::JetStream { what, source: Box::new(source) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_nobody_leads_are_asked_again_by_whatever_they_say_so() {
+        let said = |code: u64| {
+            let text = format!(r#"{{"code": 503, "err_code": {code}, "description": "words"}}"#);
+            serde_json::from_str::<async_nats::jetstream::Error>(&text).unwrap()
+        };
+        let not_available = ErrorCode::CLUSTER_NOT_AVAILABLE.0;
+        for (code, is_silence) in [(not_available, true), (not_available + 1, false)] {
+            let stream = GetStreamError::new(GetStreamErrorKind::JetStream(said(code)));
+            let consumer = ConsumerError::new(ConsumerErrorKind::JetStream(said(code)));
+            let watch = WatchError::with_source(WatchErrorKind::Other, consumer);
+            assert_eq!(NatsError::jetstream("words")(stream).is_silence(), is_silence);
+            assert_eq!(NatsError::jetstream("words")(watch).is_silence(), is_silence);
+        }
     }
 }
