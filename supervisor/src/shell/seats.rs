@@ -5,8 +5,8 @@
 //! kept ones are taken, the connection that has been silent for longest gives its up. So connections that do
 //! nothing keep no operator out, whoever has them. A user other than the pool's own and root has a limit of
 //! connections, and one over it gets no seat. Of the free seats such a user gets one only while more are free than it
-//! has connections, so a few users leave some to the next, and to the pool's own. Where descriptors are few, so are free
-//! seats. The gateway has seats of its own.
+//! has connections, and some besides, so a few users leave some to the next, and to the pool's own. Where descriptors
+//! are few, so are free seats. The gateway has seats of its own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
