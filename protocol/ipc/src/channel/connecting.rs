@@ -101,10 +101,9 @@ mod tests {
     use std::path::Path;
 
     use gridpool_protocol::message::ToWorker;
-    use ipc_channel::ipc::IpcSender;
     use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType};
 
-    use super::super::{Listener, Sender};
+    use super::super::{IpcSender, Listener, Sender};
     use super::*;
     use crate::clock;
 
