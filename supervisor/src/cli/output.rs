@@ -52,8 +52,8 @@ pub(super) enum OutputError {
     },
     /// A link that another user has put into a folder where everybody may.
     #[error(
-        "{flag} {}: a link that user {owner} made in a folder where everybody may: remove it, or name the file that \
-         it leads to",
+        "{flag} {}: a link that user {owner} made in a folder where everybody may write: remove it, or name the file \
+         that it leads to",
         path.display()
     )]
     OthersLink { flag: &'static str, path: PathBuf, owner: u32 },
