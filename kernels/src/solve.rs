@@ -93,8 +93,7 @@ pub static TEMPLATES: Modules = Modules {
 
 /// The least compute capability that [`Modules::near`] loads on.
 pub const NEAR_CAPABILITY: (u32, u32) = (8, 0);
-/// Words of arenas in shared memory: 32 of them fit a multiprocessor of compute capability 9.0. A launch may ask for
-/// 48 KiB without more ado.
+/// Words of an arena in shared memory: 32 of them fit a multiprocessor of compute capability 9.0.
 pub const NEAR_WORDS: u32 = 1_536;
 
 /// Threads per block: one warp, so that the compiler knows that all of it goes one way.

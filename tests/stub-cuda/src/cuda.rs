@@ -45,8 +45,8 @@ pub(crate) mod code {
 }
 
 const NAME: &CStr = c"gridpool stub GPU";
-/// Its attributes, an H200's: multiprocessors, the compute capability, and bytes of shared memory of a multiprocessor.
-const ATTRIBUTES: [(c_uint, c_int); 4] = [(16, 132), (75, 9), (76, 0), (81, 228 << 10)];
+/// The attributes of its compute capability, an H200's.
+const CAPABILITY: [(c_uint, c_int); 2] = [(75, 9), (76, 0)];
 /// The context of the one device.
 const CONTEXT: usize = 1;
 
@@ -131,7 +131,7 @@ exports! { SYMBOLS:
     };
     cuDeviceGetAttribute(to: *mut c_int, attribute: c_uint, device: c_int) |mut machine, effects| {
         machine.device(device)?;
-        let known = ATTRIBUTES.iter().find(|(known, _)| *known == attribute);
+        let known = CAPABILITY.iter().find(|(known, _)| *known == attribute);
         let value = effects.value.and_then(|value| c_int::try_from(value).ok());
         let value = value.or_else(|| known.map(|known| known.1));
         give(to, value.ok_or(code::INVALID_VALUE)?)

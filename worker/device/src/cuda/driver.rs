@@ -28,9 +28,6 @@ const DEVICE_NAME_BYTES: usize = 256;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
 const CAPABILITY_MAJOR: c_uint = 75;
 const CAPABILITY_MINOR: c_uint = 76;
-/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `…_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR`.
-const MULTIPROCESSORS: c_uint = 16;
-const SHARED_BYTES: c_uint = 81;
 
 /// The driver, initialised.
 #[derive(Clone, Copy, Debug)]
@@ -124,22 +121,15 @@ impl Driver {
 
     /// The device's compute capability.
     pub(super) fn capability(&self, device: DeviceHandle) -> Result<(u32, u32), Fault> {
-        let attribute = |attribute| self.attribute(device, attribute);
+        let attribute = |attribute: c_uint| {
+            let mut value: c_int = 0;
+            // SAFETY: the call writes one int.
+            let code =
+                unsafe { (self.api.device_get_attribute)(&raw mut value, attribute, device.0) };
+            checked("cuDeviceGetAttribute", code)?;
+            Ok(u32::try_from(value).unwrap_or(0))
+        };
         Ok((attribute(CAPABILITY_MAJOR)?, attribute(CAPABILITY_MINOR)?))
-    }
-
-    /// How many multiprocessors the device has, and bytes of shared memory of each.
-    pub(super) fn multiprocessors(&self, device: DeviceHandle) -> Result<(u32, u32), Fault> {
-        let attribute = |attribute| self.attribute(device, attribute);
-        Ok((attribute(MULTIPROCESSORS)?, attribute(SHARED_BYTES)?))
-    }
-
-    fn attribute(&self, device: DeviceHandle, attribute: c_uint) -> Result<u32, Fault> {
-        let mut value: c_int = 0;
-        // SAFETY: the call writes one int.
-        let code = unsafe { (self.api.device_get_attribute)(&raw mut value, attribute, device.0) };
-        checked("cuDeviceGetAttribute", code)?;
-        Ok(u32::try_from(value).unwrap_or(0))
     }
 
     /// The device's 16 bytes of identity.

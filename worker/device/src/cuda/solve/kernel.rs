@@ -8,23 +8,16 @@ use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::{Allocator, DeviceBuffer};
 use crate::fault::Fault;
 
-/// Words of each warp's arena in one launch after the other.
-const ARENA_WORDS: [u32; 6] = [NEAR_WORDS, 6_144, 12_288, 1 << 15, 1 << 20, 1 << 26];
+/// Words of each warp's arena in one launch after the other, the first in shared memory. Each launch lasts as long as its
+/// longest item, and an item begins anew in each: so the sizes are few and far apart.
+const ARENA_WORDS: [u32; 4] = [NEAR_WORDS, 1 << 15, 1 << 20, 1 << 26];
 /// Most blocks with arenas in shared memory, each a warp: as many as the largest GPU runs at once, and more.
 const NEAR_BLOCKS_MAX: u32 = 1 << 13;
 /// Most blocks with arenas in global memory: as many as the largest GPU runs at once.
 const FAR_BLOCKS_MAX: u32 = 1 << 12;
 /// Most words of all arenas in global memory: 512 MiB.
 const FAR_WORDS_MAX: u32 = 1 << 27;
-/// Bytes of shared memory that a block may ask for without more ado, and that the driver takes besides.
-const BLOCK_BYTES_MAX: u32 = 48 << 10;
-const BLOCK_BYTES_BESIDES: u32 = 1 << 10;
-
-/// How many warps with arenas of so many words run at once in shared memory.
-fn near_blocks((multiprocessors, shared_bytes): (u32, u32), words: u32) -> u32 {
-    let fit = shared_bytes / (4 * words + BLOCK_BYTES_BESIDES);
-    if 4 * words <= BLOCK_BYTES_MAX { multiprocessors * fit } else { 0 }
-}
+const _: () = assert!(ARENA_WORDS[ARENA_WORDS.len() - 1] <= FAR_WORDS_MAX);
 
 /// What a launch takes besides its argument.
 pub(super) struct Launch {
@@ -43,8 +36,6 @@ pub(super) struct Kernel {
     modules: Modules,
     /// The compute capability of the GPU.
     capability: (u32, u32),
-    /// How many multiprocessors it has, and bytes of shared memory of each.
-    multiprocessors: (u32, u32),
     near: Option<Entries>,
     far: Option<Entries>,
 }
@@ -59,22 +50,13 @@ struct Entries {
 impl Kernel {
     /// Of the GPU of this driver.
     pub(super) fn new(driver: &Driver, modules: Modules) -> Result<Self, Fault> {
-        let device = driver.only_device()?;
-        let capability = driver.capability(device)?;
-        let multiprocessors = driver.multiprocessors(device)?;
-        Ok(Self { modules, capability, multiprocessors, near: None, far: None })
+        let capability = driver.capability(driver.only_device()?)?;
+        Ok(Self { modules, capability, near: None, far: None })
     }
 
     /// Words of the arenas to begin with, and of those for what did not fit.
     pub(super) fn arena_words(&self) -> &'static [u32] {
         &ARENA_WORDS[usize::from(self.capability < NEAR_CAPABILITY)..]
-    }
-
-    /// Whether arenas of so many words lie in shared memory for so many items: the smallest do, and others if all items
-    /// run at once there. Else more warps run at once on global memory, which counts for more than its speed.
-    fn is_near(&self, words: u32, items: u32) -> bool {
-        self.capability >= NEAR_CAPABILITY
-            && (words == NEAR_WORDS || items <= near_blocks(self.multiprocessors, words))
     }
 
     /// Prepares a launch over so many items, with arenas of so many words.
@@ -85,7 +67,7 @@ impl Kernel {
         words: u32,
         items: u32,
     ) -> Result<Launch, Fault> {
-        let is_near = self.is_near(words, items);
+        let is_near = words == NEAR_WORDS;
         let Entries { function, before } = self.entries(&gpu.driver, is_near)?;
         let (blocks, shared_bytes, arenas) = if is_near {
             (items.min(NEAR_BLOCKS_MAX), 4 * words, DeviceAddress::NULL)
@@ -148,17 +130,4 @@ fn load(driver: &Driver, images: Images, capability: (u32, u32)) -> Result<Modul
         None => {}
     }
     driver.load_module(&images.ptx())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arenas_of_shared_memory_are_for_what_runs_at_once() {
-        let h200 = (132, 228 << 10);
-        assert_eq!([6_144, 12_288, 1 << 15].map(|words| near_blocks(h200, words)), [1_188, 528, 0]);
-        assert_eq!(near_blocks((46, 100 << 10), 6_144), 184);
-        assert!(ARENA_WORDS.is_sorted() && *ARENA_WORDS.last().unwrap() <= FAR_WORDS_MAX);
-    }
 }

@@ -38,10 +38,11 @@ use pairs::OnDevice;
 use programs::ChunkPrograms;
 use stage::Staged;
 
-/// Evaluations of the first chunk of an attempt, at least.
-const EVALUATIONS_FIRST: usize = 1 << 12;
 /// Most times that a chunk is larger than the one before.
 const CHUNK_GROWS: f64 = 8.0;
+/// Evaluations of a chunk, at least, however slow they are: sixty for each warp that the largest GPU runs at once. With
+/// fewer, most warps wait for the slowest.
+const EVALUATIONS_MIN: usize = 1 << 18;
 /// Most evaluations of a chunk; one program is always allowed.
 const EVALUATIONS_MAX: usize = 4 << 20;
 /// Most bytes of the programs of a chunk; one program is always allowed.
@@ -129,7 +130,7 @@ impl Searching {
             list_staging: PinnedBuffer::default(),
             threads,
             machine: Machine::default(),
-            evaluations: EVALUATIONS_FIRST,
+            evaluations: EVALUATIONS_MIN,
         })
     }
 
@@ -398,7 +399,7 @@ impl Searching {
                 reason = "it saturates"
             )]
             let fits = (evaluations as f64 * times) as usize;
-            self.evaluations = fits.clamp(1, EVALUATIONS_MAX);
+            self.evaluations = fits.clamp(EVALUATIONS_MIN, EVALUATIONS_MAX);
         }
     }
 }

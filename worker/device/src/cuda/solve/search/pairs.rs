@@ -6,14 +6,11 @@ use std::sync::Arc;
 use gridpool_kernels::reference::search::SearchPairs;
 use gridpool_kernels::solve::prepared_bytes;
 
-use super::{EVALUATIONS_FIRST, Searching};
+use super::{EVALUATIONS_MIN, Searching};
 use crate::cuda::gpu::Gpu;
 use crate::cuda::solve::tables::Parts;
 use crate::fault::Fault;
 use crate::search::SearchInput;
-
-/// The first chunk on other pairs is so many times smaller than the last one: what others' programs took says little.
-const CHUNK_SHRINKS: usize = 4;
 
 /// Where the pairs of an attempt lie on the device.
 #[derive(Clone, Debug)]
@@ -41,7 +38,8 @@ impl Searching {
         {
             return Ok((on_device.clone(), 0));
         }
-        self.evaluations = (self.evaluations / CHUNK_SHRINKS).max(EVALUATIONS_FIRST);
+        // What others' programs took says little.
+        self.evaluations = EVALUATIONS_MIN;
         self.resident = None;
         let (on_device, bytes) = self.upload_pairs(gpu, input)?;
         self.resident = Some(on_device.clone());
