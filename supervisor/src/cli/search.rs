@@ -158,7 +158,9 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
         search.job_programs_max = batch as usize;
     }
     search.sharing = !flags.no_sharing;
-    search.only_solving = !flags.json && flags.bitmap.is_none() && flags.top.is_none();
+    // A result that solves no pair has a line or a row, or a rank if cells count.
+    search.only_solving = flags.bitmap.is_none()
+        && if flags.top.is_some() { flags.score == Score::Exact } else { !flags.json };
     let bad_lines = programs.bad_lines();
     let mut bitmap =
         flags.bitmap.as_deref().map(|path| Bitmap::create(path, tasks.pairs())).transpose()?;

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::search::PairStatus;
+use memchr::memchr;
 
 use super::SearchOutcome;
 use super::job::SearchOutputs;
@@ -105,15 +106,8 @@ impl Outcomes {
 
     /// The first program from `from` on that solves a pair, or has no verdict; their number if there is none.
     pub(super) fn next_of_note(&self, from: usize) -> usize {
-        /// Bytes that are looked at together.
-        const AT_ONCE: usize = 64;
-        let has =
-            |bytes: &[u8]| bytes.iter().fold(false, |has, byte| has | (*byte == PairStatus::EQUAL));
-        let left = &self.statuses[self.pairs * from..];
-        let skipped = left.chunks(AT_ONCE).take_while(|bytes| !has(bytes)).count() * AT_ONCE;
-        let behind = left.get(skipped..).unwrap_or(&[]);
-        let equal = behind.iter().position(|byte| *byte == PairStatus::EQUAL);
-        let solving = equal.map_or(self.len(), |at| from + (skipped + at) / self.pairs);
+        let equal = memchr(PairStatus::EQUAL, &self.statuses[self.pairs * from..]);
+        let solving = equal.map_or(self.len(), |at| from + at / self.pairs);
         let failing = self.failed.iter().filter(|(programs, ..)| programs.end > from);
         failing.map(|(programs, ..)| programs.start.max(from)).fold(solving, usize::min)
     }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use gridpool_client::PairStatus;
 use gridpool_protocol::batch::{Grid, GridBatch};
+use memchr::memchr;
 
 use crate::cli::error::CommandError;
 use crate::cli::input::{Body, Input, Pair};
@@ -86,8 +87,7 @@ impl Tasks {
     ) -> impl Iterator<Item = (usize, &'t Task)> {
         let mut start = 0;
         std::iter::from_fn(move || {
-            let equal =
-                statuses.get(start..)?.iter().position(|byte| *byte == PairStatus::EQUAL)?;
+            let equal = memchr(PairStatus::EQUAL, statuses.get(start..)?)?;
             let at = self.list.partition_point(|task| task.pairs.end <= start + equal);
             let task = self.list.get(at)?;
             start = task.pairs.end;
