@@ -23,6 +23,8 @@ const JOB_EVALUATIONS_FIRST: usize = 1 << 12;
 const JOB_TIME: Duration = Duration::from_millis(400);
 /// Most times that jobs become larger with one that ends.
 const JOB_GROWS: f64 = 8.0;
+/// Evaluations that fill a GPU. Fewer take as long as the slowest of them, so hardly less.
+const GPU_EVALUATIONS: usize = 1 << 18;
 /// Bytes of the verdicts that are kept for duplicates.
 const KNOWN_BYTES_MAX: usize = 256 << 20;
 /// Most programs that are known for duplicates.
@@ -77,8 +79,8 @@ impl Pace {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Notes that a job of this size took this long.
-    pub(super) fn note(&self, evaluations: usize, took: Duration) {
+    /// Notes that a job of this size took this long, on GPUs alone or on others too.
+    pub(super) fn note(&self, evaluations: usize, took: Duration, on_gpus: bool) {
         let now = self.evaluations();
         let times = JOB_TIME.as_secs_f64() / took.as_secs_f64().max(1e-6);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
@@ -90,7 +92,8 @@ impl Pace {
         } else {
             now
         };
-        self.0.store(next, Ordering::Relaxed);
+        let is_quick = on_gpus && times > 1.0;
+        self.0.store(if is_quick { next.max(GPU_EVALUATIONS) } else { next }, Ordering::Relaxed);
     }
 }
 
@@ -234,4 +237,28 @@ const ENTRY_BYTES_MAX: usize = 16 << 20;
 pub(super) fn known_max(verdict_bytes: usize) -> u64 {
     let most = KNOWN_BYTES_MAX / verdict_bytes.max(1);
     (most as u64).clamp(1, KNOWN_PROGRAMS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_fill_a_gpu_once_one_was_quick_and_take_their_time_elsewhere() {
+        let after = |jobs: &[(usize, u64)], on_gpus| {
+            let pace = Pace::default();
+            for (evaluations, ms) in jobs {
+                pace.note(*evaluations, Duration::from_millis(*ms), on_gpus);
+            }
+            pace.evaluations()
+        };
+        let first = JOB_EVALUATIONS_FIRST;
+        assert_eq!(after(&[(first, 100)], false), 4 * first);
+        assert_eq!(after(&[(first, 100)], true), GPU_EVALUATIONS);
+        assert_eq!(after(&[(first, 500)], true), first, "that slow on few is slower on many");
+        assert_eq!(after(&[(first, 100), (GPU_EVALUATIONS, 4_000)], true), GPU_EVALUATIONS / 10);
+        let quick =
+            [first, GPU_EVALUATIONS, 8 * GPU_EVALUATIONS].map(|evaluations| (evaluations, 1));
+        assert_eq!(after(&quick, true), JOB_EVALUATIONS_MAX);
+    }
 }

@@ -143,7 +143,7 @@ impl SearchStream {
             let evaluations = work.programs().len() * work.pairs().count();
             if self.summary().jobs == jobs + 1 {
                 let took = Duration::from_micros(self.summary().busy_us() - before);
-                self.pace.note(evaluations, took);
+                self.pace.note(evaluations, took, self.summary().is_of_gpus());
             }
             self.check(&work, &outcomes)?;
             match work.programs() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::receipt::{AttemptOutcome, KernelUse, Receipt};
 use gridpool_protocol::search::{PairStatus, SearchReport};
@@ -121,6 +122,12 @@ impl SearchSummary {
                 }
             }
         }
+    }
+
+    /// Whether GPUs alone ran programs.
+    pub(super) fn is_of_gpus(&self) -> bool {
+        let is_gpu = |device: &String| device.starts_with(DeviceKind::Gpu.name());
+        !self.devices.is_empty() && self.devices.iter().all(is_gpu)
     }
 
     /// Microseconds that the devices have worked, and processors in their place.
