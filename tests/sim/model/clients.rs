@@ -98,7 +98,9 @@ impl Model {
         let own = self.devices.iter().filter(|(at, _)| at.group == group);
         let devices = own.filter(|(_, device)| device.may_serve()).count();
         let request = JobRequest { work: self.bound(&request.work), ..request.clone() };
-        let new = Job::new(now, client, request, group, devices, &self.config);
+        let others = self.jobs.values().filter(|job| job.group == group);
+        let live = others.map(|job| job.request.cost).sum();
+        let new = Job::new(now, client, request, group, (devices, live), &self.config);
         if new.shards_due > 1 {
             self.coverage.hit("split: accepted");
         }

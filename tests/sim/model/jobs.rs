@@ -70,7 +70,7 @@ impl Job {
         client: ClientId,
         request: JobRequest,
         group: Group,
-        devices: usize,
+        (devices, live): (usize, u64),
         config: &PoolConfig,
     ) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Job {
             client,
             orphaned: false,
             deadline: now.after(request.deadline),
-            shards_due: shards_due(&request, devices as u64, config),
+            shards_due: shards_due(&request, devices as u64, live, config),
             shards: Vec::new(),
             begun: 0,
             evidence: 0,
@@ -165,11 +165,14 @@ impl Job {
     }
 }
 
-/// The number of shards of a large job: its cost over the smallest cost of a shard, at most some for each
-/// device that may serve when it is accepted, and at most one for each item.
-fn shards_due(request: &JobRequest, devices: u64, config: &PoolConfig) -> u32 {
+/// The number of shards of a large job: its cost over the smallest cost of a shard, at most one for each item, and at
+/// most its share, by cost, of some for each device that may serve when it is accepted: `live` is the cost of the
+/// other live jobs of its group.
+fn shards_due(request: &JobRequest, devices: u64, live: u64, config: &PoolConfig) -> u32 {
     let may = devices > 1 && request.idempotent && request.divisible;
-    let most = [devices * u64::from(config.shards_per_device), request.items.into(), SHARDS_MAX];
+    let of_all = devices * u64::from(config.shards_per_device) * request.cost;
+    let own = of_all.div_ceil((live + request.cost).max(1));
+    let most = [own, request.items.into(), SHARDS_MAX];
     let due = most.into_iter().fold(request.cost / config.shard_cost_min, u64::min);
     if may { u32::try_from(due.max(1)).expect("there are few") } else { 1 }
 }

@@ -47,6 +47,8 @@ pub(super) struct GroupState {
     pub(super) kills: KillBudget,
     /// Jobs without a verdict.
     jobs: usize,
+    /// What they cost together.
+    pub(super) cost: u128,
     inline_bytes: u64,
     /// The same of each principal that has any.
     bytes_of: BTreeMap<Principal, u64>,
@@ -170,6 +172,7 @@ impl GroupState {
             meters: Meters::default(),
             kills: KillBudget::default(),
             jobs: 0,
+            cost: 0,
             inline_bytes: 0,
             bytes_of: BTreeMap::new(),
             bytes_high: 0,
@@ -183,6 +186,7 @@ impl GroupState {
     pub(super) fn accept(&mut self, request: &JobRequest) {
         self.counters.accepted += 1;
         self.jobs += 1;
+        self.cost += u128::from(request.cost);
         self.inline_bytes += request.inline_bytes;
         if request.inline_bytes > 0 {
             *self.bytes_of.entry(request.principal.clone()).or_default() += request.inline_bytes;
@@ -193,6 +197,7 @@ impl GroupState {
     /// A job has its verdict.
     pub(super) fn finish(&mut self, request: &JobRequest, verdict: Verdict) {
         self.jobs -= 1;
+        self.cost -= u128::from(request.cost);
         self.inline_bytes -= request.inline_bytes;
         if let Some(own) = self.bytes_of.get_mut(&request.principal) {
             *own -= request.inline_bytes;

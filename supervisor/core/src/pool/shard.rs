@@ -46,11 +46,18 @@ pub(super) struct Shard {
 }
 
 /// Cuts a job for a pool of `devices` devices: into shards with equal numbers of items, for the core does
-/// not know their cells. Idle devices take one shard after the other, which evens out the rest.
+/// not know their cells. Idle devices take one shard after the other, which evens out the rest. `live` is what all live
+/// jobs cost, with this one: if the others keep the devices busy, it is cut into fewer, for each shard begins anew and
+/// lasts as long as its slowest item.
 ///
 /// A job is cut once, when it is accepted, so that the shards in a receipt never overlap.
-pub(super) fn cut(request: &JobRequest, devices: usize, config: &PoolConfig) -> Vec<Shard> {
-    let count = count(request, devices, config);
+pub(super) fn cut(
+    request: &JobRequest,
+    devices: usize,
+    live: u128,
+    config: &PoolConfig,
+) -> Vec<Shard> {
+    let count = count(request, devices, live, config);
     let share = |of: u64, shard: u32, whole: u32| {
         let share = u128::from(of) * u128::from(shard) / u128::from(whole.max(1));
         u64::try_from(share).expect("a share is no larger than the whole")
@@ -80,12 +87,15 @@ pub(super) fn cut(request: &JobRequest, devices: usize, config: &PoolConfig) -> 
     (0..count).map(shard).collect()
 }
 
-fn count(request: &JobRequest, devices: usize, config: &PoolConfig) -> u32 {
+fn count(request: &JobRequest, devices: usize, live: u128, config: &PoolConfig) -> u32 {
     if devices < 2 || !request.divisible || !request.idempotent {
         return 1;
     }
     let devices = u32::try_from(devices).unwrap_or(u32::MAX);
-    let most = devices.saturating_mul(config.shards_per_device).min(request.items).min(SHARDS_MAX);
+    let of_all = devices.saturating_mul(config.shards_per_device);
+    // Its part of the shards that all live jobs have together.
+    let own = (u128::from(of_all) * u128::from(request.cost)).div_ceil(live.max(1));
+    let most = u32::try_from(own).unwrap_or(of_all).min(request.items).min(SHARDS_MAX);
     let worth = u32::try_from(request.cost / config.shard_cost_min).unwrap_or(u32::MAX);
     worth.min(most).max(1)
 }

@@ -42,7 +42,8 @@ impl Pool {
         let (id, key) = (request.job, request.key);
         self.groups[group].accept(&request);
         self.accounts.accept(now, &request);
-        let shards = shard::cut(&request, self.devices_that_may_serve(group), &self.config);
+        let devices = self.devices_that_may_serve(group);
+        let shards = shard::cut(&request, devices, self.groups[group].cost, &self.config);
         let count = shards.len();
         let job = Job::new(now, client, request, group, shards);
         if self.has_successor() {

@@ -71,6 +71,24 @@ fn cost_devices_and_items_limit_the_shards_of_a_job() {
 }
 
 #[test]
+fn a_job_is_cut_into_fewer_shards_while_others_keep_the_devices_busy() {
+    let mut rig = rig(2);
+    (1..=7).for_each(|key| submit(&mut rig, key, 600));
+    // One as large as all of them, and one that is small beside them.
+    submit(&mut rig, 8, 4_200);
+    submit(&mut rig, 9, 200);
+    while let Some(index) = (0..2).find(|&index| rig.runs(index).is_some()) {
+        rig.answer(index);
+    }
+    let shards = |key| rig.receipt(key).attempts.len();
+    assert_eq!((1..=9).map(shards).collect::<Vec<_>>(), [6, 3, 2, 2, 2, 1, 1, 3, 1]);
+    // Once they have their verdicts, they count no more.
+    submit(&mut rig, 10, 600);
+    (0..3).for_each(|_| [0, 1].into_iter().for_each(|index| rig.answer(index)));
+    assert_eq!(rig.receipt(10).attempts.len(), 6);
+}
+
+#[test]
 fn a_shard_whose_worker_died_runs_again_and_the_others_run_on() {
     let mut rig = rig(2);
     submit(&mut rig, 1, 200);
