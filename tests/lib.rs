@@ -1,5 +1,6 @@
 //! Code that the tests share.
 
 pub mod harness;
-pub mod oracle;
 pub mod storm;
+
+pub use gridpool_oracle as oracle;

@@ -52,7 +52,7 @@ pub fn arc_tasks() -> Option<Vec<Task>> {
 /// The folder `tests/data`.
 #[must_use]
 pub fn data() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../data")
 }
 
 /// The tasks of a folder, by name.

@@ -37,23 +37,8 @@ prepare() {
     cp -r "$root/protocol" "$copy/protocol"
     cp -r "$root/tests/sim" "$copy/tests/sim"
     cp "$root/Cargo.lock" "$copy/Cargo.lock"
-    perl -0pe 's/^members = \[.*?\]/members = ["protocol", "supervisor\/core", "tests"]/ms; s/^default-members = .*\n//m' \
+    perl -0pe 's/^members = \[.*?\]/members = ["protocol", "supervisor\/core", "tests\/sim"]/ms; s/^default-members = .*\n//m' \
         "$root/Cargo.toml" >"$copy/Cargo.toml"
-    cat >"$copy/tests/Cargo.toml" <<'TOML'
-[package]
-name = "gridpool-tests"
-version.workspace = true
-edition.workspace = true
-autotests = false
-
-[dependencies]
-gridpool-core.workspace = true
-gridpool-protocol.workspace = true
-
-[[test]]
-name = "sim"
-path = "sim/main.rs"
-TOML
     fresh "$copy"
 }
 
@@ -67,7 +52,7 @@ fresh() {
 # is not to be taken for one that does not end; and 8 GiB of memory.
 simulate() {
     (cd "$1" && ulimit -t 600 -v $((8 << 20)) && CARGO_TARGET_DIR=$1/../target SIM_SEEDS=$seeds \
-        cargo test --offline --release --quiet -p gridpool-tests --test sim every_rule 2>&1)
+        cargo test --offline --release --quiet -p gridpool-sim every_rule 2>&1)
 }
 
 # try COPY NUMBER: plants a bug, and prints the first seed that fails and the rule that it breaks.
