@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::questions::QUESTIONS_PER_S;
+
 /// Open connections that may send any request. If all are taken, a client that has not sent a whole head, or
 /// that is slow in sending a body, gives up its own for a new one.
 pub(super) const CONNECTIONS_MAX: usize = 512;
@@ -231,6 +233,11 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             "those that have not sent a token, if tokens are asked for".to_owned(),
             String::new(),
             format!("{CONNECTIONS_UNNAMED_MAX} of an address"),
+        ],
+        [
+            "requests and calls for documents, but health and metrics; more wait".to_owned(),
+            String::new(),
+            format!("{QUESTIONS_PER_S} at once, {QUESTIONS_PER_S} a second"),
         ],
         [
             "inference requests in progress".to_owned(),
