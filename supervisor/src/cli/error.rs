@@ -3,6 +3,7 @@
 use std::io;
 
 use gridpool_client::ClientError;
+use gridpool_nats::NatsError;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
@@ -44,7 +45,7 @@ pub(super) enum CommandError {
     Gateway(#[from] GatewayError),
     /// A cluster cannot be reached.
     #[error(transparent)]
-    Nats(#[from] gridpool_nats::NatsError),
+    Nats(#[from] NatsError),
     /// The bridge does not serve.
     #[error(transparent)]
     Bridge(#[from] BridgeModeError),
@@ -148,6 +149,7 @@ impl CommandError {
             | Self::Usage(_) => exit::USAGE,
             Self::Infer(error) => error.exit_code(),
             Self::ModelFile(_) | Self::NoPrograms(_) => exit::DATA,
+            Self::Nats(NatsError::File { .. }) => exit::CONFIG,
             Self::Nats(_) => exit::UNAVAILABLE,
             Self::Bridge(BridgeModeError::Helper(error))
             | Self::Gateway(GatewayError::Helper(error))

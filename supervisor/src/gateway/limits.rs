@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::questions::QUESTIONS_PER_S;
-
 /// Open connections that may send any request. If all are taken, a client that has not sent a whole head, or
 /// that is slow in sending a body, gives up its own for a new one.
 pub(super) const CONNECTIONS_MAX: usize = 512;
@@ -237,7 +235,7 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
         [
             "requests and calls for documents, but health and metrics; more wait".to_owned(),
             String::new(),
-            format!("{QUESTIONS_PER_S} at once, {QUESTIONS_PER_S} a second"),
+            format!("{rate} at once, {rate} a second", rate = crate::questions::QUESTIONS_PER_S),
         ],
         [
             "inference requests in progress".to_owned(),
