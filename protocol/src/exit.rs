@@ -17,11 +17,13 @@
 //! | 1 | a job did not end OK |
 //! | 2 | the command line or the program text is wrong |
 //! | 65 | the input data is wrong |
-//! | 69 | no device, or no pool at the socket |
+//! | 69 | no device, no pool at the socket, or another program has the socket or the port |
 //! | 70 | a fault of gridpool itself |
+//! | 71 | the system refuses what gridpool needs, such as open files or threads |
 //! | 73 | a worker's set-up is wrong |
+//! | 74 | an output file or standard output could not be written |
 //! | 77 | this user may not use the pool, or not give that order |
-//! | 78 | the config file is wrong, or an address to listen at, or the state folder |
+//! | 78 | the config file is wrong, or a socket or an address to listen at, or the state folder |
 
 /// One exit code: number, name, meaning.
 pub type Row = (i32, &'static str, &'static str);
@@ -70,28 +72,40 @@ pub mod cli {
     pub const USAGE: u8 = 2;
     /// The input data is wrong.
     pub const DATA: u8 = 65;
-    /// No device, or no pool at the socket.
+    /// No device, no pool at the socket, or another program has the socket or the port.
     pub const UNAVAILABLE: u8 = 69;
     /// A fault of gridpool itself.
     pub const INTERNAL: u8 = 70;
+    /// The system refuses what gridpool needs.
+    pub const SYSTEM: u8 = 71;
     /// A worker's configuration is wrong.
     pub const WORKER: u8 = 73;
+    /// An output file or standard output could not be written.
+    pub const OUTPUT: u8 = 74;
     /// This user may not use the pool.
     pub const NOT_ALLOWED: u8 = 77;
-    /// The config file, an address in it, or the state folder is wrong.
+    /// The config file, a socket, an address in it, or the state folder is wrong.
     pub const CONFIG: u8 = 78;
 
     /// All codes with their meanings.
-    pub const TABLE: [(u8, &str); 9] = [
+    pub const TABLE: [(u8, &str); 11] = [
         (OK, "every job ended OK"),
         (JOB, "a job did not end OK"),
         (USAGE, "the command line or the program text is wrong"),
         (DATA, "the input data is wrong"),
-        (UNAVAILABLE, "no device, or no pool at the socket"),
+        (
+            UNAVAILABLE,
+            "no device, no pool at the socket, or another program has the socket or the port",
+        ),
         (INTERNAL, "a fault of gridpool itself"),
+        (SYSTEM, "the system refuses what gridpool needs, such as open files or threads"),
         (WORKER, "a worker's set-up is wrong"),
+        (OUTPUT, "an output file or standard output could not be written"),
         (NOT_ALLOWED, "this user may not use the pool, or not give that order"),
-        (CONFIG, "the config file is wrong, or an address to listen at, or the state folder"),
+        (
+            CONFIG,
+            "the config file is wrong, or a socket or an address to listen at, or the state folder",
+        ),
     ];
 }
 

@@ -124,6 +124,9 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 pub const FRAME_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of a worker's heartbeats.
 pub const HEARTBEAT_EVERY: Duration = Duration::from_millis(250);
+/// How long a worker that was asked to stop an attempt may tell of no progress, while others that are wanted share the
+/// attempt's run: three heartbeats. Without others, it has `cancel_grace` for the attempt.
+pub const PROGRESS_EVERY_MAX: Duration = Duration::from_millis(750);
 
 /// Most tensors of one set, in or out.
 pub const TENSORS_MAX: usize = 256;

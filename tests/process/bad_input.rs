@@ -340,13 +340,13 @@ fn an_impossible_socket_is_refused_with_a_remedy() {
 
     let file = folder.path().join("file");
     fs::write(&file, "mine").expect("a file can be written");
-    serve(&file).complains(69, &["exists and is not a socket", "--socket"]);
+    serve(&file).complains(78, &["exists and is not a socket", "--socket"]);
     assert_eq!(fs::read_to_string(&file).expect("it is still there"), "mine");
-    serve(&file.join("pool.sock")).complains(69, &["file"]);
+    serve(&file.join("pool.sock")).complains(78, &["file"]);
     let missing = folder.path().join("no/such");
     let place = missing.display();
     let remedy = format!("there is no folder {place}: make it with `mkdir -p -m 700 {place}`");
-    serve(&missing.join("pool.sock")).complains(69, &[&remedy, "--socket"]);
+    serve(&missing.join("pool.sock")).complains(78, &[&remedy, "--socket"]);
     let entries = fs::read_dir(folder.path()).expect("the folder can be listed");
     let names: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
     assert_eq!(names, ["file"], "a refusal makes nothing and leaves no lock");
@@ -356,7 +356,7 @@ fn an_impossible_socket_is_refused_with_a_remedy() {
     for mode in [0o777, 0o770, 0o720] {
         fs::set_permissions(&shared, fs::Permissions::from_mode(mode)).expect("a mode can be set");
         let socket = shared.join("pool.sock");
-        serve(&socket).complains(69, &["is not a directory that only you may write to", "chmod"]);
+        serve(&socket).complains(78, &["is not a directory that only you may write to", "chmod"]);
         assert!(!socket.exists());
     }
 }

@@ -131,11 +131,11 @@ fn too_few_open_files_are_named_with_both_numbers() {
     let serve = ["serve", "--devices", "cpu:2", "--socket"];
     let serve = gridpool_under(&["prlimit", "--nofile=64:64"], serve);
     let finished = serve.arg(folder.path().join("pool.sock")).run();
-    finished.complains(69, &["may open 64 files, and a pool of these devices needs ", "ulimit -n"]);
+    finished.complains(71, &["may open 64 files, and a pool of these devices needs ", "ulimit -n"]);
     let serve = ["serve", "--devices", "cpu:2", "--socket"];
     let serve = gridpool_under(&["prlimit", "--fsize=10240:10240"], serve);
     let finished = serve.arg(folder.path().join("pool.sock")).run();
-    finished.complains(69, &["its shared memory, may have 10240 bytes", "ulimit -f unlimited"]);
+    finished.complains(71, &["its shared memory, may have 10240 bytes", "ulimit -f unlimited"]);
 }
 
 #[test]

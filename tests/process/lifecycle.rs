@@ -425,7 +425,7 @@ fn only_the_default_folder_of_a_socket_is_made() {
 
     let serve = gridpool(["serve", "--devices", "cpu:1"]);
     let serve = serve.env("XDG_RUNTIME_DIR", folder.path().join("none")).run();
-    serve.complains(69, &["none/gridpool cannot be made: make it with `mkdir -p ", "No such file"]);
+    serve.complains(78, &["none/gridpool cannot be made: make it with `mkdir -p ", "No such file"]);
     let config = folder.path().join("pool.toml");
     fs::write(&config, "socket = 'none/pool.sock'\n").expect("a file can be written");
     // A pool of its own listens nowhere, so it needs no such folder, and makes none.

@@ -48,9 +48,9 @@ fn main() -> ExitCode {
         }
         "exits-at-once" => return ExitCode::from(1),
         "says-nothing" => wait_for_ever(),
-        "does-not-greet" => {
-            drop(lifeline().send(&FromWorker::Heartbeat { memory: WorkerMemory::default() }))
-        }
+        "does-not-greet" => drop(
+            lifeline().send(&FromWorker::Heartbeat { memory: WorkerMemory::default(), chunks: 0 }),
+        ),
         _ => {
             serve(&mut greeted(worker, build, fault), worker, fault);
             if fault != "hangs-up-on-a-job" {

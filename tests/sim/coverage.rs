@@ -74,6 +74,7 @@ pub(crate) const WANTED: &[&str] = &[
     "content: hash requested",
     "content: hashed",
     "content: of a job that has its verdict",
+    "cut off: the worker goes on for others",
     "deadline: at submission",
     "deadline: before its content was known",
     "deadline: beside others in its launch",

@@ -145,6 +145,7 @@ fn brief_worker(event: &WorkerEvent) -> String {
         }
         WorkerEvent::Exited(exit) => format!("Exited {exit}"),
         WorkerEvent::Heard => "Heard".to_owned(),
+        WorkerEvent::Progressed => "Progressed".to_owned(),
         WorkerEvent::Loading { phase, .. } => format!("Loading: {phase}"),
         WorkerEvent::ModelsReported(models) => {
             let brief =

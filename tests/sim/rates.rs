@@ -27,6 +27,8 @@ pub(crate) struct Rates {
     pub(crate) hangs: u64,
     /// It gives signs of life and never answers.
     pub(crate) endless: u64,
+    /// A sign of life says that it has finished a part of what it runs, whether it has or not.
+    pub(crate) progresses: u64,
     /// The device refuses one attempt.
     pub(crate) device_errors: u64,
     /// The worker refuses the dispatch.
@@ -132,6 +134,7 @@ impl Rates {
             start_is_final: rate(rng, 60),
             start_hangs: rate(rng, 300),
             start_mutes: rate(rng, 150),
+            progresses: rate(rng, 1_000),
             crashes: rate(rng, 400),
             outside_kills: rate(rng, 400),
             hangs: rate(rng, 500),

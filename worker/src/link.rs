@@ -165,7 +165,7 @@ fn confine(confinement: &Confinement, replies: &Replies) -> Result<(), StartErro
 }
 
 impl Link {
-    /// Starts the thread that sends heartbeats, which carry the device's memory once there is a device. It
+    /// Starts the thread that sends heartbeats, which carry the device's memory and progress once there is a device. It
     /// ends a worker whose device is stuck in a step between jobs.
     pub(crate) fn start_heartbeat(&self, gauges: Arc<OnceLock<Arc<Gauges>>>) -> Result<(), Fault> {
         let (replies, idle_step) = (self.replies.clone(), Arc::clone(&self.idle_step));
@@ -173,8 +173,9 @@ impl Link {
         let beat = move || {
             loop {
                 thread::park_timeout(HEARTBEAT_EVERY);
-                let memory = gauges.get().map_or_else(Default::default, |gauges| gauges.memory());
-                if replies.send(&FromWorker::Heartbeat { memory }).is_err() {
+                let of = |gauges: &Arc<Gauges>| (gauges.memory(), gauges.chunks());
+                let (memory, chunks) = gauges.get().map_or_else(Default::default, of);
+                if replies.send(&FromWorker::Heartbeat { memory, chunks }).is_err() {
                     return;
                 }
                 if let Ok(now) = Holding::now() {

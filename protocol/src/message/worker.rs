@@ -86,6 +86,8 @@ pub enum FromWorker {
     Heartbeat {
         /// What the worker holds.
         memory: WorkerMemory,
+        /// Chunks of work that its device has finished so far.
+        chunks: u64,
     },
     /// The answer to one attempt.
     Answer {

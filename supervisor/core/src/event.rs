@@ -381,6 +381,8 @@ pub enum WorkerEvent {
     },
     /// It reports its models. Before that it has none.
     ModelsReported(Vec<ModelInfo>),
+    /// It gave a sign of life, and has finished a part of what it runs since the one before.
+    Progressed,
     /// It is tested and waits for work. The device is as it found it.
     Ready(DeviceInfo),
     /// The device memory of its process is free again, after its end.

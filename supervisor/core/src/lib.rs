@@ -304,6 +304,7 @@ impl Core {
             | WorkerEvent::ChannelClosed
             | WorkerEvent::Exited(_)
             | WorkerEvent::Heard
+            | WorkerEvent::Progressed
             | WorkerEvent::Ready(_)
             | WorkerEvent::Reclaimed
             | WorkerEvent::SpawnFailed { .. } => {}

@@ -200,6 +200,11 @@ impl Pool {
                 self.hear(now, worker);
             }
             WorkerEvent::ModelsReported(models) => self.on_models(now, worker, &models),
+            WorkerEvent::Progressed => {
+                if let Some(index) = self.hear(now, worker) {
+                    self.slots.process_mut(index).progressed(now);
+                }
+            }
             WorkerEvent::Ready(device) => self.on_ready(now, worker, device),
             WorkerEvent::Reclaimed => self.on_reclaimed(worker),
             WorkerEvent::SpawnFailed { detail, is_final } => {

@@ -3,6 +3,7 @@
 use std::io;
 
 use gridpool_client::ClientError;
+use gridpool_nats::NatsError;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
@@ -44,7 +45,7 @@ pub(super) enum CommandError {
     Gateway(#[from] GatewayError),
     /// A cluster cannot be reached.
     #[error(transparent)]
-    Nats(#[from] gridpool_nats::NatsError),
+    Nats(#[from] NatsError),
     /// The bridge does not serve.
     #[error(transparent)]
     Bridge(#[from] BridgeModeError),
@@ -80,6 +81,9 @@ pub(super) enum CommandError {
     FileSize { limit: u64 },
     #[error("{0}; `gridpool chaos --random` injects the fault with another job")]
     Denylisted(Refusal),
+    /// What a search was given holds no program that can run.
+    #[error("{0}")]
+    NoPrograms(String),
     #[error("{0}")]
     Usage(String),
     #[error("standard output")]
@@ -135,9 +139,8 @@ impl CommandError {
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )
-            | Self::Displaced(_)
-            | Self::FileSize { .. }
-            | Self::OpenFiles { .. } => exit::UNAVAILABLE,
+            | Self::Displaced(_) => exit::UNAVAILABLE,
+            Self::FileSize { .. } | Self::OpenFiles { .. } | Self::System { .. } => exit::SYSTEM,
             Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
             Self::Devices(DevicesError::Twice { .. })
             | Self::Filter(_)
@@ -145,28 +148,35 @@ impl CommandError {
             | Self::Program(_)
             | Self::Usage(_) => exit::USAGE,
             Self::Infer(error) => error.exit_code(),
-            Self::ModelFile(_) => exit::DATA,
+            Self::ModelFile(_) | Self::NoPrograms(_) => exit::DATA,
+            Self::Nats(NatsError::File { .. }) => exit::CONFIG,
             Self::Nats(_) => exit::UNAVAILABLE,
             Self::Bridge(BridgeModeError::Helper(error))
             | Self::Gateway(GatewayError::Helper(error))
             | Self::Tracer(error) => match error {
                 HelperError::Orphan(_) => exit::USAGE,
-                HelperError::Sandbox(_) | HelperError::System { .. } => exit::INTERNAL,
+                HelperError::Sandbox(_) | HelperError::System { .. } => exit::SYSTEM,
             },
             Self::Bridge(BridgeModeError::Serving(_)) => exit::UNAVAILABLE,
             Self::Gateway(GatewayError::Client(error)) => exit_code_of(error),
             Self::Gateway(GatewayError::Cut(_)) => exit::UNAVAILABLE,
-            Self::Http(error) if error.is_taken() => exit::UNAVAILABLE,
-            Self::Http(_) | Self::Listen(ListenError::Given(_)) => exit::CONFIG,
-            Self::Listen(_) => exit::UNAVAILABLE,
+            Self::Http(error) => code_of_http(error),
+            Self::Listen(error) => code_of_listening(error),
             Self::Replay(error) => error.exit_code(),
             Self::State(_) => exit::CONFIG,
-            Self::TakeOver(TakeOverError::Orphan) => exit::USAGE,
-            Self::TakeOver(_) => exit::UNAVAILABLE,
+            Self::TakeOver(error) => match error {
+                TakeOverError::Orphan => exit::USAGE,
+                TakeOverError::Models(_) | TakeOverError::Socket { .. } => exit::CONFIG,
+                TakeOverError::Model { .. } => exit::JOB,
+                TakeOverError::Link(_) => exit::SYSTEM,
+                TakeOverError::GivenUp(_) => exit::UNAVAILABLE,
+                TakeOverError::Http(error) => code_of_http(error),
+                TakeOverError::Listen(error) => code_of_listening(error),
+            },
             Self::Input(error) => error.exit_code(),
             Self::Export(error) => error.exit_code(),
             Self::File(error) => error.exit_code(),
-            Self::Output(_) | Self::System { .. } => exit::INTERNAL,
+            Self::Output(_) => exit::OUTPUT,
         }
     }
 }
@@ -192,6 +202,38 @@ fn lines(errors: &[ConfigError]) -> String {
     }
 }
 
+/// The code where HTTP cannot be served.
+fn code_of_http(error: &HttpError) -> u8 {
+    match error {
+        HttpError::Address { .. } if error.is_taken() => exit::UNAVAILABLE,
+        HttpError::Socket(_, error) => code_of_listening(error),
+        HttpError::Address { .. }
+        | HttpError::File { .. }
+        | HttpError::Group { .. }
+        | HttpError::Open { .. } => exit::CONFIG,
+    }
+}
+
+/// The code where a socket cannot be served. Who has it may end: then another try helps.
+fn code_of_listening(error: &ListenError) -> u8 {
+    match error {
+        ListenError::Served(_) | ListenError::Taken(_) => exit::UNAVAILABLE,
+        ListenError::Io { .. } => exit::SYSTEM,
+        ListenError::Directory(_)
+        | ListenError::Folder(_)
+        | ListenError::Foreign { .. }
+        | ListenError::Given(_)
+        | ListenError::Link(_)
+        | ListenError::Missing(_)
+        | ListenError::Movable { .. }
+        | ListenError::NotDirectory(_)
+        | ListenError::NotLock(_)
+        | ListenError::NotSocket(_)
+        | ListenError::TooLong(_)
+        | ListenError::Unmade { .. } => exit::CONFIG,
+    }
+}
+
 pub(super) fn exit_code_of(error: &ClientError) -> u8 {
     match error {
         ClientError::Refused(Refusal::Draining)
@@ -211,11 +253,11 @@ pub(super) fn exit_code_of(error: &ClientError) -> u8 {
             | Refusal::Poison(_)
             | Refusal::Unable(_),
         ) => exit::JOB,
+        ClientError::System(_) => exit::SYSTEM,
         ClientError::Batch(_)
         | ClientError::Connection(_)
         | ClientError::Malformed(_)
         | ClientError::Memory(_)
-        | ClientError::System(_)
         | ClientError::Taken
         | ClientError::Tensors(_)
         | ClientError::Unexpected(_)

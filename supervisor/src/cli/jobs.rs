@@ -124,11 +124,13 @@ fn write(out: &mut dyn Write, logged: &Logged) -> io::Result<()> {
         let skipped = counted(logged.skipped, "job");
         writeln!(
             out,
-            "{skipped} are not in the log, since they came faster than it takes them, or the disk was full"
+            "{skipped} are not in the log in {}, since they came faster than it takes them, or the disk was full",
+            logged.folder.display()
         )?;
     }
-    if logged.unread > 0 {
-        writeln!(out, "{} cannot be read", counted(logged.unread as u64, "line"))?;
+    for (file, &lines) in &logged.unread {
+        let (lines, file) = (counted(lines, "line"), file.display());
+        writeln!(out, "{lines} of {file} cannot be read: half written, or another version's")?;
     }
     Ok(())
 }

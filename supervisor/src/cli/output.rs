@@ -95,8 +95,7 @@ impl OutputError {
             | Self::Open { .. }
             | Self::OthersLink { .. }
             | Self::Terminal { .. } => exit::USAGE,
-            // The same code as for standard output.
-            Self::Partly { .. } | Self::Stdout(_) | Self::Untouched { .. } => exit::INTERNAL,
+            Self::Partly { .. } | Self::Stdout(_) | Self::Untouched { .. } => exit::OUTPUT,
         }
     }
 }

@@ -177,12 +177,15 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     report.end(&tasks, &tally, &summary, started.elapsed(), was_stopped)?;
     ended?;
     written?;
+    // Nothing ran: there is no result that a program could go on with.
+    if summary.requested > 0 && summary.refused == summary.requested && !was_stopped {
+        let why = format!("none of the {} programs can run: see why above", summary.requested);
+        return Err(CommandError::NoPrograms(why));
+    }
     Ok(match (summary.failed, bad_lines.count()) {
         (1.., _) => exit::JOB,
         (0, 1..) => exit::DATA,
         (0, 0) if was_stopped => exit::JOB,
-        // Nothing ran: there is no result that a program could go on with.
-        (0, 0) if summary.requested > 0 && summary.refused == summary.requested => exit::DATA,
         (0, 0) => exit::OK,
     })
 }

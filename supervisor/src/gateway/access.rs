@@ -31,6 +31,7 @@ use super::reason::Reason;
 use super::record::Record;
 use super::seats::{Kind, Seat, Turn};
 use super::tokens::{self, Scope, TokenHash};
+use super::turns;
 use scopes::scopes_of;
 
 /// Says how a browser came to send a request. Pages cannot set it.
@@ -101,6 +102,9 @@ pub(super) async fn admit(
         Ok(principal) => {
             if let Some(record) = request.extensions().get::<Arc<Record>>() {
                 record.is_of(&principal);
+            }
+            if turns::is_question(request.uri().path()) {
+                gateway.turns.wait(&principal).await;
             }
             request.extensions_mut().insert(principal);
             next.run(request).await

@@ -233,6 +233,11 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             format!("{CONNECTIONS_UNNAMED_MAX} of an address"),
         ],
         [
+            "requests and calls for documents, but health and metrics; more wait".to_owned(),
+            String::new(),
+            format!("{rate} at once, {rate} a second", rate = crate::questions::QUESTIONS_PER_S),
+        ],
+        [
             "inference requests in progress".to_owned(),
             REQUESTS_MAX.to_string(),
             REQUESTS_EACH_MAX.to_string(),

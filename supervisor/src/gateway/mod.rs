@@ -55,6 +55,7 @@ mod tally;
 mod tensors;
 mod tls;
 mod tokens;
+mod turns;
 mod watch;
 
 use std::io;
@@ -100,6 +101,7 @@ use seats::Seats;
 use serve::Listener;
 use shares::{Portions, Shares};
 use statistics::Statistics;
+use turns::Turns;
 use watch::Watch;
 
 use crate::helper::{HelperError, HelperFlags, system};
@@ -174,6 +176,8 @@ struct Server {
     slots: Arc<Shares>,
     /// Calls of gRPC in progress.
     calls: Arc<Shares>,
+    /// The rate of questions.
+    turns: Turns,
     /// What the supervisor is asked for clients.
     asked: Arc<Shares>,
     /// Watches the pool for pages.
@@ -218,6 +222,7 @@ pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
         budget: BodyBudget::new(),
         slots: Shares::new(Portions::of_places(REQUESTS_MAX, REQUESTS_EACH_MAX)),
         calls: Shares::new(Portions::of_places(CALLS_ALL_MAX, CALLS_EACH_MAX)),
+        turns: Turns::default(),
         asked: Shares::new(Portions::of_places(ASKED_MAX, ASKED_EACH_MAX)),
         watch: Watch::new(),
         receipts,

@@ -1,6 +1,8 @@
 //! The job log as it is read: whole by `gridpool jobs`, its end by a pool that starts.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use super::{Entry, FOLDER, Line, SUFFIXES};
@@ -18,8 +20,11 @@ pub(crate) struct Logged {
     pub(crate) jobs: Vec<Entry>,
     /// Jobs that were left out.
     pub(crate) skipped: u64,
-    /// Lines that are no verdicts: what a killed pool left half written, or another version's.
-    pub(crate) unread: usize,
+    /// Files with lines that are no verdicts, and how many: what a killed pool or a full disk left half written, or
+    /// another version's.
+    pub(crate) unread: BTreeMap<PathBuf, u64>,
+    /// Where it is.
+    pub(crate) folder: PathBuf,
 }
 
 /// Reads the verdicts of a state folder from a moment on, in their order: the last `most` of those that are `wanted`.
@@ -33,7 +38,7 @@ pub(crate) fn read(
     let failed = |error| StateError::Io(folder.path().to_owned(), error);
     let since = since.map(|since| humantime::format_rfc3339_millis(since).to_string());
     let is_new = |time: &str| since.as_deref().is_none_or(|since| time >= since);
-    let mut logged = Logged::default();
+    let mut logged = Logged { folder: folder.path().to_owned(), ..Logged::default() };
     let is_of_log = |kept: &&Kept| SUFFIXES.iter().any(|suffix| kept.name.ends_with(suffix));
     for kept in folder.list().map_err(failed)?.iter().filter(is_of_log) {
         let on_line = |line: serde_json::Result<Line>| match line {
@@ -42,7 +47,7 @@ pub(crate) fn read(
             }
             Ok(Line::Skipped { time, skipped }) if is_new(&time) => logged.skipped += skipped,
             Ok(Line::Job(_) | Line::Skipped { .. }) => {}
-            Err(_) => logged.unread += 1,
+            Err(_) => *logged.unread.entry(folder.path().join(&kept.name)).or_default() += 1,
         };
         read_lines(&folder, &kept.name, on_line).map_err(failed)?;
     }

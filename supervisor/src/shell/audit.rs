@@ -160,6 +160,11 @@ impl Order {
 
     /// Writes the line.
     pub(super) fn ended(&self, result: Result<&str, &Refusal>) {
+        self.came_to(result, false);
+    }
+
+    /// The same. `has_failed`: it was carried out, without success.
+    pub(super) fn came_to(&self, result: Result<&str, &Refusal>, has_failed: bool) {
         let Self { who: Who { account, pid, client }, user, what, on, token, .. } = self;
         let token = token.as_deref();
         let uid = account.uid();
@@ -170,6 +175,10 @@ impl Order {
             }
             Err(why) => {
                 let why = cut(&why.to_string(), self.outcome_bytes());
+                if has_failed {
+                    tracing::warn!(target: AUDIT, uid, user, pid, %client, token, what, on, why, "order failed");
+                    return;
+                }
                 tracing::warn!(target: AUDIT, uid, user, pid, %client, token, what, on, why, "order refused");
             }
         }

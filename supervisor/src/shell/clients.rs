@@ -21,7 +21,6 @@ use gridpool_protocol::message::{ClientMessage, Limit, Refusal, Reply, ServerMes
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::program::Programs;
 
-use super::Shared;
 use super::arenas::{ClientArena, Owner, OwnerLimits};
 use super::audit::{self, Order, Who};
 use super::content;
@@ -30,6 +29,7 @@ use super::operator;
 use super::outbox::{ArenaToSend, Outbox};
 use super::refused::Refused;
 use super::seats::{NoSeat, Seat, Sitter};
+use super::{Shared, UpgradeError};
 use check::Checked;
 use gridpool_core::event::{ClientEvent, Event, Work};
 pub(super) use peer::Peer;
@@ -298,8 +298,9 @@ impl Connection {
             ClientMessage::Upgrade { .. } => {
                 let outbox = self.outbox.clone();
                 return self.shared.upgrade(move |result| {
+                    let has_failed = result.as_ref().is_err_and(UpgradeError::has_begun);
                     let result = result.map_err(|error| Refusal::Unable(Chain(&error).to_string()));
-                    order.ended(result.as_deref());
+                    order.came_to(result.as_deref(), has_failed);
                     outbox.tell(&answer(request, result));
                 });
             }

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender};
 use gridpool_core::action::{HelperAction, HelperEnd};
@@ -24,6 +25,9 @@ use super::lines::{Lines, Next};
 use super::pidfd::PidFd;
 use super::pinned::Pinned;
 use crate::logging;
+
+/// How long a process that has closed its output may take to end, before it counts as one that lives on.
+const END_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Hands a helper's event to the core.
 pub(super) type Post = Box<dyn Fn(HelperEvent) + Send>;
@@ -163,9 +167,11 @@ impl Processes {
             HelperAction::Kill { reason } => {
                 match reason {
                     HelperEnd::Unwanted => tracing::debug!("{helper} is killed"),
-                    HelperEnd::DoesNotStop | HelperEnd::Lost(_) | HelperEnd::Silent => {
+                    HelperEnd::DoesNotStop | HelperEnd::Silent => {
                         tracing::warn!(%reason, "{helper} is killed");
                     }
+                    // It may have ended.
+                    HelperEnd::Lost(_) => tracing::warn!(%reason, "{helper} is lost"),
                 }
                 match &state.process {
                     Some(process) => process.pidfd.kill(helper),
@@ -250,9 +256,18 @@ fn listen(
                 Ok(false) => {}
                 Err(why) => return format!("it wrote a line that is not of the protocol: {why}"),
             },
-            Ok(Next::Closed) => return "it ended".to_owned(),
+            Ok(Next::Closed) => return how_it_closed(process),
             Ok(Next::TooLong) => return "it wrote a line that is too long".to_owned(),
             Err(error) => return format!("its output cannot be read: {error}"),
         }
+    }
+}
+
+/// Why no more lines come from a process that has closed its output.
+fn how_it_closed(process: &PidFd) -> String {
+    match process.ended(END_TIMEOUT) {
+        Ok(Some(how)) => how,
+        Ok(None) => "it closed its output and lived on".to_owned(),
+        Err(error) => format!("it closed its output; how it ended is unknown: {error}"),
     }
 }

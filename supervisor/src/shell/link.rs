@@ -70,6 +70,8 @@ pub(super) struct Link {
     pub(super) onnxruntime: String,
     /// The resources of its process, from its latest report.
     pub(super) memory: WorkerMemory,
+    /// Chunks of work that its device had finished by then.
+    pub(super) chunks: u64,
 }
 
 impl Link {
@@ -90,6 +92,7 @@ impl Link {
             is_copied: false,
             onnxruntime: String::new(),
             memory: WorkerMemory::default(),
+            chunks: 0,
         }
     }
 

@@ -119,6 +119,7 @@ pub use process::{
     descriptor_limit, limit_heaps, lock_folders, raise_descriptor_limit, survive_file_size_limit,
 };
 pub use spawn::WorkerCommand;
+use upgrade::Turn;
 pub use upgrade::{Origin, UpgradeError};
 
 /// One device of the pool.
@@ -173,7 +174,7 @@ struct Shared {
     door: OnceLock<Arc<Door>>,
     /// How a successor is started, if one may be.
     origin: OnceLock<Origin>,
-    is_upgrading: AtomicBool,
+    upgrading: Turn,
     /// How long a successor may take to come up, and how long this pool then finishes what runs.
     upgrade_timeout: Mutex<Duration>,
     drain_timeout: Mutex<Duration>,
@@ -260,7 +261,7 @@ impl Shell {
             keeper: OnceLock::new(),
             door: OnceLock::new(),
             origin: OnceLock::new(),
-            is_upgrading: AtomicBool::new(false),
+            upgrading: Turn::default(),
             upgrade_timeout: Mutex::new(upgrade_timeout),
             drain_timeout: Mutex::new(drain_timeout),
             confinement,

@@ -37,7 +37,7 @@ impl Core {
         command: &ModelCommand,
     ) -> Result<(), Refusal> {
         // A successor has been told of the models that there were when it began.
-        if shared.is_upgrading() {
+        if shared.upgrading.is_taken() {
             let why = "the pool is being upgraded: try again when that is done".to_owned();
             return Err(Refusal::Unable(why));
         }

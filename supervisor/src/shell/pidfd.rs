@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt::PeerPidfd};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
 /// One process.
 #[derive(Debug)]
@@ -79,8 +80,55 @@ impl PidFd {
     }
 }
 
+impl PidFd {
+    /// How a child of ours has ended, if it has within `limit`. It is not reaped.
+    pub(super) fn ended(&self, limit: Duration) -> io::Result<Option<String>> {
+        if !self.wait(Some(limit))? {
+            return Ok(None);
+        }
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        Ok(match waitid(Id::PIDFd(self.as_fd()), flags)? {
+            WaitStatus::Exited(_, code) => Some(format!("it exited with status {code}")),
+            WaitStatus::Signaled(_, signal, _) => {
+                let number = signal as i32;
+                Some(format!("it was ended by signal {number} ({signal})"))
+            }
+            WaitStatus::Continued(_)
+            | WaitStatus::PtraceEvent(..)
+            | WaitStatus::PtraceSyscall(_)
+            | WaitStatus::StillAlive
+            | WaitStatus::Stopped(..) => None,
+        })
+    }
+}
+
 impl AsFd for PidFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn how_a_child_ended_is_said_before_it_is_reaped() {
+        for (text, want) in [
+            ("exit 70", "it exited with status 70"),
+            ("kill -KILL $$", "it was ended by signal 9 (SIGKILL)"),
+            ("kill -SEGV $$", "it was ended by signal 11 (SIGSEGV)"),
+        ] {
+            let mut child = Command::new("sh").args(["-c", text]).spawn().unwrap();
+            let process = PidFd::open(child.id()).unwrap();
+            process.wait(None).unwrap();
+            let ended = process.ended(Duration::ZERO).unwrap();
+            assert_eq!(ended.as_deref(), Some(want));
+            child.wait().unwrap();
+        }
+        let own = PidFd::open(std::process::id()).unwrap();
+        assert_eq!(own.ended(Duration::ZERO).unwrap(), None, "it lives");
     }
 }

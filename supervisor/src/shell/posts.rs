@@ -40,14 +40,18 @@ impl Shared {
         told.send(self);
     }
 
-    /// A worker sent a heartbeat with its resources.
-    pub(super) fn heard(&self, worker: WorkerId, memory: WorkerMemory) {
+    /// A worker sent a heartbeat with its resources, and has finished so many chunks.
+    pub(super) fn heard(&self, worker: WorkerId, memory: WorkerMemory, chunks: u64) {
         let mut core = self.lock();
+        let mut event = WorkerEvent::Heard;
         core.with_link(worker, |link| {
             link.memory = memory;
+            if std::mem::replace(&mut link.chunks, chunks) != chunks {
+                event = WorkerEvent::Progressed;
+            }
             Ok(())
         });
-        core.handle(self, self.timestamp(), Event::Worker(worker, WorkerEvent::Heard));
+        core.handle(self, self.timestamp(), Event::Worker(worker, event));
     }
 
     /// A worker has unmapped the arenas of the last `Forget`.

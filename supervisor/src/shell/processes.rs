@@ -22,8 +22,6 @@ const KEPT: Duration = Duration::from_millis(250);
 pub(super) struct ProcessFacts {
     pub(super) usage: Usage,
     pub(super) protections: Protections,
-    /// Whether a CUDA library is mapped. It is looked for in the supervisor alone.
-    pub(super) has_cuda: bool,
 }
 
 /// The host memory and CPU time of a process.
@@ -33,37 +31,48 @@ pub(super) struct Usage {
     pub(super) resident_bytes: u64,
 }
 
-/// What is known of each process, and since when.
+/// What is known of each process, and whether a CUDA library is mapped into this one.
 #[derive(Debug, Default)]
-pub(super) struct KnownProcesses(Mutex<BTreeMap<u32, (Instant, ProcessFacts)>>);
+pub(super) struct KnownProcesses {
+    facts: Known<u32, ProcessFacts>,
+    has_cuda: Known<(), bool>,
+}
 
-impl KnownProcesses {
+/// What was read lately, and when.
+#[derive(Debug)]
+struct Known<K, V>(Mutex<BTreeMap<K, (Instant, V)>>);
+
+impl<K, V> Default for Known<K, V> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Ord, V: Copy> Known<K, V> {
     /// What is known, or what `read` says now: for an operator always that. One asks, and the others wait for it.
-    fn find(&self, pid: u32, viewer: &Viewer, read: impl FnOnce() -> ProcessFacts) -> ProcessFacts {
+    fn find(&self, of: K, viewer: &Viewer, read: impl FnOnce() -> V) -> V {
         if *viewer == Viewer::All {
             return read();
         }
         let now = clock::now();
         let mut known = self.0.lock();
         known.retain(|_, (since, _)| now.duration_since(*since) < KEPT);
-        known.entry(pid).or_insert_with(|| (now, read())).1
+        known.entry(of).or_insert_with(|| (now, read())).1
     }
 }
 
 impl Shared {
     /// What is told of a process of the pool; nothing of one that no longer exists.
     pub(super) fn process(&self, pid: u32, viewer: &Viewer) -> ProcessFacts {
-        self.known_processes.find(pid, viewer, || ProcessFacts {
+        self.known_processes.facts.find(pid, viewer, || ProcessFacts {
             usage: usage_of(pid).unwrap_or_default(),
             protections: self.protections_of(pid),
-            has_cuda: false,
         })
     }
 
     /// Whether a CUDA library is mapped into this process.
     pub(super) fn has_cuda(&self, viewer: &Viewer) -> bool {
-        let read = || ProcessFacts { has_cuda: cuda_is_mapped(), ..ProcessFacts::default() };
-        self.known_processes.find(std::process::id(), viewer, read).has_cuda
+        self.known_processes.has_cuda.find((), viewer, cuda_is_mapped)
     }
 
     /// The protections of a process of ours; none if it no longer exists. Only the process itself sees its Landlock,
@@ -111,7 +120,7 @@ mod tests {
 
     #[test]
     fn users_share_what_was_read_lately_and_an_operator_has_it_read() {
-        let known = KnownProcesses::default();
+        let known = Known::default();
         let with = |cpu_us| ProcessFacts {
             usage: Usage { cpu_us, resident_bytes: 0 },
             ..ProcessFacts::default()

@@ -1,51 +1,37 @@
-//! How often users ask. A question costs the pool far more than it costs its client, so each user has a rate of
-//! questions over all its connections. One that asks faster is answered later: its connection is not read meanwhile.
+//! How often users ask the supervisor: each at a rate, over all its connections.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use gridpool_ipc::account::Account;
-use gridpool_ipc::mutex::Mutex;
 
 use super::clients::Peer;
+use crate::questions::{self, QUESTIONS_PER_S};
 
-/// Questions of one user in a second.
-const QUESTIONS_PER_S: u32 = 100;
-/// The same of one who may change the pool, and of the pool's own gateway and bridge.
+/// Questions in a second of one who may change the pool, and of the pool's own gateway and bridge.
 const OPERATOR_QUESTIONS_PER_S: u32 = 1_000;
-/// Those of so long a time may come at once.
-const BURST: Duration = Duration::from_secs(1);
 
-/// For each user who has asked lately, the time until which its questions would last at the rate. The processes of the
-/// pool are counted apart from its user.
+/// The processes of the pool are counted apart from its user.
 #[derive(Debug, Default)]
-pub(super) struct Questions(Mutex<BTreeMap<(u32, Peer), Instant>>);
+pub(super) struct Questions(questions::Questions<(u32, Peer)>);
 
 impl Questions {
     /// How long a user's next question has to wait, which came at `now`. Counts it.
     pub(super) fn take(&self, (account, peer): (Account, Peer), now: Instant) -> Duration {
-        let mut users = self.0.lock();
-        users.retain(|_, lasts| *lasts > now);
-        let lasts = users.entry((account.uid(), peer)).or_insert(now);
-        *lasts += takes(peer);
-        lasts.duration_since(now).saturating_sub(BURST)
+        self.0.take((account.uid(), peer), rate(peer), now)
     }
 
     /// A question was not answered after all.
     pub(super) fn give_back(&self, (account, peer): (Account, Peer)) {
-        if let Some(lasts) = self.0.lock().get_mut(&(account.uid(), peer)) {
-            *lasts -= takes(peer);
-        }
+        self.0.give_back(&(account.uid(), peer), rate(peer));
     }
 }
 
-/// How long one question lasts at the rate of who asks it.
-fn takes(peer: Peer) -> Duration {
-    let rate = match peer {
+/// The rate of who asks, a second.
+fn rate(peer: Peer) -> u32 {
+    match peer {
         Peer::Client => QUESTIONS_PER_S,
         Peer::Bridge | Peer::Gateway | Peer::Operator => OPERATOR_QUESTIONS_PER_S,
-    };
-    Duration::from_secs(1) / rate
+    }
 }
 
 #[cfg(test)]
@@ -72,7 +58,7 @@ mod tests {
         assert_eq!([after(1, 30), after(1, 30)], [0, 10].map(Duration::from_millis));
         // Who asks nothing is forgotten, and may ask as many again.
         assert!((0..100).all(|_| after(2, 5_000).is_zero()));
-        assert_eq!(questions.0.lock().len(), 1);
+        assert_eq!(questions.0.count(), 1);
     }
 
     #[test]

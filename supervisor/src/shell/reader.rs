@@ -203,7 +203,7 @@ fn listen(
                 tracing::info!(%worker, device = device.name, uuid = device.uuid, "worker ready");
                 shared.post_worker(worker, WorkerEvent::Ready(device));
             }
-            FromWorker::Heartbeat { memory } => shared.heard(worker, memory),
+            FromWorker::Heartbeat { memory, chunks } => shared.heard(worker, memory, chunks),
             FromWorker::Answer { attempt, result } => {
                 if let Ok(answer) = &result
                     && let Err(error) = answer.report.check()

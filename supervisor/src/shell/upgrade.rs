@@ -6,6 +6,7 @@
 
 mod error;
 mod origin;
+mod turn;
 
 use std::io;
 use std::net::Shutdown;
@@ -13,7 +14,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,7 +38,10 @@ use super::{Shared, Shell};
 
 pub use error::UpgradeError;
 pub use origin::Origin;
+pub(super) use turn::Turn;
 
+/// How long a successor may take to say hello, the first thing that it does.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a successor may take until it could accept connections, once it has everything.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an upgrade waits for the end of the pool before this one, if that is about to end.
@@ -49,6 +52,9 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The ids of the successor begin this far beyond those of this pool, which may need some more.
 const IDS_APART: u64 = 1 << 20;
+
+/// Why a successor was ended for another.
+const REPLACED: &str = "it was killed, because another upgrade was ordered";
 
 /// A successor that has been started.
 struct Successor<'a> {
@@ -114,18 +120,13 @@ impl Shared {
                 self.leave_to(pid, link, || told(Ok(what)));
             }
             Err(error) => {
-                if !matches!(error, UpgradeError::InProgress) {
-                    self.is_upgrading.store(false, Ordering::Release);
+                if !matches!(error, UpgradeError::InProgress { .. }) {
+                    self.upgrading.end();
                 }
                 tracing::error!(error = %Chain(&error), "upgrade");
                 told(Err(error));
             }
         }
-    }
-
-    /// Whether a successor is on its way, or serves.
-    pub(super) fn is_upgrading(&self) -> bool {
-        self.is_upgrading.load(Ordering::Acquire)
     }
 
     fn upgrade_timeout(&self) -> Duration {
@@ -138,9 +139,7 @@ impl Shared {
         if std::process::id() == 1 {
             return Err(UpgradeError::Init);
         }
-        if self.is_upgrading.swap(true, Ordering::AcqRel) {
-            return Err(UpgradeError::InProgress);
-        }
+        self.upgrading.take(self.upgrade_timeout())?;
         self.wait_for_predecessor()?;
         if self.lock().pool.is_draining() {
             return Err(UpgradeError::Ending);
@@ -148,7 +147,9 @@ impl Shared {
         let program = origin.program.clone();
         let spawned = UnixStream::pair().and_then(|(ours, theirs)| {
             let mut command = origin.command();
+            let own = ours.try_clone()?;
             let child = command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn()?;
+            self.upgrading.runs(own);
             Ok((ours, child))
         });
         let failed = |source| UpgradeError::Start { program: program.clone(), source };
@@ -271,7 +272,11 @@ impl Successor<'_> {
         let late = format!(
             "it did not come up within {seconds} s; [limits] upgrade_timeout_s allows more"
         );
-        let hello = self.hear(until, &late)?;
+        let hello_by = clock::now() + HELLO_TIMEOUT;
+        let hello = match until <= hello_by {
+            true => self.hear(until, &late)?,
+            false => self.hear(hello_by, &format!("it said nothing within {HELLO_TIMEOUT:?}"))?,
+        };
         let FromSuccessor::Hello { version, build, pid } = &hello else {
             return Err(self.unexpected(&hello));
         };
@@ -298,6 +303,9 @@ impl Successor<'_> {
         self.hears(&FromSuccessor::Ready, until, &late)?;
         self.pass_sockets()?;
         let link = self.reader.socket().try_clone().map_err(|e| self.failed(e.to_string()))?;
+        if !shared.upgrading.hands_over() {
+            return Err(self.failed(REPLACED.to_owned()));
+        }
         // From here on everything goes through the outbox, in order.
         let outbox = Outbox::to_successor(link);
         let mut core = shared.lock();
@@ -372,6 +380,7 @@ impl Successor<'_> {
         match read(&mut self.reader, until) {
             Ok(FromSuccessor::Failed { why }) => Err(self.failed(why)),
             Ok(message) => Ok(message),
+            Err(_) if self.shared.upgrading.is_replaced() => Err(self.failed(REPLACED.to_owned())),
             Err(_) if clock::until(until).is_zero() => {
                 Err(self.failed(format!("it was killed, because {late}")))
             }

@@ -106,11 +106,11 @@ fn servers_that_want_a_certificate_get_it_from_pools_and_clients() {
     // Files that are none.
     with(&[(cert, &own.cert)]).complains(2, &["two files", "--nats-key"]);
     let missing = folder.path().join("none.pem");
-    with(&[(cert, &missing), (key, &own.key)]).complains(69, &["none.pem cannot be read"]);
-    with(&[(cert, &own.key), (key, &own.key)]).complains(69, &["has no certificate in PEM"]);
-    with(&[(cert, &own.cert), (key, &own.cert)]).complains(69, &["has no private key in PEM"]);
+    with(&[(cert, &missing), (key, &own.key)]).complains(78, &["none.pem cannot be read"]);
+    with(&[(cert, &own.key), (key, &own.key)]).complains(78, &["has no certificate in PEM"]);
+    with(&[(cert, &own.cert), (key, &own.cert)]).complains(78, &["has no private key in PEM"]);
     with(&[(cert, &own.cert), (key, &server.key)])
-        .complains(69, &["is not that of the certificate"]);
+        .complains(78, &["is not that of the certificate"]);
 }
 
 #[test]

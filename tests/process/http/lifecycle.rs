@@ -61,6 +61,8 @@ fn a_gateway_that_dies_or_hangs_is_replaced_and_the_pool_loses_nothing() {
     let second = gateway_pid(&pool);
     assert_ne!(first, second);
     assert_eq!(http(&pool).restarts, 1);
+    let said = "the gateway is lost reason=it was ended by signal 9 (SIGKILL)";
+    assert!(pool.log().contains(said), "{}", pool.log());
     stop(second);
     all_gone(&[second]);
     until_ready(&pool);

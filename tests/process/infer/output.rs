@@ -43,7 +43,7 @@ fn the_file_at_the_path_is_written_to_and_not_replaced() {
     symlink("/dev/full", &full).expect("a link can be made");
     infer_to(&pool, &full)
         .run()
-        .complains(70, &["--output", "/full: writing failed", "No space left"]);
+        .complains(74, &["--output", "/full: writing failed", "No space left"]);
     assert!(full.is_symlink());
 
     let nowhere = pool.folder().join("nowhere/out.npz");

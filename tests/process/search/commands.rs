@@ -100,6 +100,29 @@ fn a_search_of_which_nothing_compiles_ends_with_the_code_of_wrong_data() {
 }
 
 #[test]
+fn a_file_without_a_program_that_can_run_is_told_in_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let task = data("tasks/quarter_turn.json");
+    let long = folder.path().join("long.json");
+    let parsed: Value = serde_json::from_slice(&std::fs::read(&task).unwrap()).unwrap();
+    std::fs::write(&long, serde_json::to_string_pretty(&parsed).unwrap()).unwrap();
+    let of = |programs: &std::path::Path| {
+        let (programs, task) = (programs.display().to_string(), task.display().to_string());
+        gridpool(["search", "--programs", &programs, "--tasks", &task, "--devices", "cpu:1"]).run()
+    };
+    for path in [&task, &long] {
+        let refused = of(path);
+        let says = format!("gridpool: {} is a task, not programs: ", path.display());
+        assert_eq!((refused.code, &*refused.stdout), (Some(65), ""), "{}", refused.stderr);
+        assert!(refused.stderr.starts_with(&says), "{}", refused.stderr);
+        assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    }
+    let none = of(&data("models/mlp.onnx"));
+    assert_eq!(none.code, Some(65), "{}", none.stderr);
+    assert!(none.stderr.contains("36 programs can run: see why above"), "{}", none.stderr);
+}
+
+#[test]
 fn one_mistake_in_a_large_template_is_told_once_and_its_other_programs_run() {
     let pool = cpu(1).start();
     let task = data("tasks/quarter_turn.json").display().to_string();

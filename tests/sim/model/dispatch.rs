@@ -30,6 +30,7 @@ impl Model {
             sent: sent.len(),
             since: now,
             divided: now,
+            progressed: (!many).then_some(now),
             may_lead: true,
             ..Dispatch::default()
         };

@@ -358,6 +358,7 @@ impl Model {
             WorkerEvent::Heard | WorkerEvent::Loading { .. } => {
                 self.is_current(now, worker);
             }
+            WorkerEvent::Progressed => self.progressed(now, worker),
             WorkerEvent::ModelsReported(ref models) => self.models_reported(now, worker, models),
             WorkerEvent::Ready(_) => self.ready(now, worker),
             WorkerEvent::Reclaimed => self.reclaimed(worker),

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::{AttemptId, JobId};
+use gridpool_protocol::ids::{AttemptId, JobId, WorkerId};
+use gridpool_protocol::limits::PROGRESS_EVERY_MAX;
 use gridpool_protocol::receipt::AttemptOutcome;
+
+use super::Model;
+use super::slots::State;
 
 /// An attempt that is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub(super) struct Dispatch {
     pub(super) since: Timestamp,
     /// Until when the time of the worker is divided among them.
     pub(super) divided: Timestamp,
+    /// They run as one and are answered together: when they began, or their worker last told of progress.
+    pub(super) progressed: Option<Timestamp>,
     /// All of them may run again and none is suspect: another dispatch may wait behind them.
     pub(super) may_lead: bool,
     /// One of their jobs was a suspect when they were sent.
@@ -96,8 +102,26 @@ impl Outstanding {
         self.0.iter_mut().flat_map(|dispatch| &mut dispatch.attempts)
     }
 
+    /// When the grace of the worker is over: of attempts that run as one, it may go on with those that are wanted, as
+    /// long as it makes progress; if none is wanted, it has the longest grace of them.
     pub(super) fn free_at(&self) -> Option<Timestamp> {
-        self.front().attempts.iter().filter_map(|sent| sent.free_at).map(|(at, _)| at).min()
+        let Dispatch { attempts, progressed, .. } = self.front();
+        let ends: Vec<_> =
+            attempts.iter().filter_map(|sent| sent.free_at).map(|(at, _)| at).collect();
+        match progressed {
+            Some(_) if ends.len() == attempts.len() => ends.into_iter().max(),
+            Some(at) => ends.into_iter().min().map(|end| end.max(at.after(PROGRESS_EVERY_MAX))),
+            None => ends.into_iter().min(),
+        }
+    }
+
+    /// The worker has finished a part of the front dispatch.
+    pub(super) fn progresses(&mut self, now: Timestamp) {
+        self.0
+            .iter_mut()
+            .take(1)
+            .filter_map(|front| front.progressed.as_mut())
+            .for_each(|at| *at = now);
     }
 
     /// Removes an attempt of the front dispatch. Attempts of the next one that were cut off have at least
@@ -119,6 +143,7 @@ impl Outstanding {
                 *at = free_at.max(*at);
             });
         }
+        self.progresses(now);
         Some(answered)
     }
 
@@ -134,7 +159,21 @@ impl Outstanding {
         for dispatch in &mut self.0 {
             dispatch.since = dispatch.since.after(gap);
             dispatch.divided = dispatch.divided.after(gap);
+            dispatch.progressed = dispatch.progressed.map(|at| at.after(gap));
         }
         self.all().filter_map(|sent| sent.free_at.as_mut()).for_each(|(at, _)| *at = at.after(gap));
+    }
+}
+
+impl Model {
+    /// A worker has finished a part of what it runs.
+    pub(super) fn progressed(&mut self, now: Timestamp, worker: WorkerId) {
+        let Some(at) = self.is_current(now, worker) else { return };
+        let State::Busy { outstanding } = &mut self.slot_mut(at).state else { return };
+        let before = outstanding.free_at();
+        outstanding.progresses(now);
+        if before != outstanding.free_at() {
+            self.coverage.hit("cut off: the worker goes on for others");
+        }
     }
 }

@@ -297,6 +297,7 @@ fn speaker(delivery: &Delivery) -> Option<WorkerId> {
         | WorkerEvent::Heard
         | WorkerEvent::Loading { .. }
         | WorkerEvent::ModelsReported(_)
+        | WorkerEvent::Progressed
         | WorkerEvent::Ready(_) => Some(worker),
         WorkerEvent::BeaconLost { .. }
         | WorkerEvent::ChannelClosed

@@ -160,7 +160,9 @@ impl World {
                     return None;
                 }
                 self.send(now.after(self.swarm.heartbeat), Delivery::Beat(worker));
-                Some(Event::Worker(worker, WorkerEvent::Heard))
+                let progresses = self.rng.chance(self.swarm.rates.progresses);
+                let said = if progresses { WorkerEvent::Progressed } else { WorkerEvent::Heard };
+                Some(Event::Worker(worker, said))
             }
             Delivery::Event(event) => {
                 self.on_delivered(now, &event);

@@ -132,7 +132,7 @@ impl Device for CpuDevice {
             let mut buffers = self.buffers[thread].lock();
             let mut done = Totals::of(dispatch);
             while let Some(span) = spans.get(next.fetch_add(1, Ordering::Relaxed)) {
-                buffers.run(dispatch, span, limits, &mut done)?;
+                buffers.run(dispatch, span, limits, (&mut done, &self.gauges))?;
             }
             Ok(done)
         };
@@ -188,7 +188,7 @@ impl ThreadBuffers {
         dispatch: &GridDispatch<'_>,
         span: &Span,
         limits: ChunkLimits,
-        done: &mut Totals,
+        (done, gauges): (&mut Totals, &Gauges),
     ) -> Result<(), Fault> {
         let Self { evaluator, runner, shapes, offsets, pieces, rest } = self;
         rest.clear();
@@ -220,6 +220,7 @@ impl ThreadBuffers {
                     (all @ Ok(_), None) => *all = Err(AttemptRefusal::Cancelled),
                     (Err(_), _) => {}
                 }
+                gauges.chunk_is_done();
             }
         }
         Ok(())

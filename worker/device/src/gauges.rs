@@ -1,5 +1,5 @@
-//! Counts of the memory that a worker holds, updated when it takes or frees memory. The heartbeat thread
-//! reads them; nothing is decided by them.
+//! Counts of the memory that a worker holds, updated when it takes or frees memory, and of what it has finished. The
+//! heartbeat thread reads them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +29,7 @@ impl Gauge {
     }
 }
 
-/// The memory that a device holds beside arenas, and the arenas that it has registered.
+/// The memory that a device holds beside arenas, the arenas that it has registered, and how far it has come.
 #[derive(Debug, Default)]
 pub struct Gauges {
     /// Buffers on the device.
@@ -38,9 +38,22 @@ pub struct Gauges {
     pub pinned: Gauge,
     /// Registered arenas.
     pub registered: Gauge,
+    /// Chunks of work that were finished.
+    chunks: AtomicU64,
 }
 
 impl Gauges {
+    /// A chunk is finished: the device looks at the flags of cancelled attempts before the next one.
+    pub(crate) fn chunk_is_done(&self) {
+        self.chunks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Chunks of work that were finished so far.
+    #[must_use]
+    pub fn chunks(&self) -> u64 {
+        self.chunks.load(Ordering::Relaxed)
+    }
+
     /// All of them, as a heartbeat carries them.
     #[must_use]
     pub fn memory(&self) -> WorkerMemory {

@@ -40,7 +40,10 @@ impl Pool {
         match event {
             Event::Worker(
                 worker,
-                WorkerEvent::Answered { .. } | WorkerEvent::Heard | WorkerEvent::Loading { .. },
+                WorkerEvent::Answered { .. }
+                | WorkerEvent::Heard
+                | WorkerEvent::Loading { .. }
+                | WorkerEvent::Progressed,
             ) => {
                 self.touch(worker.group);
             }

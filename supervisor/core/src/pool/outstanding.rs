@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::ids::{AttemptId, JobId};
+use gridpool_protocol::limits::PROGRESS_EVERY_MAX;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::AttemptOutcome;
 
@@ -28,8 +29,8 @@ pub(super) struct Sent {
     cost: u64,
     /// What the clock of its worker showed when it began.
     began: u128,
-    /// Set once its job has a verdict: if it is not answered by then, the pool kills the worker, with this
-    /// outcome as the reason. Has an effect only in the front dispatch.
+    /// Set once its job has a verdict: the end of its grace, and the outcome as the reason for a kill. Has an effect
+    /// only in the front dispatch; see [`Outstanding::free_at`].
     free_at: Option<(Timestamp, AttemptOutcome)>,
     /// Its shard waits again, or runs elsewhere: the worker is dying, and its answer will have no effect.
     pub(super) moved: bool,
@@ -180,12 +181,16 @@ pub(super) struct Outstanding {
     /// The suspects of the front dispatch have been split already.
     pub(super) is_split: bool,
     clock: CostClock,
+    /// When the worker began the front dispatch, or last told that it has finished a part of it. `None` if its
+    /// attempts do not run as one: then each is stopped by itself.
+    progressed: Option<Timestamp>,
 }
 
 impl Outstanding {
-    pub(super) fn new(front: Dispatch) -> Self {
+    pub(super) fn new(front: Dispatch, is_concurrent: bool) -> Self {
         let clock = CostClock { now: 0, read: front.since };
-        Self { front, second: None, is_split: false, clock }
+        let progressed = (!is_concurrent).then_some(front.since);
+        Self { front, second: None, is_split: false, clock, progressed }
     }
 
     /// Both dispatches, the front one first.
@@ -210,6 +215,7 @@ impl Outstanding {
             return Answered::Unknown;
         };
         self.advance(now);
+        self.progress(now);
         let answered = self.front.sent.remove(at).expect("it was just found");
         let (charge, moved) = (self.clock.charge(&answered), answered.moved);
         if !self.front.sent.is_empty() {
@@ -253,10 +259,26 @@ impl Outstanding {
         sent.expect("a running attempt is outstanding").free_at = Some((at, outcome));
     }
 
-    /// When the worker must be killed, unless the attempt that was cut off is answered by then; and with
-    /// which outcome it was cut off.
+    /// The worker has finished a part of the front dispatch.
+    pub(super) fn progress(&mut self, now: Timestamp) {
+        self.progressed = self.progressed.map(|_| now);
+    }
+
+    /// When the worker must be killed, unless it answers before; and with which outcome the first attempt was cut off.
+    ///
+    /// A dispatch that runs as one is answered as one. So if others in it are wanted, the worker goes on for them: it
+    /// is killed only if it makes no progress. If none is wanted, it has the grace of each.
     pub(super) fn free_at(&self) -> Option<(Timestamp, AttemptOutcome)> {
-        self.front.sent.iter().filter_map(|sent| sent.free_at).min_by_key(|&(at, _)| at)
+        let cut_off = || self.front.sent.iter().filter_map(|sent| sent.free_at);
+        let (first, outcome) = cut_off().min_by_key(|&(at, _)| at)?;
+        let at = match self.progressed {
+            None => first,
+            Some(_) if cut_off().count() == self.front.sent.len() => {
+                cut_off().map(|(at, _)| at).max()?
+            }
+            Some(progressed) => first.max(progressed.after(PROGRESS_EVERY_MAX)),
+        };
+        Some((at, outcome))
     }
 
     /// Whose attempts, late or cancelled, the worker has not stopped in time.
@@ -271,6 +293,7 @@ impl Outstanding {
     /// The supervisor was not running for about `gap`: extends its timeouts.
     pub(super) fn excuse(&mut self, gap: Duration) {
         self.clock.read = self.clock.read.after(gap);
+        self.progressed = self.progressed.map(|at| at.after(gap));
         for dispatch in [Some(&mut self.front), self.second.as_mut()].into_iter().flatten() {
             dispatch.since = dispatch.since.after(gap);
             for sent in &mut dispatch.sent {

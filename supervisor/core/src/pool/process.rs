@@ -234,7 +234,9 @@ impl Process {
     pub(super) fn send(&mut self, dispatch: Dispatch, concurrency: Concurrency) {
         let worker = self.worker;
         match &mut self.stage {
-            Stage::Ready { .. } => self.stage = Stage::Busy(Outstanding::new(dispatch)),
+            Stage::Ready { .. } => {
+                self.stage = Stage::Busy(Outstanding::new(dispatch, concurrency.is_concurrent()));
+            }
             Stage::Busy(outstanding) => match concurrency {
                 Concurrency::Concurrent { .. } => {
                     outstanding.absorb(dispatch.since, dispatch);
@@ -266,6 +268,13 @@ impl Process {
             | Stage::Standby
             | Stage::Starting { .. }
             | Stage::Stopping { .. } => unreachable!("{} does not run {attempt}", self.worker),
+        }
+    }
+
+    /// It has finished a part of what it runs.
+    pub(super) fn progressed(&mut self, now: Timestamp) {
+        if let Stage::Busy(outstanding) = &mut self.stage {
+            outstanding.progress(now);
         }
     }
 

@@ -65,7 +65,7 @@ fn a_file_is_unchanged_until_all_is_written() {
     });
     let said = error.unwrap_err();
     assert!(said.to_string().ends_with("writing failed, and the file is unchanged"));
-    assert_eq!((said.exit_code(), path.metadata().unwrap().ino()), (exit::INTERNAL, before));
+    assert_eq!((said.exit_code(), path.metadata().unwrap().ino()), (exit::OUTPUT, before));
     assert_eq!((&*read(&path), names(folder.path())), (OLD, vec!["out".to_owned()]));
 }
 

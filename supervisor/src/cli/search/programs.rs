@@ -3,7 +3,7 @@
 //! A bad line has a result in its place, which says what is wrong with it; the others still run.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,10 @@ use crate::cli::program::read;
 
 /// Longest line, bytes: a program of the greatest length, each of its bytes escaped.
 const LINE_BYTES_MAX: usize = 128 * 1_024;
+
+/// Bytes of the largest file that is looked at whole, to say that it is a task. One of 30 pairs of the largest grids has
+/// less than half of that.
+const TASK_BYTES_MAX: u64 = 1 << 20;
 
 /// What a line looks like.
 const LINE: &str = r#"write {"id": "any name", "program": "rot90 | hmirror"}"#;
@@ -55,8 +59,14 @@ impl Programs {
             true => (Box::new(io::stdin()), "standard input".to_owned()),
             false => {
                 let name = path.display().to_string();
-                let file = File::open(path)
-                    .map_err(|error| CommandError::Usage(format!("{name}: {error}")))?;
+                let failed = |error| CommandError::Usage(format!("{name}: {error}"));
+                let mut file = File::open(path).map_err(failed)?;
+                if is_task(&mut file).map_err(failed)? {
+                    return Err(CommandError::NoPrograms(format!(
+                        "{name} is a task, not programs: name it with --tasks, and with --programs a file of \
+                         definitions, `solvers.py`, or one with a program on each line; {LINE}"
+                    )));
+                }
                 (Box::new(file), name)
             }
         };
@@ -71,6 +81,20 @@ impl Programs {
     pub(super) fn bad_lines(&self) -> BadLines {
         self.bad.clone()
     }
+}
+
+/// Whether a file is an ARC task: one JSON document with pairs. Leaves a regular file at its start, and does not read
+/// from any other.
+fn is_task(file: &mut File) -> io::Result<bool> {
+    if !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    let mut bytes = Vec::new();
+    file.take(TASK_BYTES_MAX).read_to_end(&mut bytes)?;
+    file.rewind()?;
+    let document: Option<Value> = serde_json::from_slice(&bytes).ok();
+    let fields = document.as_ref().and_then(Value::as_object);
+    Ok(fields.is_some_and(|fields| fields.contains_key("train") || fields.contains_key("test")))
 }
 
 /// Each definition of a file is a program.

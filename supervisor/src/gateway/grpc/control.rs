@@ -30,6 +30,9 @@ const END_STREAM: u8 = 1;
 /// How long it takes until a client may send one more.
 const PERIOD: Duration = Duration::from_secs(1).checked_div(CONTROL_FRAMES_PER_S).unwrap();
 
+/// The frame that tells a client why its connection ends: GOAWAY, `ENHANCE_YOUR_CALM`. Any call may have begun.
+const CALM: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
+
 /// Why such a connection ends.
 #[derive(Debug, thiserror::Error)]
 #[error("too many control frames of HTTP/2")]
@@ -67,6 +70,11 @@ struct Frames {
 }
 
 impl Frames {
+    /// Whether the next byte begins a frame.
+    fn is_between(&self) -> bool {
+        self.skip == 0 && self.filled == 0
+    }
+
     /// Takes in more bytes, and tells the type and the flags of each frame that begins there, and its length without
     /// the head.
     fn take_in(&mut self, mut bytes: &[u8], mut found: impl FnMut((u8, u8), usize)) {
@@ -148,7 +156,19 @@ impl Allowance {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+impl<S: AsyncWrite + Unpin> Counted<S> {
+    /// Tells the client why its connection ends, if no other frame is half written and the system takes this one now:
+    /// a client that floods may read nothing, and is not waited for.
+    fn calm(&mut self, cx: &mut Context<'_>) {
+        if self.to_client.is_between() {
+            let told = Pin::new(&mut self.stream).poll_write(cx, &CALM);
+            let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+            tracing::debug!(?told, ?flushed, "a flood of control frames");
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Counted<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -160,6 +180,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
         let came = &buffer.filled()[before..];
         let taken = own.allowance.take_in(&mut own.from_client, came, clock::now());
         own.is_flood.store(taken.is_err(), Ordering::Relaxed);
+        if taken.is_err() {
+            own.calm(cx);
+        }
         Poll::Ready(taken.map_err(io::Error::other))
     }
 }

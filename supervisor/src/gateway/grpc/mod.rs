@@ -214,7 +214,15 @@ impl Admitted {
             Method::ModelStreamInfer => Ok(stream::begin(self, body)),
             Method::ModelInfer => self.infer(body).await,
             Method::Unserved(why) => Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why)),
-            Method::Served(document) => in_time(until, self.document(document, body, token)).await,
+            Method::Served(document) => {
+                let answered = async {
+                    if !method.is_reserved() {
+                        self.gateway.turns.wait(&self.asker.principal).await;
+                    }
+                    self.document(document, body, token).await
+                };
+                in_time(until, answered).await
+            }
         }
     }
 

@@ -18,8 +18,14 @@ pub enum UpgradeError {
     )]
     Init,
     /// There is one already.
-    #[error("an upgrade is in progress already: wait for its end, which the log tells")]
-    InProgress,
+    #[error(
+        "an upgrade is in progress already: wait for its end, which the log tells. If its successor does not come up, \
+         `gridpool upgrade` starts another in its place from {replaceable_s} s after its start"
+    )]
+    InProgress {
+        /// From when on another order takes its place.
+        replaceable_s: f64,
+    },
     /// The pool that this one has replaced has not ended.
     #[error(
         "the pool before this one (pid {pid}) still finishes its jobs; it ends within {within_s} s of its upgrade, and \
@@ -64,4 +70,18 @@ pub enum UpgradeError {
         /// Why.
         why: String,
     },
+}
+
+impl UpgradeError {
+    /// Whether the upgrade had begun: then it has failed, and was not refused.
+    pub(in crate::shell) fn has_begun(&self) -> bool {
+        match self {
+            Self::Failed { .. } | Self::Start { .. } | Self::Version { .. } => true,
+            Self::Ending
+            | Self::InProgress { .. }
+            | Self::Init
+            | Self::Predecessor { .. }
+            | Self::Private => false,
+        }
+    }
 }

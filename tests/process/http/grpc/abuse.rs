@@ -11,7 +11,8 @@ use prost::Message;
 use tonic::Code;
 
 use super::frames::{
-    CONTINUATION, DATA, END_STREAM, HEADERS, Http2, PING, PRIORITY, RST_STREAM, SETTINGS,
+    CONTINUATION, DATA, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS, Http2, PING, PRIORITY,
+    RST_STREAM, SETTINGS,
 };
 use super::*;
 use crate::pool::cpu;
@@ -65,6 +66,8 @@ fn a_connection_of_control_frames_without_calls_ends_and_others_go_on() {
         let mut client = Http2::open(&address(&pool), 1 << 16);
         // Its answers are not read, and are not what ends it.
         assert!(client.floods(frame, &bytes, 1_000_000), "{frame:?}");
+        let (last, bytes) = client.last().expect("it is told why");
+        assert_eq!((last, &bytes[4..]), (GOAWAY, &[0, 0, 0, ENHANCE_YOUR_CALM][..]), "{frame:?}");
         is_turned(&good.ask("ModelInfer", one()).unwrap());
     }
     let refused = String::from_utf8(crate::http::get(&pool, "/metrics").body).unwrap();

@@ -13,9 +13,11 @@ pub(super) const PRIORITY: u8 = 2;
 pub(super) const RST_STREAM: u8 = 3;
 pub(super) const SETTINGS: u8 = 4;
 pub(super) const PING: u8 = 6;
+pub(super) const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
+pub(super) const ENHANCE_YOUR_CALM: u8 = 11;
 pub(super) const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -118,6 +120,21 @@ impl Http2 {
             let flags = if pieces.peek().is_none() { END_STREAM } else { 0 };
             self.frame((DATA, flags, call), piece);
         }
+    }
+
+    /// The type and the bytes of the last frame that came before the connection ended. Answers none.
+    pub(super) fn last(&mut self) -> Option<(u8, Vec<u8>)> {
+        let (mut all, mut piece) = (Vec::new(), [0; 4_096]);
+        while let Ok(count @ 1..) = self.0.read(&mut piece) {
+            all.extend_from_slice(&piece[..count]);
+        }
+        let (mut left, mut last) = (&all[..], None);
+        while let Some((&[a, b, c, kind, ..], after)) = left.split_first_chunk::<9>() {
+            let (bytes, rest) = after.split_at_checked(u32::from_be_bytes([0, a, b, c]) as usize)?;
+            last = Some((kind, bytes.to_vec()));
+            left = rest;
+        }
+        last
     }
 
     /// The next frame, but for settings and pings, which are answered, and room; `None` when the connection is closed.

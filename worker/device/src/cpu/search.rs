@@ -75,6 +75,7 @@ fn run_one(
             let ran = timed(&mut tally, BY_REFERENCE, || {
                 run_span(&mut machine, attempt, input, &pairs, &span)
             });
+            device.gauges.chunk_is_done();
             match ran {
                 Some(more) => sum = plus(sum, more),
                 None => return (tally, Err(AttemptRefusal::Cancelled)),

@@ -69,6 +69,7 @@ fn go_round(
     while !feed.is_empty() {
         let at = turn % lanes.len();
         finish(lanes, at, dispatch, done)?;
+        gpu.allocator.gauges().chunk_is_done();
         feed.limit_cells(chunk_cells(turn, feed.cells_left()).min(cells_max));
         lanes[at].begin(gpu, dispatch, feed, done)?;
         turn += 1;

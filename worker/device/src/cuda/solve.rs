@@ -166,6 +166,7 @@ impl Solving {
                     refuse(done, pieces);
                     return Ok(());
                 }
+                gpu.allocator.gauges().chunk_is_done();
                 copied[0] += launched[0];
                 copied[1] += launched[1];
                 let mut again = Vec::new();

@@ -201,8 +201,10 @@ fn a_late_job_gives_the_jobs_beside_it_a_grace_and_costs_them_no_attempt() {
     rig.wait_ms(10);
     assert_eq!(rig.verdicts(4), [Verdict::Deadline]);
     assert_eq!(rig.kills(), 0);
-    rig.wait_ms(250);
-    assert_eq!(rig.kills(), 1);
+    rig.wait_ms(739);
+    assert_eq!(rig.kills(), 0, "job 3 is wanted, and they have begun just now");
+    rig.wait_ms(1);
+    assert_eq!(rig.kills(), 1, "no progress");
     assert_eq!(rig.verdicts(3), [], "it may still be answered");
     rig.die_and_return(0, SIGKILL);
     assert_eq!(rig.dispatches(0), [[3], [5]]);
@@ -211,6 +213,53 @@ fn a_late_job_gives_the_jobs_beside_it_a_grace_and_costs_them_no_attempt() {
     for key in [3, 5] {
         assert_eq!(rig.outcomes(key), [AttemptOutcome::Preempted, AttemptOutcome::Ok]);
     }
+}
+
+/// Jobs 3 to 5 run as one on the only worker.
+fn three_together() -> Rig {
+    let mut rig = busy(&["c", "c", "c"]);
+    rig.answer(0);
+    rig.answer(0);
+    assert_eq!(rig.dispatches(0), [[3, 4, 5]]);
+    rig
+}
+
+fn progresses(rig: &mut Rig) {
+    let worker = rig.worker(0);
+    rig.tell(Event::Worker(worker, WorkerEvent::Progressed));
+}
+
+#[test]
+fn a_cancelled_job_costs_no_worker_that_goes_on_with_the_jobs_beside_it() {
+    let mut rig = three_together();
+    rig.cancel(3);
+    assert_eq!(rig.verdicts(3), [Verdict::Cancelled]);
+    // A busy machine, or many jobs: far more than the grace.
+    for _ in 0..20 {
+        rig.wait_ms(700);
+        progresses(&mut rig);
+    }
+    assert_eq!(rig.kills(), 0, "it makes progress");
+    rig.wait_ms(749);
+    assert_eq!(rig.kills(), 0);
+    rig.wait_ms(1);
+    assert_eq!(rig.kills(), 1, "it is stuck");
+}
+
+#[test]
+fn a_worker_has_a_grace_from_the_moment_when_nobody_wants_any_of_its_jobs() {
+    let mut rig = three_together();
+    rig.cancel(3);
+    rig.wait_ms(700);
+    progresses(&mut rig);
+    rig.cancel(4);
+    rig.wait_ms(100);
+    rig.cancel(5);
+    rig.wait_ms(249);
+    assert_eq!(rig.kills(), 0, "it was asked to stop the last one just now");
+    progresses(&mut rig);
+    rig.wait_ms(1);
+    assert_eq!(rig.kills(), 1, "it should have stopped, whatever it does");
 }
 
 #[test]

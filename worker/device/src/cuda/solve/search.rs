@@ -279,6 +279,7 @@ impl Searching {
             let launched = (chunk.attempt, &staged, results.bytes);
             let us = self.launch(gpu, arenas, &argument, listed, launched)?;
             done.tally.add(staged.entry, us);
+            gpu.allocator.gauges().chunk_is_done();
             if chunk.attempt.is_cancelled() {
                 return Ok(false);
             }
