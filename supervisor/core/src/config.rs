@@ -88,8 +88,8 @@ pub struct PoolConfig {
     /// The smallest cost of a shard: below it, a message and a launch would cost more than they gain. A job
     /// of twice that may be split.
     pub shard_cost_min: u64,
-    /// Most shards for each device of a job that is alone; beside other live jobs it has its part of them, by cost. With
-    /// several, a slow device delays the job less.
+    /// Most shards for each device of a job that is alone; beside other live jobs it has its part of them, by cost.
+    /// With several, a slow device delays the job less.
     pub shards_per_device: u32,
     /// A worker is sent a second dispatch while the first runs only if neither costs more than this: no
     /// other device can take a dispatch that is in a channel.

@@ -19,8 +19,8 @@ use crate::cli::program::read;
 /// Longest line, bytes: a program of the greatest length, each of its bytes escaped.
 const LINE_BYTES_MAX: usize = 128 * 1_024;
 
-/// Bytes of the largest file that is looked at whole, to say that it is a task. One of 30 pairs of the largest grids has
-/// less than half of that.
+/// Bytes of the largest file that is looked at whole, to say that it is a task. One of 30 pairs of the largest grids
+/// has less than half of that.
 const TASK_BYTES_MAX: u64 = 1 << 20;
 
 /// What a line looks like.

@@ -8,8 +8,8 @@ use crate::cuda::gpu::Gpu;
 use crate::cuda::memory::{Allocator, DeviceBuffer};
 use crate::fault::Fault;
 
-/// Words of each warp's arena in one launch after the other, the first in shared memory. Each launch lasts as long as its
-/// longest item, and an item begins anew in each: so the sizes are few and far apart.
+/// Words of each warp's arena in one launch after the other, the first in shared memory. Each launch lasts as long as
+/// its longest item, and an item begins anew in each: so the sizes are few and far apart.
 const ARENA_WORDS: [u32; 4] = [NEAR_WORDS, 1 << 15, 1 << 20, 1 << 26];
 /// Most blocks with arenas in shared memory, each a warp: as many as the largest GPU runs at once, and more.
 const NEAR_BLOCKS_MAX: u32 = 1 << 13;
