@@ -257,7 +257,7 @@ mutant 'the last job of a client goes first' pool/queue.rs 's/waiting\.keys\(\)\
 
 section 'Shards'
 mutant 'a job is split as if no other were live' pool/shard.rs 's/live\.max\(1\)/u128::from(request.cost).max(1)/'
-mutant 'a job with a verdict counts as live when others are split' pool/groups.rs 's/self\.cost -= u128::from\(request\.cost\);//'
+mutant 'a job with a verdict counts as live when others are split' pool/groups.rs 's/\*cost -= u128::from\(request\.cost\);//'
 mutant 'a job that must not run twice is split' pool/shard.rs 's/ \|\| !request\.idempotent//'
 mutant 'a job whose result is not in shared memory is split' pool/shard.rs 's/ \|\| !request\.divisible//'
 mutant 'one shard too many' pool/shard.rs 's/worth\.min\(most\)\.max\(1\)/(worth + 1).min(most).max(1)/'

@@ -103,7 +103,7 @@ pub(super) async fn admit(
             if let Some(record) = request.extensions().get::<Arc<Record>>() {
                 record.is_of(&principal);
             }
-            if turns::is_question(request.uri().path()) {
+            if turns::is_question(request.method(), request.uri().path()) {
                 gateway.turns.wait(&principal).await;
             }
             request.extensions_mut().insert(principal);

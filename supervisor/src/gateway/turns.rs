@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use axum::http::Method;
 use gridpool_client::Principal;
 use gridpool_ipc::clock;
 use tokio::time::sleep;
@@ -41,9 +42,11 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Whether a path of HTTP is that of a question.
-pub(super) fn is_question(path: &str) -> bool {
-    !path.ends_with("/infer") && !path.starts_with("/v2/health/") && path != "/metrics"
+/// Whether a request over HTTP is a question.
+pub(super) fn is_question(method: &Method, path: &str) -> bool {
+    let is_inference =
+        *method == Method::POST && path.starts_with("/v2/models/") && path.ends_with("/infer");
+    !is_inference && !path.starts_with("/v2/health/") && path != "/metrics"
 }
 
 #[cfg(test)]
@@ -68,7 +71,8 @@ mod tests {
         assert!((100..200).contains(&at_once), "{at_once}");
         assert!(is_at_once(&turns, 2));
         // Those that did not wait to the end have cost nothing: the next has a short wait.
-        turns.wait(&Principal::Uid(1)).await;
+        let wait = turns.0.take(Principal::Uid(1), QUESTIONS_PER_S, clock::now());
+        assert!(wait <= Duration::from_millis(20), "{wait:?}");
     }
 
     #[test]
@@ -76,12 +80,14 @@ mod tests {
         for path in
             ["/v2/models/a/infer", "/v2/models/a/versions/1/infer", "/v2/health/live", "/metrics"]
         {
-            assert!(!is_question(path), "{path}");
+            assert!(!is_question(&Method::POST, path), "{path}");
         }
         for path in
             ["/v2", "/v2/models/a", "/v2/models/a/ready", "/v2/repository/index", "/nowhere"]
         {
-            assert!(is_question(path), "{path}");
+            assert!(is_question(&Method::GET, path), "{path}");
         }
+        assert!(is_question(&Method::GET, "/v2/models/a/infer"));
+        assert!(is_question(&Method::POST, "/infer"));
     }
 }

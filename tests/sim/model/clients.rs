@@ -98,8 +98,11 @@ impl Model {
         let own = self.devices.iter().filter(|(at, _)| at.group == group);
         let devices = own.filter(|(_, device)| device.may_serve()).count();
         let request = JobRequest { work: self.bound(&request.work), ..request.clone() };
-        let others = self.jobs.values().filter(|job| job.group == group);
-        let live = others.map(|job| job.request.cost).sum();
+        let others = || self.jobs.values().filter(|job| job.group == group);
+        let same = others().filter(|job| job.request.principal == request.principal);
+        let cost = same.map(|job| job.request.cost).sum::<u64>() + request.cost;
+        let principals = others().map(|job| &job.request.principal).chain([&request.principal]);
+        let live = cost * principals.collect::<BTreeSet<_>>().len() as u64;
         let new = Job::new(now, client, request, group, (devices, live), &self.config);
         if new.shards_due > 1 {
             self.coverage.hit("split: accepted");

@@ -167,11 +167,11 @@ impl Job {
 
 /// The number of shards of a large job: its cost over the smallest cost of a shard, at most one for each item, and at
 /// most its share, by cost, of some for each device that may serve when it is accepted: `live` is the cost of the
-/// other live jobs of its group.
+/// live jobs of its principal, with it, times the principals that have some.
 fn shards_due(request: &JobRequest, devices: u64, live: u64, config: &PoolConfig) -> u32 {
     let may = devices > 1 && request.idempotent && request.divisible;
     let of_all = devices * u64::from(config.shards_per_device) * request.cost;
-    let own = of_all.div_ceil((live + request.cost).max(1));
+    let own = of_all.div_ceil(live.max(1));
     let most = [own, request.items.into(), SHARDS_MAX];
     let due = most.into_iter().fold(request.cost / config.shard_cost_min, u64::min);
     if may { u32::try_from(due.max(1)).expect("there are few") } else { 1 }

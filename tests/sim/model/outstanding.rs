@@ -125,7 +125,7 @@ impl Outstanding {
     }
 
     /// Removes an attempt of the front dispatch. Attempts of the next one that were cut off have at least
-    /// until `free_at`.
+    /// until `free_at`, and so have those that are answered as one with it.
     pub(super) fn answered(
         &mut self,
         now: Timestamp,
@@ -142,6 +142,9 @@ impl Outstanding {
             self.all().filter_map(|sent| sent.free_at.as_mut()).for_each(|(at, _)| {
                 *at = free_at.max(*at);
             });
+        } else if front.progressed.is_some() {
+            let cut_off = front.attempts.iter_mut().filter_map(|sent| sent.free_at.as_mut());
+            cut_off.for_each(|(at, _)| *at = free_at.max(*at));
         }
         self.progresses(now);
         Some(answered)

@@ -35,8 +35,8 @@ pub use stream::SearchStream;
 pub use summary::SearchSummary;
 pub use verdict::{Check, Checker, Verdicts};
 
-/// The deadline of each job of a search, unless [`Search::deadline`] says otherwise. A job is made to take less than
-/// a second.
+/// The deadline of each job of a search, unless [`Search::deadline`] says otherwise. Jobs are made to
+/// take less than a second, as far as is known of their programs.
 pub const SEARCH_DEADLINE_DEFAULT: Duration = Duration::from_secs(600);
 /// Steps that a program of a search may run on a pair, unless [`Search::steps`] says otherwise.
 pub const SEARCH_STEPS_DEFAULT: u32 = STEPS_DEFAULT;

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use gridpool_protocol::search::PackedPrograms;
@@ -23,7 +23,7 @@ const JOB_EVALUATIONS_FIRST: usize = 1 << 12;
 const JOB_TIME: Duration = Duration::from_millis(400);
 /// Most times that jobs become larger with one that ends.
 const JOB_GROWS: f64 = 8.0;
-/// Evaluations that fill a GPU. Fewer take as long as the slowest of them, so hardly less.
+/// Evaluations that fill a GPU. Far fewer take as long as the slowest of them, so hardly less, unless all are slow.
 const GPU_EVALUATIONS: usize = 1 << 18;
 /// Bytes of the verdicts that are kept for duplicates.
 const KNOWN_BYTES_MAX: usize = 256 << 20;
@@ -66,17 +66,22 @@ impl Planned {
 
 /// The size of the next jobs, learnt from how long the last ones took.
 #[derive(Debug)]
-pub(super) struct Pace(AtomicUsize);
+pub(super) struct Pace {
+    evaluations: AtomicUsize,
+    /// Whether no job was too large yet.
+    is_unbounded: AtomicBool,
+}
 
 impl Default for Pace {
     fn default() -> Self {
-        Self(AtomicUsize::new(JOB_EVALUATIONS_FIRST))
+        let evaluations = AtomicUsize::new(JOB_EVALUATIONS_FIRST);
+        Self { evaluations, is_unbounded: AtomicBool::new(true) }
     }
 }
 
 impl Pace {
     fn evaluations(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.evaluations.load(Ordering::Relaxed)
     }
 
     /// Notes that a job of this size took this long, on GPUs alone or on others too.
@@ -85,15 +90,18 @@ impl Pace {
         let times = JOB_TIME.as_secs_f64() / took.as_secs_f64().max(1e-6);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
         let sized = |of: usize, times: f64| (of as f64 * times) as usize;
-        let next = if times > 2.0 && evaluations >= now / 2 {
+        let is_full = evaluations >= now / 2;
+        let next = if times > 2.0 && is_full {
             sized(now, times.min(JOB_GROWS)).min(JOB_EVALUATIONS_MAX)
         } else if times < 0.5 {
+            self.is_unbounded.store(false, Ordering::Relaxed);
             now.min(sized(evaluations, times).max(1))
         } else {
             now
         };
-        let is_quick = on_gpus && times > 1.0;
-        self.0.store(if is_quick { next.max(GPU_EVALUATIONS) } else { next }, Ordering::Relaxed);
+        let fills = on_gpus && times > 1.0 && is_full && self.is_unbounded.load(Ordering::Relaxed);
+        let next = if fills { next.max(GPU_EVALUATIONS) } else { next };
+        self.evaluations.store(next, Ordering::Relaxed);
     }
 }
 
@@ -256,7 +264,13 @@ mod tests {
         assert_eq!(after(&[(first, 100)], false), 4 * first);
         assert_eq!(after(&[(first, 100)], true), GPU_EVALUATIONS);
         assert_eq!(after(&[(first, 500)], true), first, "that slow on few is slower on many");
-        assert_eq!(after(&[(first, 100), (GPU_EVALUATIONS, 4_000)], true), GPU_EVALUATIONS / 10);
+        assert_eq!(after(&[(first, 100), (10, 1)], true), GPU_EVALUATIONS);
+        assert_eq!(after(&[(10, 1)], true), first, "the last of a few");
+        let slow = [(first, 100), (GPU_EVALUATIONS, 4_000)];
+        assert_eq!(after(&slow, true), GPU_EVALUATIONS / 10);
+        // Once one was too large, they grow as elsewhere.
+        let again = [slow[0], slow[1], (GPU_EVALUATIONS / 10, 100)];
+        assert_eq!(after(&again, true), GPU_EVALUATIONS / 10 * 4);
         let quick =
             [first, GPU_EVALUATIONS, 8 * GPU_EVALUATIONS].map(|evaluations| (evaluations, 1));
         assert_eq!(after(&quick, true), JOB_EVALUATIONS_MAX);

@@ -47,8 +47,8 @@ pub(super) struct GroupState {
     pub(super) kills: KillBudget,
     /// Jobs without a verdict.
     jobs: usize,
-    /// What they cost together.
-    pub(super) cost: u128,
+    /// For each principal that has any, how many, and what they cost.
+    live: BTreeMap<Principal, (usize, u128)>,
     inline_bytes: u64,
     /// The same of each principal that has any.
     bytes_of: BTreeMap<Principal, u64>,
@@ -172,7 +172,7 @@ impl GroupState {
             meters: Meters::default(),
             kills: KillBudget::default(),
             jobs: 0,
-            cost: 0,
+            live: BTreeMap::new(),
             inline_bytes: 0,
             bytes_of: BTreeMap::new(),
             bytes_high: 0,
@@ -182,11 +182,19 @@ impl GroupState {
         }
     }
 
+    /// What as many principals as have live jobs would cost together, if each had as much as this one.
+    pub(super) fn live_cost(&self, principal: &Principal) -> u128 {
+        let own = self.live.get(principal).map_or(0, |(_, cost)| *cost);
+        own.saturating_mul(self.live.len() as u128)
+    }
+
     /// A job is accepted.
     pub(super) fn accept(&mut self, request: &JobRequest) {
         self.counters.accepted += 1;
         self.jobs += 1;
-        self.cost += u128::from(request.cost);
+        let (jobs, cost) = self.live.entry(request.principal.clone()).or_default();
+        *jobs += 1;
+        *cost += u128::from(request.cost);
         self.inline_bytes += request.inline_bytes;
         if request.inline_bytes > 0 {
             *self.bytes_of.entry(request.principal.clone()).or_default() += request.inline_bytes;
@@ -197,7 +205,13 @@ impl GroupState {
     /// A job has its verdict.
     pub(super) fn finish(&mut self, request: &JobRequest, verdict: Verdict) {
         self.jobs -= 1;
-        self.cost -= u128::from(request.cost);
+        if let Some((jobs, cost)) = self.live.get_mut(&request.principal) {
+            *jobs -= 1;
+            *cost -= u128::from(request.cost);
+            if *jobs == 0 {
+                self.live.remove(&request.principal);
+            }
+        }
         self.inline_bytes -= request.inline_bytes;
         if let Some(own) = self.bytes_of.get_mut(&request.principal) {
             *own -= request.inline_bytes;

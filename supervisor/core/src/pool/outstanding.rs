@@ -203,8 +203,8 @@ impl Outstanding {
         self.dispatches().flat_map(|dispatch| &dispatch.sent)
     }
 
-    /// Removes an answered attempt. After the last of the front dispatch, the second begins: its attempts
-    /// that were cut off have at least `grace` from now on.
+    /// Removes an answered attempt. After the last of the front dispatch, the second begins. Attempts that were cut off
+    /// have at least `grace` from now on: those that begin, and those that are answered as one with this one.
     pub(super) fn answer(
         &mut self,
         now: Timestamp,
@@ -218,18 +218,19 @@ impl Outstanding {
         self.progress(now);
         let answered = self.front.sent.remove(at).expect("it was just found");
         let (charge, moved) = (self.clock.charge(&answered), answered.moved);
-        if !self.front.sent.is_empty() {
+        if self.front.sent.is_empty() {
+            let Some(next) = self.second.take() else {
+                return Answered::Known { is_last: true, moved, charge };
+            };
+            self.front = next;
+            self.front.sent.iter_mut().for_each(|sent| sent.began = self.clock.now);
+            self.is_split = false;
+        } else if self.progressed.is_none() {
             return Answered::Known { is_last: false, moved, charge };
         }
-        let Some(mut next) = self.second.take() else {
-            return Answered::Known { is_last: true, moved, charge };
-        };
-        for sent in &mut next.sent {
-            sent.began = self.clock.now;
+        for sent in &mut self.front.sent {
             sent.free_at = sent.free_at.map(|(at, why)| (at.max(now.after(grace)), why));
         }
-        self.front = next;
-        self.is_split = false;
         Answered::Known { is_last: false, moved, charge }
     }
 

@@ -46,9 +46,10 @@ pub(super) struct Shard {
 }
 
 /// Cuts a job for a pool of `devices` devices: into shards with equal numbers of items, for the core does
-/// not know their cells. Idle devices take one shard after the other, which evens out the rest. `live` is what all live
-/// jobs cost, with this one: if the others keep the devices busy, it is cut into fewer, for each shard begins anew and
-/// lasts as long as its slowest item.
+/// not know their cells. Idle devices take one shard after the other, which evens out the rest. `live` is what the
+/// live jobs of its principal cost, with this one, times the principals that have some: if other jobs keep the devices
+/// busy, it is cut into fewer, for each shard begins anew and lasts as long as its slowest item. Principals have equal
+/// parts, whatever each has waiting.
 ///
 /// A job is cut once, when it is accepted, so that the shards in a receipt never overlap.
 pub(super) fn cut(
@@ -93,7 +94,7 @@ fn count(request: &JobRequest, devices: usize, live: u128, config: &PoolConfig) 
     }
     let devices = u32::try_from(devices).unwrap_or(u32::MAX);
     let of_all = devices.saturating_mul(config.shards_per_device);
-    // Its part of the shards that all live jobs have together.
+    // Its part, by cost, of the part of its principal.
     let own = (u128::from(of_all) * u128::from(request.cost)).div_ceil(live.max(1));
     let most = u32::try_from(own).unwrap_or(of_all).min(request.items).min(SHARDS_MAX);
     let worth = u32::try_from(request.cost / config.shard_cost_min).unwrap_or(u32::MAX);

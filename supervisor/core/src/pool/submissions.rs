@@ -43,7 +43,12 @@ impl Pool {
         self.groups[group].accept(&request);
         self.accounts.accept(now, &request);
         let devices = self.devices_that_may_serve(group);
-        let shards = shard::cut(&request, devices, self.groups[group].cost, &self.config);
+        let shards = shard::cut(
+            &request,
+            devices,
+            self.groups[group].live_cost(&request.principal),
+            &self.config,
+        );
         let count = shards.len();
         let job = Job::new(now, client, request, group, shards);
         if self.has_successor() {

@@ -2,9 +2,9 @@
 //! of a template's programs after the other.
 //!
 //! The pairs are copied unless the attempt before had the same. The next chunk is as large as the last ones say: long
-//! enough that its start does not count, short enough that results flow. A launch is stopped once its attempt is
-//! cancelled, whatever its programs do. An evaluation that needs more than an arena is made again with a larger one,
-//! and at last by the reference on the processor, as a solver's item is.
+//! enough that its start does not count and the GPU is full, and then short enough that results flow. A launch is
+//! stopped once its attempt is cancelled, whatever its programs do. An evaluation that needs more than an arena is made
+//! again with a larger one, and at last by the reference on the processor, as a solver's item is.
 
 mod deliver;
 mod pairs;
@@ -306,7 +306,7 @@ impl Searching {
             let more = SearchReport { on_processor: left.len() as u64, ..SearchReport::default() };
             sum.search = sum.search.map(|search| search.plus(more));
         }
-        self.note(count, took);
+        self.evaluations = next_evaluations(self.evaluations, count, took);
         let more = SearchReport { shared: shared as u64, ..SearchReport::default() };
         sum.search = sum.search.map(|search| search.plus(more));
         let came = &*self.results_staging.bytes();
@@ -387,20 +387,34 @@ impl Searching {
         self.stop.wait(&driver, self.stream, argument.stop, &|| attempt.is_cancelled())?;
         driver.elapsed_us(self.around[0], self.around[1])
     }
+}
 
-    /// Learns from the time of a chunk, microseconds, how large the next one may be.
-    fn note(&mut self, evaluations: usize, us: f64) {
-        let times = CHUNK_TIME.as_secs_f64() * 1e6 / us.max(1.0);
-        // A small chunk, such as the last of an attempt, says little of larger ones.
-        if times < 1.0 || evaluations >= self.evaluations / 2 {
-            let times = times.min(CHUNK_GROWS);
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "it saturates"
-            )]
-            let fits = (evaluations as f64 * times) as usize;
-            self.evaluations = fits.clamp(EVALUATIONS_MIN, EVALUATIONS_MAX);
-        }
+/// Learns from the time of a chunk, microseconds, how many evaluations the next one may have; `now` is what it might
+/// have.
+fn next_evaluations(now: usize, evaluations: usize, us: f64) -> usize {
+    let times = CHUNK_TIME.as_secs_f64() * 1e6 / us.max(1.0);
+    // A small chunk, such as the last of an attempt, says little of larger ones.
+    if times >= 1.0 && evaluations < now / 2 {
+        return now;
+    }
+    let times = times.min(CHUNK_GROWS);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+    let fits = (evaluations as f64 * times) as usize;
+    fits.clamp(EVALUATIONS_MIN, EVALUATIONS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_grow_and_shrink_with_their_time_but_fill_the_gpu() {
+        let now = EVALUATIONS_MIN;
+        assert_eq!(next_evaluations(now, now, 5e3), 4 * now);
+        assert_eq!(next_evaluations(now, now, 1.0), 8 * now);
+        assert_eq!(next_evaluations(now, 100, 1.0), now, "the last of an attempt");
+        assert_eq!(next_evaluations(8 * now, 8 * now, 40e3), 4 * now);
+        assert_eq!(next_evaluations(8 * now, 8 * now, 9e6), now, "however slow they are");
+        assert_eq!(next_evaluations(8 * now, 8 * now, 1.0), EVALUATIONS_MAX);
     }
 }
