@@ -18,11 +18,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
+use gridpool_core::event::Timestamp;
 use gridpool_ipc::clock;
-use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::message::{AskedVerdicts, LastVerdicts, LoggedJob};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
@@ -96,31 +96,72 @@ struct Rate {
     burst: u32,
 }
 
-/// What a rate has left, and when that was found.
+impl Rate {
+    /// The time between two.
+    fn every(self) -> Duration {
+        Duration::from_secs(1) / self.per_s
+    }
+}
+
+/// What a rate has left, and when it earns the next after that.
 #[derive(Debug)]
 struct Bucket {
     left: u32,
-    counted: Instant,
+    next: Timestamp,
 }
 
 impl Bucket {
-    fn full(rate: Rate) -> Self {
-        Self { left: rate.burst, counted: clock::now() }
+    fn full(rate: Rate, now: Timestamp) -> Self {
+        Self { left: rate.burst, next: now.after(rate.every()) }
     }
 
-    fn take(&mut self, rate: Rate) -> bool {
+    fn take(&mut self, rate: Rate, now: Timestamp) -> bool {
         if self.left == 0 {
-            let now = clock::now();
-            let earned =
-                now.duration_since(self.counted).as_millis() * u128::from(rate.per_s) / 1_000;
-            if earned == 0 {
+            if now < self.next {
                 return false;
             }
-            self.left = u32::try_from(earned).unwrap_or(rate.burst).min(rate.burst);
-            self.counted = now;
+            let more = now.since(self.next).as_nanos() / rate.every().as_nanos();
+            self.left = u32::try_from(more + 1).unwrap_or(rate.burst).min(rate.burst);
+            self.next = now.after(rate.every());
         }
         self.left -= 1;
         true
+    }
+}
+
+/// Decides which verdicts are logged. It is asked for each verdict, so it has no lock and reads no clock.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    usual: Bucket,
+    unusual: BTreeMap<Principal, Bucket>,
+    /// See [`JobLog`].
+    skipped: Arc<AtomicU64>,
+}
+
+impl Admission {
+    /// Whether the log wants this verdict. What comes too fast is counted.
+    pub(crate) fn admits(&mut self, now: Timestamp, whose: &Principal, receipt: &Receipt) -> bool {
+        let is_usual = is_usual(receipt);
+        // The gateway asks every few seconds whether the pool works.
+        if is_usual && *whose == Principal::Gateway {
+            return false;
+        }
+        let is_admitted = match is_usual {
+            true => self.usual.take(USUAL, now),
+            false => self.take_unusual(now, whose),
+        };
+        if !is_admitted {
+            self.skipped.fetch_add(1, Ordering::Relaxed);
+        }
+        is_admitted
+    }
+
+    fn take_unusual(&mut self, now: Timestamp, whose: &Principal) -> bool {
+        if self.unusual.len() == PRINCIPALS_MAX && !self.unusual.contains_key(whose) {
+            self.unusual.clear();
+        }
+        let bucket = self.unusual.entry(whose.clone());
+        bucket.or_insert_with(|| Bucket::full(UNUSUAL, now)).take(UNUSUAL, now)
     }
 }
 
@@ -145,29 +186,9 @@ pub(crate) struct JobLog {
     verdicts: Sender<Given>,
     /// The thread writes what waits, drops what it gets here, and ends.
     closing: Sender<Sender<()>>,
-    rates: Mutex<Rates>,
     /// Verdicts that are left out and that no line has told of.
     skipped: Arc<AtomicU64>,
     recent: Arc<Recent>,
-}
-
-#[derive(Debug)]
-struct Rates {
-    usual: Bucket,
-    unusual: BTreeMap<Principal, Bucket>,
-}
-
-impl Rates {
-    fn take(&mut self, is_usual: bool, principal: &Principal) -> bool {
-        if is_usual {
-            return self.usual.take(USUAL);
-        }
-        if self.unusual.len() == PRINCIPALS_MAX && !self.unusual.contains_key(principal) {
-            self.unusual.clear();
-        }
-        let bucket = self.unusual.entry(principal.clone());
-        bucket.or_insert_with(|| Bucket::full(UNUSUAL)).take(UNUSUAL)
-    }
 }
 
 /// What the log calls the pool at this socket.
@@ -206,25 +227,19 @@ impl JobLog {
         let thread = thread::Builder::new().name("job log".into());
         let thread = thread.spawn(move || writer.run(&waiting, &asked));
         thread.map_err(|error| StateError::Io(path, error))?;
-        let rates = Rates { usual: Bucket::full(USUAL), unusual: BTreeMap::new() };
-        Ok(Self { verdicts, closing, rates: Mutex::new(rates), skipped, recent })
+        Ok(Self { verdicts, closing, skipped, recent })
     }
 
-    /// Logs a verdict, and never waits for the disk. Asks for the client only if the verdict is not left out.
-    pub(crate) fn keep(
-        &self,
-        principal: Principal,
-        receipt: Box<Receipt>,
-        client: impl FnOnce(Principal) -> Client,
-    ) {
-        let is_usual = is_usual(&receipt);
-        // The gateway asks every few seconds whether the pool works.
-        if is_usual && principal == Principal::Gateway {
-            return;
-        }
-        let is_taken = self.rates.lock().take(is_usual, &principal);
-        let give = || Given { at: clock::time_of_day(), client: client(principal), receipt };
-        if !is_taken || self.verdicts.try_send(give()).is_err() {
+    /// What decides which verdicts it gets. One log has one of them.
+    pub(crate) fn admission(&self, now: Timestamp) -> Admission {
+        let usual = Bucket::full(USUAL, now);
+        Admission { usual, unusual: BTreeMap::new(), skipped: Arc::clone(&self.skipped) }
+    }
+
+    /// Logs a verdict that was [admitted](Admission::admits), and never waits for the disk.
+    pub(crate) fn keep(&self, client: Client, receipt: Box<Receipt>) {
+        let given = Given { at: clock::time_of_day(), client, receipt };
+        if self.verdicts.try_send(given).is_err() {
             self.skipped.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -22,7 +22,7 @@ use super::outbox::Outbox;
 use super::tracer::TracedJob;
 use super::{Shared, clients, notes};
 use crate::gateway::Holders;
-use crate::job_log::Client;
+use crate::job_log::{Admission, Client};
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
 use gridpool_core::event::{Event, Timestamp};
 
@@ -73,8 +73,8 @@ pub(super) struct Core {
     pub(super) left: bool,
     /// [`Shell::wait`](super::Shell::wait) has returned.
     pub(super) is_over: bool,
-    /// Whether verdicts are logged.
-    pub(super) logs_jobs: bool,
+    /// Which verdicts are logged; none without a log.
+    pub(super) admission: Option<Admission>,
     /// Deaths that the core has handled and that are not in the log yet.
     pub(super) untold: usize,
 }
@@ -110,7 +110,7 @@ impl Core {
             displaced: None,
             left: false,
             is_over: false,
-            logs_jobs: false,
+            admission: None,
             untold: 0,
         }
     }
@@ -134,7 +134,7 @@ impl Core {
                 rest.push(action);
             }
         }
-        rest.drain(..).for_each(|action| self.perform(shared, action));
+        rest.drain(..).for_each(|action| self.perform(shared, now, action));
         self.rest = rest;
         let next = self.pool.poll_deadline();
         if shared.timer.rearm(self.armed, next) {
@@ -147,7 +147,7 @@ impl Core {
         std::mem::take(&mut self.told)
     }
 
-    fn perform(&mut self, shared: &Shared, action: Action) {
+    fn perform(&mut self, shared: &Shared, now: Timestamp, action: Action) {
         match action {
             Action::Accept { client, key } if self.tells_acceptance => {
                 self.tell(client, &ServerMessage::Accepted { key });
@@ -167,7 +167,9 @@ impl Core {
             }
             Action::Discard { job } => drop(self.discard(job)),
             Action::Dispatch { worker, attempts } => self.dispatch(shared, worker, &attempts),
-            Action::Finish { client, job, key, receipt } => self.finish(client, job, key, receipt),
+            Action::Finish { client, job, key, receipt } => {
+                self.finish(now, client, job, key, receipt);
+            }
             Action::HashContent { job, work } => {
                 let request = (job, work, Arc::clone(&self.payloads[&job]));
                 shared.hasher.send(request).expect("the hashing thread lives as long as the pool");
@@ -235,7 +237,14 @@ impl Core {
     }
 
     /// Sends a verdict to its client, and drops the job.
-    fn finish(&mut self, client: Option<ClientId>, job: JobId, key: JobKey, receipt: Box<Receipt>) {
+    fn finish(
+        &mut self,
+        now: Timestamp,
+        client: Option<ClientId>,
+        job: JobId,
+        key: JobKey,
+        receipt: Box<Receipt>,
+    ) {
         let held = self.discard(job);
         // Each answer brings about at most one OK verdict, and there is no OK verdict without an answer.
         let ok = receipt.verdict == Verdict::Ok;
@@ -261,7 +270,9 @@ impl Core {
         let Some(held) = held else { return };
         // A receipt is large: it is copied only if both want it.
         let span = held.span.filter(|span| span.own.is_sampled());
-        match (span, self.logs_jobs) {
+        let log = self.admission.as_mut();
+        let is_logged = log.is_some_and(|log| log.admits(now, &held.principal, &receipt));
+        match (span, is_logged) {
             (None, false) => {}
             (None, true) => self.told.log(&held, receipt),
             (Some(span), false) => self.told.traced.push(TracedJob::new(span, &held, receipt)),
@@ -385,11 +396,9 @@ impl Told {
             self.traced.into_iter().for_each(|job| job.send(tracer));
         }
         if let Some(log) = shared.job_log.get() {
-            self.logged.into_iter().for_each(|(whose, holders, receipt)| {
-                log.keep(whose, receipt, |principal| {
-                    let token = holders.and_then(|holders| holders.mark_of(&principal));
-                    Client { principal, token }
-                });
+            self.logged.into_iter().for_each(|(principal, holders, receipt)| {
+                let token = holders.and_then(|holders| holders.mark_of(&principal));
+                log.keep(Client { principal, token }, receipt);
             });
         }
     }

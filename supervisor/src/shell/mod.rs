@@ -324,11 +324,10 @@ impl Shell {
     /// # Errors
     /// [`StateError`].
     pub fn log_jobs(&self, state: &StateFolder) -> Result<(), StateError> {
-        self.shared.job_log.get_or_init({
-            let log = JobLog::start(state, &self.shared.socket)?;
-            || log
-        });
-        self.shared.lock().logs_jobs = true;
+        let log = JobLog::start(state, &self.shared.socket)?;
+        let admission = log.admission(self.shared.timestamp());
+        drop(self.shared.job_log.set(log));
+        self.shared.lock().admission = Some(admission);
         Ok(())
     }
 

@@ -72,9 +72,11 @@ impl Tracer {
         Ok(Self { collector, packets: PacketSender::new(to, sample), counts, processes })
     }
 
-    /// The span of a job whose client names this trace, or none; see [`JobSpan::begin`].
+    /// The span of a job whose client names this trace, or none; see [`JobSpan::begin`]. A trace that would begin here
+    /// and is not recorded is of no use to anybody: the job has none.
     pub(super) fn begin(&self, trace: Option<TraceContext>) -> Option<JobSpan> {
-        JobSpan::begin(trace, self.packets.sample)
+        let span = JobSpan::begin(trace, self.packets.sample)?;
+        (span.parent.is_some() || span.own.is_sampled()).then_some(span)
     }
 
     /// The socket of packets for the gateway, and how many traces that begin there are recorded.
