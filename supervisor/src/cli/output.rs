@@ -39,6 +39,14 @@ pub(super) enum OutputError {
     /// `--json` uses standard output.
     #[error("{flag} {}: --json writes to standard output already: name a file", path.display())]
     Document { flag: &'static str, path: PathBuf },
+    /// A file that is written bit by bit was not written whole.
+    #[error("{flag} {}: writing failed: the file is incomplete", path.display())]
+    Incomplete {
+        flag: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     /// Its folder is missing.
     #[error("{flag} {}: there is no folder {}: make it first", path.display(), folder.display())]
     NoFolder { flag: &'static str, path: PathBuf, folder: PathBuf },
@@ -95,7 +103,10 @@ impl OutputError {
             | Self::Open { .. }
             | Self::OthersLink { .. }
             | Self::Terminal { .. } => exit::USAGE,
-            Self::Partly { .. } | Self::Stdout(_) | Self::Untouched { .. } => exit::OUTPUT,
+            Self::Incomplete { .. }
+            | Self::Partly { .. }
+            | Self::Stdout(_)
+            | Self::Untouched { .. } => exit::OUTPUT,
         }
     }
 }

@@ -20,6 +20,7 @@ use zip::write::SimpleFileOptions;
 
 use super::error::system;
 use super::flags::SocketFlag;
+use super::output::OutputError;
 use super::{CommandError, say, state};
 use crate::shell::capsules;
 use crate::state::{Kept, StateError};
@@ -76,9 +77,15 @@ pub(super) fn run(flags: &ReportFlags, socket: &SocketFlag) -> Result<u8, Comman
     });
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(&path);
-    let file = file.map_err(|error| failed(&path)(error))?;
+    let flag = "--output";
+    let file = match file {
+        Ok(file) => file,
+        Err(source) => return Err(OutputError::Open { flag, path, source }.into()),
+    };
     let sections = sections(flags, socket, &now)?;
-    write(file, &sections).map_err(failed(&path))?;
+    if let Err(source) = write(file, &sections) {
+        return Err(OutputError::Incomplete { flag, path, source }.into());
+    }
     let names: Vec<_> = sections.iter().map(|section| &*section.name).collect();
     say(&format!(
         "{}: {}\nTokens, passwords and keys are left out. It has names of users, hosts, devices and files, and parts \
@@ -86,11 +93,6 @@ pub(super) fn run(flags: &ReportFlags, socket: &SocketFlag) -> Result<u8, Comman
         path.display(),
         names.join(", ")
     ))
-}
-
-fn failed(path: &Path) -> impl Fn(io::Error) -> CommandError {
-    let path = path.display().to_string();
-    move |error| CommandError::Usage(format!("{path} cannot be written: {error}"))
 }
 
 fn sections(

@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use gridpool_protocol::search::PairStatus;
 
 use crate::cli::error::CommandError;
+use crate::cli::output::OutputError;
+
+/// What names the file.
+const FLAG: &str = "--bitmap";
 
 /// Bytes of the head, as NumPy aligns it.
 const HEAD_BYTES: usize = 128;
@@ -23,10 +27,14 @@ pub(super) struct Bitmap {
 
 impl Bitmap {
     pub(super) fn create(path: &Path, pairs: usize) -> Result<Self, CommandError> {
-        let failed = |error| failed(path, &error);
-        let file = BufWriter::new(File::create(path).map_err(failed)?);
-        let mut this = Self { path: path.to_owned(), file, pairs, rows: 0 };
-        this.file.write_all(&head(0, this.row_bytes())).map_err(failed)?;
+        let path = path.to_owned();
+        let file = match File::create(&path) {
+            Ok(file) => BufWriter::new(file),
+            Err(source) => return Err(OutputError::Open { flag: FLAG, path, source }.into()),
+        };
+        let mut this = Self { path, file, pairs, rows: 0 };
+        let written = this.file.write_all(&head(0, this.row_bytes()));
+        this.written(written)?;
         Ok(this)
     }
 
@@ -41,7 +49,8 @@ impl Bitmap {
             row[pair / 8] |= u8::from(*status == PairStatus::EQUAL) << (pair % 8);
         }
         self.rows += 1;
-        self.file.write_all(&row).map_err(|error| failed(&self.path, &error))
+        let written = self.file.write_all(&row);
+        self.written(written)
     }
 
     /// Writes the number of rows.
@@ -52,12 +61,13 @@ impl Bitmap {
             .seek(SeekFrom::Start(0))
             .and_then(|_| self.file.write_all(&head))
             .and_then(|()| self.file.flush());
-        written.map_err(|error| failed(&self.path, &error))
+        self.written(written)
     }
-}
 
-fn failed(path: &Path, error: &io::Error) -> CommandError {
-    CommandError::Usage(format!("{} cannot be written: {error}", path.display()))
+    fn written(&self, result: io::Result<()>) -> Result<(), CommandError> {
+        let path = || self.path.clone();
+        Ok(result.map_err(|source| OutputError::Incomplete { flag: FLAG, path: path(), source })?)
+    }
 }
 
 /// The head of a NumPy file, version 1.0.

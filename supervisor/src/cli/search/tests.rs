@@ -4,6 +4,7 @@ use std::io::{Cursor, Read};
 
 use gridpool_client::Candidate;
 use gridpool_protocol::batch::Grid;
+use gridpool_protocol::exit::cli as exit;
 
 use super::bitmap::Bitmap;
 use super::programs::{BadLines, Programs};
@@ -93,6 +94,17 @@ fn pairs_with_outputs_count_and_tasks_without_are_left_out() {
     assert!(none.to_string().contains("no task has a pair"));
     let grids = Input { name: "g".to_owned(), body: Body::Grids(vec![grid(1)]) };
     assert!(Tasks::of(&[grids], Which::All).unwrap_err().to_string().contains("plain grids"));
+}
+
+#[test]
+fn a_bitmap_on_a_full_disk_is_an_output_that_failed() {
+    let mut bitmap = Bitmap::create("/dev/full".as_ref(), 10).unwrap();
+    bitmap.row(&[200]).unwrap();
+    let error = bitmap.finish().unwrap_err();
+    assert_eq!(error.exit_code(), exit::OUTPUT, "{error}");
+    assert!(error.to_string().contains("incomplete"), "{error}");
+    let nowhere = Bitmap::create("/no/such/folder/bits.npy".as_ref(), 10).map(drop).unwrap_err();
+    assert_eq!(nowhere.exit_code(), exit::USAGE, "{nowhere}");
 }
 
 #[test]
