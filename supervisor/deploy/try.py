@@ -1,8 +1,8 @@
 """Runs compose.yaml and the Deployment as processes of this machine: no container is made.
 
-Each service has a loopback address of its own in place of its name and of 0.0.0.0, so its ports, arguments, config files
-and environment are those of the file; NATS's servers are told their address besides. What is mounted lies in a folder
-for each service. The images' own parts, which are not here, are Prometheus's flags and the entry point of supervisor/Dockerfile.
+Each service has a loopback address of its own in place of its name and of 0.0.0.0, so its ports, arguments, config
+files and environment are those of the file; NATS's servers are told their address besides. What is mounted lies in a
+folder for each service. Of the images it has Prometheus's flags, and what supervisor/Dockerfile says.
 
 try.py BINARIES
 """
@@ -153,7 +153,8 @@ def compose(machine):
                 file = COMPOSE / source
                 must(file.is_file(), f"{name} mounts {source}, which is no file")
                 inside = machine.inside(name, place)
-                inside.write_text(machine.mapped(name, file.read_text()) if file.suffix == ".yaml" else file.read_text())
+                text = file.read_text()
+                inside.write_text(machine.mapped(name, text) if file.suffix == ".yaml" else text)
             else:
                 machine.inside(name, place).mkdir(exist_ok=True)
     entry, check, image_env = dockerfile()

@@ -220,7 +220,7 @@ async fn stay(link: &tokio::net::UnixStream, counts: &Counts) -> Result<(), Brid
 }
 
 impl Bridge {
-    /// Makes streams again that are gone. They have the names of the old ones, so what this process holds is of use again.
+    /// Makes streams again that are gone, with the old names: what this process holds is of use again.
     async fn keep_streams(self: Arc<Self>) {
         let (nats, limits) = (&self.settings.nats, &self.settings.limits);
         loop {

@@ -24,7 +24,11 @@ const DEADLINE: Duration = Duration::from_secs(600);
 const LEAST: usize = 1 << 20;
 
 /// Submits jobs of so many grids until one is refused, which must be for this limit.
-fn fill(client: &Client, grids: usize, of: Limit) -> Vec<(Vec<Grid>, Handle<Outputs>)> {
+fn fill(
+    client: &Client,
+    grids: usize,
+    (of, named): (Limit, &str),
+) -> Vec<(Vec<Grid>, Handle<Outputs>)> {
     let mut taken = Vec::new();
     for seed in 0..64 {
         let grids = random_grids(seed, grids);
@@ -33,6 +37,8 @@ fn fill(client: &Client, grids: usize, of: Limit) -> Vec<(Vec<Grid>, Handle<Outp
             Ok(handle) => taken.push((grids, handle)),
             Err(ClientError::Refused(Refusal::Busy(limit))) => {
                 assert_eq!(limit, of);
+                let said = ClientError::Refused(Refusal::Busy(limit)).to_string();
+                assert!(said.contains(named), "{said}");
                 assert!(taken.len() > 1, "{taken:?}");
                 return taken;
             }
@@ -61,10 +67,7 @@ fn jobs_that_fill_the_stream_with_bytes_are_busy_and_those_before_them_right() {
     let pool = serving(&servers, "one", &format!("jobs_bytes_max = {LEAST}"));
     pool.stop("cpu0");
     let client = client(&servers);
-    let taken = fill(&client, 400, Limit::StreamJobBytes);
-    let refused = client.submit(job(PROGRAM, &random_grids(99, 400)).refuse_if_busy());
-    let said = refused.expect_err("the stream is full").to_string();
-    assert!(said.contains("jobs_bytes_max"), "{said}");
+    let taken = fill(&client, 400, (Limit::StreamJobBytes, "jobs_bytes_max"));
     // One that waits is accepted when there is room.
     let late = random_grids(98, 400);
     let waits = client.send(job(PROGRAM, &late).with_deadline(DEADLINE)).unwrap();
@@ -82,10 +85,7 @@ fn batches_that_fill_their_stream_are_busy_and_hosts_wait_with_large_results() {
     let servers = Servers::start(1);
     let pool = serving(&servers, "one", &format!("data_bytes_max = {LEAST}"));
     let client = client(&servers);
-    let taken = fill(&client, 4_000, Limit::StreamDataBytes);
-    let refused = client.submit(job(PROGRAM, &random_grids(99, 4_000)).refuse_if_busy());
-    let said = refused.expect_err("the stream is full").to_string();
-    assert!(said.contains("data_bytes_max"), "{said}");
+    let taken = fill(&client, 4_000, (Limit::StreamDataBytes, "data_bytes_max"));
     waits(&pool, "data_bytes_max");
     // Their batches make room for their results.
     let (runtime, streams) = streams(&servers);

@@ -68,8 +68,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Waits for a result until the deadline. What does not come by itself is looked up; a job that the servers have lost
-    /// is sent again. `place` is its number in the stream.
+    /// Waits for a result until the deadline. What does not come by itself is looked up; a job that the servers have
+    /// lost is sent again. `place` is its number in the stream.
     pub(super) async fn wait(
         self: &Arc<Self>,
         sending: &Sending,
