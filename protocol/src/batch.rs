@@ -25,6 +25,14 @@ pub use writer::BatchWriter;
 /// Every part of a batch or a result starts at a multiple of this many bytes.
 pub const PART_ALIGN: usize = 16;
 
+/// Clears what lies between the ends of parts and the next parts. What an earlier batch has left there would give this
+/// one another digest.
+pub(crate) fn clear_behind(ends: impl IntoIterator<Item = usize>, memory: &SharedSlice<'_>) {
+    for end in ends {
+        memory.write(end, &[0; PART_ALIGN][..align(end) - end]);
+    }
+}
+
 /// Rounds up to the next multiple of [`PART_ALIGN`].
 pub(crate) fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(PART_ALIGN)
@@ -385,6 +393,7 @@ impl GridBatch {
             at += size_of_val(offsets);
         }
         memory.write(layout.cells().start, &self.cells);
+        clear_behind([layout.shapes().end, layout.offsets().end, layout.cells().end], memory);
     }
 }
 

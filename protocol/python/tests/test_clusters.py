@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import runpy
@@ -79,8 +80,15 @@ def test_what_is_wrong_with_the_address_is_said():
         gridpool.connect("nats://127.0.0.1:1")
 
 
+def needed(package, required):
+    """The package. Without it the test is skipped, unless the variable says that it must run."""
+    if required in os.environ:
+        return importlib.import_module(package)
+    return pytest.importorskip(package)
+
+
 def test_ray_maps_batches_over_a_pool_on_each_node():
-    ray = pytest.importorskip("ray")
+    ray = needed("ray", "GRIDPOOL_REQUIRE_RAY")
     example = runpy.run_path(str(EXAMPLES / "ray_nodes.py"))
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
@@ -90,7 +98,7 @@ def test_ray_maps_batches_over_a_pool_on_each_node():
 
 
 def test_dask_maps_batches_over_a_pool_on_each_worker(tmp_path):
-    pytest.importorskip("distributed")
+    needed("distributed", "GRIDPOOL_REQUIRE_DASK")
     # Its workers import the functions of the example by name.
     code = (
         "import dask_workers as d\n"

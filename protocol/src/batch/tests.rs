@@ -20,6 +20,10 @@ fn a_written_batch_reads_back() {
     batch.write_to(layout, &shared);
     assert_eq!(&Tables::read(layout, &shared).unwrap(), batch.tables());
     assert_eq!(&memory[layout.cells()], batch.cells());
+    // The same batch has the same bytes, whatever was there before.
+    let mut clean = vec![0; layout.bytes()];
+    batch.write_to(layout, &SharedSlice::private(&mut clean));
+    assert_eq!(memory, clean);
 }
 
 #[test]

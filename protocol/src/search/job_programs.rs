@@ -8,7 +8,7 @@ use super::{
     CompiledTemplate, PackedPrograms, ProgramForm, ProgramOffsets, SearchError, SearchLayout,
     SearchSize,
 };
-use crate::batch::BatchLayout;
+use crate::batch::{BatchLayout, clear_behind};
 use crate::shared::SharedSlice;
 
 /// The programs of a search job.
@@ -136,6 +136,7 @@ impl JobPrograms {
                 memory.write(layout.code().start, &template.to_bytes());
             }
         }
+        clear_behind([layout.offsets().end, layout.code().end], memory);
     }
 }
 
@@ -165,6 +166,13 @@ mod tests {
             programs.write_to(layout, &memory);
             let read = JobPrograms::read(layout, &memory).unwrap();
             assert_eq!(read, programs);
+            // What was there before makes no difference.
+            batch.write_to(layout.batch(), &memory);
+            let mut used = vec![0xee; layout.input_bytes()];
+            let memory = SharedSlice::private(&mut used);
+            programs.write_to(layout, &memory);
+            batch.write_to(layout.batch(), &memory);
+            assert_eq!(used, input);
         }
         let part = all.part(20..50);
         assert_eq!((part.len(), part.part(3..5).len()), (30, 2));
