@@ -83,14 +83,18 @@ fn client(servers: &Servers) -> Client {
 
 /// Submits a job as a client that ends without a word once the job is accepted.
 fn of_a_client_that_vanishes(servers: &Servers, key: JobKey, grids: &[Grid]) {
-    let (sender, socket) = Sender::connect(&servers.options()).unwrap();
+    let (sender, socket) = Sender::connect(&servers.options()).expect("servers to connect to");
     let mut submission = inline(key.0, grids);
     submission.terms.deadline_ms = 60_000;
     submission.tell_acceptance = true;
-    let message = frame::of(&ClientMessage::Submit(Box::new(submission)), 0).unwrap();
-    frame::send_all(&socket, &message, &[]).unwrap();
-    let accepted = FrameReader::new(socket).read(Some(TIMEOUT)).unwrap().expect("an answer");
-    let accepted: ServerMessage = codec::decode(&accepted.body).unwrap();
+    let message = frame::of(&ClientMessage::Submit(Box::new(submission)), 0)
+        .expect("a submission is a message");
+    frame::send_all(&socket, &message, &[]).expect("the sender reads");
+    let accepted = FrameReader::new(socket)
+        .read(Some(TIMEOUT))
+        .expect("the sender answers")
+        .expect("an answer");
+    let accepted: ServerMessage = codec::decode(&accepted.body).expect("a message of the sender");
     assert_eq!(accepted, ServerMessage::Accepted { key });
     drop(sender);
 }
