@@ -94,13 +94,14 @@ fn a_job_that_lost_a_worker_is_one_tree_with_an_attempt_that_failed() {
 #[test]
 fn whoever_begins_a_trace_decides_whether_it_is_recorded() {
     let collector = Collector::open(Answers::Status(200));
-    let pool = cpu(1).args(&["--trace", &collector.url(), "--trace-sample", "0"]).start();
+    // One in a million begins: none here.
+    let pool = cpu(1).args(&["--trace", &collector.url(), "--trace-sample", "0.000001"]).start();
     let client = pool.client();
     let not_sampled = SAMPLED.replace(TRACE, &TRACE.replace('a', "b")).replace("-01", "-00");
     let receipt = answer(submit(&client, small_job(1).with_trace(context(&not_sampled)))).receipt;
     assert_eq!(receipt.trace_id, TRACE.replace('a', "b"));
     let own = answer(submit(&client, small_job(2))).receipt;
-    assert_eq!(own.trace_id, "", "no trace begins here");
+    assert_eq!(own.trace_id, "", "no trace that is not recorded begins here");
     answer(submit(&client, small_job(3).with_trace(context(SAMPLED))));
     let spans = collector.trace(None, "program");
     assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE), "{spans:#?}");
