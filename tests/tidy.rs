@@ -117,7 +117,6 @@ fn the_async_runtime_and_http_are_the_gateways_and_the_clusters_alone() {
             .any(|folder| path.starts_with(folder))
             || [
                 "tests/process/http/grpc/client.rs",
-                "tests/process/cluster/losses.rs",
                 "tests/process/cluster/pieces.rs",
                 "tests/serving/load.rs",
             ]

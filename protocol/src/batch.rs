@@ -47,6 +47,11 @@ pub struct BatchLayout {
 }
 
 impl BatchLayout {
+    /// See [`clear_behind`].
+    fn clear_behind_parts(self, memory: &SharedSlice<'_>) {
+        clear_behind([self.shapes().end, self.offsets().end, self.cells().end], memory);
+    }
+
     /// The layout of `items` items of `grids_per_item` grids (1, or 2 for pairs) with `cells` cells
     /// in all.
     ///
@@ -393,7 +398,7 @@ impl GridBatch {
             at += size_of_val(offsets);
         }
         memory.write(layout.cells().start, &self.cells);
-        clear_behind([layout.shapes().end, layout.offsets().end, layout.cells().end], memory);
+        layout.clear_behind_parts(memory);
     }
 }
 

@@ -25,8 +25,6 @@ const MESSAGE_OVERHEAD: usize = 4 * 1_024;
 const PIECES_AT_ONCE: usize = 8;
 /// The inline part's room for the rest of a job or a result.
 const INLINE_OVERHEAD: usize = 20 * 1_024;
-/// Pieces that are looked at to see whether somebody sends them.
-const LOOKED_AT_MAX: u64 = 16;
 /// Between two tries to look a batch up.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// How long pieces are kept, besides the time for which results are.
@@ -185,22 +183,6 @@ impl Store {
         read
     }
 
-    /// The number in the stream of the piece that came last, of some of those under a name: it grows while somebody
-    /// sends them.
-    ///
-    /// # Errors
-    /// [`NatsError`].
-    pub async fn newest(&self, name: [u8; 32], bytes: u64) -> Result<Option<u64>, NatsError> {
-        let (name, pieces) = (hex(&name), bytes.div_ceil(self.piece_bytes as u64));
-        let number = |piece: u64| {
-            let subject = self.subjects.data(&name, &piece.to_string());
-            async move { Ok(self.last(&subject).await?.map(|piece| piece.sequence)) }
-        };
-        let some = spread(pieces, LOOKED_AT_MAX).map(number);
-        let numbers = stream::iter(some).buffer_unordered(PIECES_AT_ONCE);
-        numbers.try_fold(None, async |most: Option<u64>, number| Ok(most.max(number))).await
-    }
-
     /// Removes all of what lies under a name and has so many bytes: the end, then the pieces. What a server that is
     /// behind does not know stays until it is too old.
     ///
@@ -312,12 +294,6 @@ impl Store {
     }
 }
 
-/// At most so many of so many pieces, from the first to the last.
-fn spread(pieces: u64, most: u64) -> impl Iterator<Item = u64> {
-    let some = pieces.min(most);
-    (0..some).map(move |piece| piece * (pieces - 1) / (some - 1).max(1))
-}
-
 /// The size of the pieces before an end, all but the last; `None` if that is no end.
 fn piece_bytes(end: &[u8]) -> Option<u64> {
     let size = std::str::from_utf8(end).ok()?.parse().ok()?;
@@ -339,13 +315,6 @@ mod tests {
         for end in [&b"0"[..], b"-1", b"", b"many", b"\xff", b"18446744073709551616"] {
             assert_eq!(piece_bytes(end), None, "{end:?}");
         }
-    }
-
-    #[test]
-    fn some_of_many_pieces_are_from_the_first_to_the_last() {
-        let of = |pieces| spread(pieces, 4).collect::<Vec<_>>();
-        assert_eq!((of(0), of(1), of(2), of(4)), (vec![], vec![0], vec![0, 1], vec![0, 1, 2, 3]));
-        assert_eq!(of(101), [0, 33, 66, 100]);
     }
 
     /// With three copies and servers before 2.9.18, a purge costs a server that starts anew all batches.

@@ -15,7 +15,7 @@ use crate::NatsError;
 /// How messages begin.
 const MAGIC: [u8; 4] = *b"gpj\n";
 /// The version of what is declared here. Raise it with every change.
-const OWN_VERSION: u32 = 5;
+const OWN_VERSION: u32 = 4;
 /// The version of the messages: of what is declared here, and of what they have of the pool's protocol. Jobs of each
 /// version have lanes of their own, so a host gets none that it cannot read.
 pub const VERSION: u32 = PROTOCOL_VERSION * 1_000 + OWN_VERSION;

@@ -55,8 +55,8 @@ impl fmt::Display for Full {
 pub enum Published {
     /// It is stored, under this number.
     Stored(u64),
-    /// One with this identity was stored already under this number, perhaps this one, by an earlier try.
-    Duplicate(u64),
+    /// One with this identity is stored already, perhaps this one, by an earlier try.
+    Duplicate,
     /// Its subject has another message already.
     Taken,
 }
@@ -90,7 +90,7 @@ pub(crate) async fn publish(
             error = refused => return Err(error),
         };
         let error = match answer {
-            Ok(ack) if ack.duplicate => return Ok(Published::Duplicate(ack.sequence)),
+            Ok(ack) if ack.duplicate => return Ok(Published::Duplicate),
             Ok(ack) => return Ok(Published::Stored(ack.sequence)),
             Err(error) => error,
         };

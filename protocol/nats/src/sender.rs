@@ -9,7 +9,6 @@ mod arenas;
 mod jobs;
 mod models;
 mod outbox;
-mod wait;
 
 use std::io;
 use std::net::Shutdown;

@@ -1,5 +1,6 @@
 //! The streams and buckets of a cluster: made by the first pool, opened by all.
 
+use async_nats::header;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
 use async_nats::jetstream::stream::{
@@ -7,8 +8,6 @@ use async_nats::jetstream::stream::{
     RetentionPolicy, StorageType, Stream,
 };
 use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, kv};
-use async_nats::{HeaderMap, header};
-use bytes::Bytes;
 use futures_util::TryStreamExt;
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
@@ -41,8 +40,6 @@ const KV_WINDOW: Duration = Duration::from_secs(120);
 const CONSUMER_AGE: Duration = Duration::from_secs(24 * 3_600);
 /// What refusals say if they are of the opening of streams: of its requests, or of their answers.
 const OPENING: [&str; 3] = ["\"$JS.API.STREAM.INFO.", "\"$JS.API.STREAM.CREATE.", "\"_INBOX."];
-/// The header of a note that a host misses the batch of a job.
-pub(crate) const MISSING: &str = "Gridpool-Missing";
 /// How long a conviction counts.
 pub(crate) const POISON_AGE: Duration = Duration::from_secs(30 * 24 * 3_600);
 
@@ -162,9 +159,7 @@ impl Streams {
         match self.jobs.get_raw_message(number).await {
             Ok(message) => {
                 let id = message.headers.get(header::NATS_MESSAGE_ID);
-                // One that was sent again has a number behind its key.
-                let key = id.and_then(|id| id.as_str().split('.').next());
-                Ok(key.and_then(|key| u128::from_str_radix(key, 16).ok()).map(JobKey))
+                Ok(id.and_then(|id| u128::from_str_radix(id.as_str(), 16).ok()).map(JobKey))
             }
             Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
             Err(error) => Err(NatsError::jetstream("a job cannot be read")(error)),
@@ -178,18 +173,6 @@ impl Streams {
     pub async fn remove_job(&self, number: u64) -> Result<bool, NatsError> {
         let removed = self.jobs.delete_message(number).await;
         removed.map_err(NatsError::jetstream("a job cannot be removed"))
-    }
-
-    /// Tells the client that waits for a job, if there is one, that a host misses the job's batch.
-    ///
-    /// # Errors
-    /// [`NatsError`].
-    pub async fn miss_batch(&self, key: JobKey) -> Result<(), NatsError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(MISSING, "1");
-        let client = &self.connection.client;
-        let told = client.publish_with_headers(self.subjects.note(key), headers, Bytes::new());
-        told.await.map_err(NatsError::jetstream("a client is not told of its batch"))
     }
 
     /// How the names of consumers end now.

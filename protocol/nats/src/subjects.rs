@@ -5,7 +5,7 @@
 //! | `P.job.vN.CLASS.grid`, `P.job.vN.CLASS.model.NAME` | `P-jobs` | a job of version N, until it has its result |
 //! | `P.result.HIGH.LOW` | `P-results` | the result of the job of that key; a mark once it was read |
 //! | `P.data.NAME.N`, `P.data.NAME.end` | `P-data` | a piece of a large batch or result; its size |
-//! | `P.note.HIGH.LOW` | | each result as it is stored, for the clients that wait; that a host misses the job's batch |
+//! | `P.note.HIGH.LOW` | | each result as it is stored, for the clients that wait |
 //! | `P.cancel` | | keys of jobs whose result is no longer wanted |
 
 use gridpool_protocol::ids::JobKey;
@@ -161,12 +161,6 @@ impl Subjects {
     #[must_use]
     pub fn results(&self) -> String {
         format!("{}.result.>", self.prefix)
-    }
-
-    /// Where the client that waits for a job is told of it.
-    #[must_use]
-    pub fn note(&self, key: JobKey) -> String {
-        format!("{}.note.{}", self.prefix, halves(key))
     }
 
     /// Where results are told of as they are stored.

@@ -126,7 +126,9 @@ impl<'a> BatchWriter<'a> {
             return Err(BatchError::Grids { got: self.grids, want: self.capacity.grids() });
         }
         // The start of the cells depends only on the number of grids.
-        Ok(BatchLayout { cells: self.cells, ..self.capacity })
+        let layout = BatchLayout { cells: self.cells, ..self.capacity };
+        layout.clear_behind_parts(&self.memory);
+        Ok(layout)
     }
 }
 
@@ -152,7 +154,9 @@ mod tests {
         let layout = writer.finish().unwrap();
         assert_eq!(layout, batch.layout().unwrap());
         assert_eq!(&Tables::read(layout, &shared).unwrap(), batch.tables());
-        assert_eq!(&memory[layout.cells()], batch.cells());
+        let mut packed = vec![0; layout.bytes()];
+        batch.write_to(layout, &SharedSlice::private(&mut packed));
+        assert_eq!(memory[..layout.bytes()], packed, "the same bytes, also between the parts");
     }
 
     #[test]

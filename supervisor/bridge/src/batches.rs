@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gridpool_client::{ClientError, LoadedBatch, PackedInput};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_nats::{Carried, JobMessage, NatsError};
-use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::ARENA_BYTES_MAX;
 use gridpool_protocol::message::{Packing, Refusal};
 use tokio::sync::{OnceCell, Semaphore};
@@ -22,8 +21,8 @@ use crate::{Bridge, RETRY_EVERY};
 
 /// How old a job is when it waits no longer for a batch that is not whole in the stream.
 const MISSING_FOR: Duration = Duration::from_secs(30);
-/// How long an older one waits, and others once more pieces have come.
-const MISSING_AT_LEAST: Duration = Duration::from_secs(8);
+/// How long an older one waits.
+const MISSING_AT_LEAST: Duration = Duration::from_secs(4);
 /// Jobs of a host that wait for such batches. Others are given back: they would keep the host from its work.
 const MISSING_MAX: usize = 2;
 
@@ -126,38 +125,32 @@ impl Bridge {
         job: &JobMessage,
         (age, left): (Duration, Duration),
     ) -> Result<PackedInput, BatchError> {
+        let until = clock::now() + left.min(missing_for(age));
         match (&job.input, job.packing) {
             (Carried::Inline(bytes), _) => Ok(PackedInput::Private(Arc::new(bytes.0.clone()))),
             (&Carried::Pieces { digest, bytes }, Packing::Grids { items, cells }) => {
                 let name = (digest, (items, cells));
-                let batch = self
-                    .patiently(job.key, (name.0, bytes), (age, left), || self.batch(name, bytes))
-                    .await;
+                let batch = self.patiently(bytes, until, || self.batch(name, bytes)).await;
                 batch.map(PackedInput::Loaded)
             }
             (&Carried::Pieces { digest, bytes }, Packing::Search(_) | Packing::Tensors) => {
-                let fetched = self
-                    .patiently(job.key, (digest, bytes), (age, left), || self.fetch(digest, bytes))
-                    .await;
+                let fetched = self.patiently(bytes, until, || self.fetch(digest, bytes)).await;
                 fetched.map(|bytes| PackedInput::Private(Arc::new(bytes)))
             }
         }
     }
 
-    /// What a look-up finds. While it is not whole, the client of the job is asked for it, if it is still there.
+    /// What a look-up finds. While it is not whole, somebody may send it again.
     async fn patiently<T, F>(
         &self,
-        key: JobKey,
-        (digest, bytes): ([u8; 32], u64),
-        (age, left): (Duration, Duration),
+        bytes: u64,
+        until: Instant,
         look: impl Fn() -> F,
     ) -> Result<T, BatchError>
     where
         F: Future<Output = Result<T, BatchError>>,
     {
-        let last = clock::now() + left;
-        let mut until = last.min(clock::now() + missing_for(age));
-        let (mut waits, mut newest) = (None, None);
+        let mut waits = None;
         loop {
             let error = match look().await {
                 Err(BatchError::Nats(error @ NatsError::Data { .. })) => error,
@@ -166,24 +159,12 @@ impl Bridge {
             if bytes > ARENA_BYTES_MAX || clock::until(until).is_zero() {
                 return Err(BatchError::Nats(error));
             }
-            if let Err(error) = self.streams.miss_batch(key).await {
-                tracing::debug!(%error, "asking for a batch");
-            }
             if waits.is_none() {
                 let place = self.batches.missing.try_acquire();
                 waits = Some(place.map_err(|_| BatchError::Crowded)?);
             }
             tracing::warn!(%error, "a batch is looked for again");
             sleep(RETRY_EVERY.min(clock::until(until))).await;
-            match self.streams.data.newest(digest, bytes).await {
-                Ok(now) => {
-                    if newest.is_some_and(|before| now > before) {
-                        until = last.min(until.max(clock::now() + MISSING_AT_LEAST));
-                    }
-                    newest = Some(now);
-                }
-                Err(error) => tracing::debug!(%error, "whether a batch comes"),
-            }
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use crate::Bridge;
 use crate::counts::count;
 use crate::pool::names_of;
-use crate::taken::{Done, Fate, Taken, room_of};
+use crate::taken::{Done, Fate, Taken};
 use crate::under_way::InHand;
 
 /// How soon another host may have a job that this one cannot take now.
@@ -68,14 +68,9 @@ impl Bridge {
             fate = self.judge(&taken, cancelled) => fate,
             () = self.counts.stopping() => Fate::GiveBack(Duration::ZERO),
         };
-        let settling = async {
-            // If the streams take no results, this host takes no more jobs once enough of them wait here.
-            let _room = self.unstored.acquire_many(room_of(&fate)).await;
-            drop(permit);
-            self.settle(&held, &taken, fate).await;
-        };
+        drop(permit);
         tokio::select! {
-            () = settling => {}
+            () = self.settle(&held, &taken, fate) => {}
             () = self.until_stopped() => {
                 if timeout(FORGET_TIMEOUT, self.forget(&taken, false)).await.is_err() {
                     tracing::debug!(job = %taken.job.key, "the note of a run stays");

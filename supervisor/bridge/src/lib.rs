@@ -32,7 +32,7 @@ use gridpool_ipc::clock;
 use gridpool_nats::{HOST_EVERY, HostRow, NatsError, Streams, connect};
 use gridpool_protocol::chain::Chain;
 use tokio::runtime::Builder;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 pub use settings::BridgeSettings;
@@ -48,8 +48,6 @@ const IO_THREADS: usize = 2;
 const BLOCKING_THREADS: usize = 64;
 /// How often the supervisor gets a sign of life.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// How often the bridge looks whether the streams are there: somebody may remove them, and a server lose its disk.
-const KEEP_EVERY: Duration = Duration::from_secs(10);
 /// Between two tries to reach a server.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
 /// How long jobs may take to be given back when the process ends.
@@ -90,8 +88,6 @@ struct Bridge {
     counts: Arc<Counts>,
     under_way: UnderWay,
     batches: Batches,
-    /// For results that are not stored yet.
-    unstored: Semaphore,
 }
 
 /// Serves until the supervisor closes its end of the link.
@@ -161,7 +157,6 @@ async fn work(
     let bridge = Arc::new(Bridge {
         batches: Batches::new(cache),
         under_way: UnderWay::default(),
-        unstored: Semaphore::new(taken::ROOM as usize),
         settings,
         pool,
         streams,
@@ -169,7 +164,6 @@ async fn work(
         counts,
     });
     tokio::spawn(Arc::clone(&bridge).announce());
-    tokio::spawn(Arc::clone(&bridge).keep_streams());
     tokio::spawn(Arc::clone(&bridge).hold());
     tokio::spawn(Arc::clone(&bridge).hear_of_cancels());
     tokio::spawn(Arc::clone(&bridge).sweep());
@@ -220,18 +214,6 @@ async fn stay(link: &tokio::net::UnixStream, counts: &Counts) -> Result<(), Brid
 }
 
 impl Bridge {
-    /// Makes streams again that are gone, with the old names: what this process holds is of use again.
-    async fn keep_streams(self: Arc<Self>) {
-        let (nats, limits) = (&self.settings.nats, &self.settings.limits);
-        loop {
-            sleep(KEEP_EVERY).await;
-            let opened = Streams::open(&self.streams.connection, &nats.prefix, Some(limits)).await;
-            if let Err(error) = opened {
-                tracing::debug!(error = Chain(&error).to_string(), "whether the streams are there");
-            }
-        }
-    }
-
     /// Tells the cluster how this host is, again and again.
     async fn announce(self: Arc<Self>) {
         let started = clock::now();

@@ -87,7 +87,7 @@ impl Bridge {
         let (key, mut is_bare) = (taken.job.key, false);
         loop {
             let error = match self.store(taken, storing).await {
-                Ok(Published::Stored(_) | Published::Duplicate(_)) => {
+                Ok(Published::Stored(_) | Published::Duplicate) => {
                     if matches!(storing.carried, Some(Carried::Pieces { .. })) {
                         storing.pieces = None;
                     }

@@ -24,7 +24,7 @@ use crate::wait::{TIMEOUT, eventually};
 /// The size of a piece.
 const PIECE_BYTES: usize = 256 * 1_024;
 
-pub(super) fn streams(servers: &Servers) -> (Runtime, Streams) {
+fn streams(servers: &Servers) -> (Runtime, Streams) {
     let runtime = Runtime::new().expect("a runtime");
     let options = servers.options();
     let streams = runtime.block_on(async {

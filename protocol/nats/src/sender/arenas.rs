@@ -38,9 +38,9 @@ impl Arenas {
     }
 
     /// A copy of an input; `None` if it lies nowhere.
-    pub(super) fn read(&self, input: &Input) -> Option<Vec<u8>> {
+    pub(super) fn read(&self, input: Input) -> Option<Vec<u8>> {
         let slice = match input {
-            Input::Inline(bytes) => return Some(bytes.0.clone()),
+            Input::Inline(bytes) => return Some(bytes.0),
             Input::Arena(slice) => slice,
         };
         let map = self.maps.get(&slice.arena)?;
