@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, select};
 use gridpool_core::event::Timestamp;
 use gridpool_ipc::clock;
+use gridpool_protocol::codec;
 use gridpool_protocol::message::{AskedVerdicts, LastVerdicts, LoggedJob};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
@@ -151,9 +152,14 @@ impl Admission {
             false => self.take_unusual(now, whose),
         };
         if !is_admitted {
-            self.skipped.fetch_add(1, Ordering::Relaxed);
+            self.leave_out();
         }
         is_admitted
+    }
+
+    /// Counts a verdict that is not logged.
+    pub(crate) fn leave_out(&self) {
+        self.skipped.fetch_add(1, Ordering::Relaxed);
     }
 
     fn take_unusual(&mut self, now: Timestamp, whose: &Principal) -> bool {
@@ -170,7 +176,8 @@ impl Admission {
 struct Given {
     at: SystemTime,
     client: Client,
-    receipt: Box<Receipt>,
+    /// Encoded.
+    receipt: Arc<[u8]>,
 }
 
 /// Whose verdict it is: a principal, and its token.
@@ -236,8 +243,8 @@ impl JobLog {
         Admission { usual, unusual: BTreeMap::new(), skipped: Arc::clone(&self.skipped) }
     }
 
-    /// Logs a verdict that was [admitted](Admission::admits), and never waits for the disk.
-    pub(crate) fn keep(&self, client: Client, receipt: Box<Receipt>) {
+    /// Logs a verdict that was [admitted](Admission::admits), with its encoded receipt, and never waits for the disk.
+    pub(crate) fn keep(&self, client: Client, receipt: Arc<[u8]>) {
         let given = Given { at: clock::time_of_day(), client, receipt };
         if self.verdicts.try_send(given).is_err() {
             self.skipped.fetch_add(1, Ordering::Relaxed);
@@ -329,9 +336,11 @@ impl Writer {
 
     /// Puts a verdict among what is to be written.
     fn take(&mut self, Given { at, client: Client { principal, token }, receipt }: Given) {
+        let receipt: Receipt =
+            codec::decode(&receipt).expect("what was encoded here can be decoded");
         let ring = &mut self.rings[usize::from(!is_usual(&receipt))];
         let time = humantime::format_rfc3339_millis(at).to_string();
-        let job = LoggedJob { time, principal: principal.to_string(), receipt: *receipt };
+        let job = LoggedJob { time, principal: principal.to_string(), receipt };
         let line = Line::Job(Box::new(Entry { job, pool: self.pool.clone(), token }));
         if !ring.add(&line) {
             self.skipped.fetch_add(1, Ordering::Relaxed);

@@ -21,8 +21,12 @@ fn receipt(job: u32, verdict: Verdict) -> Box<Receipt> {
     Box::new(Receipt { job: job.to_string(), verdict, ..Receipt::default() })
 }
 
+fn encoded(receipt: &Receipt) -> Arc<[u8]> {
+    codec::encode(receipt).unwrap().into()
+}
+
 fn of(principal: u32, log: &JobLog, receipt: Box<Receipt>) {
-    log.keep(client(Principal::Uid(principal)), receipt);
+    log.keep(client(Principal::Uid(principal)), encoded(&receipt));
 }
 
 /// Keeps those of a user's verdicts that are admitted at this moment.
@@ -60,7 +64,7 @@ fn what_was_logged_is_read_in_its_order_and_survives_the_next_pool() {
     let mut admission = log.admission(Timestamp::default());
     for (job, verdict) in [(2, Verdict::Ok), (3, Verdict::Deadline)] {
         if admission.admits(Timestamp::default(), &Principal::Gateway, &receipt(job, verdict)) {
-            log.keep(client(Principal::Gateway), receipt(job, verdict));
+            log.keep(client(Principal::Gateway), encoded(&receipt(job, verdict)));
         }
     }
     log.close();
@@ -131,8 +135,8 @@ fn one_who_fails_too_often_leaves_room_for_the_failures_of_others() {
 fn a_full_file_is_left_for_the_next_and_half_a_line_costs_that_line() {
     let (parent, state) = state();
     let log = JobLog::start(&state, OWN.as_ref()).unwrap();
-    for job in 0..5 {
-        let reason = "x".repeat(usize::try_from(FILE_BYTES).unwrap() / 2);
+    for job in 0..20 {
+        let reason = "x".repeat(usize::try_from(FILE_BYTES).unwrap() / 8);
         of(7, &log, Box::new(Receipt { reason, ..*receipt(job, Verdict::Failed) }));
         while !log.verdicts.is_empty() {
             thread::yield_now();
@@ -147,7 +151,7 @@ fn a_full_file_is_left_for_the_next_and_half_a_line_costs_that_line() {
     file.set_len(file.metadata().unwrap().len() - 2).unwrap();
     let logged = read(&state, None, ALL, |_| true).unwrap();
     let unread: Vec<_> = logged.unread.into_iter().collect();
-    assert_eq!((logged.jobs.len(), unread), (4, vec![(files.pop().unwrap(), 1)]));
+    assert_eq!((logged.jobs.len(), unread), (19, vec![(files.pop().unwrap(), 1)]));
 }
 
 #[test]
@@ -197,7 +201,7 @@ fn a_pool_begins_with_its_own_verdicts_alone() {
     let log = JobLog::start(&state, OWN.as_ref()).unwrap();
     let token = Some("0123456789abcdef".to_owned().try_into().unwrap());
     let alice = Client { principal: Principal::Token("alice".to_owned()), token };
-    log.keep(alice.clone(), receipt(1, Verdict::Failed));
+    log.keep(alice.clone(), encoded(&receipt(1, Verdict::Failed)));
     log.close();
     let seen = |socket: &str| {
         let log = JobLog::start(&state, socket.as_ref()).unwrap();

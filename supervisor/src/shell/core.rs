@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use gridpool_protocol::codec;
 use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
 use gridpool_protocol::message::{Dispatch, EncodedDone, Inline, ServerMessage, ToWorker, Work};
@@ -256,7 +257,8 @@ impl Core {
             true => tracing::error!(%job, attempt, worker, reason, "job is denylisted"),
             false => tracing::debug!(%job, attempt, worker, %verdict, reason, "done"),
         }
-        match (client, self.pool.encoded_receipt(job)) {
+        let encoded = self.pool.encoded_receipt(job);
+        match (client, &encoded) {
             (None, _) => {}
             (Some(client), Some(receipt)) => {
                 let done = EncodedDone { key, receipt, output: &output, replayed: false };
@@ -268,18 +270,17 @@ impl Core {
             }
         }
         let Some(held) = held else { return };
-        // A receipt is large: it is copied only if both want it.
-        let span = held.span.filter(|span| span.own.is_sampled());
-        let log = self.admission.as_mut();
-        let is_logged = log.is_some_and(|log| log.admits(now, &held.principal, &receipt));
-        match (span, is_logged) {
-            (None, false) => {}
-            (None, true) => self.told.log(&held, receipt),
-            (Some(span), false) => self.told.traced.push(TracedJob::new(span, &held, receipt)),
-            (Some(span), true) => {
-                self.told.traced.push(TracedJob::new(span, &held, receipt.clone()));
-                self.told.log(&held, receipt);
+        if let Some(log) = &mut self.admission
+            && log.admits(now, &held.principal, &receipt)
+        {
+            // The log's thread decodes it, with memory of its own.
+            match encoded.or_else(|| Some(codec::encode(&receipt).ok()?.into())) {
+                Some(encoded) => self.told.log(&held, encoded),
+                None => log.leave_out(),
             }
+        }
+        if let Some(span) = held.span.filter(|span| span.own.is_sampled()) {
+            self.told.traced.push(TracedJob::new(span, &held, receipt));
         }
     }
 
@@ -380,12 +381,12 @@ pub(super) struct Told {
     /// Jobs for the tracer.
     traced: Vec<TracedJob>,
     /// Verdicts for the job log, and whose they are.
-    logged: Vec<(Principal, Option<Arc<Holders>>, Box<Receipt>)>,
+    logged: Vec<(Principal, Option<Arc<Holders>>, Arc<[u8]>)>,
 }
 
 impl Told {
     /// Has a verdict for the job log.
-    fn log(&mut self, held: &HeldJob, receipt: Box<Receipt>) {
+    fn log(&mut self, held: &HeldJob, receipt: Arc<[u8]>) {
         self.logged.push((held.principal.clone(), held.holders.clone(), receipt));
     }
 

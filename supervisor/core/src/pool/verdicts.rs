@@ -1,6 +1,7 @@
 //! Verdicts remembered by key, the latest few thousand, so that a resubmission is not run again.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::{JobName as Name, JobNews};
@@ -33,17 +34,18 @@ pub(super) struct Verdicts {
 impl Core {
     /// The encoded receipt of a job, if its verdict is remembered.
     #[must_use]
-    pub fn encoded_receipt(&self, job: JobId) -> Option<&[u8]> {
+    pub fn encoded_receipt(&self, job: JobId) -> Option<Arc<[u8]>> {
         let verdicts = &self.pool.verdicts;
         let name = verdicts.name_of(job)?;
-        Some(&verdicts.receipts.get(name)?.receipt)
+        Some(Arc::clone(&verdicts.receipts.get(name)?.receipt))
     }
 }
 
 #[derive(Debug)]
 struct Remembered {
     fingerprint: u64,
-    receipt: Box<[u8]>,
+    /// The job log may have it, too.
+    receipt: Arc<[u8]>,
 }
 
 impl Verdicts {
