@@ -195,9 +195,11 @@ impl Keeping {
         };
         let unfinished = Arc::new(unfinished);
         for name in &names {
-            // What waits looks at the folder when it begins.
-            if !self.turns.has(name, |work| matches!(work, Work::Follow(_))) {
-                self.turns.push(name.clone(), Work::Follow(Arc::clone(&unfinished)));
+            // What waits looks at the folder when it begins, and has to know which files are whole by then.
+            let follow = Work::Follow(Arc::clone(&unfinished));
+            match self.turns.waiting(name, |work| matches!(work, Work::Follow(_))) {
+                Some(waiting) => *waiting = follow,
+                None => self.turns.push(name.clone(), follow),
             }
         }
         let gone = self.known.iter().filter(|name| !names.contains(name));

@@ -27,9 +27,10 @@ impl<T> Turns<T> {
         self.waiting.push_back((name, work));
     }
 
-    /// Whether such work waits for a model already.
-    pub(super) fn has(&self, name: &str, is_such: impl Fn(&T) -> bool) -> bool {
-        self.waiting.iter().any(|(own, work)| own == name && is_such(work))
+    /// Such work that waits for a model already.
+    pub(super) fn waiting(&mut self, name: &str, is_such: impl Fn(&T) -> bool) -> Option<&mut T> {
+        let mut own = self.waiting.iter_mut().filter(|(own, _)| own == name).map(|(_, work)| work);
+        own.find(|work| is_such(work))
     }
 
     /// The next work that may begin. It counts as under way from here on.
@@ -59,12 +60,13 @@ mod tests {
         for (name, work) in [("a", 1), ("a", 2), ("b", 3)] {
             turns.push(name.to_owned(), work);
         }
-        assert!(turns.has("a", |&work| work == 2) && !turns.has("b", |&work| work == 2));
+        assert_eq!(turns.waiting("b", |&work| work == 2), None);
+        *turns.waiting("a", |&work| work == 2).unwrap() = 4;
         assert_eq!(turns.begin(), Some(("a".to_owned(), 1)));
         assert_eq!(turns.begin(), Some(("b".to_owned(), 3)), "it passes the one that waits");
         assert_eq!(turns.begin(), None);
         turns.end("a");
-        assert_eq!(turns.begin(), Some(("a".to_owned(), 2)));
+        assert_eq!(turns.begin(), Some(("a".to_owned(), 4)), "as it was changed");
         (0..20).for_each(|number| turns.push(format!("m{number}"), number));
         assert_eq!(std::iter::from_fn(|| turns.begin()).count(), SIDE_BY_SIDE_MAX - 2);
     }

@@ -380,14 +380,24 @@ pub(super) struct Told {
     clients: Vec<Outbox>,
     /// Jobs for the tracer.
     traced: Vec<TracedJob>,
-    /// Verdicts for the job log, and whose they are.
-    logged: Vec<(Principal, Option<Arc<Holders>>, Arc<[u8]>)>,
+    /// Verdicts for the job log.
+    logged: Vec<Logged>,
+}
+
+/// A verdict for the job log, and whose it is.
+#[derive(Debug)]
+struct Logged {
+    principal: Principal,
+    holders: Option<Arc<Holders>>,
+    /// Encoded.
+    receipt: Arc<[u8]>,
 }
 
 impl Told {
     /// Has a verdict for the job log.
     fn log(&mut self, held: &HeldJob, receipt: Arc<[u8]>) {
-        self.logged.push((held.principal.clone(), held.holders.clone(), receipt));
+        let (principal, holders) = (held.principal.clone(), held.holders.clone());
+        self.logged.push(Logged { principal, holders, receipt });
     }
 
     /// Sends all that.
@@ -397,7 +407,7 @@ impl Told {
             self.traced.into_iter().for_each(|job| job.send(tracer));
         }
         if let Some(log) = shared.job_log.get() {
-            self.logged.into_iter().for_each(|(principal, holders, receipt)| {
+            self.logged.into_iter().for_each(|Logged { principal, holders, receipt }| {
                 let token = holders.and_then(|holders| holders.mark_of(&principal));
                 log.keep(Client { principal, token }, receipt);
             });
