@@ -238,12 +238,12 @@ fn a_list_in_memory_needs_no_disk() {
     let log = JobLog::start(&state, OWN.as_ref()).unwrap();
     let folder = state.below(FOLDER).unwrap();
     std::fs::remove_dir_all(folder.path()).unwrap();
-    let reason = "x".repeat(UNWRITTEN_MAX / 4);
-    for job in 0..8 {
+    let reason = "x".repeat(UNWRITTEN_MAX / 8);
+    for job in 0..16 {
         of(7, &log, Box::new(Receipt { reason: reason.clone(), ..*receipt(job, Verdict::Failed) }));
     }
-    of(7, &log, receipt(8, Verdict::Failed));
+    of(7, &log, receipt(16, Verdict::Failed));
     log.close();
     let told = log.recent(&AskedVerdicts::default(), None);
-    assert_eq!(told.jobs.last().unwrap().1.receipt.job, "8");
+    assert_eq!(told.jobs.last().unwrap().1.receipt.job, "16");
 }
