@@ -114,6 +114,10 @@ class Machine:
         must(done.returncode == 0, f"{words}: exit code {done.returncode}\n{done.stdout}")
         return json.loads(done.stdout)
 
+    def is_cluster(self, url):
+        status = [self.binaries / "gridpool", "cluster", "status", "--nats", url]
+        return subprocess.run(status, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
     def end(self, name, within_s):
         """Ends a process as the container's would be; it must need no SIGKILL."""
         process = self.processes.pop(name)
@@ -177,13 +181,10 @@ def compose(machine):
     nats = [name for name, port in published if port == "127.0.0.1:4222:4222"]
     must(len(nats) == 1, f"4222 is published by {nats}")
     url = f"nats://{machine.addresses[nats[0]]}"
-    wanted = {name for name in pools}
     hosts = lambda: machine.call("gridpool", "cluster", "status", "--nats", url, "--json")["hosts"]
-    eventually("the servers", lambda: subprocess.run(
-        [machine.binaries / "gridpool", "cluster", "status", "--nats", url],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0)
-    up = eventually("both pools", lambda: len([row for row in hosts() if row["pool"]]) == len(wanted) and hosts())
-    must({row["host"] for row in up} == {name.removeprefix("pool-") for name in wanted}, f"{up}")
+    eventually("the servers", lambda: machine.is_cluster(url))
+    up = eventually("both pools", lambda: len([row for row in hosts() if row["pool"]]) == len(pools) and hosts())
+    must({row["host"] for row in up} == {name.removeprefix("pool-") for name in pools}, f"{up}")
     said = machine.call("gridpool", "submit", "--nats", url, "--json", "rot90", "-", input=GRIDS)
     must([result["output"] for result in said["results"]] == TURNED, f"{said}")
     for name, env in pools.items():
@@ -193,7 +194,7 @@ def compose(machine):
     metric = 'sum(gridpool_cluster_jobs_total{event="published"})'
     query = f"{prometheus}/query?query={quote(metric)}"
     eventually("all targets", lambda: (targets := data(f"{prometheus}/targets")["activeTargets"])
-               and len(targets) == len(wanted) and all(target["health"] == "up" for target in targets))
+               and len(targets) == len(pools) and all(target["health"] == "up" for target in targets))
     eventually("the job in Prometheus", lambda: data(query)["result"][0]["value"][1] == "1")
     groups = data(f"{prometheus}/rules")["groups"]
     must(groups and all(rule["health"] != "err" for group in groups for rule in group["rules"]), f"{groups}")
@@ -253,9 +254,7 @@ def kubernetes(machine):
     for kind in ["startupProbe", "livenessProbe", "readinessProbe"]:
         probe(kind)
     servers_url = machine.mapped(name, env["GRIDPOOL_NATS"])
-    eventually("the pod in the cluster", lambda: subprocess.run(
-        [machine.binaries / "gridpool", "cluster", "status", "--nats", servers_url],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0)
+    eventually("the pod in the cluster", lambda: machine.is_cluster(servers_url))
     said = machine.call("gridpool", "submit", "--nats", servers_url, "--json", "rot90", "-", input=GRIDS)
     must(said["receipts"][0]["host"] == "gridpool-7d9-x2x", f"{said['receipts']}")
     # A drain, and what is left of it, must fit.

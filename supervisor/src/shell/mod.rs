@@ -319,7 +319,7 @@ impl Shell {
         clients::start(&self.shared, socket)
     }
 
-    /// Logs verdicts in a state folder from now on.
+    /// Logs verdicts in a state folder from now on. Call it once, before the pool serves.
     ///
     /// # Errors
     /// [`StateError`].

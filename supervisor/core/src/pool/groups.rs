@@ -47,11 +47,9 @@ pub(super) struct GroupState {
     pub(super) kills: KillBudget,
     /// Jobs without a verdict.
     jobs: usize,
-    /// For each principal that has any, how many, and what they cost.
-    live: BTreeMap<Principal, (usize, u128)>,
     inline_bytes: u64,
-    /// The same of each principal that has any.
-    bytes_of: BTreeMap<Principal, u64>,
+    /// The jobs of each principal that has any.
+    live: BTreeMap<Principal, Live>,
     /// The highest value of `inline_bytes`.
     bytes_high: u64,
     /// The most jobs that waited between two events.
@@ -152,12 +150,20 @@ impl Pool {
 
     /// The same of one principal.
     pub(super) fn inline_bytes_of(&self, role: Role, principal: &Principal) -> u64 {
-        self.groups_of(role).filter_map(|state| state.bytes_of.get(principal)).sum()
+        self.groups_of(role).filter_map(|state| Some(state.live.get(principal)?.inline_bytes)).sum()
     }
 
     fn groups_of(&self, role: Role) -> impl Iterator<Item = &GroupState> {
         self.groups.iter().filter(move |(group, _)| group.role() == role).map(|(_, state)| state)
     }
+}
+
+/// Jobs of one principal without a verdict.
+#[derive(Debug, Default)]
+struct Live {
+    jobs: usize,
+    cost: u128,
+    inline_bytes: u64,
 }
 
 impl GroupState {
@@ -172,9 +178,8 @@ impl GroupState {
             meters: Meters::default(),
             kills: KillBudget::default(),
             jobs: 0,
-            live: BTreeMap::new(),
             inline_bytes: 0,
-            bytes_of: BTreeMap::new(),
+            live: BTreeMap::new(),
             bytes_high: 0,
             jobs_high: 0,
             newcomers: Vec::new(),
@@ -184,7 +189,7 @@ impl GroupState {
 
     /// What as many principals as have live jobs would cost together, if each had as much as this one.
     pub(super) fn live_cost(&self, principal: &Principal) -> u128 {
-        let own = self.live.get(principal).map_or(0, |(_, cost)| *cost);
+        let own = self.live.get(principal).map_or(0, |live| live.cost);
         own.saturating_mul(self.live.len() as u128)
     }
 
@@ -192,31 +197,24 @@ impl GroupState {
     pub(super) fn accept(&mut self, request: &JobRequest) {
         self.counters.accepted += 1;
         self.jobs += 1;
-        let (jobs, cost) = self.live.entry(request.principal.clone()).or_default();
-        *jobs += 1;
-        *cost += u128::from(request.cost);
         self.inline_bytes += request.inline_bytes;
-        if request.inline_bytes > 0 {
-            *self.bytes_of.entry(request.principal.clone()).or_default() += request.inline_bytes;
-        }
+        let own = self.live.entry(request.principal.clone()).or_default();
+        own.jobs += 1;
+        own.cost += u128::from(request.cost);
+        own.inline_bytes += request.inline_bytes;
         self.bytes_high = self.bytes_high.max(self.inline_bytes);
     }
 
     /// A job has its verdict.
     pub(super) fn finish(&mut self, request: &JobRequest, verdict: Verdict) {
         self.jobs -= 1;
-        if let Some((jobs, cost)) = self.live.get_mut(&request.principal) {
-            *jobs -= 1;
-            *cost -= u128::from(request.cost);
-            if *jobs == 0 {
-                self.live.remove(&request.principal);
-            }
-        }
         self.inline_bytes -= request.inline_bytes;
-        if let Some(own) = self.bytes_of.get_mut(&request.principal) {
-            *own -= request.inline_bytes;
-            if *own == 0 {
-                self.bytes_of.remove(&request.principal);
+        if let Some(own) = self.live.get_mut(&request.principal) {
+            own.jobs -= 1;
+            own.cost -= u128::from(request.cost);
+            own.inline_bytes -= request.inline_bytes;
+            if own.jobs == 0 {
+                self.live.remove(&request.principal);
             }
         }
         let counters = &mut self.counters;
