@@ -287,6 +287,11 @@ impl FromStr for ContentHash {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ArenaId(pub u64);
 
+impl ArenaId {
+    /// The memory in which a worker records its [`position`](crate::position). No client's arena has this number.
+    pub const POSITION: Self = Self(0);
+}
+
 impl fmt::Display for ArenaId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "arena{}", self.0)

@@ -47,6 +47,7 @@ pub mod monitor;
 mod named;
 pub mod near;
 pub mod output;
+pub mod position;
 pub mod principal;
 pub mod program;
 pub mod receipt;

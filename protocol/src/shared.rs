@@ -1,10 +1,12 @@
 //! Bytes that another process may change at any time.
 //!
 //! A `&[u8]` promises that no other process writes, which does not hold for shared memory. So this type never
-//! returns a reference: it copies in, copies out, or gives a raw pointer to a driver call that copies.
+//! returns a reference to bytes: it copies in, copies out, or gives a raw pointer to a driver call that copies.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::atomic::AtomicU64;
 
 /// Memory that other processes may write to. It stays mapped while this lives.
 pub trait SharedMemory: std::fmt::Debug + Send + Sync {
@@ -105,6 +107,19 @@ impl<'a> SharedSlice<'a> {
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
+    }
+
+    /// Its first `count` words of 64 bits; `None` if it has fewer, or does not begin at the start of a word.
+    #[must_use]
+    pub fn words(&self, count: usize) -> Option<&'a [AtomicU64]> {
+        let start = self.start.cast::<AtomicU64>();
+        if !start.is_aligned() || self.bytes / size_of::<AtomicU64>() < count {
+            return None;
+        }
+        #[expect(unsafe_code, reason = "words that other processes may write to, as atomics allow")]
+        // SAFETY: so many words are inside and aligned, and they live for `'a`. They are atomic, so whoever writes to
+        // them changes only what a load returns.
+        Some(unsafe { slice::from_raw_parts(start.as_ptr(), count) })
     }
 
     /// The address of a range, which must be inside.

@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 
 use crate::command::{Finished, gridpool};
 use crate::infer;
-use crate::jobs::{PROGRAM, answer, job, serves, submit};
+use crate::jobs::{PROGRAM, answer, heavy_work, job, serves, submit};
 use crate::pool::{Pool, Setup, cpu};
-use crate::processes::signal;
+use crate::processes::{signal, ticks};
 use crate::wait::{eventually, eventually_so};
 
 /// A worker that is silent is killed soon, and one with wrong results found out.
@@ -118,7 +118,20 @@ fn every_fault_gives_a_capsule_whose_replay_dies_the_same_way_or_none() {
         });
         let meta = fs::metadata(&new).expect("it is there");
         assert_eq!(meta.mode() & 0o777, 0o600, "{fault}");
-        assert_eq!(read(&new)["jobs"][0]["chaos"]["fault"], fault.name());
+        let saved = read(&new);
+        assert_eq!(saved["jobs"][0]["chaos"]["fault"], fault.name());
+        // A CPU meets a fault of a device before its work, and others have it behind them.
+        let position = &saved["death"]["position"];
+        match fault {
+            ChaosFault::Device(_) => assert_eq!(position["chunks_begun"], 0, "{fault}: {saved}"),
+            ChaosFault::Host(_) => {
+                assert_eq!(
+                    (&position["chunks_begun"], &position["chunks_done"]),
+                    (&json!(1), &json!(1))
+                );
+            }
+            ChaosFault::Reply(_) => assert_eq!(*position, Value::Null, "{fault}"),
+        }
         let replayed = replay(&new, &[]);
         let told = document(&replayed);
         assert_eq!(replayed.code, Some(1), "{fault}: {told}");
@@ -193,6 +206,33 @@ fn the_capsule_of_an_innocent_does_not_die_in_its_replay() {
     // By its name alone, in the pool's state folder.
     let by_name = gridpool(["replay", &name]).env("XDG_STATE_HOME", pool.setup().state()).run();
     assert!(by_name.output().contains("runs to its end: 300 items, OK"));
+}
+
+#[test]
+fn a_capsule_says_which_chunk_the_worker_was_in_and_at_which_step() {
+    let pool = cpu(1).start();
+    let pid = pool.pid("cpu0");
+    let (text, grids) = heavy_work();
+    let before = ticks(pid);
+    let handle = submit(&pool.client(), job(&text, &grids));
+    eventually_so("the worker to be at work", || ticks(pid) > before + 10);
+    signal(pid, Signal::SIGSEGV);
+    let saved = read(&the_only(&pool));
+    let position = &saved["death"]["position"];
+    handle.cancel();
+    let chunk = &position["under_way"][0];
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let (first, last) = (number(&chunk["first"]["item"]), number(&chunk["last"]["item"]));
+    assert!(first <= last && last < grids.len() as u64, "{position}");
+    assert_eq!(chunk["first"]["job"], saved["jobs"][0]["job"]);
+    assert!(
+        ["rot90", "numcolors", "validate"].iter().any(|step| chunk["kernel"] == **step),
+        "{position}"
+    );
+    assert!((1..=62).contains(&number(&chunk["launches"])), "{position}");
+    assert_eq!(number(&chunk["chunk"]), number(&position["chunks_done"]) + 1, "{position}");
+    let line = format!("    at         chunk {} of its work, ", chunk["chunk"]);
+    assert!(pool.log().contains(&line), "{}", pool.log());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use gridpool_device::fault::Fault;
 use gridpool_device::search::SearchAttempt;
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_protocol::batch::BatchLayout;
+use gridpool_protocol::ids::AttemptId;
 use gridpool_protocol::message::{
     Assignment, AttemptAnswer, AttemptError, Destination, Inline, Input, Packing, Payload, Slice,
 };
@@ -45,6 +46,7 @@ enum Attempts<'a> {
 /// The memory of one attempt, held until it is answered even if the supervisor forgets the arena.
 #[derive(Debug)]
 pub(crate) struct Hold {
+    attempt: AttemptId,
     shape: Shape,
     items: Range<usize>,
     input: Memory,
@@ -106,7 +108,7 @@ impl<'a> Attempts<'a> {
 
     /// Adds what is held.
     fn push(&mut self, hold: &'a mut Hold) -> Result<(), AttemptError> {
-        let Hold { shape, items, input, output, stop } = hold;
+        let Hold { shape, items, input, output, stop, .. } = hold;
         let (input, output) = (input.view()?, output.view()?);
         match (self, *shape) {
             (Self::Grids(program, attempts), Shape::Batch(batch)) => {
@@ -124,16 +126,22 @@ impl<'a> Attempts<'a> {
         Ok(())
     }
 
+    fn len(&self) -> usize {
+        match self {
+            Self::Grids(_, attempts) => attempts.len(),
+            Self::Searches(attempts) => attempts.len(),
+        }
+    }
+
     /// How many there are, and their items together.
     fn count(&self) -> (usize, usize) {
-        match self {
-            Self::Grids(_, attempts) => {
-                (attempts.len(), attempts.iter().map(|attempt| attempt.items().len()).sum())
-            }
+        let items: usize = match self {
+            Self::Grids(_, attempts) => attempts.iter().map(|attempt| attempt.items().len()).sum(),
             Self::Searches(attempts) => {
-                (attempts.len(), attempts.iter().map(|attempt| attempt.programs().len()).sum())
+                attempts.iter().map(|attempt| attempt.programs().len()).sum()
             }
-        }
+        };
+        (self.len(), items)
     }
 
     fn run(&self, device: &mut dyn Device) -> Result<DispatchReport, Fault> {
@@ -152,7 +160,8 @@ impl Hold {
         stop: Arc<AtomicBool>,
         mut find: impl FnMut(&Slice) -> Result<Arc<ArenaMap>, E>,
     ) -> Result<Self, E> {
-        let Assignment { payload: Payload { packing, input, output }, shard, .. } = assignment;
+        let Assignment { attempt, payload: Payload { packing, input, output }, shard, .. } =
+            assignment;
         let (shape, output_bytes) = task.shape(packing)?;
         let input = match input {
             Input::Arena(slice) => Memory::Arena(find(&slice)?, slice),
@@ -162,7 +171,8 @@ impl Hold {
             Destination::Arena(slice) => Memory::Arena(find(&slice)?, slice),
             Destination::Inline => Memory::Inline(vec![0; output_bytes]),
         };
-        Ok(Self { shape, items: shard.start as usize..shard.end as usize, input, output, stop })
+        let items = shard.start as usize..shard.end as usize;
+        Ok(Self { attempt, shape, items, input, output, stop })
     }
 
     /// The bytes that go into the answer, unless they lie in an arena.
@@ -191,12 +201,17 @@ pub(crate) fn run_together(
 ) -> Result<Vec<Result<AttemptAnswer, AttemptError>>, Fault> {
     let mut attempts = Attempts::of(task);
     let mut held = Vec::with_capacity(holds.len());
+    let gauges = device.gauges();
     for hold in &mut holds {
         let hold = hold.as_mut().map_err(|error| error.clone());
-        held.push(hold.and_then(|hold| attempts.push(hold)));
+        held.push(hold.and_then(|hold| {
+            gauges.position.names(attempts.len(), hold.attempt);
+            attempts.push(hold)
+        }));
     }
     let (count, items) = attempts.count();
     let alone = count == 1;
+    gauges.position.dispatch_begins(count);
     let ran = if count == 0 { Ok(DispatchReport::default()) } else { attempts.run(device) };
     drop(attempts);
     let work = match ran {
@@ -204,6 +219,7 @@ pub(crate) fn run_together(
         Err(fault) => Err(fault.attempt_error(alone)),
         Ok(work) => Ok(work),
     };
+    gauges.position.dispatch_ends();
     let report = work.as_ref().map(|work| RunReport {
         module_hash: device.module_hash().to_owned(),
         items: 0,

@@ -88,7 +88,11 @@ impl Worker {
         self.link.start_heartbeat(Arc::clone(&gauges))?;
         process::check_contamination()?;
         let mut device = FaultInjector::new(open()?);
-        gauges.get_or_init(|| device.gauges());
+        let of_device = gauges.get_or_init(|| device.gauges());
+        match self.link.arenas.find(ArenaId::POSITION) {
+            Some(memory) => of_device.position.record_in(memory),
+            None => tracing::warn!("no memory came to record the position in"),
+        }
         self_test(&mut device)?;
         device.corrupt(Corruption::of_this_process());
         device.dies_of(Deadly::of_this_process());

@@ -88,10 +88,18 @@ impl Arena {
     /// # Errors
     /// [`ArenaError`], for instance if memory is short.
     pub fn create(bytes: u64) -> Result<Self, ArenaError> {
+        Self::named("gridpool-arena", bytes)
+    }
+
+    /// The same under another name, which the system shows.
+    ///
+    /// # Errors
+    /// [`ArenaError`], for instance if memory is short.
+    pub fn named(name: &str, bytes: u64) -> Result<Self, ArenaError> {
         let bytes = Self::rounded(bytes)?;
         let length = i64::try_from(bytes).expect("ARENA_BYTES_MAX fits i64");
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let fd = memfd_create("gridpool-arena", flags).map_err(system("memfd_create"))?;
+        let fd = memfd_create(name, flags).map_err(system("memfd_create"))?;
         ftruncate(&fd, length).map_err(system("ftruncate"))?;
         fallocate(&fd, FallocateFlags::empty(), 0, length).map_err(system("fallocate"))?;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(system("F_ADD_SEALS"))?;

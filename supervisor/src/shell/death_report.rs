@@ -8,6 +8,7 @@ use std::time::Duration;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, ClientId};
 use gridpool_protocol::log::LogFormat;
+use gridpool_protocol::position::{ChunkPosition, Position};
 use serde_json::{Map, Value, json};
 
 use crate::logging;
@@ -26,6 +27,8 @@ pub(super) struct Death {
     pub(super) ordered: Option<(ClientId, i32)>,
     /// The attempt that met the fault, from the worker's message.
     pub(super) met_by: Option<AttemptId>,
+    /// Where it was in its work, if it has begun any.
+    pub(super) position: Option<Position>,
     /// The last lines of its standard error.
     pub(super) stderr: Vec<String>,
     /// The capsule that is written of it.
@@ -63,7 +66,7 @@ pub(super) fn block(death: &Death) -> String {
 
 /// The block for people. Each line starts with a line break and a name.
 fn human(told: &Death) -> String {
-    let Death { report: death, ordered, met_by, stderr, capsule, .. } = told;
+    let Death { report: death, ordered, met_by, position, stderr, capsule, .. } = told;
     let mut text = String::new();
     let mut say = |name: &str, what: &str| {
         let written = write!(text, "\n    {name:<width$}{what}", width = INDENT - 4);
@@ -81,6 +84,9 @@ fn human(told: &Death) -> String {
     }
     if let Some(fault) = death.driver {
         say("driver", &explained(fault));
+    }
+    for at in position.iter().flat_map(places) {
+        say("at", &at);
     }
     say("life", &life(death));
     for lost in &death.attempts {
@@ -153,6 +159,41 @@ fn explained(fault: FaultCode) -> String {
 
 fn named(attempt: AttemptId) -> String {
     format!("{} attempt {}", attempt.job, attempt.number)
+}
+
+/// Where it was, a line for each chunk that was under way.
+fn places(position: &Position) -> Vec<String> {
+    /// A CPU may have many threads.
+    const SHOWN_MAX: usize = 8;
+    let Position { chunks_begun, chunks_done, under_way } = position;
+    let at = |chunk: &ChunkPosition| {
+        let ChunkPosition { chunk, first, last, launches, kernel } = chunk;
+        let items = match first.attempt == last.attempt {
+            true => format!("{}, items {} to {}", named(first.attempt), first.item, last.item),
+            false => format!(
+                "item {} of {} to item {} of {}",
+                first.item,
+                named(first.attempt),
+                last.item,
+                named(last.attempt)
+            ),
+        };
+        match launches {
+            0 => format!("chunk {chunk} of its work, {items}; nothing launched"),
+            _ => format!("chunk {chunk} of its work, {items}; launch {launches}, {kernel}"),
+        }
+    };
+    let mut lines: Vec<_> = under_way.iter().take(SHOWN_MAX).map(at).collect();
+    if under_way.len() > SHOWN_MAX {
+        lines.push(format!("and {} more", under_way.len() - SHOWN_MAX));
+    }
+    if lines.is_empty() {
+        lines.push(match chunks_begun {
+            0 => "before the first chunk of its work".to_owned(),
+            _ => format!("between chunks of its work, {chunks_done} of {chunks_begun} done"),
+        });
+    }
+    lines
 }
 
 fn life(death: &DeathReport) -> String {
@@ -239,7 +280,7 @@ fn seconds(span: Duration) -> String {
 
 /// The same as fields of a JSON object. Missing values are `null`.
 pub(super) fn fields(told: &Death) -> Map<String, Value> {
-    let Death { report: death, pid, ordered, met_by, stderr, capsule } = told;
+    let Death { report: death, pid, ordered, met_by, position, stderr, capsule } = told;
     let device = &death.device;
     let (exit_code, signal) = match death.exit.status {
         ExitStatus::Code(code) => (Some(code), None),
@@ -290,7 +331,7 @@ pub(super) fn fields(told: &Death) -> Map<String, Value> {
         "met_by": met_by.map(|attempt| {
             json!({"job": attempt.job.to_string(), "attempt": attempt.number})
         }),
-        "driver": fault(death.driver),
+        "driver": fault(death.driver), "position": position,
         "lived_s": death.lived.as_secs_f64(),
         "ready_after_s": death.ready_after.map(|span| span.as_secs_f64()),
         "jobs_answered": death.answered,

@@ -76,7 +76,7 @@ impl Deaths {
 /// A death without what others run: as in the status, that is for operators. A worker may print anything.
 fn redacted(death: &Death) -> Death {
     let mut shared = Death { stderr: Vec::new(), ..death.clone() };
-    shared.report.exit.last_words = None;
+    (shared.report.exit.last_words, shared.position) = (None, None);
     shared.report.attempts.iter_mut().for_each(|lost| lost.label = LEFT_OUT.into());
     shared
 }

@@ -7,12 +7,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use gridpool_ipc::arena::Arena;
 use gridpool_ipc::channel::{ChannelError, Sender};
 use gridpool_ipc::frame;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId};
 use gridpool_protocol::message::{OnLifeline, SharedArena, ToWorker};
+use gridpool_protocol::position::{self, Position};
 use gridpool_protocol::status::WorkerMemory;
+use nix::sys::uio::pread;
 
 use super::arenas::ClientArena;
 use super::capsules::Begun;
@@ -57,6 +60,8 @@ pub(super) struct Link {
     sends: Arc<Sends>,
     lifeline: UnixStream,
     channel: Option<Sender>,
+    /// Where it records its position, if it runs programs.
+    position: Option<Arena>,
     /// Arenas that the worker has mapped or will have, with their sizes.
     arenas: BTreeMap<ArenaId, u64>,
     /// Arenas that the worker should unmap once `Forgot` has answered the `Forget` before.
@@ -85,6 +90,7 @@ impl Link {
             sends,
             lifeline,
             channel: None,
+            position: None,
             arenas: BTreeMap::new(),
             forget_next: BTreeSet::new(),
             forget_outstanding: false,
@@ -94,6 +100,27 @@ impl Link {
             memory: WorkerMemory::default(),
             chunks: 0,
         }
+    }
+
+    /// Gives it the memory for its position, ahead of all else.
+    ///
+    /// # Errors
+    /// The system has no memory or no descriptor left, or the worker is gone.
+    pub(super) fn record_position(&mut self) -> Result<(), LinkError> {
+        let bytes = (position::WORDS * size_of::<u64>()) as u64;
+        let memory = Arena::named("gridpool-position", bytes)
+            .map_err(|error| LinkError::stuck(Chain(&error)))?;
+        self.share(ArenaId::POSITION, &memory)?;
+        self.position = Some(memory);
+        Ok(())
+    }
+
+    /// Where it was in its work when it ended.
+    pub(super) fn last_position(&self) -> Option<Position> {
+        let mut words = vec![0; position::WORDS * size_of::<u64>()];
+        let read = pread(self.position.as_ref()?.as_fd(), &mut words, 0);
+        let words = words.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+        Position::read(&words.take(read.ok()? / size_of::<u64>()).collect::<Vec<_>>())
     }
 
     /// The worker has connected.
@@ -121,14 +148,20 @@ impl Link {
             if self.arenas.contains_key(&id) {
                 continue;
             }
-            let message = OnLifeline::Arena(SharedArena { arena: id, bytes: arena.bytes() });
-            let shared = arena.share().map_err(|error| LinkError::stuck(Chain(&error)))?;
-            if !self.send_on_lifeline(&message, Some(shared.as_fd()))? {
-                return Err(LinkError::stuck("the worker does not take its arenas"));
-            }
+            self.share(id, arena)?;
             self.arenas.insert(id, arena.bytes());
         }
         self.send(message)
+    }
+
+    /// Hands over an arena.
+    fn share(&self, id: ArenaId, arena: &Arena) -> Result<(), LinkError> {
+        let message = OnLifeline::Arena(SharedArena { arena: id, bytes: arena.bytes() });
+        let shared = arena.share().map_err(|error| LinkError::stuck(Chain(&error)))?;
+        match self.send_on_lifeline(&message, Some(shared.as_fd()))? {
+            true => Ok(()),
+            false => Err(LinkError::stuck("the worker does not take its arenas")),
+        }
     }
 
     /// Nobody wants the answer of an attempt: asks the worker to stop it. A worker of programs reads its channel only

@@ -21,6 +21,7 @@ use nix::libc::{self, SIGKILL};
 
 use super::Shared;
 use super::death_report::{self, Death};
+use super::link::Link;
 use super::pidfd::PidFd;
 use super::stderr::Stderr;
 use gridpool_core::event::{Event, Exit, ExitStatus, WorkerEvent};
@@ -70,6 +71,7 @@ impl Reader {
         let link = core.workers.remove(&worker);
         let ordered = link.as_ref().and_then(|link| link.ordered);
         let rejected = link.as_ref().and_then(|link| link.rejected.clone());
+        let position = link.as_ref().and_then(Link::last_position);
         let status = match rejection {
             Some(Rejection { is_final: true, .. }) => ExitStatus::Incompatible,
             Some(Rejection { is_final: false, .. }) => ExitStatus::Rejected,
@@ -92,7 +94,7 @@ impl Reader {
         if let Some(report) = report {
             let pid = child.id();
             let (report, capsule) = (*report, None);
-            let mut death = Death { report, pid, ordered, met_by, stderr, capsule };
+            let mut death = Death { report, pid, ordered, met_by, position, stderr, capsule };
             if let Some((capsules, suspect)) = capsules.zip(suspect) {
                 capsules.write(suspect, &mut death);
             }

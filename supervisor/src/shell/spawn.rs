@@ -142,7 +142,12 @@ fn start(
     let is_read = PidFd::open(pid).and_then(|pidfd| {
         let sends = Arc::new(Sends::new(worker, pidfd.try_clone()?));
         watch.watch(&sends);
-        let link = Link::new(pid, sends, lifeline.try_clone()?);
+        let mut link = Link::new(pid, sends, lifeline.try_clone()?);
+        if worker.group.role() == Role::Grid
+            && let Err(error) = link.record_position()
+        {
+            tracing::warn!(%worker, %error, "where it is in its work will not be known");
+        }
         shared.lock().link(worker, link);
         drop(starting);
         let stderr = Stderr::follow(worker, stderr)?;

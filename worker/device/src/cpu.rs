@@ -132,7 +132,7 @@ impl Device for CpuDevice {
             let mut buffers = self.buffers[thread].lock();
             let mut done = Totals::of(dispatch);
             while let Some(span) = spans.get(next.fetch_add(1, Ordering::Relaxed)) {
-                buffers.run(dispatch, span, limits, (&mut done, &self.gauges))?;
+                buffers.run(dispatch, span, limits, (&mut done, &self.gauges, thread))?;
             }
             Ok(done)
         };
@@ -188,7 +188,7 @@ impl ThreadBuffers {
         dispatch: &GridDispatch<'_>,
         span: &Span,
         limits: ChunkLimits,
-        (done, gauges): (&mut Totals, &Gauges),
+        (done, gauges, thread): (&mut Totals, &Gauges, usize),
     ) -> Result<(), Fault> {
         let Self { evaluator, runner, shapes, offsets, pieces, rest } = self;
         rest.clear();
@@ -204,22 +204,25 @@ impl ThreadBuffers {
                 done.attempts[attempt] = Err(refusal);
             });
             for piece in &*pieces {
+                gauges.position.pieces_begin(thread, std::slice::from_ref(piece));
                 let attempt = &dispatch.attempts[piece.attempt];
                 let grids = piece.of_batch.items.len() * attempt.batch().grids_per_item();
                 let tally = &mut done.tally;
+                let begins = |step: &str| gauges.position.launches(thread, step);
                 let ran = run_chunk(
                     (evaluator, runner),
                     dispatch,
                     attempt,
                     &piece.of_batch,
                     &shapes[..grids],
-                    tally,
+                    (tally, begins),
                 )?;
                 match (&mut done.attempts[piece.attempt], ran) {
                     (Ok(sum), Some(errors)) => sum.item_errors += errors,
                     (all @ Ok(_), None) => *all = Err(AttemptRefusal::Cancelled),
                     (Err(_), _) => {}
                 }
+                gauges.position.chunk_is_done(thread);
                 gauges.chunk_is_done();
             }
         }
@@ -235,7 +238,7 @@ fn run_chunk(
     attempt: &GridAttempt<'_>,
     chunk: &ItemSpan,
     shapes: &[[u8; 2]],
-    tally: &mut Tally,
+    (tally, begins): (&mut Tally, impl Fn(&str)),
 ) -> Result<Option<u32>, Fault> {
     let batch = attempt.batch();
     if let Some(solver) = dispatch.program.solver() {
@@ -243,6 +246,7 @@ fn run_chunk(
             attempt.input().read(batch.cells().start + chunk.cells.start, cells);
         });
         let layout = attempt.output_layout();
+        begins(SOLVE);
         let done =
             timed(tally, SOLVE, || runner.run(solver, layout, chunk, || attempt.is_cancelled()));
         if !done {
@@ -258,12 +262,14 @@ fn run_chunk(
     evaluator.load(batch.grids_per_item(), shapes, |cells| {
         attempt.input().read(batch.cells().start + chunk.cells.start, cells);
     });
+    begins(VALIDATE);
     timed(tally, VALIDATE, || evaluator.validate());
     let steps = dispatch.program.steps();
     for (at, step) in steps.iter().enumerate() {
         if attempt.is_cancelled() {
             return Ok(None);
         }
+        begins(step.op.name());
         timed(tally, step.op.name(), || {
             evaluator.apply(step, at, dispatch.program.ties());
             if at + 1 == steps.len() {

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gridpool_protocol::status::WorkerMemory;
 
+use crate::position::Recorder;
+
 /// A number of bytes: now, and the highest ever.
 #[derive(Debug, Default)]
 pub struct Gauge {
@@ -38,6 +40,8 @@ pub struct Gauges {
     pub pinned: Gauge,
     /// Registered arenas.
     pub registered: Gauge,
+    /// Where it is in its work.
+    pub position: Recorder,
     /// Chunks of work that were finished.
     chunks: AtomicU64,
 }

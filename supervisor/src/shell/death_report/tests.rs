@@ -1,6 +1,7 @@
 //! The block of a death in words and as fields, death by death.
 
 use gridpool_protocol::ids::{ClientId, DeviceId, DeviceKind, Group, JobId, WorkerId};
+use gridpool_protocol::position::ItemPosition;
 use gridpool_protocol::receipt::{DeviceInfo, Verdict};
 
 use super::*;
@@ -58,7 +59,7 @@ pub(in crate::shell) fn a_death() -> Death {
 
 fn told(report: DeathReport) -> Death {
     let (stderr, capsule) = (Vec::new(), None);
-    Death { report, pid: 4_711, ordered: None, met_by: None, stderr, capsule }
+    Death { report, pid: 4_711, ordered: None, met_by: None, position: None, stderr, capsule }
 }
 
 fn lines(death: &Death) -> Vec<String> {
@@ -181,4 +182,32 @@ fn a_worker_that_broke_the_protocol_has_said_nothing() {
     assert!(got.contains(&"life       12.345 s, never READY".to_owned()), "{got:#?}");
     let next = "next       gpu0 is out of service until `gridpool release gpu0`".to_owned();
     assert!(got.contains(&next), "{got:#?}");
+}
+
+#[test]
+fn a_block_says_where_the_worker_was_in_its_work() {
+    let item = |job, item| ItemPosition { attempt: attempt(job, 1), item };
+    let chunk = |chunk, first, last, launches| {
+        let kernel = if launches > 0 { "gp_rot90" } else { "" }.to_owned();
+        ChunkPosition { chunk, first, last, launches, kernel }
+    };
+    let shown = |chunks_begun, chunks_done, under_way| {
+        let position = Some(Position { chunks_begun, chunks_done, under_way });
+        let lines = lines(&Death { position, ..told(death()) });
+        let at =
+            lines.into_iter().filter_map(|line| Some(line.strip_prefix("at         ")?.to_owned()));
+        at.collect::<Vec<_>>()
+    };
+    let chunks = vec![chunk(3, item(5, 20), item(5, 29), 2), chunk(4, item(5, 30), item(6, 9), 0)];
+    assert_eq!(
+        shown(4, 2, chunks),
+        [
+            "chunk 3 of its work, job5 attempt 1, items 20 to 29; launch 2, gp_rot90",
+            "chunk 4 of its work, item 30 of job5 attempt 1 to item 9 of job6 attempt 1; nothing launched",
+        ]
+    );
+    assert_eq!(shown(0, 0, Vec::new()), ["before the first chunk of its work"]);
+    assert_eq!(shown(4, 4, Vec::new()), ["between chunks of its work, 4 of 4 done"]);
+    let many = (1..=10).map(|number| chunk(number, item(5, number), item(5, number), 1));
+    assert_eq!(shown(10, 0, many.collect()).last().unwrap(), "and 2 more");
 }

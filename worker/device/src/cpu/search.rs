@@ -28,7 +28,7 @@ pub(super) fn run(
     for (at, attempt) in attempts.iter().enumerate() {
         match attempt.read() {
             Ok(input) => {
-                let of_threads = run_one(device, attempt, &input);
+                let of_threads = run_one(device, (at, attempt), &input);
                 for (tally, ran) in of_threads {
                     done.tally = std::mem::take(&mut done.tally).merged(tally);
                     match (&mut done.attempts[at], ran) {
@@ -55,7 +55,7 @@ fn plus(sum: AttemptReport, more: AttemptReport) -> AttemptReport {
 /// What each thread did.
 fn run_one(
     device: &CpuDevice,
-    attempt: &SearchAttempt<'_>,
+    (at, attempt): (usize, &SearchAttempt<'_>),
     input: &SearchInput,
 ) -> Vec<(Tally, Result<AttemptReport, AttemptRefusal>)> {
     let pairs = SearchPairs::new(&input.shapes, &input.cells);
@@ -63,7 +63,8 @@ fn run_one(
     let shares = device.buffers.len() * SHARES_PER_THREAD;
     let step = (programs.len() / shares).clamp(1, PROGRAMS_AT_ONCE_MAX);
     let next = AtomicUsize::new(programs.start);
-    device.threads.broadcast(|_| {
+    device.threads.broadcast(|thread| {
+        let (place, position) = (thread.index(), &device.gauges.position);
         let (mut machine, mut tally) = (Machine::default(), Tally::default());
         let mut sum = AttemptReport { search: Some(SearchReport::default()), ..Default::default() };
         loop {
@@ -72,9 +73,12 @@ fn run_one(
                 return (tally, Ok(sum));
             }
             let span = start..programs.end.min(start + step);
+            position.chunk_begins(place, (at, span.start), (at, span.end));
+            position.launches(place, BY_REFERENCE);
             let ran = timed(&mut tally, BY_REFERENCE, || {
                 run_span(&mut machine, attempt, input, &pairs, &span)
             });
+            position.chunk_is_done(place);
             device.gauges.chunk_is_done();
             match ran {
                 Some(more) => sum = plus(sum, more),

@@ -73,7 +73,8 @@ impl CudaDevice {
         let info = info(&driver, device, index, expected_uuid)?;
         driver.enter_context(device)?;
         let module = Module::load(&driver)?;
-        let lanes = (0..LANES).map(|_| Lane::open(driver)).collect::<Result<_, Fault>>()?;
+        let lanes =
+            (0..LANES).map(|number| Lane::open(driver, number)).collect::<Result<_, Fault>>()?;
         let allocator = Allocator::new(driver);
         let gpu = Gpu::new(driver, module, allocator);
         let mut device = Self { info, gpu, lanes, chunk_limits: CHUNK_LIMITS, solving: None };

@@ -30,6 +30,8 @@ use crate::tally::Totals;
 /// One stream and the memory that a chunk needs.
 #[derive(Debug)]
 pub(super) struct Lane {
+    /// Its number among the lanes.
+    number: usize,
     driver: Driver,
     stream: Stream,
     launcher: Launcher,
@@ -65,9 +67,10 @@ enum Progress {
 }
 
 impl Lane {
-    pub(super) fn open(driver: Driver) -> Result<Self, Fault> {
+    pub(super) fn open(driver: Driver, number: usize) -> Result<Self, Fault> {
         let stream = driver.stream()?;
         Ok(Self {
+            number,
             driver,
             stream,
             launcher: Launcher::new(stream),
@@ -104,6 +107,7 @@ impl Lane {
         if self.pieces.is_empty() {
             return Ok(());
         }
+        gpu.allocator.gauges().position.pieces_begin(self.number, &self.pieces);
         let ends = self.pieces.iter().map(|piece| {
             let attempt = &dispatch.attempts[piece.attempt];
             let input = gpu.mapped(&attempt.input()).is_some();
@@ -265,6 +269,7 @@ impl Lane {
         let places = self.places(dispatch, pass);
         self.launcher.reset();
         for (kernel, step) in launches(dispatch.program, &places) {
+            gpu.allocator.gauges().position.launches(self.number, kernel.name);
             // SAFETY: `reserve` has made every buffer as long as the layouts say, and they stay as
             // they are until the stream has been waited for.
             unsafe { self.launcher.launch(&self.driver, &gpu.module, kernel, &step)? };

@@ -68,14 +68,14 @@ fn go_round(
     let mut turn = 0;
     while !feed.is_empty() {
         let at = turn % lanes.len();
-        finish(lanes, at, dispatch, done)?;
+        finish(gpu, lanes, at, dispatch, done)?;
         gpu.allocator.gauges().chunk_is_done();
         feed.limit_cells(chunk_cells(turn, feed.cells_left()).min(cells_max));
         lanes[at].begin(gpu, dispatch, feed, done)?;
         turn += 1;
     }
     (turn..turn + lanes.len())
-        .try_for_each(|turn| finish(lanes, turn % lanes.len(), dispatch, done))
+        .try_for_each(|turn| finish(gpu, lanes, turn % lanes.len(), dispatch, done))
 }
 
 /// How often the kernels of a program go over a value: once for each step, and once for all neighbouring images.
@@ -100,6 +100,7 @@ fn chunk_cells(turn: usize, left: usize) -> usize {
 /// Waits for one lane's chunk. The last copies of a packed result start when its tables have arrived, so
 /// the other lanes are polled while one is waited for.
 fn finish(
+    gpu: &Gpu,
     lanes: &mut [Lane],
     at: usize,
     dispatch: &GridDispatch<'_>,
@@ -117,7 +118,10 @@ fn finish(
             hint::spin_loop();
         }
     }
-    lanes[at].finish(dispatch, done).map(|_| ())
+    if lanes[at].finish(dispatch, done)?.is_some() {
+        gpu.allocator.gauges().position.chunk_is_done(at);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -42,6 +42,9 @@ use tables::{Came, Input, Parts, Tables, deliver, word};
 /// Keeps a chunk's tables and results small, and the time until a cancelled job ends short.
 const CHUNK_LIMITS: ChunkLimits = ChunkLimits { items_max: (1 << 16) - 1, cells_max: 16 << 20 };
 
+/// Chunks of solvers and searches are worked on one after the other.
+const PLACE: usize = 0;
+
 /// Bytes of results that a launch may write: more than one result, and most chunks' results.
 const RESULTS_BYTES: usize = 32 << 20;
 
@@ -143,6 +146,7 @@ impl Solving {
         done: &mut Totals,
     ) -> Result<(), Fault> {
         let items = pieces.last().map_or(0, |piece| piece.of_chunk.items.end);
+        gpu.allocator.gauges().position.pieces_begin(PLACE, pieces);
         let input =
             self.upload(gpu, dispatch, solver, (&shapes[..items], &offsets[..=items], pieces))?;
         let tables = Tables::new(items);
@@ -227,6 +231,7 @@ impl Solving {
                 sum.d2h_bytes += after[1] - before[1];
             }
         }
+        gpu.allocator.gauges().position.chunk_is_done(PLACE);
         Ok(())
     }
 
@@ -325,6 +330,7 @@ impl Solving {
         // SAFETY: both buffers are as long as `Tables` says; the stream is waited for below.
         unsafe { driver.copy_to_device(on_device, staged, in_bytes, self.stream)? };
         driver.record(self.around[0], self.stream)?;
+        gpu.allocator.gauges().position.launches(PLACE, SOLVE);
         // SAFETY: all buffers are as long as `Tables`, `Input` and `words` say; the stream is waited for below.
         unsafe {
             driver.launch(function, shape, &mut arguments, self.stream)?;

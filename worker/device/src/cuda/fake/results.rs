@@ -2,11 +2,16 @@
 //! parts lose nothing and mix up nothing.
 
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use gridpool_ipc::arena::Arena;
 use gridpool_kernels::known_answer::KNOWN_ANSWERS;
+use gridpool_kernels::module::KERNELS;
 use gridpool_protocol::batch::{Grid, GridBatch};
+use gridpool_protocol::ids::{AttemptId, JobId};
+use gridpool_protocol::position::{ItemPosition, Position, WORDS};
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::shared::SharedSlice;
 
@@ -375,4 +380,49 @@ fn a_result_that_reaches_into_its_neighbour_is_a_fault() {
         assert_right_together(&mut device, &mut sources);
         release_all(&mut device, &mut sources);
     }
+}
+
+#[test]
+fn after_a_fault_it_is_known_which_chunks_were_under_way_and_what_was_launched() {
+    // Its result is packed, which takes several launches.
+    let program = compile("trim");
+    let batch = batch_for(&program, &Random(9).ragged(10));
+    let mut device =
+        open_computing().with_chunk_limits(ChunkLimits { items_max: 2, cells_max: 1 << 20 });
+    let memory = Arena::create(8 * WORDS as u64).unwrap();
+    device.gauges().position.record_in(Arc::new(memory.map().unwrap()));
+    let seen = memory.map().unwrap();
+    let recorded = || {
+        let words = seen.all().words(WORDS).unwrap().iter();
+        words.map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>()
+    };
+    let attempt = AttemptId { job: JobId(40), number: 3 };
+    let mut run = |script: &str| {
+        device.gauges().position.names(0, attempt);
+        device.gauges().position.dispatch_begins(1);
+        take_calls();
+        set_script(script);
+        let ran = run_together(&mut device, &mut [AttemptData::whole(&program, &batch)]);
+        (ran, Position::read(&recorded()).unwrap())
+    };
+    let (ran, position) = run("");
+    ran.unwrap();
+    let done = Position { chunks_begun: 5, chunks_done: 5, under_way: Vec::new() };
+    assert_eq!(position, done);
+    let of_chunk = launches(&take_calls()) / 5;
+    assert!(of_chunk >= 2, "{of_chunk}");
+    let (ran, position) = run(&format!("call=cuLaunchKernel nth={} code=700", 2 * of_chunk + 2));
+    ran.unwrap_err();
+    assert_eq!((position.chunks_begun, position.chunks_done), (3, 0));
+    let chunk = |number: u64, launches: u64| {
+        let item = |item| ItemPosition { attempt, item };
+        let (first, last) = (item(2 * number - 2), item(2 * number - 1));
+        (number, first, last, launches)
+    };
+    let all = position.under_way.iter();
+    let all: Vec<_> = all.map(|at| (at.chunk, at.first, at.last, at.launches)).collect();
+    let of_whole = of_chunk as u64;
+    assert_eq!(all, [chunk(1, of_whole), chunk(2, of_whole), chunk(3, 2)]);
+    let kernel = &position.under_way[2].kernel;
+    assert!(KERNELS.iter().any(|known| known.name == kernel), "{kernel}");
 }

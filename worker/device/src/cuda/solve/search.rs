@@ -22,6 +22,7 @@ use gridpool_kernels::reference::search::{SearchPairs, judge_unless};
 use gridpool_kernels::solve::{NEEDS_MEMORY, QUEUE_BYTES, SEARCHES, SearchArgument, TEMPLATES};
 use gridpool_protocol::search::{Score, SearchReport};
 
+use super::PLACE;
 use super::kernel::{Kernel, Launch};
 use super::stop::Stop;
 use super::tables::Parts;
@@ -144,7 +145,7 @@ impl Searching {
     ) -> Result<(), Fault> {
         for (at, attempt) in attempts.iter().enumerate() {
             let ran = match attempt.read() {
-                Ok(input) => self.run_one(gpu, arenas, (attempt, &input), done)?,
+                Ok(input) => self.run_one(gpu, arenas, (at, attempt, &input), done)?,
                 Err(refusal) => Err(refusal),
             };
             done.attempts[at] = ran;
@@ -152,12 +153,12 @@ impl Searching {
         Ok(())
     }
 
-    /// Runs one attempt. The inner error: it was cancelled.
+    /// Runs one attempt, the `at`th. The inner error: it was cancelled.
     fn run_one(
         &mut self,
         gpu: &mut Gpu,
         arenas: &mut DeviceBuffer,
-        (attempt, input): (&SearchAttempt<'_>, &SearchInput),
+        (at, attempt, input): (usize, &SearchAttempt<'_>, &SearchInput),
         done: &mut Totals,
     ) -> Result<Result<AttemptReport, AttemptRefusal>, Fault> {
         let (on_device, bytes) = self.put_pairs(gpu, input)?;
@@ -171,11 +172,15 @@ impl Searching {
             }
             let span = self.span(attempt, input, pairs, next);
             next = span.end;
+            let position = &gpu.allocator.gauges().position;
+            let first = attempt.programs().start;
+            position.chunk_begins(PLACE, (at, first + span.start), (at, first + span.end));
             let programs = self.programs_of(input, &span);
             let chunk = Chunk { attempt, pairs, span, programs };
             if !self.run_chunk(gpu, arenas, &on_device, &chunk, &mut sum, done)? {
                 return Ok(Err(AttemptRefusal::Cancelled));
             }
+            gpu.allocator.gauges().position.chunk_is_done(PLACE);
         }
         Ok(Ok(sum))
     }
@@ -370,6 +375,7 @@ impl Searching {
         }
         let mut arguments = [(&raw mut argument).cast::<c_void>()];
         driver.record(self.around[0], self.stream)?;
+        gpu.allocator.gauges().position.launches(PLACE, staged.entry);
         // A template's few programs are prepared for each arena: what was too large for one has no image.
         if let Some(before) = before.filter(|_| is_template || listed.is_none()) {
             // SAFETY: as for the launch behind it.
