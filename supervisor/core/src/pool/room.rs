@@ -61,7 +61,7 @@ impl Pool {
             .max();
         let Some((_, index)) = youngest else { return };
         let is_soon_free = |sent: &Sent| sent.is_cut_off() || self.makes_room(sent);
-        if others().any(|(_, sent)| sent.all().any(is_soon_free)) {
+        if others().any(|(_, sent)| sent.all().all(is_soon_free)) {
             return;
         }
         let process = self.slots.process(index);

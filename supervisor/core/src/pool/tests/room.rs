@@ -102,3 +102,22 @@ fn an_attempt_that_was_asked_to_make_room_is_not_asked_again() {
     rig.wait_ms(250);
     assert_eq!(rig.kills(), 2, "they do not stop");
 }
+
+#[test]
+fn a_worker_that_goes_on_with_others_after_a_cancellation_is_not_soon_free() {
+    let mut rig = Rig::with(2, |config| {
+        (config.shard_cost_min, config.feed_cost_max, config.join_cost_max) = (1_000, 0, 1_000);
+    });
+    large(&mut rig, 1, 1);
+    for key in 2..=4 {
+        rig.submit_as(1, key, |request| (request.cost, request.divisible) = (400, false));
+    }
+    rig.answer(1);
+    assert_eq!(rig.dispatches(1), [[3, 4]], "they run together");
+    rig.cancel(3);
+    small(&mut rig, 3, 5);
+    assert_eq!(asked(&rig), 2, "what is cancelled, and the large one");
+    rig.cancel(4);
+    small(&mut rig, 4, 6);
+    assert_eq!(asked(&rig), 3, "what is cancelled");
+}
