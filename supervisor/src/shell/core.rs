@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::FromPredecessor;
-use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, WorkerId};
+use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, Role, WorkerId};
 use gridpool_protocol::message::{Dispatch, EncodedDone, Inline, ServerMessage, ToWorker, Work};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
@@ -309,7 +309,10 @@ impl Core {
             &**payloads.get(&sent.attempt.job).expect("a dispatched job has its payload")
         };
         // The core has bound each request for a model to a version.
-        let model = |sent: &action::Assignment| self.pool.model_of(sent.attempt.job);
+        let has_models = worker.group.role() == Role::Infer;
+        let model = |sent: &action::Assignment| {
+            has_models.then(|| self.pool.model_of(sent.attempt.job)).flatten()
+        };
         let is_same = |a: &action::Assignment, b: &action::Assignment| match (model(a), model(b)) {
             (None, None) => held(a).work == held(b).work,
             (a, b) => a == b,
@@ -327,10 +330,10 @@ impl Core {
         if shared.capsules.get().is_some()
             && let Some(link) = workers.get_mut(&worker)
         {
-            link.running.extend(attempts.iter().map(|sent| {
+            link.begins(attempts.iter().map(|sent| {
                 let held = Arc::clone(&payloads[&sent.attempt.job]);
                 let (part, model) = (sent.shard, model(sent).cloned());
-                (sent.attempt, Begun { attempt: sent.attempt, part, held, model })
+                Begun { attempt: sent.attempt, part, held, model }
             }));
         }
     }

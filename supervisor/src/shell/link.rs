@@ -1,6 +1,6 @@
 //! The supervisor's ends of one worker process.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::ErrorKind;
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -68,7 +68,7 @@ pub(super) struct Link {
     forget_next: BTreeSet<ArenaId>,
     forget_outstanding: bool,
     /// What it was sent and has not answered, while capsules are kept.
-    pub(super) running: BTreeMap<AttemptId, Begun>,
+    running: VecDeque<Begun>,
     /// What it ran is being copied, since it ends.
     pub(super) is_copied: bool,
     /// The version of ONNX Runtime that it has its models in.
@@ -94,7 +94,7 @@ impl Link {
             arenas: BTreeMap::new(),
             forget_next: BTreeSet::new(),
             forget_outstanding: false,
-            running: BTreeMap::new(),
+            running: VecDeque::new(),
             is_copied: false,
             onnxruntime: String::new(),
             memory: WorkerMemory::default(),
@@ -162,6 +162,23 @@ impl Link {
             true => Ok(()),
             false => Err(LinkError::stuck("the worker does not take its arenas")),
         }
+    }
+
+    /// Notes what it was sent, in that order.
+    pub(super) fn begins(&mut self, sent: impl Iterator<Item = Begun>) {
+        self.running.extend(sent);
+    }
+
+    /// It has answered an attempt, mostly the first that it was sent.
+    pub(super) fn answered(&mut self, attempt: AttemptId) {
+        if let Some(at) = self.running.iter().position(|begun| begun.attempt == attempt) {
+            self.running.remove(at);
+        }
+    }
+
+    /// An attempt that it was sent and has not answered.
+    pub(super) fn begun(&self, attempt: AttemptId) -> Option<&Begun> {
+        self.running.iter().find(|begun| begun.attempt == attempt)
     }
 
     /// Nobody wants the answer of an attempt: asks the worker to stop it. A worker of programs reads its channel only

@@ -32,7 +32,7 @@ impl Shared {
             core.handle_quietly(self, self.timestamp(), Event::Worker(worker, answered));
             core.output = None;
             if let Some(link) = core.workers.get_mut(&worker) {
-                link.running.remove(&attempt);
+                link.answered(attempt);
             }
         }
         let told = core.take_told();

@@ -1,8 +1,8 @@
 //! What supervisor and gateway tell the tracer: a packet for each job and each request that is recorded, through a
 //! socket that keeps packets apart. Nobody waits for it: what does not fit is dropped and counted.
 
-use std::cell::RefCell;
 use std::io;
+use std::iter;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,7 +13,6 @@ use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, recv, send, setsockopt, socketpair, sockopt,
 };
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 use super::sample::Sample;
@@ -44,46 +43,13 @@ impl JobSpan {
     }
 }
 
-/// Random bytes that one system call gives: for ten traces with a span each. So few come at once.
-const RANDOM_BYTES: usize = 10 * (16 + 8);
-
-/// Random bytes that this thread has not used.
-struct Unused {
-    bytes: [u8; RANDOM_BYTES],
-    left: usize,
-}
-
-thread_local! {
-    static UNUSED: RefCell<Unused> = const { RefCell::new(Unused { bytes: [0; RANDOM_BYTES], left: 0 }) };
-}
-
-impl Unused {
-    /// The next ones. The kernel gives them as soon as it has booted.
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        const { assert!(N <= RANDOM_BYTES) };
-        if self.left < N {
-            let filled = getrandom(&mut self.bytes[..], GetRandomFlags::empty());
-            let count = filled.expect("the kernel gives a few random bytes");
-            assert_eq!(count, RANDOM_BYTES, "so few bytes come at once");
-            self.left = RANDOM_BYTES;
-        }
-        self.left -= N;
-        std::array::from_fn(|at| self.bytes[self.left + at])
-    }
-}
-
-/// Random bytes.
-fn random<const N: usize>() -> [u8; N] {
-    UNUSED.with_borrow_mut(Unused::take)
-}
-
 fn new_trace() -> TraceId {
-    std::iter::repeat_with(random).find_map(TraceId::new).expect("one of many is not 0")
+    iter::repeat_with(rand::random).find_map(TraceId::new).expect("one of many is not 0")
 }
 
 /// The number of a new span.
 pub(super) fn new_span() -> SpanId {
-    std::iter::repeat_with(random).find_map(SpanId::new).expect("one of many is not 0")
+    iter::repeat_with(rand::random).find_map(SpanId::new).expect("one of many is not 0")
 }
 
 /// What there is to record.

@@ -238,7 +238,7 @@ impl Capsules {
 
 /// These attempts, as the worker was sent them.
 fn begun_of(link: &Link, attempts: &[AttemptId]) -> Vec<Begun> {
-    let sent = attempts.iter().filter_map(|attempt| link.running.get(attempt));
+    let sent = attempts.iter().filter_map(|attempt| link.begun(*attempt));
     sent.take(JOBS_MAX).cloned().collect()
 }
 
