@@ -9,6 +9,7 @@ mod losses;
 mod models;
 mod network;
 mod pieces;
+mod room;
 mod scale;
 mod servers;
 mod storm;

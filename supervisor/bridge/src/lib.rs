@@ -34,7 +34,7 @@ use gridpool_ipc::clock;
 use gridpool_nats::{Generation, HOST_EVERY, HostRow, NatsError, Streams, connect};
 use gridpool_protocol::chain::Chain;
 use tokio::runtime::Builder;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 pub use settings::BridgeSettings;
@@ -92,6 +92,8 @@ struct Bridge {
     counts: Arc<Counts>,
     under_way: UnderWay,
     batches: Batches,
+    /// For results that are not stored yet.
+    unstored: Semaphore,
 }
 
 /// Serves until the supervisor closes its end of the link.
@@ -161,6 +163,7 @@ async fn work(
     let bridge = Arc::new(Bridge {
         batches: Batches::new(cache),
         under_way: UnderWay::default(),
+        unstored: Semaphore::new(taken::ROOM as usize),
         generation: watch::Sender::new(streams.opened_generation()),
         settings,
         pool,
