@@ -5,9 +5,11 @@ mod credentials;
 mod cuts;
 mod delay;
 mod flow;
+mod losses;
 mod models;
 mod network;
 mod pieces;
+mod room;
 mod scale;
 mod servers;
 mod storm;
@@ -25,7 +27,7 @@ use gridpool_client::{
 };
 use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_nats::{Cluster, ClusterStatus, Sender};
-use gridpool_protocol::batch::GridBatch;
+use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_protocol::codec;
 use gridpool_protocol::message::{ClientMessage, ServerMessage};
@@ -46,11 +48,14 @@ const SILENT_FOR: Duration = Duration::from_secs(6);
 
 /// A host of a cluster: a pool of one worker that takes jobs, and says so.
 fn host(servers: &Servers, name: &str, lines: &str) -> Setup {
-    let nats = format!(
-        "\n[nats]\nservers = \"{}\"\nhost = \"{name}\"\nack_wait_s = 2\ndata_bytes_max = 268435456\n\
-         results_bytes_max = 268435456\njobs_bytes_max = 268435456\n{lines}",
-        servers.url()
-    );
+    let url = servers.url();
+    let mut nats =
+        format!("\n[nats]\nservers = \"{url}\"\nhost = \"{name}\"\nack_wait_s = 2\n{lines}\n");
+    for limit in ["data_bytes_max", "results_bytes_max", "jobs_bytes_max"] {
+        if !lines.contains(limit) {
+            nats += &format!("{limit} = 268435456\n");
+        }
+    }
     cpu(1).limits(&nats).args(&["--allow-chaos"])
 }
 
@@ -74,6 +79,22 @@ fn serving(servers: &Servers, name: &str, lines: &str) -> Pool {
 
 fn client(servers: &Servers) -> Client {
     Client::builder().nats(servers.options()).connect().expect("the cluster answers")
+}
+
+/// Submits a job as a client that ends without a word once the job is accepted.
+fn of_a_client_that_vanishes(servers: &Servers, key: JobKey, grids: &[Grid]) {
+    let (sender, socket) = Sender::connect(&servers.options()).expect("the cluster answers");
+    let mut submission = inline(key.0, grids);
+    submission.terms.deadline_ms = 60_000;
+    submission.tell_acceptance = true;
+    let message = ClientMessage::Submit(Box::new(submission));
+    let message = frame::of(&message, 0).expect("it fits a message");
+    frame::send_all(&socket, &message, &[]).expect("it is sent");
+    let accepted = FrameReader::new(socket).read(Some(TIMEOUT)).expect("it is heard");
+    let accepted: ServerMessage =
+        codec::decode(&accepted.expect("an answer").body).expect("a message");
+    assert_eq!(accepted, ServerMessage::Accepted { key });
+    drop(sender);
 }
 
 /// Waits until the pool's bridge has counted so many; it says so once a second.
@@ -186,17 +207,7 @@ fn a_job_outlives_its_client_and_its_result_waits_for_the_next() {
     pool.stop("cpu0");
     let (grids, key) = (random_grids(1, 5), JobKey(77));
     let named = || job(PROGRAM, &grids).with_key(key).with_deadline(Duration::from_secs(60));
-    // A client that ends without a word once its job is accepted.
-    let (sender, socket) = Sender::connect(&servers.options()).unwrap();
-    let mut submission = inline(key.0, &grids);
-    submission.terms.deadline_ms = 60_000;
-    submission.tell_acceptance = true;
-    let message = frame::of(&ClientMessage::Submit(Box::new(submission)), 0).unwrap();
-    frame::send_all(&socket, &message, &[]).unwrap();
-    let accepted = FrameReader::new(socket).read(Some(TIMEOUT)).unwrap().expect("an answer");
-    let accepted: ServerMessage = codec::decode(&accepted.body).unwrap();
-    assert_eq!(accepted, ServerMessage::Accepted { key });
-    drop(sender);
+    of_a_client_that_vanishes(&servers, key, &grids);
     pool.go_on("cpu0");
     until(&servers, "the job's end", |status| status.jobs == 0);
     is_right(&answer(submit(&client(&servers), named())), PROGRAM, &grids);

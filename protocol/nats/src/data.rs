@@ -1,6 +1,7 @@
 //! Large batches and results: pieces below the largest message of the server, by name. The piece `N` of what has a
 //! name has a subject of its own, so any range can be read; `end` comes last and says that all are there.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
@@ -14,7 +15,7 @@ use gridpool_protocol::program::hex;
 use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
-use crate::publish::{Full, Link, publish};
+use crate::publish::{Full, Link, Published, publish};
 use crate::{Carried, NatsError, Subjects};
 
 /// The size of a piece, unless the server takes only smaller messages.
@@ -102,7 +103,7 @@ impl Store {
     /// enough. Returns whether they had to be sent.
     ///
     /// # Errors
-    /// [`NatsError`]; [`NatsError::Full`] if the stream has no room for them.
+    /// [`NatsError`]; [`NatsError::Full`] if the stream has no room for them. It then has none of them.
     pub async fn put(
         &self,
         name: [u8; 32],
@@ -114,22 +115,82 @@ impl Store {
         if self.is_fresh(&end, until).await? {
             return Ok(false);
         }
+        let mut own = Vec::new();
+        let sent = match self.send_pieces(&name, bytes, until, &mut own).await {
+            Ok(()) => {
+                let size = Bytes::from(self.piece_bytes.to_string());
+                let message = || PublishMessage::build().payload(size.clone());
+                publish(&self.link, &end, message, Full::DataBytes, until).await.map(drop)
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(NatsError::Full(_)) = sent {
+            self.take_back(own).await;
+        }
+        sent.map(|()| true)
+    }
+
+    /// Sends pieces, and adds the numbers of those that were not there before. If one cannot be stored, no others are
+    /// begun.
+    async fn send_pieces(
+        &self,
+        name: &str,
+        bytes: &Bytes,
+        until: Instant,
+        own: &mut Vec<u64>,
+    ) -> Result<(), NatsError> {
         let pieces = bytes.len().div_ceil(self.piece_bytes);
+        let has_failed = &AtomicBool::new(false);
         let send = |piece: usize| {
             let from = piece * self.piece_bytes;
             let part = bytes.slice(from..bytes.len().min(from + self.piece_bytes));
-            let subject = self.subjects.data(&name, &piece.to_string());
+            let subject = self.subjects.data(name, &piece.to_string());
             async move {
-                let message = || PublishMessage::build().payload(part.clone());
-                publish(&self.link, &subject, message, Full::DataBytes, until).await
+                let sent = self.send_piece(&subject, &part, until).await;
+                has_failed.fetch_or(sent.is_err(), Ordering::Relaxed);
+                sent
             }
         };
-        let sent = stream::iter((0..pieces).map(send)).buffer_unordered(PIECES_AT_ONCE);
-        sent.try_for_each(|_| async { Ok(()) }).await?;
-        let size = Bytes::from(self.piece_bytes.to_string());
-        let message = || PublishMessage::build().payload(size.clone());
-        publish(&self.link, &end, message, Full::DataBytes, until).await?;
-        Ok(true)
+        let to_send = (0..pieces).take_while(|_| !has_failed.load(Ordering::Relaxed)).map(send);
+        let mut sending = stream::iter(to_send).buffer_unordered(PIECES_AT_ONCE);
+        let mut failed = None;
+        while let Some(sent) = sending.next().await {
+            match sent {
+                Ok(number) => own.extend(number),
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Sends a piece. Returns its number if there was none before: only such a piece may be taken back. In place of
+    /// another's, which sends the same at this time, that one would miss it.
+    async fn send_piece(
+        &self,
+        subject: &str,
+        part: &Bytes,
+        until: Instant,
+    ) -> Result<Option<u64>, NatsError> {
+        let message = || PublishMessage::build().payload(part.clone());
+        let first = || message().expected_last_subject_sequence(0);
+        match publish(&self.link, subject, first, Full::DataBytes, until).await? {
+            Published::Stored(number) => Ok(Some(number)),
+            Published::Duplicate | Published::Taken => {
+                publish(&self.link, subject, message, Full::DataBytes, until).await.map(|_| None)
+            }
+        }
+    }
+
+    /// Removes the pieces of these numbers: the others have found no room. One try: what stays is too old some time.
+    async fn take_back(&self, pieces: Vec<u64>) {
+        let removed = stream::iter(pieces.into_iter().map(|number| self.delete(number)));
+        let mut removed = removed.buffer_unordered(PIECES_AT_ONCE);
+        while let Some(removed) = removed.next().await {
+            // Another may have sent the same, and taken its place.
+            if let Err(error) = removed {
+                tracing::debug!(%error, "a piece of what was refused stays");
+            }
+        }
     }
 
     /// Whether all of it is there, for a while yet.
@@ -280,7 +341,11 @@ impl Store {
         match self.stream.direct_get_last_for_subject(subject).await {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
-            Err(error) => Err(NatsError::jetstream(UNREAD)(error)),
+            // Nobody answers for a stream that is gone, or the one that was asked is.
+            Err(error) => {
+                tracing::debug!(%error, "the server that leads is asked");
+                self.last(subject).await
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::ContentHash;
 use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::NatsError;
 use crate::bucket::entries;
@@ -27,6 +27,8 @@ const ALL_CONVICTED: &str = "convicted.*";
 const CONVICTED_MAX: usize = 16_384;
 /// Between the end of a watch and the next one.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
+/// How long a watch may be silent before it is asked whether the bucket is still the one that it is of.
+const SILENT_FOR: Duration = Duration::from_secs(10);
 
 /// Why a content is convicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,17 +97,33 @@ impl Poison {
         let mut changes = watch.map_err(NatsError::jetstream(failed))?;
         let (store, known) = (self.store.clone(), Arc::clone(&self.known));
         tokio::spawn(async move {
+            let mut made = store.stream.cached_info().created;
             loop {
-                while let Some(change) = changes.next().await {
-                    match change {
-                        Ok(entry) => note(&known, &entry.key, entry.operation, &entry.value),
-                        Err(error) => tracing::debug!(%error, "convictions"),
+                let of = match timeout(SILENT_FOR, changes.next()).await {
+                    Ok(Some(change)) => {
+                        match change {
+                            Ok(entry) => note(&known, &entry.key, entry.operation, &entry.value),
+                            Err(error) => tracing::debug!(%error, "convictions"),
+                        }
+                        continue;
                     }
-                }
-                // The server has ended it.
-                sleep(FOLLOW_AGAIN).await;
+                    // The server has ended it.
+                    Ok(None) => {
+                        sleep(FOLLOW_AGAIN).await;
+                        made
+                    }
+                    // A bucket that was made anew counts from one, and this waits for the old one's next number.
+                    Err(_) => match store.stream.get_info().await {
+                        Ok(info) if info.created != made => info.created,
+                        Ok(_) => continue,
+                        Err(error) => {
+                            tracing::debug!(%error, "whether the bucket is there");
+                            continue;
+                        }
+                    },
+                };
                 match store.watch_with_history(ALL_CONVICTED).await {
-                    Ok(again) => changes = again,
+                    Ok(again) => (changes, made) = (again, of),
                     Err(error) => tracing::debug!(%error, "convictions"),
                 }
             }
@@ -149,7 +167,8 @@ impl Poison {
         put.map(drop).map_err(NatsError::jetstream("a conviction cannot be stored"))
     }
 
-    /// Takes a conviction back. Returns whether there was one.
+    /// Takes a conviction back. Returns whether there was one in the bucket. If the servers have lost it, hosts and
+    /// clients may remember it: they hear that it is taken back all the same.
     ///
     /// # Errors
     /// [`NatsError`].
@@ -157,9 +176,7 @@ impl Poison {
         let failed = "a conviction cannot be removed";
         let key = format!("{CONVICTED}{content}");
         let there = self.store.get(&key).await.map_err(NatsError::jetstream(failed))?.is_some();
-        if there {
-            self.store.purge(&key).await.map_err(NatsError::jetstream(failed))?;
-        }
+        self.store.purge(&key).await.map_err(NatsError::jetstream(failed))?;
         Ok(there)
     }
 }

@@ -46,7 +46,11 @@ impl Results {
                 Ok(Some(Found { sequence: message.sequence, outcome }))
             }
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
-            Err(error) => Err(NatsError::jetstream("a result cannot be looked up")(error)),
+            // Nobody answers for a stream that is gone, or the one that was asked is.
+            Err(error) => {
+                tracing::debug!(%error, %key, "the server that leads is asked for a result");
+                self.find_surely(key).await
+            }
         }
     }
 

@@ -175,6 +175,12 @@ impl Streams {
         removed.map_err(NatsError::jetstream("a job cannot be removed"))
     }
 
+    /// How the names of consumers ended when these were opened.
+    #[must_use]
+    pub fn opened_generation(&self) -> Generation {
+        Generation::of(self.jobs.cached_info())
+    }
+
     /// How the names of consumers end now.
     ///
     /// # Errors
@@ -258,7 +264,7 @@ fn is_another_there(error: &ConsumerError) -> bool {
 }
 
 /// How the names of consumers end at a stream of jobs: with the time at which it was made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generation(pub(crate) String);
 
 impl Generation {

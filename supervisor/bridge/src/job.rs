@@ -1,5 +1,6 @@
 //! The life of a job on this host: taken from the stream, run in the pool, its result published, acknowledged.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use crate::Bridge;
 use crate::counts::count;
 use crate::pool::names_of;
-use crate::taken::{Done, Fate, Taken};
+use crate::taken::{Done, Fate, Taken, room_of};
 use crate::under_way::InHand;
 
 /// How soon another host may have a job that this one cannot take now.
@@ -68,8 +69,9 @@ impl Bridge {
             fate = self.judge(&taken, cancelled) => fate,
             () = self.counts.stopping() => Fate::GiveBack(Duration::ZERO),
         };
-        drop(permit);
+        let room = room_of(&fate);
         tokio::select! {
+            never = self.make_room(&taken, room, permit) => match never {},
             () = self.settle(&held, &taken, fate) => {}
             () = self.until_stopped() => {
                 if timeout(FORGET_TIMEOUT, self.forget(&taken, false)).await.is_err() {
@@ -79,6 +81,25 @@ impl Bridge {
                 self.end(&held, AckKind::Nak(None)).await;
             }
         }
+    }
+
+    /// Gives the place of a job that has its fate to another job, while its result is stored. A host whose results find
+    /// no room in the streams keeps so many; from then on, each keeps the place of its job, too.
+    async fn make_room(
+        &self,
+        taken: &Taken,
+        room: u32,
+        permit: OwnedSemaphorePermit,
+    ) -> Infallible {
+        let _room = match self.unstored.try_acquire_many(room) {
+            Ok(room) => Ok(room),
+            Err(_) => {
+                tracing::debug!(job = %taken.job.key, "too many results wait here: it keeps its place");
+                self.unstored.acquire_many(room).await
+            }
+        };
+        drop(permit);
+        std::future::pending().await
     }
 
     /// Waits until the bridge is to end, and a little more, in which a result can still be stored.

@@ -7,7 +7,8 @@
 //! - `pool` asks the pool how it is. While it does not answer, no job is taken, and none is held.
 //! - `pull` takes as many jobs as the pool can work on, those of high priority first.
 //! - `job` is the life of one of them; `publish` stores its result; `batches` has the large batches that several use.
-//! - `sweep` removes what has ended, where the servers have kept it.
+//! - `streams` makes streams again that somebody has removed; `sweep` removes what has ended, where the servers have
+//!   kept it.
 
 mod batches;
 mod counts;
@@ -17,6 +18,7 @@ mod prepare;
 mod publish;
 mod pull;
 mod settings;
+mod streams;
 mod sweep;
 mod taken;
 mod under_way;
@@ -29,10 +31,10 @@ use std::time::Duration;
 
 use gridpool_client::{Client, ClientError};
 use gridpool_ipc::clock;
-use gridpool_nats::{HOST_EVERY, HostRow, NatsError, Streams, connect};
+use gridpool_nats::{Generation, HOST_EVERY, HostRow, NatsError, Streams, connect};
 use gridpool_protocol::chain::Chain;
 use tokio::runtime::Builder;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 pub use settings::BridgeSettings;
@@ -84,10 +86,14 @@ struct Bridge {
     settings: BridgeSettings,
     pool: Client,
     streams: Streams,
+    /// The stream of jobs that was there last.
+    generation: watch::Sender<Generation>,
     state: watch::Receiver<PoolState>,
     counts: Arc<Counts>,
     under_way: UnderWay,
     batches: Batches,
+    /// For results that are not stored yet.
+    unstored: Semaphore,
 }
 
 /// Serves until the supervisor closes its end of the link.
@@ -157,6 +163,8 @@ async fn work(
     let bridge = Arc::new(Bridge {
         batches: Batches::new(cache),
         under_way: UnderWay::default(),
+        unstored: Semaphore::new(taken::ROOM as usize),
+        generation: watch::Sender::new(streams.opened_generation()),
         settings,
         pool,
         streams,
@@ -164,6 +172,7 @@ async fn work(
         counts,
     });
     tokio::spawn(Arc::clone(&bridge).announce());
+    tokio::spawn(Arc::clone(&bridge).keep_streams());
     tokio::spawn(Arc::clone(&bridge).hold());
     tokio::spawn(Arc::clone(&bridge).hear_of_cancels());
     tokio::spawn(Arc::clone(&bridge).sweep());

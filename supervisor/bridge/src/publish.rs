@@ -84,7 +84,7 @@ impl Bridge {
 
     /// Tries until the stream has a result for the job, or it is given up.
     async fn store_surely(&self, taken: &Taken, storing: &mut Storing) {
-        let (key, mut is_bare) = (taken.job.key, false);
+        let (key, mut is_bare, mut heard) = (taken.job.key, false, String::new());
         loop {
             let error = match self.store(taken, storing).await {
                 Ok(Published::Stored(_) | Published::Duplicate) => {
@@ -105,7 +105,12 @@ impl Bridge {
                 storing.without_output(Verdict::Failed, &error);
                 continue;
             }
-            tracing::warn!(error = said, job = %key, "its result waits to be stored");
+            if said == heard {
+                tracing::debug!(error = said, job = %key, "its result still waits");
+            } else {
+                tracing::warn!(error = said, job = %key, "its result waits to be stored");
+                heard.clone_from(&said);
+            }
             // Its client may have given up, or another host may have been faster.
             if let Ok(true) = self.streams.results.are_there(key).await {
                 return count(&self.counts.duplicates);

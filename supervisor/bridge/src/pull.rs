@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::PullConsumer;
@@ -13,7 +12,7 @@ use async_nats::jetstream::{AckKind, Message};
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream, SelectAll, StreamExt};
 use gridpool_ipc::clock;
-use gridpool_nats::{Lane, NatsError, Streams};
+use gridpool_nats::{Generation, Lane, NatsError, Streams};
 use gridpool_protocol::chain::Chain;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -39,6 +38,8 @@ const OPEN_AGAIN: Duration = Duration::from_secs(5);
 #[derive(Default)]
 struct Lanes {
     names: Vec<String>,
+    /// The stream that they are of.
+    generation: Option<Generation>,
     /// When to try again to open those that could not be opened.
     open_again: Option<Instant>,
     /// Rounds of questions with failures, one after the other.
@@ -96,7 +97,16 @@ impl Bridge {
                 continue;
             }
             let places = given.min(1 + slots.available_permits());
-            let jobs = lanes.take(places, &self.counts).await;
+            let generation = lanes.generation.clone();
+            let jobs = tokio::select! {
+                jobs = lanes.take(places, &self.counts) => jobs,
+                // They are of a stream that is gone, and would not answer.
+                () = self.is_outdated(generation) => {
+                    tracing::warn!("the stream of jobs was made anew: its lanes are opened");
+                    self.leave(lanes).await;
+                    continue;
+                }
+            };
             let mut permit = Some(permit);
             for job in jobs {
                 let place = permit.take().or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
@@ -137,10 +147,23 @@ impl Bridge {
         if let Err(error) = Streams::open(connection, prefix, Some(limits)).await {
             tracing::warn!(error = Chain(&error).to_string(), "no streams of the cluster");
         }
+        self.leave(lanes).await;
+    }
+
+    /// Opens the lanes anew with the next round.
+    async fn leave(&self, lanes: &mut Lanes) {
         for job in lanes.arrived() {
             self.return_unused(&job).await;
         }
         *lanes = Lanes::default();
+    }
+
+    /// Waits until lanes of this stream are of no use any more.
+    async fn is_outdated(&self, generation: Option<Generation>) {
+        match generation {
+            Some(generation) => self.made_anew(&generation).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Gives back jobs that come while this host has no place for them. Never ends while no job comes.
@@ -163,7 +186,10 @@ impl Bridge {
             return Ok(());
         }
         let generation = match self.streams.generation().await {
-            Ok(generation) => generation,
+            Ok(generation) => {
+                self.found(generation.clone());
+                generation
+            }
             Err(error) => {
                 lanes.open_again = Some(clock::now() + OPEN_AGAIN);
                 return Err(error);
@@ -192,7 +218,7 @@ impl Bridge {
             return Err(error);
         }
         opened.sort_by_key(|(lane, _)| lane.rank());
-        (lanes.lanes, lanes.names) = (opened, names);
+        (lanes.lanes, lanes.names, lanes.generation) = (opened, names, Some(generation));
         Ok(())
     }
 }
@@ -335,25 +361,6 @@ fn resize(slots: &Semaphore, given: usize, wanted: usize) -> usize {
             wanted
         }
         Some(surplus) => given - slots.forget_permits(surplus),
-    }
-}
-
-/// Milliseconds, in a place that tasks share.
-#[derive(Debug)]
-pub(crate) struct Span(AtomicU64);
-
-impl Span {
-    pub(crate) fn new(span: Duration) -> Self {
-        Self(AtomicU64::new(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
-    }
-
-    /// Lowers it to `span`.
-    pub(crate) fn lower(&self, span: Duration) {
-        self.0.fetch_min(u64::try_from(span.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> Duration {
-        Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
 }
 

@@ -25,6 +25,22 @@ pub(crate) struct Done {
     pub(crate) convicts: bool,
 }
 
+/// Room for results that are not stored yet, in KiB: 256 MiB.
+pub(crate) const ROOM: u32 = 256 * 1_024;
+/// What the least of them takes of it: there are 256 of them at most.
+const ROOM_LEAST: u32 = 1_024;
+
+/// How much room it takes until it is carried out.
+pub(crate) fn room_of(fate: &Fate) -> u32 {
+    match fate {
+        Fate::Done(Done { output, .. }) => {
+            let bytes = output.as_ref().map_or(0, Vec::len);
+            u32::try_from(bytes.div_ceil(1_024)).unwrap_or(ROOM).clamp(ROOM_LEAST, ROOM)
+        }
+        Fate::GiveBack(_) | Fate::Known => 0,
+    }
+}
+
 /// A job that was taken from the stream.
 pub(crate) struct Taken {
     pub(crate) job: JobMessage,
@@ -51,5 +67,21 @@ impl Taken {
     /// The name of this delivery.
     pub(crate) fn delivery(&self) -> (JobKey, i64) {
         (self.job.key, self.delivered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_256_results_or_256_mib() {
+        let room = |bytes: usize| {
+            let (receipt, output) = (Box::default(), Some(vec![0; bytes]));
+            room_of(&Fate::Done(Done { receipt, output, convicts: false }))
+        };
+        assert_eq!((room(0), room(5 << 20), room((5 << 20) + 1)), (ROOM / 256, 5_120, 5_121));
+        assert_eq!(room(300 << 20), ROOM, "one that is larger than all of it has it alone");
+        assert_eq!(room_of(&Fate::Known), 0);
     }
 }

@@ -12,7 +12,6 @@ use gridpool_protocol::ids::JobKey;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 use tokio::time::sleep;
 
-use crate::pull::Span;
 use crate::{Bridge, RETRY_EVERY};
 
 /// The jobs that this host has.
@@ -20,7 +19,8 @@ use crate::{Bridge, RETRY_EVERY};
 pub(crate) struct UnderWay {
     jobs: Mutex<BTreeMap<u64, Held>>,
     next: AtomicU64,
-    ack_wait: Span,
+    /// The least that a lane has.
+    ack_wait: watch::Sender<Duration>,
     /// Read by a job that runs, written by a suspect that runs alone.
     runs: RwLock<()>,
 }
@@ -60,7 +60,7 @@ impl Default for UnderWay {
         Self {
             jobs: Mutex::default(),
             next: AtomicU64::new(0),
-            ack_wait: Span::new(Duration::from_secs(30)),
+            ack_wait: watch::Sender::new(Duration::from_secs(30)),
             runs: RwLock::default(),
         }
     }
@@ -69,7 +69,24 @@ impl Default for UnderWay {
 impl UnderWay {
     /// The stream gives a job to another host after this time without a word.
     pub(crate) fn hold_within(&self, ack_wait: Duration) {
-        self.ack_wait.lower(ack_wait);
+        self.ack_wait.send_if_modified(|least| {
+            let is_less = ack_wait < *least;
+            *least = ack_wait.min(*least);
+            is_less
+        });
+    }
+
+    /// Waits as long as jobs may be left without a word.
+    async fn pause(&self) {
+        let mut ack_wait = self.ack_wait.subscribe();
+        loop {
+            let pause = *ack_wait.borrow_and_update() / 3;
+            tokio::select! {
+                () = sleep(pause) => return,
+                // It is less by now, as when the first lane is opened.
+                Ok(()) = ack_wait.changed() => {}
+            }
+        }
     }
 
     /// Takes a job in hand. `None` if this host has it: the stream has not heard of it for too long, and delivers it
@@ -108,7 +125,7 @@ impl Bridge {
     /// Tells the stream that jobs are worked on, for as long as the pool answers.
     pub(crate) async fn hold(self: Arc<Self>) {
         loop {
-            sleep(self.under_way.ack_wait.get() / 3).await;
+            self.under_way.pause().await;
             if !self.state.borrow().is_alive {
                 continue;
             }
@@ -147,5 +164,25 @@ impl Bridge {
             }
             sleep(RETRY_EVERY).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::Builder;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[test]
+    fn a_job_of_the_first_lane_is_held_in_time() {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(async {
+            let under_way = UnderWay::default();
+            let pause = timeout(Duration::from_secs(5), under_way.pause());
+            let lane = async { under_way.hold_within(Duration::from_millis(30)) };
+            let (paused, ()) = tokio::join!(pause, lane);
+            assert_eq!(paused, Ok(()), "it has not heard that the lane has 30 ms");
+        });
     }
 }

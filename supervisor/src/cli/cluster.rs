@@ -47,7 +47,8 @@ pub(super) fn run(command: &ClusterCommand) -> Result<u8, CommandError> {
             match connect(nats)?.release(*content)? {
                 true => say(&format!("{content} may run again on all hosts")),
                 false => Err(CommandError::Usage(format!(
-                    "no job with the content {content} is convicted; `gridpool cluster status` lists those that are"
+                    "the servers have no conviction of a job with the content {content}; `gridpool cluster status` \
+                     lists those that they have. Hosts that remember one let it run again"
                 ))),
             }
         }

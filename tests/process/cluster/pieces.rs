@@ -24,14 +24,39 @@ use crate::wait::{TIMEOUT, eventually};
 /// The size of a piece.
 const PIECE_BYTES: usize = 256 * 1_024;
 
-fn streams(servers: &Servers) -> (Runtime, Streams) {
+/// The streams, as a host has made them.
+pub(super) fn streams(servers: &Servers) -> (Runtime, Streams) {
+    opened(servers, None)
+}
+
+/// The streams; with limits they are made as a host makes them.
+pub(super) fn opened(servers: &Servers, limits: Option<&StreamLimits>) -> (Runtime, Streams) {
     let runtime = Runtime::new().expect("a runtime");
     let options = servers.options();
     let streams = runtime.block_on(async {
         let connection = connect(&options, "test").await.expect("a server");
-        Streams::open(&connection, &options.prefix, None).await.expect("streams")
+        Streams::open(&connection, &options.prefix, limits).await.expect("streams")
     });
     (runtime, streams)
+}
+
+/// What JetStream answers to a request of its API.
+pub(super) fn api(streams: &(Runtime, Streams), request: &str) -> Value {
+    api_with(streams, request, &json!({}))
+}
+
+/// The same with what the request says.
+pub(super) fn api_with(
+    (runtime, streams): &(Runtime, Streams),
+    request: &str,
+    config: &Value,
+) -> Value {
+    let subject = format!("$JS.API.{request}");
+    let answer = streams.connection.client.request(subject, config.to_string().into());
+    let answer = runtime.block_on(answer).expect("an answer").payload;
+    let answer: Value = serde_json::from_slice(&answer).expect("JSON");
+    assert!(answer.get("error").is_none(), "{request}: {answer}");
+    answer
 }
 
 #[test]
@@ -76,19 +101,18 @@ fn the_pieces_of_a_result_that_came_second_are_removed() {
     only_the_batch_is_left(&servers, &grids);
 }
 
+/// The messages of a large batch: its pieces, and their end.
+pub(super) fn pieces_of(batch: &[u8]) -> usize {
+    batch.len().div_ceil(PIECE_BYTES) + 1
+}
+
 /// Waits until the stream has the pieces of this batch and no others.
 fn only_the_batch_is_left(servers: &Servers, grids: &[Grid]) {
     let Input::Inline(batch) = inline(1, grids).payload.input else { panic!("it is inline") };
-    let of_batch = batch.0.len().div_ceil(PIECE_BYTES) + 1;
-    let (runtime, streams) = streams(servers);
+    let of_batch = pieces_of(&batch.0);
+    let streams = streams(servers);
     eventually("the results' pieces to be gone", || {
-        let info = runtime.block_on(async {
-            let client = &streams.connection.client;
-            let info = client.request("$JS.API.STREAM.INFO.gridpool-data", "".into()).await;
-            info.expect("an answer").payload
-        });
-        let info: Value = serde_json::from_slice(&info).expect("JSON");
-        let messages = info["state"]["messages"].as_u64();
+        let messages = api(&streams, "STREAM.INFO.gridpool-data")["state"]["messages"].as_u64();
         if messages == Some(of_batch as u64) { Ok(()) } else { Err(format!("{messages:?} pieces")) }
     });
 }
@@ -134,22 +158,17 @@ fn a_job_of_streams_that_were_removed_does_not_acknowledge_one_of_the_new() {
     let deadline = Duration::from_secs(600);
     let first = submit(&before, small_job(1).with_deadline(deadline));
     until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
-    let (runtime, old_streams) = streams(&servers);
-    let delete =
-        old_streams.connection.client.request("$JS.API.STREAM.DELETE.gridpool-jobs", "".into());
-    runtime.block_on(delete).expect("an answer");
+    let old_streams = streams(&servers);
+    api(&old_streams, "STREAM.DELETE.gridpool-jobs");
     // The next host makes it again, and its first job has the number of the other.
     let new = host(&servers, "new", "").start();
     until(&servers, "the new host", |status| status.hosts.iter().any(|host| host.host == "new"));
     new.stop("cpu0");
     let second = submit(&client(&servers), small_job(2).with_deadline(deadline));
     until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
-    let (_runtime, new_streams) = streams(&servers);
-    let number = |streams: &Streams| {
-        let span = runtime.block_on(streams.span_of_jobs()).expect("an answer");
-        span.into_inner()
-    };
-    assert_eq!(number(&new_streams), (1, 1));
+    let (runtime, new_streams) = streams(&servers);
+    let numbers = runtime.block_on(new_streams.span_of_jobs()).expect("an answer");
+    assert_eq!(numbers.into_inner(), (1, 1));
     old.go_on("cpu0");
     assert_eq!(answer(first).verdict(), Verdict::Ok);
     counts(&old, "published", |jobs| jobs == 1);
@@ -336,4 +355,35 @@ fn jobs_of_missing_batches_leave_a_host_its_work_and_can_be_cancelled() {
     }
     until(&servers, "an empty stream", |status| status.jobs == 0);
     assert!(started.elapsed() < Duration::from_secs(25), "{:?}", started.elapsed());
+}
+
+#[test]
+fn where_no_server_answers_for_its_copy_the_one_that_leads_is_asked() {
+    if !are_there() {
+        return;
+    }
+    let deaf = "publish: { allow: \">\", deny: \"$JS.API.DIRECT.GET.>\" }";
+    let lines = format!(
+        "authorization {{ users: [{{ user: pool, password: pw }}, \
+         {{ user: deaf, password: pw, permissions: {{ {deaf} }} }}] }}"
+    );
+    let mut servers = Servers::with(1, "nats://pool:pw@", &lines);
+    let _pool = serving(&servers, "one", "");
+    let (bytes, key) = (vec![7; 9], JobKey(7));
+    let (name, until) = (Store::digest(&bytes), clock::now() + TIMEOUT);
+    let outcome = Outcome::done(None, Receipt::default(), None);
+    let (runtime, streams_of_pool) = streams(&servers);
+    runtime.block_on(async {
+        let published = streams_of_pool.results.publish(key, "one.1", &outcome, until).await;
+        assert!(matches!(published, Ok(Published::Stored(_))), "{published:?}");
+        let put = streams_of_pool.data.put(name, &bytes.clone().into(), until).await;
+        assert!(put.expect("room"));
+    });
+    servers.scheme = "nats://deaf:pw@".to_owned();
+    let (runtime, streams) = streams(&servers);
+    let (found, read) = runtime.block_on(async {
+        futures_util::join!(streams.results.find(key), streams.data.get(name, name, 9))
+    });
+    assert!(found.expect("an answer").is_some());
+    assert_eq!(read.expect("it is whole"), bytes);
 }

@@ -166,6 +166,14 @@ impl Servers {
         go_on(self.pid(server));
     }
 
+    /// Kills a server, takes its disk away, and starts it again.
+    pub(super) fn lose(&mut self, server: usize) {
+        self.processes[server].kill();
+        fs::remove_dir_all(self.folder.path().join(format!("n{server}"))).expect("its folder");
+        self.processes[server] = self.spawn(server);
+        self.listens(server);
+    }
+
     /// Kills a server, as a power cut does, and starts it again in its folder.
     pub(super) fn restart(&mut self, server: usize) {
         self.processes[server].kill();

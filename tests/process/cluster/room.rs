@@ -1,0 +1,203 @@
+//! Streams that are full, by each of their limits: clients hear BUSY, hosts wait with results, and nothing is lost. And
+//! results that nobody reads, which make room in the end.
+
+use std::time::Duration;
+
+use gridpool_client::{Client, ClientError, Handle, JobKey, Limit, Outputs, Refusal, Verdict};
+use gridpool_ipc::clock;
+use gridpool_nats::{Carried, Outcome, Published, Store, StreamLimits};
+use gridpool_protocol::batch::Grid;
+use gridpool_protocol::message::{Inline, Input};
+use gridpool_protocol::receipt::Receipt;
+use gridpool_tests::oracle::samples::random_grids;
+use serde_json::json;
+
+use super::pieces::{api, api_with, opened, pieces_of, streams};
+use super::servers::{Servers, are_there};
+use super::{client, counts, of_a_client_that_vanishes, serving};
+use crate::jobs::{PROGRAM, answer, is_right, job, small_job};
+use crate::pool::Pool;
+use crate::raw::inline;
+use crate::wait::{TIMEOUT, eventually};
+
+/// Long enough that no test waits for it.
+const DEADLINE: Duration = Duration::from_secs(600);
+/// The least that each limit of bytes may be.
+const LEAST: usize = 1 << 20;
+/// Results that a host keeps while the streams have no room for them.
+const KEPT: u64 = 256;
+
+/// Submits jobs of so many grids until one is refused, which must be for this limit.
+fn fill(
+    client: &Client,
+    grids: usize,
+    (of, named): (Limit, &str),
+) -> Vec<(Vec<Grid>, Handle<Outputs>)> {
+    let mut taken = Vec::new();
+    for seed in 0..64 {
+        let grids = random_grids(seed, grids);
+        let job = job(PROGRAM, &grids).with_deadline(DEADLINE).refuse_if_busy();
+        match client.submit(job) {
+            Ok(handle) => taken.push((grids, handle)),
+            Err(ClientError::Refused(Refusal::Busy(limit))) => {
+                assert_eq!(limit, of);
+                let said = ClientError::Refused(Refusal::Busy(limit)).to_string();
+                assert!(said.contains(named), "{said}");
+                assert!(taken.len() > 1, "{taken:?}");
+                return taken;
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    panic!("64 jobs fill the stream");
+}
+
+/// Waits until a host says that a result waits, and for which limit.
+fn waits(pool: &Pool, limit: &str) {
+    eventually("the host to wait with a result", || {
+        let log = pool.log();
+        let says =
+            |line: &str| line.contains("its result waits to be stored") && line.contains(limit);
+        if log.lines().any(says) { Ok(()) } else { Err(log) }
+    });
+}
+
+#[test]
+fn jobs_that_fill_the_stream_with_bytes_are_busy_and_those_before_them_right() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", &format!("jobs_bytes_max = {LEAST}"));
+    pool.stop("cpu0");
+    let client = client(&servers);
+    let taken = fill(&client, 400, (Limit::StreamJobBytes, "jobs_bytes_max"));
+    // One that waits is accepted when there is room.
+    let late = random_grids(98, 400);
+    let waits = client.send(job(PROGRAM, &late).with_deadline(DEADLINE)).unwrap();
+    pool.go_on("cpu0");
+    for (grids, handle) in taken.into_iter().chain([(late, waits)]) {
+        is_right(&answer(handle), PROGRAM, &grids);
+    }
+}
+
+#[test]
+fn batches_that_fill_their_stream_are_busy_and_hosts_wait_with_large_results() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", &format!("data_bytes_max = {LEAST}"));
+    pool.stop("cpu0");
+    let client = client(&servers);
+    let taken = fill(&client, 4_000, (Limit::StreamDataBytes, "data_bytes_max"));
+    // What was refused takes no room.
+    let streams = streams(&servers);
+    let batch = |grids: &[Grid]| {
+        let Input::Inline(batch) = inline(1, grids).payload.input else { panic!("it is inline") };
+        batch.0
+    };
+    let batches: Vec<_> = taken.iter().map(|(grids, _)| batch(grids)).collect();
+    let pieces: usize = batches.iter().map(|batch| pieces_of(batch)).sum();
+    let there = || api(&streams, "STREAM.INFO.gridpool-data")["state"]["messages"].as_u64();
+    assert_eq!(there(), Some(pieces as u64));
+    let bytes: usize = batches.iter().map(Vec::len).sum();
+    counts(&pool, "fetched_bytes", |fetched| fetched == bytes as u64);
+    pool.go_on("cpu0");
+    waits(&pool, "data_bytes_max");
+    // Their batches make room for their results.
+    for batch in &batches {
+        let (runtime, streams) = &streams;
+        let removed = streams.data.remove(Store::digest(batch), batch.len() as u64);
+        runtime.block_on(removed).expect("they are removed");
+    }
+    for (grids, handle) in taken {
+        is_right(&answer(handle), PROGRAM, &grids);
+    }
+}
+
+#[test]
+fn a_host_keeps_so_many_results_that_find_no_room_and_takes_no_more_jobs() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let lines = format!("under_way_max = 4\nresults_bytes_max = {LEAST}");
+    let pool = serving(&servers, "one", &lines);
+    let streams = streams(&servers);
+    let mut stored = 0;
+    for bytes in [60_000, 1_000, 100] {
+        let output = Some(Carried::Inline(Inline(vec![7; bytes])));
+        loop {
+            let key = JobKey(1_000 + stored);
+            let outcome = Outcome::done(None, Receipt::default(), output.clone());
+            let until = clock::now() + TIMEOUT;
+            let publish = streams.1.results.publish(key, "other.1", &outcome, until);
+            match streams.0.block_on(publish) {
+                Ok(Published::Stored(_)) => stored += 1,
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => {
+                    assert!(error.to_string().contains("results_bytes_max"), "{error}");
+                    break;
+                }
+            }
+        }
+    }
+    let sender = client(&servers);
+    let jobs = (0..KEPT + 10).map(|seed| small_job(seed).with_deadline(DEADLINE));
+    let handles = sender.send_many(jobs).expect("they are sent");
+    waits(&pool, "results_bytes_max");
+    let accepted = |pool: &Pool, count: u64| {
+        eventually("its jobs", || match pool.status().counters.accepted {
+            accepted if accepted >= count => Ok(()),
+            accepted => Err(format!("{accepted} of {count}")),
+        });
+    };
+    // It keeps the places of four more. The others are left to another host.
+    accepted(&pool, KEPT + 4);
+    let other = serving(&servers, "two", "");
+    accepted(&other, 6);
+    assert_eq!(pool.status().counters.accepted, KEPT + 4);
+    api(&streams, "STREAM.PURGE.gridpool-results");
+    for handle in handles {
+        assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    }
+}
+
+#[test]
+fn a_result_that_nobody_reads_expires_and_its_job_runs_anew_for_who_asks_then() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let bytes = 1 << 24;
+    let limits = StreamLimits {
+        jobs_bytes_max: bytes,
+        data_bytes_max: bytes,
+        results_bytes_max: bytes,
+        // A file may set an hour at least.
+        results_age: Duration::from_secs(1),
+        ..StreamLimits::new(1)
+    };
+    let made = opened(&servers, Some(&limits));
+    // In the hour of a real one, the stream of jobs forgets the keys that it has had.
+    let mut config = api(&made, "STREAM.INFO.gridpool-jobs")["config"].take();
+    config["duplicate_window"] = json!(1_000_000_000);
+    api_with(&made, "STREAM.UPDATE.gridpool-jobs", &config);
+    let pool = serving(&servers, "one", "");
+    let (grids, key) = (random_grids(1, 5), JobKey(77));
+    of_a_client_that_vanishes(&servers, key, &grids);
+    counts(&pool, "published", |jobs| jobs == 1);
+    eventually("the result to expire", || match made.0.block_on(made.1.results.find_surely(key)) {
+        Ok(None) => Ok(()),
+        there => Err(format!("{there:?}")),
+    });
+    let client = client(&servers);
+    let again = eventually("the key to be free", || {
+        let again = job(PROGRAM, &grids).with_key(key).with_deadline(Duration::from_secs(5));
+        let again = answer(crate::jobs::submit(&client, again));
+        if again.verdict() == Verdict::Ok { Ok(again) } else { Err(format!("{again:?}")) }
+    });
+    is_right(&again, PROGRAM, &grids);
+    assert!(pool.status().counters.accepted >= 2, "it has run anew");
+}
