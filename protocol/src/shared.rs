@@ -117,8 +117,8 @@ impl<'a> SharedSlice<'a> {
             return None;
         }
         #[expect(unsafe_code, reason = "words that other processes may write to, as atomics allow")]
-        // SAFETY: so many words are inside and aligned, and they live for `'a`. They are atomic, so whoever writes to
-        // them changes only what a load returns.
+        // SAFETY: so many words are inside and aligned, and they live for `'a`. They are atomic, so another process
+        // that writes to them changes only what a load returns. Within this process they are used as words alone.
         Some(unsafe { slice::from_raw_parts(start.as_ptr(), count) })
     }
 

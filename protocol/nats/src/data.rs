@@ -1,7 +1,9 @@
 //! Large batches and results: pieces below the largest message of the server, by name. The piece `N` of what has a
 //! name has a subject of its own, so any range can be read; `end` comes last and says that all are there.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::message::{PublishMessage, StreamMessage};
@@ -9,11 +11,12 @@ use async_nats::jetstream::stream::{DirectGetErrorKind, Info, LastRawMessageErro
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::ARENA_BYTES_MAX;
 use gridpool_protocol::program::hex;
 use sha2::{Digest, Sha256};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::publish::{Full, Link, Published, publish};
 use crate::{Carried, NatsError, Subjects};
@@ -32,6 +35,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 pub(crate) const DATA_AGE: Duration = Duration::from_secs(2 * 3_600);
 /// What is older is sent again: a job that waits for its longest deadline must still find it.
 const FRESH_FOR: Duration = Duration::from_secs(3_600);
+/// How long pieces of what was refused are removed.
+const TAKE_BACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The subject's last part for the end.
 const END: &str = "end";
 /// What is wrong without an end.
@@ -47,7 +52,13 @@ pub struct Store {
     subjects: Subjects,
     piece_bytes: usize,
     inline_bytes_max: usize,
+    /// The turns of the names that are put at this time: what many jobs have is sent once, and what is refused is taken
+    /// back before the next try.
+    turns: Arc<Mutex<BTreeMap<String, Weak<Turn>>>>,
 }
+
+/// Held while a name is put.
+type Turn = tokio::sync::Mutex<()>;
 
 /// Which server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +84,7 @@ impl Store {
             subjects,
             piece_bytes: PIECE_BYTES.min(most),
             inline_bytes_max: Carried::INLINE_BYTES_MAX.min(inline),
+            turns: Arc::default(),
         }
     }
 
@@ -103,7 +115,8 @@ impl Store {
     /// enough. Returns whether they had to be sent.
     ///
     /// # Errors
-    /// [`NatsError`]; [`NatsError::Full`] if the stream has no room for them. It then has none of them.
+    /// [`NatsError`]; [`NatsError::Full`] if the stream has no room for them. What was sent of them is then removed,
+    /// but for what another process sends at this time.
     pub async fn put(
         &self,
         name: [u8; 32],
@@ -112,6 +125,8 @@ impl Store {
     ) -> Result<bool, NatsError> {
         let name = hex(&name);
         let end = self.subjects.data(&name, END);
+        let turn = self.turn_of(&name);
+        let _turn = turn.lock().await;
         if self.is_fresh(&end, until).await? {
             return Ok(false);
         }
@@ -128,6 +143,16 @@ impl Store {
             self.take_back(own).await;
         }
         sent.map(|()| true)
+    }
+
+    fn turn_of(&self, name: &str) -> Arc<Turn> {
+        let mut turns = self.turns.lock();
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        turns.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let turn = Arc::default();
+            turns.insert(name.to_owned(), Arc::downgrade(&turn));
+            turn
+        })
     }
 
     /// Sends pieces, and adds the numbers of those that were not there before. If one cannot be stored, no others are
@@ -157,6 +182,8 @@ impl Store {
         while let Some(sent) = sending.next().await {
             match sent {
                 Ok(number) => own.extend(number),
+                // That there is no room is known then, whatever else fails.
+                Err(_) if matches!(failed, Some(NatsError::Full(_))) => {}
                 Err(error) => failed = Some(error),
             }
         }
@@ -181,15 +208,18 @@ impl Store {
         }
     }
 
-    /// Removes the pieces of these numbers: the others have found no room. One try: what stays is too old some time.
+    /// Removes the pieces of these numbers: the others have found no room. One try of a limited time: what stays is too
+    /// old some time.
     async fn take_back(&self, pieces: Vec<u64>) {
         let removed = stream::iter(pieces.into_iter().map(|number| self.delete(number)));
-        let mut removed = removed.buffer_unordered(PIECES_AT_ONCE);
-        while let Some(removed) = removed.next().await {
+        let removed = removed.buffer_unordered(PIECES_AT_ONCE).for_each(|removed| async move {
             // Another may have sent the same, and taken its place.
             if let Err(error) = removed {
                 tracing::debug!(%error, "a piece of what was refused stays");
             }
+        });
+        if timeout(TAKE_BACK_TIMEOUT, removed).await.is_err() {
+            tracing::debug!("pieces of what was refused stay: the servers do not answer");
         }
     }
 

@@ -52,6 +52,8 @@ const BLOCKING_THREADS: usize = 64;
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// Between two tries to reach a server.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
+/// The same at most for a large result that finds no room.
+const FULL_PAUSE_MAX: Duration = Duration::from_secs(16);
 /// How long jobs may take to be given back when the process ends.
 const END_TIMEOUT: Duration = Duration::from_millis(1_500);
 

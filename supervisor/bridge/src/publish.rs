@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::counts::count;
 use crate::taken::{Done, Taken};
-use crate::{Bridge, RETRY_EVERY};
+use crate::{Bridge, FULL_PAUSE_MAX, RETRY_EVERY};
 
 /// How long a server may take to store a result before the next try.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,6 +85,7 @@ impl Bridge {
     /// Tries until the stream has a result for the job, or it is given up.
     async fn store_surely(&self, taken: &Taken, storing: &mut Storing) {
         let (key, mut is_bare, mut heard) = (taken.job.key, false, String::new());
+        let mut pause = RETRY_EVERY;
         loop {
             let error = match self.store(taken, storing).await {
                 Ok(Published::Stored(_) | Published::Duplicate) => {
@@ -122,7 +123,11 @@ impl Bridge {
             if taken.left().is_none() && storing.output.is_some() {
                 storing.without_output(Verdict::Deadline, &error);
             }
-            sleep(RETRY_EVERY).await;
+            sleep(pause).await;
+            // Each try sends pieces to a server that has room for none.
+            if matches!(error, NatsError::Full(_)) && storing.pieces.is_some() {
+                pause = (2 * pause).min(FULL_PAUSE_MAX);
+            }
         }
     }
 

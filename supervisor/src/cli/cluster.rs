@@ -46,10 +46,10 @@ pub(super) fn run(command: &ClusterCommand) -> Result<u8, CommandError> {
         ClusterCommand::Release(ReleaseFlags { content, nats }) => {
             match connect(nats)?.release(*content)? {
                 true => say(&format!("{content} may run again on all hosts")),
-                false => Err(CommandError::Usage(format!(
-                    "the servers have no conviction of a job with the content {content}; `gridpool cluster status` \
-                     lists those that they have. Hosts that remember one let it run again"
-                ))),
+                false => say(&format!(
+                    "the servers have no conviction of a job with the content {content} (`gridpool cluster \
+                     status` lists those that they have); hosts that remember one let it run again"
+                )),
             }
         }
     }

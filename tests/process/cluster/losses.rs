@@ -71,9 +71,8 @@ fn a_host_that_lives_through_the_loss_of_the_only_disk_goes_on_and_a_conviction_
         Err(ClientError::Refused(Refusal::Invalid(why))) if refused(&why) => {}
         other => panic!("{other:?}"),
     }
-    gridpool(["cluster", "release", content, "--nats", &servers.url()])
-        .run()
-        .complains(2, &["no conviction", "Hosts that remember one let it run again"]);
+    let released = gridpool(["cluster", "release", content, "--nats", &servers.url()]).run();
+    assert!(released.output().contains("hosts that remember one let it run again"));
     let again =
         eventually("the release", || sender.submit(poison()).map_err(|error| error.to_string()));
     again.cancel();

@@ -101,6 +101,16 @@ fn batches_that_fill_their_stream_are_busy_and_hosts_wait_with_large_results() {
     let pieces: usize = batches.iter().map(|batch| pieces_of(batch)).sum();
     let there = || api(&streams, "STREAM.INFO.gridpool-data")["state"]["messages"].as_u64();
     assert_eq!(there(), Some(pieces as u64));
+    // Nor does what many jobs have, all of which are refused.
+    let large = random_grids(99, 12_000);
+    let jobs = [(); 4].map(|()| job(PROGRAM, &large).with_deadline(DEADLINE).refuse_if_busy());
+    for refused in client.send_many(jobs).unwrap() {
+        assert!(matches!(
+            refused.wait(),
+            Err(ClientError::Refused(Refusal::Busy(Limit::StreamDataBytes)))
+        ));
+    }
+    assert_eq!(there(), Some(pieces as u64));
     let bytes: usize = batches.iter().map(Vec::len).sum();
     counts(&pool, "fetched_bytes", |fetched| fetched == bytes as u64);
     pool.go_on("cpu0");

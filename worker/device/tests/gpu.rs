@@ -2,7 +2,8 @@
 //!
 //! Without a GPU each test prints that it was skipped and passes; with `GRIDPOOL_REQUIRE_GPU=1` it fails. The
 //! binary needs only the driver, so it can be built here and run elsewhere:
-//! `cargo test --release --no-run -p gridpool-device --test gpu`.
+//! `cargo test --release --no-run -p gridpool-device --test gpu`. Run it with
+//! `--test-threads 1`: a test that measures how soon a launch stops must have the GPU alone.
 
 #![expect(clippy::print_stdout, reason = "a test that was skipped says so")]
 

@@ -167,6 +167,7 @@ impl Solving {
                 let launched =
                     self.launch(gpu, (&argument, &tables), words, &left, (done, &is_cancelled))?;
                 if is_cancelled() {
+                    gpu.allocator.gauges().position.chunk_is_done(PLACE);
                     refuse(done, pieces);
                     return Ok(());
                 }

@@ -177,10 +177,11 @@ impl Searching {
             position.chunk_begins(PLACE, (at, first + span.start), (at, first + span.end));
             let programs = self.programs_of(input, &span);
             let chunk = Chunk { attempt, pairs, span, programs };
-            if !self.run_chunk(gpu, arenas, &on_device, &chunk, &mut sum, done)? {
+            let is_whole = self.run_chunk(gpu, arenas, &on_device, &chunk, &mut sum, done)?;
+            gpu.allocator.gauges().position.chunk_is_done(PLACE);
+            if !is_whole {
                 return Ok(Err(AttemptRefusal::Cancelled));
             }
-            gpu.allocator.gauges().position.chunk_is_done(PLACE);
         }
         Ok(Ok(sum))
     }
