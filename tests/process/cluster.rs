@@ -33,6 +33,7 @@ use gridpool_protocol::codec;
 use gridpool_protocol::message::{ClientMessage, ServerMessage};
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use crate::command::gridpool;
 use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
@@ -184,7 +185,16 @@ fn deadlines_and_cancellations_reach_a_job_wherever_it_is() {
     until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
     let waiting = submit(&client, small_job(2).with_deadline(Duration::from_secs(600)));
     let late = submit(&client, small_job(3).with_deadline(Duration::from_millis(300)));
-    assert_eq!(answer(late).verdict(), Verdict::Deadline);
+    let late = answer(late);
+    assert_eq!((late.verdict(), late.receipt.items), (Verdict::Deadline, 5));
+    let file = pool.folder().join("late.json");
+    std::fs::write(&file, as_json(&random_grids(4, 5))).unwrap();
+    let printed =
+        gridpool(["submit", "rot90", "--json", "--deadline", "1", "--nats", &servers.url()]);
+    let printed = printed.arg(&file).run();
+    let document: Value = serde_json::from_str(&printed.stdout).unwrap();
+    let verdict = &document["results"][0]["verdict"];
+    assert_eq!((printed.code, verdict), (Some(1), &json!("DEADLINE")), "{printed:?}");
     for handle in [waiting, running] {
         handle.cancel();
         assert_eq!(answer(handle).verdict(), Verdict::Cancelled);

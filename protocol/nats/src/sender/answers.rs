@@ -29,7 +29,12 @@ impl Agent {
         runtime: &Handle,
     ) {
         let key = sending.submission.key;
-        let Found { sequence, outcome } = found;
+        let Found { sequence, mut outcome } = found;
+        let (Outcome::Done { receipt, .. } | Outcome::Read { receipt, .. }) = &mut outcome;
+        if receipt.items == 0 {
+            // No pool has had it.
+            receipt.items = sending.submission.payload.packing.items();
+        }
         let (content, receipt, carried) = match outcome {
             Outcome::Read { receipt, .. } => return self.say_read(key, receipt),
             Outcome::Done { content, receipt, output } => (content, receipt, output),
