@@ -17,6 +17,7 @@ pub(super) const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 const ACK: u8 = 1;
+pub(super) const PROTOCOL_ERROR: u8 = 1;
 pub(super) const ENHANCE_YOUR_CALM: u8 = 11;
 pub(super) const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
