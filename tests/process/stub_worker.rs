@@ -152,12 +152,12 @@ fn answer(replies: &Replies, work: &Work, assignment: &Assignment, launches: u32
     say(replies, &FromWorker::Answer { attempt: assignment.attempt, result });
 }
 
-/// Writes 10 MB of no text to standard error, and leaves a child behind that holds it open.
+/// Writes 2 MB of no text to standard error, and leaves a child behind that holds it open.
 #[expect(clippy::zombie_processes, reason = "it is to outlive this process")]
 fn flood() {
     let mut error = std::io::stderr().lock();
     let line = [b"\xff\x1b[2J ", [b'x'; 93].as_slice(), b"\n"].concat();
-    for _ in 0..100_000 {
+    for _ in 0..20_000 {
         error.write_all(&line).expect("the supervisor reads");
     }
     error.write_all(b"the last line of the flood\n").expect("the supervisor reads");

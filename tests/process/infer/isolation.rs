@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gridpool_protocol::status::WorkerStatus;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
 use super::*;
@@ -83,6 +84,9 @@ fn a_model_that_hangs_crashes_or_loads_for_ever_costs_its_neighbour_nothing() {
     neighbour_goes_on(&pool, |pool| {
         let client = pool.client();
         let loads = std::thread::spawn(move || client.load_model(plan("endless")));
+        // One that ends before it is READY has not been told to load, and the next one is.
+        let serves = |row: &WorkerStatus| row.group == "endless" && row.state.serves();
+        eventually_so("it to be told", || pool.status().workers.iter().any(serves));
         more_answers(pool);
         // Another model is loaded meanwhile, and the endless load ends with its worker.
         pool.client().load_model(plan("two_inputs")).expect("it loads");
