@@ -23,7 +23,7 @@ use nix::unistd::Pid;
 
 use super::cache;
 use super::confinement::{Confinement, Inherits};
-use super::link::Link;
+use super::link::{Link, LinkError};
 use super::pidfd::PidFd;
 use super::pinned::Pinned;
 use super::process::{BootFolder, lock_folders};
@@ -143,10 +143,11 @@ fn start(
         let sends = Arc::new(Sends::new(worker, pidfd.try_clone()?));
         watch.watch(&sends);
         let mut link = Link::new(pid, sends, lifeline.try_clone()?);
-        if worker.group.role() == Role::Grid
-            && let Err(error) = link.record_position()
-        {
-            tracing::warn!(%worker, %error, "where it is in its work will not be known");
+        if worker.group.role() == Role::Grid {
+            match link.record_position() {
+                Ok(()) | Err(LinkError::Gone) => {}
+                Err(error @ LinkError::Stuck(_)) => return Err(io::Error::other(error)),
+            }
         }
         shared.lock().link(worker, link);
         drop(starting);

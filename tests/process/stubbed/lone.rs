@@ -21,7 +21,7 @@ use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::shared::SharedSlice;
-use gridpool_protocol::{codec, limits};
+use gridpool_protocol::{codec, limits, position};
 use gridpool_stub_cuda::machine::uuid_text;
 use gridpool_tests::oracle::samples::random_grids;
 
@@ -71,6 +71,8 @@ struct Lone {
     program: Program,
     batch: Arc<GridBatch>,
     arena: Arena,
+    /// What it records its position in.
+    position: Arena,
 }
 
 impl Lone {
@@ -103,11 +105,14 @@ impl Lone {
             program: program(TEXT),
             batch: Arc::new(batch),
             arena: Arena::create(limits::ARENA_BYTES_MIN).expect("an arena"),
+            position: Arena::named("position", (position::WORDS * size_of::<u64>()) as u64)
+                .expect("an arena"),
         }
     }
 
     /// Goes through all that a worker does, until it ends.
     fn serve(&mut self, folder: &Path) {
+        self.send_arena(ArenaId::POSITION, &self.position);
         if !self.hears(|worker| worker.is_ready) {
             return;
         }
@@ -118,7 +123,8 @@ impl Lone {
         }
         make(folder, "arena");
         let (input, output) = self.places();
-        self.send_arena();
+        self.arena.map().expect("the arena can be mapped").all().write(0, &self.input());
+        self.send_arena(ARENA, &self.arena);
         self.run(Input::Arena(input), Destination::Arena(output));
         if !self.hears(|worker| worker.answers.len() == 2) {
             return;
@@ -238,13 +244,11 @@ impl Lone {
         (slice(0, self.input().len()), slice(self.arena.bytes() / 2, self.output_bytes()))
     }
 
-    fn send_arena(&self) {
-        self.arena.map().expect("the arena can be mapped").all().write(0, &self.input());
-        let shared = SharedArena { arena: ARENA, bytes: self.arena.bytes() };
-        let message = OnLifeline::Arena(shared);
+    /// A worker that has ended does not read it.
+    fn send_arena(&self, arena: ArenaId, memory: &Arena) {
+        let message = OnLifeline::Arena(SharedArena { arena, bytes: memory.bytes() });
         let body = codec::encode(&message).expect("it fits a frame");
-        let fds = [self.arena.as_fd()];
-        let sent = frame::send_all(&self.lifeline, &frame::pack(&body, fds.len()), &fds);
-        sent.expect("the worker reads its lifeline");
+        let fds = [memory.as_fd()];
+        drop(frame::send_all(&self.lifeline, &frame::pack(&body, fds.len()), &fds));
     }
 }
