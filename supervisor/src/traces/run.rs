@@ -28,6 +28,11 @@ use crate::logging;
 const LOG_BYTES_PER_MINUTE: usize = 24 << 10;
 /// How often the supervisor gets a sign of life.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// How long packets may gather after a look that found few: a supervisor that sends one in a hundred jobs then seldom
+/// wakes this process, which costs it more than the packet. Less than what fills the socket at full rate.
+const GATHER: Duration = Duration::from_millis(5);
+/// So many are few.
+const FEW: usize = 64;
 /// How long the last spans may take.
 const END_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Between two looks whether they are sent.
@@ -103,6 +108,7 @@ impl Tracer {
     /// Reads packets until the supervisor closes its end of the link.
     fn stay(&mut self, mut link: &std::os::unix::net::UnixStream) -> Result<(), HelperError> {
         let mut beat = clock::now();
+        let mut taken = 0;
         loop {
             if clock::until(beat).is_zero() {
                 beat = clock::now() + BEAT_EVERY;
@@ -116,22 +122,28 @@ impl Tracer {
                     Err(_) => return Ok(()),
                 }
             }
-            if self.wait(link, beat)? {
+            let (packets, until) = match taken {
+                1..=FEW => (PollFlags::empty(), beat.min(clock::now() + GATHER)),
+                _ => (PollFlags::POLLIN, beat),
+            };
+            if self.wait(link, packets, until)? {
                 return Ok(());
             }
-            self.take_all()?;
+            taken = self.take_all()?;
         }
     }
 
-    /// Waits for packets until a time. Returns whether the supervisor has closed the link.
+    /// Waits until a time, or for these events of the socket of packets. Returns whether the supervisor has closed the
+    /// link.
     fn wait(
         &self,
         link: &std::os::unix::net::UnixStream,
+        packets: PollFlags,
         until: Instant,
     ) -> Result<bool, HelperError> {
         let mut both = [
             PollFd::new(link.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.packets.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.packets.as_fd(), packets),
         ];
         let left = clock::until(until) + Duration::from_millis(1);
         match poll(&mut both, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
@@ -142,18 +154,18 @@ impl Tracer {
         Ok(both[0].any().unwrap_or(false))
     }
 
-    /// Takes all packets that there are.
-    fn take_all(&mut self) -> Result<(), HelperError> {
+    /// Takes all packets that there are. Answers how many.
+    fn take_all(&mut self) -> Result<usize, HelperError> {
         // Supervisor and gateway may send as fast as this reads: the sign of life must not wait for long.
-        for _ in 0..super::queue::SPANS_MAX {
+        for count in 0..super::queue::SPANS_MAX {
             let taken = take(&self.packets, &mut self.bytes);
             match taken.map_err(|errno| system("reading packets")(errno.into()))? {
-                None => return Ok(()),
+                None => return Ok(count),
                 Some(Err(error)) => tracing::error!(%error, "a packet cannot be read"),
                 Some(Ok(packet)) => self.put(spans(&packet)),
             }
         }
-        Ok(())
+        Ok(super::queue::SPANS_MAX)
     }
 
     fn put(&mut self, spans: Vec<opentelemetry_proto::tonic::trace::v1::Span>) {
