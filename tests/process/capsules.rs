@@ -208,21 +208,39 @@ fn the_capsule_of_an_innocent_does_not_die_in_its_replay() {
 
 #[test]
 fn a_capsule_says_which_chunk_the_worker_was_in_and_at_which_step() {
-    let pool = cpu(1).start();
+    let pool = cpu(1).limits("[capsules]\nbytes_max = 2048\n").start();
     let pid = pool.pid("cpu0");
     let (text, grids) = heavy_work();
     let before = ticks(pid);
     let handle = submit(&pool.client(), job(&text, &grids));
     eventually_so("the worker to be at work", || ticks(pid) > before + 10);
     signal(pid, Signal::SIGSEGV);
-    let saved = read(&the_only(&pool));
+    let capsule = the_only(&pool);
+    let saved = read(&capsule);
     let position = &saved["death"]["position"];
     handle.cancel();
     let chunk = &position["under_way"][0];
     let number = |value: &Value| value.as_u64().expect("a number");
     let (first, last) = (number(&chunk["first"]["item"]), number(&chunk["last"]["item"]));
     assert!(first <= last && last < grids.len() as u64, "{position}");
-    assert_eq!(chunk["first"]["job"], saved["jobs"][0]["job"]);
+    let saved_job = &saved["jobs"][0];
+    assert_eq!(chunk["first"]["job"], saved_job["job"]);
+    // What was under way is kept first: a chunk for each thread.
+    let all = position["under_way"].as_array().expect("a list");
+    let last = all.iter().map(|chunk| number(&chunk["last"]["item"])).max().expect("a chunk");
+    assert_eq!(saved_job["under_way"], json!({"start": first, "end": last + 1}), "{position}");
+    let (skipped, kept) = (number(&saved_job["skipped"]), &saved_job["input"]["grids"]);
+    let kept = kept.as_array().expect("a list").len() as u64;
+    assert!(0 < kept && kept < last - first, "{kept} of {position}");
+    assert_eq!(
+        (skipped, number(&saved_job["input"]["left_out"])),
+        (first, grids.len() as u64 - kept)
+    );
+    let replayed = replay(&capsule, &[]);
+    let told = document(&replayed);
+    assert_eq!((replayed.code, &told["may_lack_cause"]), (Some(65), &json!(true)), "{told}");
+    let lack = format!("; the items {first} to {last} were under way");
+    assert!(told["lacks"][0].as_str().is_some_and(|why| why.ends_with(&lack)), "{told}");
     assert!(
         ["rot90", "numcolors", "validate"].iter().any(|step| chunk["kernel"] == **step),
         "{position}"

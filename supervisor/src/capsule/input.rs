@@ -27,16 +27,16 @@ const AROUND: u64 = 24;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Input {
-    /// Grids, one an item. `left_out` items more were beyond the limit of a capsule.
+    /// Grids, one an item, of items in a row. `left_out` items more were beyond the limit of a capsule.
     Grids {
-        /// The first of them.
+        /// Those that are kept.
         grids: Vec<Rows>,
         /// How many more there were.
         left_out: u32,
     },
     /// Pairs of grids.
     Pairs {
-        /// The first of them.
+        /// Those that are kept.
         pairs: Vec<SavedPair>,
         /// How many more there were.
         left_out: u32,
@@ -55,7 +55,7 @@ pub enum Input {
     },
     /// Height and width of each grid alone; for pairs, of inputs and outputs in turn.
     Shapes {
-        /// The first of them.
+        /// Those that are kept.
         shapes: Vec<[u8; 2]>,
         /// How many items more there were.
         left_out: u32,
@@ -123,33 +123,48 @@ impl Budget<'_> {
 }
 
 impl Input {
-    /// What a capsule keeps of an input, while less than `left` bytes are taken.
+    /// What a capsule keeps of an input, while less than `left` bytes are taken, and the item that the first of it is.
+    /// If not all items fit, those from the item `first` on are kept first, then those before it.
     #[must_use]
     pub fn of(
         work: &SavedWork,
         grids_per_item: u32,
         packing: Packing,
-        part: ItemRange,
+        (part, first): (ItemRange, u32),
         source: &dyn Source,
         mode: CapsuleMode,
         left: &mut u64,
-    ) -> Self {
+    ) -> (Self, u32) {
         let budget = Budget { left };
+        let whole = |input| (input, part.start);
         let kept = match (work, packing) {
             (SavedWork::Program { .. }, Packing::Grids { items, cells }) => {
                 BatchLayout::new(items, grids_per_item, cells)
                     .map_err(|error| error.to_string())
-                    .and_then(|layout| of_batch(layout, part, source, mode, budget))
+                    .and_then(|layout| of_batch(layout, (part, first), source, mode, budget))
             }
-            (SavedWork::Model { .. }, Packing::Tensors) => of_tensors(source, mode, budget),
+            (SavedWork::Model { .. }, Packing::Tensors) => {
+                of_tensors(source, mode, budget).map(whole)
+            }
             (SavedWork::Search { score }, Packing::Search(size)) => SearchLayout::new(size, *score)
                 .map_err(|error| error.to_string())
-                .and_then(|layout| of_search(size, layout, source, mode, budget)),
+                .and_then(|layout| of_search(size, layout, source, mode, budget).map(whole)),
             (_, Packing::Grids { .. } | Packing::Tensors | Packing::Search(_)) => {
                 Err("the input is of another kind than the work".to_owned())
             }
         };
-        kept.unwrap_or_else(|why| Self::Missing { why })
+        kept.unwrap_or_else(|why| whole(Self::Missing { why }))
+    }
+
+    /// Items that were beyond the limit of a capsule.
+    #[must_use]
+    pub fn left_out(&self) -> u32 {
+        match self {
+            Self::Grids { left_out, .. }
+            | Self::Pairs { left_out, .. }
+            | Self::Shapes { left_out, .. } => *left_out,
+            Self::Tensors { .. } | Self::Search { .. } | Self::Missing { .. } => 0,
+        }
     }
 
     /// What it lacks; `None` if it can be run whole.
@@ -157,10 +172,8 @@ impl Input {
     pub fn lacks(&self) -> Option<String> {
         const SHAPES: &str = "only shapes were kept (`capsules = \"shapes\"`)";
         match self {
-            Self::Grids { left_out: 0, .. } | Self::Pairs { left_out: 0, .. } => None,
-            Self::Grids { left_out, .. } | Self::Pairs { left_out, .. } => {
-                Some(format!("{left_out} items were beyond the limit of a capsule"))
-            }
+            Self::Grids { left_out, .. } | Self::Pairs { left_out, .. } => (*left_out > 0)
+                .then(|| format!("{left_out} items were beyond the limit of a capsule")),
             Self::Tensors { tensors } => {
                 let without = tensors.iter().find(|tensor| tensor.data.is_none())?;
                 Some(format!("the elements of `{}` were not kept", without.name))
@@ -286,62 +299,71 @@ fn io(error: &io::Error) -> String {
     format!("it cannot be read: {error}")
 }
 
-/// Items of a batch, as long as they fit.
+/// Items of a batch in a row, as long as they fit: from `first` on, then those before it. Also the first of them.
 fn of_batch(
     layout: BatchLayout,
-    part: ItemRange,
+    (part, first): (ItemRange, u32),
     source: &dyn Source,
     mode: CapsuleMode,
     mut budget: Budget<'_>,
-) -> Result<Input, String> {
+) -> Result<(Input, u32), String> {
     if source.bytes() < layout.bytes() as u64 || part.end as usize > layout.items() {
         return Err("it is shorter than its job said".to_owned());
     }
     let per_item = layout.grids_per_item();
-    // No item takes less, so that many tables are enough.
-    let most = *budget.left / AROUND;
-    let items = part.len().min(u32::try_from(most).unwrap_or(u32::MAX));
-    let first = part.start as usize * per_item;
-    let grids = items as usize * per_item;
+    // No item takes less, so that so many tables on each side are enough.
+    let most = u32::try_from(*budget.left / AROUND).unwrap_or(u32::MAX);
+    let from = part.start.max(first.saturating_sub(most));
+    let tables = from..part.end.min(first.saturating_add(most));
+    let grids = tables.len() * per_item;
     let mut shapes = vec![[0; 2]; grids];
     let mut offsets = vec![[0; 4]; grids + 1];
-    let at = |range: Range<usize>, element: usize| (range.start + element * first) as u64;
-    let tables = source
+    let at = |range: Range<usize>, element: usize| {
+        (range.start + element * from as usize * per_item) as u64
+    };
+    let read = source
         .read(at(layout.shapes(), 2), shapes.as_flattened_mut())
         .and_then(|()| source.read(at(layout.offsets(), 4), offsets.as_flattened_mut()));
-    tables.map_err(|error| io(&error))?;
-    if mode == CapsuleMode::Shapes {
-        let is_kept = |_: &&[[u8; 2]]| budget.take(AROUND);
-        let items = shapes.chunks(per_item).take_while(is_kept).count();
-        shapes.truncate(items * per_item);
-        let left_out = part.len() - u32::try_from(items).unwrap_or(u32::MAX);
-        return Ok(Input::Shapes { shapes, left_out });
-    }
-    let mut kept: Vec<Option<Rows>> = Vec::new();
-    for (item, shapes) in shapes.chunks(per_item).enumerate() {
+    read.map_err(|error| io(&error))?;
+    let of_item = |item: u32| {
+        let at = (item - from) as usize * per_item;
+        at..at + per_item
+    };
+    let mut is_kept = |item: &u32| {
+        let shapes = &shapes[of_item(*item)];
         let cells: u64 = shapes.iter().map(|&[h, w]| u64::from(h) * u64::from(w)).sum();
         let rows: u64 = shapes.iter().map(|&[h, _]| u64::from(h)).sum();
-        if !budget.take(2 * cells + 2 * rows + AROUND) {
-            break;
-        }
-        for (grid, &[h, w]) in shapes.iter().enumerate() {
-            let start = u32::from_le_bytes(offsets[item * per_item + grid]);
-            kept.push(rows_of(layout, (h, w), start, source)?);
-        }
+        budget.take(match mode {
+            CapsuleMode::Shapes => AROUND,
+            CapsuleMode::On | CapsuleMode::Off => 2 * cells + 2 * rows + AROUND,
+        })
+    };
+    let end = (first..tables.end).find(|item| !is_kept(item)).unwrap_or(tables.end);
+    let start = match end == part.end {
+        true => (from..first).rev().find(|item| !is_kept(item)).map_or(from, |item| item + 1),
+        false => first,
+    };
+    let left_out = part.len() - (end - start);
+    let grids = of_item(start).start..of_item(end).start;
+    if mode == CapsuleMode::Shapes {
+        return Ok((Input::Shapes { shapes: shapes[grids].to_vec(), left_out }, start));
     }
-    let items = kept.len() / per_item;
-    let left_out = part.len() - u32::try_from(items).unwrap_or(u32::MAX);
+    let rows = |(&[h, w], offset): (&[u8; 2], &[u8; 4])| {
+        rows_of(layout, (h, w), u32::from_le_bytes(*offset), source)
+    };
+    let kept = shapes[grids.clone()].iter().zip(&offsets[grids]).map(rows);
+    let kept: Vec<Option<Rows>> = kept.collect::<Result<_, _>>()?;
     if per_item == 1 {
         let grids: Option<Vec<Rows>> = kept.into_iter().collect();
         let grids = grids.ok_or("an item has no grid")?;
-        return Ok(Input::Grids { grids, left_out });
+        return Ok((Input::Grids { grids, left_out }, start));
     }
-    let mut pairs = Vec::with_capacity(items);
+    let mut pairs = Vec::with_capacity(kept.len() / 2);
     let mut kept = kept.into_iter();
     while let (Some(input), Some(output)) = (kept.next(), kept.next()) {
         pairs.push(SavedPair { input: input.ok_or("a pair has no input")?, output });
     }
-    Ok(Input::Pairs { pairs, left_out })
+    Ok((Input::Pairs { pairs, left_out }, start))
 }
 
 /// The rows of a grid; `None` for a missing one.

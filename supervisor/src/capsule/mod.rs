@@ -106,6 +106,12 @@ pub struct SavedJob {
     pub items: u32,
     /// The items of the attempt. Those in `input` are of it.
     pub part: ItemRange,
+    /// Those of them that are left out before those in `input`.
+    #[serde(default)]
+    pub skipped: u32,
+    /// The items from the first to the last that the worker was at; `None` if it recorded none.
+    #[serde(default)]
+    pub under_way: Option<ItemRange>,
     /// Its deadline, milliseconds from acceptance.
     pub deadline_ms: u64,
     /// Its order among the client's jobs.
@@ -304,6 +310,29 @@ impl Capsule {
 }
 
 impl SavedJob {
+    /// The number of the first item in `input`.
+    #[must_use]
+    pub fn first(&self) -> u32 {
+        self.part.start.saturating_add(self.skipped)
+    }
+
+    /// What its input lacks, and whether that may be what the worker died of.
+    #[must_use]
+    pub fn lacks(&self) -> Option<(String, bool)> {
+        let lack = self.input.lacks()?;
+        let kept = self.part.len().saturating_sub(self.input.left_out());
+        let kept = self.first()..self.first().saturating_add(kept);
+        Some(match self.under_way {
+            None => (lack, true),
+            Some(ItemRange { start, end }) if kept.start <= start && end <= kept.end => {
+                (format!("{lack}, none of them under way"), false)
+            }
+            Some(ItemRange { start, end }) => {
+                (format!("{lack}; the items {start} to {} were under way", end - 1), true)
+            }
+        })
+    }
+
     fn check(&self, models: &BTreeSet<&str>) -> Result<(), String> {
         if let Some(chaos) = &self.chaos {
             chaos.chaos().map_err(|error| error.to_string())?;
@@ -311,6 +340,12 @@ impl SavedJob {
         let ItemRange { start, end } = self.part;
         if start >= end || end > self.items {
             return Err(format!("it ran the items {start}..{end} of {}", self.items));
+        }
+        if self.skipped > self.input.left_out() {
+            return Err(format!("it skips {} of the items that are left out", self.skipped));
+        }
+        if self.under_way.is_some_and(|items| items.is_empty()) {
+            return Err("no item was under way".to_owned());
         }
         if let SavedWork::Model { name } = &self.work
             && !models.contains(&**name)

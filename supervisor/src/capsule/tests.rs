@@ -50,9 +50,22 @@ fn packed(batch: &GridBatch) -> (Packing, Bytes) {
     (packing, Bytes(bytes))
 }
 
-fn input(batch: &GridBatch, part: (u32, u32), mode: CapsuleMode, mut left: u64) -> Input {
+fn input(batch: &GridBatch, part: (u32, u32), mode: CapsuleMode, left: u64) -> Input {
+    let (input, first) = input_from(batch, part, part.0, mode, left);
+    assert_eq!(first, part.0);
+    input
+}
+
+/// The same if the worker was at an item.
+fn input_from(
+    batch: &GridBatch,
+    part: (u32, u32),
+    first: u32,
+    mode: CapsuleMode,
+    mut left: u64,
+) -> (Input, u32) {
     let (packing, bytes) = packed(batch);
-    let part = ItemRange { start: part.0, end: part.1 };
+    let part = (ItemRange { start: part.0, end: part.1 }, first);
     Input::of(&program(), batch.grids_per_item(), packing, part, &bytes, mode, &mut left)
 }
 
@@ -64,6 +77,8 @@ fn capsule(input: Input) -> Capsule {
         work: program(),
         items: 3,
         part: ItemRange { start: 0, end: 3 },
+        skipped: 0,
+        under_way: None,
         deadline_ms: 1_000,
         priority: Priority::Normal,
         idempotent: true,
@@ -117,29 +132,64 @@ fn grids_pairs_and_shapes_are_kept_and_read_back() {
     let kept = input(&single, (0, 3), CapsuleMode::On, 80);
     assert!(matches!(&kept, Input::Grids { grids, left_out: 1 } if grids.len() == 2), "{kept:?}");
     assert_eq!(kept.lacks().unwrap(), "1 items were beyond the limit of a capsule");
+    // First what was under way, then what lies behind, then what lies before.
+    let row = |rows: &[&[u8]]| rows.iter().map(|row| row.to_vec()).collect::<Vec<_>>();
+    let (one, two, three) = (row(&[&[1, 2], &[3, 4]]), row(&[&[5]]), row(&[&[6, 7, 8]]));
+    for (first, left, kept, start) in [
+        (1, 80, vec![two.clone(), three.clone()], 1),
+        (1, 40, vec![two.clone()], 1),
+        (2, 80, vec![two.clone(), three.clone()], 1),
+        (2, 40, vec![three.clone()], 2),
+        (1, 1_000, vec![one, two, three], 0),
+        (1, 10, Vec::new(), 1),
+    ] {
+        let left_out = 3 - u32::try_from(kept.len()).unwrap();
+        let want = (Input::Grids { grids: kept, left_out }, start);
+        assert_eq!(
+            input_from(&single, (0, 3), first, CapsuleMode::On, left),
+            want,
+            "{first}, {left}"
+        );
+    }
+    let want = (Input::Shapes { shapes: vec![[1, 1], [1, 3]], left_out: 1 }, 1);
+    assert_eq!(input_from(&single, (0, 3), 2, CapsuleMode::Shapes, 48), want);
     let pairs = GridBatch::from_pairs([(&grids[0], Some(&grids[1])), (&grids[2], None)]).unwrap();
     let kept = input(&pairs, (0, 2), CapsuleMode::On, 1 << 20);
     assert_eq!(kept.batch().unwrap().unwrap(), pairs);
 }
 
 #[test]
+fn what_is_left_out_may_be_the_cause_if_it_was_under_way() {
+    let single = GridBatch::from_grids(&grids()).unwrap();
+    let (input, first) = input_from(&single, (0, 3), 1, CapsuleMode::On, 80);
+    let mut job = capsule(input).jobs.remove(0);
+    (job.skipped, job.under_way) = (first, None);
+    let lack = "1 items were beyond the limit of a capsule";
+    assert_eq!(job.lacks(), Some((lack.to_owned(), true)));
+    job.under_way = Some(ItemRange { start: 1, end: 3 });
+    assert_eq!(job.lacks(), Some((format!("{lack}, none of them under way"), false)));
+    job.under_way = Some(ItemRange { start: 0, end: 2 });
+    assert_eq!(job.lacks(), Some((format!("{lack}; the items 0 to 1 were under way"), true)));
+}
+
+#[test]
 fn what_a_client_has_spoilt_is_left_out_with_the_reason() {
     let batch = GridBatch::from_grids(&grids()).unwrap();
     let (packing, Bytes(bytes)) = packed(&batch);
-    let part = ItemRange { start: 0, end: 3 };
+    let part = (ItemRange { start: 0, end: 3 }, 0);
     for at in 0..bytes.len() {
         for value in [0, 1, 9, 10, 127, 255] {
             let mut spoilt = bytes.clone();
             spoilt[at] = value;
             let mut left = 1 << 20;
             let (mode, source) = (CapsuleMode::On, Bytes(spoilt));
-            let kept = Input::of(&program(), 1, packing, part, &source, mode, &mut left);
+            let (kept, _) = Input::of(&program(), 1, packing, part, &source, mode, &mut left);
             kept.check(&program(), 3).unwrap();
         }
     }
     let mut left = 1 << 20;
     let short = Bytes(bytes[..bytes.len() / 2].to_vec());
-    let kept = Input::of(&program(), 1, packing, part, &short, CapsuleMode::On, &mut left);
+    let (kept, _) = Input::of(&program(), 1, packing, part, &short, CapsuleMode::On, &mut left);
     assert!(matches!(&kept, Input::Missing { why } if why.contains("shorter")), "{kept:?}");
 }
 
@@ -152,9 +202,9 @@ fn tensors_are_kept_whole_or_not_at_all() {
     );
     let bytes = TensorLayout::new(vec![tensor.unwrap()]).unwrap().pack(&[&[7; 24]]).unwrap();
     let work = SavedWork::Model { name: "m".to_owned() };
-    let part = ItemRange { start: 0, end: 1 };
+    let part = (ItemRange { start: 0, end: 1 }, 0);
     let of = |mode, mut left| {
-        Input::of(&work, 1, Packing::Tensors, part, &Bytes(bytes.clone()), mode, &mut left)
+        Input::of(&work, 1, Packing::Tensors, part, &Bytes(bytes.clone()), mode, &mut left).0
     };
     let Input::Tensors { tensors } = of(CapsuleMode::On, 1 << 20) else { panic!("no tensors") };
     let (tensor, data) = tensors[0].read().unwrap();
@@ -180,6 +230,8 @@ fn a_document_that_is_none_is_refused_with_its_reason() {
         ("/mode", json!("off"), "its mode is `off`"),
         ("/jobs/0/part", json!({"start": 2, "end": 1}), "job1: it ran the items 2..1 of 3"),
         ("/jobs/0/part", json!({"start": 0, "end": 4}), "job1: it ran the items 0..4 of 3"),
+        ("/jobs/0/skipped", json!(1), "job1: it skips 1 of the items that are left out"),
+        ("/jobs/0/under_way", json!({"start": 2, "end": 2}), "job1: no item was under way"),
         ("/jobs/0/chaos/fault", json!("fire"), "`fire` is not a fault"),
         ("/jobs/0/input", json!({"kind": "tensors", "tensors": []}), "of another kind"),
         (

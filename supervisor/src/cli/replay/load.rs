@@ -24,6 +24,8 @@ pub(super) struct Load {
     deadline: Duration,
     /// What the capsule does not have.
     pub(super) lacks: Vec<String>,
+    /// Whether that may be what the worker died of.
+    pub(super) may_lack_cause: bool,
 }
 
 enum Kind {
@@ -62,7 +64,12 @@ fn lacks(why: impl ToString) -> ReplayError {
 
 impl Load {
     pub(super) fn of(capsule: &Capsule) -> Result<Self, ReplayError> {
-        let of_job = |job: &SavedJob| Some(format!("{}: {}", job.job, job.input.lacks()?));
+        let mut may_lack_cause = false;
+        let of_job = |job: &SavedJob| {
+            let (lack, may_be_cause) = job.lacks()?;
+            may_lack_cause |= may_be_cause;
+            Some(format!("{}: {lack}", job.job))
+        };
         let mut missing: Vec<String> = capsule.jobs.iter().filter_map(of_job).collect();
         let runnable: Vec<&SavedJob> =
             capsule.jobs.iter().filter(|job| !job.input.is_empty()).collect();
@@ -105,7 +112,7 @@ impl Load {
             }
         };
         let deadline = Duration::from_millis(first.deadline_ms);
-        Ok(Self { kind, deadline, lacks: missing })
+        Ok(Self { kind, deadline, lacks: missing, may_lack_cause })
     }
 
     /// How many units there are.
@@ -241,7 +248,7 @@ fn items_of(job: &SavedJob, program: &Program) -> Result<Vec<Item>, ReplayError>
     let chaos = chaos_of(job)?;
     let item = |at: usize, input: Grid, output: Option<Grid>| Item {
         job: job.job.clone(),
-        number: job.part.start + u32::try_from(at).unwrap_or(u32::MAX),
+        number: job.first().saturating_add(u32::try_from(at).unwrap_or(u32::MAX)),
         input,
         output,
         chaos,

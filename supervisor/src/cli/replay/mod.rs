@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::DeviceKind;
 
 use super::error::CommandError;
@@ -38,7 +37,8 @@ use run::Replayer;
 /// The last lines of `--help`.
 pub(super) const CODES: &str = "\
 Exits with 0 if no worker died and the results agree, 1 if one died again or they part, 65 if the capsule cannot
-be run. The book says what a capsule holds: Capsules of crashes.";
+be run, or no worker died but what it died of may have been left out of the capsule. The book says what a capsule
+holds: Capsules of crashes.";
 
 /// A tool under which the work is run once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -135,7 +135,7 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
         true => super::say_json(&report)?,
         false => super::say(report.text().trim_end())?,
     };
-    Ok(if report.is_clean() { exit::OK } else { exit::JOB })
+    Ok(report.code())
 }
 
 /// Looks for the smallest part that still dies as the whole has.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use gridpool_protocol::exit::cli as exit;
 use serde::Serialize;
 
 use super::difference::Difference;
@@ -20,8 +21,9 @@ pub(super) struct Report {
     /// The worker that died, and how.
     worker: String,
     manner: Manner,
-    /// What the capsule lacks, a sentence each.
+    /// What the capsule lacks, a sentence each, and whether that may be what the worker died of.
     lacks: Vec<String>,
+    may_lack_cause: bool,
     /// What is another on this machine than on that of the capsule, a sentence each.
     pub(super) differs: Vec<String>,
     /// What a unit is, and how many were run.
@@ -69,6 +71,7 @@ impl Report {
             worker: worker.unwrap_or("a worker").to_owned(),
             manner: capsule.manner.clone(),
             lacks: load.lacks.clone(),
+            may_lack_cause: load.may_lack_cause,
             differs: Vec::new(),
             units: load.unit().to_owned(),
             count: load.units(),
@@ -105,12 +108,17 @@ impl Report {
         self.runs.last()?.manner.as_ref()
     }
 
-    /// Whether no worker died, every job was OK, and the results agree.
-    pub(super) fn is_clean(&self) -> bool {
+    /// The exit code: whether no worker died, every job was OK, and the results agree; and whether that says anything.
+    pub(super) fn code(&self) -> u8 {
         let is_well = |ran: &Ran| ran.manner.is_none() && ran.verdict == "OK";
-        self.runs.iter().all(is_well)
+        let is_clean = self.runs.iter().all(is_well)
             && self.difference.is_none()
-            && self.sanitized.as_ref().is_none_or(Sanitized::is_clean)
+            && self.sanitized.as_ref().is_none_or(Sanitized::is_clean);
+        match (is_clean, self.may_lack_cause) {
+            (false, _) => exit::JOB,
+            (true, true) => exit::DATA,
+            (true, false) => exit::OK,
+        }
     }
 
     pub(super) fn text(&self) -> String {
@@ -146,6 +154,9 @@ impl Report {
                     )
                 }
             });
+        }
+        if self.code() == exit::DATA {
+            say("what it died of may be among what the capsule does not have");
         }
         if let Some(Bisected { units, of, names, runs, is_done }) = &self.bisected {
             let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>().join(", ");

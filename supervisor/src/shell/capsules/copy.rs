@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use gridpool_core::event;
 use gridpool_protocol::message::{Input as Payload, Slice, Work};
+use gridpool_protocol::position::{ItemPosition, Position};
 use gridpool_protocol::program::{Program, hex};
 use gridpool_protocol::receipt::{Attempt, ItemRange};
 use gridpool_protocol::status::CapsuleMode;
@@ -30,13 +31,17 @@ const MODEL_BYTES_MAX: u64 = 4 << 30;
 pub(super) struct Copied {
     work: SavedWork,
     input: Input,
+    /// The item of the job that the first of the input is.
+    first: u32,
+    under_way: Option<ItemRange>,
     is_certain: bool,
 }
 
 impl Copied {
-    /// Copies one attempt, while less than `left` bytes are taken.
+    /// Copies one attempt, while less than `left` bytes are taken: first the items that were under way.
     pub(super) fn of(
         begun: &Begun,
+        under_way: Option<ItemRange>,
         mode: CapsuleMode,
         left: &mut u64,
         is_live: impl Fn(&Begun) -> bool,
@@ -61,10 +66,11 @@ impl Copied {
             }
         };
         let packing = submission.payload.packing;
+        let first = under_way.map_or(begun.part.start, |items| items.start);
         let read = |source: &dyn Source, left: &mut u64| {
-            Input::of(&work, per_item, packing, begun.part, source, mode, left)
+            Input::of(&work, per_item, packing, (begun.part, first), source, mode, left)
         };
-        let (input, is_certain) = match &submission.payload.input {
+        let ((input, first), is_certain) = match &submission.payload.input {
             Payload::Inline(bytes) => (read(&Private(&bytes.0), left), true),
             Payload::Arena(slice) => {
                 let arena = begun.held.arenas.get(&slice.arena);
@@ -73,12 +79,12 @@ impl Copied {
                 (input, is_live(begun))
             }
         };
-        Self { work, input, is_certain }
+        Self { work, input, first, under_way, is_certain }
     }
 
     /// The job in the document.
     pub(super) fn job(self, begun: &Begun, attempts: Vec<Attempt>) -> SavedJob {
-        let Self { work, input, is_certain } = self;
+        let Self { work, input, first, under_way, is_certain } = self;
         let terms = begun.held.submission.terms;
         let is_search = matches!(work, SavedWork::Search { .. });
         let items = begun.held.submission.payload.packing.items();
@@ -90,6 +96,8 @@ impl Copied {
             items,
             // A search is kept whole.
             part: if is_search { ItemRange { start: 0, end: items } } else { begun.part },
+            skipped: first - begun.part.start,
+            under_way,
             deadline_ms: terms.deadline_ms,
             priority: terms.priority,
             idempotent: terms.idempotent,
@@ -99,6 +107,25 @@ impl Copied {
             input,
         }
     }
+}
+
+/// The items of each attempt from the first to the last that its worker was at. The attempts are in the order of their
+/// dispatch, of which a chunk has some in a row.
+pub(super) fn under_way(begun: &[Begun], position: Option<&Position>) -> Vec<Option<ItemRange>> {
+    let mut all = vec![None; begun.len()];
+    for chunk in position.iter().flat_map(|position| &position.under_way) {
+        let at = |item: ItemPosition| begun.iter().position(|one| one.attempt == item.attempt);
+        let (Some(first), Some(last)) = (at(chunk.first), at(chunk.last)) else { continue };
+        for (at, begun) in begun.iter().enumerate().take(last + 1).skip(first) {
+            let ItemRange { start, end } = begun.part;
+            let within = |item: u64| u32::try_from(item).unwrap_or(end).clamp(start, end);
+            let from = if at == first { within(chunk.first.item) } else { start };
+            let to = if at == last { within(chunk.last.item.saturating_add(1)) } else { end };
+            let own = all[at].get_or_insert(ItemRange { start: from, end: to });
+            *own = ItemRange { start: own.start.min(from), end: own.end.max(to) };
+        }
+    }
+    all
 }
 
 /// An input in the message.

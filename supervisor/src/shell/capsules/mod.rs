@@ -19,6 +19,7 @@ use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
+use gridpool_protocol::position::Position;
 use gridpool_protocol::receipt::{Attempt, ItemRange};
 use gridpool_protocol::status::{CapsuleMode, CapsuleStatus, CapsulesStatus};
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -33,7 +34,7 @@ use crate::config::{CapsuleOptions, HOST_NAME};
 use crate::logging;
 use crate::state::{Bounds, StateError, StateFolder};
 pub(crate) use copy::hash_file;
-use copy::{Copied, Models};
+use copy::{Copied, Models, under_way};
 use versions::Versions;
 
 /// The folder of capsules, in the state folder.
@@ -79,6 +80,7 @@ enum Request {
     Copy {
         worker: WorkerId,
         begun: Vec<Begun>,
+        position: Option<Position>,
     },
     /// Its work was not the cause.
     Forget {
@@ -176,7 +178,8 @@ impl Capsules {
     /// Without it, the same is read later.
     fn ask_for_copy(&self, worker: WorkerId, link: &mut Link, begun: &[Begun]) {
         if !begun.is_empty() {
-            let request = Request::Copy { worker, begun: begun.to_vec() };
+            let position = link.last_position();
+            let request = Request::Copy { worker, begun: begun.to_vec(), position };
             link.is_copied = self.requests.try_send(request).is_ok();
         }
     }
@@ -283,8 +286,8 @@ impl Writer {
     fn serve(mut self, requests: &Receiver<Request>) {
         self.prune(0);
         serve_all(requests, PRUNE_EVERY, |request| match request {
-            Some(Request::Copy { worker, begun }) => {
-                let copies = self.copy(self.none_of(worker), &begun);
+            Some(Request::Copy { worker, begun, position }) => {
+                let copies = self.copy(self.none_of(worker), &begun, position.as_ref());
                 self.copies.push_back(copies);
                 while self.copies.len() > 1
                     && (self.copies.len() > COPIES_MAX || self.copied_bytes() > COPIES_BYTES_MAX)
@@ -313,13 +316,15 @@ impl Writer {
         self.copies.iter().map(|copies| self.options.bytes_max - copies.left).sum()
     }
 
-    /// Copies those that were not yet.
-    fn copy(&self, mut copies: Copies, begun: &[Begun]) -> Copies {
+    /// Copies those that were not yet: first those that the worker was at.
+    fn copy(&self, mut copies: Copies, begun: &[Begun], position: Option<&Position>) -> Copies {
         let is_live = |begun: &Begun| self.shared.lock().held(begun.attempt.job).is_some();
-        for one in begun {
+        let mut all: Vec<_> = begun.iter().zip(under_way(begun, position)).collect();
+        all.sort_by_key(|(_, items)| items.is_none());
+        for (one, items) in all {
             let Copies { of, left, .. } = &mut copies;
             let entry = of.entry(one.attempt);
-            entry.or_insert_with(|| Copied::of(one, self.options.mode, left, is_live));
+            entry.or_insert_with(|| Copied::of(one, items, self.options.mode, left, is_live));
         }
         copies
     }
@@ -330,7 +335,7 @@ impl Writer {
         let worker = death.report.worker;
         let copies = self.take(worker).unwrap_or_else(|| self.none_of(worker));
         // It may have begun another dispatch after it was killed.
-        let mut copied = self.copy(copies, &begun).of;
+        let mut copied = self.copy(copies, &begun, death.position.as_ref()).of;
         let jobs = begun.iter().zip(histories).filter_map(|(begun, attempts)| {
             Some(copied.remove(&begun.attempt)?.job(begun, attempts))
         });
