@@ -30,6 +30,8 @@ const END_STREAM: u8 = 1;
 /// How long it takes until a client may send one more.
 const PERIOD: Duration = Duration::from_secs(1).checked_div(CONTROL_FRAMES_PER_S).unwrap();
 
+/// Settings of nothing: the first frame of a server, whatever comes then.
+const NO_SETTINGS: [u8; HEAD_BYTES] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 /// The frame that tells a client why its connection ends: GOAWAY, `ENHANCE_YOUR_CALM`. Any call may have begun.
 const CALM: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 11];
 
@@ -67,6 +69,7 @@ struct Frames {
     /// What there is of that head.
     head: [u8; HEAD_BYTES],
     filled: usize,
+    has_begun: bool,
 }
 
 impl Frames {
@@ -78,6 +81,7 @@ impl Frames {
     /// Takes in more bytes, and tells the type and the flags of each frame that begins there, and its length without
     /// the head.
     fn take_in(&mut self, mut bytes: &[u8], mut found: impl FnMut((u8, u8), usize)) {
+        self.has_begun |= !bytes.is_empty();
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -161,7 +165,8 @@ impl<S: AsyncWrite + Unpin> Counted<S> {
     /// a client that floods may read nothing, and is not waited for.
     fn calm(&mut self, cx: &mut Context<'_>) {
         if self.to_client.is_between() {
-            let told = Pin::new(&mut self.stream).poll_write(cx, &CALM);
+            let settings = if self.to_client.has_begun { &[][..] } else { &NO_SETTINGS };
+            let told = Pin::new(&mut self.stream).poll_write(cx, &[settings, &CALM].concat());
             let flushed = Pin::new(&mut self.stream).poll_flush(cx);
             tracing::debug!(?told, ?flushed, "a flood of control frames");
         }
@@ -241,6 +246,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     const PING: u8 = 6;
@@ -322,6 +329,22 @@ mod tests {
         let many = frame(PING, 8).repeat(CONTROL_FRAMES_MAX as usize);
         take_in(&many, now).unwrap();
         assert!(take_in(&frame(PING, 8), now).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_flood_is_told_why_it_ends_after_the_first_settings() {
+        let flood = [vec![0; PREFACE_BYTES], frame(PING, 8).repeat(1_000)].concat();
+        for (written, before) in [(&[][..], &NO_SETTINGS[..]), (&NO_SETTINGS, &NO_SETTINGS)] {
+            let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+            theirs.write_all(&flood).await.unwrap();
+            let mut own = Counted::new(ours, IsFlood::default());
+            own.write_all(written).await.unwrap();
+            own.read(&mut vec![0; flood.len()]).await.unwrap_err();
+            drop(own);
+            let mut told = Vec::new();
+            theirs.read_to_end(&mut told).await.unwrap();
+            assert_eq!(told, [before, &CALM].concat());
+        }
     }
 
     #[test]

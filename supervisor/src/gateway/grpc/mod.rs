@@ -99,7 +99,10 @@ async fn answer(
     let is_packed = admitted.as_ref().is_ok_and(|admitted| admitted.packing.answers);
     let done = match (admitted, method) {
         (Ok(admitted), Some(method)) => admitted.run(method, request).await,
-        (Ok(_), None) => Err(method::unknown(path)),
+        (Ok(admitted), None) => {
+            gateway.turns.wait(&admitted.asker.principal).await;
+            Err(method::unknown(path))
+        }
         (Err(failure), _) => Err(failure),
     };
     if let Err(failure) = &done
@@ -213,7 +216,10 @@ impl Admitted {
         match method {
             Method::ModelStreamInfer => Ok(stream::begin(self, body)),
             Method::ModelInfer => self.infer(body).await,
-            Method::Unserved(why) => Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why)),
+            Method::Unserved(why) => {
+                self.gateway.turns.wait(&self.asker.principal).await;
+                Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why))
+            }
             Method::Served(document) => {
                 let answered = async {
                     if !method.is_reserved() {

@@ -1,11 +1,14 @@
 //! Every method, and what it says beside HTTP.
 
+use std::time::Duration;
+
 use gridpool_inference::{
     Choice, Empty, InferRequestedOutputTensor, ModelConfigResponse, ModelMetadataResponse,
     ModelRequest, ModelStatisticsResponse, ReadyResponse, RepositoryIndexRequest,
     RepositoryIndexResponse, RepositoryModelRequest, ServerLiveResponse, ServerMetadataResponse,
     TensorContents,
 };
+use gridpool_ipc::clock;
 use serde_json::{Value, json};
 
 use super::*;
@@ -180,6 +183,11 @@ fn what_is_not_served_says_what_to_do() {
         assert_eq!(status.code(), Code::Unimplemented, "{status:?}");
         assert!(status.message().contains(words), "{status:?}");
     }
+    // Such calls have a rate, as those for documents do: 100 at once, and 100 a second.
+    let began = clock::now();
+    (0..120).for_each(|_| says("Nothing", "there is no method"));
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(150), "all are answered after {took:?}");
 }
 
 #[test]
