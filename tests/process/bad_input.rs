@@ -286,6 +286,19 @@ fn a_pool_of_another_user_names_its_owner() {
     let status = gridpool(["status", "--socket"]).arg(&socket).run();
     status.complains(77, &[&format!("belongs to user {STRANGER}, and you are user 0")]);
     serve.process.kill();
+    // What is kept of root's pools is not for others.
+    let capsule = folder.path().join("capsule.json");
+    fs::write(&capsule, "{}").expect("it can be written");
+    set_mode(&capsule, 0o600);
+    let state = folder.path().join("state");
+    fs::create_dir(&state).expect("it can be made");
+    set_mode(&state, 0o700);
+    let why = "only the pool's user and root can read";
+    let stranger = |arguments: &[&str], path: &Path| {
+        gridpool_at(&program, arguments).arg(path).of_user(STRANGER).run().complains(77, &[why]);
+    };
+    stranger(&["replay"], &capsule);
+    stranger(&["jobs", "--state-dir"], &state);
 }
 
 #[test]

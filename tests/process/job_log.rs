@@ -66,7 +66,12 @@ fn verdicts_outlive_a_pool_that_is_killed_and_one_that_ends() {
     let line = &logged(&folder, &[&given[1].key])[0];
     let me = format!("uid {}", nix::unistd::getuid());
     assert_eq!(line["principal"], me);
-    let table = gridpool(["jobs", "--state-dir", folder.to_str().expect("text")]).run().output();
+    let list = |job: &[&str]| {
+        gridpool(["jobs", "--state-dir", folder.to_str().expect("text")]).args(job).run()
+    };
+    let none = list(&["job999"]);
+    assert_eq!((none.code, &*none.stdout), (Some(1), "no such job is in the log\n"));
+    let table = list(&[]).output();
     assert_eq!(table.lines().count(), 5, "{table}");
     assert!(table.lines().nth(2).is_some_and(|line| line.contains("POISON")), "{table}");
 

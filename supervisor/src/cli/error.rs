@@ -60,6 +60,9 @@ pub(super) enum CommandError {
     Listen(#[from] ListenError),
     #[error("{0}")]
     Misplaced(String),
+    /// What this user may not read.
+    #[error("{0}")]
+    NotAllowed(String),
     #[error(transparent)]
     ModelFile(#[from] ModelFileError),
     #[error("no worker can start:\n  {}", .0.join("\n  "))]
@@ -173,6 +176,7 @@ impl CommandError {
                 TakeOverError::Http(error) => code_of_http(error),
                 TakeOverError::Listen(error) => code_of_listening(error),
             },
+            Self::NotAllowed(_) => exit::NOT_ALLOWED,
             Self::Input(error) => error.exit_code(),
             Self::Export(error) => error.exit_code(),
             Self::File(error) => error.exit_code(),

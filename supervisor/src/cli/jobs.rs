@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use gridpool_ipc::clock;
+use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::LoggedJob;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use serde::Serialize;
@@ -28,7 +29,7 @@ const REASON_WIDTH: usize = 60;
 /// Which jobs to show.
 #[derive(Debug, Args)]
 pub(super) struct JobsFlags {
-    /// A job's number or its client's key: only that job.
+    /// A job's number or its client's key: only that job. Exits with 1 if it is not in the log.
     job: Option<String>,
     /// Only verdicts since then: so long ago (10m, 2h, 3days), or a time in UTC (2026-11-26T08:00:00Z).
     #[arg(long, value_name = "WHEN")]
@@ -85,7 +86,11 @@ pub(super) fn run(flags: &JobsFlags) -> Result<u8, CommandError> {
     let pool = socket.as_deref().map(job_log::pool_at);
     let is_wanted = |entry: &Entry| flags.is_wanted(entry, pool.as_deref());
     let logged = job_log::read(&folder, since, flags.last, is_wanted)?;
-    print(|out| if flags.json { write_json(out, &logged) } else { write(out, &logged) })
+    let code =
+        print(|out| if flags.json { write_json(out, &logged) } else { write(out, &logged) })?;
+    // Who asks for one job is told by the code too.
+    let is_missing = flags.job.is_some() && logged.jobs.is_empty();
+    Ok(if is_missing { exit::JOB } else { code })
 }
 
 /// A job as JSON: what the log has of it that others may see.

@@ -1,5 +1,6 @@
 //! The state folder of a command's pool, by the settings.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use gridpool_protocol::chain::Chain;
@@ -35,12 +36,18 @@ pub(super) fn to_read(named: Option<&Path>) -> Result<StateFolder, CommandError>
         let why = "no pool keeps anything there: name the pool's state folder with --state-dir";
         return Err(CommandError::Usage(why.to_owned()));
     };
-    if !path.is_dir() {
-        let shown = path.display();
+    let shown = path.display();
+    if path.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         let why = format!("there is no state folder {shown}: name the pool's with --state-dir");
         return Err(CommandError::Usage(why));
     }
-    Ok(StateFolder::open_to_read(&path)?)
+    let is_denied = |error: &StateError| matches!(error, StateError::Io(_, error) if error.kind() == ErrorKind::PermissionDenied);
+    StateFolder::open_to_read(&path).map_err(|error| match is_denied(&error) {
+        true => CommandError::NotAllowed(format!(
+            "the state folder {shown}: only the pool's user and root can read it"
+        )),
+        false => error.into(),
+    })
 }
 
 impl State {

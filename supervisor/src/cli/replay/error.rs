@@ -17,6 +17,9 @@ pub(in crate::cli) enum ReplayError {
         #[source]
         source: io::Error,
     },
+    /// It is another user's.
+    #[error("{}: only the pool's user and root can read a capsule", path.display())]
+    NotAllowed { path: PathBuf },
     /// It is no capsule.
     #[error("{}", path.display())]
     Capsule {
@@ -58,6 +61,7 @@ impl ReplayError {
             Self::Open { .. } | Self::Capsule { .. } | Self::Lacks(_) | Self::Model { .. } => {
                 exit::DATA
             }
+            Self::NotAllowed { .. } => exit::NOT_ALLOWED,
             Self::Interrupted
             | Self::NoSanitizer
             | Self::NoWorker { .. }

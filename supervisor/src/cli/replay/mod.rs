@@ -13,6 +13,7 @@ mod run;
 mod sanitizer;
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -78,8 +79,14 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
     let settings = Settings::resolve(overrides, pool.config.as_deref())?;
     let path = find(&flags.capsule, &settings.state_dir);
     let broken = |error| ReplayError::Capsule { path: path.clone(), error };
-    let file =
-        File::open(&path).map_err(|source| ReplayError::Open { path: path.clone(), source })?;
+    let file = File::open(&path).map_err(|source| {
+        let (path, is_allowed) = (path.clone(), source.kind() != ErrorKind::PermissionDenied);
+        if is_allowed {
+            ReplayError::Open { path, source }
+        } else {
+            ReplayError::NotAllowed { path }
+        }
+    })?;
     let capsule = Capsule::read(file).map_err(broken)?;
     let mut load = Load::of(&capsule)?;
     // Before a pool has threads, which inherit the blocked signal.
