@@ -41,13 +41,14 @@ pub(super) fn to_read(named: Option<&Path>) -> Result<StateFolder, CommandError>
         let why = format!("there is no state folder {shown}: name the pool's with --state-dir");
         return Err(CommandError::Usage(why));
     }
-    let is_denied = |error: &StateError| matches!(error, StateError::Io(_, error) if error.kind() == ErrorKind::PermissionDenied);
-    StateFolder::open_to_read(&path).map_err(|error| match is_denied(&error) {
-        true => CommandError::NotAllowed(format!(
-            "the state folder {shown}: only the pool's user and root can read it"
-        )),
-        false => error.into(),
-    })
+    let opened = StateFolder::open_to_read(&path);
+    if let Err(StateError::Io(_, error)) = &opened
+        && error.kind() == ErrorKind::PermissionDenied
+    {
+        let why = "only the pool's user and root can read it";
+        return Err(CommandError::NotAllowed(format!("the state folder {shown}: {why}")));
+    }
+    Ok(opened?)
 }
 
 impl State {
