@@ -8,8 +8,8 @@ its header, by which a test sees that an op was added and the kernels were not c
 
     kernels/build_ptx.py              write the PTX
     kernels/build_ptx.py --check      fail if what is committed is not what the sources give
-    kernels/build_ptx.py --check --noted FOLDER
-                                      the same, unless FOLDER notes that these very files were found right before
+    kernels/build_ptx.py --unchanged  fail unless sources, scripts and PTX are those of its last run, by the digest in
+                                      kernels/ptx/made_of; nothing is compiled. The gate does this, --check is nightly
     kernels/build_ptx.py --assemble   also assemble it and print registers and spills
 
 PTX of version 8.0 for compute_60 loads on every driver from CUDA 12.0 on and every GPU since
@@ -40,6 +40,7 @@ from jump_tables import with_jump_tables
 KERNELS = pathlib.Path(__file__).resolve().parent
 CUDA = KERNELS / "cuda"
 PTX = KERNELS / "ptx"
+MADE_OF = PTX / "made_of"
 MODULES = {"gridpool": 60, "chaos": 60, "solve": 80, "solve_far": 60, "search": 80, "search_far": 60,
            "template": 80, "template_far": 60}
 CACHE = KERNELS.parent / "target" / "nvrtc"
@@ -151,11 +152,11 @@ def module_files(module: str, headers: dict[str, str]) -> tuple[str, dict[str, b
     return ptx, {f"{module}.ptx.z": ptx.encode(), f"{module}.sm_{CUBIN_FOR}.z": cubin}
 
 
-def digest(headers: dict[str, str]) -> str:
-    """Of everything that decides about a check: the sources with these headers, the scripts, the committed files."""
+def digest() -> str:
+    """Of the sources, the scripts and the PTX, whose first lines have the digests of the headers: tests compare those."""
     sources = [*sorted(CUDA.glob("**/*")), *sorted(KERNELS.glob("*.py")), *sorted(PTX.iterdir())]
-    files = [(str(path.relative_to(KERNELS)), path.read_bytes()) for path in sources if path.is_file()]
-    files += [(name, text.encode()) for name, text in sorted(headers.items())]
+    sources = [path for path in sources if path.is_file() and path != MADE_OF]
+    files = [(str(path.relative_to(KERNELS)), path.read_bytes()) for path in sources]
     whole = hashlib.sha256()
     for name, content in files:
         whole.update(f"{name} {len(content)}\n".encode() + content)
@@ -166,16 +167,15 @@ def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--check", action="store_true", help="fail if the committed PTX differs")
-    parser.add_argument(
-        "--noted", metavar="FOLDER", type=pathlib.Path, help="with --check: pass at once what it passed before, by this folder's notes"
-    )
+    parser.add_argument("--unchanged", action="store_true", help="fail if anything has changed since the PTX was made")
     parser.add_argument("--assemble", action="store_true", help="print registers and spills")
     arguments = parser.parse_args()
 
-    headers = {name: opcodes(which) for name, which in OPCODES.values()}
-    note = arguments.noted / digest(headers) if arguments.check and arguments.noted else None
-    if note and note.exists():
+    if arguments.unchanged:
+        if MADE_OF.read_text() != f"{digest()}\n":
+            raise SystemExit("kernels/ptx was made of other sources: run kernels/build_ptx.py and commit the result")
         return
+    headers = {name: opcodes(which) for name, which in OPCODES.values()}
     fetched(NVRTC_WHEEL, ""), fetched(NVCC_WHEEL, "")
     sources = sorted(CUDA.glob("**/*.cuh"))
     headers |= {str(source.relative_to(CUDA)): source.read_text() for source in sources}
@@ -196,9 +196,8 @@ def main() -> None:
                 f"kernels/ptx/{name} is not what kernels/cuda gives: "
                 "run kernels/build_ptx.py and commit the result"
             )
-    if note:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        note.touch()
+    if not arguments.check:
+        MADE_OF.write_text(f"{digest()}\n")
     if arguments.assemble:
         assemble(modules)
 
