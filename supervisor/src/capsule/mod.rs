@@ -316,16 +316,21 @@ impl SavedJob {
         self.part.start.saturating_add(self.skipped)
     }
 
-    /// What its input lacks, and whether that may be what the worker died of.
+    /// What its input lacks, and whether that may be what the worker died of. `is_recorded` says whether it is known
+    /// where the worker was.
     #[must_use]
-    pub fn lacks(&self) -> Option<(String, bool)> {
+    pub fn lacks(&self, is_recorded: bool) -> Option<(String, bool)> {
         let lack = self.input.lacks()?;
         let kept = self.part.len().saturating_sub(self.input.left_out());
         let kept = self.first()..self.first().saturating_add(kept);
+        let none = format!("{lack}, none of them under way");
         Some(match self.under_way {
+            None if is_recorded => (none, false),
             None => (lack, true),
-            Some(ItemRange { start, end }) if kept.start <= start && end <= kept.end => {
-                (format!("{lack}, none of them under way"), false)
+            Some(ItemRange { start, end })
+                if !self.input.is_empty() && kept.start <= start && end <= kept.end =>
+            {
+                (none, false)
             }
             Some(ItemRange { start, end }) => {
                 (format!("{lack}; the items {start} to {} were under way", end - 1), true)

@@ -165,11 +165,21 @@ fn what_is_left_out_may_be_the_cause_if_it_was_under_way() {
     let mut job = capsule(input).jobs.remove(0);
     (job.skipped, job.under_way) = (first, None);
     let lack = "1 items were beyond the limit of a capsule";
-    assert_eq!(job.lacks(), Some((lack.to_owned(), true)));
+    let none = Some((format!("{lack}, none of them under way"), false));
+    assert_eq!(job.lacks(false), Some((lack.to_owned(), true)));
+    assert_eq!(job.lacks(true), none, "the worker was at another job");
     job.under_way = Some(ItemRange { start: 1, end: 3 });
-    assert_eq!(job.lacks(), Some((format!("{lack}, none of them under way"), false)));
+    assert_eq!(job.lacks(true), none);
     job.under_way = Some(ItemRange { start: 0, end: 2 });
-    assert_eq!(job.lacks(), Some((format!("{lack}; the items 0 to 1 were under way"), true)));
+    let under_way = "; the items 0 to 1 were under way";
+    assert_eq!(job.lacks(true), Some((format!("{lack}{under_way}"), true)));
+    // What is not kept at all.
+    job.input = Input::Missing { why: "lost".to_owned() };
+    job.skipped = 0;
+    let lack = format!("its input was not kept: lost{under_way}");
+    assert_eq!(job.lacks(true), Some((lack, true)));
+    job.input = Input::Shapes { shapes: vec![[1, 1]; 3], left_out: 0 };
+    assert!(job.lacks(true).is_some_and(|(_, may_be_cause)| may_be_cause));
 }
 
 #[test]

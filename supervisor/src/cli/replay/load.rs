@@ -64,9 +64,10 @@ fn lacks(why: impl ToString) -> ReplayError {
 
 impl Load {
     pub(super) fn of(capsule: &Capsule) -> Result<Self, ReplayError> {
+        let is_recorded = capsule.jobs.iter().any(|job| job.under_way.is_some());
         let mut may_lack_cause = false;
         let of_job = |job: &SavedJob| {
-            let (lack, may_be_cause) = job.lacks()?;
+            let (lack, may_be_cause) = job.lacks(is_recorded)?;
             may_lack_cause |= may_be_cause;
             Some(format!("{}: {lack}", job.job))
         };

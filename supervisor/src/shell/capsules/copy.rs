@@ -112,7 +112,7 @@ impl Copied {
 /// The items of each attempt from the first to the last that its worker was at. The attempts are in the order of their
 /// dispatch, of which a chunk has some in a row.
 pub(super) fn under_way(begun: &[Begun], position: Option<&Position>) -> Vec<Option<ItemRange>> {
-    let mut all = vec![None; begun.len()];
+    let mut all: Vec<Option<ItemRange>> = vec![None; begun.len()];
     for chunk in position.iter().flat_map(|position| &position.under_way) {
         let at = |item: ItemPosition| begun.iter().position(|one| one.attempt == item.attempt);
         let (Some(first), Some(last)) = (at(chunk.first), at(chunk.last)) else { continue };
@@ -125,7 +125,8 @@ pub(super) fn under_way(begun: &[Begun], position: Option<&Position>) -> Vec<Opt
             *own = ItemRange { start: own.start.min(from), end: own.end.max(to) };
         }
     }
-    all
+    // A worker that is killed while it records may leave half of a chunk, and one that was overwritten anything.
+    all.into_iter().map(|own| own.filter(|items| !items.is_empty())).collect()
 }
 
 /// An input in the message.

@@ -185,9 +185,9 @@ fn what_is_not_served_says_what_to_do() {
     }
     // Such calls have a rate, as those for documents do: 100 at once, and 100 a second.
     let began = clock::now();
-    (0..120).for_each(|_| says("Nothing", "there is no method"));
+    (0..200).for_each(|_| says("Nothing", "there is no method"));
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(150), "all are answered after {took:?}");
+    assert!(took >= Duration::from_millis(950), "all are answered after {took:?}");
 }
 
 #[test]
