@@ -5,6 +5,7 @@
 
 mod search;
 
+use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -165,7 +166,10 @@ impl Device for CpuDevice {
             DeviceFault::Memory => {
                 // More than any address space has, so the allocator refuses it.
                 let bytes = isize::MAX.unsigned_abs();
-                let refused = Vec::<u8>::new().try_reserve_exact(bytes).err();
+                // The optimizer may leave out an allocation that nobody uses, and then nothing is refused.
+                let mut memory = Vec::<u8>::new();
+                let refused = memory.try_reserve_exact(black_box(bytes)).err();
+                black_box(memory);
                 let reason = refused.map_or_else(String::new, |error| error.to_string());
                 Err(Fault::Memory { bytes, reason })
             }
