@@ -31,6 +31,7 @@ use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_protocol::codec;
 use gridpool_protocol::message::{ClientMessage, ServerMessage};
+use gridpool_protocol::status::NatsStatus;
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -42,6 +43,7 @@ use crate::processes::signal;
 use crate::raw::inline;
 use crate::traces::{SAMPLED, TRACE};
 use crate::wait::{TIMEOUT, eventually, pause};
+use pieces::{api, streams};
 use servers::{Servers, are_there};
 
 /// How long servers are silent: longer than one request waits for its answer.
@@ -332,7 +334,7 @@ fn a_client_that_comes_while_no_server_leads_waits_for_one() {
         return;
     }
     let servers = Servers::start(3);
-    let _pool = serving(&servers, "one", "");
+    let pool = serving(&servers, "one", "");
     let status = until(&servers, "a leader", |status| !status.leader.is_empty());
     let leader: usize = status.leader[1..].parse().expect("n0, n1 or n2");
     let (other, third) = ((leader + 1) % 3, (leader + 2) % 3);
@@ -342,7 +344,17 @@ fn a_client_that_comes_while_no_server_leads_waits_for_one() {
     [leader, other].iter().for_each(|&server| servers.stop(server));
     let connecting = thread::spawn(move || Client::builder().nats(options).connect());
     pause(SILENT_FOR, &AtomicBool::new(false));
+    let reach = |is_so: fn(&NatsStatus) -> bool| {
+        eventually("the pool to say whether it is reached", || {
+            let nats = pool.status().nats.expect("a bridge");
+            if is_so(&nats) { Ok(()) } else { Err(format!("{nats:?}")) }
+        });
+    };
+    reach(|nats| nats.server.is_empty() && !nats.why_not.is_empty());
+    let shown = pool.cli(&["status"]).run().output();
+    assert!(shown.contains("no jobs of the cluster at nats://127.0.0.1"), "{shown}");
     [leader, other].iter().for_each(|&server| servers.go_on(server));
+    reach(|nats| nats.server.starts_with('n') && nats.why_not.is_empty());
     let client = connecting.join().expect("no panic").expect("it waits for a leader");
     assert_eq!(answer(submit(&client, small_job(1))).verdict(), Verdict::Ok);
 }
@@ -365,4 +377,22 @@ fn a_bridge_that_dies_is_started_again_and_its_jobs_are_run() {
     is_right(&answer(handle), PROGRAM, &grids);
     let nats = pool.status().nats.expect("a bridge");
     assert!(nats.up && nats.restarts == 1 && nats.pid != pid, "{nats:?}");
+    // Another pool of its name is told, and takes no job.
+    let twin = host(&servers, "one", "").start();
+    let socket = pool.socket().display().to_string();
+    eventually("the twin to be told", || {
+        let nats = twin.status().nats.expect("a bridge");
+        let is_told = nats.why_not.contains(&socket) && nats.why_not.contains("--nats-host");
+        if is_told && !nats.server.is_empty() { Ok(()) } else { Err(format!("{nats:?}")) }
+    });
+    assert!(twin.log().contains("another pool is the host `one`"), "{}", twin.log());
+    for seed in 0..20 {
+        assert_eq!(answer(submit(&client, small_job(seed))).verdict(), Verdict::Ok);
+    }
+    assert_eq!(twin.status().counters.accepted, 0);
+    // Once the first has ended, and what it said is too old, the name is the other's.
+    drop(pool.killed());
+    api(&streams(&servers), "STREAM.PURGE.KV_gridpool-hosts");
+    assert_eq!(answer(submit(&client, small_job(21))).verdict(), Verdict::Ok);
+    assert_eq!(twin.status().counters.accepted, 1);
 }

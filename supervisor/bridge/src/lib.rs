@@ -7,6 +7,7 @@
 //! - `pool` asks the pool how it is. While it does not answer, no job is taken, and none is held.
 //! - `pull` takes as many jobs as the pool can work on, those of high priority first.
 //! - `job` is the life of one of them; `publish` stores its result; `batches` has the large batches that several use.
+//! - `reach` knows whether a server answers, and whether this host's name is its own.
 //! - `streams` makes streams again that somebody has removed; `sweep` removes what has ended, where the servers have
 //!   kept it.
 
@@ -17,6 +18,7 @@ mod pool;
 mod prepare;
 mod publish;
 mod pull;
+mod reach;
 mod settings;
 mod streams;
 mod sweep;
@@ -37,11 +39,13 @@ use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
+pub use reach::BridgeLine;
 pub use settings::BridgeSettings;
 
 use batches::Batches;
 use counts::Counts;
 use pool::PoolState;
+use reach::{Reach, server_of};
 use under_way::UnderWay;
 
 /// Threads for the connection to the servers.
@@ -92,6 +96,7 @@ struct Bridge {
     generation: watch::Sender<Generation>,
     state: watch::Receiver<PoolState>,
     counts: Arc<Counts>,
+    reach: Arc<Reach>,
     under_way: UnderWay,
     batches: Batches,
     /// For results that are not stored yet.
@@ -126,10 +131,11 @@ pub fn serve(
 async fn live(pool: Client, settings: BridgeSettings, link: UnixStream) -> Result<(), BridgeError> {
     let link = tokio::net::UnixStream::from_std(link).map_err(system("the supervisor's socket"))?;
     let counts = Arc::new(Counts::default());
-    let work = tokio::spawn(work(pool, settings, Arc::clone(&counts)));
+    let reach = Arc::new(Reach::default());
+    let work = tokio::spawn(work(pool, settings, (Arc::clone(&counts), Arc::clone(&reach))));
     let aborter = work.abort_handle();
     let ended = tokio::select! {
-        ended = stay(&link, &counts) => ended,
+        ended = stay(&link, &counts, &reach) => ended,
         worked = work => worked.map_err(io::Error::other).map_err(system("a task"))?,
     };
     counts.stop();
@@ -147,7 +153,7 @@ async fn live(pool: Client, settings: BridgeSettings, link: UnixStream) -> Resul
 async fn work(
     pool: Client,
     settings: BridgeSettings,
-    counts: Arc<Counts>,
+    (counts, reach): (Arc<Counts>, Arc<Reach>),
 ) -> Result<(), BridgeError> {
     let streams = loop {
         match open(&settings).await {
@@ -155,6 +161,7 @@ async fn work(
             Err(error) => {
                 let error = Chain(&error).to_string();
                 tracing::warn!(error, "no jobs of the cluster yet");
+                reach.is_lost(error);
                 sleep(RETRY_EVERY).await;
             }
         }
@@ -172,6 +179,7 @@ async fn work(
         streams,
         state,
         counts,
+        reach,
     });
     tokio::spawn(Arc::clone(&bridge).announce());
     tokio::spawn(Arc::clone(&bridge).keep_streams());
@@ -192,10 +200,14 @@ async fn open(settings: &BridgeSettings) -> Result<Streams, NatsError> {
 }
 
 /// Writes signs of life and counts until the supervisor closes its end of the link.
-async fn stay(link: &tokio::net::UnixStream, counts: &Counts) -> Result<(), BridgeError> {
+async fn stay(
+    link: &tokio::net::UnixStream,
+    counts: &Counts,
+    reach: &Reach,
+) -> Result<(), BridgeError> {
     link.writable().await.map_err(system("the supervisor's socket"))?;
     loop {
-        let mut line = serde_json::to_vec(&counts.now())
+        let mut line = serde_json::to_vec(&reach.line(counts.now()))
             .map_err(io::Error::other)
             .map_err(system("counts"))?;
         line.push(b'\n');
@@ -232,6 +244,7 @@ impl Bridge {
             let state = self.state.borrow().clone();
             let row = HostRow {
                 host: self.settings.host.clone(),
+                place: self.settings.place.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 protocol: self.streams.subjects.version(),
                 uptime_s: started.elapsed().as_secs(),
@@ -242,8 +255,18 @@ impl Bridge {
                 devices: state.devices,
                 models: state.models,
             };
-            if let Err(error) = self.streams.hosts.say(&row).await {
-                tracing::debug!(%error, "announcing this host");
+            let server = || server_of(&self.streams.connection);
+            match self.streams.hosts.say(&row).await {
+                Ok(None) => self.reach.is_named(server()),
+                Ok(Some(other)) => {
+                    if let Some(why) = self.reach.is_namesake(server(), &other) {
+                        tracing::error!(why, "no jobs of the cluster");
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "announcing this host");
+                    self.reach.is_lost(Chain(&error).to_string());
+                }
             }
             sleep(HOST_EVERY).await;
         }

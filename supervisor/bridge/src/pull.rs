@@ -81,11 +81,13 @@ impl Bridge {
                 () = self.counts.leaving() => return,
             };
             let Ok(permit) = permit else { return };
-            if !state.is_alive || state.is_draining {
+            let has_name = self.reach.has_name();
+            if !state.is_alive || state.is_draining || !has_name {
                 drop(permit);
                 tokio::select! {
                     () = self.turn_away(lanes) => {}
                     () = sleep(LOOK_EVERY) => {}
+                    () = self.reach.naming(), if !has_name => {}
                     () = self.counts.leaving() => return,
                 }
                 continue;

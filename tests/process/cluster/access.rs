@@ -281,7 +281,7 @@ fn a_pool_needs_the_rights_that_the_book_names() {
         let right = all[kind][at].trim_end_matches(".>");
         servers.scheme = format!("nats://without-{kind}-{at}:pw@");
         // A job that is watched from its first delivery on, so that its host notes it.
-        let pool = host(&servers, "unable", "deliveries_max = 1").start();
+        let pool = host(&servers, &format!("unable{kind}{at}"), "deliveries_max = 1").start();
         let deadline = Duration::from_secs(600);
         let sent = sender.send(job(PROGRAM, &random_grids(at as u64, 2)).with_deadline(deadline));
         eventually("the pool to say what it may not do", || {
