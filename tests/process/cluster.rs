@@ -296,15 +296,19 @@ fn a_job_that_one_host_convicts_is_poison_for_all() {
     let convicted = answer(submit(&client, poison()));
     assert_eq!((convicted.verdict(), convicted.receipt.host.as_str()), (Verdict::Poison, "first"));
     let status = until(&servers, "a conviction", |status| status.convicted.len() == 1);
+    let content = &status.convicted[0].0;
+    let advice = format!("`gridpool cluster release {content}` allows it again");
+    let said = &convicted.receipt.reason;
+    assert!(said.ends_with(&advice) && said.matches("release").count() == 1, "{said}");
     drop(first.killed());
     let second = serving(&servers, "second", "");
     let refused = eventually("a refusal", || match client.submit(poison()) {
         Err(ClientError::Refused(Refusal::Invalid(why))) => Ok(why),
         other => Err(format!("{other:?}")),
     });
-    assert!(refused.contains("convicted on first"), "{refused}");
+    assert!(refused.contains("convicted on first") && refused.ends_with(&advice), "{refused}");
+    assert_eq!(refused.matches("release").count(), 1, "{refused}");
     assert_eq!(second.status().counters.accepted, 0, "no worker there has met it");
-    let content = &status.convicted[0].0;
     gridpool(["cluster", "release", content, "--nats", &servers.url()]).run().output();
     until(&servers, "no conviction", |status| status.convicted.is_empty());
 }

@@ -41,6 +41,14 @@ pub struct Conviction {
     pub reason: String,
 }
 
+impl Conviction {
+    /// How a conviction of this content is taken back.
+    #[must_use]
+    pub fn advice(content: ContentHash) -> String {
+        format!("`gridpool cluster release {content}` allows it again")
+    }
+}
+
 /// See the module's text.
 #[derive(Clone, Debug)]
 pub struct Poison {

@@ -10,7 +10,7 @@ use gridpool_nats::{JobMessage, NatsError, decode};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::ContentHash;
 use gridpool_protocol::message::{Refusal, Work};
-use gridpool_protocol::receipt::{Receipt, Verdict};
+use gridpool_protocol::receipt::{REFUSED_UNTIL, Receipt, Verdict};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -270,7 +270,7 @@ impl Bridge {
             if self.streams.poison.was_released(job.content) && self.release(content).await {
                 return Fate::GiveBack(GIVE_BACK_AFTER);
             }
-            let reason = format!("this host's pool has convicted a job like it ({content})");
+            let reason = "this host's pool has convicted a job like it".to_owned();
             return self.own(job, Verdict::Poison, reason);
         }
         let is_invalid = matches!(error, ClientError::Refused(Refusal::Invalid(_)));
@@ -345,6 +345,10 @@ impl Bridge {
             }
         };
         let convicts = receipt.verdict == Verdict::Poison;
+        // The pool's own hash, which is of no use to the cluster.
+        if let Some(cut) = receipt.reason.find(REFUSED_UNTIL).filter(|_| convicts) {
+            receipt.reason.truncate(cut);
+        }
         Fate::Done(Done { receipt: Box::new(receipt), output, convicts })
     }
 

@@ -53,7 +53,11 @@ impl Bridge {
             self.convict(taken, &done.receipt).await;
         }
         let attempt = format!("{}.{}", self.settings.host, taken.delivered);
-        let (receipt, output) = (*done.receipt, done.output);
+        let (mut receipt, output) = (*done.receipt, done.output);
+        if receipt.verdict == Verdict::Poison {
+            // Who takes it back names the hash that the cluster has.
+            receipt.reason += &format!("; {}", Conviction::advice(taken.job.content));
+        }
         let mut storing = Storing { receipt, output, carried: None, pieces: None, attempt };
         self.store_surely(taken, &mut storing).await;
         if let Some(pieces) = storing.pieces {

@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout, timeout_at};
 use super::Agent;
 use crate::message::{Carried, JobMessage, Outcome, decode, encode};
 use crate::publish::{Full, Published, publish};
-use crate::{Found, Lane, NatsError, Store};
+use crate::{Conviction, Found, Lane, NatsError, Store};
 use async_nats::jetstream::message::PublishMessage;
 
 /// How long a result may take to arrive by itself before it is looked up.
@@ -245,9 +245,10 @@ impl Agent {
         let &Names { digest, content } = names;
         if let Some(why) = self.streams.poison.of(content) {
             let refusal = format!(
-                "POISON: a job with this program and batch was convicted on {}: {}; `gridpool cluster release \
-                 {content}` allows it again",
-                why.host, why.reason
+                "POISON: a job with this program and batch was convicted on {}: {}; {}",
+                why.host,
+                why.reason,
+                Conviction::advice(content)
             );
             return Err(Refusal::Invalid(refusal));
         }
