@@ -145,10 +145,13 @@ fn jobs_run_on_a_host_with_results_receipts_and_priorities_as_in_a_pool() {
     assert_eq!(said["receipts"][0]["trace_id"], TRACE, "{said}");
     let shown = gridpool(["cluster", "status", "--nats", &url]).run().output();
     assert!(shown.contains("1 host, 0 jobs in the stream"), "{shown}");
-    gridpool(["submit", "--nats", "nats://127.0.0.1:1", "rot90", "-"])
-        .stdin(as_json(&random_grids(3, 1)))
-        .run()
-        .complains(69, &["no NATS server at nats://127.0.0.1:1"]);
+    let nowhere = ["submit", "--nats", "nats://127.0.0.1:1", "rot90", "-", "--deadline", "1"];
+    let none = "no NATS server at nats://127.0.0.1:1";
+    let nowhere = || gridpool(nowhere).stdin(as_json(&random_grids(3, 1)));
+    nowhere().run().complains(69, &[none, "waiting up to 1 s", none]);
+    let at_once = nowhere().args(&["--no-wait"]).run();
+    assert!(!at_once.stderr.contains("waiting"), "{at_once:?}");
+    at_once.complains(69, &[none]);
 }
 
 #[test]
@@ -325,8 +328,17 @@ fn a_server_that_dies_and_comes_back_has_every_job() {
     let batches: Vec<_> = (0..8).map(|seed| random_grids(seed, 3)).collect();
     let handles: Vec<_> =
         batches.iter().map(|grids| submit(&client, job(PROGRAM, grids))).collect();
-    servers.restart(0);
+    servers.kill(0);
+    let options = servers.options();
+    let connect = |wait| Client::builder().nats(options.clone()).wait_for_pool(wait).connect();
+    connect(Duration::ZERO).expect_err("no server is there");
+    let late = thread::scope(|scope| {
+        let late = scope.spawn(|| connect(TIMEOUT));
+        servers.restart(0);
+        late.join().expect("no panic").expect("it waits for the server")
+    });
     pool.go_on("cpu0");
+    assert_eq!(answer(submit(&late, small_job(9))).verdict(), Verdict::Ok);
     for (handle, grids) in handles.into_iter().zip(&batches) {
         is_right(&answer(handle), PROGRAM, grids);
     }

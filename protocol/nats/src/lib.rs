@@ -25,6 +25,9 @@ mod sender;
 mod streams;
 mod subjects;
 
+/// Between two tries to reach a server, of hosts and of clients.
+pub const RETRY_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
+
 pub use cluster::{Cluster, ClusterStatus};
 pub use connect::{Connection, connect};
 pub use data::Store;

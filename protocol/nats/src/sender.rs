@@ -16,18 +16,21 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::sync::{Arc, atomic::AtomicUsize, atomic::Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use gridpool_ipc::clock;
 use gridpool_ipc::frame::{FrameError, FrameReader};
 use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{ClientMessage, Refusal, ServerMessage};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
-use crate::cluster::{Background, within};
-use crate::{NatsError, NatsOptions, Streams, connect};
+use crate::cluster::{ANSWER_TIMEOUT, Background, within};
+use crate::{NatsError, NatsOptions, RETRY_EVERY, Streams, connect};
 use arenas::Arenas;
 use jobs::Jobs;
 use models::Models;
@@ -67,11 +70,12 @@ struct Agent {
 }
 
 impl Sender {
-    /// Connects, and returns the socket at whose other end the cluster answers.
+    /// Connects, and returns the socket at whose other end the cluster answers. Waits so long for servers that are down,
+    /// and for streams that were removed.
     ///
     /// # Errors
     /// [`NatsError`].
-    pub fn connect(options: &NatsOptions) -> Result<(Self, UnixStream), NatsError> {
+    pub fn connect(options: &NatsOptions, wait: Duration) -> Result<(Self, UnixStream), NatsError> {
         let built = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("gridpool-nats")
@@ -81,13 +85,9 @@ impl Sender {
         let (ours, theirs) = UnixStream::pair().map_err(NatsError::System)?;
         let outbox = Outbox::new(ours.try_clone().map_err(NatsError::System)?);
         let outbox = outbox.map_err(NatsError::System)?;
-        let streams = within(&runtime, {
-            let options = options.clone();
-            async move {
-                let connection = connect(&options, "gridpool client").await?;
-                Streams::sought(&connection, &options.prefix, true).await
-            }
-        })?;
+        let (options, until) = (options.clone(), clock::now() + wait);
+        let opening = async move { open(&options, until).await };
+        let streams = within(&runtime, wait + ANSWER_TIMEOUT, opening)?;
         let agent = Arc::new(Agent {
             streams,
             arenas: Mutex::default(),
@@ -108,6 +108,24 @@ impl Sender {
         reader.map_err(NatsError::System)?;
         let read = Mutex::new(read);
         Ok((Self { agent, socket, read, runtime }, theirs))
+    }
+}
+
+/// Opens the streams as a client: tries again until that time, as a bridge does, while a server is down or streams are
+/// not there.
+async fn open(options: &NatsOptions, until: Instant) -> Result<Streams, NatsError> {
+    loop {
+        let opened = async {
+            let connection = connect(options, "gridpool client").await?;
+            Streams::sought(&connection, &options.prefix, true, until).await
+        };
+        match opened.await {
+            Err(error) if error.may_pass() && !clock::until(until).is_zero() => {
+                tracing::debug!(error = Chain(&error).to_string(), "no cluster yet");
+            }
+            opened => return opened,
+        }
+        sleep(RETRY_EVERY.min(clock::until(until))).await;
     }
 }
 

@@ -14,7 +14,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_MAX;
 use std::ops::RangeInclusive;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use crate::data::DATA_AGE;
@@ -26,8 +26,6 @@ use crate::{
 
 /// How long a server may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long servers that do not answer are asked again for the streams.
-const SEEK_FOR: Duration = Duration::from_secs(30);
 /// Between two tries.
 const SEEK_AGAIN: Duration = Duration::from_millis(200);
 /// How long a job may stay in the stream. It is past every deadline then.
@@ -79,13 +77,13 @@ impl Streams {
     }
 
     /// Opens streams that must be there, and follows convictions if it is told to. Servers that do not answer are asked
-    /// again for a while: if one that leads has died, another has to lead first.
+    /// again until that time: if one that leads has died, another has to lead first.
     pub(crate) async fn sought(
         connection: &Connection,
         prefix: &str,
         follows: bool,
+        until: Instant,
     ) -> Result<Self, NatsError> {
-        let until = clock::now() + SEEK_FOR;
         loop {
             let opened = async {
                 let streams = Self::open(connection, prefix, None).await?;

@@ -129,7 +129,7 @@ impl Client {
         if held.is_mine() {
             return Ok(gridpool_client::Client::clone(&held));
         }
-        let made = connect(py, &self.place, self.reconnect_for, Duration::ZERO)?;
+        let made = connect(py, &self.place, self.reconnect_for, None)?;
         *self.connection.lock() = Arc::new(Owned::new(made.clone()));
         Ok(made)
     }
@@ -186,9 +186,13 @@ fn connect(
     py: Python<'_>,
     place: &Place,
     reconnect_for: Duration,
-    wait: Duration,
+    wait: Option<Duration>,
 ) -> PyResult<gridpool_client::Client> {
-    let builder = place.builder().reconnect_for(reconnect_for).wait_for_pool(wait);
+    let builder = place.builder().reconnect_for(reconnect_for);
+    let builder = match wait {
+        Some(wait) => builder.wait_for_pool(wait),
+        None => builder,
+    };
     detached(py, || builder.connect()).map_err(|error| errors::client(py, &error))
 }
 
@@ -196,18 +200,19 @@ fn connect(
 impl Client {
     #[new]
     #[pyo3(signature = (
-        socket=None, reconnect_for=10.0, wait_for_pool=0.0, prefix=None, files=ClusterFiles::default()
+        socket=None, reconnect_for=10.0, wait_for_pool=None, prefix=None, files=ClusterFiles::default()
     ))]
     fn new(
         py: Python<'_>,
         socket: Option<PathBuf>,
         reconnect_for: f64,
-        wait_for_pool: f64,
+        wait_for_pool: Option<f64>,
         prefix: Option<String>,
         files: ClusterFiles,
     ) -> PyResult<Self> {
         let place = Place::new(socket, prefix, files)?;
-        let (reconnect_for, wait) = (seconds(reconnect_for)?, seconds(wait_for_pool)?);
+        let reconnect_for = seconds(reconnect_for)?;
+        let wait = wait_for_pool.map(seconds).transpose()?;
         let client = connect(py, &place, reconnect_for, wait)?;
         let connection = Mutex::new(Arc::new(Owned::new(client)));
         Ok(Self { place, reconnect_for, connection, programs: Mutex::default() })

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use gridpool_client::{Client, ClientError};
 use gridpool_ipc::clock;
-use gridpool_nats::{Generation, HOST_EVERY, HostRow, NatsError, Streams, connect};
+use gridpool_nats::{Generation, HOST_EVERY, HostRow, NatsError, RETRY_EVERY, Streams, connect};
 use gridpool_protocol::chain::Chain;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
@@ -54,8 +54,6 @@ const IO_THREADS: usize = 2;
 const BLOCKING_THREADS: usize = 64;
 /// How often the supervisor gets a sign of life.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// Between two tries to reach a server.
-const RETRY_EVERY: Duration = Duration::from_secs(2);
 /// The same at most for a large result that finds no room.
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(16);
 /// How long jobs may take to be given back when the process ends.

@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_nats::jetstream::{AckKind, Message};
 use futures_util::StreamExt;
 use gridpool_ipc::mutex::Mutex;
+use gridpool_nats::RETRY_EVERY;
 use gridpool_protocol::ids::JobKey;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 use tokio::time::sleep;
 
-use crate::{Bridge, RETRY_EVERY};
+use crate::Bridge;
 
 /// The jobs that this host has.
 #[derive(Debug)]

@@ -77,17 +77,18 @@ fn named_priority() -> impl TypedValueParser<Value = Priority> {
     names.map(|name| Priority::from_name(&name).expect("one of the names"))
 }
 
-/// Sends one request. Calls `connect` once flags and files are checked, with whether not to wait for a pool.
+/// Sends one request. Calls `connect` once flags and files are checked, with how long to wait for a cluster;
+/// `None` if not, nor for a pool.
 pub(super) fn run(
     flags: &InferFlags,
-    connect: impl FnOnce(bool) -> Result<Client, CommandError>,
+    connect: impl FnOnce(Option<Duration>) -> Result<Client, CommandError>,
 ) -> Result<u8, CommandError> {
     let arrays = read(&flags.input).map_err(|error| {
         misplaced::model(&flags.model, &flags.input).unwrap_or_else(|| error.into())
     })?;
     let file = flags.output.as_deref().map(|path| Output::open("--output", path, flags.json));
     let file = file.transpose()?;
-    let client = connect(flags.no_wait)?;
+    let client = connect((!flags.no_wait).then_some(flags.deadline))?;
     let rows = client.models()?;
     let tensors = match fit::find(&rows, &flags.model)? {
         Some(info) => fit::fit(info, arrays)?,

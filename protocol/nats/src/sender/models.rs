@@ -19,6 +19,8 @@ use crate::{HostRow, NatsError};
 const FRESH_FOR: Duration = Duration::from_secs(2);
 /// Between two questions while no server answers.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// How long they are asked for the list of models. A client waits longer for an answer.
+const LIST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Rows in a message.
 const ROWS_MAX: usize = 32;
 
@@ -41,9 +43,18 @@ impl Agent {
         }
     }
 
-    /// The hosts that can read this client's jobs.
-    async fn readers(&self) -> Result<Vec<HostRow>, NatsError> {
-        let (hosts, version) = (self.hosts().await?, self.streams.subjects.version());
+    /// The hosts that can read this client's jobs. Asks until that time while no server answers.
+    async fn readers(&self, until: Instant) -> Result<Vec<HostRow>, NatsError> {
+        let hosts = loop {
+            match self.hosts().await {
+                Err(error) if !clock::until(until).is_zero() => {
+                    tracing::debug!(%error, "asking for the hosts again");
+                    sleep(ASK_AGAIN).await;
+                }
+                asked => break asked?,
+            }
+        };
+        let version = self.streams.subjects.version();
         Ok(hosts.iter().filter(|host| host.protocol == version).cloned().collect())
     }
 
@@ -65,7 +76,7 @@ impl Agent {
     pub(super) fn list_models(self: &Arc<Self>, request: u64, from: u32, runtime: &Handle) {
         let agent = Arc::clone(self);
         runtime.spawn(async move {
-            let answer = match agent.readers().await {
+            let answer = match agent.readers(clock::now() + LIST_TIMEOUT).await {
                 Ok(hosts) => {
                     let rows: Vec<_> = hosts.iter().flat_map(rows_of).collect();
                     let total = u32::try_from(rows.len()).unwrap_or(u32::MAX);
@@ -93,15 +104,7 @@ impl Agent {
             Ok(asked) => asked,
             Err(error) => return Ok(Some(error.to_string())),
         };
-        let hosts = loop {
-            match self.readers().await {
-                Err(error) if !clock::until(until).is_zero() => {
-                    tracing::debug!(%error, "asking for the hosts again");
-                    sleep(ASK_AGAIN).await;
-                }
-                asked => break asked?,
-            }
-        };
+        let hosts = self.readers(until).await?;
         let serves = |row: &DeviceModel| {
             let (own, version) = split(&row.model.name);
             own == asked.name
