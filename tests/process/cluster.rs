@@ -22,8 +22,8 @@ use std::thread;
 use std::time::Duration;
 
 use gridpool_client::{
-    Client, ClientError, Handle, Job, JobKey, Limit, NatsOptions, Outputs, Priority, Program,
-    Refusal, Ties, Verdict,
+    Client, ClientError, Handle, Job, JobKey, NatsOptions, Outputs, Priority, Program, Refusal,
+    Ties, Verdict,
 };
 use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_nats::{Cluster, ClusterStatus, Sender};
@@ -86,9 +86,20 @@ fn client(servers: &Servers) -> Client {
 
 /// Submits a job as a client that ends without a word once the job is accepted.
 fn of_a_client_that_vanishes(servers: &Servers, key: JobKey, grids: &[Grid]) {
-    let (sender, socket) = Sender::connect(&servers.options()).expect("the cluster answers");
+    of_a_client_that_vanishes_within(servers, key, grids, 60_000);
+}
+
+/// The same, with a deadline in milliseconds.
+fn of_a_client_that_vanishes_within(
+    servers: &Servers,
+    key: JobKey,
+    grids: &[Grid],
+    deadline_ms: u64,
+) {
+    let (sender, socket) =
+        Sender::connect(&servers.options(), TIMEOUT).expect("the cluster answers");
     let mut submission = inline(key.0, grids);
-    submission.terms.deadline_ms = 60_000;
+    submission.terms.deadline_ms = deadline_ms;
     submission.tell_acceptance = true;
     let message = ClientMessage::Submit(Box::new(submission));
     let message = frame::of(&message, 0).expect("it fits a message");
@@ -261,28 +272,6 @@ fn a_host_that_is_killed_or_drained_loses_no_job() {
         assert_eq!(answer.receipt.host, "last");
     }
     counts(&last, "redelivered", |jobs| jobs >= 6);
-}
-
-#[test]
-fn a_full_stream_is_busy_and_names_its_limit() {
-    if !are_there() {
-        return;
-    }
-    let servers = Servers::start(1);
-    let pool = serving(&servers, "one", "jobs_max = 3\nunder_way_max = 1");
-    pool.stop("cpu0");
-    let client = client(&servers);
-    let held: Vec<_> = (0..3).map(|seed| submit(&client, small_job(seed))).collect();
-    match client.submit(small_job(3).refuse_if_busy()) {
-        Err(ClientError::Refused(Refusal::Busy(Limit::StreamJobs))) => {}
-        other => panic!("{other:?}"),
-    }
-    // One that waits is accepted when there is room.
-    let waits = client.send(small_job(4)).unwrap();
-    pool.go_on("cpu0");
-    for handle in held.into_iter().chain([waits]) {
-        assert_eq!(answer(handle).verdict(), Verdict::Ok);
-    }
 }
 
 #[test]

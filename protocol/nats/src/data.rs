@@ -1,6 +1,8 @@
 //! Large batches and results: pieces below the largest message of the server, by name. The piece `N` of what has a
 //! name has a subject of its own, so any range can be read; `end` comes last and says that all are there.
 
+mod room;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};

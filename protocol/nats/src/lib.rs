@@ -16,6 +16,7 @@ mod hosts;
 mod lanes;
 mod message;
 mod options;
+mod past;
 mod poison;
 mod publish;
 mod refusals;

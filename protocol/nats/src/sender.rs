@@ -9,6 +9,7 @@ mod arenas;
 mod jobs;
 mod models;
 mod outbox;
+mod refusal;
 
 use std::io;
 use std::net::Shutdown;

@@ -1,8 +1,8 @@
 //! The streams and buckets of a cluster: made by the first pool, opened by all.
 
-use async_nats::header;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{
     Config, ConsumerError, ConsumerErrorKind, DiscardPolicy, Info, RawMessageErrorKind, Republish,
     RetentionPolicy, StorageType, Stream,
@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use crate::data::DATA_AGE;
 use crate::hosts::HOST_AGE;
+use crate::past::key_of;
 use crate::publish::Link;
 use crate::{
     Connection, Hosts, Lane, NatsError, Poison, Results, Runs, Store, StreamLimits, Subjects,
@@ -149,19 +150,20 @@ impl Streams {
         Ok(first..=state.last_sequence)
     }
 
+    pub(crate) async fn job_at(&self, number: u64) -> Result<Option<StreamMessage>, NatsError> {
+        match self.jobs.get_raw_message(number).await {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(NatsError::jetstream("a job cannot be read")(error)),
+        }
+    }
+
     /// The key of the job of this number, whatever its version; `None` if it is gone, or is no job.
     ///
     /// # Errors
     /// [`NatsError`].
     pub async fn key_at(&self, number: u64) -> Result<Option<JobKey>, NatsError> {
-        match self.jobs.get_raw_message(number).await {
-            Ok(message) => {
-                let id = message.headers.get(header::NATS_MESSAGE_ID);
-                Ok(id.and_then(|id| u128::from_str_radix(id.as_str(), 16).ok()).map(JobKey))
-            }
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(NatsError::jetstream("a job cannot be read")(error)),
-        }
+        Ok(self.job_at(number).await?.as_ref().and_then(key_of))
     }
 
     /// Removes the job of this number. Returns whether it was there.

@@ -14,8 +14,11 @@ use serde_json::json;
 
 use super::pieces::{api, api_with, opened, pieces_of, streams};
 use super::servers::{Servers, are_there};
-use super::{client, counts, of_a_client_that_vanishes, serving};
-use crate::jobs::{PROGRAM, answer, is_right, job, small_job};
+use super::{
+    client, counts, of_a_client_that_vanishes, of_a_client_that_vanishes_within, serving, until,
+};
+use crate::command::gridpool;
+use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
 use crate::pool::Pool;
 use crate::raw::inline;
 use crate::wait::{TIMEOUT, eventually};
@@ -60,6 +63,63 @@ fn waits(pool: &Pool, limit: &str) {
             |line: &str| line.contains("its result waits to be stored") && line.contains(limit);
         if log.lines().any(says) { Ok(()) } else { Err(log) }
     });
+}
+
+#[test]
+fn a_full_stream_is_busy_and_names_its_limit() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "jobs_max = 3\nunder_way_max = 1");
+    pool.stop("cpu0");
+    let client = client(&servers);
+    let held: Vec<_> = (0..3).map(|seed| submit(&client, small_job(seed))).collect();
+    match client.submit(small_job(3).refuse_if_busy()) {
+        Err(ClientError::Refused(Refusal::Busy(Limit::StreamJobs))) => {}
+        other => panic!("{other:?}"),
+    }
+    // One that waits is accepted when there is room.
+    let waits = client.send(small_job(4)).unwrap();
+    pool.go_on("cpu0");
+    for handle in held.into_iter().chain([waits]) {
+        assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    }
+    until(&servers, "an empty stream", |status| status.jobs == 0);
+    // Without a host nobody takes jobs that are late. They make room, and no other does.
+    drop(pool.killed());
+    let run = ["submit", "rot90", "-", "--batch", "1", "--deadline", "1", "--nats"];
+    let run = gridpool(run).arg(servers.url()).stdin(as_json(&random_grids(1, 5))).run();
+    assert_eq!(run.code, Some(1), "{run:?}");
+    for words in ["jobs_max", "3 of 5 items have a verdict", "no room by the deadline"] {
+        assert!(run.stderr.contains(words) && !run.stderr.contains("--no-wait"), "{run:?}");
+    }
+    let late = |seed| submit(&client, small_job(seed).with_deadline(Duration::from_millis(100)));
+    let [first, second] = [5, 6].map(late);
+    let lives = submit(&client, small_job(7).with_deadline(DEADLINE));
+    for handle in [first, second] {
+        assert_eq!(answer(handle).verdict(), Verdict::Deadline);
+    }
+    let patient = |seed| submit(&client, small_job(seed).with_deadline(DEADLINE));
+    let new = patient(8);
+    // One of a client that is gone has no verdict yet.
+    let key = JobKey(77);
+    of_a_client_that_vanishes_within(&servers, key, &random_grids(1, 5), 1_000);
+    let last = patient(9);
+    let (runtime, streams) = &streams(&servers);
+    let verdict = runtime.block_on(streams.results.find_surely(key)).expect("it is looked up");
+    let Some(Outcome::Done { receipt, .. }) = verdict.map(|found| found.outcome) else {
+        panic!("it has a verdict")
+    };
+    assert_eq!((receipt.verdict, receipt.items), (Verdict::Deadline, 5));
+    assert!(matches!(
+        client.submit(small_job(10).refuse_if_busy()),
+        Err(ClientError::Refused(Refusal::Busy(Limit::StreamJobs)))
+    ));
+    let _host = serving(&servers, "two", "");
+    for handle in [lives, new, last] {
+        assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    }
 }
 
 #[test]
@@ -205,7 +265,7 @@ fn a_result_that_nobody_reads_expires_and_its_job_runs_anew_for_who_asks_then() 
     let client = client(&servers);
     let again = eventually("the key to be free", || {
         let again = job(PROGRAM, &grids).with_key(key).with_deadline(Duration::from_secs(5));
-        let again = answer(crate::jobs::submit(&client, again));
+        let again = answer(submit(&client, again));
         if again.verdict() == Verdict::Ok { Ok(again) } else { Err(format!("{again:?}")) }
     });
     is_right(&again, PROGRAM, &grids);

@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::Agent;
+use super::refusal::{other_build, other_job, unable};
 use crate::message::{Carried, JobMessage, Outcome, decode, encode};
 use crate::publish::{Full, Published, publish};
 use crate::{Conviction, Found, Lane, NatsError, Store};
@@ -37,6 +38,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 const READERS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Inputs that may be on their way into the stream, in units of [`ROOM_UNIT`]: 256 MiB. What would be more is BUSY.
 const ROOM: u32 = 256 * 1_024;
+/// How often a full stream is looked through for jobs that have ended, and how long that may take.
+const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_secs(1);
+const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 /// The unit in which they are counted.
 const ROOM_UNIT: usize = 1_024;
 
@@ -48,12 +52,15 @@ pub(super) struct Jobs {
     notes: tokio::sync::Mutex<BTreeSet<String>>,
     /// For inputs on their way.
     room: Arc<Semaphore>,
+    /// When a full stream was last looked through for jobs that have ended, and whether there were some.
+    looked: tokio::sync::Mutex<Option<(Instant, bool)>>,
 }
 
 impl Default for Jobs {
     fn default() -> Self {
         let room = Arc::new(Semaphore::new(ROOM as usize));
-        Self { waiting: Arc::default(), notes: tokio::sync::Mutex::default(), room }
+        let notes = tokio::sync::Mutex::default();
+        Self { waiting: Arc::default(), notes, room, looked: tokio::sync::Mutex::default() }
     }
 }
 
@@ -283,8 +290,13 @@ impl Agent {
         let subject = self.streams.subjects.job(&Lane::of(work, terms.priority));
         let message =
             || PublishMessage::build().payload(payload.clone()).message_id(key.to_string());
-        let sent = publish(&self.streams.link, &subject, message, Full::JobBytes, sending.deadline);
-        match sent.await.map_err(unable)? {
+        let put =
+            || publish(&self.streams.link, &subject, message, Full::JobBytes, sending.deadline);
+        let sent = match put().await {
+            Err(NatsError::Full(_)) if self.make_room().await => put().await,
+            sent => sent,
+        };
+        match sent.map_err(unable)? {
             Published::Stored(_) | Published::Taken => {}
             // It was submitted before, perhaps by another process: its result may be there.
             Published::Duplicate => match self.streams.results.find_surely(*key).await {
@@ -297,6 +309,30 @@ impl Agent {
             },
         }
         Ok(())
+    }
+
+    /// Looks whether jobs that have ended fill the stream, as they do while no host lives. Returns whether there is room
+    /// now.
+    async fn make_room(&self) -> bool {
+        let mut looked = self.jobs.looked.lock().await;
+        if let Some((at, found)) = *looked
+            && at.elapsed() < LOOK_FOR_ROOM_EVERY
+        {
+            return found;
+        }
+        let found = match timeout(ROOM_TIMEOUT, self.streams.remove_past()).await {
+            Ok(Ok(removed)) => removed > 0,
+            Ok(Err(error)) => {
+                tracing::debug!(
+                    error = Chain(&error).to_string(),
+                    "looking for jobs that have ended"
+                );
+                false
+            }
+            Err(_) => false,
+        };
+        *looked = Some((clock::now(), found));
+        found
     }
 
     /// Subscribes to what is told of results of keys beside this one.
@@ -402,31 +438,4 @@ fn own_verdict(key: JobKey, verdict: Verdict, reason: &str) -> Receipt {
 
 fn inline(bytes: Vec<u8>) -> Input {
     Input::Inline(Inline(bytes))
-}
-
-/// The refusal of a key whose result is of another job.
-fn other_job(key: JobKey) -> Refusal {
-    Refusal::Invalid(format!("key {key} was used for another job: give each job a key of its own"))
-}
-
-/// The refusal of a key under which another build has a job.
-fn other_build(key: JobKey, error: &NatsError) -> Refusal {
-    Refusal::Invalid(format!("the result of key {key} cannot be read: {error}"))
-}
-
-/// The refusal of a job that cannot be put into the stream.
-fn unable(error: NatsError) -> Refusal {
-    if let NatsError::Full(full) = error {
-        return Refusal::Busy(limit(full));
-    }
-    Refusal::Unable(Chain(&error).to_string())
-}
-
-/// The limit as the client knows it.
-fn limit(full: Full) -> Limit {
-    match full {
-        Full::Jobs => Limit::StreamJobs,
-        Full::JobBytes => Limit::StreamJobBytes,
-        Full::DataBytes | Full::ResultBytes => Limit::StreamDataBytes,
-    }
 }
