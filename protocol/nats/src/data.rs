@@ -20,6 +20,7 @@ use gridpool_protocol::program::hex;
 use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 
+use self::room::is_less;
 use crate::publish::{Full, Link, Published, publish};
 use crate::{Carried, NatsError, Subjects};
 
@@ -118,7 +119,7 @@ impl Store {
     ///
     /// # Errors
     /// [`NatsError`]; [`NatsError::Full`] if the stream has no room for them. What was sent of them is then removed,
-    /// but for what another process sends at this time.
+    /// but for what another process sends at this time. [`NatsError::NeverFits`] if it has none when it is empty.
     pub async fn put(
         &self,
         name: [u8; 32],
@@ -132,6 +133,11 @@ impl Store {
         if self.is_fresh(&end, until).await? {
             return Ok(false);
         }
+        let least = self.least_bytes(&name, bytes.len());
+        let known = self.stream.cached_info().config.max_bytes;
+        if is_less(known, least) {
+            self.may_fit(bytes, least).await?;
+        }
         let mut own = Vec::new();
         let sent = match self.send_pieces(&name, bytes, until, &mut own).await {
             Ok(()) => {
@@ -143,6 +149,8 @@ impl Store {
         };
         if let Err(NatsError::Full(_)) = sent {
             self.take_back(own).await;
+            // The limit may be another by now.
+            self.may_fit(bytes, least).await?;
         }
         sent.map(|()| true)
     }

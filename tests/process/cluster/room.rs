@@ -171,6 +171,12 @@ fn batches_that_fill_their_stream_are_busy_and_hosts_wait_with_large_results() {
         ));
     }
     assert_eq!(there(), Some(pieces as u64));
+    // What could never fit is refused at once, and says so.
+    let huge = job(PROGRAM, &random_grids(98, 40_000)).with_deadline(DEADLINE);
+    match client.submit(huge) {
+        Err(ClientError::Refused(Refusal::Invalid(why))) if why.contains("data_bytes_max") => {}
+        other => panic!("{other:?}"),
+    }
     let bytes: usize = batches.iter().map(Vec::len).sum();
     counts(&pool, "fetched_bytes", |fetched| fetched == bytes as u64);
     pool.go_on("cpu0");
