@@ -78,9 +78,9 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long [`ClientBuilder::connect`] waits for a pool that starts again, or for the servers and the streams of a
-    /// cluster. The default for a pool is zero: it fails at once if there is none. For a cluster it is 30 s, the default
-    /// deadline of a job.
+    /// Sets how long [`ClientBuilder::connect`] waits for a pool that starts again, or for the servers and the streams
+    /// of a cluster. The default for a pool is zero: it fails at once if there is none. For a cluster it is 30 s, the
+    /// default deadline of a job.
     #[must_use]
     pub fn wait_for_pool(mut self, timeout: Duration) -> Self {
         self.settings.pool_timeout = Some(timeout);

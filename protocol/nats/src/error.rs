@@ -76,8 +76,8 @@ pub enum NatsError {
     Full(crate::Full),
     /// A batch or a result is larger than all of its stream may be. Another try would fail, too.
     #[error(
-        "it has {bytes} bytes, and the stream of large batches and results may have {max} (data_bytes_max): it can never \
-         fit; send fewer items in a job, or raise the limit"
+        "it has {bytes} bytes, and the stream of large batches and results may have {max} (data_bytes_max): it can \
+         never fit; send fewer items in a job, or raise the limit"
     )]
     NeverFits {
         /// Its size.

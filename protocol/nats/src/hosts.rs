@@ -24,8 +24,8 @@ const SAY_TRIES: usize = 4;
 pub struct HostRow {
     /// Its name.
     pub host: String,
-    /// Where its pool is: the socket, and the machine that has it. A place has one pool at a time, so what says the same
-    /// of itself goes on where another has ended; empty if its version does not say it.
+    /// Where its pool is: the socket, and the machine that has it. A place has one pool at a time, so what says the
+    /// same of itself goes on where another has ended; empty if its version does not say it.
     pub place: String,
     /// gridpool's version there.
     pub version: String,

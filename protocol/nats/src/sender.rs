@@ -71,8 +71,8 @@ struct Agent {
 }
 
 impl Sender {
-    /// Connects, and returns the socket at whose other end the cluster answers. Waits so long for servers that are down,
-    /// and for streams that were removed.
+    /// Connects, and returns the socket at whose other end the cluster answers. Waits so long for servers that are
+    /// down, and for streams that were removed.
     ///
     /// # Errors
     /// [`NatsError`].

@@ -201,13 +201,13 @@ impl Streams {
         &self,
         lane: &Lane,
         ack_wait: Duration,
-        generation: &Generation,
+        generation: Generation,
     ) -> Result<PullConsumer, NatsError> {
         let made = match self.made(lane, ack_wait, generation).await {
             Err(error) if is_another_there(&error) => {
                 let generation = self.generation().await?;
-                self.remove_others(lane, &generation).await?;
-                self.made(lane, ack_wait, &generation).await
+                self.remove_others(lane, generation).await?;
+                self.made(lane, ack_wait, generation).await
             }
             made => made,
         };
@@ -218,9 +218,9 @@ impl Streams {
         &self,
         lane: &Lane,
         ack_wait: Duration,
-        Generation(end): &Generation,
+        generation: Generation,
     ) -> Result<PullConsumer, ConsumerError> {
-        let name = self.subjects.consumer(lane) + end;
+        let name = self.subjects.consumer(lane) + &generation.end();
         let config = pull::Config {
             durable_name: Some(name.clone()),
             filter_subject: self.subjects.job(lane),
@@ -238,12 +238,9 @@ impl Streams {
 
     /// The stream has one consumer for a lane. If there is another, a host has made it for the stream before just when
     /// this one was made. It is removed: its host finds that out, and makes the right one.
-    async fn remove_others(
-        &self,
-        lane: &Lane,
-        Generation(end): &Generation,
-    ) -> Result<(), NatsError> {
-        let (own, subject) = (self.subjects.consumer(lane) + end, self.subjects.job(lane));
+    async fn remove_others(&self, lane: &Lane, generation: Generation) -> Result<(), NatsError> {
+        let own = self.subjects.consumer(lane) + &generation.end();
+        let subject = self.subjects.job(lane);
         let all = self.jobs.consumers().try_collect::<Vec<_>>().await;
         let failed = "the consumers of jobs cannot be looked at";
         for other in all.map_err(NatsError::jetstream(failed))? {
@@ -263,13 +260,24 @@ fn is_another_there(error: &ConsumerError) -> bool {
     matches!(error.kind(), ConsumerErrorKind::JetStream(why) if why.error_code() == not_unique)
 }
 
-/// How the names of consumers end at a stream of jobs: with the time at which it was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Generation(pub(crate) String);
+/// Which stream of jobs it is, by the time at which it was made: a later one has taken the place of an earlier one. The
+/// names of consumers end with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Generation(i128);
 
 impl Generation {
     pub(crate) fn of(jobs: &Info) -> Self {
-        Self(format!("-{:x}", jobs.created.unix_timestamp_nanos()))
+        Self::made_at(jobs.created.unix_timestamp_nanos())
+    }
+
+    /// That of a stream which was made then, nanoseconds since 1970.
+    #[must_use]
+    pub fn made_at(nanoseconds: i128) -> Self {
+        Self(nanoseconds)
+    }
+
+    fn end(self) -> String {
+        format!("-{:x}", self.0)
     }
 }
 

@@ -40,10 +40,8 @@ impl Bridge {
     /// Runs a job that was taken from the stream.
     pub(crate) async fn run(self: &Arc<Self>, message: Message, permit: OwnedSemaphorePermit) {
         let message = Arc::new(message);
-        let (delivered, place, published_ns) = match message.info() {
-            Ok(info) => {
-                (info.delivered, info.stream_sequence, info.published.unix_timestamp_nanos())
-            }
+        let (delivered, published_ns) = match message.info() {
+            Ok(info) => (info.delivered, info.published.unix_timestamp_nanos()),
             Err(error) => return tracing::error!(%error, "a message without a place in a stream"),
         };
         if delivered > 1 {
@@ -62,7 +60,7 @@ impl Bridge {
             return self.acknowledge(&message, AckKind::Term).await;
         }
         let taken = Taken { job, delivered, published_ns };
-        let Some((held, cancelled)) = self.under_way.add(&message, (place, taken.job.key)) else {
+        let Some((held, cancelled)) = self.under_way.add(&message, taken.job.key) else {
             return tracing::debug!(job = %taken.job.key, "it is delivered again to this host, which runs it");
         };
         let fate = tokio::select! {

@@ -34,17 +34,34 @@ impl Bridge {
 
     /// This stream of jobs is there now.
     pub(crate) fn found(&self, generation: Generation) {
-        self.generation.send_if_modified(|known| {
-            let is_new = *known != generation;
-            *known = generation;
-            is_new
-        });
+        self.generation.send_if_modified(|known| is_newer(known, generation));
     }
 
-    /// Waits until another stream of jobs than this is there.
-    pub(crate) async fn made_anew(&self, generation: &Generation) {
+    /// Waits until a later stream of jobs than this is there.
+    pub(crate) async fn made_anew(&self, generation: Generation) {
         let mut found = self.generation.subscribe();
         // The sender lives as long as self.
-        drop(found.wait_for(|found| found != generation).await);
+        drop(found.wait_for(|found| *found > generation).await);
+    }
+}
+
+/// Takes in which stream of jobs there is. Of several that ask, an older answer may come later.
+fn is_newer(known: &mut Generation, found: Generation) -> bool {
+    let is_newer = found > *known;
+    *known = found.max(*known);
+    is_newer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_answer_does_not_take_a_host_back_to_a_stream_that_is_gone() {
+        let [old, new] = [10, 20].map(Generation::made_at);
+        let mut known = old;
+        assert!(is_newer(&mut known, new));
+        assert!(!is_newer(&mut known, old) && !is_newer(&mut known, new));
+        assert_eq!(known, new);
     }
 }

@@ -101,8 +101,8 @@ impl Shell {
     }
 }
 
-/// Where a pool is: its socket, which one pool has at a time, and what tells this machine from a copy of it. A pool that
-/// is started again there is the same host, and another of the same name is not.
+/// Where a pool is: its socket, which one pool has at a time, and what tells this machine from a copy of it. A pool
+/// that is started again there is the same host, and another of the same name is not.
 fn place_of(socket: &Path) -> io::Result<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let mounts = fs::read_link("/proc/self/ns/mnt")?;

@@ -311,8 +311,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Looks whether jobs that have ended fill the stream, as they do while no host lives. Returns whether there is room
-    /// now.
+    /// Looks whether jobs that have ended fill the stream, as they do while no host lives. Returns whether there is
+    /// room now.
     async fn make_room(&self) -> bool {
         let mut looked = self.jobs.looked.lock().await;
         if let Some((at, found)) = *looked
