@@ -260,9 +260,9 @@ fn is_another_there(error: &ConsumerError) -> bool {
     matches!(error.kind(), ConsumerErrorKind::JetStream(why) if why.error_code() == not_unique)
 }
 
-/// Which stream of jobs it is, by the time at which it was made: a later one has taken the place of an earlier one. The
-/// names of consumers end with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Which stream of jobs it is, by the time at which it was made. The names of consumers end with it. Which of two is
+/// there now it does not say: an older one comes back with its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(i128);
 
 impl Generation {

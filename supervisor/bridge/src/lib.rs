@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use gridpool_client::{Client, ClientError};
 use gridpool_ipc::clock;
-use gridpool_nats::{Generation, HOST_EVERY, HostRow, NatsError, RETRY_EVERY, Streams, connect};
+use gridpool_nats::{HOST_EVERY, HostRow, NatsError, RETRY_EVERY, Streams, connect};
 use gridpool_protocol::chain::Chain;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
@@ -46,6 +46,7 @@ use batches::Batches;
 use counts::Counts;
 use pool::PoolState;
 use reach::{Reach, server_of};
+use streams::Latest;
 use under_way::UnderWay;
 
 /// Threads for the connection to the servers.
@@ -90,8 +91,7 @@ struct Bridge {
     settings: BridgeSettings,
     pool: Client,
     streams: Streams,
-    /// The stream of jobs that was there last.
-    generation: watch::Sender<Generation>,
+    latest: Latest,
     state: watch::Receiver<PoolState>,
     counts: Arc<Counts>,
     reach: Arc<Reach>,
@@ -171,7 +171,7 @@ async fn work(
         batches: Batches::new(cache),
         under_way: UnderWay::default(),
         unstored: Semaphore::new(taken::ROOM as usize),
-        generation: watch::Sender::new(streams.opened_generation()),
+        latest: Latest::new(streams.opened_generation()),
         settings,
         pool,
         streams,

@@ -167,7 +167,7 @@ impl Bridge {
     /// Waits until lanes of this stream are of no use any more.
     async fn is_outdated(&self, generation: Option<Generation>) {
         match generation {
-            Some(generation) => self.made_anew(generation).await,
+            Some(generation) => self.latest.is_other(generation).await,
             None => std::future::pending().await,
         }
     }
@@ -191,9 +191,10 @@ impl Bridge {
         if !lanes.lanes.is_empty() && lanes.names == names && !is_due {
             return Ok(());
         }
+        let question = self.latest.question();
         let generation = match self.streams.generation().await {
             Ok(generation) => {
-                self.found(generation);
+                self.latest.found(question, generation);
                 generation
             }
             Err(error) => {
