@@ -16,10 +16,12 @@ use async_nats::jetstream::message::StreamMessage;
 
 use crate::{JobMessage, NatsError, Outcome, Streams, decode};
 
-/// Jobs at the front of the stream that are looked at.
+/// Jobs that one look takes in. The next one goes on behind them.
 const LOOKED_AT_MAX: u64 = 64;
-/// Of those, jobs that have not ended after which no others are looked at: the stream is full of work.
+/// Of those, jobs that have not ended after which a look is over.
 const LIVE_MAX: u64 = 8;
+/// The first number that a job may have.
+const FRONT: u64 = 1;
 /// How far the clocks of two servers may be apart. The book says a second.
 const CLOCKS_APART: Duration = Duration::from_secs(2);
 /// How long the verdict of one may take to be stored.
@@ -28,29 +30,35 @@ const VERDICT_TIMEOUT: Duration = Duration::from_secs(2);
 const LATE: &str = "its deadline passed in the stream";
 
 impl Streams {
-    /// Removes jobs from the front of the stream that have ended. Those that have no result get the verdict DEADLINE
-    /// first. Returns how many were removed.
+    /// Goes over jobs from this number on, and behind the last one from the first on, and removes those that have
+    /// ended. Those that have no result get the verdict DEADLINE first. Returns how many were removed; `next` is then
+    /// where the next look goes on, also if this one is given up.
     ///
     /// # Errors
     /// [`NatsError`].
-    pub(crate) async fn remove_past(&self) -> Result<u64, NatsError> {
-        let (first, last) = self.span_of_jobs().await?.into_inner();
+    pub(crate) async fn remove_past(&self, next: &mut u64) -> Result<u64, NatsError> {
+        let generation = self.generation().await?;
         let now_ns = self.data.now_ns().await.unwrap_or_else(|error| {
             tracing::debug!(error = Chain(&error).to_string(), "what time the servers have");
             // No job is late then.
             i128::MIN
         });
-        let (mut removed, mut live) = (0, 0);
-        for number in first..=last.min(first.saturating_add(LOOKED_AT_MAX - 1)) {
-            let Some(job) = self.job_at(number).await? else { continue };
-            if self.is_past(&job, now_ns).await? {
-                removed += u64::from(self.remove_job(number).await?);
+        let (mut look, mut removed) = (Look::new(*next), 0);
+        while !look.is_over() {
+            let Some(job) = self.job_from(look.at).await? else {
+                look.turn();
                 continue;
+            };
+            let is_past = self.is_past(&job, now_ns).await?;
+            if is_past {
+                // In a stream that was made anew, the number is another job's.
+                if self.generation().await? != generation {
+                    break;
+                }
+                removed += u64::from(self.remove_job(job.sequence).await?);
             }
-            live += 1;
-            if live == LIVE_MAX {
-                break;
-            }
+            look.saw(job.sequence, is_past);
+            *next = look.at;
         }
         if removed > 0 {
             tracing::info!(removed, "jobs that had ended have made room");
@@ -84,6 +92,41 @@ impl Streams {
     }
 }
 
+/// How far a look has come.
+#[derive(Debug)]
+struct Look {
+    from: u64,
+    at: u64,
+    /// It has gone on from the first job.
+    has_turned: bool,
+    jobs: u64,
+    live: u64,
+}
+
+impl Look {
+    fn new(from: u64) -> Self {
+        let from = from.max(FRONT);
+        Self { from, at: from, has_turned: false, jobs: 0, live: 0 }
+    }
+
+    fn is_over(&self) -> bool {
+        let is_round = self.has_turned && self.at >= self.from;
+        is_round || self.jobs == LOOKED_AT_MAX || self.live == LIVE_MAX
+    }
+
+    /// There is no job from there on.
+    fn turn(&mut self) {
+        self.at = if self.has_turned { self.from } else { FRONT };
+        self.has_turned = true;
+    }
+
+    fn saw(&mut self, number: u64, is_past: bool) {
+        self.at = number + 1;
+        self.jobs += 1;
+        self.live += u64::from(!is_past);
+    }
+}
+
 /// The key of a job, whatever its version; `None` if it is no job.
 pub(crate) fn key_of(message: &StreamMessage) -> Option<JobKey> {
     let id = message.headers.get(NATS_MESSAGE_ID)?;
@@ -99,6 +142,44 @@ fn is_late(taken_ns: i128, deadline: Duration, now_ns: i128) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Looks as [`Streams::remove_past`] does at jobs of these numbers, some of which have ended. Returns how many it
+    /// has looked at, and where the next look goes on.
+    fn look(jobs: &mut Vec<(u64, bool)>, from: u64) -> (u64, u64) {
+        let mut look = Look::new(from);
+        while !look.is_over() {
+            match jobs.iter().copied().find(|(number, _)| *number >= look.at) {
+                None => look.turn(),
+                Some((number, is_past)) => {
+                    jobs.retain(|job| *job != (number, true));
+                    look.saw(number, is_past);
+                }
+            }
+        }
+        (look.jobs, look.at)
+    }
+
+    #[test]
+    fn looks_go_over_all_jobs_whatever_is_in_front_of_those_that_have_ended() {
+        // One that lives, then numbers without jobs.
+        let mut jobs = vec![(1, false), (1_000, true), (1_001, true)];
+        look(&mut jobs, 0);
+        assert_eq!(jobs, [(1, false)]);
+        // More that live than one look takes in, each look with its limits.
+        let lives = LIVE_MAX * 3;
+        let mut jobs: Vec<_> = (1..=lives + 100).map(|number| (number, number > lives)).collect();
+        let mut next = 0;
+        for _ in 0..6 {
+            let (looked_at, at) = look(&mut jobs, next);
+            assert!(looked_at <= LOOKED_AT_MAX);
+            next = at;
+        }
+        assert_eq!(jobs.len() as u64, lives);
+        // Behind the last one it goes on from the first, once, and ends without any.
+        let mut jobs = vec![(1, true), (2, false), (3, false)];
+        assert_eq!(look(&mut jobs, 3), (3, 3));
+        assert_eq!((jobs.len(), look(&mut Vec::new(), 7)), (2, (0, 7)));
+    }
 
     #[test]
     fn a_job_is_late_after_its_deadline_and_not_while_clocks_may_differ() {

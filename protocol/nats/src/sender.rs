@@ -7,6 +7,7 @@
 mod answers;
 mod arenas;
 mod jobs;
+mod looked;
 mod models;
 mod outbox;
 mod refusal;

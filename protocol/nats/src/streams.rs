@@ -1,11 +1,11 @@
 //! The streams and buckets of a cluster: made by the first pool, opened by all.
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
-use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, KeyValueError};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{
-    Config, ConsumerError, ConsumerErrorKind, DiscardPolicy, Info, RawMessageErrorKind, Republish,
-    RetentionPolicy, StorageType, Stream,
+    Config, ConsumerError, ConsumerErrorKind, DiscardPolicy, Info, RawMessageError,
+    RawMessageErrorKind, Republish, RetentionPolicy, StorageType, Stream,
 };
 use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, kv};
 use futures_util::TryStreamExt;
@@ -13,6 +13,7 @@ use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_MAX;
+use std::error::Error;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -150,12 +151,10 @@ impl Streams {
         Ok(first..=state.last_sequence)
     }
 
-    pub(crate) async fn job_at(&self, number: u64) -> Result<Option<StreamMessage>, NatsError> {
-        match self.jobs.get_raw_message(number).await {
-            Ok(message) => Ok(Some(message)),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(NatsError::jetstream("a job cannot be read")(error)),
-        }
+    /// The first job of this number or a later one.
+    pub(crate) async fn job_from(&self, number: u64) -> Result<Option<StreamMessage>, NatsError> {
+        let all = self.subjects.jobs();
+        read(self.jobs.get_first_raw_message_by_subject(all, number).await)
     }
 
     /// The key of the job of this number, whatever its version; `None` if it is gone, or is no job.
@@ -163,7 +162,7 @@ impl Streams {
     /// # Errors
     /// [`NatsError`].
     pub async fn key_at(&self, number: u64) -> Result<Option<JobKey>, NatsError> {
-        Ok(self.job_at(number).await?.as_ref().and_then(key_of))
+        Ok(read(self.jobs.get_raw_message(number).await)?.as_ref().and_then(key_of))
     }
 
     /// Removes the job of this number. Returns whether it was there.
@@ -252,6 +251,15 @@ impl Streams {
             }
         }
         Ok(())
+    }
+}
+
+/// A job that was asked for; `None` if there is none.
+fn read(asked: Result<StreamMessage, RawMessageError>) -> Result<Option<StreamMessage>, NatsError> {
+    match asked {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(NatsError::jetstream("a job cannot be read")(error)),
     }
 }
 
@@ -352,6 +360,13 @@ async fn stream(context: &Context, config: Config, makes: bool) -> Result<Stream
     }
 }
 
+/// Whether a bucket is not there.
+fn is_absent(error: &KeyValueError) -> bool {
+    let stream = error.source().and_then(|source| source.downcast_ref::<GetStreamError>());
+    let why = stream.map(GetStreamError::kind);
+    matches!(why, Some(GetStreamErrorKind::JetStream(refused)) if refused.code() == 404)
+}
+
 /// A bucket; with a number of replicas it is made if it is not there.
 async fn bucket(
     context: &Context,
@@ -362,7 +377,10 @@ async fn bucket(
     let there = context.get_key_value(&bucket).await;
     match (there, replicas) {
         (Ok(store), _) => Ok(store),
-        (Err(error), None) => Err(NatsError::jetstream("a bucket cannot be opened")(error)),
+        (Err(error), None) => Err(match is_absent(&error) {
+            true => NatsError::NoStream { stream: format!("KV_{bucket}") },
+            false => NatsError::jetstream("a bucket cannot be opened")(error),
+        }),
         // The library's own call asks the account first, whose answer of server 2.9 it cannot read.
         (Err(_), Some(num_replicas)) => {
             let config = Config {

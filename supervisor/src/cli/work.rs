@@ -179,19 +179,21 @@ impl Jobs<'_> {
                 .with_deadline(plan.deadline)
                 .with_trace(trace)
                 .with_trace_state(trace_state.clone());
+            // The last answer has waited until its deadline: a try with another deadline would be a second one.
+            let mut was_late = false;
             loop {
                 // While we have jobs in flight, taking their answers makes room: do not wait then.
-                let may_wait = self.in_flight.is_empty() && plan.wait_if_busy;
+                let may_wait = self.in_flight.is_empty() && plan.wait_if_busy && !was_late;
                 let job = if may_wait { job.clone() } else { job.clone().refuse_if_busy() };
                 match client.submit(job) {
                     Err(ClientError::Refused(refusal)) if plan.may_wait_after(&refusal) => {
-                        let Some(oldest) = self.in_flight.pop_front() else {
-                            return Err(refusal.into());
-                        };
-                        let verdict = self.take(oldest, Outputs::into_private)?;
-                        // It has waited a whole deadline for room: another would be a second one.
-                        if verdict == Verdict::Deadline && is_of_stream(&refusal) {
-                            return Err(refusal.into());
+                        match self.in_flight.pop_front() {
+                            Some(oldest) => {
+                                let verdict = self.take(oldest, Outputs::into_private)?;
+                                was_late = verdict == Verdict::Deadline;
+                            }
+                            None if was_late && !is_of_stream(&refusal) => was_late = false,
+                            None => return Err(refusal.into()),
                         }
                     }
                     submitted => {

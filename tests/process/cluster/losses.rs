@@ -37,8 +37,11 @@ fn a_host_that_lives_through_the_removal_of_its_streams_takes_jobs_of_the_new() 
     // One that only the stream has is lost with it.
     let lost = submit(&first, small_job(3).with_deadline(Duration::from_secs(2)));
     let streams = streams(&servers);
-    for name in ["jobs", "data", "results"] {
-        api(&streams, &format!("STREAM.DELETE.gridpool-{name}"));
+    for name in ["gridpool-jobs", "gridpool-data", "gridpool-results"] {
+        api(&streams, &format!("STREAM.DELETE.{name}"));
+    }
+    for name in ["KV_gridpool-poison", "KV_gridpool-hosts"] {
+        api(&streams, &format!("STREAM.DELETE.{name}"));
     }
     // A client that comes now waits for the streams. The job that it sends again runs there already.
     let client = client(&servers);

@@ -9,7 +9,6 @@ use futures_util::StreamExt;
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
-use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::{ContentHash, JobKey};
 use gridpool_protocol::message::{
     Destination, Inline, Input, Limit, Packing, Refusal, ServerMessage, Submission,
@@ -20,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::Agent;
+use super::looked::Looked;
 use super::refusal::{other_build, other_job, unable};
 use crate::message::{Carried, JobMessage, Outcome, decode, encode};
 use crate::publish::{Full, Published, publish};
@@ -38,9 +38,6 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 const READERS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Inputs that may be on their way into the stream, in units of [`ROOM_UNIT`]: 256 MiB. What would be more is BUSY.
 const ROOM: u32 = 256 * 1_024;
-/// How often a full stream is looked through for jobs that have ended, and how long that may take.
-const LOOK_FOR_ROOM_EVERY: Duration = Duration::from_secs(1);
-const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 /// The unit in which they are counted.
 const ROOM_UNIT: usize = 1_024;
 
@@ -52,15 +49,14 @@ pub(super) struct Jobs {
     notes: tokio::sync::Mutex<BTreeSet<String>>,
     /// For inputs on their way.
     room: Arc<Semaphore>,
-    /// When a full stream was last looked through for jobs that have ended, and whether there were some.
-    looked: tokio::sync::Mutex<Option<(Instant, bool)>>,
+    pub(super) looked: Looked,
 }
 
 impl Default for Jobs {
     fn default() -> Self {
         let room = Arc::new(Semaphore::new(ROOM as usize));
         let notes = tokio::sync::Mutex::default();
-        Self { waiting: Arc::default(), notes, room, looked: tokio::sync::Mutex::default() }
+        Self { waiting: Arc::default(), notes, room, looked: Looked::default() }
     }
 }
 
@@ -293,7 +289,9 @@ impl Agent {
         let put =
             || publish(&self.streams.link, &subject, message, Full::JobBytes, sending.deadline);
         let sent = match put().await {
-            Err(NatsError::Full(_)) if self.make_room().await => put().await,
+            Err(NatsError::Full(_)) if self.jobs.looked.make_room(&self.streams).await => {
+                put().await
+            }
             sent => sent,
         };
         match sent.map_err(unable)? {
@@ -309,30 +307,6 @@ impl Agent {
             },
         }
         Ok(())
-    }
-
-    /// Looks whether jobs that have ended fill the stream, as they do while no host lives. Returns whether there is
-    /// room now.
-    async fn make_room(&self) -> bool {
-        let mut looked = self.jobs.looked.lock().await;
-        if let Some((at, found)) = *looked
-            && at.elapsed() < LOOK_FOR_ROOM_EVERY
-        {
-            return found;
-        }
-        let found = match timeout(ROOM_TIMEOUT, self.streams.remove_past()).await {
-            Ok(Ok(removed)) => removed > 0,
-            Ok(Err(error)) => {
-                tracing::debug!(
-                    error = Chain(&error).to_string(),
-                    "looking for jobs that have ended"
-                );
-                false
-            }
-            Err(_) => false,
-        };
-        *looked = Some((clock::now(), found));
-        found
     }
 
     /// Subscribes to what is told of results of keys beside this one.
@@ -391,7 +365,9 @@ impl Agent {
                 Published::Duplicate | Published::Taken => results.find_surely(key).await,
             }
         };
-        match timeout(VERDICT_TIMEOUT, stored).await {
+        let stored = timeout(VERDICT_TIMEOUT, stored).await;
+        self.jobs.looked.is_outdated();
+        match stored {
             Ok(Ok(Some(found))) => return found,
             Ok(Ok(None)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a deadline cannot be stored"),
