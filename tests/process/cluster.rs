@@ -26,7 +26,7 @@ use gridpool_client::{
     Ties, Verdict,
 };
 use gridpool_ipc::frame::{self, FrameReader};
-use gridpool_nats::{Cluster, ClusterStatus, Sender};
+use gridpool_nats::{Cluster, ClusterStatus, Patience, Sender};
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_protocol::codec;
@@ -97,7 +97,7 @@ fn of_a_client_that_vanishes_within(
     deadline_ms: u64,
 ) {
     let (sender, socket) =
-        Sender::connect(&servers.options(), TIMEOUT).expect("the cluster answers");
+        Sender::connect(&servers.options(), Patience::of(TIMEOUT)).expect("the cluster answers");
     let mut submission = inline(key.0, grids);
     submission.terms.deadline_ms = deadline_ms;
     submission.tell_acceptance = true;

@@ -134,7 +134,8 @@ impl ClientBuilder {
         use gridpool_protocol::chain::Chain;
         use gridpool_protocol::limits::DEADLINE_DEFAULT;
         let wait = self.settings.pool_timeout.unwrap_or(DEADLINE_DEFAULT);
-        let connected = gridpool_nats::Sender::connect(options, wait);
+        let patience = gridpool_nats::Patience::of(wait);
+        let connected = gridpool_nats::Sender::connect(options, patience);
         let (sender, socket) =
             connected.map_err(|error| ClientError::Cluster(Chain(&error).to_string()))?;
         self.clone().connect_through(socket, Box::new(sender))

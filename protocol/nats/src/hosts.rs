@@ -14,7 +14,7 @@ use crate::bucket::entries;
 /// How often a host says how it is.
 pub const HOST_EVERY: Duration = Duration::from_secs(2);
 /// How long what it said counts.
-pub(crate) const HOST_AGE: Duration = Duration::from_secs(10);
+pub const HOST_AGE: Duration = Duration::from_secs(10);
 /// Tries to say so while another pool of the same place does, as in an upgrade.
 const SAY_TRIES: usize = 4;
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gridpool_client::{Client, ClientError};
-use gridpool_nats::Sender;
+use gridpool_ipc::clock;
+use gridpool_nats::{Patience, Sender};
 use gridpool_protocol::chain::Chain;
 
 use super::error::CommandError;
@@ -27,18 +28,20 @@ pub(super) fn cluster(
 ) -> Result<Option<Client>, CommandError> {
     let options = flags.cluster().map_err(CommandError::Usage)?;
     let Some(options) = options else { return Ok(None) };
+    let (started, patience) = (clock::now(), Patience::of_command(wait.unwrap_or_default()));
     // Not by the client's feature `nats`: the worker, which is built together with this, would have all of it too.
-    let connected = Sender::connect(&options, Duration::ZERO);
-    let (sender, socket) = match (connected, wait) {
-        (Err(error), Some(wait)) if error.may_pass() => {
-            let (error, seconds) = (Chain(&error).to_string(), wait.as_secs());
+    let connected = Sender::connect(&options, patience.once());
+    let left = wait.unwrap_or_default().saturating_sub(started.elapsed());
+    let (sender, socket) = match connected {
+        Err(error) if error.may_pass() && !left.is_zero() => {
+            let (error, seconds) = (Chain(&error).to_string(), wait.unwrap_or_default().as_secs());
             let text = format!(
                 "gridpool: {error}; waiting up to {seconds} s, the deadline of a job; --no-wait fails at once"
             );
             writeln!(io::stderr(), "{text}").map_err(CommandError::Output)?;
-            Sender::connect(&options, wait)?
+            Sender::connect(&options, patience)?
         }
-        (connected, _) => connected?,
+        connected => connected?,
     };
     Ok(Some(Client::builder().connect_through(socket, Box::new(sender))?))
 }

@@ -204,8 +204,8 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         }
         Command::Infer { infer, place } => {
             let pool = |wait: Option<Duration>| match connect::cluster(&place, wait)? {
-                Some(cluster) => Ok(cluster),
-                None => connect_for_job(place.socket(), wait.is_none()),
+                Some(cluster) => Ok((cluster, true)),
+                None => Ok((connect_for_job(place.socket(), wait.is_none())?, false)),
             };
             infer::run(&infer, pool)
         }

@@ -10,7 +10,7 @@ use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::version::{ModelRef, split};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 
 use super::Agent;
 use crate::{HostRow, NatsError};
@@ -28,6 +28,14 @@ const ROWS_MAX: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Models {
     hosts: Mutex<Option<(Instant, Arc<Vec<HostRow>>)>>,
+    /// See [`super::Patience`].
+    until: Option<Instant>,
+}
+
+impl Models {
+    pub(super) fn until(until: Option<Instant>) -> Self {
+        Self { hosts: Mutex::default(), until }
+    }
 }
 
 impl Agent {
@@ -76,7 +84,15 @@ impl Agent {
     pub(super) fn list_models(self: &Arc<Self>, request: u64, from: u32, runtime: &Handle) {
         let agent = Arc::clone(self);
         runtime.spawn(async move {
-            let answer = match agent.readers(clock::now() + LIST_TIMEOUT).await {
+            let until = clock::now() + LIST_TIMEOUT;
+            let until = agent.models.until.map_or(until, |end| end.min(until));
+            let asked = agent.readers(until);
+            let asked = match clock::until(until).is_zero() {
+                // One question.
+                true => asked.await,
+                false => timeout_at(until.into(), asked).await.unwrap_or(Err(NatsError::Silent)),
+            };
+            let answer = match asked {
                 Ok(hosts) => {
                     let rows: Vec<_> = hosts.iter().flat_map(rows_of).collect();
                     let total = u32::try_from(rows.len()).unwrap_or(u32::MAX);
