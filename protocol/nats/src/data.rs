@@ -149,8 +149,10 @@ impl Store {
         };
         if let Err(NatsError::Full(_)) = sent {
             self.take_back(own).await;
-            // The limit may be another by now.
-            self.may_fit(bytes, least).await?;
+            // The limit may be another by now. If no server says so, that there is no room stays true.
+            if let Err(never @ NatsError::NeverFits { .. }) = self.may_fit(bytes, least).await {
+                return Err(never);
+            }
         }
         sent.map(|()| true)
     }
