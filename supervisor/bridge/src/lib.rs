@@ -157,9 +157,9 @@ async fn work(
         match open(&settings).await {
             Ok(streams) => break streams,
             Err(error) => {
+                reach.is_lost(&error);
                 let error = Chain(&error).to_string();
                 tracing::warn!(error, "no jobs of the cluster yet");
-                reach.is_lost(error);
                 sleep(RETRY_EVERY).await;
             }
         }
@@ -254,8 +254,9 @@ impl Bridge {
                 models: state.models,
             };
             let server = || server_of(&self.streams.connection);
+            let began = clock::now();
             match self.streams.hosts.say(&row).await {
-                Ok(None) => self.reach.is_named(server()),
+                Ok(None) => self.reach.is_named(server(), began),
                 Ok(Some(other)) => {
                     if let Some(why) = self.reach.is_namesake(server(), &other) {
                         tracing::error!(why, "no jobs of the cluster");
@@ -263,7 +264,7 @@ impl Bridge {
                 }
                 Err(error) => {
                     tracing::debug!(%error, "announcing this host");
-                    self.reach.is_lost(Chain(&error).to_string());
+                    self.reach.is_lost(&error);
                 }
             }
             sleep(HOST_EVERY).await;

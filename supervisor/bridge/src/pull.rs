@@ -97,6 +97,7 @@ impl Bridge {
                 continue;
             }
             if let Err(error) = self.open_lanes(lanes, state.model_names()).await {
+                self.reach.lanes_are_closed(&error);
                 let error = Chain(&error).to_string();
                 tracing::debug!(%error, "no consumer of jobs");
                 sleep(RETRY_EVERY).await;
@@ -113,6 +114,10 @@ impl Bridge {
                     continue;
                 }
             };
+            match lanes.failed {
+                0 => self.reach.lanes_answer(),
+                _ => self.reach.lanes_are_silent(),
+            }
             let mut permit = Some(permit);
             for job in jobs {
                 let place = permit.take().or_else(|| Arc::clone(&slots).try_acquire_owned().ok());

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use gridpool_ipc::clock;
-use gridpool_nats::{Connection, HostRow};
+use gridpool_nats::{Connection, HOST_AGE, HostRow, NatsError};
+use gridpool_protocol::chain::Chain;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -32,24 +33,45 @@ pub(crate) struct Reach {
 #[derive(Clone, Debug)]
 struct Known {
     server: String,
-    why_not: String,
+    /// Why this host is not known by its name now; empty if it is.
+    unnamed: String,
+    /// Why its lanes give no jobs; empty if they do, or are not asked.
+    closed: String,
     since: Instant,
-    /// The cluster knows this host by its name, and no other.
-    is_named: bool,
+    /// When the cluster last heard of this host by its name, and of no other.
+    named: Option<Instant>,
 }
 
 impl Default for Reach {
     fn default() -> Self {
-        let why_not = "no NATS server has answered yet".to_owned();
-        let (server, since) = (String::new(), clock::now());
-        Self { known: watch::Sender::new(Known { server, why_not, since, is_named: false }) }
+        let known = Known {
+            server: String::new(),
+            unnamed: "no NATS server has answered yet".to_owned(),
+            closed: String::new(),
+            since: clock::now(),
+            named: None,
+        };
+        Self { known: watch::Sender::new(known) }
+    }
+}
+
+impl Known {
+    fn why_not(&self) -> &str {
+        if self.unnamed.is_empty() { &self.closed } else { &self.unnamed }
+    }
+
+    /// A name ends for its owner when it ends for the servers.
+    fn has_name(&self) -> bool {
+        self.named.is_some_and(|at| at.elapsed() < HOST_AGE)
     }
 }
 
 impl Reach {
-    /// A server has taken what this host says of itself.
-    pub(crate) fn is_named(&self, server: String) {
-        self.note(server, String::new(), |_| true);
+    /// A server has taken what this host says of itself, which it began to say at that time.
+    pub(crate) fn is_named(&self, server: String, at: Instant) {
+        self.note(|known| {
+            (known.server, known.unnamed, known.named) = (server, String::new(), Some(at));
+        });
     }
 
     /// Another pool has this host's name. Returns why this one takes no jobs, if that is news.
@@ -59,45 +81,74 @@ impl Reach {
             "another pool is the host `{host}` of this cluster, the one at {place}: give this pool a name of its own \
              (--nats-host NAME, or `host` of [nats]); it takes no jobs until that one has said nothing for 10 s"
         );
-        let is_news = self.known.borrow().why_not != shortened(&why);
-        self.note(server, why.clone(), |_| false);
+        let said = shortened(&why);
+        let is_news = self.known.borrow().unnamed != said;
+        self.note(|known| (known.server, known.unnamed, known.named) = (server, said, None));
         is_news.then_some(why)
     }
 
-    /// No server answers.
-    pub(crate) fn is_lost(&self, why: String) {
-        self.note(String::new(), why, |before| before);
+    /// What this host says of itself reaches no server, or none takes it.
+    pub(crate) fn is_lost(&self, error: &NatsError) {
+        self.note(|known| (known.server, known.unnamed) = (String::new(), said(error)));
     }
 
-    fn note(&self, server: String, why_not: String, is_named: impl Fn(bool) -> bool) {
+    /// The lanes are open and answer.
+    pub(crate) fn lanes_answer(&self) {
+        // It is said with each round of questions.
+        if !self.known.borrow().closed.is_empty() {
+            self.note(|known| known.closed.clear());
+        }
+    }
+
+    /// The lanes cannot be opened.
+    pub(crate) fn lanes_are_closed(&self, error: &NatsError) {
+        self.note(|known| known.closed = said(error));
+    }
+
+    /// The lanes have not answered.
+    pub(crate) fn lanes_are_silent(&self) {
+        self.note(|known| known.closed = "the lanes of jobs do not answer".to_owned());
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Known)) {
         self.known.send_modify(|known| {
-            let is_other = known.why_not.is_empty() != why_not.is_empty()
-                || known.server.is_empty() != server.is_empty();
-            if is_other {
+            let is_so = |known: &Known| (known.why_not().is_empty(), known.server.is_empty());
+            let before = is_so(known);
+            change(known);
+            if is_so(known) != before {
                 known.since = clock::now();
             }
-            (known.server, known.why_not) = (server, shortened(&why_not));
-            known.is_named = is_named(known.is_named);
         });
     }
 
     /// Whether this host may take jobs, by its name.
     pub(crate) fn has_name(&self) -> bool {
-        self.known.borrow().is_named
+        self.known.borrow().has_name()
     }
 
     /// Waits until it may.
     pub(crate) async fn naming(&self) {
         let mut known = self.known.subscribe();
         // The sender lives as long as self.
-        drop(known.wait_for(|known| known.is_named).await);
+        drop(known.wait_for(Known::has_name).await);
     }
 
     /// What is said to the supervisor.
     pub(crate) fn line<C>(&self, counts: C) -> BridgeLine<C> {
-        let Known { server, why_not, since, .. } = self.known.borrow().clone();
-        BridgeLine { counts, server, why_not, since_s: since.elapsed().as_secs() }
+        let known = self.known.borrow().clone();
+        let (why_not, since_s) = (known.why_not().to_owned(), known.since.elapsed().as_secs());
+        BridgeLine { counts, server: known.server, why_not, since_s }
     }
+}
+
+/// What an error says to those who ask for the status.
+fn said(error: &NatsError) -> String {
+    let words = Chain(error).to_string();
+    shortened(&match error {
+        NatsError::NoStream { .. } => words,
+        error if error.may_pass() => format!("no server answers: {words}"),
+        _ => words,
+    })
 }
 
 fn shortened(text: &str) -> String {
@@ -120,22 +171,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_keeps_its_name_while_no_server_answers_and_not_beside_a_namesake() {
+    fn a_host_keeps_its_name_for_a_while_and_not_beside_a_namesake() {
         let reach = Reach::default();
         assert!(!reach.has_name() && reach.line(()).server.is_empty());
-        reach.is_named("n0".into());
+        reach.is_named("n0".into(), clock::now());
         assert_eq!(
             reach.line(7),
             BridgeLine { counts: 7, server: "n0".into(), ..BridgeLine::default() }
         );
-        reach.is_lost("timed out".into());
+        reach.is_lost(&NatsError::Silent);
         let line = reach.line(());
         assert!(reach.has_name());
-        assert_eq!((line.server.as_str(), line.why_not.as_str()), ("", "timed out"));
+        assert!(line.server.is_empty() && line.why_not.starts_with("no server answers: "));
         let other = HostRow { host: "a".into(), place: "/b".into(), ..HostRow::default() };
         let why = reach.is_namesake("n0".into(), &other).expect("it is news");
         assert!(why.contains("`a`") && why.contains("/b") && why.contains("--nats-host"), "{why}");
         assert!(!reach.has_name() && reach.is_namesake("n0".into(), &other).is_none());
         assert_eq!(reach.line(()).why_not, why);
+        // The servers have forgotten it by now.
+        reach.is_named("n0".into(), clock::now() - HOST_AGE);
+        assert!(!reach.has_name());
+    }
+
+    #[test]
+    fn a_host_whose_lanes_are_closed_says_so_and_no_silence_where_a_server_refuses() {
+        let reach = Reach::default();
+        reach.is_named("n0".into(), clock::now());
+        let refused = || NatsError::NotAllowed { said: "permissions violation".into() };
+        reach.lanes_are_closed(&refused());
+        let line = reach.line(());
+        assert_eq!(line.server, "n0");
+        assert!(line.why_not.contains("permissions violation"), "{line:?}");
+        reach.lanes_are_silent();
+        reach.is_named("n0".into(), clock::now());
+        assert!(reach.line(()).why_not.contains("lanes"), "{:?}", reach.line(()));
+        reach.lanes_answer();
+        assert!(reach.line(()).why_not.is_empty());
+        for error in [refused(), NatsError::NoStream { stream: "jobs".into() }] {
+            reach.is_lost(&error);
+            assert!(!reach.line(()).why_not.contains("answers"), "{:?}", reach.line(()));
+        }
     }
 }

@@ -185,7 +185,6 @@ fn cluster(nats: &NatsStatus) -> String {
                 "jobs of {of} come here as to host `{host}`; server {server} answers, for {since_s} s"
             )
         }
-        (true, why, "") => format!("no jobs of {of}, for {since_s} s: no server answers: {why}"),
         (true, why, _) => format!("no jobs of {of}, for {since_s} s: {why}"),
     }
 }
@@ -212,7 +211,7 @@ mod tests {
         assert_eq!(cluster(&twin), format!("no {of}, for 7 s: another pool is `one`"));
         let lost =
             NatsStatus { server: String::new(), why_not: "timed out".into(), ..nats.clone() };
-        assert_eq!(cluster(&lost), format!("no {of}, for 7 s: no server answers: timed out"));
+        assert_eq!(cluster(&lost), format!("no {of}, for 7 s: timed out"));
         let down = NatsStatus { up: false, ..nats };
         assert!(cluster(&down).contains("the bridge is not running"));
     }
