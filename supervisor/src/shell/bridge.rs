@@ -101,12 +101,26 @@ impl Shell {
     }
 }
 
+/// What tells this machine from a copy of it, and one container from another.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+const MOUNTS: &str = "/proc/self/ns/mnt";
+
 /// Where a pool is: its socket, which one pool has at a time, and what tells this machine from a copy of it. A pool
 /// that is started again there is the same host, and another of the same name is not.
 fn place_of(socket: &Path) -> io::Result<String> {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-    let mounts = fs::read_link("/proc/self/ns/mnt")?;
+    let boot = fs::read_to_string(BOOT).map_err(unread(BOOT))?;
+    let mounts = fs::read_link(MOUNTS).map_err(unread(MOUNTS))?;
     Ok(format!("{} in {} of boot {}", socket.display(), mounts.display(), boot.trim()))
+}
+
+fn unread(path: &str) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| {
+        let why = format!(
+            "{path} cannot be read ({error}), and tells this host from others of the cluster: mount all of /proc, or \
+             leave out --nats"
+        );
+        io::Error::new(error.kind(), why)
+    }
 }
 
 /// How processes of the bridge are started.
