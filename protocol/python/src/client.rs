@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use gridpool_client::{
@@ -10,7 +12,7 @@ use gridpool_client::{
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::limits::STEPS_DEFAULT;
 use gridpool_protocol::program::Programs;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::cluster::{ClusterFiles, Place};
@@ -32,6 +34,7 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct Client {
     place: Place,
     reconnect_for: Duration,
+    wait: Option<Duration>,
     connection: Mutex<Arc<Owned<gridpool_client::Client>>>,
     programs: Mutex<Programs>,
 }
@@ -129,7 +132,7 @@ impl Client {
         if held.is_mine() {
             return Ok(gridpool_client::Client::clone(&held));
         }
-        let made = connect(py, &self.place, self.reconnect_for, None)?;
+        let made = connect(py, &self.place, self.reconnect_for, self.wait)?;
         *self.connection.lock() = Arc::new(Owned::new(made.clone()));
         Ok(made)
     }
@@ -182,6 +185,7 @@ impl Client {
     }
 }
 
+/// Connects, and looks after signals meanwhile. After an exception, nobody uses what a thread may still connect.
 fn connect(
     py: Python<'_>,
     place: &Place,
@@ -193,7 +197,18 @@ fn connect(
         Some(wait) => builder.wait_for_pool(wait),
         None => builder,
     };
-    detached(py, || builder.connect()).map_err(|error| errors::client(py, &error))
+    let (tell, mut told) = mpsc::channel();
+    // Nobody waits for it any more if it cannot be told.
+    thread::Builder::new().spawn(move || drop(tell.send(builder.connect())))?;
+    loop {
+        match detached(py, || (&mut told).recv_timeout(SIGNALS_EVERY)) {
+            Ok(connected) => return connected.map_err(|error| errors::client(py, &error)),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err("the thread that connects has panicked"));
+            }
+        }
+    }
 }
 
 #[pymethods]
@@ -215,7 +230,7 @@ impl Client {
         let wait = wait_for_pool.map(seconds).transpose()?;
         let client = connect(py, &place, reconnect_for, wait)?;
         let connection = Mutex::new(Arc::new(Owned::new(client)));
-        Ok(Self { place, reconnect_for, connection, programs: Mutex::default() })
+        Ok(Self { place, reconnect_for, wait, connection, programs: Mutex::default() })
     }
 
     #[getter]
