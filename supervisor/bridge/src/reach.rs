@@ -144,11 +144,8 @@ impl Reach {
 /// What an error says to those who ask for the status.
 fn said(error: &NatsError) -> String {
     let words = Chain(error).to_string();
-    shortened(&match error {
-        NatsError::NoStream { .. } => words,
-        error if error.may_pass() => format!("no server answers: {words}"),
-        _ => words,
-    })
+    let is_silence = error.may_pass() && !matches!(error, NatsError::NoStream { .. });
+    shortened(&if is_silence { format!("no server answers: {words}") } else { words })
 }
 
 fn shortened(text: &str) -> String {

@@ -106,8 +106,8 @@ fn a_full_stream_is_busy_and_names_its_limit() {
     let run = gridpool(run).arg(servers.url()).stdin(as_json(&random_grids(1, 5))).run();
     assert_eq!(run.code, Some(1), "{run:?}");
     let document: Value = serde_json::from_str(&run.stdout).expect("JSON");
-    let verdicts = document["results"].as_array().expect("results").iter();
-    let verdicts: Vec<_> = verdicts.map(|result| &result["verdict"]).collect();
+    let verdicts = document["receipts"].as_array().expect("receipts").iter();
+    let verdicts: Vec<_> = verdicts.map(|receipt| &receipt["verdict"]).collect();
     assert_eq!(verdicts, ["DEADLINE"; 5], "{run:?}");
     let late = |seed| submit(&client, small_job(seed).with_deadline(Duration::from_millis(100)));
     let there = streams(&servers);
