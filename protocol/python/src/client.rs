@@ -185,7 +185,7 @@ impl Client {
     }
 }
 
-/// Connects, and looks after signals meanwhile. After an exception, nobody uses what a thread may still connect.
+/// Connects, and looks after signals meanwhile. After an exception nobody waits for what the thread connects.
 fn connect(
     py: Python<'_>,
     place: &Place,
@@ -198,10 +198,10 @@ fn connect(
         None => builder,
     };
     let (tell, mut told) = mpsc::channel();
-    // Nobody waits for it any more if it cannot be told.
     thread::Builder::new().spawn(move || drop(tell.send(builder.connect())))?;
     loop {
-        match detached(py, || (&mut told).recv_timeout(SIGNALS_EVERY)) {
+        let told = &mut told;
+        match detached(py, move || told.recv_timeout(SIGNALS_EVERY)) {
             Ok(connected) => return connected.map_err(|error| errors::client(py, &error)),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
