@@ -30,6 +30,9 @@ named! {
     }
 }
 
+/// What follows the reason in a pool's verdict POISON: `gridpool release` and the content's hash.
+pub const REFUSED_UNTIL: &str = "; the same program and batch is refused until";
+
 /// The device of a worker, as the worker found it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceInfo {

@@ -53,7 +53,7 @@ mod file;
 mod http;
 mod limits;
 mod models;
-mod nats;
+pub(crate) mod nats;
 mod origins;
 mod pipelines;
 mod quotas;

@@ -22,15 +22,16 @@ use std::thread;
 use std::time::Duration;
 
 use gridpool_client::{
-    Client, ClientError, Handle, Job, JobKey, Limit, NatsOptions, Outputs, Priority, Program,
-    Refusal, Ties, Verdict,
+    Client, ClientError, Handle, Job, JobKey, NatsOptions, Outputs, Priority, Program, Refusal,
+    Ties, Verdict,
 };
 use gridpool_ipc::frame::{self, FrameReader};
-use gridpool_nats::{Cluster, ClusterStatus, Sender};
+use gridpool_nats::{Cluster, ClusterStatus, Patience, Sender};
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_protocol::codec;
 use gridpool_protocol::message::{ClientMessage, ServerMessage};
+use gridpool_protocol::status::NatsStatus;
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -42,6 +43,7 @@ use crate::processes::signal;
 use crate::raw::inline;
 use crate::traces::{SAMPLED, TRACE};
 use crate::wait::{TIMEOUT, eventually, pause};
+use pieces::{api, streams};
 use servers::{Servers, are_there};
 
 /// How long servers are silent: longer than one request waits for its answer.
@@ -84,9 +86,20 @@ fn client(servers: &Servers) -> Client {
 
 /// Submits a job as a client that ends without a word once the job is accepted.
 fn of_a_client_that_vanishes(servers: &Servers, key: JobKey, grids: &[Grid]) {
-    let (sender, socket) = Sender::connect(&servers.options()).expect("the cluster answers");
+    of_a_client_that_vanishes_within(servers, key, grids, 60_000);
+}
+
+/// The same, with a deadline in milliseconds.
+fn of_a_client_that_vanishes_within(
+    servers: &Servers,
+    key: JobKey,
+    grids: &[Grid],
+    deadline_ms: u64,
+) {
+    let (sender, socket) =
+        Sender::connect(&servers.options(), Patience::of(TIMEOUT)).expect("the cluster answers");
     let mut submission = inline(key.0, grids);
-    submission.terms.deadline_ms = 60_000;
+    submission.terms.deadline_ms = deadline_ms;
     submission.tell_acceptance = true;
     let message = ClientMessage::Submit(Box::new(submission));
     let message = frame::of(&message, 0).expect("it fits a message");
@@ -143,10 +156,13 @@ fn jobs_run_on_a_host_with_results_receipts_and_priorities_as_in_a_pool() {
     assert_eq!(said["receipts"][0]["trace_id"], TRACE, "{said}");
     let shown = gridpool(["cluster", "status", "--nats", &url]).run().output();
     assert!(shown.contains("1 host, 0 jobs in the stream"), "{shown}");
-    gridpool(["submit", "--nats", "nats://127.0.0.1:1", "rot90", "-"])
-        .stdin(as_json(&random_grids(3, 1)))
-        .run()
-        .complains(69, &["no NATS server at nats://127.0.0.1:1"]);
+    let nowhere = ["submit", "--nats", "nats://127.0.0.1:1", "rot90", "-", "--deadline", "1"];
+    let none = "no NATS server at nats://127.0.0.1:1";
+    let nowhere = || gridpool(nowhere).stdin(as_json(&random_grids(3, 1)));
+    nowhere().run().complains(69, &[none, "waiting up to 1 s", none]);
+    let at_once = nowhere().args(&["--no-wait"]).run();
+    assert!(!at_once.stderr.contains("waiting"), "{at_once:?}");
+    at_once.complains(69, &[none]);
 }
 
 #[test]
@@ -259,28 +275,6 @@ fn a_host_that_is_killed_or_drained_loses_no_job() {
 }
 
 #[test]
-fn a_full_stream_is_busy_and_names_its_limit() {
-    if !are_there() {
-        return;
-    }
-    let servers = Servers::start(1);
-    let pool = serving(&servers, "one", "jobs_max = 3\nunder_way_max = 1");
-    pool.stop("cpu0");
-    let client = client(&servers);
-    let held: Vec<_> = (0..3).map(|seed| submit(&client, small_job(seed))).collect();
-    match client.submit(small_job(3).refuse_if_busy()) {
-        Err(ClientError::Refused(Refusal::Busy(Limit::StreamJobs))) => {}
-        other => panic!("{other:?}"),
-    }
-    // One that waits is accepted when there is room.
-    let waits = client.send(small_job(4)).unwrap();
-    pool.go_on("cpu0");
-    for handle in held.into_iter().chain([waits]) {
-        assert_eq!(answer(handle).verdict(), Verdict::Ok);
-    }
-}
-
-#[test]
 fn a_job_that_one_host_convicts_is_poison_for_all() {
     if !are_there() {
         return;
@@ -294,15 +288,19 @@ fn a_job_that_one_host_convicts_is_poison_for_all() {
     let convicted = answer(submit(&client, poison()));
     assert_eq!((convicted.verdict(), convicted.receipt.host.as_str()), (Verdict::Poison, "first"));
     let status = until(&servers, "a conviction", |status| status.convicted.len() == 1);
+    let content = &status.convicted[0].0;
+    let advice = format!("`gridpool cluster release {content}` allows it again");
+    let said = &convicted.receipt.reason;
+    assert!(said.ends_with(&advice) && said.matches("release").count() == 1, "{said}");
     drop(first.killed());
     let second = serving(&servers, "second", "");
     let refused = eventually("a refusal", || match client.submit(poison()) {
         Err(ClientError::Refused(Refusal::Invalid(why))) => Ok(why),
         other => Err(format!("{other:?}")),
     });
-    assert!(refused.contains("convicted on first"), "{refused}");
+    assert!(refused.contains("convicted on first") && refused.ends_with(&advice), "{refused}");
+    assert_eq!(refused.matches("release").count(), 1, "{refused}");
     assert_eq!(second.status().counters.accepted, 0, "no worker there has met it");
-    let content = &status.convicted[0].0;
     gridpool(["cluster", "release", content, "--nats", &servers.url()]).run().output();
     until(&servers, "no conviction", |status| status.convicted.is_empty());
 }
@@ -319,8 +317,17 @@ fn a_server_that_dies_and_comes_back_has_every_job() {
     let batches: Vec<_> = (0..8).map(|seed| random_grids(seed, 3)).collect();
     let handles: Vec<_> =
         batches.iter().map(|grids| submit(&client, job(PROGRAM, grids))).collect();
-    servers.restart(0);
+    servers.kill(0);
+    let options = servers.options();
+    let connect = |wait| Client::builder().nats(options.clone()).wait_for_pool(wait).connect();
+    connect(Duration::ZERO).expect_err("no server is there");
+    let late = thread::scope(|scope| {
+        let late = scope.spawn(|| connect(TIMEOUT));
+        servers.restart(0);
+        late.join().expect("no panic").expect("it waits for the server")
+    });
     pool.go_on("cpu0");
+    assert_eq!(answer(submit(&late, small_job(9))).verdict(), Verdict::Ok);
     for (handle, grids) in handles.into_iter().zip(&batches) {
         is_right(&answer(handle), PROGRAM, grids);
     }
@@ -332,7 +339,7 @@ fn a_client_that_comes_while_no_server_leads_waits_for_one() {
         return;
     }
     let servers = Servers::start(3);
-    let _pool = serving(&servers, "one", "");
+    let pool = serving(&servers, "one", "");
     let status = until(&servers, "a leader", |status| !status.leader.is_empty());
     let leader: usize = status.leader[1..].parse().expect("n0, n1 or n2");
     let (other, third) = ((leader + 1) % 3, (leader + 2) % 3);
@@ -342,7 +349,17 @@ fn a_client_that_comes_while_no_server_leads_waits_for_one() {
     [leader, other].iter().for_each(|&server| servers.stop(server));
     let connecting = thread::spawn(move || Client::builder().nats(options).connect());
     pause(SILENT_FOR, &AtomicBool::new(false));
+    let reach = |is_so: fn(&NatsStatus) -> bool| {
+        eventually("the pool to say whether it is reached", || {
+            let nats = pool.status().nats.expect("a bridge");
+            if is_so(&nats) { Ok(()) } else { Err(format!("{nats:?}")) }
+        });
+    };
+    reach(|nats| nats.server.is_empty() && !nats.why_not.is_empty());
+    let shown = pool.cli(&["status"]).run().output();
+    assert!(shown.contains("no jobs of the cluster at nats://127.0.0.1"), "{shown}");
     [leader, other].iter().for_each(|&server| servers.go_on(server));
+    reach(|nats| nats.server.starts_with('n') && nats.why_not.is_empty());
     let client = connecting.join().expect("no panic").expect("it waits for a leader");
     assert_eq!(answer(submit(&client, small_job(1))).verdict(), Verdict::Ok);
 }
@@ -365,4 +382,22 @@ fn a_bridge_that_dies_is_started_again_and_its_jobs_are_run() {
     is_right(&answer(handle), PROGRAM, &grids);
     let nats = pool.status().nats.expect("a bridge");
     assert!(nats.up && nats.restarts == 1 && nats.pid != pid, "{nats:?}");
+    // Another pool of its name is told, and takes no job.
+    let twin = host(&servers, "one", "").start();
+    let socket = pool.socket().display().to_string();
+    eventually("the twin to be told", || {
+        let nats = twin.status().nats.expect("a bridge");
+        let is_told = nats.why_not.contains(&socket) && nats.why_not.contains("--nats-host");
+        if is_told && !nats.server.is_empty() { Ok(()) } else { Err(format!("{nats:?}")) }
+    });
+    assert!(twin.log().contains("another pool is the host `one`"), "{}", twin.log());
+    for seed in 0..20 {
+        assert_eq!(answer(submit(&client, small_job(seed))).verdict(), Verdict::Ok);
+    }
+    assert_eq!(twin.status().counters.accepted, 0);
+    // Once the first has ended, and what it said is too old, the name is the other's.
+    drop(pool.killed());
+    api(&streams(&servers), "STREAM.PURGE.KV_gridpool-hosts");
+    assert_eq!(answer(submit(&client, small_job(21))).verdict(), Verdict::Ok);
+    assert_eq!(twin.status().counters.accepted, 1);
 }

@@ -18,8 +18,8 @@ use super::{Client, ClientError};
 pub(super) struct Settings {
     /// How long the reading thread polls before it sleeps.
     pub(super) spin: Duration,
-    /// How long the client waits for a pool when it connects for the first time.
-    pub(super) pool_timeout: Duration,
+    /// How long the client waits for a pool when it connects for the first time; `None` for the default.
+    pub(super) pool_timeout: Option<Duration>,
     /// How long the client tries to reconnect.
     pub(super) reconnect_for: Duration,
     /// How long the pool may take to answer a query.
@@ -39,7 +39,7 @@ impl ClientBuilder {
     pub(super) fn new() -> Self {
         let settings = Settings {
             spin: SPIN_DEFAULT,
-            pool_timeout: Duration::ZERO,
+            pool_timeout: None,
             reconnect_for: Duration::from_secs(10),
             reply_timeout: Duration::from_secs(30),
         };
@@ -78,11 +78,12 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long [`ClientBuilder::connect`] waits for a pool that starts again. The default is zero: it
-    /// fails at once if there is none.
+    /// Sets how long [`ClientBuilder::connect`] waits for a pool that starts again, or for the servers and the streams
+    /// of a cluster. The default for a pool is zero: it fails at once if there is none. For a cluster it is 30 s, the
+    /// default deadline of a job.
     #[must_use]
     pub fn wait_for_pool(mut self, timeout: Duration) -> Self {
-        self.settings.pool_timeout = timeout;
+        self.settings.pool_timeout = Some(timeout);
         self
     }
 
@@ -131,7 +132,10 @@ impl ClientBuilder {
         options: &gridpool_nats::NatsOptions,
     ) -> Result<Client, ClientError> {
         use gridpool_protocol::chain::Chain;
-        let connected = gridpool_nats::Sender::connect(options);
+        use gridpool_protocol::limits::DEADLINE_DEFAULT;
+        let wait = self.settings.pool_timeout.unwrap_or(DEADLINE_DEFAULT);
+        let patience = gridpool_nats::Patience::of(wait);
+        let connected = gridpool_nats::Sender::connect(options, patience);
         let (sender, socket) =
             connected.map_err(|error| ClientError::Cluster(Chain(&error).to_string()))?;
         self.clone().connect_through(socket, Box::new(sender))

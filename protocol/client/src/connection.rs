@@ -54,7 +54,7 @@ pub(super) struct Outgoing {
 
 impl Connection {
     pub(super) fn open(path: PathBuf, settings: Settings) -> Result<Self, ClientError> {
-        let reader = link::open_within(&path, settings.pool_timeout)?;
+        let reader = link::open_within(&path, settings.pool_timeout.unwrap_or_default())?;
         let endpoint = Endpoint::Path(path, link::owner(&reader)?);
         let state = State::new(reader, !settings.reconnect_for.is_zero())?;
         Self::with(endpoint, settings, state)

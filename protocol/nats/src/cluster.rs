@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use gridpool_ipc::clock;
 use gridpool_protocol::ids::ContentHash;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};
@@ -11,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{Conviction, HostRow, LaneRow, NatsError, NatsOptions, Streams, connect};
 
 /// How long the servers may take for all that a call asks them.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection to a cluster, for questions about it.
 #[derive(Debug)]
@@ -50,9 +51,10 @@ impl Cluster {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = Background(Some(runtime.map_err(NatsError::System)?));
         let options = options.clone();
-        let streams = within(&runtime, async move {
+        let until = clock::now() + ANSWER_TIMEOUT;
+        let streams = within(&runtime, ANSWER_TIMEOUT, async move {
             let connection = connect(&options, "gridpool cluster").await?;
-            Streams::sought(&connection, &options.prefix, false).await
+            Streams::sought(&connection, &options.prefix, false, until).await
         })?;
         Ok(Self { runtime, streams })
     }
@@ -63,7 +65,7 @@ impl Cluster {
     /// [`NatsError`].
     pub fn status(&self) -> Result<ClusterStatus, NatsError> {
         let streams = self.streams.clone();
-        within(&self.runtime, async move { status(streams).await })
+        within(&self.runtime, ANSWER_TIMEOUT, async move { status(streams).await })
     }
 
     /// Lets a convicted content run again. Returns whether it was convicted.
@@ -72,7 +74,7 @@ impl Cluster {
     /// [`NatsError`].
     pub fn release(&self, content: ContentHash) -> Result<bool, NatsError> {
         let poison = self.streams.poison.clone();
-        within(&self.runtime, async move { poison.release(content).await })
+        within(&self.runtime, ANSWER_TIMEOUT, async move { poison.release(content).await })
     }
 }
 
@@ -117,14 +119,15 @@ impl Drop for Background {
     }
 }
 
-/// Runs a future on a runtime, from any thread: also from one of another runtime.
+/// Runs a future on a runtime, from any thread: also from one of another runtime. It may take so long.
 pub(crate) fn within<T: Send + 'static>(
     runtime: &Runtime,
+    timeout: Duration,
     future: impl Future<Output = Result<T, NatsError>> + Send + 'static,
 ) -> Result<T, NatsError> {
     let (tell, told) = mpsc::sync_channel(1);
     runtime.spawn(async move { tell.send(future.await) });
-    told.recv_timeout(ANSWER_TIMEOUT).unwrap_or(Err(NatsError::Silent))
+    told.recv_timeout(timeout).unwrap_or(Err(NatsError::Silent))
 }
 
 #[cfg(test)]
@@ -135,7 +138,7 @@ mod tests {
     fn a_runtime_ends_inside_another() {
         let build = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let inner = Background(Some(build()));
-        assert_eq!(within(&inner, async { Ok(7) }).unwrap(), 7);
+        assert_eq!(within(&inner, ANSWER_TIMEOUT, async { Ok(7) }).unwrap(), 7);
         build().block_on(async move { drop(inner) });
     }
 }

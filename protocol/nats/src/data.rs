@@ -1,6 +1,8 @@
 //! Large batches and results: pieces below the largest message of the server, by name. The piece `N` of what has a
 //! name has a subject of its own, so any range can be read; `end` comes last and says that all are there.
 
+mod room;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -18,6 +20,7 @@ use gridpool_protocol::program::hex;
 use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 
+use self::room::is_less;
 use crate::publish::{Full, Link, Published, publish};
 use crate::{Carried, NatsError, Subjects};
 
@@ -116,7 +119,7 @@ impl Store {
     ///
     /// # Errors
     /// [`NatsError`]; [`NatsError::Full`] if the stream has no room for them. What was sent of them is then removed,
-    /// but for what another process sends at this time.
+    /// but for what another process sends at this time. [`NatsError::NeverFits`] if it has none when it is empty.
     pub async fn put(
         &self,
         name: [u8; 32],
@@ -130,6 +133,11 @@ impl Store {
         if self.is_fresh(&end, until).await? {
             return Ok(false);
         }
+        let least = self.least_bytes(&name, bytes.len());
+        let known = self.stream.cached_info().config.max_bytes;
+        if is_less(known, least) {
+            self.may_fit(bytes, least).await?;
+        }
         let mut own = Vec::new();
         let sent = match self.send_pieces(&name, bytes, until, &mut own).await {
             Ok(()) => {
@@ -141,6 +149,10 @@ impl Store {
         };
         if let Err(NatsError::Full(_)) = sent {
             self.take_back(own).await;
+            // The limit may be another by now. If no server says so, that there is no room stays true.
+            if let Err(never @ NatsError::NeverFits { .. }) = self.may_fit(bytes, least).await {
+                return Err(never);
+            }
         }
         sent.map(|()| true)
     }

@@ -6,7 +6,7 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use async_nats::jetstream::kv::{WatchError, WatchErrorKind};
 use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
-use async_nats::{RequestError, RequestErrorKind};
+use async_nats::{ConnectErrorKind, RequestError, RequestErrorKind};
 use gridpool_protocol::codec::{DecodeError, EncodeError};
 
 /// See the module's text.
@@ -74,6 +74,17 @@ pub enum NatsError {
     /// A stream is full.
     #[error("{0}")]
     Full(crate::Full),
+    /// A batch or a result is larger than all of its stream may be. Another try would fail, too.
+    #[error(
+        "it has {bytes} bytes, and the stream of large batches and results may have {max} (data_bytes_max): it can \
+         never fit; send fewer items in a job, or raise the limit"
+    )]
+    NeverFits {
+        /// Its size.
+        bytes: u64,
+        /// That of the stream.
+        max: u64,
+    },
     /// A piece of a large batch is not there any more, or is not what it should be.
     #[error("a batch of {bytes} bytes is not whole any more: {why}")]
     Data {
@@ -113,7 +124,22 @@ impl NatsError {
     /// Whether another try would end in the same way.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::Payload | Self::TooLarge(_))
+        matches!(self, Self::NeverFits { .. } | Self::Payload | Self::TooLarge(_))
+    }
+
+    /// Whether another try may help, without anybody's doing: a server that is down comes back, and hosts make streams
+    /// again that somebody has removed.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        if let Self::Connect { advice, source, .. } = self {
+            let is_away = matches!(
+                source.kind(),
+                ConnectErrorKind::Dns | ConnectErrorKind::Io | ConnectErrorKind::TimedOut
+            );
+            // It says what to do about others.
+            return is_away && advice.is_empty();
+        }
+        matches!(self, Self::NoStream { .. } | Self::Silent) || self.is_silence()
     }
 
     /// Whether the servers have not answered, or not been able to: another has to lead first.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::kv::Store;
+use async_nats::jetstream::kv::{Operation, Store, UpdateErrorKind};
+use bytes::Bytes;
 use gridpool_protocol::message::DeviceModel;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,7 +14,9 @@ use crate::bucket::entries;
 /// How often a host says how it is.
 pub const HOST_EVERY: Duration = Duration::from_secs(2);
 /// How long what it said counts.
-pub(crate) const HOST_AGE: Duration = Duration::from_secs(10);
+pub const HOST_AGE: Duration = Duration::from_secs(10);
+/// Tries to say so while another pool of the same place does, as in an upgrade.
+const SAY_TRIES: usize = 4;
 
 /// A host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +24,9 @@ pub(crate) const HOST_AGE: Duration = Duration::from_secs(10);
 pub struct HostRow {
     /// Its name.
     pub host: String,
+    /// Where its pool is: the socket, and the machine that has it. A place has one pool at a time, so what says the
+    /// same of itself goes on where another has ended; empty if its version does not say it.
+    pub place: String,
     /// gridpool's version there.
     pub version: String,
     /// The version of the protocol.
@@ -83,6 +89,13 @@ pub struct HostCounts {
     pub batches_reused: u64,
 }
 
+impl HostRow {
+    /// Whether another pool says this than the one that says `own`.
+    fn is_elsewhere(&self, own: &Self) -> bool {
+        !self.place.is_empty() && self.place != own.place
+    }
+}
+
 /// The bucket of hosts.
 #[derive(Clone, Debug)]
 pub struct Hosts {
@@ -94,14 +107,33 @@ impl Hosts {
         Self { store }
     }
 
-    /// Says how this host is.
+    /// Says how this host is, unless a pool elsewhere has said something under its name lately: then returns what that
+    /// said.
     ///
     /// # Errors
     /// [`NatsError`].
-    pub async fn say(&self, row: &HostRow) -> Result<(), NatsError> {
-        let value = serde_json::to_vec(row).expect("a row has a JSON form");
-        let put = self.store.put(key(&row.host), value.into()).await;
-        put.map(drop).map_err(NatsError::jetstream("this host cannot be announced"))
+    pub async fn say(&self, row: &HostRow) -> Result<Option<HostRow>, NatsError> {
+        let failed = "this host cannot be announced";
+        let key = key(&row.host);
+        let value = Bytes::from(serde_json::to_vec(row).expect("a row has a JSON form"));
+        let mut left = SAY_TRIES;
+        loop {
+            let there = self.store.entry(&key).await.map_err(NatsError::jetstream(failed))?;
+            let other = there.as_ref().filter(|entry| entry.operation == Operation::Put);
+            let other = other.and_then(|entry| read(&entry.value).ok());
+            if let Some(other) = other.filter(|other| other.is_elsewhere(row)) {
+                return Ok(Some(other));
+            }
+            // Of two that see no other, the servers take one.
+            let after = there.map_or(0, |entry| entry.revision);
+            let Err(error) = self.store.update(&key, value.clone(), after).await else {
+                return Ok(None);
+            };
+            left -= 1;
+            if error.kind() != UpdateErrorKind::WrongLastRevision || left == 0 {
+                return Err(NatsError::jetstream(failed)(error));
+            }
+        }
     }
 
     /// The hosts that said something lately, by name.
@@ -146,6 +178,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_place_has_one_pool_and_another_place_another() {
+        let at = |place: &str| HostRow { place: place.into(), ..HostRow::default() };
+        assert!(at("/a/pool.sock").is_elsewhere(&at("/b/pool.sock")));
+        assert!(!at("/a/pool.sock").is_elsewhere(&at("/a/pool.sock")), "it is started again");
+        assert!(!at("").is_elsewhere(&at("/a/pool.sock")), "an older version does not say it");
+    }
 
     #[test]
     fn what_hosts_of_other_versions_say_is_read_as_far_as_it_goes() {

@@ -16,6 +16,7 @@ mod hosts;
 mod lanes;
 mod message;
 mod options;
+mod past;
 mod poison;
 mod publish;
 mod refusals;
@@ -25,11 +26,14 @@ mod sender;
 mod streams;
 mod subjects;
 
+/// Between two tries to reach a server, of hosts and of clients.
+pub const RETRY_EVERY: std::time::Duration = std::time::Duration::from_secs(2);
+
 pub use cluster::{Cluster, ClusterStatus};
 pub use connect::{Connection, connect};
 pub use data::Store;
 pub use error::NatsError;
-pub use hosts::{DeviceRow, HOST_EVERY, HostCounts, HostRow, Hosts};
+pub use hosts::{DeviceRow, HOST_AGE, HOST_EVERY, HostCounts, HostRow, Hosts};
 pub use lanes::LaneRow;
 pub use message::{Carried, JobMessage, Outcome, VERSION, decode, encode};
 pub use options::{NatsOptions, ParseServersError, StreamLimits};
@@ -37,6 +41,6 @@ pub use poison::{Conviction, Poison};
 pub use publish::{Full, Published};
 pub use results::{Found, Results};
 pub use runs::{Left, Runs};
-pub use sender::Sender;
+pub use sender::{Patience, Sender};
 pub use streams::{Generation, Streams};
 pub use subjects::{Lane, Subjects};

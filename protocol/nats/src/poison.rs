@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use async_nats::jetstream::kv::{Operation, Store};
+use async_nats::jetstream::kv::{Entry, Operation, Store};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use gridpool_ipc::clock;
@@ -39,6 +39,14 @@ pub struct Conviction {
     pub job: String,
     /// A sentence.
     pub reason: String,
+}
+
+impl Conviction {
+    /// How a conviction of this content is taken back.
+    #[must_use]
+    pub fn advice(content: ContentHash) -> String {
+        format!("`gridpool cluster release {content}` allows it again")
+    }
 }
 
 /// See the module's text.
@@ -102,7 +110,7 @@ impl Poison {
                 let of = match timeout(SILENT_FOR, changes.next()).await {
                     Ok(Some(change)) => {
                         match change {
-                            Ok(entry) => note(&known, &entry.key, entry.operation, &entry.value),
+                            Ok(entry) => note(&known, &entry),
                             Err(error) => tracing::debug!(%error, "convictions"),
                         }
                         continue;
@@ -181,18 +189,43 @@ impl Poison {
     }
 }
 
-fn note(known: &Mutex<Known>, key: &str, operation: Operation, value: &[u8]) {
-    let Some(content) = key.strip_prefix(CONVICTED) else { return };
-    match (operation, serde_json::from_slice(value)) {
-        (Operation::Put, Ok(why)) => known.lock().convict(content, why, clock::now()),
-        (Operation::Put, Err(error)) => tracing::warn!(%error, key, "a conviction"),
+fn note(known: &Mutex<Known>, entry: &Entry) {
+    let Some(content) = entry.key.strip_prefix(CONVICTED) else { return };
+    match (entry.operation, serde_json::from_slice(&entry.value)) {
+        (Operation::Put, Ok(why)) => {
+            let since = since(entry.created.unix_timestamp(), clock::time_of_day(), clock::now());
+            known.lock().convict(content, why, since);
+        }
+        (Operation::Put, Err(error)) => tracing::warn!(%error, key = entry.key, "a conviction"),
         (Operation::Delete | Operation::Purge, _) => known.lock().release(content),
     }
+}
+
+/// The time at which a bucket took something, in seconds since 1970, on this machine's clock: what is heard of again is
+/// as old as before.
+fn since(taken_s: i64, now: SystemTime, monotonic: Instant) -> Instant {
+    let taken = UNIX_EPOCH + Duration::from_secs(u64::try_from(taken_s).unwrap_or(0));
+    let age = now.duration_since(taken).unwrap_or_default();
+    monotonic.checked_sub(age).unwrap_or(monotonic)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_conviction_that_is_followed_again_is_as_old_as_before() {
+        let why = || Conviction { host: "a".into(), job: "1".into(), reason: "it".into() };
+        let (mut known, now, wall) = (Known::default(), clock::now(), clock::time_of_day());
+        let today = wall.duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let taken = |days: u64| i64::try_from(today - days * 24 * 3_600).unwrap();
+        for (content, days) in [("old", 31), ("young", 29), ("ahead", 0)] {
+            known.convict(content, why(), since(taken(days) + 5, wall, now));
+        }
+        assert!(known.why("old", now).is_none());
+        assert!(known.why("young", now).is_some() && known.why("ahead", now).is_some());
+        assert!(known.why("young", now + Duration::from_secs(2 * 24 * 3_600)).is_none());
+    }
 
     #[test]
     fn convictions_end_with_their_release_and_with_their_age() {

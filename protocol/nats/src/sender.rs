@@ -7,8 +7,10 @@
 mod answers;
 mod arenas;
 mod jobs;
+mod looked;
 mod models;
 mod outbox;
+mod refusal;
 
 use std::io;
 use std::net::Shutdown;
@@ -16,18 +18,21 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::sync::{Arc, atomic::AtomicUsize, atomic::Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use gridpool_ipc::clock;
 use gridpool_ipc::frame::{FrameError, FrameReader};
 use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{ClientMessage, Refusal, ServerMessage};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
+use tokio::time::{sleep, timeout_at};
 
-use crate::cluster::{Background, within};
-use crate::{NatsError, NatsOptions, Streams, connect};
+use crate::cluster::{ANSWER_TIMEOUT, Background, within};
+use crate::{NatsError, NatsOptions, RETRY_EVERY, Streams, connect};
 use arenas::Arenas;
 use jobs::Jobs;
 use models::Models;
@@ -71,7 +76,10 @@ impl Sender {
     ///
     /// # Errors
     /// [`NatsError`].
-    pub fn connect(options: &NatsOptions) -> Result<(Self, UnixStream), NatsError> {
+    pub fn connect(
+        options: &NatsOptions,
+        patience: Patience,
+    ) -> Result<(Self, UnixStream), NatsError> {
         let built = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("gridpool-nats")
@@ -81,18 +89,14 @@ impl Sender {
         let (ours, theirs) = UnixStream::pair().map_err(NatsError::System)?;
         let outbox = Outbox::new(ours.try_clone().map_err(NatsError::System)?);
         let outbox = outbox.map_err(NatsError::System)?;
-        let streams = within(&runtime, {
-            let options = options.clone();
-            async move {
-                let connection = connect(&options, "gridpool client").await?;
-                Streams::sought(&connection, &options.prefix, true).await
-            }
-        })?;
+        let options = options.clone();
+        let opening = async move { open(&options, patience).await };
+        let streams = within(&runtime, clock::until(patience.until) + ANSWER_TIMEOUT, opening)?;
         let agent = Arc::new(Agent {
             streams,
             arenas: Mutex::default(),
             jobs: Jobs::default(),
-            models: Models::default(),
+            models: Models::until(patience.lists_until),
             outbox,
             aside: AtomicUsize::new(0),
             settled: Notify::new(),
@@ -108,6 +112,61 @@ impl Sender {
         reader.map_err(NatsError::System)?;
         let read = Mutex::new(read);
         Ok((Self { agent, socket, read, runtime }, theirs))
+    }
+}
+
+/// How long a client waits for servers that are down, and for streams that were removed.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// All tries end by then.
+    until: Instant,
+    tries_again: bool,
+    /// Lists are not asked for again after that, if there is such a time.
+    lists_until: Option<Instant>,
+}
+
+impl Patience {
+    /// So long, from now on. Zero is one try, which ends when servers that are there do not answer.
+    #[must_use]
+    pub fn of(wait: Duration) -> Self {
+        let tries_again = !wait.is_zero();
+        let wait = if tries_again { wait } else { ANSWER_TIMEOUT };
+        Self { until: clock::now() + wait, tries_again, lists_until: None }
+    }
+
+    /// The same for a command, which then ends: it does not ask for lists any longer, either.
+    #[must_use]
+    pub fn of_command(wait: Duration) -> Self {
+        Self { lists_until: Some(clock::now() + wait), ..Self::of(wait) }
+    }
+
+    /// With one try, whatever time it may take.
+    #[must_use]
+    pub fn once(self) -> Self {
+        Self { tries_again: false, ..self }
+    }
+}
+
+/// Opens the streams as a client: tries again, as a bridge does, while a server is down or streams are not there.
+async fn open(options: &NatsOptions, patience: Patience) -> Result<Streams, NatsError> {
+    let Patience { until, tries_again, .. } = patience;
+    let mut last = None;
+    loop {
+        let opened = async {
+            let connection = connect(options, "gridpool client").await?;
+            let until = if tries_again { until } else { clock::now() };
+            Streams::sought(&connection, &options.prefix, true, until).await
+        };
+        let opened = timeout_at(until.into(), opened).await;
+        // What a whole try has said tells more than that the last was cut off.
+        match opened.unwrap_or_else(|_| Err(last.take().unwrap_or(NatsError::Silent))) {
+            Err(error) if tries_again && error.may_pass() && !clock::until(until).is_zero() => {
+                tracing::debug!(error = Chain(&error).to_string(), "no cluster yet");
+                last = Some(error);
+            }
+            opened => return opened,
+        }
+        sleep(RETRY_EVERY.min(clock::until(until))).await;
     }
 }
 
@@ -238,5 +297,31 @@ impl Agent {
 impl From<io::Error> for NatsError {
     fn from(error: io::Error) -> Self {
         Self::System(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_try_at_servers_that_say_nothing_ends_with_the_wait() {
+        // The system accepts connections, and nobody reads them.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("nats://{}", silent.local_addr().unwrap());
+        let options = NatsOptions::parse(&address).unwrap();
+        let connecting = |patience| {
+            let (tell, told) = mpsc::channel();
+            let options = options.clone();
+            thread::spawn(move || tell.send(Sender::connect(&options, patience).map(drop)));
+            told.recv_timeout(Duration::from_secs(4)).expect("it ends before a connection's 5 s")
+        };
+        let wait = Duration::from_millis(200);
+        for patience in [Patience::of(wait), Patience::of_command(wait).once()] {
+            let error = connecting(patience).unwrap_err();
+            assert!(matches!(error, NatsError::Silent) && error.may_pass(), "{error:?}");
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! The streams and buckets of a cluster: made by the first pool, opened by all.
 
-use async_nats::header;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
-use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, KeyValueError};
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{
-    Config, ConsumerError, ConsumerErrorKind, DiscardPolicy, Info, RawMessageErrorKind, Republish,
-    RetentionPolicy, StorageType, Stream,
+    Config, ConsumerError, ConsumerErrorKind, DiscardPolicy, Info, RawMessageError,
+    RawMessageErrorKind, Republish, RetentionPolicy, StorageType, Stream,
 };
 use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, kv};
 use futures_util::TryStreamExt;
@@ -13,12 +13,14 @@ use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_MAX;
+use std::error::Error;
 use std::ops::RangeInclusive;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 use crate::data::DATA_AGE;
 use crate::hosts::HOST_AGE;
+use crate::past::key_of;
 use crate::publish::Link;
 use crate::{
     Connection, Hosts, Lane, NatsError, Poison, Results, Runs, Store, StreamLimits, Subjects,
@@ -26,8 +28,6 @@ use crate::{
 
 /// How long a server may take to answer a request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long servers that do not answer are asked again for the streams.
-const SEEK_FOR: Duration = Duration::from_secs(30);
 /// Between two tries.
 const SEEK_AGAIN: Duration = Duration::from_millis(200);
 /// How long a job may stay in the stream. It is past every deadline then.
@@ -79,13 +79,13 @@ impl Streams {
     }
 
     /// Opens streams that must be there, and follows convictions if it is told to. Servers that do not answer are asked
-    /// again for a while: if one that leads has died, another has to lead first.
+    /// again until that time: if one that leads has died, another has to lead first.
     pub(crate) async fn sought(
         connection: &Connection,
         prefix: &str,
         follows: bool,
+        until: Instant,
     ) -> Result<Self, NatsError> {
-        let until = clock::now() + SEEK_FOR;
         loop {
             let opened = async {
                 let streams = Self::open(connection, prefix, None).await?;
@@ -151,19 +151,18 @@ impl Streams {
         Ok(first..=state.last_sequence)
     }
 
+    /// The first job of this number or a later one.
+    pub(crate) async fn job_from(&self, number: u64) -> Result<Option<StreamMessage>, NatsError> {
+        let all = self.subjects.jobs();
+        read(self.jobs.get_first_raw_message_by_subject(all, number).await)
+    }
+
     /// The key of the job of this number, whatever its version; `None` if it is gone, or is no job.
     ///
     /// # Errors
     /// [`NatsError`].
     pub async fn key_at(&self, number: u64) -> Result<Option<JobKey>, NatsError> {
-        match self.jobs.get_raw_message(number).await {
-            Ok(message) => {
-                let id = message.headers.get(header::NATS_MESSAGE_ID);
-                Ok(id.and_then(|id| u128::from_str_radix(id.as_str(), 16).ok()).map(JobKey))
-            }
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(NatsError::jetstream("a job cannot be read")(error)),
-        }
+        Ok(read(self.jobs.get_raw_message(number).await)?.as_ref().and_then(key_of))
     }
 
     /// Removes the job of this number. Returns whether it was there.
@@ -201,13 +200,13 @@ impl Streams {
         &self,
         lane: &Lane,
         ack_wait: Duration,
-        generation: &Generation,
+        generation: Generation,
     ) -> Result<PullConsumer, NatsError> {
         let made = match self.made(lane, ack_wait, generation).await {
             Err(error) if is_another_there(&error) => {
                 let generation = self.generation().await?;
-                self.remove_others(lane, &generation).await?;
-                self.made(lane, ack_wait, &generation).await
+                self.remove_others(lane, generation).await?;
+                self.made(lane, ack_wait, generation).await
             }
             made => made,
         };
@@ -218,9 +217,9 @@ impl Streams {
         &self,
         lane: &Lane,
         ack_wait: Duration,
-        Generation(end): &Generation,
+        generation: Generation,
     ) -> Result<PullConsumer, ConsumerError> {
-        let name = self.subjects.consumer(lane) + end;
+        let name = self.subjects.consumer(lane) + &generation.end();
         let config = pull::Config {
             durable_name: Some(name.clone()),
             filter_subject: self.subjects.job(lane),
@@ -238,12 +237,9 @@ impl Streams {
 
     /// The stream has one consumer for a lane. If there is another, a host has made it for the stream before just when
     /// this one was made. It is removed: its host finds that out, and makes the right one.
-    async fn remove_others(
-        &self,
-        lane: &Lane,
-        Generation(end): &Generation,
-    ) -> Result<(), NatsError> {
-        let (own, subject) = (self.subjects.consumer(lane) + end, self.subjects.job(lane));
+    async fn remove_others(&self, lane: &Lane, generation: Generation) -> Result<(), NatsError> {
+        let own = self.subjects.consumer(lane) + &generation.end();
+        let subject = self.subjects.job(lane);
         let all = self.jobs.consumers().try_collect::<Vec<_>>().await;
         let failed = "the consumers of jobs cannot be looked at";
         for other in all.map_err(NatsError::jetstream(failed))? {
@@ -258,18 +254,38 @@ impl Streams {
     }
 }
 
+/// A job that was asked for; `None` if there is none.
+fn read(asked: Result<StreamMessage, RawMessageError>) -> Result<Option<StreamMessage>, NatsError> {
+    match asked {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(NatsError::jetstream("a job cannot be read")(error)),
+    }
+}
+
 fn is_another_there(error: &ConsumerError) -> bool {
     let not_unique = ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE;
     matches!(error.kind(), ConsumerErrorKind::JetStream(why) if why.error_code() == not_unique)
 }
 
-/// How the names of consumers end at a stream of jobs: with the time at which it was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Generation(pub(crate) String);
+/// Which stream of jobs it is, by the time at which it was made. The names of consumers end with it. Which of two is
+/// there now it does not say: an older one comes back with its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation(i128);
 
 impl Generation {
     pub(crate) fn of(jobs: &Info) -> Self {
-        Self(format!("-{:x}", jobs.created.unix_timestamp_nanos()))
+        Self::made_at(jobs.created.unix_timestamp_nanos())
+    }
+
+    /// That of a stream which was made then, nanoseconds since 1970.
+    #[must_use]
+    pub fn made_at(nanoseconds: i128) -> Self {
+        Self(nanoseconds)
+    }
+
+    fn end(self) -> String {
+        format!("-{:x}", self.0)
     }
 }
 
@@ -344,6 +360,13 @@ async fn stream(context: &Context, config: Config, makes: bool) -> Result<Stream
     }
 }
 
+/// Whether a bucket is not there.
+fn is_absent(error: &KeyValueError) -> bool {
+    let stream = error.source().and_then(|source| source.downcast_ref::<GetStreamError>());
+    let why = stream.map(GetStreamError::kind);
+    matches!(why, Some(GetStreamErrorKind::JetStream(refused)) if refused.code() == 404)
+}
+
 /// A bucket; with a number of replicas it is made if it is not there.
 async fn bucket(
     context: &Context,
@@ -354,7 +377,10 @@ async fn bucket(
     let there = context.get_key_value(&bucket).await;
     match (there, replicas) {
         (Ok(store), _) => Ok(store),
-        (Err(error), None) => Err(NatsError::jetstream("a bucket cannot be opened")(error)),
+        (Err(error), None) => Err(match is_absent(&error) {
+            true => NatsError::NoStream { stream: format!("KV_{bucket}") },
+            false => NatsError::jetstream("a bucket cannot be opened")(error),
+        }),
         // The library's own call asks the account first, whose answer of server 2.9 it cannot read.
         (Err(_), Some(num_replicas)) => {
             let config = Config {

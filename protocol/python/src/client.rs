@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use gridpool_client::{
@@ -10,7 +12,7 @@ use gridpool_client::{
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::limits::STEPS_DEFAULT;
 use gridpool_protocol::program::Programs;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::cluster::{ClusterFiles, Place};
@@ -32,6 +34,7 @@ const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 pub(crate) struct Client {
     place: Place,
     reconnect_for: Duration,
+    wait: Option<Duration>,
     connection: Mutex<Arc<Owned<gridpool_client::Client>>>,
     programs: Mutex<Programs>,
 }
@@ -129,7 +132,7 @@ impl Client {
         if held.is_mine() {
             return Ok(gridpool_client::Client::clone(&held));
         }
-        let made = connect(py, &self.place, self.reconnect_for, Duration::ZERO)?;
+        let made = connect(py, &self.place, self.reconnect_for, self.wait)?;
         *self.connection.lock() = Arc::new(Owned::new(made.clone()));
         Ok(made)
     }
@@ -182,35 +185,52 @@ impl Client {
     }
 }
 
+/// Connects, and looks after signals meanwhile. After an exception nobody waits for what the thread connects.
 fn connect(
     py: Python<'_>,
     place: &Place,
     reconnect_for: Duration,
-    wait: Duration,
+    wait: Option<Duration>,
 ) -> PyResult<gridpool_client::Client> {
-    let builder = place.builder().reconnect_for(reconnect_for).wait_for_pool(wait);
-    detached(py, || builder.connect()).map_err(|error| errors::client(py, &error))
+    let builder = place.builder().reconnect_for(reconnect_for);
+    let builder = match wait {
+        Some(wait) => builder.wait_for_pool(wait),
+        None => builder,
+    };
+    let (tell, mut told) = mpsc::channel();
+    thread::Builder::new().spawn(move || drop(tell.send(builder.connect())))?;
+    loop {
+        let told = &mut told;
+        match detached(py, move || told.recv_timeout(SIGNALS_EVERY)) {
+            Ok(connected) => return connected.map_err(|error| errors::client(py, &error)),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(PyRuntimeError::new_err("the thread that connects has panicked"));
+            }
+        }
+    }
 }
 
 #[pymethods]
 impl Client {
     #[new]
     #[pyo3(signature = (
-        socket=None, reconnect_for=10.0, wait_for_pool=0.0, prefix=None, files=ClusterFiles::default()
+        socket=None, reconnect_for=10.0, wait_for_pool=None, prefix=None, files=ClusterFiles::default()
     ))]
     fn new(
         py: Python<'_>,
         socket: Option<PathBuf>,
         reconnect_for: f64,
-        wait_for_pool: f64,
+        wait_for_pool: Option<f64>,
         prefix: Option<String>,
         files: ClusterFiles,
     ) -> PyResult<Self> {
         let place = Place::new(socket, prefix, files)?;
-        let (reconnect_for, wait) = (seconds(reconnect_for)?, seconds(wait_for_pool)?);
+        let reconnect_for = seconds(reconnect_for)?;
+        let wait = wait_for_pool.map(seconds).transpose()?;
         let client = connect(py, &place, reconnect_for, wait)?;
         let connection = Mutex::new(Arc::new(Owned::new(client)));
-        Ok(Self { place, reconnect_for, connection, programs: Mutex::default() })
+        Ok(Self { place, reconnect_for, wait, connection, programs: Mutex::default() })
     }
 
     #[getter]

@@ -7,6 +7,7 @@ import os
 import pickle
 import runpy
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -77,7 +78,22 @@ def test_what_is_wrong_with_the_address_is_said():
     with pytest.raises(gridpool.Error, match="/nowhere/x.pem cannot be read"):
         gridpool.connect("nats://127.0.0.1:1", cert="/nowhere/x.pem", key="/nowhere/x.pem")
     with pytest.raises(gridpool.Error, match="no NATS server"):
-        gridpool.connect("nats://127.0.0.1:1")
+        gridpool.connect("nats://127.0.0.1:1", wait_for_pool=0)
+
+
+def test_a_signal_ends_the_wait_for_a_cluster():
+    def interrupt(signum, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        # Without it, this would be an error after a minute.
+        with pytest.raises(KeyboardInterrupt) as caught:
+            gridpool.connect("nats://127.0.0.1:1", wait_for_pool=60)
+        assert caught.value.__context__ is None
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def needed(package, required):

@@ -17,6 +17,12 @@ pub struct NatsStatus {
     pub up: bool,
     /// Processes started after the first.
     pub restarts: u32,
+    /// The NATS server that answers it; empty if none does.
+    pub server: String,
+    /// Why it takes no jobs of the cluster; empty if it does.
+    pub why_not: String,
+    /// Seconds since it began or ceased to take them.
+    pub since_s: u64,
     /// What the process has counted, by name: jobs `taken`, `redelivered`, `published`, and so on.
     pub counts: BTreeMap<String, u64>,
 }

@@ -10,7 +10,7 @@ use gridpool_nats::{JobMessage, NatsError, decode};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::ContentHash;
 use gridpool_protocol::message::{Refusal, Work};
-use gridpool_protocol::receipt::{Receipt, Verdict};
+use gridpool_protocol::receipt::{REFUSED_UNTIL, Receipt, Verdict};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -40,10 +40,8 @@ impl Bridge {
     /// Runs a job that was taken from the stream.
     pub(crate) async fn run(self: &Arc<Self>, message: Message, permit: OwnedSemaphorePermit) {
         let message = Arc::new(message);
-        let (delivered, place, published_ns) = match message.info() {
-            Ok(info) => {
-                (info.delivered, info.stream_sequence, info.published.unix_timestamp_nanos())
-            }
+        let (delivered, published_ns) = match message.info() {
+            Ok(info) => (info.delivered, info.published.unix_timestamp_nanos()),
             Err(error) => return tracing::error!(%error, "a message without a place in a stream"),
         };
         if delivered > 1 {
@@ -62,7 +60,7 @@ impl Bridge {
             return self.acknowledge(&message, AckKind::Term).await;
         }
         let taken = Taken { job, delivered, published_ns };
-        let Some((held, cancelled)) = self.under_way.add(&message, (place, taken.job.key)) else {
+        let Some((held, cancelled)) = self.under_way.add(&message, taken.job.key) else {
             return tracing::debug!(job = %taken.job.key, "it is delivered again to this host, which runs it");
         };
         let fate = tokio::select! {
@@ -270,7 +268,7 @@ impl Bridge {
             if self.streams.poison.was_released(job.content) && self.release(content).await {
                 return Fate::GiveBack(GIVE_BACK_AFTER);
             }
-            let reason = format!("this host's pool has convicted a job like it ({content})");
+            let reason = "this host's pool has convicted a job like it".to_owned();
             return self.own(job, Verdict::Poison, reason);
         }
         let is_invalid = matches!(error, ClientError::Refused(Refusal::Invalid(_)));
@@ -345,6 +343,10 @@ impl Bridge {
             }
         };
         let convicts = receipt.verdict == Verdict::Poison;
+        // The pool's own hash, which is of no use to the cluster.
+        if let Some(cut) = receipt.reason.find(REFUSED_UNTIL).filter(|_| convicts) {
+            receipt.reason.truncate(cut);
+        }
         Fate::Done(Done { receipt: Box::new(receipt), output, convicts })
     }
 

@@ -7,6 +7,7 @@
 //! - `pool` asks the pool how it is. While it does not answer, no job is taken, and none is held.
 //! - `pull` takes as many jobs as the pool can work on, those of high priority first.
 //! - `job` is the life of one of them; `publish` stores its result; `batches` has the large batches that several use.
+//! - `reach` knows whether a server answers, and whether this host's name is its own.
 //! - `streams` makes streams again that somebody has removed; `sweep` removes what has ended, where the servers have
 //!   kept it.
 
@@ -17,6 +18,7 @@ mod pool;
 mod prepare;
 mod publish;
 mod pull;
+mod reach;
 mod settings;
 mod streams;
 mod sweep;
@@ -31,17 +33,20 @@ use std::time::Duration;
 
 use gridpool_client::{Client, ClientError};
 use gridpool_ipc::clock;
-use gridpool_nats::{Generation, HOST_EVERY, HostRow, NatsError, Streams, connect};
+use gridpool_nats::{HOST_EVERY, HostRow, NatsError, RETRY_EVERY, Streams, connect};
 use gridpool_protocol::chain::Chain;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
+pub use reach::BridgeLine;
 pub use settings::BridgeSettings;
 
 use batches::Batches;
 use counts::Counts;
 use pool::PoolState;
+use reach::{Reach, server_of};
+use streams::Latest;
 use under_way::UnderWay;
 
 /// Threads for the connection to the servers.
@@ -50,8 +55,6 @@ const IO_THREADS: usize = 2;
 const BLOCKING_THREADS: usize = 64;
 /// How often the supervisor gets a sign of life.
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// Between two tries to reach a server.
-const RETRY_EVERY: Duration = Duration::from_secs(2);
 /// The same at most for a large result that finds no room.
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(16);
 /// How long jobs may take to be given back when the process ends.
@@ -88,10 +91,10 @@ struct Bridge {
     settings: BridgeSettings,
     pool: Client,
     streams: Streams,
-    /// The stream of jobs that was there last.
-    generation: watch::Sender<Generation>,
+    latest: Latest,
     state: watch::Receiver<PoolState>,
     counts: Arc<Counts>,
+    reach: Arc<Reach>,
     under_way: UnderWay,
     batches: Batches,
     /// For results that are not stored yet.
@@ -126,10 +129,11 @@ pub fn serve(
 async fn live(pool: Client, settings: BridgeSettings, link: UnixStream) -> Result<(), BridgeError> {
     let link = tokio::net::UnixStream::from_std(link).map_err(system("the supervisor's socket"))?;
     let counts = Arc::new(Counts::default());
-    let work = tokio::spawn(work(pool, settings, Arc::clone(&counts)));
+    let reach = Arc::new(Reach::default());
+    let work = tokio::spawn(work(pool, settings, (Arc::clone(&counts), Arc::clone(&reach))));
     let aborter = work.abort_handle();
     let ended = tokio::select! {
-        ended = stay(&link, &counts) => ended,
+        ended = stay(&link, &counts, &reach) => ended,
         worked = work => worked.map_err(io::Error::other).map_err(system("a task"))?,
     };
     counts.stop();
@@ -147,12 +151,13 @@ async fn live(pool: Client, settings: BridgeSettings, link: UnixStream) -> Resul
 async fn work(
     pool: Client,
     settings: BridgeSettings,
-    counts: Arc<Counts>,
+    (counts, reach): (Arc<Counts>, Arc<Reach>),
 ) -> Result<(), BridgeError> {
     let streams = loop {
         match open(&settings).await {
             Ok(streams) => break streams,
             Err(error) => {
+                reach.is_lost(&error);
                 let error = Chain(&error).to_string();
                 tracing::warn!(error, "no jobs of the cluster yet");
                 sleep(RETRY_EVERY).await;
@@ -166,12 +171,13 @@ async fn work(
         batches: Batches::new(cache),
         under_way: UnderWay::default(),
         unstored: Semaphore::new(taken::ROOM as usize),
-        generation: watch::Sender::new(streams.opened_generation()),
+        latest: Latest::new(streams.opened_generation()),
         settings,
         pool,
         streams,
         state,
         counts,
+        reach,
     });
     tokio::spawn(Arc::clone(&bridge).announce());
     tokio::spawn(Arc::clone(&bridge).keep_streams());
@@ -192,10 +198,14 @@ async fn open(settings: &BridgeSettings) -> Result<Streams, NatsError> {
 }
 
 /// Writes signs of life and counts until the supervisor closes its end of the link.
-async fn stay(link: &tokio::net::UnixStream, counts: &Counts) -> Result<(), BridgeError> {
+async fn stay(
+    link: &tokio::net::UnixStream,
+    counts: &Counts,
+    reach: &Reach,
+) -> Result<(), BridgeError> {
     link.writable().await.map_err(system("the supervisor's socket"))?;
     loop {
-        let mut line = serde_json::to_vec(&counts.now())
+        let mut line = serde_json::to_vec(&reach.line(counts.now()))
             .map_err(io::Error::other)
             .map_err(system("counts"))?;
         line.push(b'\n');
@@ -232,6 +242,7 @@ impl Bridge {
             let state = self.state.borrow().clone();
             let row = HostRow {
                 host: self.settings.host.clone(),
+                place: self.settings.place.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 protocol: self.streams.subjects.version(),
                 uptime_s: started.elapsed().as_secs(),
@@ -242,8 +253,19 @@ impl Bridge {
                 devices: state.devices,
                 models: state.models,
             };
-            if let Err(error) = self.streams.hosts.say(&row).await {
-                tracing::debug!(%error, "announcing this host");
+            let server = || server_of(&self.streams.connection);
+            let began = clock::now();
+            match self.streams.hosts.say(&row).await {
+                Ok(None) => self.reach.is_named(server(), began),
+                Ok(Some(other)) => {
+                    if let Some(why) = self.reach.is_namesake(server(), &other) {
+                        tracing::error!(why, "no jobs of the cluster");
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "announcing this host");
+                    self.reach.is_lost(&error);
+                }
             }
             sleep(HOST_EVERY).await;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gridpool_ipc::clock;
-use gridpool_nats::{Carried, Conviction, NatsError, Outcome, Published, Store};
+use gridpool_nats::{Carried, Conviction, NatsError, Outcome, Published, RETRY_EVERY, Store};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::Inline;
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::counts::count;
 use crate::taken::{Done, Taken};
-use crate::{Bridge, FULL_PAUSE_MAX, RETRY_EVERY};
+use crate::{Bridge, FULL_PAUSE_MAX};
 
 /// How long a server may take to store a result before the next try.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,7 +53,11 @@ impl Bridge {
             self.convict(taken, &done.receipt).await;
         }
         let attempt = format!("{}.{}", self.settings.host, taken.delivered);
-        let (receipt, output) = (*done.receipt, done.output);
+        let (mut receipt, output) = (*done.receipt, done.output);
+        if receipt.verdict == Verdict::Poison {
+            // Who takes it back names the hash that the cluster has.
+            receipt.reason += &format!("; {}", Conviction::advice(taken.job.content));
+        }
         let mut storing = Storing { receipt, output, carried: None, pieces: None, attempt };
         self.store_surely(taken, &mut storing).await;
         if let Some(pieces) = storing.pieces {

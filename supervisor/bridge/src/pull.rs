@@ -4,14 +4,16 @@
 //! what is there. When there is none, it leaves one question open at each lane, so that the next job comes at once.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{AckKind, Message};
 use futures_util::future::join_all;
-use futures_util::stream::{self, BoxStream, SelectAll, StreamExt};
+use futures_util::stream::{self, BoxStream, SelectAll, Stream, StreamExt};
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_nats::{Generation, Lane, NatsError, Streams};
 use gridpool_protocol::chain::Chain;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -47,6 +49,8 @@ struct Lanes {
     /// Rounds of questions. Each begins with another lane.
     rounds: usize,
     lanes: Vec<(Lane, PullConsumer)>,
+    /// Jobs that came, and were not handed on yet: whoever stops waiting for more leaves them here.
+    taken: Mutex<Vec<Message>>,
     open: SelectAll<BoxStream<'static, Came>>,
     /// The lanes with an open question, by their consumers' names.
     asked: BTreeSet<String>,
@@ -81,23 +85,26 @@ impl Bridge {
                 () = self.counts.leaving() => return,
             };
             let Ok(permit) = permit else { return };
-            if !state.is_alive || state.is_draining {
+            let has_name = self.reach.has_name();
+            if !state.is_alive || state.is_draining || !has_name {
                 drop(permit);
                 tokio::select! {
                     () = self.turn_away(lanes) => {}
                     () = sleep(LOOK_EVERY) => {}
+                    () = self.reach.naming(), if !has_name => {}
                     () = self.counts.leaving() => return,
                 }
                 continue;
             }
             if let Err(error) = self.open_lanes(lanes, state.model_names()).await {
+                self.reach.lanes_are_closed(&error);
                 let error = Chain(&error).to_string();
                 tracing::debug!(%error, "no consumer of jobs");
                 sleep(RETRY_EVERY).await;
                 continue;
             }
             let places = given.min(1 + slots.available_permits());
-            let generation = lanes.generation.clone();
+            let generation = lanes.generation;
             let jobs = tokio::select! {
                 jobs = lanes.take(places, &self.counts) => jobs,
                 // They are of a stream that is gone, and would not answer.
@@ -107,6 +114,10 @@ impl Bridge {
                     continue;
                 }
             };
+            match lanes.failed {
+                0 => self.reach.lanes_answer(),
+                _ => self.reach.lanes_are_silent(),
+            }
             let mut permit = Some(permit);
             for job in jobs {
                 let place = permit.take().or_else(|| Arc::clone(&slots).try_acquire_owned().ok());
@@ -161,7 +172,7 @@ impl Bridge {
     /// Waits until lanes of this stream are of no use any more.
     async fn is_outdated(&self, generation: Option<Generation>) {
         match generation {
-            Some(generation) => self.made_anew(&generation).await,
+            Some(generation) => self.latest.is_other(generation).await,
             None => std::future::pending().await,
         }
     }
@@ -185,9 +196,10 @@ impl Bridge {
         if !lanes.lanes.is_empty() && lanes.names == names && !is_due {
             return Ok(());
         }
+        let question = self.latest.question();
         let generation = match self.streams.generation().await {
             Ok(generation) => {
-                self.found(generation.clone());
+                self.latest.found(question, generation);
                 generation
             }
             Err(error) => {
@@ -200,7 +212,7 @@ impl Bridge {
         let mut opened = Vec::new();
         let models = names.iter().map(|name| Some(name.as_str()));
         for lane in [None].into_iter().chain(models).flat_map(Lane::all) {
-            match self.streams.consumer(&lane, ack_wait, &generation).await {
+            match self.streams.consumer(&lane, ack_wait, generation).await {
                 Ok(consumer) => {
                     self.under_way.hold_within(consumer.cached_info().config.ack_wait);
                     opened.push((lane, consumer));
@@ -226,7 +238,8 @@ impl Bridge {
 impl Lanes {
     /// Takes up to so many jobs, and at least one: waits for it a while, or until the bridge is to end.
     async fn take(&mut self, places: usize, counts: &Counts) -> Vec<Message> {
-        let mut taken = self.arrived();
+        *self.taken.lock() = self.arrived();
+        let taken = &self.taken;
         let mut has_failed = false;
         self.rounds = self.rounds.wrapping_add(1);
         for rank in 0..3 {
@@ -237,30 +250,26 @@ impl Lanes {
             }
             let first = self.rounds % lanes.len();
             lanes.rotate_left(first);
-            let left = places.saturating_sub(taken.len());
+            let left = places.saturating_sub(taken.lock().len());
             if left == 0 {
                 break;
             }
             if left < lanes.len() {
                 // One after the other, so that none is left out for one of lower priority.
                 for lane in lanes {
-                    let left = places.saturating_sub(taken.len());
+                    let left = places.saturating_sub(taken.lock().len());
                     if left > 0 {
-                        has_failed |= !fetch(lane, left, &mut taken).await;
+                        has_failed |= !fetch(lane, left, taken).await;
                     }
                 }
                 continue;
             }
-            let asked = lanes.iter().zip(spread(left, lanes.len())).map(async |(lane, most)| {
-                let mut jobs = Vec::new();
-                (fetch(lane, most, &mut jobs).await, jobs)
-            });
-            for (is_right, jobs) in join_all(asked).await {
-                has_failed |= !is_right;
-                taken.extend(jobs);
-            }
+            let asked = lanes.iter().zip(spread(left, lanes.len()));
+            let asked = asked.map(|(lane, most)| fetch(lane, most, taken));
+            has_failed |= join_all(asked).await.contains(&false);
         }
         self.failed = if has_failed { self.failed.saturating_add(1) } else { 0 };
+        let taken = std::mem::take(&mut *taken.lock());
         if !taken.is_empty() {
             return taken;
         }
@@ -282,10 +291,10 @@ impl Lanes {
         }
     }
 
-    /// What came of open questions by now.
+    /// What has come by now: of questions, and of open ones.
     fn arrived(&mut self) -> Vec<Message> {
         use futures_util::FutureExt;
-        let mut jobs = Vec::new();
+        let mut jobs = std::mem::take(&mut *self.taken.lock());
         while let Some(Some(came)) = self.open.next().now_or_never() {
             match came {
                 Came::Job(job) => jobs.push(*job),
@@ -323,17 +332,24 @@ impl Lanes {
 }
 
 /// Adds the jobs that a lane has now, up to so many. Returns whether the server has answered.
-async fn fetch(lane: &PullConsumer, most: usize, jobs: &mut Vec<Message>) -> bool {
-    let mut messages = match lane.fetch().max_messages(most).messages().await {
-        Ok(messages) => messages,
+async fn fetch(lane: &PullConsumer, most: usize, jobs: &Mutex<Vec<Message>>) -> bool {
+    match lane.fetch().max_messages(most).messages().await {
+        Ok(messages) => collect(messages, jobs).await,
         Err(error) => {
             tracing::debug!(%error, "asking for jobs");
-            return false;
+            false
         }
-    };
+    }
+}
+
+/// Adds what comes as it comes: who waits for it may stop to do so. Returns whether it came to its end.
+async fn collect<T, E: Display>(
+    mut coming: impl Stream<Item = Result<T, E>> + Unpin,
+    to: &Mutex<Vec<T>>,
+) -> bool {
     loop {
-        match timeout(FETCH_TIMEOUT, messages.next()).await {
-            Ok(Some(Ok(job))) => jobs.push(job),
+        match timeout(FETCH_TIMEOUT, coming.next()).await {
+            Ok(Some(Ok(job))) => to.lock().push(job),
             Ok(Some(Err(error))) => {
                 tracing::debug!(%error, "taking jobs");
                 return false;
@@ -366,7 +382,21 @@ fn resize(slots: &Semaphore, given: usize, wanted: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use tokio::runtime::Builder;
+
     use super::*;
+
+    #[test]
+    fn jobs_that_came_are_not_lost_with_the_wait_for_more() {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(async {
+            let jobs = Mutex::new(Vec::new());
+            let coming = stream::iter([Ok::<_, String>(7)]).chain(stream::pending());
+            let waiting = collect(coming, &jobs);
+            assert!(timeout(Duration::from_millis(1), waiting).await.is_err(), "more may come");
+            assert_eq!(*jobs.lock(), [7]);
+        });
+    }
 
     #[test]
     fn places_are_spread_over_lanes_and_none_is_given_twice() {

@@ -12,6 +12,8 @@ pub struct BridgeSettings {
     pub limits: StreamLimits,
     /// This host's name.
     pub host: String,
+    /// Where its pool is: the socket, and the machine that has it. No other pool has the same.
+    pub place: String,
     /// Jobs that it may have at a time; `None` for 8 for each device.
     pub under_way_max: Option<u32>,
     /// Deliveries after which a job without a result runs alone.
@@ -28,6 +30,7 @@ impl BridgeSettings {
             limits: StreamLimits::new(nats.servers.len()),
             nats,
             host,
+            place: String::new(),
             under_way_max: None,
             deliveries_max: 5,
             cache_bytes_max: 256 << 20,

@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_nats::jetstream::{AckKind, Message};
 use futures_util::StreamExt;
 use gridpool_ipc::mutex::Mutex;
+use gridpool_nats::RETRY_EVERY;
 use gridpool_protocol::ids::JobKey;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 use tokio::time::sleep;
 
-use crate::{Bridge, RETRY_EVERY};
+use crate::Bridge;
 
 /// The jobs that this host has.
 #[derive(Debug)]
@@ -49,8 +50,6 @@ impl Drop for InHand<'_> {
 struct Held {
     /// Its last delivery.
     message: Arc<Message>,
-    /// Its place in the stream.
-    place: u64,
     key: JobKey,
     cancelled: watch::Sender<bool>,
 }
@@ -90,22 +89,21 @@ impl UnderWay {
     }
 
     /// Takes a job in hand. `None` if this host has it: the stream has not heard of it for too long, and delivers it
-    /// again. It goes on, and ends under its last delivery.
+    /// again; or the stream was lost, and its client has sent it again. It goes on, and ends under its last delivery.
     pub(crate) fn add(
         &self,
         message: &Arc<Message>,
-        (place, key): (u64, JobKey),
+        key: JobKey,
     ) -> Option<(InHand<'_>, watch::Receiver<bool>)> {
         let message = Arc::clone(message);
         let mut jobs = self.jobs.lock();
-        // Places begin again in streams that were made anew.
-        if let Some(held) = jobs.values_mut().find(|held| (held.place, held.key) == (place, key)) {
+        if let Some(held) = jobs.values_mut().find(|held| held.key == key) {
             held.message = message;
             return None;
         }
         let (cancelled, told) = watch::channel(false);
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        jobs.insert(number, Held { message, place, key, cancelled });
+        jobs.insert(number, Held { message, key, cancelled });
         drop(jobs);
         Some((InHand { under_way: self, number }, told))
     }

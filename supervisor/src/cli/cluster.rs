@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
-use gridpool_nats::{Cluster, ClusterStatus, HostRow, LaneRow};
+use gridpool_nats::{Cluster, ClusterStatus, HostRow, LaneRow, VERSION};
 use gridpool_protocol::ids::ContentHash;
 
 use super::error::CommandError;
@@ -109,7 +109,8 @@ fn write(out: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
 pub(super) fn unread(lane: &LaneRow) -> String {
     let LaneRow { name, protocol, .. } = lane;
     format!(
-        "{} in {name}: no host is of protocol {protocol}; they wait for one until their deadlines",
+        "{} in {name}: no host has the version of gridpool that sent them (its messages are of protocol {protocol}, \
+         this one's of {VERSION}); they wait for one until their deadlines",
         lane.unread()
     )
 }
@@ -172,7 +173,7 @@ mod tests {
             "one                  serving",
             "20.0",
             "grid-high                             12",
-            "\n3 in grid-high: no host is of protocol 7;",
+            "\n3 in grid-high: no host has the version of gridpool that sent them (its messages are of protocol 7,",
             "POISON abc: convicted on two: it crashed",
         ] {
             assert!(said.contains(part), "{part}:\n{said}");

@@ -2,10 +2,12 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gridpool_client::{Client, ClientError};
-use gridpool_nats::Sender;
+use gridpool_ipc::clock;
+use gridpool_nats::{Patience, Sender};
+use gridpool_protocol::chain::Chain;
 
 use super::error::CommandError;
 use super::place::PlaceFlags;
@@ -19,13 +21,34 @@ pub(super) fn connect(socket: Option<PathBuf>) -> Result<Client, CommandError> {
     Ok(Client::connect(socket_path(socket)?)?)
 }
 
-/// Connects to a cluster, if the flags name one.
-pub(super) fn cluster(flags: &PlaceFlags) -> Result<Option<Client>, CommandError> {
+/// Connects to a cluster, if the flags name one. Waits for it, if that is wanted: as long as a job may take.
+pub(super) fn cluster(
+    flags: &PlaceFlags,
+    wait: Option<Duration>,
+) -> Result<Option<Client>, CommandError> {
     let options = flags.cluster().map_err(CommandError::Usage)?;
     let Some(options) = options else { return Ok(None) };
+    let (started, patience) = (clock::now(), Patience::of_command(wait.unwrap_or_default()));
     // Not by the client's feature `nats`: the worker, which is built together with this, would have all of it too.
-    let (sender, socket) = Sender::connect(&options)?;
+    let connected = Sender::connect(&options, patience.once());
+    let left = wait.unwrap_or_default().saturating_sub(started.elapsed());
+    let (sender, socket) = match connected {
+        Err(error) if error.may_pass() && !left.is_zero() => {
+            let (error, seconds) = (Chain(&error).to_string(), wait.unwrap_or_default().as_secs());
+            let text = format!(
+                "gridpool: {error}; waiting up to {seconds} s, the deadline of a job; --no-wait fails at once"
+            );
+            writeln!(io::stderr(), "{text}").map_err(CommandError::Output)?;
+            Sender::connect(&options, patience)?
+        }
+        connected => connected?,
+    };
     Ok(Some(Client::builder().connect_through(socket, Box::new(sender))?))
+}
+
+/// What a wait for the cluster, from then on, has left of a job's deadline.
+pub(super) fn left_of(deadline: Duration, started: Instant) -> Duration {
+    deadline.saturating_sub(started.elapsed()).max(Duration::from_millis(1))
 }
 
 /// Connects for a job, and waits for a pool that starts again, unless that is not wanted.

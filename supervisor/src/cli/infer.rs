@@ -17,11 +17,13 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gridpool_client::{Answer, Client, ClientError, Job, ModelInput, TensorOutputs};
+use gridpool_ipc::clock;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::ARENA_BYTES_MAX;
 use gridpool_protocol::message::{DeviceModel, Priority, Refusal};
 use gridpool_protocol::receipt::Verdict;
 
+use super::connect::left_of;
 use super::flags::{parse_seconds, whole};
 use super::misplaced;
 use super::output::{self, Output};
@@ -77,17 +79,19 @@ fn named_priority() -> impl TypedValueParser<Value = Priority> {
     names.map(|name| Priority::from_name(&name).expect("one of the names"))
 }
 
-/// Sends one request. Calls `connect` once flags and files are checked, with whether not to wait for a pool.
+/// Sends one request. Calls `connect` once flags and files are checked, with how long to wait for a cluster;
+/// `None` if not, nor for a pool. It says whether it is a cluster.
 pub(super) fn run(
     flags: &InferFlags,
-    connect: impl FnOnce(bool) -> Result<Client, CommandError>,
+    connect: impl FnOnce(Option<Duration>) -> Result<(Client, bool), CommandError>,
 ) -> Result<u8, CommandError> {
     let arrays = read(&flags.input).map_err(|error| {
         misplaced::model(&flags.model, &flags.input).unwrap_or_else(|| error.into())
     })?;
     let file = flags.output.as_deref().map(|path| Output::open("--output", path, flags.json));
     let file = file.transpose()?;
-    let client = connect(flags.no_wait)?;
+    let started = clock::now();
+    let (client, is_cluster) = connect((!flags.no_wait).then_some(flags.deadline))?;
     let rows = client.models()?;
     let tensors = match fit::find(&rows, &flags.model)? {
         Some(info) => fit::fit(info, arrays)?,
@@ -95,7 +99,11 @@ pub(super) fn run(
     };
     let job = ModelInput::from_tensors(tensors).and_then(|inputs| Job::model(&flags.model, inputs));
     let job = job.map_err(InferError::Tensors)?;
-    let job = job.with_deadline(flags.deadline).with_priority(flags.priority);
+    let deadline = match is_cluster {
+        true => left_of(flags.deadline, started),
+        false => flags.deadline,
+    };
+    let job = job.with_deadline(deadline).with_priority(flags.priority);
     let (trace, trace_state) = traceparent::of_environment();
     let job = job.with_trace(trace).with_trace_state(trace_state);
     let job = if flags.no_wait { job.refuse_if_busy() } else { job };

@@ -203,9 +203,9 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             diagnose::run(&diagnose, &pool, socket.socket)
         }
         Command::Infer { infer, place } => {
-            let pool = |no_wait| match connect::cluster(&place)? {
-                Some(cluster) => Ok(cluster),
-                None => connect_for_job(place.socket(), no_wait),
+            let pool = |wait: Option<Duration>| match connect::cluster(&place, wait)? {
+                Some(cluster) => Ok((cluster, true)),
+                None => Ok((connect_for_job(place.socket(), wait.is_none())?, false)),
             };
             infer::run(&infer, pool)
         }
@@ -285,9 +285,13 @@ fn submit(work: &ProgramFlags, place: &PlaceFlags, no_wait: bool) -> Result<u8, 
     if work.explain {
         return check::explain(work);
     }
-    let prepared = prepare(work, !no_wait)?;
-    let client = match connect::cluster(place)? {
-        Some(cluster) => cluster,
+    let mut prepared = prepare(work, !no_wait)?;
+    let (deadline, started) = (work.deadline, clock::now());
+    let client = match connect::cluster(place, (!no_wait).then_some(deadline))? {
+        Some(cluster) => {
+            prepared.plan.deadline = connect::left_of(deadline, started);
+            cluster
+        }
         None => connect_for_job(place.socket(), no_wait)?,
     };
     run_plan(&client, work, prepared)

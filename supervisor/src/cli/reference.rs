@@ -131,6 +131,8 @@ fn the_generated_settings_match_the_code() {
     check("reference/config.md", "settings", &table(["key", "flag", "meaning"], rows));
     let capsules = crate::config::capsules::rows();
     check("reference/config.md", "capsules", &table(["key", "values", "default"], capsules));
+    let nats = crate::config::nats::rows();
+    check("reference/config.md", "nats", &table(["key", "values", "default", "meaning"], nats));
 }
 
 #[test]

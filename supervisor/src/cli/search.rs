@@ -89,6 +89,10 @@ pub(super) struct SearchFlags {
     /// Verdicts are the same.
     #[arg(long)]
     no_sharing: bool,
+    /// Fail at once if no server of the cluster answers, or its streams are not there; without this flag, try again
+    /// for the deadline of a job.
+    #[arg(long)]
+    no_wait: bool,
     /// No progress on the terminal.
     #[arg(long, short)]
     quiet: bool,
@@ -121,7 +125,7 @@ pub(super) fn command(
     let settings = Settings::resolve(pool.overrides(None), pool.config.as_deref())?;
     let worker = || Ok(devices::worker_binary(settings.worker_bin.as_deref())?);
     let prepared = prepare(flags, &inputs, worker)?;
-    if let Some(cluster) = cluster(place)? {
+    if let Some(cluster) = cluster(place, (!flags.no_wait).then_some(flags.deadline))? {
         return run(&cluster, flags, prepared);
     }
     match place.socket() {

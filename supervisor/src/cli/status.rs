@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use gridpool_protocol::status::{HttpStatus, PrincipalStatus, Status};
+use gridpool_protocol::status::{HttpStatus, NatsStatus, PrincipalStatus, Status};
 
 use super::columns::COLUMNS;
 use super::faults::{driver_faults, out_of_service};
@@ -156,6 +156,9 @@ fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
             if *up { format!("served by pid {pid}") } else { "not served at the moment".into() };
         writeln!(out, "{} is {is}; the gateway has restarted {restarts} times", http.url())?;
     }
+    if let Some(nats) = &status.nats {
+        writeln!(out, "{}", cluster(nats))?;
+    }
     match &status.monitor {
         Some(monitor) if !monitor.up => {
             writeln!(
@@ -168,10 +171,50 @@ fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     }
 }
 
+/// Whether a pool takes jobs of its cluster.
+fn cluster(nats: &NatsStatus) -> String {
+    let NatsStatus { servers, host, up, restarts, server, why_not, since_s, .. } = nats;
+    let of = format!("the cluster at {servers}");
+    match (up, why_not.as_str(), server.as_str()) {
+        (false, ..) => {
+            format!("no jobs of {of}: the bridge is not running; it has restarted {restarts} times")
+        }
+        (true, "", "") => format!("no jobs of {of} yet: the bridge has just started"),
+        (true, "", server) => {
+            format!(
+                "jobs of {of} come here as to host `{host}`; server {server} answers, for {since_s} s"
+            )
+        }
+        (true, why, _) => format!("no jobs of {of}, for {since_s} s: {why}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use gridpool_protocol::status::{DeviceStatus, MonitorStatus};
+
+    #[test]
+    fn a_pool_says_whether_it_takes_jobs_of_its_cluster() {
+        let nats = NatsStatus {
+            servers: "nats://a,b".into(),
+            host: "one".into(),
+            up: true,
+            server: "n0 (a:4222)".into(),
+            since_s: 7,
+            ..NatsStatus::default()
+        };
+        let of = "jobs of the cluster at nats://a,b";
+        let said = format!("{of} come here as to host `one`; server n0 (a:4222) answers, for 7 s");
+        assert_eq!(cluster(&nats), said);
+        let twin = NatsStatus { why_not: "another pool is `one`".into(), ..nats.clone() };
+        assert_eq!(cluster(&twin), format!("no {of}, for 7 s: another pool is `one`"));
+        let lost =
+            NatsStatus { server: String::new(), why_not: "timed out".into(), ..nats.clone() };
+        assert_eq!(cluster(&lost), format!("no {of}, for 7 s: timed out"));
+        let down = NatsStatus { up: false, ..nats };
+        assert!(cluster(&down).contains("the bridge is not running"));
+    }
 
     #[test]
     fn each_principal_has_a_row_and_the_busiest_come_first() {

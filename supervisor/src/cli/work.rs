@@ -8,9 +8,10 @@ use std::time::Duration;
 use gridpool_client::{Answer, Client, ClientError, Handle, Job, Outputs};
 use gridpool_protocol::batch::{BatchLayout, GridBatch};
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::message::Refusal;
+use gridpool_protocol::message::{Limit, Refusal};
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
+use gridpool_protocol::receipt::Verdict;
 
 use super::input::{Inputs, Item, Pair};
 use super::progress::Progress;
@@ -45,8 +46,10 @@ pub(super) struct Unfinished {
     /// Not the error's source, since the error's own text begins with it.
     pub(super) cause: ClientError,
     /// The first items, whose jobs have a verdict.
-    done: u64,
-    all: u64,
+    done: u32,
+    all: u32,
+    /// It has waited for room.
+    waited: bool,
 }
 
 impl JobPlan {
@@ -73,6 +76,12 @@ impl Unfinished {
     fn advice(&self) -> &'static str {
         let ClientError::Refused(refusal) = &self.cause else { return "" };
         match refusal {
+            Refusal::Busy(_) if self.waited => {
+                "; there was no room by the deadline: raise that limit, or --deadline"
+            }
+            Refusal::Draining if self.waited => {
+                "; no other pool has come by the deadline: name another with --socket"
+            }
             Refusal::Busy(_) => {
                 "; leave out --no-wait to wait until the pool has room, or raise the pool's limit"
             }
@@ -106,8 +115,10 @@ pub(super) fn run(
     match ended {
         Ok(()) => (Results::new(answers), None),
         Err(cause) => {
-            let done = answers.iter().map(|answer| u64::from(answer.receipt.items)).sum();
-            let unfinished = Unfinished { cause, done, all: inputs.item_count() as u64 };
+            let done = answers.iter().map(|answer| answer.receipt.items).sum();
+            let all = u32::try_from(inputs.item_count()).unwrap_or(u32::MAX);
+            let waited = plan.wait_if_busy;
+            let unfinished = Unfinished { cause, done, all, waited };
             (Results::of_the_first(answers), Some(unfinished))
         }
     }
@@ -123,16 +134,17 @@ struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// Waits for the answer to the oldest job.
+    /// Waits for the answer to the oldest job. Returns its verdict.
     fn take(
         &mut self,
         handle: Handle<Outputs>,
         keep: fn(Outputs) -> Outputs,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Verdict, ClientError> {
         let answer = handle.wait().inspect_err(|_| self.has_gap = true)?;
         self.progress.advance(u64::from(answer.receipt.items));
+        let verdict = answer.verdict();
         self.answers.push(answer.map(keep));
-        Ok(())
+        Ok(verdict)
     }
 
     /// Waits for all answers. These last results can stay in shared memory, since no job follows that
@@ -167,14 +179,20 @@ impl Jobs<'_> {
                 .with_deadline(plan.deadline)
                 .with_trace(trace)
                 .with_trace_state(trace_state.clone());
+            // The last answer has waited until its deadline: a try with another deadline would be a second one.
+            let mut was_late = false;
             loop {
                 // While we have jobs in flight, taking their answers makes room: do not wait then.
-                let may_wait = self.in_flight.is_empty() && plan.wait_if_busy;
+                let may_wait = self.in_flight.is_empty() && plan.wait_if_busy && !was_late;
                 let job = if may_wait { job.clone() } else { job.clone().refuse_if_busy() };
                 match client.submit(job) {
                     Err(ClientError::Refused(refusal)) if plan.may_wait_after(&refusal) => {
                         match self.in_flight.pop_front() {
-                            Some(oldest) => self.take(oldest, Outputs::into_private)?,
+                            Some(oldest) => {
+                                let verdict = self.take(oldest, Outputs::into_private)?;
+                                was_late = verdict == Verdict::Deadline;
+                            }
+                            None if was_late && !is_of_stream(&refusal) => was_late = false,
                             None => return Err(refusal.into()),
                         }
                     }
@@ -187,6 +205,14 @@ impl Jobs<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a stream of a cluster has no room.
+fn is_of_stream(refusal: &Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::Busy(Limit::StreamDataBytes | Limit::StreamJobBytes | Limit::StreamJobs)
+    )
 }
 
 /// The items of one job, at least one.
@@ -232,6 +258,19 @@ mod tests {
             sizes.push(next_batch(&mut rest, &program, max).unwrap().len());
         }
         sizes
+    }
+
+    #[test]
+    fn what_waited_for_room_is_not_told_to_wait() {
+        let advice = |refusal: Refusal, waited| {
+            let unfinished = Unfinished { cause: refusal.into(), done: 0, all: 1, waited };
+            unfinished.to_string()
+        };
+        for refusal in [Refusal::Busy(Limit::StreamJobs), Refusal::Draining] {
+            let [at_once, late] = [false, true].map(|waited| advice(refusal.clone(), waited));
+            assert!(at_once.contains("leave out --no-wait"), "{at_once}");
+            assert!(late.contains("by the deadline") && !late.contains("--no-wait"), "{late}");
+        }
     }
 
     #[test]

@@ -277,7 +277,14 @@ impl FileParser<'_> {
             }
             "state_dir" => settings.state_dir = Some(StateDir::parse(Path::new(text()?), folder)),
             "capsules" => settings.capsules = CapsuleKeys::read(value.get_ref()).map_err(misfit)?,
-            "nats" => settings.nats = NatsKeys::read(value.get_ref(), folder).map_err(misfit)?,
+            "nats" => match NatsKeys::read(value, folder, self.named == Named::MustBeThere) {
+                Ok(keys) => settings.nats = keys,
+                Err(wrong) => {
+                    let misfits = wrong.into_iter().map(|(at, reason)| Misfit { at, reason });
+                    self.misfits.extend(misfits);
+                    return Ok(());
+                }
+            },
             "insecure" => settings.http_options.insecure = Some(truth()?),
             "access_log" => settings.http_options.access_log = Some(truth()?),
             "shared_memory" => settings.http_options.shared_memory = Some(truth()?),

@@ -1,11 +1,13 @@
 //! The table `[nats]`: the cluster from which a pool takes jobs, and the limits of its streams.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gridpool_bridge::BridgeSettings;
 use gridpool_nats::{NatsError, NatsOptions};
+use toml::Spanned;
 use toml::de::DeValue;
 
 /// Where the system says what this host is called.
@@ -32,11 +34,15 @@ pub struct NatsKeys {
     pub numbers: Vec<(&'static str, u64)>,
 }
 
-/// A number of the table: its name, its bounds, and where it goes.
+/// A number of the table: its name, its bounds, what it is, where it is found and where it goes.
 struct Number {
     name: &'static str,
     least: u64,
     most: u64,
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test writes the book's table"))]
+    says: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test writes the book's table"))]
+    get: fn(&BridgeSettings) -> Option<u64>,
     set: fn(&mut BridgeSettings, u64),
 }
 
@@ -49,74 +55,151 @@ const NUMBERS: [Number; 10] = [
         name: "ack_wait_s",
         least: 1,
         most: 3_600,
+        says: "How soon a vanished host is noticed, seconds",
+        get: |of| Some(of.limits.ack_wait.as_secs()),
         set: |to, n| to.limits.ack_wait = Duration::from_secs(n),
     },
     Number {
         name: "cache_bytes_max",
         least: 0,
         most: 1 << 40,
+        says: "Bytes of large batches that this host keeps",
+        get: |of| Some(of.cache_bytes_max),
         set: |to, n| to.cache_bytes_max = n,
     },
     Number {
         name: "data_bytes_max",
         least: 1 << 20,
         most: 1 << 50,
+        says: "Bytes of large batches and results in their stream",
+        get: |of| Some(of.limits.data_bytes_max),
         set: |to, n| to.limits.data_bytes_max = n,
     },
     Number {
         name: "deliveries_max",
         least: 1,
         most: 1_000,
+        says: "Deliveries from which on a job is watched",
+        get: |of| Some(of.deliveries_max.into()),
         set: |to, n| to.deliveries_max = small(n),
     },
     Number {
         name: "jobs_bytes_max",
         least: 1 << 20,
         most: 1 << 50,
+        says: "Bytes of jobs that wait or run",
+        get: |of| Some(of.limits.jobs_bytes_max),
         set: |to, n| to.limits.jobs_bytes_max = n,
     },
-    Number { name: "jobs_max", least: 1, most: 1 << 40, set: |to, n| to.limits.jobs_max = n },
+    Number {
+        name: "jobs_max",
+        least: 1,
+        most: 1 << 40,
+        says: "Jobs that wait or run",
+        get: |of| Some(of.limits.jobs_max),
+        set: |to, n| to.limits.jobs_max = n,
+    },
     Number {
         name: "replicas",
         least: 1,
         most: 5,
+        says: "Copies of everything; 3 with three servers",
+        get: |of| u64::try_from(of.limits.replicas).ok(),
         set: |to, n| to.limits.replicas = usize::try_from(n).unwrap_or(1),
     },
     Number {
         name: "results_age_s",
         least: 3_600,
         most: 30 * 24 * 3_600,
+        says: "How long a result that nobody reads is kept, seconds",
+        get: |of| Some(of.limits.results_age.as_secs()),
         set: |to, n| to.limits.results_age = Duration::from_secs(n),
     },
     Number {
         name: "results_bytes_max",
         least: 1 << 20,
         most: 1 << 50,
+        says: "Bytes of results that nobody has read",
+        get: |of| Some(of.limits.results_bytes_max),
         set: |to, n| to.limits.results_bytes_max = n,
     },
     Number {
         name: "under_way_max",
         least: 1,
         most: 4_096,
+        says: "Jobs that this host has at a time",
+        get: |of| of.under_way_max.map(u64::from),
         set: |to, n| to.under_way_max = Some(small(n)),
     },
 ];
 
+/// The texts of the table, and what they are.
+const TEXTS: [(&str, &str, &str); 7] = [
+    ("servers", "none", "The servers: nats://a,b,c, or a list of texts. Needed"),
+    ("prefix", NatsOptions::PREFIX_DEFAULT, "What the names of streams and subjects begin with"),
+    ("host", "the machine's name", "This host's name, which no other pool of the cluster may have"),
+    ("credentials", "none", "The credentials file, as `nsc` makes it"),
+    ("ca", "the system's", "The PEM file of the authorities of the servers' certificates"),
+    ("cert", "none", "The PEM file of this host's certificate"),
+    ("key", "none", "The PEM file of its key"),
+];
+
+/// What is wrong in the table, and where.
+pub(super) type Wrong = (Range<usize>, String);
+
 impl NatsKeys {
-    /// Reads `nats = "nats://a,b"`, or the table. Paths are relative to `folder`.
-    pub(super) fn read(value: &DeValue<'_>, folder: &Path) -> Result<Self, String> {
+    /// Reads `nats = "nats://a,b"`, or the table. Paths are relative to `folder`. If the file must be whole, the files
+    /// that it names must be there, and a certificate has its key.
+    pub(super) fn read(
+        value: &Spanned<DeValue<'_>>,
+        folder: &Path,
+        is_whole: bool,
+    ) -> Result<Self, Vec<Wrong>> {
         let mut keys = Self::default();
-        if let Some(text) = value.as_str() {
+        if let Some(text) = value.get_ref().as_str() {
             keys.servers = Some(text.to_owned());
-            return keys.check().map(|()| keys);
+            return keys.check().map(|()| keys).map_err(|reason| vec![(value.span(), reason)]);
         }
-        let table = value.as_table().ok_or("`nats` is a table, [nats], or a text in quotes")?;
+        let Some(table) = value.get_ref().as_table() else {
+            let reason = "`nats` is a table, [nats], or a text in quotes".to_owned();
+            return Err(vec![(value.span(), reason)]);
+        };
+        let mut wrong = Vec::new();
         for (key, value) in table {
-            keys.take_in(key.get_ref(), value.get_ref(), folder)?;
+            let taken = keys.take_in(key.get_ref(), value.get_ref(), folder);
+            wrong.extend(
+                taken
+                    .and_then(|()| keys.check_one(key.get_ref(), is_whole))
+                    .err()
+                    .map(|reason| (key.span(), reason)),
+            );
         }
-        match keys.servers {
-            None => Err("`[nats]` needs `servers`: servers = \"nats://a,b,c\"".to_owned()),
-            Some(_) => keys.check().map(|()| keys),
+        if !table.contains_key("servers") {
+            let reason = "`[nats]` needs `servers`: servers = \"nats://a,b,c\"".to_owned();
+            wrong.push((value.span(), reason));
+        }
+        let halves = ["cert", "key"].map(|name| table.get_key_value(name));
+        if let ([Some((half, _)), None] | [None, Some((half, _))], true) = (halves, is_whole) {
+            wrong.push((half.span(), NatsError::Half.to_string()));
+        }
+        if wrong.is_empty() { Ok(keys) } else { Err(wrong) }
+    }
+
+    /// Checks what was just read under this name.
+    fn check_one(&self, name: &str, is_whole: bool) -> Result<(), String> {
+        let file = match name {
+            "servers" => return self.check_servers(),
+            "prefix" => return self.check_prefix(),
+            "host" => return self.check_host(),
+            "credentials" => &self.credentials,
+            "ca" => &self.ca,
+            "cert" => &self.cert,
+            "key" => &self.key,
+            _ => return Ok(()),
+        };
+        match file.as_deref().filter(|file| is_whole && !file.is_file()) {
+            Some(file) => Err(format!("there is no file {}, `{name}` of [nats]", file.display())),
+            None => Ok(()),
         }
     }
 
@@ -147,9 +230,8 @@ impl NatsKeys {
                 let number = NUMBERS.iter().find(|number| number.name == name);
                 let Some(Number { name, least, most, .. }) = number else {
                     let numbers = NUMBERS.iter().map(|number| number.name);
-                    let others = ["servers", "prefix", "credentials", "ca", "cert", "key", "host"];
-                    let names: Vec<_> = others.into_iter().chain(numbers).collect();
-                    let names = names.join(", ");
+                    let texts = TEXTS.iter().map(|(name, ..)| *name);
+                    let names = texts.chain(numbers).collect::<Vec<_>>().join(", ");
                     return Err(format!(
                         "there is no setting `{key}` of [nats]; those are {names}"
                     ));
@@ -164,10 +246,27 @@ impl NatsKeys {
     }
 
     fn check(&self) -> Result<(), String> {
-        if let Some(servers) = &self.servers {
-            NatsOptions::parse(servers).map_err(|error| error.to_string())?;
-        }
+        self.check_servers()?;
+        self.check_prefix()?;
+        self.check_host()
+    }
+
+    fn check_servers(&self) -> Result<(), String> {
+        let parse = |servers| NatsOptions::parse(servers).map_err(|error| error.to_string());
+        self.servers.as_deref().map_or(Ok(()), |servers| parse(servers).map(drop))
+    }
+
+    fn check_prefix(&self) -> Result<(), String> {
         self.prefix.as_deref().map_or(Ok(()), NatsOptions::check_prefix)
+    }
+
+    fn check_host(&self) -> Result<(), String> {
+        match self.host.as_deref() {
+            Some("") => {
+                Err("a host's name is empty: leave it out for the machine's name".to_owned())
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// These, and `file` where they say nothing.
@@ -224,15 +323,30 @@ impl NatsKeys {
     }
 }
 
+/// The table of the book: key, values, default, meaning.
+#[cfg(test)]
+pub(crate) fn rows() -> Vec<[String; 4]> {
+    let usual = NatsOptions::parse("nats://a").expect("an address");
+    let usual = BridgeSettings::new(usual, String::new());
+    let texts = TEXTS.map(|(name, default, says)| {
+        [format!("`{name}`"), "a text in quotes".to_owned(), default.to_owned(), says.to_owned()]
+    });
+    let numbers = NUMBERS.map(|Number { name, least, most, says, get, .. }| {
+        let default = get(&usual).map_or_else(|| "8 for each device".to_owned(), |n| n.to_string());
+        [format!("`{name}`"), format!("{least} to {most}"), default, says.to_owned()]
+    });
+    texts.into_iter().chain(numbers).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use toml::de::DeTable;
 
     use super::*;
 
-    fn read(text: &str) -> Result<NatsKeys, String> {
+    fn read(text: &str) -> Result<NatsKeys, Vec<Wrong>> {
         let table = DeTable::parse(text).unwrap();
-        NatsKeys::read(table.get_ref()["nats"].get_ref(), Path::new("/etc/gridpool"))
+        NatsKeys::read(&table.get_ref()["nats"], Path::new("/etc/gridpool"), false)
     }
 
     #[test]
@@ -264,8 +378,8 @@ mod tests {
             ("[nats]\nservers = \"nats://a\"\njobs_max = 0", "from 1 to"),
             ("[nats]\nservers = \"nats://a\"\nwhat = 1", "no setting `what`"),
         ] {
-            let why = read(text).unwrap_err();
-            assert!(why.contains(said), "{text}: {why}");
+            let wrong = read(text).unwrap_err();
+            assert!(wrong.len() == 1 && wrong[0].1.contains(said), "{text}: {wrong:?}");
         }
     }
 

@@ -2,12 +2,13 @@
 //! ordinary client. The supervisor knows nothing of them.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gridpool_bridge::BridgeSettings;
+use gridpool_bridge::{BridgeLine, BridgeSettings};
 use gridpool_core::HelperStatus;
 use gridpool_core::action::HelperAction;
 use gridpool_core::event::{Event, Helper, HelperEvent};
@@ -30,17 +31,18 @@ pub(super) struct Bridge {
 /// What the process said last, and the socket to it.
 #[derive(Debug, Default)]
 struct Said {
-    counts: BTreeMap<String, u64>,
+    line: BridgeLine<BTreeMap<String, u64>>,
     link: Option<UnixStream>,
 }
 
 impl Bridge {
     fn new(
-        settings: BridgeSettings,
+        mut settings: BridgeSettings,
         socket: PathBuf,
         confinement: Confinement,
         post: Post,
     ) -> io::Result<Self> {
+        settings.place = place_of(&socket)?;
         let (servers, host) = (settings.nats.shown(), settings.host.clone());
         let said = Arc::new(Mutex::<Said>::default());
         let own = OwnProgram::new(socket, confinement);
@@ -51,13 +53,17 @@ impl Bridge {
 
     /// The process and what it counted.
     pub(super) fn status(&self, core: HelperStatus) -> NatsStatus {
+        let BridgeLine { counts, server, why_not, since_s } = self.said.lock().line.clone();
         NatsStatus {
             servers: self.servers.clone(),
             host: self.host.clone(),
             pid: self.processes.pid().unwrap_or(0),
             up: core.is_up,
             restarts: core.restarts,
-            counts: self.said.lock().counts.clone(),
+            server,
+            why_not,
+            since_s,
+            counts,
         }
     }
 
@@ -95,6 +101,28 @@ impl Shell {
     }
 }
 
+/// What tells this machine from a copy of it, and one container from another.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+const MOUNTS: &str = "/proc/self/ns/mnt";
+
+/// Where a pool is: its socket, which one pool has at a time, and what tells this machine from a copy of it. A pool
+/// that is started again there is the same host, and another of the same name is not.
+fn place_of(socket: &Path) -> io::Result<String> {
+    let boot = fs::read_to_string(BOOT).map_err(unread(BOOT))?;
+    let mounts = fs::read_link(MOUNTS).map_err(unread(MOUNTS))?;
+    Ok(format!("{} in {} of boot {}", socket.display(), mounts.display(), boot.trim()))
+}
+
+fn unread(path: &str) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| {
+        let why = format!(
+            "{path} cannot be read ({error}), and tells this host from others of the cluster: mount all of /proc, or \
+             leave out --nats"
+        );
+        io::Error::new(error.kind(), why)
+    }
+}
+
 /// How processes of the bridge are started.
 struct Starting {
     own: OwnProgram,
@@ -112,13 +140,13 @@ impl Program for Starting {
         input.write_all(&serde_json::to_vec(&self.settings)?)?;
         drop(input);
         let child = self.own.command("bridge", settings, theirs).spawn()?;
-        *self.said.lock() = Said { link: Some(ours.try_clone()?), counts: BTreeMap::new() };
+        *self.said.lock() = Said { link: Some(ours.try_clone()?), line: BridgeLine::default() };
         Ok(Spawned { child, output: ours.try_clone()?, link: Some(ours) })
     }
 
     fn on_line(&mut self, line: &[u8]) -> Result<bool, String> {
-        let counts = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-        self.said.lock().counts = counts;
+        let line = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        self.said.lock().line = line;
         Ok(true)
     }
 

@@ -95,8 +95,10 @@ impl Land<'_> {
             }
             8 => {
                 network.cut(at);
-                self.pools[other].supervisor.kill();
-                self.pools[other] = start(network, &self.servers, other);
+                // At its socket, so it is the same host.
+                let again = self.pools.remove(other).killed();
+                let again = network.at(HOSTS + other).inside(|| again.start());
+                self.pools.insert(other, again);
                 self.wait_and_join(&[at]);
             }
             9 => {

@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use gridpool_client::{ClientError, Refusal, Verdict};
+use gridpool_client::{ClientError, JobKey, Refusal, Verdict};
 use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_tests::oracle::samples::random_grids;
 use serde_json::json;
@@ -27,14 +27,25 @@ fn a_host_that_lives_through_the_removal_of_its_streams_takes_jobs_of_the_new() 
         return;
     }
     let servers = Servers::start(1);
-    let pool = serving(&servers, "one", "");
-    let client = client(&servers);
+    let pool = serving(&servers, "one", "under_way_max = 1");
+    let first = client(&servers);
     pool.stop("cpu0");
-    let lost = submit(&client, small_job(1).with_deadline(Duration::from_secs(2)));
+    let key = JobKey(77);
+    let once = || small_job(1).with_key(key).with_deadline(DEADLINE).at_most_once();
+    let runs = submit(&first, once());
+    until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
+    // One that only the stream has is lost with it.
+    let lost = submit(&first, small_job(3).with_deadline(Duration::from_secs(2)));
     let streams = streams(&servers);
-    for name in ["jobs", "data", "results"] {
-        api(&streams, &format!("STREAM.DELETE.gridpool-{name}"));
+    for name in ["gridpool-jobs", "gridpool-data", "gridpool-results"] {
+        api(&streams, &format!("STREAM.DELETE.{name}"));
     }
+    for name in ["KV_gridpool-poison", "KV_gridpool-hosts"] {
+        api(&streams, &format!("STREAM.DELETE.{name}"));
+    }
+    // A client that comes now waits for the streams. The job that it sends again runs there already.
+    let client = client(&servers);
+    let again = submit(&client, once());
     pool.go_on("cpu0");
     // It has a large batch and a large result, so it needs all of them.
     let large = random_grids(2, 4_000);
@@ -43,7 +54,11 @@ fn a_host_that_lives_through_the_removal_of_its_streams_takes_jobs_of_the_new() 
         PROGRAM,
         &large,
     );
-    assert!(matches!(answer(lost).verdict(), Verdict::Ok | Verdict::Deadline));
+    assert_eq!(answer(lost).verdict(), Verdict::Deadline);
+    for handle in [runs, again] {
+        assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    }
+    assert_eq!(pool.status().counters.accepted, 2, "each has run once");
     assert!(!pool.log().contains("do not answer"), "{}", pool.log());
 }
 

@@ -5,17 +5,21 @@ use std::time::Duration;
 
 use gridpool_client::{Client, ClientError, Handle, JobKey, Limit, Outputs, Refusal, Verdict};
 use gridpool_ipc::clock;
-use gridpool_nats::{Carried, Outcome, Published, Store, StreamLimits};
+use gridpool_nats::{Carried, Lane, Outcome, Published, Store, StreamLimits, Streams};
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::message::{Inline, Input};
 use gridpool_protocol::receipt::Receipt;
 use gridpool_tests::oracle::samples::random_grids;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use super::pieces::{api, api_with, opened, pieces_of, streams};
 use super::servers::{Servers, are_there};
-use super::{client, counts, of_a_client_that_vanishes, serving};
-use crate::jobs::{PROGRAM, answer, is_right, job, small_job};
+use super::{
+    client, counts, of_a_client_that_vanishes, of_a_client_that_vanishes_within, serving, until,
+};
+use crate::command::gridpool;
+use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
 use crate::pool::Pool;
 use crate::raw::inline;
 use crate::wait::{TIMEOUT, eventually};
@@ -52,6 +56,19 @@ fn fill(
     panic!("64 jobs fill the stream");
 }
 
+/// Uses up so many numbers of the stream of jobs, with messages that are removed at once.
+fn pass_over((runtime, streams): &(Runtime, Streams), numbers: usize) {
+    let (subject, client) = (streams.subjects.job(&Lane::all(None)[0]), &streams.connection.client);
+    runtime.block_on(async {
+        for _ in 0..numbers {
+            let put = client.request(subject.clone(), "".into()).await.expect("an answer");
+            let put: Value = serde_json::from_slice(&put.payload).expect("JSON");
+            let number = put["seq"].as_u64().expect("there is room");
+            assert!(streams.remove_job(number).await.expect("it can be removed"));
+        }
+    });
+}
+
 /// Waits until a host says that a result waits, and for which limit.
 fn waits(pool: &Pool, limit: &str) {
     eventually("the host to wait with a result", || {
@@ -60,6 +77,68 @@ fn waits(pool: &Pool, limit: &str) {
             |line: &str| line.contains("its result waits to be stored") && line.contains(limit);
         if log.lines().any(says) { Ok(()) } else { Err(log) }
     });
+}
+
+#[test]
+fn a_full_stream_is_busy_and_names_its_limit() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "jobs_max = 3\nunder_way_max = 1");
+    pool.stop("cpu0");
+    let client = client(&servers);
+    let held: Vec<_> = (0..3).map(|seed| submit(&client, small_job(seed))).collect();
+    match client.submit(small_job(3).refuse_if_busy()) {
+        Err(ClientError::Refused(Refusal::Busy(Limit::StreamJobs))) => {}
+        other => panic!("{other:?}"),
+    }
+    // One that waits is accepted when there is room.
+    let waits = client.send(small_job(4)).unwrap();
+    pool.go_on("cpu0");
+    for handle in held.into_iter().chain([waits]) {
+        assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    }
+    until(&servers, "an empty stream", |status| status.jobs == 0);
+    // Without a host nobody takes jobs that are late. They make room, and no other does.
+    drop(pool.killed());
+    let run = ["submit", "rot90", "-", "--batch", "1", "--deadline", "1", "--json", "--nats"];
+    let run = gridpool(run).arg(servers.url()).stdin(as_json(&random_grids(1, 5))).run();
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let document: Value = serde_json::from_str(&run.stdout).expect("JSON");
+    let verdicts = document["receipts"].as_array().expect("receipts").iter();
+    let verdicts: Vec<_> = verdicts.map(|receipt| &receipt["verdict"]).collect();
+    assert_eq!(verdicts, ["DEADLINE"; 5], "{run:?}");
+    let late = |seed| submit(&client, small_job(seed).with_deadline(Duration::from_millis(100)));
+    let there = streams(&servers);
+    api(&there, "STREAM.PURGE.gridpool-jobs");
+    let lives = submit(&client, small_job(7).with_deadline(DEADLINE));
+    // Behind it, more numbers without jobs than a look takes in jobs.
+    pass_over(&there, 100);
+    let [first, second] = [5, 6].map(late);
+    for handle in [first, second] {
+        assert_eq!(answer(handle).verdict(), Verdict::Deadline);
+    }
+    let patient = |seed| submit(&client, small_job(seed).with_deadline(DEADLINE));
+    let new = patient(8);
+    // One of a client that is gone has no verdict yet.
+    let key = JobKey(77);
+    of_a_client_that_vanishes_within(&servers, key, &random_grids(1, 5), 1_000);
+    let last = patient(9);
+    let (runtime, streams) = &there;
+    let verdict = runtime.block_on(streams.results.find_surely(key)).expect("it is looked up");
+    let Some(Outcome::Done { receipt, .. }) = verdict.map(|found| found.outcome) else {
+        panic!("it has a verdict")
+    };
+    assert_eq!((receipt.verdict, receipt.items), (Verdict::Deadline, 5));
+    assert!(matches!(
+        client.submit(small_job(10).refuse_if_busy()),
+        Err(ClientError::Refused(Refusal::Busy(Limit::StreamJobs)))
+    ));
+    let _host = serving(&servers, "two", "");
+    for handle in [lives, new, last] {
+        assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    }
 }
 
 #[test]
@@ -111,6 +190,12 @@ fn batches_that_fill_their_stream_are_busy_and_hosts_wait_with_large_results() {
         ));
     }
     assert_eq!(there(), Some(pieces as u64));
+    // What could never fit is refused at once, and says so.
+    let huge = job(PROGRAM, &random_grids(98, 40_000)).with_deadline(DEADLINE);
+    match client.submit(huge) {
+        Err(ClientError::Refused(Refusal::Invalid(why))) if why.contains("data_bytes_max") => {}
+        other => panic!("{other:?}"),
+    }
     let bytes: usize = batches.iter().map(Vec::len).sum();
     counts(&pool, "fetched_bytes", |fetched| fetched == bytes as u64);
     pool.go_on("cpu0");
@@ -205,7 +290,7 @@ fn a_result_that_nobody_reads_expires_and_its_job_runs_anew_for_who_asks_then() 
     let client = client(&servers);
     let again = eventually("the key to be free", || {
         let again = job(PROGRAM, &grids).with_key(key).with_deadline(Duration::from_secs(5));
-        let again = answer(crate::jobs::submit(&client, again));
+        let again = answer(submit(&client, again));
         if again.verdict() == Verdict::Ok { Ok(again) } else { Err(format!("{again:?}")) }
     });
     is_right(&again, PROGRAM, &grids);

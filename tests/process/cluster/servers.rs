@@ -174,6 +174,11 @@ impl Servers {
         self.listens(server);
     }
 
+    /// Kills a server, as a power cut does.
+    pub(super) fn kill(&mut self, server: usize) {
+        self.processes[server].kill();
+    }
+
     /// Kills a server, as a power cut does, and starts it again in its folder.
     pub(super) fn restart(&mut self, server: usize) {
         self.processes[server].kill();

@@ -92,7 +92,7 @@ fn storm(jobs: usize) -> Passed {
     let client = client(&servers);
     let over = AtomicBool::new(false);
     let mut passed = Passed::of(&client, jobs, KILLS_MIN..=u64::MAX, &over, |turn| {
-        strike(turn, &mut servers, &mut pools, &names, &over);
+        strike(turn, &mut servers, &mut pools, &over);
         pause(Duration::from_secs(1), &over);
     });
     assert!(passed.jobs >= jobs && passed.kills >= KILLS_MIN, "{passed:?}");
@@ -143,13 +143,7 @@ pub(super) fn many_jobs() -> usize {
 }
 
 /// One fault after the other, each of another kind.
-fn strike(
-    turn: usize,
-    servers: &mut Servers,
-    pools: &mut [Option<Pool>],
-    names: &[&str],
-    over: &AtomicBool,
-) {
+fn strike(turn: usize, servers: &mut Servers, pools: &mut [Option<Pool>], over: &AtomicBool) {
     let at = turn / 6 % 3;
     let stopped = |pid: u32| {
         signal(pid, Signal::SIGSTOP);
@@ -161,8 +155,8 @@ fn strike(
         0 => servers.restart(at),
         1 => {
             let Some(pool) = pools[at].take() else { return };
-            drop(pool.killed());
-            pools[at] = Some(host(servers, names[at], "deliveries_max = 30").start());
+            // At its socket, so it is the same host.
+            pools[at] = Some(pool.killed().start());
         }
         2 => stopped(servers.pid(at)),
         3 => {

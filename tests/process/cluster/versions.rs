@@ -134,7 +134,7 @@ fn jobs_that_no_host_can_read_are_told_of_and_wait_for_one() {
             false => Err(log),
         }
     });
-    let told = format!("1 in grid-normal of protocol {OLDER}: no host is of protocol {OLDER};");
+    let told = format!("1 in grid-normal of protocol {OLDER}: no host has the version of gridpool");
     let url = servers.url();
     let shown = gridpool(["cluster", "status", "--nats", &url]).run().output();
     assert!(shown.contains(&told), "{shown}");

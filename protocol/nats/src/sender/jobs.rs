@@ -9,7 +9,6 @@ use futures_util::StreamExt;
 use gridpool_ipc::arena::ArenaMap;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
-use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::{ContentHash, JobKey};
 use gridpool_protocol::message::{
     Destination, Inline, Input, Limit, Packing, Refusal, ServerMessage, Submission,
@@ -20,9 +19,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout, timeout_at};
 
 use super::Agent;
+use super::looked::Looked;
+use super::refusal::{other_build, other_job, unable};
 use crate::message::{Carried, JobMessage, Outcome, decode, encode};
 use crate::publish::{Full, Published, publish};
-use crate::{Found, Lane, NatsError, Store};
+use crate::{Conviction, Found, Lane, NatsError, Store};
 use async_nats::jetstream::message::PublishMessage;
 
 /// How long a result may take to arrive by itself before it is looked up.
@@ -48,12 +49,14 @@ pub(super) struct Jobs {
     notes: tokio::sync::Mutex<BTreeSet<String>>,
     /// For inputs on their way.
     room: Arc<Semaphore>,
+    pub(super) looked: Looked,
 }
 
 impl Default for Jobs {
     fn default() -> Self {
         let room = Arc::new(Semaphore::new(ROOM as usize));
-        Self { waiting: Arc::default(), notes: tokio::sync::Mutex::default(), room }
+        let notes = tokio::sync::Mutex::default();
+        Self { waiting: Arc::default(), notes, room, looked: Looked::default() }
     }
 }
 
@@ -245,9 +248,10 @@ impl Agent {
         let &Names { digest, content } = names;
         if let Some(why) = self.streams.poison.of(content) {
             let refusal = format!(
-                "POISON: a job with this program and batch was convicted on {}: {}; `gridpool cluster release \
-                 {content}` allows it again",
-                why.host, why.reason
+                "POISON: a job with this program and batch was convicted on {}: {}; {}",
+                why.host,
+                why.reason,
+                Conviction::advice(content)
             );
             return Err(Refusal::Invalid(refusal));
         }
@@ -282,8 +286,15 @@ impl Agent {
         let subject = self.streams.subjects.job(&Lane::of(work, terms.priority));
         let message =
             || PublishMessage::build().payload(payload.clone()).message_id(key.to_string());
-        let sent = publish(&self.streams.link, &subject, message, Full::JobBytes, sending.deadline);
-        match sent.await.map_err(unable)? {
+        let put =
+            || publish(&self.streams.link, &subject, message, Full::JobBytes, sending.deadline);
+        let sent = match put().await {
+            Err(NatsError::Full(_)) if self.jobs.looked.make_room(&self.streams).await => {
+                put().await
+            }
+            sent => sent,
+        };
+        match sent.map_err(unable)? {
             Published::Stored(_) | Published::Taken => {}
             // It was submitted before, perhaps by another process: its result may be there.
             Published::Duplicate => match self.streams.results.find_surely(*key).await {
@@ -354,7 +365,9 @@ impl Agent {
                 Published::Duplicate | Published::Taken => results.find_surely(key).await,
             }
         };
-        match timeout(VERDICT_TIMEOUT, stored).await {
+        let stored = timeout(VERDICT_TIMEOUT, stored).await;
+        self.jobs.looked.is_outdated();
+        match stored {
             Ok(Ok(Some(found))) => return found,
             Ok(Ok(None)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a deadline cannot be stored"),
@@ -401,31 +414,4 @@ fn own_verdict(key: JobKey, verdict: Verdict, reason: &str) -> Receipt {
 
 fn inline(bytes: Vec<u8>) -> Input {
     Input::Inline(Inline(bytes))
-}
-
-/// The refusal of a key whose result is of another job.
-fn other_job(key: JobKey) -> Refusal {
-    Refusal::Invalid(format!("key {key} was used for another job: give each job a key of its own"))
-}
-
-/// The refusal of a key under which another build has a job.
-fn other_build(key: JobKey, error: &NatsError) -> Refusal {
-    Refusal::Invalid(format!("the result of key {key} cannot be read: {error}"))
-}
-
-/// The refusal of a job that cannot be put into the stream.
-fn unable(error: NatsError) -> Refusal {
-    if let NatsError::Full(full) = error {
-        return Refusal::Busy(limit(full));
-    }
-    Refusal::Unable(Chain(&error).to_string())
-}
-
-/// The limit as the client knows it.
-fn limit(full: Full) -> Limit {
-    match full {
-        Full::Jobs => Limit::StreamJobs,
-        Full::JobBytes => Limit::StreamJobBytes,
-        Full::DataBytes | Full::ResultBytes => Limit::StreamDataBytes,
-    }
 }

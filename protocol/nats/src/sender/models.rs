@@ -10,7 +10,7 @@ use gridpool_protocol::tensor::model::ModelState;
 use gridpool_protocol::tensor::version::{ModelRef, split};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 
 use super::Agent;
 use crate::{HostRow, NatsError};
@@ -19,6 +19,8 @@ use crate::{HostRow, NatsError};
 const FRESH_FOR: Duration = Duration::from_secs(2);
 /// Between two questions while no server answers.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// How long they are asked for the list of models. A client waits longer for an answer.
+const LIST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Rows in a message.
 const ROWS_MAX: usize = 32;
 
@@ -26,6 +28,14 @@ const ROWS_MAX: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Models {
     hosts: Mutex<Option<(Instant, Arc<Vec<HostRow>>)>>,
+    /// See [`super::Patience`].
+    until: Option<Instant>,
+}
+
+impl Models {
+    pub(super) fn until(until: Option<Instant>) -> Self {
+        Self { hosts: Mutex::default(), until }
+    }
 }
 
 impl Agent {
@@ -41,9 +51,18 @@ impl Agent {
         }
     }
 
-    /// The hosts that can read this client's jobs.
-    async fn readers(&self) -> Result<Vec<HostRow>, NatsError> {
-        let (hosts, version) = (self.hosts().await?, self.streams.subjects.version());
+    /// The hosts that can read this client's jobs. Asks until that time while no server answers.
+    async fn readers(&self, until: Instant) -> Result<Vec<HostRow>, NatsError> {
+        let hosts = loop {
+            match self.hosts().await {
+                Err(error) if !clock::until(until).is_zero() => {
+                    tracing::debug!(%error, "asking for the hosts again");
+                    sleep(ASK_AGAIN).await;
+                }
+                asked => break asked?,
+            }
+        };
+        let version = self.streams.subjects.version();
         Ok(hosts.iter().filter(|host| host.protocol == version).cloned().collect())
     }
 
@@ -65,7 +84,15 @@ impl Agent {
     pub(super) fn list_models(self: &Arc<Self>, request: u64, from: u32, runtime: &Handle) {
         let agent = Arc::clone(self);
         runtime.spawn(async move {
-            let answer = match agent.readers().await {
+            let until = clock::now() + LIST_TIMEOUT;
+            let until = agent.models.until.map_or(until, |end| end.min(until));
+            let asked = agent.readers(until);
+            let asked = match clock::until(until).is_zero() {
+                // One question.
+                true => asked.await,
+                false => timeout_at(until.into(), asked).await.unwrap_or(Err(NatsError::Silent)),
+            };
+            let answer = match asked {
                 Ok(hosts) => {
                     let rows: Vec<_> = hosts.iter().flat_map(rows_of).collect();
                     let total = u32::try_from(rows.len()).unwrap_or(u32::MAX);
@@ -93,15 +120,7 @@ impl Agent {
             Ok(asked) => asked,
             Err(error) => return Ok(Some(error.to_string())),
         };
-        let hosts = loop {
-            match self.readers().await {
-                Err(error) if !clock::until(until).is_zero() => {
-                    tracing::debug!(%error, "asking for the hosts again");
-                    sleep(ASK_AGAIN).await;
-                }
-                asked => break asked?,
-            }
-        };
+        let hosts = self.readers(until).await?;
         let serves = |row: &DeviceModel| {
             let (own, version) = split(&row.model.name);
             own == asked.name

@@ -90,7 +90,7 @@ class Client:
         cls,
         socket: Optional[Union[str, PathLike[str]]] = None,
         reconnect_for: float = 10.0,
-        wait_for_pool: float = 0.0,
+        wait_for_pool: Optional[float] = None,
         prefix: Optional[str] = None,
         files: Sequence[Optional[Union[str, PathLike[str]]]] = ...,
     ) -> Client: ...

@@ -139,6 +139,9 @@ class Client:
 
     After a fork the child connects anew. If the supervisor goes away, the client reconnects for `reconnect_for`
     seconds and submits every job without a verdict again.
+
+    With `wait_for_pool` it waits so many seconds for a pool that starts again, or for the servers of a cluster; without,
+    not for a pool, and 30 s for a cluster.
     """
 
     def __init__(
@@ -146,7 +149,7 @@ class Client:
         socket: Union[None, str, os.PathLike[str]] = None,
         *,
         reconnect_for: float = 10.0,
-        wait_for_pool: float = 0.0,
+        wait_for_pool: Optional[float] = None,
         prefix: Optional[str] = None,
         credentials: Union[None, str, os.PathLike[str]] = None,
         ca: Union[None, str, os.PathLike[str]] = None,

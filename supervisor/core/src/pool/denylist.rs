@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use gridpool_protocol::ids::{ContentHash, JobId};
-use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+use gridpool_protocol::receipt::{AttemptOutcome, REFUSED_UNTIL, Verdict};
 
 use super::Pool;
 use super::job::Content;
@@ -107,9 +107,7 @@ impl Pool {
         let Some(mut reason) = job.poison.take() else { return };
         if let Some(content) = content {
             self.denylist.add(content, &job.request);
-            reason += &format!(
-                "; the same program and batch is refused until `gridpool release {content}`"
-            );
+            reason += &format!("{REFUSED_UNTIL} `gridpool release {content}`");
         }
         self.finish(now, id, Verdict::Poison, reason);
     }

@@ -121,6 +121,11 @@ fn all_errors_are_reported_in_the_order_of_the_lines() {
         assert_eq!(*line, want_line, "{reason}");
         assert!(reason.starts_with(want), "{reason}");
     }
+    let nats = "devices = 'cpu'\n[nats]\nhost = ''\nprefix = 'a.b'\njobs_max = 0\nservers = 'a'\nwhat = 1\n\
+                ca = 'no.pem'\nkey = 'no.pem'";
+    let misfits = parse(nats, Path::new(""), Named::MustBeThere).expect_err(nats);
+    let lines: Vec<_> = misfits.iter().map(|misfit| line(nats, &misfit.at)).collect();
+    assert_eq!(lines, [1, 3, 4, 5, 6, 7, 8, 9, 9], "{misfits:#?}");
     let broken = "devices =\n[limits]\nattempts_max = 0\nsocket = =";
     let misfits = parse(broken, Path::new(""), Named::NeedNotBe).expect_err(broken);
     assert!(misfits.iter().all(|misfit| misfit.reason.starts_with("not TOML: ")));

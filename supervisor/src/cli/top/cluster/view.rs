@@ -345,7 +345,7 @@ mod tests {
                 "LANE                            WAITING RUNNING     REDELIVERED",
                 "grid-high                             9       3               0",
                 "grid-low of protocol 7                3       0               0",
-                "3 in grid-low of protocol 7: no host is of protocol 7; they wait for one until their deadlines",
+                "3 in grid-low of protocol 7: no host has the version of gridpool that sent them (its messages a…",
                 "POISON abc: convicted on two: it crashed",
                 "",
                 KEYS,

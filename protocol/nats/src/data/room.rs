@@ -1,0 +1,65 @@
+//! What the stream of pieces may hold, and the time of its servers.
+
+use std::time::Duration;
+
+use async_nats::jetstream::message::PublishMessage;
+use bytes::Bytes;
+use gridpool_ipc::clock;
+
+use super::Store;
+use crate::NatsError;
+use crate::publish::{Full, publish};
+
+/// The name of messages that are put for their time.
+const CLOCK: &str = "clock";
+/// How long a server may take for one.
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(2);
+impl Store {
+    /// What the stream needs for so many bytes under a name, at least: each message has its subject, too.
+    pub(super) fn least_bytes(&self, name: &str, bytes: usize) -> u64 {
+        let pieces = bytes.div_ceil(self.piece_bytes);
+        (bytes + (pieces + 1) * self.subjects.data(name, "0").len()) as u64
+    }
+
+    /// Whether bytes that need so many may find room some time, by the limit that the stream has now.
+    pub(super) async fn may_fit(&self, bytes: &Bytes, least: u64) -> Result<(), NatsError> {
+        let info = self.stream.get_info().await;
+        let max = info.map_err(NatsError::jetstream("the stream of batches says nothing"))?;
+        let max = max.config.max_bytes;
+        match is_less(max, least) {
+            true => {
+                let max = u64::try_from(max).unwrap_or(0);
+                Err(NatsError::NeverFits { bytes: bytes.len() as u64, max })
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// The time of the servers, nanoseconds since 1970: that of a message which is put for it.
+    ///
+    /// # Errors
+    /// [`NatsError`]; [`NatsError::Full`] if the stream has no room for it.
+    pub(crate) async fn now_ns(&self) -> Result<i128, NatsError> {
+        let (subject, until) = (self.subjects.data(CLOCK, "0"), clock::now() + CLOCK_TIMEOUT);
+        let message = || PublishMessage::build().payload(Bytes::new());
+        publish(&self.link, &subject, message, Full::DataBytes, until).await?;
+        let put = self.last(&subject).await?;
+        Ok(put.map_or(0, |message| message.time.unix_timestamp_nanos()))
+    }
+}
+
+/// Whether a limit of a stream is less; what is not positive is none.
+pub(super) fn is_less(limit: i64, bytes: u64) -> bool {
+    u64::try_from(limit).is_ok_and(|limit| (1..bytes).contains(&limit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_without_a_limit_has_room_for_all() {
+        assert!(is_less(9, 10) && !is_less(10, 10));
+        assert!(!is_less(-1, u64::MAX) && !is_less(0, u64::MAX));
+    }
+}

@@ -1,0 +1,192 @@
+//! Jobs that have ended and are still in the stream: while no host lives, nobody takes them. They make room for others.
+//!
+//! A job has ended if it has its result, such as the DEADLINE that its client has stored; or if it is past its deadline
+//! by the servers' own clock. The clock of this machine does not count: a fast one would remove jobs that are to run.
+
+use std::time::Duration;
+
+use gridpool_ipc::clock;
+use gridpool_protocol::chain::Chain;
+use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::limits::DEADLINE_MAX;
+use gridpool_protocol::receipt::{Receipt, Verdict};
+
+use async_nats::header::NATS_MESSAGE_ID;
+use async_nats::jetstream::message::StreamMessage;
+
+use crate::{JobMessage, NatsError, Outcome, Streams, decode};
+
+/// Jobs that one look takes in. The next one goes on behind them.
+const LOOKED_AT_MAX: u64 = 64;
+/// Of those, jobs that have not ended after which a look is over.
+const LIVE_MAX: u64 = 8;
+/// The first number that a job may have.
+const FRONT: u64 = 1;
+/// How far the clocks of two servers may be apart. The book says a second.
+const CLOCKS_APART: Duration = Duration::from_secs(2);
+/// How long the verdict of one may take to be stored.
+const VERDICT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Why it is late.
+const LATE: &str = "its deadline passed in the stream";
+
+impl Streams {
+    /// Goes over jobs from this number on, and behind the last one from the first on, and removes those that have
+    /// ended. Those that have no result get the verdict DEADLINE first. Returns how many were removed; `next` is then
+    /// where the next look goes on, also if this one is given up.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub(crate) async fn remove_past(&self, next: &mut u64) -> Result<u64, NatsError> {
+        let generation = self.generation().await?;
+        let now_ns = self.data.now_ns().await.unwrap_or_else(|error| {
+            tracing::debug!(error = Chain(&error).to_string(), "what time the servers have");
+            // No job is late then.
+            i128::MIN
+        });
+        let (mut look, mut removed) = (Look::new(*next), 0);
+        while !look.is_over() {
+            let Some(job) = self.job_from(look.at).await? else {
+                look.turn();
+                continue;
+            };
+            let is_past = self.is_past(&job, now_ns).await?;
+            if is_past {
+                // In a stream that was made anew, the number is another job's.
+                if self.generation().await? != generation {
+                    break;
+                }
+                removed += u64::from(self.remove_job(job.sequence).await?);
+            }
+            look.saw(job.sequence, is_past);
+            *next = look.at;
+        }
+        if removed > 0 {
+            tracing::info!(removed, "jobs that had ended have made room");
+        }
+        Ok(removed)
+    }
+
+    /// Whether a job has its result by now; a late one gets it here.
+    async fn is_past(&self, message: &StreamMessage, now_ns: i128) -> Result<bool, NatsError> {
+        let Some(key) = key_of(message) else { return Ok(false) };
+        if self.results.are_there(key).await? {
+            return Ok(true);
+        }
+        // Only a host of its version can read the deadline of another version's job.
+        let job = decode::<JobMessage>(self.subjects.version(), &message.payload).ok();
+        let deadline = job.as_ref().map_or(DEADLINE_MAX, |job| job.terms.deadline());
+        if !is_late(message.time.unix_timestamp_nanos(), deadline, now_ns) {
+            return Ok(false);
+        }
+        let (content, items) = match &job {
+            Some(job) => (Some(job.content), job.packing.items()),
+            None => (None, 0),
+        };
+        let (verdict, reason) = (Verdict::Deadline, LATE.to_owned());
+        let receipt =
+            Receipt { key: key.to_string(), verdict, reason, items, ..Receipt::default() };
+        let (outcome, until) =
+            (Outcome::done(content, receipt, None), clock::now() + VERDICT_TIMEOUT);
+        // If there is another by now, that is the job's.
+        self.results.publish(key, "client", &outcome, until).await.map(|_| true)
+    }
+}
+
+/// How far a look has come.
+#[derive(Debug)]
+struct Look {
+    from: u64,
+    at: u64,
+    /// It has gone on from the first job.
+    has_turned: bool,
+    jobs: u64,
+    live: u64,
+}
+
+impl Look {
+    fn new(from: u64) -> Self {
+        let from = from.max(FRONT);
+        Self { from, at: from, has_turned: false, jobs: 0, live: 0 }
+    }
+
+    fn is_over(&self) -> bool {
+        let is_round = self.has_turned && self.at >= self.from;
+        is_round || self.jobs == LOOKED_AT_MAX || self.live == LIVE_MAX
+    }
+
+    /// There is no job from there on.
+    fn turn(&mut self) {
+        self.at = if self.has_turned { self.from } else { FRONT };
+        self.has_turned = true;
+    }
+
+    fn saw(&mut self, number: u64, is_past: bool) {
+        self.at = number + 1;
+        self.jobs += 1;
+        self.live += u64::from(!is_past);
+    }
+}
+
+/// The key of a job, whatever its version; `None` if it is no job.
+pub(crate) fn key_of(message: &StreamMessage) -> Option<JobKey> {
+    let id = message.headers.get(NATS_MESSAGE_ID)?;
+    u128::from_str_radix(id.as_str(), 16).ok().map(JobKey)
+}
+
+/// Whether a job of this deadline is late, which a stream took at that time. All are the servers' times.
+fn is_late(taken_ns: i128, deadline: Duration, now_ns: i128) -> bool {
+    let given = (deadline + CLOCKS_APART).as_nanos();
+    now_ns.saturating_sub(taken_ns) > i128::try_from(given).unwrap_or(i128::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks as [`Streams::remove_past`] does at jobs of these numbers, some of which have ended. Returns how many it
+    /// has looked at, and where the next look goes on.
+    fn look(jobs: &mut Vec<(u64, bool)>, from: u64) -> (u64, u64) {
+        let mut look = Look::new(from);
+        while !look.is_over() {
+            match jobs.iter().copied().find(|(number, _)| *number >= look.at) {
+                None => look.turn(),
+                Some((number, is_past)) => {
+                    jobs.retain(|job| *job != (number, true));
+                    look.saw(number, is_past);
+                }
+            }
+        }
+        (look.jobs, look.at)
+    }
+
+    #[test]
+    fn looks_go_over_all_jobs_whatever_is_in_front_of_those_that_have_ended() {
+        // One that lives, then numbers without jobs.
+        let mut jobs = vec![(1, false), (1_000, true), (1_001, true)];
+        look(&mut jobs, 0);
+        assert_eq!(jobs, [(1, false)]);
+        // More that live than one look takes in, each look with its limits.
+        let lives = LIVE_MAX * 3;
+        let mut jobs: Vec<_> = (1..=lives + 100).map(|number| (number, number > lives)).collect();
+        let mut next = 0;
+        for _ in 0..6 {
+            let (looked_at, at) = look(&mut jobs, next);
+            assert!(looked_at <= LOOKED_AT_MAX);
+            next = at;
+        }
+        assert_eq!(jobs.len() as u64, lives);
+        // Behind the last one it goes on from the first, once, and ends without any.
+        let mut jobs = vec![(1, true), (2, false), (3, false)];
+        assert_eq!(look(&mut jobs, 3), (3, 3));
+        assert_eq!((jobs.len(), look(&mut Vec::new(), 7)), (2, (0, 7)));
+    }
+
+    #[test]
+    fn a_job_is_late_after_its_deadline_and_not_while_clocks_may_differ() {
+        let s = 1_000_000_000;
+        let late = |age: i128| is_late(5 * s, Duration::from_secs(10), 5 * s + age);
+        assert!(!late(-s) && !late(10 * s) && !late(12 * s));
+        assert!(late(12 * s + 1));
+        assert!(!is_late(i128::MAX, Duration::from_secs(1), i128::MIN));
+    }
+}
