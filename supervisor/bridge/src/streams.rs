@@ -36,8 +36,8 @@ impl Bridge {
     }
 }
 
-/// Which stream of jobs is there, by the answer to the question that was asked last. The time at which one was made says
-/// nothing of it: a disk that is put back has the older one, and is right.
+/// Which stream of jobs is there, by the answer to the question that was asked last. The time at which one was made
+/// says nothing of it: a disk that is put back has the older one, and is right.
 #[derive(Debug)]
 pub(crate) struct Latest {
     /// With the number of the question that it answers.

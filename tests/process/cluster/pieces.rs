@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use gridpool_client::{JobKey, Priority, Verdict};
 use gridpool_ipc::clock;
-use gridpool_nats::{Outcome, Published, Store, StreamLimits, Streams, VERSION, connect};
+use gridpool_nats::{Lane, Outcome, Published, Store, StreamLimits, Streams, VERSION, connect};
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::message::Input;
 use gridpool_protocol::receipt::Receipt;
@@ -43,6 +43,19 @@ pub(super) fn opened(servers: &Servers, limits: Option<&StreamLimits>) -> (Runti
 /// What JetStream answers to a request of its API.
 pub(super) fn api(streams: &(Runtime, Streams), request: &str) -> Value {
     api_with(streams, request, &json!({}))
+}
+
+/// Uses up so many numbers of the stream of jobs, with messages that are removed at once.
+pub(super) fn pass_over((runtime, streams): &(Runtime, Streams), numbers: usize) {
+    let (subject, client) = (streams.subjects.job(&Lane::all(None)[0]), &streams.connection.client);
+    runtime.block_on(async {
+        for _ in 0..numbers {
+            let put = client.request(subject.clone(), "".into()).await.expect("an answer");
+            let put: Value = serde_json::from_slice(&put.payload).expect("JSON");
+            let number = put["seq"].as_u64().expect("there is room");
+            assert!(streams.remove_job(number).await.expect("it can be removed"));
+        }
+    });
 }
 
 /// The same with what the request says.

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use gridpool_client::{Client, ClientError, Handle, JobKey, Limit, Outputs, Refusal, Verdict};
 use gridpool_ipc::clock;
-use gridpool_nats::{Carried, Lane, Outcome, Published, Store, StreamLimits, Streams};
+use gridpool_nats::{Carried, Outcome, Published, Store, StreamLimits};
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::message::{Inline, Input};
 use gridpool_protocol::receipt::Receipt;
 use gridpool_tests::oracle::samples::random_grids;
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 
-use super::pieces::{api, api_with, opened, pieces_of, streams};
+use super::pieces::{api, api_with, opened, pass_over, pieces_of, streams};
 use super::servers::{Servers, are_there};
 use super::{
     client, counts, of_a_client_that_vanishes, of_a_client_that_vanishes_within, serving, until,
@@ -54,19 +53,6 @@ fn fill(
         }
     }
     panic!("64 jobs fill the stream");
-}
-
-/// Uses up so many numbers of the stream of jobs, with messages that are removed at once.
-fn pass_over((runtime, streams): &(Runtime, Streams), numbers: usize) {
-    let (subject, client) = (streams.subjects.job(&Lane::all(None)[0]), &streams.connection.client);
-    runtime.block_on(async {
-        for _ in 0..numbers {
-            let put = client.request(subject.clone(), "".into()).await.expect("an answer");
-            let put: Value = serde_json::from_slice(&put.payload).expect("JSON");
-            let number = put["seq"].as_u64().expect("there is room");
-            assert!(streams.remove_job(number).await.expect("it can be removed"));
-        }
-    });
 }
 
 /// Waits until a host says that a result waits, and for which limit.
