@@ -37,9 +37,9 @@ use run::Replayer;
 
 /// The last lines of `--help`.
 pub(super) const CODES: &str = "\
-Exits with 0 if no worker died and the results agree, 1 if one died again or they part, 65 if the capsule cannot
-be run, or no worker died but what it died of may have been left out of the capsule. The book says what a capsule
-holds: Capsules of crashes.";
+Exits with 0 if no worker died and the results agree, 1 if one died again or they part, 65 if
+the capsule cannot be run, or no worker died but what it died of may have been left out of it.
+The book says what a capsule holds: Capsules of crashes.";
 
 /// A tool under which the work is run once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
