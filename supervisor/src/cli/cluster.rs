@@ -105,9 +105,16 @@ fn write(out: &mut dyn Write, status: &ClusterStatus) -> io::Result<()> {
     Ok(())
 }
 
-/// What is said of a lane whose jobs no host can read.
+/// What is said of a lane whose jobs no host takes.
 pub(super) fn unread(lane: &LaneRow) -> String {
     let LaneRow { name, protocol, .. } = lane;
+    if *protocol == VERSION {
+        return format!(
+            "{} in {name}: no host takes them now. Those past their deadlines stay until a host comes, or a client \
+             finds the stream full",
+            lane.unread()
+        );
+    }
     format!(
         "{} in {name}: no host has the version of gridpool that sent them (its messages are of protocol {protocol}, \
          this one's of {VERSION}); they wait for one until their deadlines",
@@ -154,13 +161,15 @@ mod tests {
             HostRow { host: "one".into(), pool: true, uptime_s: 10, counts, ..HostRow::default() };
         let lane = LaneRow { name: "grid-high".into(), waiting: 12, ..LaneRow::default() };
         let read = LaneRow { hosts: 1, ..lane.clone() };
+        let low =
+            LaneRow { name: "grid-low".into(), protocol: VERSION, waiting: 2, ..lane.clone() };
         let why = Conviction { host: "two".into(), job: "k".into(), reason: "it crashed".into() };
         let status = ClusterStatus {
             hosts: vec![host],
             jobs: 15,
             leader: "n1".into(),
             followers: vec![("n2".into(), true), ("n3".into(), false)],
-            lanes: vec![read, LaneRow { protocol: 7, waiting: 3, ..lane }, LaneRow::default()],
+            lanes: vec![read, low, LaneRow { protocol: 7, waiting: 3, ..lane }, LaneRow::default()],
             convicted: vec![("abc".into(), why)],
             ..ClusterStatus::default()
         };
@@ -173,6 +182,7 @@ mod tests {
             "one                  serving",
             "20.0",
             "grid-high                             12",
+            "\n2 in grid-low: no host takes them now.",
             "\n3 in grid-high: no host has the version of gridpool that sent them (its messages are of protocol 7,",
             "POISON abc: convicted on two: it crashed",
         ] {

@@ -82,6 +82,10 @@ impl Unfinished {
             Refusal::Draining if self.waited => {
                 "; no other pool has come by the deadline: name another with --socket"
             }
+            refusal if is_of_stream(refusal) => {
+                "; leave out --no-wait to wait until the stream has room; hosts make it, and its limit is that of \
+                 `nats stream edit`"
+            }
             Refusal::Busy(_) => {
                 "; leave out --no-wait to wait until the pool has room, or raise the pool's limit"
             }

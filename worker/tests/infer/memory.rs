@@ -23,6 +23,9 @@ const SMALL: u16 = 400;
 const WEIGHTS: u64 = LARGE as u64 * 4 * MIB + SMALL as u64 * (MIB / 4);
 /// What twenty more loads may leave behind: far less than one of them takes.
 const SLACK: u64 = 24 * MIB;
+/// What glibc may keep of the heap of a thread: `malloc_trim` gives back all free pages but the last ones of a heap
+/// that is not the first. It is one heap, however often a model is loaded.
+const HEAP: u64 = 64 * MIB;
 /// What the first may leave behind on a GPU: kernels that are loaded at their first use.
 const STAYS_ON_GPU: u64 = 96 * MIB;
 const ROUNDS: u64 = 20;
@@ -63,7 +66,10 @@ fn a_model_that_is_unloaded_gives_its_memory_back_twenty_times_over() {
     let mut run_command = |worker: &mut TestWorker, what| {
         assert_eq!(worker.run_command(orders.next().expect("endless"), what), Ok(()));
     };
-    let stays = if device() == DeviceKind::Gpu { STAYS_ON_GPU } else { SLACK };
+    let (stays, more) = match device() {
+        DeviceKind::Cpu => (HEAP + SLACK, HEAP + SLACK),
+        DeviceKind::Gpu => (STAYS_ON_GPU, SLACK),
+    };
     let before = held(&worker);
     let mut once = 0;
     for round in 1..=ROUNDS {
@@ -87,7 +93,7 @@ fn a_model_that_is_unloaded_gives_its_memory_back_twenty_times_over() {
         }
         assert!(with >= before + WEIGHTS, "round {round}: {with} bytes with it, {before} before");
         assert!(after <= before + stays, "round {round}: {after} bytes after, {before} before");
-        assert!(after <= once + SLACK, "round {round}: {after} bytes after, {once} the first time");
+        assert!(after <= once + more, "round {round}: {after} bytes after, {once} the first time");
     }
 }
 

@@ -156,7 +156,9 @@ impl Report {
             });
         }
         if self.code() == exit::DATA {
-            say("what it died of may be among what the capsule does not have");
+            say(
+                "what it died of may be among what the capsule does not have: a larger `bytes_max` keeps more",
+            );
         }
         if let Some(Bisected { units, of, names, runs, is_done }) = &self.bisected {
             let shown = names.iter().take(NAMES_SHOWN).cloned().collect::<Vec<_>>().join(", ");
