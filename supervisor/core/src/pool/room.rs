@@ -81,7 +81,9 @@ impl Pool {
 
     fn may_make_room(&self, sent: &Sent) -> bool {
         self.job_of(sent).is_some_and(|job| {
-            job.request.idempotent && !job.orphaned && job.shards[sent.shard].made_room < ROOM_MAX
+            let shard = &job.shards[sent.shard];
+            let may = !shard.makes_room && shard.made_room < ROOM_MAX;
+            may && job.request.idempotent && !job.orphaned
         })
     }
 

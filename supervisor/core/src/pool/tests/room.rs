@@ -104,6 +104,17 @@ fn an_attempt_that_was_asked_to_make_room_is_not_asked_again() {
 }
 
 #[test]
+fn a_worker_that_was_asked_and_has_got_more_is_not_asked_again() {
+    let mut rig = rig(1);
+    large(&mut rig, 1, 1);
+    small(&mut rig, 3, 2);
+    assert_eq!((asked(&rig), rig.dispatches(0)), (1, vec![vec![1]]));
+    // Its turn is before the small one's. It is not far smaller than what is stopped, so it goes behind that.
+    rig.submit_as(2, 3, |request| request.cost = 500);
+    assert_eq!((asked(&rig), rig.dispatches(0)), (1, vec![vec![1], vec![3]]));
+}
+
+#[test]
 fn a_worker_that_goes_on_with_others_after_a_cancellation_is_not_soon_free() {
     let mut rig = Rig::with(2, |config| {
         (config.shard_cost_min, config.feed_cost_max, config.join_cost_max) = (1_000, 0, 1_000);
