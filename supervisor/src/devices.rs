@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use gridpool_core::config::PoolConfig;
+use gridpool_core::placing::{self, DeviceMemory};
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::placement::Placement;
@@ -70,6 +71,13 @@ struct Gpu {
     index: u32,
     uuid: String,
     name: String,
+    memory: Option<GpuMemory>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct GpuMemory {
+    used: u64,
+    total: u64,
 }
 
 /// The worker's binary: the named file, or the file beside this program.
@@ -117,7 +125,7 @@ fn choose(selections: &[DeviceSelection], gpus: &[Gpu]) -> Result<Vec<PoolDevice
             DeviceSelection::GpuUuid(uuid) => vec![find(gpus, uuid, |gpu| gpu.uuid == *uuid)?],
         };
         for device in chosen {
-            if devices.contains(&device) {
+            if devices.iter().any(|other| other.id == device.id) {
                 return Err(DevicesError::Twice { index: device.id.index, uuid: device.uuid });
             }
             devices.push(device);
@@ -143,11 +151,12 @@ fn find(
 
 fn gpu_device(gpu: &Gpu) -> PoolDevice {
     let id = DeviceId { kind: DeviceKind::Gpu, index: gpu.index };
-    PoolDevice { id, uuid: gpu.uuid.clone() }
+    let memory = gpu.memory.map(|GpuMemory { used, total }| DeviceMemory { used, total });
+    PoolDevice { id, uuid: gpu.uuid.clone(), memory }
 }
 
 fn cpu_device(index: u32) -> PoolDevice {
-    PoolDevice { id: DeviceId { kind: DeviceKind::Cpu, index }, uuid: String::new() }
+    PoolDevice { id: DeviceId { kind: DeviceKind::Cpu, index }, uuid: String::new(), memory: None }
 }
 
 /// Versions of the NVIDIA driver of this machine; empty ones are not known.
@@ -235,11 +244,26 @@ fn read_answer(child: &mut Child, limit: Duration) -> Result<String, Unanswered>
     }
 }
 
-/// Checks that the pool has the devices of each model.
+/// The models of a pool with these devices: each that says only how many it needs gets some.
 ///
 /// # Errors
-/// A sentence about the first that it has not.
-pub fn check_placements(models: &[ModelPlan], devices: &[PoolDevice]) -> Result<(), String> {
+/// A sentence about the first model that cannot be placed: the pool has not its devices, or too few, or they have not
+/// the memory that is planned for it.
+pub fn place(
+    models: &[ModelPlan],
+    devices: &[PoolDevice],
+    limits: &PoolConfig,
+) -> Result<Vec<ModelPlan>, String> {
+    check_placements(models, devices)?;
+    let known: Vec<_> = devices.iter().map(|device| (device.id, device.memory)).collect();
+    let mut placed = models.to_vec();
+    placing::place_all(&mut placed, &known, 1 + limits.standbys)?;
+    check_memory(&placed, devices, limits)?;
+    Ok(placed)
+}
+
+/// Checks that the pool has the devices of each model.
+fn check_placements(models: &[ModelPlan], devices: &[PoolDevice]) -> Result<(), String> {
     let has = |id: DeviceId| devices.iter().any(|device| device.id == id);
     for plan in models {
         let own = plan.options.devices.iter().flat_map(Placement::devices);
@@ -256,10 +280,7 @@ pub fn check_placements(models: &[ModelPlan], devices: &[PoolDevice]) -> Result<
 }
 
 /// Checks that the models of each device stay within the memory that is planned for them, if there is such a plan.
-///
-/// # Errors
-/// A sentence about the first device, or model, that does not fit.
-pub fn check_memory(
+fn check_memory(
     models: &[ModelPlan],
     devices: &[PoolDevice],
     limits: &PoolConfig,
@@ -292,16 +313,37 @@ pub fn check_memory(
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::tensor::options::ModelOptions;
+
     use super::*;
 
     fn gpus() -> Vec<Gpu> {
-        let gpu = |index| Gpu { index, uuid: format!("GPU-{index}"), name: "H200".to_owned() };
+        let gpu = |index| Gpu {
+            index,
+            uuid: format!("GPU-{index}"),
+            name: "H200".to_owned(),
+            memory: None,
+        };
         vec![gpu(0), gpu(1)]
     }
 
     fn names(selections: &[DeviceSelection]) -> Result<Vec<String>, String> {
         let devices = choose(selections, &gpus()).map_err(|error| error.to_string())?;
         Ok(devices.iter().map(|device| device.id.to_string()).collect())
+    }
+
+    #[test]
+    fn what_the_probe_says_of_memory_decides_where_a_model_goes() {
+        let answer = r#"{"gpus": [
+            {"index": 0, "uuid": "GPU-0", "name": "H200", "memory": {"used": 90000000000, "total": 150000000000}},
+            {"index": 1, "uuid": "GPU-1", "name": "H200", "memory": {"used": 5000000000, "total": 150000000000}},
+            {"index": 2, "uuid": "GPU-2", "name": "H200", "memory": null}], "error": null}"#;
+        let found: Found = serde_json::from_str(answer).unwrap();
+        let devices = choose(&[DeviceSelection::AllGpus], &found.gpus).unwrap();
+        let options = ModelOptions { device_count: Some(1), ..ModelOptions::default() };
+        let models = [ModelPlan { name: "m".to_owned(), path: "/m.onnx".into(), options }];
+        let placed = place(&models, &devices, &PoolConfig::DEFAULT).unwrap();
+        assert_eq!(placed[0].options.devices.as_ref().unwrap().to_string(), "gpu1");
     }
 
     #[test]

@@ -77,7 +77,8 @@ fn brief_event(event: &Event) -> String {
         Event::QuotasSet(quotas) => format!("QuotasSet {quotas:?}"),
         Event::Reconfigured(config, _) => format!("Reconfigured {config:?}"),
         Event::Worker(worker, event) => format!("{worker}: {}", brief_worker(event)),
-        Event::DrainRequested
+        Event::DeviceMemory { .. }
+        | Event::DrainRequested
         | Event::EndRequested
         | Event::HandOver(_)
         | Event::ModelsRequired

@@ -85,6 +85,8 @@ pub(crate) struct Swarm {
     pub(crate) models: u64,
     /// Those of them that share their workers; the others have workers of their own.
     pub(crate) sharers: u64,
+    /// The kind of the first of the others.
+    pub(crate) first_kind: u64,
     /// Those that exist from the start.
     pub(crate) plans: Vec<ModelPlan>,
     /// Of 1,000 jobs, those that use a model.
@@ -141,6 +143,7 @@ impl Swarm {
             heartbeat: rng.millis(90, 149),
             models: 0,
             sharers: 0,
+            first_kind: 0,
             plans: Vec::new(),
             model_jobs: 0,
             load_max: rng.pick(&[1, 20, 100]),
@@ -214,7 +217,7 @@ impl Swarm {
     pub(crate) fn name(&self, number: u64) -> String {
         match number {
             shared if shared < self.sharers => format!("{SHARES}{number}"),
-            other => format!("{}{number}", KINDS[usize::try_from(other % 4).expect("it is small")]),
+            other => format!("{}{number}", kind(other + self.first_kind)),
         }
     }
 
@@ -225,7 +228,8 @@ impl Swarm {
                 let models = rng.between(1, 3);
                 let sharers = rng.pick(&[0, 2, models, models]).min(models);
                 let model_jobs = rng.pick(&[300, 700, 1_000]);
-                Self { models, sharers, model_jobs, ..self }.with_plans(rng)
+                let first_kind = rng.below(KINDS.len() as u64);
+                Self { models, sharers, first_kind, model_jobs, ..self }.with_plans(rng)
             }
             false => self,
         }
@@ -254,7 +258,9 @@ impl Swarm {
         let devices = self.devices;
         let has = |plan: &ModelPlan| {
             let own = plan.options.devices.iter().flat_map(Placement::devices);
-            own.into_iter().all(|device| device.index < devices)
+            // Those that only count their devices get them from the shell, before the pool starts.
+            plan.options.device_count.is_none()
+                && own.into_iter().all(|device| device.index < devices)
         };
         self.plans.retain(has);
     }
@@ -263,7 +269,12 @@ impl Swarm {
 /// What the names of models that share their workers begin with.
 const SHARES: char = 's';
 /// What the others begin with: those of the first kind are on all devices.
-const KINDS: [char; 4] = ['m', 'p', 'q', 'r'];
+const KINDS: [char; 7] = ['m', 'p', 'q', 'r', 't', 'u', 'v'];
+
+/// The first letter of the model of this number, counted from that of the first kind.
+fn kind(number: u64) -> char {
+    KINDS[usize::try_from(number % KINDS.len() as u64).expect("it is small")]
+}
 
 /// What a model may take of a device, unless it does not say.
 pub(crate) const MODEL_BYTES: u64 = 100;
@@ -276,7 +287,16 @@ fn placement(name: &str) -> Option<Placement> {
     match name.chars().next() {
         Some('p') => gpus(&[0]),
         Some('q') => gpus(&[1]),
-        Some('r') => gpus(&[0, 2]),
+        Some('r' | 'v') => gpus(&[0, 2]),
+        _ => None,
+    }
+}
+
+/// On how many of those devices it is, if that is fewer than all.
+fn device_count(name: &str) -> Option<u32> {
+    match name.chars().next() {
+        Some('t' | 'v') => Some(1),
+        Some('u') => Some(2),
         _ => None,
     }
 }
@@ -292,7 +312,8 @@ pub(crate) fn plan(name: &str, contexts: u32) -> ModelPlan {
     let (contexts, devices) = (contexts.into(), placement(name));
     let device_bytes = (!name.starts_with('r')).then_some(MODEL_BYTES);
     let of_all = ModelOptions::default();
-    let options = ModelOptions { contexts, group, devices, device_bytes, ..of_all };
+    let device_count = device_count(name);
+    let options = ModelOptions { contexts, group, devices, device_count, device_bytes, ..of_all };
     ModelPlan { name: name.to_owned(), path: "/models/m.onnx".into(), options }
 }
 

@@ -14,6 +14,17 @@ pub struct Gpu {
     pub uuid: String,
     /// The product's name.
     pub name: String,
+    /// Its memory; none if the driver does not tell.
+    pub memory: Option<Memory>,
+}
+
+/// Memory of a GPU, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// What is used of it.
+    pub used: u64,
+    /// All of it.
+    pub total: u64,
 }
 
 /// The GPUs that were found, or why there are none.
@@ -54,7 +65,10 @@ fn ask() -> Result<Found, NvmlError> {
     let nvml = Nvml::init()?;
     let gpu = |index| -> Result<Gpu, NvmlError> {
         let device = nvml.device_by_index(index)?;
-        Ok(Gpu { index, uuid: device.uuid()?, name: device.name()? })
+        let memory = device.memory_info();
+        let memory = memory.inspect_err(|error| tracing::debug!(index, %error, "its memory"));
+        let memory = memory.ok().map(|own| Memory { used: own.used, total: own.total });
+        Ok(Gpu { index, uuid: device.uuid()?, name: device.name()?, memory })
     };
     let mut gpus = Vec::new();
     for index in 0..nvml.device_count()? {

@@ -42,6 +42,7 @@ def test_a_model_is_loaded_with_the_options_that_a_call_names(served: gridpool.P
         preferred_batch={4, 8},
         group="small",
         devices=["cpu1"],
+        device_count=1,
         warm_up=[{"x": (4, 16)}],
         queue_requests=100,
         load_timeout_s=100,
@@ -82,6 +83,7 @@ def test_what_is_no_option_is_refused_before_the_pool_is_asked(served: gridpool.
         ({"devices": ["tpu0"]}, "`tpu0` is no device"),
         ({"providers": ["cuda", "cuda"]}, "cuda"),
         ({"load_timeout_s": 0}, "load_timeout_s"),
+        ({"device_count": 0}, "device_count"),
     ]:
         with pytest.raises(ValueError, match=words):
             load(**options)

@@ -113,6 +113,8 @@ pub struct ModelOptions {
     pub group: Option<String>,
     /// The devices that have it, such as `[0, 2]` for GPUs or `["cpu1"]`. Without them, all of the pool.
     pub devices: Option<Placement>,
+    /// How many of those devices have it: the ones with the most memory left when it is loaded. Without one, all.
+    pub device_count: Option<u32>,
     /// Whether earlier versions of its name stay loaded when it takes over.
     pub keep: bool,
     /// Longest time in seconds that a change which loads it may take, over all devices. Without one, `load_timeout`.
@@ -143,6 +145,7 @@ impl Default for ModelOptions {
             queue_bytes: QUEUE_BYTES_DEFAULT,
             group: None,
             devices: None,
+            device_count: None,
             keep: false,
             load_timeout_s: None,
             tensors: None,
@@ -223,6 +226,9 @@ impl ModelOptions {
         let is_hash = |text: &&String| text.len() == 64 && text.bytes().all(is_digit);
         if let Some(text) = self.sha256.as_ref().filter(|text| !is_hash(text)) {
             return Err(OptionsError::Sha256 { text: text.clone() });
+        }
+        if self.device_count == Some(0) {
+            return Err(OptionsError::DeviceCount);
         }
         if self.load_timeout_s == Some(0) {
             return Err(OptionsError::LoadTimeout);

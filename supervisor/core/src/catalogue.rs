@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use gridpool_protocol::ids::{ClientId, Group, WorkerId};
+use gridpool_protocol::ids::{ClientId, DeviceId, Group, WorkerId};
 use gridpool_protocol::message::{DeviceModel, ModelCommand};
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::ModelPlan;
@@ -19,6 +19,7 @@ use crate::Core;
 use crate::config::MODELS_MAX;
 use crate::event::Timestamp;
 use crate::models::{Effect, Models, StepContext, check_new};
+use crate::placing::DeviceMemory;
 use crate::pool::Pool;
 use versions::{OpenVersion, Task, in_order, new_name};
 
@@ -34,6 +35,8 @@ pub(crate) struct Catalogue {
     tasks: Vec<Task>,
     /// Models that must be loaded, and are not known to be yet.
     required: BTreeSet<String>,
+    /// The memory of each device that the driver has told of.
+    memory: BTreeMap<DeviceId, DeviceMemory>,
 }
 
 /// What became of a change that an operator asks for.
@@ -116,6 +119,11 @@ impl Catalogue {
         let own = self.groups.get_mut(&worker.group)?;
         self.busy.insert(worker.group);
         Some(own)
+    }
+
+    /// The driver says what memory a device has.
+    pub(crate) fn on_memory(&mut self, device: DeviceId, memory: DeviceMemory) {
+        self.memory.insert(device, memory);
     }
 
     /// The group and the full name of the version that runs requests for `asked`; the error says why the model accepts
@@ -206,7 +214,7 @@ impl Catalogue {
             None => {
                 self.find_steps(&mut plan)?;
                 check_new(&plan)?;
-                self.group_for(&plan, pool)?
+                self.group_for(&mut plan, pool)?
             }
         };
         let task = Task::load(from, &plan.name, plan.options.keep);
@@ -290,16 +298,17 @@ impl Catalogue {
     }
 
     /// The group for a new model: the one of that name, or a new one.
-    fn group_for(&mut self, plan: &ModelPlan, pool: &mut Pool) -> Result<Group, String> {
+    fn group_for(&mut self, plan: &mut ModelPlan, pool: &mut Pool) -> Result<Group, String> {
         if self.groups.values().map(Models::len).sum::<usize>() >= MODELS_MAX {
             return Err(format!("a pool has at most {MODELS_MAX} models: unload one first"));
         }
         if let Some(why) = plan.options.devices.as_ref().and_then(|own| pool.why_not_placed(own)) {
             return Err(format!("the model `{}` cannot be placed: {why}", plan.name));
         }
+        self.place(plan, pool)?;
         self.check_memory(plan, pool)?;
         if let Some(group) = self.group_of(plan, pool) {
-            self.check_devices(plan, group, pool)?;
+            memory::check_devices(plan, group, pool)?;
             return self.groups[&group].check_joins(plan).map(|()| group);
         }
         if pool.vacant_group(plan.group()).is_none() && pool.model_groups() >= GROUPS_MAX {
@@ -311,10 +320,17 @@ impl Catalogue {
         Ok(group)
     }
 
-    /// The group that a new model joins, if there is one of that name that is not vacant.
+    /// The group that a new model joins: one of that name that has models, or whose last workers end on the devices
+    /// that this one is to have. One that ends elsewhere keeps no model waiting.
     fn group_of(&self, plan: &ModelPlan, pool: &Pool) -> Option<Group> {
-        let named = |group: &Group| **pool.group_name(*group) == *plan.group();
-        self.groups.keys().copied().find(|group| named(group) && !pool.is_vacant(*group))
+        let wanted = plan.options.devices.as_ref();
+        let of_name = self.groups.iter().filter(|&(&group, models)| {
+            **pool.group_name(group) == *plan.group()
+                && !pool.is_vacant(group)
+                && (models.len() > 0 || pool.placement(group) == wanted)
+        });
+        let (group, _) = of_name.max_by_key(|(_, models)| models.len())?;
+        Some(*group)
     }
 
     /// Whether a new model needs one group more than there ever were.

@@ -21,6 +21,7 @@ use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::trace::TraceId;
 
 use crate::config::PoolConfig;
+use crate::placing::DeviceMemory;
 use crate::policy::PolicyTable;
 use crate::quota::Quotas;
 
@@ -265,6 +266,13 @@ pub enum Event {
         device: DeviceId,
         /// An Xid, the result of an NVML call, or a recovery action.
         fault: FaultCode,
+    },
+    /// The driver says what memory a device has.
+    DeviceMemory {
+        /// The device.
+        device: DeviceId,
+        /// Its memory.
+        memory: DeviceMemory,
     },
     /// Finish the accepted jobs, then stop.
     DrainRequested,

@@ -16,6 +16,7 @@ mod elsewhere;
 pub mod event;
 mod helpers;
 mod models;
+pub mod placing;
 pub mod policy;
 mod pool;
 pub mod quota;
@@ -153,6 +154,7 @@ impl Core {
             Event::Client(client, event) => self.on_client(now, client, event),
             Event::ContentHashed { job, content } => self.pool.on_hashed(now, job, content),
             Event::DeviceFault { device, fault } => self.pool.on_device_fault(now, device, fault),
+            Event::DeviceMemory { device, memory } => self.catalogue.on_memory(device, memory),
             Event::DrainRequested => self.pool.drain(now),
             Event::EndRequested => self.pool.end(now),
             Event::Reconfigured(config, policy) => {

@@ -150,15 +150,18 @@ impl Bench<'_> {
         self.limits(all, kind, &counts)?;
         self.process(Subject::Library, "")?;
         let cores = self.machine.cores;
-        let native =
-            PoolDevice { id: DeviceId { kind: DeviceKind::Cpu, index: 0 }, uuid: String::new() };
+        let native = PoolDevice {
+            id: DeviceId { kind: DeviceKind::Cpu, index: 0 },
+            uuid: String::new(),
+            memory: None,
+        };
         self.pool(&[native], cores, PoolRows::Native)?;
         for (at, &count) in counts.iter().enumerate() {
             let rows = if at == 0 { PoolRows::All } else { PoolRows::Large };
             self.pool(&all[..count], (cores / all.len()).max(1), rows)?;
         }
         match all.first() {
-            Some(PoolDevice { id: DeviceId { kind: DeviceKind::Gpu, index }, uuid }) => {
+            Some(PoolDevice { id: DeviceId { kind: DeviceKind::Gpu, index }, uuid, .. }) => {
                 let subject = Subject::Resident { index: *index, uuid: uuid.clone() };
                 self.process(subject, uuid)
             }

@@ -217,6 +217,7 @@ fn when_not_set(name: &str) -> &'static str {
         "socket_group" => "none: your user and root",
         "socket_mode" => "none: 0600",
         "device_bytes" => "none: all memory of the device",
+        "device_count" => "none: all of them",
         "max_batch" => "none: 32, or 1 if rows depend on each other",
         _ => "none",
     }

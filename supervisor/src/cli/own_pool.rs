@@ -11,7 +11,7 @@ use super::error::{CommandError, system};
 use super::{private, state};
 use crate::config::{Settings, quotas_of};
 use crate::devices;
-use crate::shell::{self, Shell};
+use crate::shell::{self, Shell, WorkerCommand};
 
 /// Starts a pool, does some work in it, and stops it.
 pub(super) fn in_own_pool(
@@ -41,11 +41,11 @@ pub(super) fn start_pool(
     let state = state::open(&settings.state_dir, is_service)?;
     let program = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &program)?;
-    devices::check_placements(&settings.models, &pool_devices).map_err(CommandError::Usage)?;
     let limits = settings.limits.clone();
-    devices::check_memory(&settings.models, &pool_devices, &limits).map_err(CommandError::Usage)?;
+    let models =
+        devices::place(&settings.models, &pool_devices, &limits).map_err(CommandError::Usage)?;
     shell::raise_descriptor_limit();
-    let needed = Shell::descriptors_min(&settings.models, pool_devices.len(), limits.standbys);
+    let needed = Shell::descriptors_min(&models, pool_devices.len(), limits.standbys);
     let limit = shell::descriptor_limit();
     if limit < needed {
         return Err(CommandError::OpenFiles { limit, needed });
@@ -61,7 +61,7 @@ pub(super) fn start_pool(
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
     let threads = (cores / cpu_devices.max(1)).max(1);
-    let command = private::worker_command(settings, program, threads);
+    let command = WorkerCommand { models, ..private::worker_command(settings, program, threads) };
     let shell =
         Shell::start(limits, command, pool_devices, settings.socket.clone(), worker_bytes_min)
             .map_err(system("the pool's threads"))?;

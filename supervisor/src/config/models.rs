@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::origins::{Origin, Origins};
 
 /// The fields of [`ModelOptions`], and the value that each needs.
-const FIELDS: [(&str, &str); 19] = [
+const FIELDS: [(&str, &str); 20] = [
     ("contexts", "a whole number, such as 4, or \"auto\""),
     ("latency_ms", "a whole number of milliseconds"),
     ("device_bytes", "a whole number of bytes"),
@@ -29,6 +29,7 @@ const FIELDS: [(&str, &str); 19] = [
     ("queue_bytes", "a whole number of bytes"),
     ("group", "a name in quotes"),
     ("devices", "a list of devices, such as [0, 2] for GPUs or [\"cpu0\"]"),
+    ("device_count", "a whole number, such as 1"),
     ("keep", "true or false"),
     ("load_timeout_s", "a whole number of seconds"),
     (
@@ -190,6 +191,7 @@ fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str
     match error {
         OptionsError::Contexts { .. } => Some("contexts"),
         OptionsError::CudaGraphs { .. } => Some("cuda_graphs"),
+        OptionsError::DeviceCount => Some("device_count"),
         OptionsError::Latency => Some("latency_ms"),
         OptionsError::LoadTimeout => Some("load_timeout_s"),
         OptionsError::MaxBatch { .. } => Some("max_batch"),

@@ -88,6 +88,7 @@ use descriptors::{Descriptors, groups_of};
 use gateway::Gateway;
 use gridpool_core::config::{HelperLimits, PoolConfig};
 use gridpool_core::event::{Event, Helper, HelperEvent, Timestamp};
+use gridpool_core::placing::DeviceMemory;
 use gridpool_core::policy::PolicyTable;
 use groups::Groups;
 use listen::Door;
@@ -129,6 +130,8 @@ pub struct PoolDevice {
     pub id: DeviceId,
     /// `GPU-…`; empty on a CPU device.
     pub uuid: String,
+    /// Its memory when it was found, if the driver told.
+    pub memory: Option<DeviceMemory>,
 }
 
 /// A running pool.
@@ -282,7 +285,7 @@ impl Shell {
             of_group,
         });
         let for_monitor = Arc::clone(&shared);
-        let tell = move |device, fault| for_monitor.post(Event::DeviceFault { device, fault });
+        let tell = move |event| for_monitor.post(event);
         let post = shared.helper_post(Helper::Monitor);
         if let Some(monitor) = Monitor::new(watcher, &devices, post, Box::new(tell))? {
             shared.monitor.get_or_init(|| monitor);

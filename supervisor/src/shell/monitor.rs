@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use gridpool_core::HelperStatus;
 use gridpool_core::action::HelperAction;
-use gridpool_core::event::Helper;
+use gridpool_core::event::{Event, Helper};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
-use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::log::FORMAT_VARIABLE;
 use gridpool_protocol::monitor::{Line, QUESTIONS_MAX, Question};
@@ -45,8 +44,8 @@ pub(super) enum Reclaim {
     Unknown,
 }
 
-/// Handles a fault that the driver reports.
-type Tell = Box<dyn Fn(DeviceId, FaultCode) + Send>;
+/// Handles what the driver reports.
+type Tell = Box<dyn Fn(Event) + Send>;
 
 /// The monitor of a pool.
 #[derive(Debug)]
@@ -75,7 +74,8 @@ struct State {
 
 impl Monitor {
     /// A monitor of the devices that have a UUID, without a process yet; `None` if none has. `tell` is
-    /// called, from a thread of the monitor's own, for every fault that the driver reports.
+    /// called, from a thread of the monitor's own, for every fault and every change of memory that the driver
+    /// reports.
     pub(super) fn new(
         (program, confinement): (Pinned, Confinement),
         devices: &[PoolDevice],

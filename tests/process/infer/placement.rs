@@ -1,5 +1,7 @@
 //! Models that some devices of a pool have.
 
+use std::collections::BTreeSet;
+
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 
 use super::*;
@@ -66,6 +68,56 @@ fn a_model_is_on_the_devices_that_it_names_and_on_no_other() {
     });
     client.load_model(placed("mlp", "cpu0,cpu1", None)).expect("it loads");
     assert_eq!(devices_of(&pool, "mlp"), ["cpu0", "cpu1"]);
+}
+
+#[test]
+fn a_model_that_counts_its_devices_goes_where_the_most_is_left() {
+    if !has_runtime() {
+        return;
+    }
+    let counted = |name: &str| {
+        let path = model(name).display().to_string();
+        format!("[[model]]\nname = '{name}'\npath = '{path}'\ndevice_count = 1\n")
+    };
+    let config = format!("\n{}{}", counted("mlp"), counted("scalar"));
+    let pool = cpu(3).limits(&config).start();
+    let client = pool.client();
+    eventually("the models of the file", || {
+        let rows = client.models().map_err(|error| error.to_string())?;
+        let workers: BTreeSet<_> = rows.into_iter().map(|row| row.worker).collect();
+        let each_its_own = workers == ["cpu0#2".to_owned(), "cpu1#2".to_owned()].into();
+        if each_its_own { Ok(()) } else { Err(format!("{workers:?}")) }
+    });
+    let plan = |name: &str, count: u32, devices: Option<&str>, group: Option<&str>| {
+        let devices = devices.map(|devices| devices.parse().expect("devices"));
+        let (device_count, group) = (Some(count), group.map(str::to_owned));
+        let options = ModelOptions { devices, device_count, group, ..ModelOptions::default() };
+        ModelPlan { name: name.to_owned(), path: model(name), options }
+    };
+    client.load_model(plan("two_inputs", 1, None, Some("few"))).expect("it loads");
+    assert_eq!(devices_of(&pool, "few"), ["cpu2"]);
+    client.unload_model("scalar").expect("it is there");
+    client.load_model(plan("three_outputs", 1, Some("cpu1,cpu2"), None)).expect("it loads");
+    assert_eq!(devices_of(&pool, "three_outputs"), ["cpu1"], "it has no model now");
+    // Its group is where it is, wherever more would be left.
+    client.load_model(plan("scalar", 1, None, Some("few"))).expect("it loads");
+    assert_eq!(devices_of(&pool, "few"), ["cpu2"]);
+    for (plan, want) in [
+        (
+            plan("wide", 4, None, None),
+            "the model `wide` cannot be placed: its `device_count` is 4, and these are the devices that it may have: \
+             cpu0, cpu1, cpu2",
+        ),
+        (
+            plan("wide", 2, None, Some("few")),
+            "the model `wide` cannot be placed: its `device_count` is 2, and these are the devices that it may have: \
+             cpu2, those of the group `few`",
+        ),
+        (plan("wide", 0, None, None), "a device_count of 0: write at least 1, or leave it out"),
+    ] {
+        let why = client.load_model(plan).unwrap_err().to_string();
+        assert!(why.contains(want), "{why}");
+    }
 }
 
 #[test]

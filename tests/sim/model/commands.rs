@@ -135,6 +135,7 @@ impl Models {
             if !holder.has.contains_key(name) {
                 let mut plan = plan(name, contexts);
                 plan.options.keep = keep;
+                plan.options.devices = self.placement.clone();
                 plan.options.sha256 = file.map(str::to_owned);
                 let load = ModelCommand::Load(plan);
                 return (!self.is_tried(edition)).then_some((load, edition));

@@ -8,6 +8,7 @@ use gridpool_protocol::ids::{ClientId, DeviceId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::status::MissingModel;
 use gridpool_protocol::tensor::options::ModelPlan;
+use gridpool_protocol::tensor::placement::Placement;
 
 use super::models::{Change, Models};
 use super::versions::parts;
@@ -68,25 +69,23 @@ impl Model {
     }
 
     /// Whether the models of each device, this one included, stay within the memory that is planned for them.
-    pub(super) fn has_room(&self, new: &ModelPlan) -> bool {
-        let is_on = |plan: &ModelPlan, device| {
-            plan.options.devices.as_ref().is_none_or(|devices| devices.has(device))
-        };
+    pub(super) fn has_room(
+        &self,
+        new: &ModelPlan,
+        placed: Result<&Option<Placement>, &()>,
+    ) -> bool {
+        let is_on =
+            |own: &Option<Placement>, device| own.as_ref().is_none_or(|own| own.has(device));
+        let placed = placed.expect("it was placed");
         let max = self.config.model_bytes_max;
         let Some(wants) = new.options.device_bytes else { return max == 0 };
-        let of = |models: &Models| {
-            let change = models.change.iter().map(|change| &change.command);
-            let loads = change.filter(|command| matches!(command, ModelCommand::Load(_)));
-            let loads = loads.map(|command| command.name().to_owned());
-            models.wanted.keys().cloned().chain(loads).collect::<Vec<_>>()
-        };
-        let all: Vec<_> = self.models.values().flat_map(of).map(|name| plan(&name, 1)).collect();
         let processes = u64::from(1 + self.config.standbys);
         let is_within = |&device: &DeviceId| {
-            let own = all.iter().filter(|plan| is_on(plan, device));
+            let own = self.models.values().filter(|own| is_on(&own.placement, device));
+            let own = own.flat_map(Models::names).map(|name| plan(&name, 1));
             // The world's workers measure nothing.
             let held: u64 = own.filter_map(|plan| plan.options.device_bytes).sum();
-            !is_on(new, device) || (held + wants) * processes <= max
+            !is_on(placed, device) || (held + wants) * processes <= max
         };
         max == 0 || self.facts.keys().all(is_within)
     }

@@ -59,6 +59,7 @@ use std::time::Duration;
 use gridpool_core::action::Action;
 use gridpool_core::config::{Concurrency, PoolConfig, RoleLimits};
 use gridpool_core::event::{ClientEvent, Event, Timestamp, WorkerEvent};
+use gridpool_core::placing::DeviceMemory;
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, Group, JobId, JobKey, WorkerId};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
@@ -200,6 +201,8 @@ pub(crate) struct Model {
     /// Of each group of models.
     models: BTreeMap<Group, Models>,
     swaps: Vec<Swap>,
+    /// What the driver said last of the memory of each device.
+    device_memory: BTreeMap<DeviceId, DeviceMemory>,
     required: Required,
     helpers: Helpers,
     notes: Notes,
@@ -253,6 +256,7 @@ impl Model {
             forgotten: BTreeSet::new(),
             models: BTreeMap::new(),
             swaps: Vec::new(),
+            device_memory: BTreeMap::new(),
             required: Required::default(),
             helpers: Helpers::new(swarm.helper_limits),
             notes: Notes::default(),
@@ -292,6 +296,9 @@ impl Model {
             Event::Client(client, ref event) => self.on_client_event(now, client, event),
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
             Event::DeviceFault { device, fault } => self.device_fault(now, device, fault),
+            Event::DeviceMemory { device, memory } => {
+                self.device_memory.insert(device, memory);
+            }
             Event::DrainRequested => self.drain_requested(now),
             Event::EndRequested => self.end_requested(now),
             Event::HandOver(ref step) => self.handed_over(now, step),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gridpool_core::config::MODELS_MAX;
 use gridpool_core::event::{Timestamp, Work};
-use gridpool_protocol::ids::{ClientId, Group, WorkerId};
+use gridpool_protocol::ids::{ClientId, DeviceId, Group, WorkerId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::placement::Placement;
@@ -63,6 +63,8 @@ pub(super) struct Models {
     editions: u64,
     /// The name of the group.
     pub(super) name: String,
+    /// The devices that it has workers on; all without it.
+    pub(super) placement: Option<Placement>,
 }
 
 impl Models {
@@ -114,9 +116,15 @@ impl Models {
         }
     }
 
+    /// The models that there should be, and the one that is being loaded.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        let change = self.change.iter().map(|change| &change.command);
+        let loads = change.filter(|command| matches!(command, ModelCommand::Load(_)));
+        self.wanted.keys().cloned().chain(loads.map(|command| command.name().to_owned()))
+    }
+
     fn count(&self) -> usize {
-        let loads = |change: &&Change| matches!(change.command, ModelCommand::Load(_));
-        self.wanted.len() + self.change.iter().filter(loads).count()
+        self.names().count()
     }
 }
 
@@ -150,7 +158,11 @@ impl Model {
             }
         });
         let (full, own) = (written(&name, number), open.get(&number).copied());
-        let home = self.group_of_new(&full);
+        let placed = match command {
+            ModelCommand::Load(plan) => self.placed(plan),
+            ModelCommand::Contexts { .. } | ModelCommand::Unload { .. } => Ok(None),
+        };
+        let home = self.group_of_new(&full, placed.as_ref().ok().and_then(Option::as_ref));
         let takes_all = matches!(command, ModelCommand::Unload { name } if !name.contains(':'));
         let refused = if self.is_draining() {
             Some("change: of a pool that drains")
@@ -163,7 +175,10 @@ impl Model {
                 (ModelCommand::Load(plan), None) if !self.has_devices(plan) => {
                     Some("change: on a device that the pool has not")
                 }
-                (ModelCommand::Load(plan), None) if !self.has_room(plan) => {
+                (ModelCommand::Load(_), None) if placed.is_err() => {
+                    Some("change: on more devices than it may have")
+                }
+                (ModelCommand::Load(plan), None) if !self.has_room(plan, placed.as_ref()) => {
                     Some("change: no memory is planned for it")
                 }
                 (ModelCommand::Load(_), None) => {
@@ -202,17 +217,25 @@ impl Model {
         if self.models.values().any(|models| models.change.is_some()) {
             self.coverage.hit("change: beside another of another group");
         }
+        if let ModelCommand::Load(plan) = command
+            && plan.options.device_count.is_some()
+        {
+            self.coverage.hit("change: its devices are chosen");
+        }
         if takes_all && open.len() > 1 {
             return self.all_are_unloaded(from, &name, &open);
         }
-        let group = own.or(home).unwrap_or_else(|| self.has_a_new_group(&full));
+        let placed = placed.expect("it is placed");
+        let group = own.or(home).unwrap_or_else(|| self.has_a_new_group(&full, placed.as_ref()));
         let command = match command {
             ModelCommand::Contexts { contexts, .. } => {
                 ModelCommand::Contexts { name: full.clone(), contexts: *contexts }
             }
             ModelCommand::Load(plan) => {
                 self.swap_begins(from, &name, (number, plan.options.keep));
-                ModelCommand::Load(ModelPlan { name: full.clone(), ..plan.clone() })
+                let mut plan = ModelPlan { name: full.clone(), ..plan.clone() };
+                plan.options.devices = placed;
+                ModelCommand::Load(plan)
             }
             ModelCommand::Unload { .. } => ModelCommand::Unload { name: full.clone() },
         };
@@ -226,11 +249,61 @@ impl Model {
         self.group_wakes(group);
     }
 
-    /// The group that a model which is new to the pool joins, if there is one of its name with anything left.
-    fn group_of_new(&self, model: &str) -> Option<Group> {
+    /// The group that a model which is new to the pool joins: one of its name with models, else one with anything left
+    /// on its own devices.
+    fn group_of_new(&self, model: &str, placed: Option<&Placement>) -> Option<Group> {
         let name = plan(model, 1).group().to_owned();
-        let mut all = self.models.iter();
-        all.find(|&(&group, own)| own.name == name && !self.is_vacant(group)).map(|(&at, _)| at)
+        let of_name = || {
+            let all = self.models.iter().filter(|(_, own)| own.name == name);
+            all.filter(|&(&group, _)| !self.is_vacant(group))
+        };
+        let ends_there = || of_name().find(|(_, own)| own.placement.as_ref() == placed);
+        let found = of_name().find(|(_, own)| own.count() > 0).or_else(ends_there);
+        found.map(|(&group, _)| group)
+    }
+
+    /// The devices that a new model gets, by what is left of each; the error is that there are too few.
+    fn placed(&self, plan: &ModelPlan) -> Result<Option<Placement>, ()> {
+        let named = plan.options.devices.clone();
+        let Some(count) = plan.options.device_count else { return Ok(named) };
+        let may_have = |device: &DeviceId| named.as_ref().is_none_or(|own| own.has(*device));
+        let mut left: Vec<_> = self.facts.keys().copied().filter(may_have).collect();
+        let mut chosen = Vec::new();
+        for _ in 0..count {
+            // The first of those that no other goes before.
+            let best =
+                left.iter().copied().reduce(|best, other| match self.goes_before(other, best) {
+                    true => other,
+                    false => best,
+                });
+            let best = best.ok_or(())?;
+            left.retain(|&device| device != best);
+            chosen.push(best);
+        }
+        Ok(Placement::new(chosen))
+    }
+
+    /// Whether a device has clearly more memory left for models than another, or as much and fewer models.
+    fn goes_before(&self, one: DeviceId, other: DeviceId) -> bool {
+        let models = |device| {
+            let is_on = |own: &&Models| own.placement.as_ref().is_none_or(|own| own.has(device));
+            let names = self.models.values().filter(is_on).flat_map(Models::names);
+            names.map(|name| plan(&name, 1)).collect::<Vec<_>>()
+        };
+        let held = |device| {
+            let bytes =
+                models(device).iter().filter_map(|plan| plan.options.device_bytes).sum::<u64>();
+            bytes * u64::from(1 + self.config.standbys)
+        };
+        let [a, b] = [one, other].map(|device| match self.device_memory.get(&device) {
+            // In whole GiB.
+            Some(memory) => {
+                i64::try_from(memory.total.saturating_sub(held(device).max(memory.used)) >> 30)
+                    .expect("it is small")
+            }
+            None => -i64::try_from(held(device)).expect("it is small"),
+        });
+        a > b || (a == b && models(one).len() < models(other).len())
     }
 
     /// Whether a group of models has no work, no process, no memory and no job left.
@@ -244,7 +317,7 @@ impl Model {
 
     /// A group of models is new. It takes the number of a vacant one, first of the one of its name, then the lowest; or
     /// a new one. A device that is out of service for a fault of its own is so for all.
-    fn has_a_new_group(&mut self, model: &str) -> Group {
+    fn has_a_new_group(&mut self, model: &str, placed: Option<&Placement>) -> Group {
         let name = plan(model, 1).group().to_owned();
         let all = || self.models.iter().filter(|&(&group, _)| self.is_vacant(group));
         let named = all().find(|(_, models)| models.name == name);
@@ -256,7 +329,10 @@ impl Model {
             (None, _) => "group: new",
         });
         let group = vacant.unwrap_or(Group::Models(next));
-        self.begins_group(group, &name, plan(model, 1).options.devices.as_ref());
+        if self.models.iter().any(|(&at, own)| own.name == name && !self.is_vacant(at)) {
+            self.coverage.hit("group: new, while workers of its name end elsewhere");
+        }
+        self.begins_group(group, &name, placed);
         group
     }
 
@@ -275,7 +351,8 @@ impl Model {
         let state = self.groups.entry(group).or_insert(new);
         state.phase = Phase::Resting;
         let editions = self.models.get(&group).map_or(0, |models| models.editions);
-        let models = Models { editions, ..Models::of_group(name) };
+        let placement_of = placement.cloned();
+        let models = Models { editions, placement: placement_of, ..Models::of_group(name) };
         self.models.insert(group, models);
         for &device in self.facts.keys() {
             let of_grid = self.devices[&Station { group: Group::Grid, device }].clone();

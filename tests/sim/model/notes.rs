@@ -17,8 +17,9 @@ use super::{Broken, Model, Phase, holds};
 pub(super) enum Logged {
     Changed(bool),
     CommandFailed(WorkerId),
-    DeviceBack(Station),
-    DeviceOut(Station, Option<Duration>),
+    /// Of a device, with the name of the group: for a while two groups may have one name.
+    DeviceBack(DeviceId, String),
+    DeviceOut(DeviceId, String, Option<Duration>),
     Driver {
         device: DeviceId,
         fault: FaultCode,
@@ -49,10 +50,9 @@ impl Notes {
 }
 
 impl Model {
-    /// The station of a group of this name.
-    fn station(&self, device: DeviceId, name: &str) -> Station {
-        let named = self.models.iter().find(|(_, models)| models.name == name);
-        Station { group: named.map_or(Group::Grid, |(&group, _)| group), device }
+    /// The name of a station's group.
+    fn group_name(&self, at: Station) -> String {
+        self.models.get(&at.group).map_or_else(|| "grid".to_owned(), |models| models.name.clone())
     }
 
     /// Whether a group has work, or still a process.
@@ -105,12 +105,13 @@ impl Model {
                 (Service::Quarantined { probe_at }, false) => {
                     self.notes.out.insert(at);
                     let probed_in = probe_at.map(|at| at.since(now));
-                    self.notes.due.push(Logged::DeviceOut(at, probed_in));
+                    let name = self.group_name(at);
+                    self.notes.due.push(Logged::DeviceOut(at.device, name, probed_in));
                     self.coverage.hit("note: a device is out of service");
                 }
                 (Service::Open, true) => {
                     self.notes.out.remove(&at);
-                    self.notes.due.push(Logged::DeviceBack(at));
+                    self.notes.due.push(Logged::DeviceBack(at.device, self.group_name(at)));
                     self.coverage.hit("note: a device is back");
                 }
                 (Service::Open, false)
@@ -141,9 +142,9 @@ impl Model {
     pub(super) fn noted(&mut self, _now: Timestamp, note: &Note) -> Result<(), Broken> {
         let told = match note {
             Note::CommandFailed { worker, .. } => Logged::CommandFailed(*worker),
-            Note::DeviceBack { device, group } => Logged::DeviceBack(self.station(*device, group)),
+            Note::DeviceBack { device, group } => Logged::DeviceBack(*device, group.to_string()),
             Note::DeviceOut { device, group, probed_in, .. } => {
-                Logged::DeviceOut(self.station(*device, group), *probed_in)
+                Logged::DeviceOut(*device, group.to_string(), *probed_in)
             }
             &Note::DriverReport { device, fault, novelty, lost, is_about_lost, .. } => {
                 Logged::Driver { device, fault, novelty, lost, is_about_lost }

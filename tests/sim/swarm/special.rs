@@ -313,6 +313,7 @@ impl Swarm {
             heartbeat: Duration::from_millis(250),
             models: 0,
             sharers: 0,
+            first_kind: 0,
             plans: Vec::new(),
             model_jobs: 0,
             load_max: 1,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use gridpool_core::config::PoolConfig;
 use gridpool_core::event::{ClientEvent, Event, HandOver, JobRequest, Release, Timestamp, Work};
+use gridpool_core::placing::DeviceMemory;
 use gridpool_core::policy::PolicyTable;
 use gridpool_core::quota::{Quota, Quotas, Rate};
 use gridpool_protocol::fault::FaultCode;
@@ -107,6 +108,11 @@ impl World {
             return self.release(client);
         }
         if self.swarm.models > 0 && self.rng.chance(rates.model_changes) {
+            if self.rng.chance(300) {
+                let device = self.some_device();
+                let memory = self.device_memory(device);
+                self.tell(now, memory);
+            }
             return Some(self.changes_models(client));
         }
         if self.rng.chance(rates.disconnects) {
@@ -147,6 +153,9 @@ impl World {
     /// The driver reports a fault, often again for each channel.
     fn device_fault(&mut self, now: Timestamp) -> Event {
         let device = self.some_device();
+        if self.rng.chance(500) {
+            return self.device_memory(device);
+        }
         let fault = FaultCode::Xid(self.rng.pick(&[13, 45, 46, 46, 48, 74, 74, 79, 95, 109, 109]));
         let mut at = now;
         while self.rng.chance(500) {
@@ -154,6 +163,14 @@ impl World {
             self.tell(at, Event::DeviceFault { device, fault });
         }
         Event::DeviceFault { device, fault }
+    }
+
+    /// The driver says what memory a device has.
+    pub(super) fn device_memory(&mut self, device: DeviceId) -> Event {
+        // By what the models of these pools may take, some of it is a step less.
+        let total = (3 << 30) + self.rng.pick(&[0, 150, 350, 1 << 29]);
+        let memory = DeviceMemory { used: self.rng.pick(&[0, 0, 1 << 29, 2 << 30]), total };
+        Event::DeviceMemory { device, memory }
     }
 
     /// The successor serves, and some connections stay.

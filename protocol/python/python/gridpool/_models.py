@@ -49,6 +49,7 @@ class ModelOptions(TypedDict, total=False):
     queue_bytes: int
     group: str
     devices: Sequence[Union[int, str]]
+    device_count: int
     keep: bool
     load_timeout_s: int
     tensors: ListedTensors

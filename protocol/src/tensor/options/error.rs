@@ -19,6 +19,9 @@ pub enum OptionsError {
         /// What it is, and why not.
         with: &'static str,
     },
+    /// A model on no device.
+    #[error("a device_count of 0: write at least 1, or leave it out")]
+    DeviceCount,
     /// A name that no group can have.
     #[error(
         "`{group}` cannot be the name of a group of models: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-`, \

@@ -8,38 +8,43 @@ use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::Catalogue;
 use crate::models::Models;
+use crate::placing::{Candidate, is_on, place};
 use crate::pool::Pool;
 
 impl Catalogue {
-    /// Checks that a model which joins a group is to have the group's devices.
-    pub(super) fn check_devices(
-        &self,
-        plan: &ModelPlan,
-        group: Group,
-        pool: &Pool,
-    ) -> Result<(), String> {
-        let (own, wanted) = (pool.placement(group), plan.options.devices.as_ref());
-        if own == wanted {
+    /// Names the devices of a new model that says only how many it needs. One that joins a group gets the group's.
+    pub(super) fn place(&self, plan: &mut ModelPlan, pool: &Pool) -> Result<(), String> {
+        if plan.options.device_count.is_none() {
             return Ok(());
         }
-        let [own, wanted] = [own, wanted].map(|devices| match devices {
-            None => "all devices".to_owned(),
-            Some(devices) => devices.to_string(),
-        });
-        let name = plan.group();
-        Err(match self.groups[&group].len() {
-            0 => format!("workers of `{name}` on {own} have not ended yet: try again later"),
-            _ => format!(
-                "the models of a group have the same devices: the group `{name}` has {own}, and `{}` is to \
-                 have {wanted}",
-                plan.name
-            ),
+        let joins = self.group_of(plan, pool).filter(|group| self.groups[group].len() > 0);
+        let joins = joins.and_then(|group| pool.placement(group));
+        let may_be_on = |device: &DeviceId| joins.is_none_or(|own| own.has(*device));
+        let candidate = |device| {
+            let models = || self.groups.values().flat_map(Models::plans_now);
+            Candidate {
+                device,
+                memory: self.memory.get(&device).copied(),
+                held: self.held(device, pool),
+                models: models().filter(|plan| is_on(plan, device)).count(),
+            }
+        };
+        let placed = place(plan, pool.device_ids().filter(may_be_on).map(candidate).collect());
+        placed.map_err(|why| match joins {
+            Some(_) => format!("{why}, those of the group `{}`", plan.group()),
+            None => why,
         })
+    }
+
+    /// Bytes that the models of a device may take there, in all processes.
+    fn held(&self, device: DeviceId, pool: &Pool) -> u64 {
+        let held = self.groups.values().map(|models| models.bytes_on(device));
+        held.fold(0, u64::saturating_add).saturating_mul(pool.model_processes().into())
     }
 
     /// Checks that a new model fits the memory that is planned for the models of each of its devices.
     pub(super) fn check_memory(&self, plan: &ModelPlan, pool: &Pool) -> Result<(), String> {
-        let Some((max, processes)) = pool.model_memory() else { return Ok(()) };
+        let Some(max) = pool.model_bytes_max() else { return Ok(()) };
         let name = &plan.name;
         let Some(own) = plan.options.device_bytes else {
             return Err(format!(
@@ -47,11 +52,9 @@ impl Catalogue {
                  such as device_bytes=2000000000"
             ));
         };
-        let times = |bytes: u64| bytes.saturating_mul(processes.into());
         for device in pool.device_ids().filter(|&device| is_on(plan, device)) {
-            let held = self.groups.values().map(|models| models.bytes_on(device));
-            let held = times(held.fold(0, u64::saturating_add));
-            let wants = times(own);
+            let held = self.held(device, pool);
+            let wants = own.saturating_mul(pool.model_processes().into());
             if held.saturating_add(wants) > max {
                 return Err(format!(
                     "`{name}` may take {wants} bytes of {device}, where other models may take {held}: that is more \
@@ -64,9 +67,21 @@ impl Catalogue {
     }
 }
 
-/// Whether a model is on a device.
-fn is_on(plan: &ModelPlan, device: DeviceId) -> bool {
-    plan.options.devices.as_ref().is_none_or(|devices| devices.has(device))
+/// Checks that a model which joins a group is to have the group's devices.
+pub(super) fn check_devices(plan: &ModelPlan, group: Group, pool: &Pool) -> Result<(), String> {
+    let (own, wanted) = (pool.placement(group), plan.options.devices.as_ref());
+    if own == wanted {
+        return Ok(());
+    }
+    let [own, wanted] = [own, wanted].map(|devices| match devices {
+        None => "all devices".to_owned(),
+        Some(devices) => devices.to_string(),
+    });
+    Err(format!(
+        "the models of a group have the same devices: the group `{}` has {own}, and `{}` is to have {wanted}",
+        plan.group(),
+        plan.name
+    ))
 }
 
 impl Models {

@@ -48,6 +48,7 @@ impl Pool {
                 self.touch(worker.group);
             }
             Event::Client(_, ClientEvent::Connected | ClientEvent::Submitted(_))
+            | Event::DeviceMemory { .. }
             | Event::Helper(..)
             | Event::TimePassed => {}
             Event::Client(

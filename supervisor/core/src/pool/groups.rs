@@ -90,11 +90,15 @@ impl Pool {
         self.groups[group].placement.as_ref()
     }
 
-    /// The device memory that the models of a device may be given, if there is a plan, and how many processes of a
-    /// group hold it there.
-    pub(crate) fn model_memory(&self) -> Option<(u64, u32)> {
+    /// The device memory that the models of a device may be given, if there is a plan.
+    pub(crate) fn model_bytes_max(&self) -> Option<u64> {
         let max = self.config.model_bytes_max;
-        (max > 0).then_some((max, 1 + self.config.standbys))
+        (max > 0).then_some(max)
+    }
+
+    /// How many processes of a group hold its models on a device.
+    pub(crate) fn model_processes(&self) -> u32 {
+        1 + self.config.standbys
     }
 
     /// All devices.

@@ -195,7 +195,7 @@ mod tests {
 
     fn device(uuid: &str) -> PoolDevice {
         let kind = if uuid.is_empty() { DeviceKind::Cpu } else { DeviceKind::Gpu };
-        PoolDevice { id: DeviceId { kind, index: 0 }, uuid: uuid.to_owned() }
+        PoolDevice { id: DeviceId { kind, index: 0 }, uuid: uuid.to_owned(), memory: None }
     }
 
     fn judged(uuid: &str, serves: &str, libraries: &[&str], seen: Option<&str>) -> Check {

@@ -67,7 +67,7 @@ impl Replayer {
         for saved in &capsule.models {
             let mut plan = saved.plan.clone();
             // Its devices may not be here.
-            plan.options.devices = None;
+            (plan.options.devices, plan.options.device_count) = (None, None);
             if plan.options.pipeline.is_none() {
                 unchecked.extend(check_file(&plan.name, &plan.path, &saved.sha256)?);
             }

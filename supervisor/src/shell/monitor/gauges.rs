@@ -1,5 +1,7 @@
 //! What the monitor's lines mean: what is kept of a device, and what is news.
 
+use gridpool_core::event::Event;
+use gridpool_core::placing::DeviceMemory;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::monitor::Line;
@@ -8,9 +10,10 @@ use gridpool_protocol::status::DeviceStatus;
 use super::Inner;
 
 /// Takes in a line about a device; what of it is news.
-fn take_in(status: &mut DeviceStatus, device: DeviceId, line: Line) -> Option<FaultCode> {
+fn take_in(status: &mut DeviceStatus, device: DeviceId, line: Line) -> Vec<Event> {
+    let fault = |fault| Event::DeviceFault { device, fault };
     match line {
-        Line::Beat {} | Line::Reclaimed { .. } => None,
+        Line::Beat {} | Line::Reclaimed { .. } => Vec::new(),
         Line::Device {
             uuid: _,
             memory_used,
@@ -21,32 +24,36 @@ fn take_in(status: &mut DeviceStatus, device: DeviceId, line: Line) -> Option<Fa
             recovery,
         } => {
             let before = std::mem::replace(&mut status.recovery, recovery);
-            status.memory_used = memory_used;
-            status.memory_total = memory_total;
+            let memory = DeviceMemory { used: memory_used, total: memory_total };
+            let had = DeviceMemory { used: status.memory_used, total: status.memory_total };
+            (status.memory_used, status.memory_total) = (memory_used, memory_total);
             status.busy_percent = busy_percent;
             status.power_mw = power_mw;
             status.processes = processes;
             status.nvml_error = None;
             // That nothing is needed is no news at first.
             let changed = recovery.unwrap_or(0) != before.unwrap_or(0);
-            changed.then(|| FaultCode::Recovery(recovery.unwrap_or(0)))
+            let recovers = changed.then(|| fault(FaultCode::Recovery(recovery.unwrap_or(0))));
+            let memory = (memory != had).then_some(Event::DeviceMemory { device, memory });
+            memory.into_iter().chain(recovers).collect()
         }
         Line::Failed { call, code, .. } => {
             let is_new = status.nvml_error.replace(code) != Some(code);
-            is_new.then(|| {
-                tracing::debug!(%device, call, code, "NVML");
-                FaultCode::Nvml(code)
-            })
+            if !is_new {
+                return Vec::new();
+            }
+            tracing::debug!(%device, call, code, "NVML");
+            vec![fault(FaultCode::Nvml(code))]
         }
         Line::Unavailable { .. } => {
             tracing::warn!(%device, "the driver says that the GPU cannot be used");
-            None
+            Vec::new()
         }
         Line::Xid { xid, .. } => {
             let xid = u32::try_from(xid).unwrap_or(u32::MAX);
             status.last_xid = Some(xid);
             status.xids += 1;
-            Some(FaultCode::Xid(xid))
+            vec![fault(FaultCode::Xid(xid))]
         }
     }
 }
@@ -72,12 +79,7 @@ impl Inner {
     }
 
     /// Keeps what was said, and passes on what is news.
-    pub(super) fn take_in(
-        &self,
-        device: Option<DeviceId>,
-        line: Line,
-        tell: &dyn Fn(DeviceId, FaultCode),
-    ) {
+    pub(super) fn take_in(&self, device: Option<DeviceId>, line: Line, tell: &dyn Fn(Event)) {
         let Some(device) = device else {
             if let Line::Failed { call, code, .. } = line {
                 let meaning = FaultCode::Nvml(code).meaning().sentence;
@@ -97,8 +99,6 @@ impl Inner {
         self.changed.notify_all();
         // Not under the lock: the receiver takes the core's.
         drop(state);
-        if let Some(fault) = news {
-            tell(device, fault);
-        }
+        news.into_iter().for_each(tell);
     }
 }

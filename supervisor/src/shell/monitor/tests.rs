@@ -12,7 +12,9 @@ use gridpool_core::Core;
 use gridpool_core::action::Action;
 use gridpool_core::config::{HelperLimits, PoolConfig};
 use gridpool_core::event::{Event, HelperEvent, Timestamp};
+use gridpool_core::placing::DeviceMemory;
 use gridpool_core::policy::PolicyTable;
+use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::DeviceKind;
 use tempfile::TempDir;
 
@@ -65,7 +67,7 @@ impl Rules {
 
 struct Rig {
     rules: Arc<Rules>,
-    told: Receiver<(DeviceId, FaultCode)>,
+    told: Receiver<Event>,
     folder: TempDir,
 }
 
@@ -87,8 +89,8 @@ fn rig_with(script: &str, change: impl FnOnce(&mut HelperLimits)) -> Rig {
     change(&mut limits);
     let cpu = DeviceId { kind: DeviceKind::Cpu, index: 0 };
     let devices = [
-        PoolDevice { id: cpu, uuid: String::new() },
-        PoolDevice { id: GPU, uuid: "GPU-3".to_owned() },
+        PoolDevice { id: cpu, uuid: String::new(), memory: None },
+        PoolDevice { id: GPU, uuid: "GPU-3".to_owned(), memory: None },
     ];
     let (config, policy) = (PoolConfig::DEFAULT, PolicyTable::default());
     let rules = Arc::new(Rules {
@@ -99,7 +101,7 @@ fn rig_with(script: &str, change: impl FnOnce(&mut HelperLimits)) -> Rig {
         is_over: AtomicBool::new(false),
     });
     let (sender, told) = mpsc::channel();
-    let tell = Box::new(move |device, fault| sender.send((device, fault)).unwrap_or(()));
+    let tell = Box::new(move |event| sender.send(event).unwrap_or(()));
     let for_post = Arc::clone(&rules);
     let post = Box::new(move |event| for_post.helper(event));
     let monitor =
@@ -135,7 +137,7 @@ impl Rig {
         self.monitor().status(core)
     }
 
-    fn told(&self) -> (DeviceId, FaultCode) {
+    fn told(&self) -> Event {
         self.told.recv_timeout(TIMEOUT).expect("something is told")
     }
 
@@ -194,6 +196,8 @@ fn the_monitors_reports_are_kept_and_news_reaches_the_core() {
         SLEEP,
     ];
     let rig = rig(&lines.join("\n"));
+    let memory = DeviceMemory { used: 5, total: 9 };
+    assert_eq!(rig.told(), Event::DeviceMemory { device: GPU, memory });
     let told: Vec<_> = (0..5).map(|_| rig.told()).collect();
     let news = [
         FaultCode::Xid(79),
@@ -202,7 +206,11 @@ fn the_monitors_reports_are_kept_and_news_reaches_the_core() {
         FaultCode::Nvml(15),
         FaultCode::Xid(31),
     ];
-    assert_eq!(told, news.map(|fault| (GPU, fault)), "what is the same again is no news");
+    assert_eq!(
+        told,
+        news.map(|fault| Event::DeviceFault { device: GPU, fault }),
+        "what is the same again is no news"
+    );
     let (monitor, devices) = rig.status();
     let (pid, arguments) = rig.starts().remove(0);
     assert_eq!(monitor, MonitorStatus { pid, up: true, restarts: 0, ..MonitorStatus::default() });
@@ -322,12 +330,16 @@ fn it_ends_when_it_is_not_wanted_and_a_pool_without_gpus_has_none() {
     let (pid, _) = rig.starts()[0];
     assert!(!is_there(pid));
     assert_eq!((rig.starts().len(), rig.status().0.pid), (1, 0));
-    let cpu = PoolDevice { id: DeviceId { kind: DeviceKind::Cpu, index: 0 }, uuid: String::new() };
+    let cpu = PoolDevice {
+        id: DeviceId { kind: DeviceKind::Cpu, index: 0 },
+        uuid: String::new(),
+        memory: None,
+    };
     let none = Monitor::new(
         (Pinned::new("sh".into()), Confinement::default()),
         &[cpu],
         Box::new(|_| {}),
-        Box::new(|_, _| {}),
+        Box::new(|_| {}),
     );
     assert!(none.unwrap().is_none());
 }

@@ -48,3 +48,30 @@ fn a_principal_that_has_cost_a_model_its_workers_is_refused_there_alone() {
     let told = tell_at(&mut core, late, submitted(3, model("b")));
     assert_eq!(sent_to(&told), Some(of(1, 3)));
 }
+
+#[test]
+fn a_model_that_is_loaded_elsewhere_does_not_wait_for_its_last_worker_to_end() {
+    let mut core = core(&["a"]);
+    tell(&mut core, Event::TimePassed);
+    comes_up(&mut core, of(0, 2), &["a"]);
+    let done = |core: &mut Core, (own, number), models| {
+        tell(core, worker(own, WorkerEvent::ModelsReported(models)));
+        tell(core, worker(own, WorkerEvent::CommandEnded { number, result: Ok(()) }));
+    };
+    let unload = |core: &mut Core, request| {
+        let command = ModelCommand::Unload { name: "a".to_owned() };
+        let [asked] = commanded(&tell(core, change(request, command)))[..] else { panic!() };
+        done(core, asked, Vec::new());
+    };
+    unload(&mut core, 1);
+    let mut placed = plan("a");
+    placed.options.devices = Some("gpu0".parse().expect("a device"));
+    let load = || ModelCommand::Load(placed.clone());
+    assert_eq!(spawned(&tell(&mut core, change(2, load()))), [of(1, 3)]);
+    let [asked] = commanded(&comes_up(&mut core, of(1, 3), &[]))[..] else { panic!() };
+    done(&mut core, asked, vec![ready("a")]);
+    unload(&mut core, 3);
+    // Both groups of the name have workers that end. The one of the same devices takes it.
+    tell(&mut core, change(4, load()));
+    assert_eq!(core.groups().count(), 3, "the grids' and two of models");
+}
