@@ -199,7 +199,7 @@ impl Model {
         let live: BTreeSet<_> = names.iter().collect();
         holds(rule, told == live, || format!("told {told:?}, live {live:?}"))?;
         let rule = "the_successor_remembers_what_this_pool_remembers";
-        let is_wrong = |(name, known): &(&Name, &super::Remembered)| {
+        let is_wrong = |(name, known): &(&Name, &super::verdicts::Remembered)| {
             !live.contains(name) && heard.get(*name) != Some(&Heard::Verdict(known.job))
         };
         let wrong = self.memory.iter().find(is_wrong);

@@ -4,16 +4,13 @@
 use std::collections::BTreeSet;
 
 use gridpool_core::event::Timestamp;
-use gridpool_protocol::ids::{ClientId, DeviceId};
+use gridpool_protocol::ids::ClientId;
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::status::MissingModel;
-use gridpool_protocol::tensor::options::ModelPlan;
-use gridpool_protocol::tensor::placement::Placement;
 
 use super::models::{Change, Models};
 use super::versions::parts;
 use super::{Broken, Model, holds};
-use crate::swarm::plan;
 
 /// The models that must be loaded.
 #[derive(Debug, Default)]
@@ -66,28 +63,6 @@ impl Model {
             change.given_up = true;
             self.coverage.hit("load: its client is gone");
         }
-    }
-
-    /// Whether the models of each device, this one included, stay within the memory that is planned for them.
-    pub(super) fn has_room(
-        &self,
-        new: &ModelPlan,
-        placed: Result<&Option<Placement>, &()>,
-    ) -> bool {
-        let is_on =
-            |own: &Option<Placement>, device| own.as_ref().is_none_or(|own| own.has(device));
-        let placed = placed.expect("it was placed");
-        let max = self.config.model_bytes_max;
-        let Some(wants) = new.options.device_bytes else { return max == 0 };
-        let processes = u64::from(1 + self.config.standbys);
-        let is_within = |&device: &DeviceId| {
-            let own = self.models.values().filter(|own| is_on(&own.placement, device));
-            let own = own.flat_map(Models::names).map(|name| plan(&name, 1));
-            // The world's workers measure nothing.
-            let held: u64 = own.filter_map(|plan| plan.options.device_bytes).sum();
-            !is_on(placed, device) || (held + wants) * processes <= max
-        };
-        max == 0 || self.facts.keys().all(is_within)
     }
 
     /// When the next load has taken too long.

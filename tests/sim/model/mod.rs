@@ -42,6 +42,7 @@ mod moves;
 mod notes;
 mod offers;
 mod outstanding;
+mod placing;
 mod processes;
 mod quarantine;
 mod rest;
@@ -59,7 +60,6 @@ use std::time::Duration;
 use gridpool_core::action::Action;
 use gridpool_core::config::{Concurrency, PoolConfig, RoleLimits};
 use gridpool_core::event::{ClientEvent, Event, Timestamp, WorkerEvent};
-use gridpool_core::placing::DeviceMemory;
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, Group, JobId, JobKey, WorkerId};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
@@ -81,7 +81,9 @@ use models::Models;
 use versions::Swap;
 
 use notes::{Logged, Notes};
+use placing::Memories;
 use slots::Station;
+use verdicts::Remembered;
 use writers::Writers;
 
 /// A rule that did not hold.
@@ -161,14 +163,6 @@ struct Due {
 /// A principal's key.
 type Name = (Principal, JobKey);
 
-/// The job of a key, and its verdict.
-#[derive(Clone, Debug)]
-struct Remembered {
-    job: JobId,
-    fingerprint: u64,
-    verdict: Verdict,
-}
-
 #[derive(Debug)]
 pub(crate) struct Model {
     config: PoolConfig,
@@ -201,8 +195,7 @@ pub(crate) struct Model {
     /// Of each group of models.
     models: BTreeMap<Group, Models>,
     swaps: Vec<Swap>,
-    /// What the driver said last of the memory of each device.
-    device_memory: BTreeMap<DeviceId, DeviceMemory>,
+    device_memory: Memories,
     required: Required,
     helpers: Helpers,
     notes: Notes,
@@ -256,7 +249,7 @@ impl Model {
             forgotten: BTreeSet::new(),
             models: BTreeMap::new(),
             swaps: Vec::new(),
-            device_memory: BTreeMap::new(),
+            device_memory: Memories::new(),
             required: Required::default(),
             helpers: Helpers::new(swarm.helper_limits),
             notes: Notes::default(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gridpool_core::config::MODELS_MAX;
 use gridpool_core::event::{Timestamp, Work};
-use gridpool_protocol::ids::{ClientId, DeviceId, Group, WorkerId};
+use gridpool_protocol::ids::{ClientId, Group, WorkerId};
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::placement::Placement;
@@ -17,7 +17,7 @@ use super::quarantine::Service;
 use super::slots::{Slot, State, Station};
 use super::versions::{parts, written};
 use super::{Broken, GroupModel, Model, Phase, holds};
-use crate::swarm::{contexts_of, plan};
+use crate::swarm::contexts_of;
 
 /// A model that workers should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl Models {
         self.wanted.keys().cloned().chain(loads.map(|command| command.name().to_owned()))
     }
 
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.names().count()
     }
 }
@@ -249,97 +249,13 @@ impl Model {
         self.group_wakes(group);
     }
 
-    /// The group that a model which is new to the pool joins: one of its name with models, else one with anything left
-    /// on its own devices.
-    fn group_of_new(&self, model: &str, placed: Option<&Placement>) -> Option<Group> {
-        let name = plan(model, 1).group().to_owned();
-        let of_name = || {
-            let all = self.models.iter().filter(|(_, own)| own.name == name);
-            all.filter(|&(&group, _)| !self.is_vacant(group))
-        };
-        let ends_there = || of_name().find(|(_, own)| own.placement.as_ref() == placed);
-        let found = of_name().find(|(_, own)| own.count() > 0).or_else(ends_there);
-        found.map(|(&group, _)| group)
-    }
-
-    /// The devices that a new model gets, by what is left of each; the error is that there are too few.
-    fn placed(&self, plan: &ModelPlan) -> Result<Option<Placement>, ()> {
-        let named = plan.options.devices.clone();
-        let Some(count) = plan.options.device_count else { return Ok(named) };
-        let may_have = |device: &DeviceId| named.as_ref().is_none_or(|own| own.has(*device));
-        let mut left: Vec<_> = self.facts.keys().copied().filter(may_have).collect();
-        let mut chosen = Vec::new();
-        for _ in 0..count {
-            // The first of those that no other goes before.
-            let best =
-                left.iter().copied().reduce(|best, other| match self.goes_before(other, best) {
-                    true => other,
-                    false => best,
-                });
-            let best = best.ok_or(())?;
-            left.retain(|&device| device != best);
-            chosen.push(best);
-        }
-        Ok(Placement::new(chosen))
-    }
-
-    /// Whether a device has clearly more memory left for models than another, or as much and fewer models.
-    fn goes_before(&self, one: DeviceId, other: DeviceId) -> bool {
-        let models = |device| {
-            let is_on = |own: &&Models| own.placement.as_ref().is_none_or(|own| own.has(device));
-            let names = self.models.values().filter(is_on).flat_map(Models::names);
-            names.map(|name| plan(&name, 1)).collect::<Vec<_>>()
-        };
-        let held = |device| {
-            let bytes =
-                models(device).iter().filter_map(|plan| plan.options.device_bytes).sum::<u64>();
-            bytes * u64::from(1 + self.config.standbys)
-        };
-        let [a, b] = [one, other].map(|device| match self.device_memory.get(&device) {
-            // In whole GiB.
-            Some(memory) => {
-                i64::try_from(memory.total.saturating_sub(held(device).max(memory.used)) >> 30)
-                    .expect("it is small")
-            }
-            None => -i64::try_from(held(device)).expect("it is small"),
-        });
-        a > b || (a == b && models(one).len() < models(other).len())
-    }
-
     /// Whether a group of models has no work, no process, no memory and no job left.
-    fn is_vacant(&self, group: Group) -> bool {
+    pub(super) fn is_vacant(&self, group: Group) -> bool {
         let is_left = |slot: &Slot| !matches!(slot.state, State::Absent { .. });
         self.has_nothing_to_do(group)
             && !self.is_ending(group)
             && self.jobs_of(group).next().is_none()
             && !self.slots_of(group).any(|(_, slot)| is_left(slot))
-    }
-
-    /// A group of models is new. It takes the number of a vacant one, first of the one of its name, then the lowest; or
-    /// a new one. A device that is out of service for a fault of its own is so for all.
-    fn has_a_new_group(&mut self, model: &str, placed: Option<&Placement>) -> Group {
-        let name = plan(model, 1).group().to_owned();
-        let all = || self.models.iter().filter(|&(&group, _)| self.is_vacant(group));
-        let named = all().find(|(_, models)| models.name == name);
-        let vacant = named.or_else(|| all().next()).map(|(&group, _)| group);
-        let next = u16::try_from(self.models.len()).expect("they are few");
-        self.coverage.hit(match (vacant, named) {
-            (Some(_), Some(_)) => "group: new, and had models of its name before",
-            (Some(_), None) => "group: has the number of one that is gone",
-            (None, _) => "group: new",
-        });
-        let group = vacant.unwrap_or(Group::Models(next));
-        if self.models.iter().any(|(&at, own)| own.name == name && !self.is_vacant(at)) {
-            self.coverage.hit("group: new, while workers of its name end elsewhere");
-        }
-        self.begins_group(group, &name, placed);
-        group
-    }
-
-    /// Whether the pool has the devices of a model.
-    fn has_devices(&self, plan: &ModelPlan) -> bool {
-        let mut own = plan.options.devices.iter().flat_map(Placement::devices);
-        own.all(|device| self.facts.contains_key(&device))
     }
 
     /// A group has this name and these devices from now on, and no models yet.

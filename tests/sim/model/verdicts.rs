@@ -5,7 +5,15 @@ use gridpool_protocol::ids::{ClientId, JobId, JobKey};
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt, Verdict};
 
 use super::jobs::Job;
-use super::{Broken, Model, Remembered, Reply, holds};
+use super::{Broken, Model, Reply, holds};
+
+/// The job of a key, and its verdict.
+#[derive(Clone, Debug)]
+pub(super) struct Remembered {
+    pub(super) job: JobId,
+    pub(super) fingerprint: u64,
+    pub(super) verdict: Verdict,
+}
 
 impl Model {
     fn remember(&mut self, request: &JobRequest, verdict: Verdict) {
