@@ -129,6 +129,10 @@ impl Rule {
         if self.call != call {
             return false;
         }
+        let is_off = |own: &Condition| matches!(own, Condition::WhileFile(_)) && !own.holds();
+        if self.conditions.iter().any(is_off) {
+            return false;
+        }
         self.conditions.iter_mut().for_each(Condition::settle);
         if !self.conditions.iter().all(Condition::holds) {
             return false;
