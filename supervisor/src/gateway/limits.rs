@@ -205,9 +205,10 @@ pub(crate) const fn memory_max(has_shared_memory: bool, bytes_of_socket: u64) ->
 
 /// Interval of signs of life to the supervisor.
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// How long requests in progress have once the gateway must stop. Their jobs have ended by then. Shorter than
-/// the core's `HelperLimits::stop`, after which the core has the gateway killed.
-pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long requests in progress have once the gateway must stop. Their jobs have ended by then, so it is the time in
+/// which clients take their answers. Shorter than the core's `HelperLimits::stop`, after which the core has the gateway
+/// killed.
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a gateway whose place another takes waits for the next request on each open connection, which it answers
 /// before it closes the connection.
