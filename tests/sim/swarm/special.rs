@@ -250,7 +250,7 @@ impl Swarm {
         if rng.chance(300) {
             // Models of one group have several versions, and change one beside another.
             (self.models, self.sharers) = (2, 2);
-            self.rates.certain_versions = 100;
+            self.rates.certain_versions = 500;
             self.rates.kept_versions = 1_000;
             self.rates.model_changes = 500;
         }
