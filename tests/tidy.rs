@@ -170,6 +170,36 @@ fn there_are_five_folders_and_the_book() {
     assert_eq!(visible.collect::<BTreeSet<_>>(), ours.collect());
 }
 
+#[test]
+fn a_gate_that_fails_shows_what_its_lanes_said_and_ends_what_they_started() {
+    const GATE: &str = r#"
+        set -euo pipefail
+        . .ci/lanes
+        early() { echo early says; return 3; }
+        late() { echo late says; (sleep 1000 & echo $! >"$lanes/started"; wait); }
+        mkfifo "$lanes/started"
+        beside early
+        beside late
+        read -r started <"$lanes/started"
+        joined early || echo "early ended with $?"
+        echo "started=$started"
+        false
+    "#;
+    let gate = Command::new("bash").args(["-c", GATE]).current_dir(root()).output();
+    let gate = gate.expect("there is a shell");
+    let said = String::from_utf8_lossy(&gate.stdout);
+    assert_eq!(gate.status.code(), Some(1), "{said}{}", String::from_utf8_lossy(&gate.stderr));
+    assert!(said.starts_with("early says\nearly ended with 3\n"), "{said}");
+    assert!(said.ends_with("---- late, as far as it came:\nlate says\n"), "{said}");
+    let started = said.lines().find_map(|line| line.strip_prefix("started="));
+    let started = started.unwrap_or_else(|| panic!("it has started nothing: {said}"));
+    // It ends when that process does.
+    let follow = format!("--pid={started}");
+    let waits = ["10", "tail", "--sleep-interval=0.1", &follow, "--follow", "/dev/null"];
+    let waited = Command::new("timeout").args(waits).status().expect("the system has it");
+    assert!(waited.success(), "{started} goes on");
+}
+
 struct Source {
     /// From the repository's root, with `/`.
     path: String,
