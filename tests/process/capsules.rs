@@ -379,14 +379,27 @@ fn what_is_no_capsule_is_refused_with_a_sentence() {
         ("", "it is not a capsule"),
         ("{", "it is not a capsule"),
         ("{\"a\": 1}", "it has no `gridpool_capsule`"),
+        ("[[[0, 1], [1, 0]]]", "it has no `gridpool_capsule`; `gridpool run`"),
         ("{\"gridpool_capsule\": 99}", "of version 99; this gridpool reads version 1"),
         ("{\"gridpool_capsule\": 1}", "it is not a capsule: missing field"),
     ] {
         fs::write(&path, text).expect("a file can be written");
         replay(&path, &[]).complains(65, &["x.json: ", words]);
     }
-    replay(&folder.path().join("none.json"), &[]).complains(65, &["none.json: No such file"]);
-    gridpool(["replay", "no-such-capsule"]).run().complains(65, &["capsules/no-such-capsule.json"]);
+    let state = folder.path().join("state");
+    let by_name = |name: &str| gridpool(["replay", name]).env("GRIDPOOL_STATE_DIR", &state).run();
+    let capsules = state.join("capsules");
+    let place = format!("a capsule in {}", capsules.display());
+    by_name("none.json").complains(65, &["there is no file none.json", &place, "No such file"]);
+    fs::create_dir_all(&capsules).expect("a folder can be made");
+    by_name("none").complains(65, &["there is no file none", &place, "(which has none)"]);
+    for name in ["a", "b", "c", "d"] {
+        fs::write(capsules.join(format!("{name}.json")), "").expect("a file can be written");
+    }
+    by_name("none").complains(65, &[&place, "(its latest: d, c, b)", "--state-dir"]);
+    let missing = folder.path().join("none.json");
+    let missing_file = format!("there is no file {}", missing.display());
+    replay(&missing, &[]).complains(65, &[&missing_file, "name the file of a capsule"]);
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn verdicts_outlive_a_pool_that_is_killed_and_one_that_ends() {
     };
     let none = list(&["job999"]);
     assert_eq!((none.code, &*none.stdout), (Some(1), "no such job is in the log\n"));
+    list(&["nonsense"]).complains(2, &["'nonsense'", "it is no job", "such as job7"]);
     let table = list(&[]).output();
     assert_eq!(table.lines().count(), 5, "{table}");
     assert!(table.lines().nth(2).is_some_and(|line| line.contains("POISON")), "{table}");

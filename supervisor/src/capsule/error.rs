@@ -18,7 +18,10 @@ pub enum CapsuleError {
     #[error("it is not a capsule")]
     NotJson(#[source] serde_json::Error),
     /// It is some other JSON.
-    #[error("it is JSON but not a capsule: it has no `gridpool_capsule`")]
+    #[error(
+        "it is JSON but not a capsule, which a pool writes when a worker dies at its work: it has no \
+         `gridpool_capsule`; `gridpool run` and `gridpool infer` take inputs"
+    )]
     NoCapsule,
     /// Another version of gridpool has written it.
     #[error(

@@ -20,6 +20,7 @@ use gridpool_protocol::receipt::{Attempt, ItemRange};
 use gridpool_protocol::search::Score;
 use gridpool_protocol::status::CapsuleMode;
 use gridpool_protocol::tensor::options::ModelPlan;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -269,7 +270,12 @@ impl Capsule {
         struct Kind {
             gridpool_capsule: Option<u32>,
         }
-        let kind: Kind = serde_json::from_slice(bytes).map_err(CapsuleError::NotJson)?;
+        // Such as the grids of an input.
+        let is_list = bytes.trim_ascii_start().starts_with(b"[");
+        let kind: Kind = match is_list && serde_json::from_slice::<IgnoredAny>(bytes).is_ok() {
+            true => Kind { gridpool_capsule: None },
+            false => serde_json::from_slice(bytes).map_err(CapsuleError::NotJson)?,
+        };
         match kind.gridpool_capsule {
             Some(VERSION) => {}
             Some(version) => return Err(CapsuleError::Version { version }),

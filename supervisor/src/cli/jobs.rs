@@ -30,7 +30,7 @@ const REASON_WIDTH: usize = 60;
 #[derive(Debug, Args)]
 pub(super) struct JobsFlags {
     /// A job's number or its client's key: only that job. Exits with 1 if it is not in the log.
-    job: Option<String>,
+    job: Option<Named>,
     /// Only verdicts since then: so long ago (10m, 2h, 3days), or a time in UTC (2026-11-26T08:00:00Z).
     #[arg(long, value_name = "WHEN")]
     since: Option<Since>,
@@ -69,10 +69,34 @@ impl FromStr for Since {
     }
 }
 
+/// A job by its number, such as `job7`, or its key of 32 hexadecimal digits, as receipts have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named(String);
+
+impl FromStr for Named {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const KEY_DIGITS: usize = 32;
+        let own = text.to_ascii_lowercase();
+        let number = own.strip_prefix("job").unwrap_or(&own);
+        let is_number = number.parse::<u64>().is_ok_and(|read| read.to_string() == number);
+        let is_key = own.len() == KEY_DIGITS && own.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match (is_key, is_number) {
+            (true, _) => Ok(Self(own)),
+            (false, true) => Ok(Self(format!("job{number}"))),
+            (false, false) => {
+                Err("it is no job: write its number, such as job7, or its key, which has 32 \
+                                   hexadecimal digits; `gridpool jobs` lists numbers, `gridpool jobs --json` keys")
+            }
+        }
+    }
+}
+
 impl JobsFlags {
     fn is_wanted(&self, entry: &Entry, pool: Option<&str>) -> bool {
         let receipt = &entry.job.receipt;
-        let is_it = |job: &String| *job == receipt.job || *job == receipt.key;
+        let is_it = |Named(job): &Named| *job == receipt.job || *job == receipt.key;
         pool.is_none_or(|pool| entry.pool == pool)
             && self.job.as_ref().is_none_or(is_it)
             && (!self.failed || receipt.verdict != Verdict::Ok)
@@ -174,6 +198,17 @@ fn workers(receipt: &Receipt) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_is_named_by_its_number_or_its_key() {
+        let named = |text: &str| text.parse().map(|Named(name)| name);
+        let key = "00ff00ff00ff00ff00ff00ff00ff00FF";
+        assert_eq!(named(key), Ok(key.to_lowercase()));
+        assert_eq!((named("job7"), named("7")), (Ok("job7".to_owned()), Ok("job7".to_owned())));
+        for wrong in ["nonsense", "", "job", "job-1", "job07", "+7", &key[1..], "gpu0#1"] {
+            assert!(named(wrong).is_err_and(|why| why.contains("such as job7")), "{wrong}");
+        }
+    }
 
     #[test]
     fn since_is_a_time_or_so_long_ago() {

@@ -1,5 +1,6 @@
 //! Why a capsule cannot be run, and the exit code.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -7,10 +8,37 @@ use gridpool_protocol::exit::cli as exit;
 
 use crate::capsule::CapsuleError;
 
+/// The capsules of a state folder, for who has named none of them.
+#[derive(Debug)]
+pub(in crate::cli) struct Kept {
+    /// Where they lie; `None` if no state folder is known.
+    pub(super) folder: Option<PathBuf>,
+    /// The names of the latest, or why they are not known.
+    pub(super) latest: io::Result<Vec<String>>,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(folder) = &self.folder else { return f.write_str("the pool's state folder") };
+        write!(f, "{}", folder.display())?;
+        match &self.latest {
+            Ok(names) if names.is_empty() => f.write_str(" (which has none)"),
+            Ok(names) => write!(f, " (its latest: {})", names.join(", ")),
+            Err(error) => write!(f, " ({error})"),
+        }
+    }
+}
+
 /// Why a capsule cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum ReplayError {
-    /// There is no such file, or it cannot be read.
+    /// There is no file of that name, here or among the pool's capsules.
+    #[error(
+        "there is no file {0}: name the file of a capsule, or a capsule in {kept}; `--state-dir` names another pool's \
+         state folder", typed.display()
+    )]
+    Missing { typed: PathBuf, kept: Kept },
+    /// It cannot be read.
     #[error("{}", path.display())]
     Open {
         path: PathBuf,
@@ -58,9 +86,11 @@ pub(in crate::cli) enum ReplayError {
 impl ReplayError {
     pub(in crate::cli) fn exit_code(&self) -> u8 {
         match self {
-            Self::Open { .. } | Self::Capsule { .. } | Self::Lacks(_) | Self::Model { .. } => {
-                exit::DATA
-            }
+            Self::Capsule { .. }
+            | Self::Lacks(_)
+            | Self::Missing { .. }
+            | Self::Model { .. }
+            | Self::Open { .. } => exit::DATA,
             Self::NotAllowed { .. } => exit::NOT_ALLOWED,
             Self::Interrupted
             | Self::NoSanitizer

@@ -12,7 +12,7 @@ mod report;
 mod run;
 mod sanitizer;
 
-use std::fs::File;
+use std::fs::{self, DirEntry, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,6 +29,7 @@ use crate::config::{DeviceSelection, Settings, StateDir};
 use crate::devices;
 use crate::shell::capsules::FOLDER;
 use bisect::smallest;
+use error::Kept;
 pub(super) use error::ReplayError;
 use load::Load;
 use machine::Machine;
@@ -79,13 +80,12 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
     let settings = Settings::resolve(overrides, pool.config.as_deref())?;
     let path = find(&flags.capsule, &settings.state_dir);
     let broken = |error| ReplayError::Capsule { path: path.clone(), error };
-    let file = File::open(&path).map_err(|source| {
-        let (path, is_allowed) = (path.clone(), source.kind() != ErrorKind::PermissionDenied);
-        if is_allowed {
-            ReplayError::Open { path, source }
-        } else {
-            ReplayError::NotAllowed { path }
+    let file = File::open(&path).map_err(|source| match source.kind() {
+        ErrorKind::NotFound => {
+            ReplayError::Missing { typed: flags.capsule.clone(), kept: kept(&settings.state_dir) }
         }
+        ErrorKind::PermissionDenied => ReplayError::NotAllowed { path: path.clone() },
+        _ => ReplayError::Open { path: path.clone(), source },
     })?;
     let capsule = Capsule::read(file).map_err(broken)?;
     let mut load = Load::of(&capsule)?;
@@ -190,6 +190,25 @@ fn find(typed: &Path, state: &StateDir) -> PathBuf {
             folder.join(FOLDER).join(format!("{}{SUFFIX}", name.trim_end_matches(SUFFIX)))
         }
     }
+}
+
+/// What capsules a state folder has, as far as a message has room.
+fn kept(state: &StateDir) -> Kept {
+    const SHOWN_MAX: usize = 3;
+    let Some((state, _)) = state.of_service() else {
+        return Kept { folder: None, latest: Ok(Vec::new()) };
+    };
+    let folder = state.join(FOLDER);
+    let names = fs::read_dir(&folder).map(|files| {
+        let name =
+            |file: DirEntry| Some(file.file_name().to_str()?.strip_suffix(SUFFIX)?.to_owned());
+        let mut names: Vec<_> = files.map_while(Result::ok).filter_map(name).collect();
+        // They begin with their time.
+        names.sort_by(|one, other| other.cmp(one));
+        names.truncate(SHOWN_MAX);
+        names
+    });
+    Kept { folder: Some(folder), latest: names }
 }
 
 /// The device on which it died: of a GPU that one if it is here, else the first, and a sentence about that.
