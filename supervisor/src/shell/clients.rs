@@ -29,6 +29,7 @@ use super::operator;
 use super::outbox::{ArenaToSend, Outbox};
 use super::refused::Refused;
 use super::seats::{NoSeat, Seat, Sitter};
+use super::upgrade::By;
 use super::{Shared, UpgradeError};
 use check::Checked;
 use gridpool_core::event::{ClientEvent, Event, Work};
@@ -297,7 +298,7 @@ impl Connection {
             }
             ClientMessage::Upgrade { .. } => {
                 let outbox = self.outbox.clone();
-                return self.shared.upgrade(move |result| {
+                return self.shared.upgrade(By::Command, move |result| {
                     let has_failed = result.as_ref().is_err_and(UpgradeError::has_begun);
                     let result = result.map_err(|error| Refusal::Unable(Chain(&error).to_string()));
                     order.came_to(result.as_deref(), has_failed);

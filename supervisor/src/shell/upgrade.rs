@@ -38,7 +38,7 @@ use super::{Shared, Shell};
 
 pub use error::UpgradeError;
 pub use origin::Origin;
-pub(super) use turn::Turn;
+pub(super) use turn::{By, Turn};
 
 /// How long a successor may take to say hello, the first thing that it does.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,9 +73,9 @@ impl Shell {
         self.shared.origin.get_or_init(|| origin);
     }
 
-    /// Replaces this pool by a successor. The log tells how that went.
+    /// Replaces this pool by a successor, because a signal says so. The log tells how that went.
     pub fn upgrade(&self) {
-        self.shared.upgrade(drop);
+        self.shared.upgrade(By::Signal, drop);
     }
 }
 
@@ -83,6 +83,7 @@ impl Shared {
     /// Replaces this pool by a successor on a thread of its own; says in the log, and to `told`, how that went.
     pub(super) fn upgrade(
         self: &Arc<Self>,
+        by: By,
         told: impl FnOnce(Result<String, UpgradeError>) + Send + 'static,
     ) {
         let shared = Arc::clone(self);
@@ -90,7 +91,7 @@ impl Shared {
         let (sender, told_to) = crossbeam_channel::bounded(1);
         let upgrade = move || {
             if let Ok(told) = told_to.recv() {
-                shared.replace(told);
+                shared.replace(by, told);
             }
         };
         match thread::Builder::new().name("upgrade".into()).spawn(upgrade) {
@@ -103,10 +104,10 @@ impl Shared {
         }
     }
 
-    fn replace(&self, told: impl FnOnce(Result<String, UpgradeError>)) {
+    fn replace(&self, by: By, told: impl FnOnce(Result<String, UpgradeError>)) {
         let began = clock::now();
         let upgraded = self
-            .start_successor()
+            .start_successor(by)
             .and_then(|successor| successor.hand_over(clock::now() + self.upgrade_timeout()));
         match upgraded {
             Ok((link, pid, build)) => {
@@ -134,12 +135,12 @@ impl Shared {
     }
 
     /// Starts a successor, unless there is one.
-    fn start_successor(&self) -> Result<Successor<'_>, UpgradeError> {
+    fn start_successor(&self, by: By) -> Result<Successor<'_>, UpgradeError> {
         let origin = self.origin.get().ok_or(UpgradeError::Private)?;
         if std::process::id() == 1 {
             return Err(UpgradeError::Init);
         }
-        self.upgrading.take(self.upgrade_timeout())?;
+        self.upgrading.take(by, self.upgrade_timeout())?;
         self.wait_for_predecessor()?;
         if self.lock().pool.is_draining() {
             return Err(UpgradeError::Ending);
@@ -310,7 +311,7 @@ impl Successor<'_> {
         let outbox = Outbox::to_successor(link);
         let mut core = shared.lock();
         if core.pool.is_draining() {
-            return Err(UpgradeError::Ending);
+            return Err(self.ended_first());
         }
         core.successor = Some(outbox.clone());
         core.handle(shared, shared.timestamp(), Event::HandOver(HandOver::Begun));
@@ -320,7 +321,7 @@ impl Successor<'_> {
         let late = format!("it did not take over within {TAKE_TIMEOUT:?}");
         self.hears(&FromSuccessor::Serving, clock::now() + TAKE_TIMEOUT, &late)?;
         let ends = shared.lock().pool.is_draining();
-        if ends { Err(UpgradeError::Ending) } else { Ok((*pid, build.clone())) }
+        if ends { Err(self.ended_first()) } else { Ok((*pid, build.clone())) }
     }
 
     /// The process that was started has made another, which lives as long as its link, and ends.
@@ -405,6 +406,10 @@ impl Successor<'_> {
             }
         };
         Some(format!("it ended{how}; its words are in the log of this pool"))
+    }
+
+    fn ended_first(&self) -> UpgradeError {
+        UpgradeError::Ended { program: self.program.clone() }
     }
 
     fn failed(&self, why: String) -> UpgradeError {

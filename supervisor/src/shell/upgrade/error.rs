@@ -11,6 +11,15 @@ pub enum UpgradeError {
     /// The pool drains or ends.
     #[error("the pool is about to end: start the next one when it has ended")]
     Ending,
+    /// It has begun to drain or end since the successor was started.
+    #[error(
+        "the pool has begun to end since {} was started, which does not take over: start the next one when it has ended",
+        program.display()
+    )]
+    Ended {
+        /// The program.
+        program: PathBuf,
+    },
     /// It is the first process of its container.
     #[error(
         "this pool is process 1 of its container, which ends with it: start a container of the new version instead, or \
@@ -19,7 +28,7 @@ pub enum UpgradeError {
     Init,
     /// There is one already.
     #[error(
-        "an upgrade is in progress already: wait for its end, which the log tells. If its successor does not come up, \
+        "an upgrade is under way already: wait for its end, which the log tells. If its successor does not come up, \
          `gridpool upgrade` starts another in its place from {replaceable_s} s after its start"
     )]
     InProgress {
@@ -76,7 +85,10 @@ impl UpgradeError {
     /// Whether the upgrade had begun: then it has failed, and was not refused.
     pub(in crate::shell) fn has_begun(&self) -> bool {
         match self {
-            Self::Failed { .. } | Self::Start { .. } | Self::Version { .. } => true,
+            Self::Ended { .. }
+            | Self::Failed { .. }
+            | Self::Start { .. }
+            | Self::Version { .. } => true,
             Self::Ending
             | Self::InProgress { .. }
             | Self::Init

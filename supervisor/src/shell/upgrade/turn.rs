@@ -1,4 +1,5 @@
-//! One upgrade at a time. A later order takes the place of a successor that takes long to come up: it may hang.
+//! One upgrade at a time. `gridpool upgrade` takes the place of a successor that takes long to come up: it may hang. A
+//! signal never does, since nobody waits for its answer.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -10,8 +11,17 @@ use gridpool_ipc::mutex::Mutex;
 
 use super::{END_TIMEOUT, UpgradeError};
 
-/// Another order takes the place of a successor once this part of the time that it has has passed.
+/// Another command takes the place of a successor once this part of the time that it has has passed.
 const REPLACEABLE_PART: u32 = 10;
+
+/// What orders an upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::shell) enum By {
+    /// `gridpool upgrade`.
+    Command,
+    /// SIGUSR2.
+    Signal,
+}
 
 /// Whether there is an upgrade, and how far it is.
 #[derive(Debug, Default)]
@@ -47,15 +57,16 @@ impl Turn {
         !self.stage.lock().is_free()
     }
 
-    /// Takes the turn, if need be from a successor that has not come up in a part of `timeout`: waits for its end.
-    pub(super) fn take(&self, timeout: Duration) -> Result<(), UpgradeError> {
+    /// Takes the turn; a command if need be from a successor that has not come up in a part of `timeout`: waits for its
+    /// end.
+    pub(super) fn take(&self, by: By, timeout: Duration) -> Result<(), UpgradeError> {
         let replaceable = timeout / REPLACEABLE_PART;
         let taken = UpgradeError::InProgress { replaceable_s: replaceable.as_secs_f64() };
         let mut stage = self.stage.lock();
         match &mut *stage {
             Stage::Free => {}
             Stage::ComingUp { since, link: Some(link), is_replaced: is_replaced @ false }
-                if since.elapsed() >= replaceable =>
+                if by == By::Command && since.elapsed() >= replaceable =>
             {
                 *is_replaced = true;
                 if let Err(error) = link.shutdown(Shutdown::Both) {
@@ -100,5 +111,25 @@ impl Turn {
     pub(super) fn end(&self) {
         *self.stage.lock() = Stage::Free;
         self.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn a_signal_takes_the_place_of_no_successor_however_long_that_takes() {
+        let turn = Turn::default();
+        turn.take(By::Command, Duration::ZERO).unwrap();
+        let (mut theirs, own) = UnixStream::pair().unwrap();
+        turn.runs(own);
+        let refused = turn.take(By::Signal, Duration::ZERO).unwrap_err().to_string();
+        assert!(refused.contains("an upgrade is under way already"), "{refused}");
+        assert!(!turn.is_replaced());
+        theirs.set_nonblocking(true).unwrap();
+        assert!(theirs.read(&mut [0]).is_err(), "the link is open");
     }
 }
