@@ -31,7 +31,7 @@ use super::reason::Reason;
 use super::record::Record;
 use super::seats::{Kind, Seat, Turn};
 use super::tokens::{self, Scope, TokenHash};
-use super::turns;
+use super::turns::Rate;
 use scopes::scopes_of;
 
 /// Says how a browser came to send a request. Pages cannot set it.
@@ -97,17 +97,20 @@ pub(super) async fn admit(
     let turn = Turn::from(&*seat);
     let admitted = check(&door, turn, &request)
         .and_then(|principal| check_seat(turn, request.uri().path()).map(|()| principal));
+    let rate = Rate::of(request.method(), request.uri().path());
+    gateway.turns.wait_before(turn, &admitted, rate).await;
     let mut response = match admitted {
         Ok(_) if is_preflight => StatusCode::NO_CONTENT.into_response(),
         Ok(principal) => {
             if let Some(record) = request.extensions().get::<Arc<Record>>() {
                 record.is_of(&principal);
             }
-            if turns::is_question(request.method(), request.uri().path()) {
-                gateway.turns.wait(&principal).await;
+            request.extensions_mut().insert(principal.clone());
+            let response = next.run(request).await;
+            if rate.is_none() && response.status().is_client_error() {
+                gateway.turns.wait(turn, &principal, Rate::Document).await;
             }
-            request.extensions_mut().insert(principal);
-            next.run(request).await
+            response
         }
         Err(failure) => refuse(failure, request, &seat).await,
     };

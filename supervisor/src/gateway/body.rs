@@ -94,17 +94,18 @@ impl BodyBudget {
         self.read_all((principal, seat), headers, body).await.map_err(Failure::unread)
     }
 
-    /// The same for a body that is no inference request. Once it is read, its JSON may take far more memory than it has
-    /// bytes.
+    /// The same for a body that is no inference request. It is small, and has given its share back: what it asks for may
+    /// wait for long.
     pub(super) async fn read_document(
         &self,
         client: (&Principal, &Seat),
         headers: &HeaderMap,
         body: Body,
-    ) -> Result<(Vec<u8>, HeldBytes), Failure> {
-        let (body, held) = self.read(client, headers, body).await?;
+    ) -> Result<Vec<u8>, Failure> {
+        // Once it is read, its JSON may take far more memory than it has bytes.
+        let (body, _) = self.read(client, headers, body).await?;
         if body.len() <= DOCUMENT_BYTES_MAX {
-            return Ok((body, held));
+            return Ok(body);
         }
         let bytes = body.len();
         let why = format!("the body has {bytes} bytes; here it has at most {DOCUMENT_BYTES_MAX}");
@@ -374,6 +375,8 @@ impl io::Write for Draft<'_> {
 mod tests {
     use std::io::Write;
 
+    use super::super::access::Peer;
+    use super::super::seats::Seats;
     use super::*;
 
     fn held(budget: &BodyBudget) -> HeldBytes {
@@ -399,6 +402,15 @@ mod tests {
         assert!(why.message().contains("more than 134217728 bytes: send fewer rows"), "{why:?}");
         drop(held);
         assert_eq!(budget.bytes(), 0, "all of it is given back");
+    }
+
+    #[tokio::test]
+    async fn a_document_has_given_its_share_back_once_it_is_read() {
+        let (budget, seats) = (BodyBudget::new(), Seats::new(Arc::default()));
+        let seat = seats.take(Peer::Unix { uid: 1 }, false).unwrap();
+        let client = (&Principal::Uid(1), &seat);
+        let body = budget.read_document(client, &HeaderMap::new(), Body::from("{}")).await;
+        assert_eq!((body.unwrap().as_slice(), budget.bytes()), (&b"{}"[..], 0));
     }
 
     #[test]

@@ -169,6 +169,11 @@ impl Failure {
     }
 
     /// Under which reason it counts as a refusal.
+    /// Whether the request was wrong, and not the pool unable to serve it now.
+    pub(super) fn is_of_client(&self) -> bool {
+        self.status.is_client_error()
+    }
+
     pub(super) fn reason(&self) -> Option<Reason> {
         self.reason
     }

@@ -29,6 +29,10 @@ pub(super) const REQUESTS_EACH_MAX: usize = 96;
 pub(super) const ASKED_MAX: usize = 16;
 /// Those of one principal.
 pub(super) const ASKED_EACH_MAX: usize = 4;
+/// Requests for health of one principal in a second, and those for metrics; as many come at once after a second
+/// without. A load balancer asks a few times a second.
+pub(super) const HEALTH_PER_S: u32 = 1_000;
+pub(super) const METRICS_PER_S: u32 = 100;
 /// Probes of models in progress.
 pub(super) const PROBES_MAX: usize = 8;
 /// Connections to the pool. Requests are spread evenly, so each has at most `REQUESTS_MAX /
@@ -234,9 +238,14 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             format!("{CONNECTIONS_UNNAMED_MAX} of an address"),
         ],
         [
-            "requests and calls for documents, but health and metrics; more wait".to_owned(),
+            "requests and calls for documents, and those that are refused; more wait".to_owned(),
             String::new(),
             format!("{rate} at once, {rate} a second", rate = crate::questions::QUESTIONS_PER_S),
+        ],
+        [
+            "those for health, or for metrics; more wait".to_owned(),
+            String::new(),
+            format!("{HEALTH_PER_S} at once and a second, or {METRICS_PER_S}"),
         ],
         [
             "inference requests in progress".to_owned(),

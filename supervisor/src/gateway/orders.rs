@@ -38,7 +38,7 @@ pub(super) async fn order(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Failure> {
-    let (body, _held) = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
+    let body = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     let token = token(&gateway, &headers)?;
     let order = parse(what, &body)?;
     let done =

@@ -261,7 +261,7 @@ async fn index(
     headers: HeaderMap,
     body: Body,
 ) -> RouteResult {
-    let (body, _held) = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
+    let body = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     let only_ready = match body.as_slice() {
         [] => false,
         json => {
@@ -281,7 +281,7 @@ async fn load(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Failure> {
-    let (body, _held) = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
+    let body = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     gateway.change(&name, load_of(&parameters(&body)?)?).await.map(|()| StatusCode::OK)
 }
 
@@ -293,7 +293,7 @@ async fn unload(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Failure> {
-    let (body, _held) = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
+    let body = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     gateway.change(&name, unload_of(&parameters(&body)?)?).await.map(|()| StatusCode::OK)
 }
 

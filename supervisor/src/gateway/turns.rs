@@ -1,5 +1,6 @@
-//! The turns of questions: requests over HTTP and calls of gRPC for documents. Each principal has a rate of them, as
-//! users of the pool's socket have; one over it is answered later. Health and metrics have none: few ask, and often.
+//! The turns of requests and calls that run no job. Each principal has a rate of them, as users of the pool's socket
+//! have; one over it is answered later, and gives up its connection meanwhile if others need it. Documents and what is
+//! refused have one rate, health and metrics another: few ask, and often. So no client gains by sending requests ahead.
 
 use std::time::Duration;
 
@@ -8,86 +9,155 @@ use gridpool_client::Principal;
 use gridpool_ipc::clock;
 use tokio::time::sleep;
 
+use super::failure::Failure;
+use super::limits::{HEALTH_PER_S, METRICS_PER_S};
+use super::seats::Turn;
 use crate::questions::{QUESTIONS_PER_S, Questions};
 
-/// The questions of each principal.
+/// What each principal has asked lately.
 #[derive(Debug, Default)]
-pub(super) struct Turns(Questions<Principal>);
+pub(super) struct Turns {
+    documents: Questions<Principal>,
+    /// Health and metrics.
+    routine: Questions<Principal>,
+}
+
+/// How often a principal may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rate {
+    /// For documents, orders and whatever there is not; and be refused.
+    Document,
+    /// For health.
+    Health,
+    /// For metrics, which take more work.
+    Metrics,
+}
 
 /// A question that waits. One whose client is gone does not count.
 struct Waits<'a> {
-    turns: &'a Turns,
+    questions: &'a Questions<Principal>,
     principal: &'a Principal,
+    per_s: u32,
     is_over: bool,
 }
 
-impl Turns {
-    /// Waits until a principal's question may be answered.
-    pub(super) async fn wait(&self, principal: &Principal) {
-        let wait = self.0.take(principal.clone(), QUESTIONS_PER_S, clock::now());
-        if wait == Duration::ZERO {
-            return;
+impl Rate {
+    /// That of a request over HTTP; `None` for inference, which has it only if it is refused.
+    pub(super) fn of(method: &Method, path: &str) -> Option<Self> {
+        let is_inference =
+            *method == Method::POST && path.starts_with("/v2/models/") && path.ends_with("/infer");
+        match path {
+            _ if is_inference => None,
+            "/metrics" => Some(Self::Metrics),
+            path if path.starts_with("/v2/health/") => Some(Self::Health),
+            _ => Some(Self::Document),
         }
-        let mut waits = Waits { turns: self, principal, is_over: false };
-        sleep(wait).await;
+    }
+
+    fn per_s(self) -> u32 {
+        match self {
+            Self::Document => QUESTIONS_PER_S,
+            Self::Health => HEALTH_PER_S,
+            Self::Metrics => METRICS_PER_S,
+        }
+    }
+}
+
+impl Turns {
+    /// Waits until a principal's request may be answered. Its connection may give up its seat meanwhile.
+    pub(super) async fn wait(&self, turn: Turn<'_>, principal: &Principal, rate: Rate) {
+        let (mut waits, wait) = self.take(principal, rate);
+        if wait > Duration::ZERO {
+            turn.waits();
+            sleep(wait).await;
+            turn.works();
+        }
         waits.is_over = true;
+    }
+
+    /// Waits until a request with this rate may be answered, or refused. Who is refused shares the rate of its address.
+    pub(super) async fn wait_before(
+        &self,
+        turn: Turn<'_>,
+        admitted: &Result<Principal, Failure>,
+        rate: Option<Rate>,
+    ) {
+        let address = turn.seat.peer.principal();
+        match (admitted, rate) {
+            (Ok(principal), Some(rate)) => self.wait(turn, principal, rate).await,
+            (Err(why), _) if why.is_of_client() => self.wait(turn, &address, Rate::Document).await,
+            (Ok(_), None) | (Err(_), _) => {}
+        }
+    }
+
+    fn take<'a>(&'a self, principal: &'a Principal, rate: Rate) -> (Waits<'a>, Duration) {
+        let questions = match rate {
+            Rate::Document => &self.documents,
+            Rate::Health | Rate::Metrics => &self.routine,
+        };
+        let per_s = rate.per_s();
+        let wait = questions.take(principal.clone(), per_s, clock::now());
+        (Waits { questions, principal, per_s, is_over: false }, wait)
     }
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.turns.0.give_back(self.principal, QUESTIONS_PER_S);
+            self.questions.give_back(self.principal, self.per_s);
         }
     }
-}
-
-/// Whether a request over HTTP is a question.
-pub(super) fn is_question(method: &Method, path: &str) -> bool {
-    let is_inference =
-        *method == Method::POST && path.starts_with("/v2/models/") && path.ends_with("/infer");
-    !is_inference && !path.starts_with("/v2/health/") && path != "/metrics"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
 
-    /// Whether a question of a principal is answered at once; if not, its client goes.
-    fn is_at_once(turns: &Turns, uid: u32) -> bool {
+    /// Whether a request of a principal is answered at once; if not, its client goes.
+    fn is_at_once(turns: &Turns, uid: u32, rate: Rate) -> bool {
         let principal = Principal::Uid(uid);
-        let waiting = pin!(turns.wait(&principal));
-        waiting.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+        let (mut waits, wait) = turns.take(&principal, rate);
+        waits.is_over = wait == Duration::ZERO;
+        waits.is_over
     }
 
-    #[tokio::test]
-    async fn who_asks_faster_than_the_rate_waits_and_others_do_not() {
+    #[test]
+    fn who_asks_faster_than_the_rate_waits_and_others_do_not() {
         let turns = Turns::default();
-        let at_once = (0..1_000).filter(|_| is_at_once(&turns, 1)).count();
+        let count = |uid, rate| (0..5_000).filter(|_| is_at_once(&turns, uid, rate)).count();
         // Some may have come while this ran.
+        let at_once = count(1, Rate::Document);
         assert!((100..200).contains(&at_once), "{at_once}");
-        assert!(is_at_once(&turns, 2));
+        assert!(is_at_once(&turns, 2, Rate::Document));
+        let at_once = count(1, Rate::Health);
+        assert!((1_000..2_000).contains(&at_once), "its health is not held up by documents");
+        let at_once = count(2, Rate::Metrics);
+        assert!((100..200).contains(&at_once), "{at_once}");
         // Those that did not wait to the end have cost nothing: the next has a short wait.
-        let wait = turns.0.take(Principal::Uid(1), QUESTIONS_PER_S, clock::now());
+        let (_, wait) = turns.take(&Principal::Uid(1), Rate::Document);
         assert!(wait <= Duration::from_millis(20), "{wait:?}");
     }
 
     #[test]
-    fn inference_health_and_metrics_are_no_questions() {
-        for path in
-            ["/v2/models/a/infer", "/v2/models/a/versions/1/infer", "/v2/health/live", "/metrics"]
-        {
-            assert!(!is_question(&Method::POST, path), "{path}");
+    fn only_inference_has_no_rate_and_health_and_metrics_have_their_own() {
+        let of = |path| Rate::of(&Method::POST, path);
+        for path in ["/v2/models/a/infer", "/v2/models/a/versions/1/infer"] {
+            assert_eq!(of(path), None, "{path}");
         }
-        for path in
-            ["/v2", "/v2/models/a", "/v2/models/a/ready", "/v2/repository/index", "/nowhere"]
-        {
-            assert!(is_question(&Method::GET, path), "{path}");
+        assert_eq!(
+            (of("/v2/health/live"), of("/metrics")),
+            (Some(Rate::Health), Some(Rate::Metrics))
+        );
+        for path in [
+            "/v2",
+            "/v2/models/a",
+            "/v2/models/a/ready",
+            "/v2/repository/index",
+            "/nowhere",
+            "/infer",
+        ] {
+            assert_eq!(of(path), Some(Rate::Document), "{path}");
         }
-        assert!(is_question(&Method::GET, "/v2/models/a/infer"));
-        assert!(is_question(&Method::POST, "/infer"));
+        assert_eq!(Rate::of(&Method::GET, "/v2/models/a/infer"), Some(Rate::Document));
     }
 }

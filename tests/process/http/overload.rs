@@ -1,16 +1,19 @@
 //! A pool that is full, slow, draining or without a device, seen over HTTP.
 
 use std::thread;
+use std::time::Duration;
 
+use gridpool_ipc::clock;
 use gridpool_protocol::status::WorkerState;
 use serde_json::json;
 
+use super::access::with_tokens;
 use super::{
     Web, as_request, get, post, post_aside, request, served, small, until_ready, until_status_of,
     with_http,
 };
 use crate::jobs::serves;
-use crate::pool::{cpu, named, stub_worker};
+use crate::pool::{Pool, cpu, named, stub_worker};
 use crate::processes::{all_gone, go_on};
 use crate::wait::{eventually, within};
 
@@ -152,4 +155,40 @@ fn retry_after_is_the_time_of_the_device_s_next_probe() {
     let (seconds, _) = seconds.split_once(" s ").expect(&why);
     assert_ne!(seconds, "1", "{why}");
     assert_eq!(answer.header("retry-after"), Some(seconds), "{why}");
+}
+
+/// How long so many answers of one status take, to requests that are all sent at once on one connection.
+fn pipelined(pool: &Pool, count: usize, status: u16, one: &[u8]) -> Duration {
+    let mut web = Web::open(pool);
+    let began = clock::now();
+    web.send(&one.repeat(count));
+    (0..count).for_each(|_| assert_eq!(web.hear().status, status));
+    began.elapsed()
+}
+
+#[test]
+fn requests_that_are_sent_ahead_have_a_rate_whether_they_are_refused_or_for_health() {
+    let scopes = [("good", "infer,metrics")];
+    let (pool, headers) = with_tokens(with_http(cpu(1)), &scopes);
+    // 100 at once, and 100 a second; the rate is that of the address, whatever is refused.
+    let least = Duration::from_millis(950);
+    let refused = pipelined(&pool, 200, 401, &request("GET", "/v2", "", b""));
+    assert!(refused >= least, "{refused:?}");
+    let metrics = pipelined(&pool, 200, 200, &request("GET", "/metrics", &headers["good"], b""));
+    assert!(metrics >= least, "{metrics:?}");
+    let wrong = pipelined(&pool, 200, 400, &request("POST", INFER, &headers["good"], b"{}"));
+    assert!(wrong >= least, "{wrong:?}");
+    // 1,000 at once, and 1,000 a second.
+    let health = pipelined(&pool, 1_500, 200, &request("GET", "/v2/health/live", "", b""));
+    assert!(health >= Duration::from_millis(450), "{health:?}");
+    // What is answered has none.
+    let body = as_request(&small()).to_string();
+    let mut web = Web::open(&pool);
+    let good = request("POST", INFER, &headers["good"], body.as_bytes());
+    let mut bad = Web::open(&pool);
+    bad.send(&request("GET", "/v2", "", b"").repeat(600));
+    (0..20).for_each(|_| {
+        web.send(&good);
+        assert_eq!(web.hear().status, 200);
+    });
 }

@@ -44,6 +44,7 @@ use super::regions::Memory;
 use super::seats::{Call, Kind, Turn};
 use super::shares::{Full, Share};
 use super::tokens::TokenHash;
+use super::turns::Rate;
 use body::{Answers, Outcome};
 use infer::InferCall;
 use messages::Messages;
@@ -87,6 +88,7 @@ async fn answer(
     let record = Record::begin(&gateway, request.headers(), is_routine);
     let mut counted = CountedCall::new(Arc::clone(&gateway), method, Arc::clone(&record));
     if let Some(status) = why_no_call(&request) {
+        delay(&gateway, &call, &call.seat().peer.principal()).await;
         counted.ends(Code::Unimplemented);
         let mut response = Response::new(Answers::empty(call, counted));
         *response.status_mut() = status;
@@ -97,18 +99,29 @@ async fn answer(
         None => admit(&gateway, (&call, &record), method, &request),
     };
     let is_packed = admitted.as_ref().is_ok_and(|admitted| admitted.packing.answers);
+    // What a document waits for before, inference waits for if it is refused, and whoever is not admitted.
+    let late = match &admitted {
+        Ok(admitted) if method == Some(Method::ModelInfer) => {
+            Some(admitted.asker.principal.clone())
+        }
+        Ok(_) => None,
+        Err(_) => Some(call.seat().peer.principal()),
+    };
     let done = match (admitted, method) {
         (Ok(admitted), Some(method)) => admitted.run(method, request).await,
         (Ok(admitted), None) => {
-            gateway.turns.wait(&admitted.asker.principal).await;
+            gateway.turns.wait((&*call).into(), &admitted.asker.principal, Rate::Document).await;
             Err(method::unknown(path))
         }
         (Err(failure), _) => Err(failure),
     };
-    if let Err(failure) = &done
-        && let Some(reason) = failure.reason()
-    {
-        call.note(reason);
+    if let Err(failure) = &done {
+        if let Some(reason) = failure.reason() {
+            call.note(reason);
+        }
+        if let Some(whose) = late.filter(|_| failure.is_of_client()) {
+            delay(&gateway, &call, &whose).await;
+        }
     }
     let mut response = match done {
         Ok(outcome) => {
@@ -125,6 +138,14 @@ async fn answer(
     };
     response.headers_mut().insert(packing::ACCEPTS, packing::ACCEPTED);
     response
+}
+
+/// Delays a refusal to whoever calls faster than the rate of documents. Of one that has no room for more calls, none
+/// waits: each takes memory.
+async fn delay(gateway: &Server, call: &Call, whose: &Principal) {
+    if let Ok(_place) = share(gateway, whose) {
+        gateway.turns.wait(call.into(), whose, Rate::Document).await;
+    }
 }
 
 /// The status of HTTP for what is no call.
@@ -217,19 +238,23 @@ impl Admitted {
             Method::ModelStreamInfer => Ok(stream::begin(self, body)),
             Method::ModelInfer => self.infer(body).await,
             Method::Unserved(why) => {
-                self.gateway.turns.wait(&self.asker.principal).await;
+                self.wait(Rate::Document).await;
                 Err(Failure::new(StatusCode::NOT_IMPLEMENTED, why))
             }
             Method::Served(document) => {
                 let answered = async {
-                    if !method.is_reserved() {
-                        self.gateway.turns.wait(&self.asker.principal).await;
-                    }
+                    let rate = if method.is_reserved() { Rate::Health } else { Rate::Document };
+                    self.wait(rate).await;
                     self.document(document, body, token).await
                 };
                 in_time(until, answered).await
             }
         }
+    }
+
+    /// Waits until a call that runs no job may be answered.
+    async fn wait(&self, rate: Rate) {
+        self.gateway.turns.wait((&*self.call).into(), &self.asker.principal, rate).await;
     }
 
     async fn infer(self, body: Body) -> Result<Outcome, Failure> {

@@ -26,6 +26,7 @@ use crate::gateway::limits::{STREAM_IDLE_MAX, STREAM_REQUESTS_MAX};
 use crate::gateway::pool::Asker;
 use crate::gateway::seats::{Call, Turn};
 use crate::gateway::shares::Share;
+use crate::gateway::turns::Rate;
 
 /// Most bytes of the answer to a request that failed: its id, names, and the sentence.
 const REFUSAL_BYTES_MAX: usize = 8 << 10;
@@ -226,6 +227,9 @@ async fn answer(
         Err(failure) => {
             if let Some(reason) = failure.reason() {
                 call.note(reason);
+            }
+            if failure.is_of_client() {
+                gateway.turns.wait((&**call).into(), &asker.principal, Rate::Document).await;
             }
             refusal(&failure, head, says_final, spare)
         }

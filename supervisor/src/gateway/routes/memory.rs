@@ -55,7 +55,7 @@ async fn register(
     headers: HeaderMap,
     body: Body,
 ) -> Result<StatusCode, Failure> {
-    let (body, _held) = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
+    let body = gateway.budget.read_document((&principal, &seat), &headers, body).await?;
     let asked: Registration = serde_json::from_slice(&body).map_err(|error| {
         Failure::bad(format!(
             "the body is not a region, {{\"key\", \"offset\", \"byte_size\"}}: {error}"

@@ -119,6 +119,11 @@ impl Turn<'_> {
         self.enter(Phase::Working);
     }
 
+    /// The request waits for its turn: others may need the seat more.
+    pub(in crate::gateway) fn waits(self) {
+        self.enter(Phase::Waiting(clock::now()));
+    }
+
     /// The client sends a body, and is behind.
     pub(in crate::gateway) fn sends_body(self, behind: Duration) {
         let now = clock::now();

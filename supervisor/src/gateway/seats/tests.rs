@@ -1,7 +1,10 @@
 //! Who gets a seat, and who gives one up.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::pin::pin;
+use std::task::{Context, Waker};
 
+use super::super::turns::{Rate, Turns};
 use super::*;
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -203,4 +206,24 @@ fn a_call_is_held_up_while_another_of_its_connection_is_not_read() {
     assert!(!Turn::from(&*seat).is_held_up(), "a request of HTTP is alone");
     drop(stall);
     assert!(!Turn::from(&calls[1]).is_held_up());
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_its_turn_gives_up_its_seat() {
+    let (seats, turns) = (seats(), Turns::default());
+    let asking = come_at_once(&seats, CONNECTIONS_UNNAMED_MAX);
+    asking.iter().for_each(|seat| Turn::from(seat).works());
+    grow_old(&seats, EVICTABLE_AFTER);
+    assert_eq!(ordinary(&come(&seats, 1)), 0, "all are worked on");
+    let principal = asking[3].peer.principal();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut waits = pin!(async {
+        loop {
+            turns.wait((&asking[3]).into(), &principal, Rate::Document).await;
+        }
+    });
+    assert!(waits.as_mut().poll(&mut cx).is_pending());
+    grow_old(&seats, EVICTABLE_AFTER);
+    assert_eq!(ordinary(&come(&seats, 1)), 1);
+    assert!(!is_there(&seats, &asking[3]));
 }
