@@ -168,12 +168,12 @@ impl Failure {
         self.code
     }
 
-    /// Under which reason it counts as a refusal.
     /// Whether the request was wrong, and not the pool unable to serve it now.
     pub(super) fn is_of_client(&self) -> bool {
         self.status.is_client_error()
     }
 
+    /// Under which reason it counts as a refusal.
     pub(super) fn reason(&self) -> Option<Reason> {
         self.reason
     }
