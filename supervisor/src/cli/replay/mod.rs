@@ -80,12 +80,16 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
     let settings = Settings::resolve(overrides, pool.config.as_deref())?;
     let path = find(&flags.capsule, &settings.state_dir);
     let broken = |error| ReplayError::Capsule { path: path.clone(), error };
-    let file = File::open(&path).map_err(|source| match source.kind() {
-        ErrorKind::NotFound => {
-            ReplayError::Missing { typed: flags.capsule.clone(), kept: kept(&settings.state_dir) }
+    let file = File::open(&path).map_err(|source| {
+        let kind = source.kind();
+        if kind == ErrorKind::NotFound {
+            let kept = kept(&settings.state_dir);
+            ReplayError::Missing { typed: flags.capsule.clone(), kept }
+        } else if kind == ErrorKind::PermissionDenied {
+            ReplayError::NotAllowed { path: path.clone() }
+        } else {
+            ReplayError::Open { path: path.clone(), source }
         }
-        ErrorKind::PermissionDenied => ReplayError::NotAllowed { path: path.clone() },
-        _ => ReplayError::Open { path: path.clone(), source },
     })?;
     let capsule = Capsule::read(file).map_err(broken)?;
     let mut load = Load::of(&capsule)?;
