@@ -168,7 +168,6 @@ mutant 'no one makes room' pool/room.rs 's/now < sent\.front\.since\.after\(YOUN
 mutant 'an old dispatch makes room' pool/room.rs 's/since\.after\(YOUNG\)/since.after(YOUNG * 100)/'
 mutant 'a job makes room that must not run twice' pool/room.rs 's/may && job\.request\.idempotent && !job\.orphaned/may/'
 mutant 'what makes room for another stands in its way still' pool/answers.rs 's/if job\.shards\[shard\]\.makes_room => \{/if job.shards[shard].made_room > 100 => {/'
-mutant 'a worker that was asked is asked again' pool/room.rs 's/!shard\.makes_room && shard/shard/'
 mutant 'an attempt is asked twice' pool/losses.rs 's/!orphaned && !job\.shards\[shard\]\.makes_room/!orphaned/'
 mutant 'a small shard waits behind a large one of others' pool/dispatch.rs 's/\(!waits\)\.then_some/(!waits || true).then_some/'
 mutant 'a shard makes room for one that is hardly smaller' pool/room.rs 's/cost\.saturating_mul\(LARGER\)/cost.saturating_mul(LARGER \/ 8)/'
