@@ -110,8 +110,8 @@ pub(super) fn unread(lane: &LaneRow) -> String {
     let LaneRow { name, protocol, .. } = lane;
     if *protocol == VERSION {
         return format!(
-            "{} in {name}: no host takes them now. Those past their deadlines stay until a host comes, or a client \
-             finds the stream full",
+            "{} in {name}: no host takes them now. Those past their deadlines are removed by any host that lives, or a \
+             client that finds the stream full",
             lane.unread()
         );
     }
