@@ -303,6 +303,39 @@ fn a_job_that_one_host_convicts_is_poison_for_all() {
     assert_eq!(second.status().counters.accepted, 0, "no worker there has met it");
     gridpool(["cluster", "release", content, "--nats", &servers.url()]).run().output();
     until(&servers, "no conviction", |status| status.convicted.is_empty());
+    let again = ["cluster", "release", content, "--nats", &servers.url()];
+    gridpool(again).run().complains(1, &[content, "the servers have no conviction"]);
+}
+
+#[test]
+fn what_a_pool_has_convicted_for_all_is_released_there_by_the_hash_of_its_log() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "");
+    let fault = Chaos { fault: ChaosFault::Host(HostFault::Segv), attempts: 9 };
+    let grids = random_grids(1, 2);
+    let poison = || job(PROGRAM, &grids).with_chaos(fault);
+    assert_eq!(answer(submit(&client(&servers), poison())).verdict(), Verdict::Poison);
+    let local = pool.client();
+    let Err(ClientError::Refused(Refusal::Poison(own))) = local.submit(poison()) else {
+        panic!("the pool refuses it")
+    };
+    let own = own.to_string();
+    let convicted = until(&servers, "a conviction", |status| status.convicted.len() == 1);
+    let content = &convicted.convicted[0].0;
+    assert!(*content != own && convicted.convicted[0].1.pool == own, "{convicted:?}");
+    // The log leads from one hash to the order.
+    let log = pool.log();
+    let said = log.lines().find(|line| line.contains("convicted for all hosts")).expect("a line");
+    assert!(said.contains(&own) && said.contains(&format!("cluster release {content}")), "{said}");
+    let released = gridpool(["cluster", "release", &own, "--nats", &servers.url()]).run().output();
+    assert!(released.contains(content), "{released}");
+    let again = eventually("its own clients' job to be accepted", || {
+        local.submit(poison()).map_err(|error| error.to_string())
+    });
+    again.cancel();
 }
 
 #[test]

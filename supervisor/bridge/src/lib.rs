@@ -8,6 +8,7 @@
 //! - `pull` takes as many jobs as the pool can work on, those of high priority first.
 //! - `job` is the life of one of them; `publish` stores its result; `batches` has the large batches that several use.
 //! - `reach` knows whether a server answers, and whether this host's name is its own.
+//! - `releases` tells the pool of convictions that are taken back for all hosts.
 //! - `streams` makes streams again that somebody has removed; `sweep` removes what has ended, where the servers have
 //!   kept it.
 
@@ -19,6 +20,7 @@ mod prepare;
 mod publish;
 mod pull;
 mod reach;
+mod releases;
 mod settings;
 mod streams;
 mod sweep;
@@ -183,6 +185,7 @@ async fn work(
     tokio::spawn(Arc::clone(&bridge).keep_streams());
     tokio::spawn(Arc::clone(&bridge).hold());
     tokio::spawn(Arc::clone(&bridge).hear_of_cancels());
+    tokio::spawn(Arc::clone(&bridge).hear_of_releases());
     tokio::spawn(Arc::clone(&bridge).sweep());
     tokio::spawn(async move { bridge.pull().await });
     // It ends with the link, or with the pool.

@@ -50,7 +50,7 @@ impl Bridge {
     pub(crate) async fn publish(&self, taken: &Taken, done: Done) {
         if done.convicts {
             // Before anybody hears of the verdict, and sends the job again.
-            self.convict(taken, &done.receipt).await;
+            self.convict(taken, &done).await;
         }
         let attempt = format!("{}.{}", self.settings.host, taken.delivered);
         let (mut receipt, output) = (*done.receipt, done.output);
@@ -135,10 +135,13 @@ impl Bridge {
         }
     }
 
-    async fn convict(&self, taken: &Taken, receipt: &Receipt) {
+    async fn convict(&self, taken: &Taken, done: &Done) {
         let (content, job) = (taken.job.content, taken.job.key.to_string());
-        let (host, reason) = (self.settings.host.clone(), receipt.reason.clone());
-        let why = Conviction { host, job, reason };
+        let (host, reason) = (self.settings.host.clone(), done.receipt.reason.clone());
+        let pool = done.pool.map(|pool| pool.to_string()).unwrap_or_default();
+        let release = Conviction::advice(content);
+        tracing::error!(job, of_pool = pool, release, "a job is convicted for all hosts");
+        let why = Conviction { host, job, reason, pool };
         for _ in 0..CONVICT_TRIES {
             match self.streams.poison.convict(content, &why).await {
                 Ok(()) => return,
