@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{DeviceId, DeviceKind};
+use crate::ids::{ContentHash, DeviceId, DeviceKind};
 use crate::limits::{REPORT_BYTES_MAX, REPORT_US_MAX};
 use crate::named::named;
 use crate::search::SearchReport;
@@ -30,8 +30,21 @@ named! {
     }
 }
 
-/// What follows the reason in a pool's verdict POISON: `gridpool release` and the content's hash.
-pub const REFUSED_UNTIL: &str = "; the same program and batch is refused until";
+/// What follows the reason in a pool's verdict POISON, before the content's hash.
+const REFUSED_UNTIL: &str = "; the same program and batch is refused until `gridpool release ";
+
+/// The reason of a pool's verdict POISON: why, and the order that takes it back.
+#[must_use]
+pub fn poison_reason(why: &str, content: ContentHash) -> String {
+    format!("{why}{REFUSED_UNTIL}{content}`")
+}
+
+/// The parts of such a reason; `None` if it names no content.
+#[must_use]
+pub fn parse_poison_reason(reason: &str) -> Option<(&str, ContentHash)> {
+    let (why, content) = reason.split_once(REFUSED_UNTIL)?;
+    Some((why, content.strip_suffix('`')?.parse().ok()?))
+}
 
 /// The device of a worker, as the worker found it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

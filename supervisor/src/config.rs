@@ -250,7 +250,13 @@ impl Overrides {
             ("operators", "--operators", !self.operators.is_empty()),
             ("state_dir", "--state-dir", self.state_dir.is_some()),
             ("capsules", "--capsules", self.capsules.is_some()),
-            ("nats", "--nats", self.nats.servers.is_some()),
+            ("nats.servers", "--nats", self.nats.servers.is_some()),
+            ("nats.prefix", "--nats-prefix", self.nats.prefix.is_some()),
+            ("nats.host", "--nats-host", self.nats.host.is_some()),
+            ("nats.credentials", "--nats-credentials", self.nats.credentials.is_some()),
+            ("nats.ca", "--nats-ca", self.nats.ca.is_some()),
+            ("nats.cert", "--nats-cert", self.nats.cert.is_some()),
+            ("nats.key", "--nats-key", self.nats.key.is_some()),
         ];
         for (setting, flag, _) in given.into_iter().filter(|&(_, _, is_given)| is_given) {
             origins.set(setting, self.origin(flag));

@@ -5,6 +5,7 @@ mod credentials;
 mod cuts;
 mod delay;
 mod flow;
+mod hosts;
 mod losses;
 mod models;
 mod network;
@@ -22,8 +23,8 @@ use std::thread;
 use std::time::Duration;
 
 use gridpool_client::{
-    Client, ClientError, Handle, Job, JobKey, NatsOptions, Outputs, Priority, Program, Refusal,
-    Ties, Verdict,
+    Client, ClientError, Handle, Job, JobKey, NatsOptions, Priority, Program, Refusal, Ties,
+    Verdict,
 };
 use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_nats::{Cluster, ClusterStatus, Patience, Sender};
@@ -39,11 +40,9 @@ use serde_json::{Value, json};
 use crate::command::gridpool;
 use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
 use crate::pool::{Pool, Setup, cpu};
-use crate::processes::signal;
 use crate::raw::inline;
 use crate::traces::{SAMPLED, TRACE};
 use crate::wait::{TIMEOUT, eventually, pause};
-use pieces::{api, streams};
 use servers::{Servers, are_there};
 
 /// How long servers are silent: longer than one request waits for its answer.
@@ -221,6 +220,9 @@ fn deadlines_and_cancellations_reach_a_job_wherever_it_is() {
     assert_eq!(status.hosts.len(), 1);
     assert_eq!(answer(submit(&client, small_job(4))).verdict(), Verdict::Ok);
     counts(&pool, "published", |jobs| jobs == 1);
+    // The three that it took had their clients' verdicts first, and none has run twice.
+    counts(&pool, "unwanted", |jobs| jobs >= 1);
+    counts(&pool, "duplicates", |jobs| jobs == 0);
 }
 
 #[test]
@@ -303,6 +305,39 @@ fn a_job_that_one_host_convicts_is_poison_for_all() {
     assert_eq!(second.status().counters.accepted, 0, "no worker there has met it");
     gridpool(["cluster", "release", content, "--nats", &servers.url()]).run().output();
     until(&servers, "no conviction", |status| status.convicted.is_empty());
+    let again = ["cluster", "release", content, "--nats", &servers.url()];
+    gridpool(again).run().complains(1, &[content, "the servers have no conviction"]);
+}
+
+#[test]
+fn what_a_pool_has_convicted_for_all_is_released_there_by_the_hash_of_its_log() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "");
+    let fault = Chaos { fault: ChaosFault::Host(HostFault::Segv), attempts: 9 };
+    let grids = random_grids(1, 2);
+    let poison = || job(PROGRAM, &grids).with_chaos(fault);
+    assert_eq!(answer(submit(&client(&servers), poison())).verdict(), Verdict::Poison);
+    let local = pool.client();
+    let Err(ClientError::Refused(Refusal::Poison(own))) = local.submit(poison()) else {
+        panic!("the pool refuses it")
+    };
+    let own = own.to_string();
+    let convicted = until(&servers, "a conviction", |status| status.convicted.len() == 1);
+    let content = &convicted.convicted[0].0;
+    assert!(*content != own && convicted.convicted[0].1.pool == own, "{convicted:?}");
+    // The log leads from one hash to the order.
+    let log = pool.log();
+    let said = log.lines().find(|line| line.contains("convicted for all hosts")).expect("a line");
+    assert!(said.contains(&own) && said.contains(&format!("cluster release {content}")), "{said}");
+    let released = gridpool(["cluster", "release", &own, "--nats", &servers.url()]).run().output();
+    assert!(released.contains(content), "{released}");
+    let again = eventually("its own clients' job to be accepted", || {
+        local.submit(poison()).map_err(|error| error.to_string())
+    });
+    again.cancel();
 }
 
 #[test]
@@ -362,42 +397,4 @@ fn a_client_that_comes_while_no_server_leads_waits_for_one() {
     reach(|nats| nats.server.starts_with('n') && nats.why_not.is_empty());
     let client = connecting.join().expect("no panic").expect("it waits for a leader");
     assert_eq!(answer(submit(&client, small_job(1))).verdict(), Verdict::Ok);
-}
-
-#[test]
-fn a_bridge_that_dies_is_started_again_and_its_jobs_are_run() {
-    if !are_there() {
-        return;
-    }
-    let servers = Servers::start(1);
-    let pool = serving(&servers, "one", "");
-    let client = client(&servers);
-    pool.stop("cpu0");
-    let grids = random_grids(1, 3);
-    let handle: Handle<Outputs> = submit(&client, job(PROGRAM, &grids));
-    until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
-    let pid = pool.status().nats.expect("a bridge").pid;
-    signal(pid, Signal::SIGKILL);
-    pool.go_on("cpu0");
-    is_right(&answer(handle), PROGRAM, &grids);
-    let nats = pool.status().nats.expect("a bridge");
-    assert!(nats.up && nats.restarts == 1 && nats.pid != pid, "{nats:?}");
-    // Another pool of its name is told, and takes no job.
-    let twin = host(&servers, "one", "").start();
-    let socket = pool.socket().display().to_string();
-    eventually("the twin to be told", || {
-        let nats = twin.status().nats.expect("a bridge");
-        let is_told = nats.why_not.contains(&socket) && nats.why_not.contains("--nats-host");
-        if is_told && !nats.server.is_empty() { Ok(()) } else { Err(format!("{nats:?}")) }
-    });
-    assert!(twin.log().contains("another pool is the host `one`"), "{}", twin.log());
-    for seed in 0..20 {
-        assert_eq!(answer(submit(&client, small_job(seed))).verdict(), Verdict::Ok);
-    }
-    assert_eq!(twin.status().counters.accepted, 0);
-    // Once the first has ended, and what it said is too old, the name is the other's.
-    drop(pool.killed());
-    api(&streams(&servers), "STREAM.PURGE.KV_gridpool-hosts");
-    assert_eq!(answer(submit(&client, small_job(21))).verdict(), Verdict::Ok);
-    assert_eq!(twin.status().counters.accepted, 1);
 }

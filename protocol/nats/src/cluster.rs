@@ -68,11 +68,12 @@ impl Cluster {
         within(&self.runtime, ANSWER_TIMEOUT, async move { status(streams).await })
     }
 
-    /// Lets a convicted content run again. Returns whether it was convicted.
+    /// Lets a convicted content run again, by its hash or the one that pools have of it. Returns the former if it was
+    /// convicted.
     ///
     /// # Errors
     /// [`NatsError`].
-    pub fn release(&self, content: ContentHash) -> Result<bool, NatsError> {
+    pub fn release(&self, content: ContentHash) -> Result<Option<String>, NatsError> {
         let poison = self.streams.poison.clone();
         within(&self.runtime, ANSWER_TIMEOUT, async move { poison.release(content).await })
     }

@@ -9,6 +9,7 @@ use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
 use gridpool_protocol::chain::Chain;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::watch;
 
 use crate::refusals::Refusals;
 use crate::{NatsError, NatsOptions};
@@ -32,6 +33,15 @@ pub struct Connection {
     pub(crate) refusals: Refusals,
     /// The version of its messages.
     pub(crate) version: u32,
+    connected: watch::Receiver<bool>,
+}
+
+impl Connection {
+    /// Whether there is a server at its other end, as far as it is known.
+    #[must_use]
+    pub fn connected(&self) -> watch::Receiver<bool> {
+        self.connected.clone()
+    }
 }
 
 /// Connects to one of the servers, and stays connected: if it goes, to another one, for as long as it takes.
@@ -41,6 +51,7 @@ pub struct Connection {
 pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, NatsError> {
     let refusals = Refusals::default();
     let hear = refusals.clone();
+    let (tell, told) = watch::channel(true);
     let mut connection = ConnectOptions::new()
         .name(name)
         .ping_interval(PING_EVERY)
@@ -51,8 +62,8 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, Na
             (Duration::from_millis(10) * 2_u32.pow(tries)).min(RECONNECT_EVERY_MAX)
         })
         .event_callback(move |event| {
-            let refusals = hear.clone();
-            async move { note(&event, &refusals) }
+            note(&event, &hear, &tell);
+            async {}
         });
     // The library reads addresses, and takes no user from them.
     if let Some((user, password)) = options.user()? {
@@ -91,7 +102,7 @@ pub async fn connect(options: &NatsOptions, name: &str) -> Result<Connection, Na
         let advice = advice(source.kind(), &Chain(&source).to_string());
         NatsError::Connect { servers: options.shown(), advice, source }
     })?;
-    Ok(Connection { client, refusals, version: options.version })
+    Ok(Connection { client, refusals, version: options.version, connected: told })
 }
 
 /// What may help a client that no server admits.
@@ -122,17 +133,23 @@ fn advice(kind: ConnectErrorKind, said: &str) -> &'static str {
     }
 }
 
-fn note(event: &Event, refusals: &Refusals) {
+fn note(event: &Event, refusals: &Refusals, connected: &watch::Sender<bool>) {
     match event {
-        Event::Connected => tracing::debug!("connected to a NATS server"),
+        Event::Connected => {
+            tracing::debug!("connected to a NATS server");
+            connected.send_replace(true);
+        }
+        Event::Disconnected => {
+            tracing::debug!("the connection to a NATS server is lost");
+            connected.send_replace(false);
+        }
         Event::SlowConsumer(id) => tracing::warn!(id, "messages of NATS were dropped"),
         Event::ServerError(ServerError::Other(said)) if Refusals::is_one(said) => {
             // Who waits for it may end the process.
             tracing::error!(said, "the NATS servers do not allow something to this user");
             refusals.hear(said);
         }
-        Event::Disconnected
-        | Event::LameDuckMode
+        Event::LameDuckMode
         | Event::Draining
         | Event::Closed
         | Event::ServerError(_)

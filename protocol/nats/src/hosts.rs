@@ -27,6 +27,10 @@ pub struct HostRow {
     /// Where its pool is: the socket, and the machine that has it. A place has one pool at a time, so what says the
     /// same of itself goes on where another has ended; empty if its version does not say it.
     pub place: String,
+    /// The machine's name.
+    pub machine: String,
+    /// The pool's process id there; 0 if its version does not say it.
+    pub pid: u32,
     /// gridpool's version there.
     pub version: String,
     /// The version of the protocol.
@@ -75,8 +79,10 @@ pub struct HostCounts {
     pub redelivered: u64,
     /// Results published.
     pub published: u64,
-    /// Jobs run here whose result another host, or the client, had published already.
+    /// Jobs run here whose result another host had published already.
     pub duplicates: u64,
+    /// Jobs whose client had stored a verdict first: DEADLINE, or CANCELLED.
+    pub unwanted: u64,
     /// Jobs not run because their result was there.
     pub known: u64,
     /// Jobs given back.
@@ -93,6 +99,15 @@ impl HostRow {
     /// Whether another pool says this than the one that says `own`.
     fn is_elsewhere(&self, own: &Self) -> bool {
         !self.place.is_empty() && self.place != own.place
+    }
+
+    /// Which pool it is, in words.
+    #[must_use]
+    pub fn whose(&self) -> String {
+        match self.pid {
+            0 => format!("the one at {}", self.place),
+            pid => format!("process {pid} of the machine `{}`", self.machine),
+        }
     }
 }
 
@@ -134,6 +149,23 @@ impl Hosts {
                 return Err(NatsError::jetstream(failed)(error));
             }
         }
+    }
+
+    /// Takes this host off the list, as it has ended: what it has said, unless another pool has said something since.
+    ///
+    /// # Errors
+    /// [`NatsError`].
+    pub async fn leave(&self, own: &HostRow) -> Result<(), NatsError> {
+        let failed = "this host cannot be taken off the list";
+        let key = key(&own.host);
+        let there = self.store.entry(&key).await.map_err(NatsError::jetstream(failed))?;
+        let is_own = |last: HostRow| (last.place, last.pid) == (own.place.clone(), own.pid);
+        let there = there.filter(|entry| entry.operation == Operation::Put);
+        let Some(last) = there.filter(|entry| read(&entry.value).is_ok_and(is_own)) else {
+            return Ok(());
+        };
+        let removed = self.store.delete_expect_revision(&key, Some(last.revision)).await;
+        removed.map_err(NatsError::jetstream(failed))
     }
 
     /// The hosts that said something lately, by name.

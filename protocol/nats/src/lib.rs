@@ -37,6 +37,7 @@ pub use hosts::{DeviceRow, HOST_AGE, HOST_EVERY, HostCounts, HostRow, Hosts};
 pub use lanes::LaneRow;
 pub use message::{Carried, JobMessage, Outcome, VERSION, decode, encode};
 pub use options::{NatsOptions, ParseServersError, StreamLimits};
+pub use past::LOOKED_AT_MAX;
 pub use poison::{Conviction, Poison};
 pub use publish::{Full, Published};
 pub use results::{Found, Results};

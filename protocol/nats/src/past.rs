@@ -1,4 +1,5 @@
-//! Jobs that have ended and are still in the stream: while no host lives, nobody takes them. They make room for others.
+//! Jobs that have ended and are still in the stream, as no host takes them. They make room for others: a client looks
+//! for them when it finds the stream full, and each host from time to time.
 //!
 //! A job has ended if it has its result, such as the DEADLINE that its client has stored; or if it is past its deadline
 //! by the servers' own clock. The clock of this machine does not count: a fast one would remove jobs that are to run.
@@ -17,7 +18,7 @@ use async_nats::jetstream::message::StreamMessage;
 use crate::{JobMessage, NatsError, Outcome, Streams, decode};
 
 /// Jobs that one look takes in. The next one goes on behind them.
-const LOOKED_AT_MAX: u64 = 64;
+pub const LOOKED_AT_MAX: u64 = 64;
 /// Of those, jobs that have not ended after which a look is over.
 const LIVE_MAX: u64 = 8;
 /// The first number that a job may have.
@@ -36,7 +37,7 @@ impl Streams {
     ///
     /// # Errors
     /// [`NatsError`].
-    pub(crate) async fn remove_past(&self, next: &mut u64) -> Result<u64, NatsError> {
+    pub async fn remove_past(&self, next: &mut u64) -> Result<u64, NatsError> {
         let generation = self.generation().await?;
         let now_ns = self.data.now_ns().await.unwrap_or_else(|error| {
             tracing::debug!(error = Chain(&error).to_string(), "what time the servers have");
@@ -128,7 +129,7 @@ impl Look {
 }
 
 /// The key of a job, whatever its version; `None` if it is no job.
-pub(crate) fn key_of(message: &StreamMessage) -> Option<JobKey> {
+fn key_of(message: &StreamMessage) -> Option<JobKey> {
     let id = message.headers.get(NATS_MESSAGE_ID)?;
     u128::from_str_radix(id.as_str(), 16).ok().map(JobKey)
 }

@@ -13,6 +13,7 @@ use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::ContentHash;
 use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast::{Receiver, Sender, channel};
 use tokio::time::{sleep, timeout};
 
 use crate::NatsError;
@@ -25,6 +26,8 @@ const CONVICTED: &str = "convicted.";
 const ALL_CONVICTED: &str = "convicted.*";
 /// Convictions that a process remembers; one more, and the oldest is forgotten.
 const CONVICTED_MAX: usize = 16_384;
+/// Releases that may wait until a pool is told. One more, and the first is told when such a job comes to the pool.
+const RELEASES_MAX: usize = 1_024;
 /// Between the end of a watch and the next one.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 /// How long a watch may be silent before it is asked whether the bucket is still the one that it is of.
@@ -39,6 +42,9 @@ pub struct Conviction {
     pub job: String,
     /// A sentence.
     pub reason: String,
+    /// The hash that pools have of the content, which their logs and refusals name; empty if none has convicted it.
+    #[serde(default)]
+    pub pool: String,
 }
 
 impl Conviction {
@@ -54,6 +60,7 @@ impl Conviction {
 pub struct Poison {
     store: Store,
     known: Arc<Mutex<Known>>,
+    releases: Sender<ContentHash>,
 }
 
 /// What this process has heard.
@@ -81,18 +88,20 @@ impl Known {
         self.convicted.insert(content.to_owned(), (why, now));
     }
 
-    fn release(&mut self, content: &str) {
-        self.convicted.remove(content);
+    /// Returns the hash that pools have of what was convicted until now.
+    fn release(&mut self, content: &str) -> Option<ContentHash> {
+        let convicted = self.convicted.remove(content);
         while self.released.len() >= CONVICTED_MAX {
             self.released.pop_first();
         }
         self.released.insert(content.to_owned());
+        convicted.and_then(|(why, _)| why.pool.parse().ok())
     }
 }
 
 impl Poison {
     pub(crate) fn new(store: Store) -> Self {
-        Self { store, known: Arc::default() }
+        Self { store, known: Arc::default(), releases: channel(RELEASES_MAX).0 }
     }
 
     /// Learns of convictions, from now on until the connection ends.
@@ -103,14 +112,15 @@ impl Poison {
         let failed = "convictions cannot be followed";
         let watch = self.store.watch_with_history(ALL_CONVICTED).await;
         let mut changes = watch.map_err(NatsError::jetstream(failed))?;
-        let (store, known) = (self.store.clone(), Arc::clone(&self.known));
+        let following = self.clone();
         tokio::spawn(async move {
+            let store = &following.store;
             let mut made = store.stream.cached_info().created;
             loop {
                 let of = match timeout(SILENT_FOR, changes.next()).await {
                     Ok(Some(change)) => {
                         match change {
-                            Ok(entry) => note(&known, &entry),
+                            Ok(entry) => following.note(&entry),
                             Err(error) => tracing::debug!(%error, "convictions"),
                         }
                         continue;
@@ -137,6 +147,12 @@ impl Poison {
             }
         });
         Ok(())
+    }
+
+    /// The hashes that pools have of contents whose convictions are taken back from now on.
+    #[must_use]
+    pub fn releases(&self) -> Receiver<ContentHash> {
+        self.releases.subscribe()
     }
 
     /// Why a content is convicted, if it is.
@@ -175,29 +191,46 @@ impl Poison {
         put.map(drop).map_err(NatsError::jetstream("a conviction cannot be stored"))
     }
 
-    /// Takes a conviction back. Returns whether there was one in the bucket. If the servers have lost it, hosts and
-    /// clients may remember it: they hear that it is taken back all the same.
+    /// Takes a conviction back: that of a content, or of the one that pools have this hash of. Returns the hash of the
+    /// one that was in the bucket, if there was one. If the servers have lost it, hosts and clients may remember it:
+    /// they hear that it is taken back all the same.
     ///
     /// # Errors
     /// [`NatsError`].
-    pub async fn release(&self, content: ContentHash) -> Result<bool, NatsError> {
+    pub async fn release(&self, content: ContentHash) -> Result<Option<String>, NatsError> {
         let failed = "a conviction cannot be removed";
+        let content = content.to_string();
         let key = format!("{CONVICTED}{content}");
-        let there = self.store.get(&key).await.map_err(NatsError::jetstream(failed))?.is_some();
+        let there = self.store.get(&key).await.map_err(NatsError::jetstream(failed))?;
+        let there = match there {
+            Some(_) => Some(content),
+            None => {
+                let mut all = self.list().await?.into_iter();
+                all.find(|(_, why)| why.pool == content).map(|(own, _)| own)
+            }
+        };
+        let key = there.as_ref().map_or(key, |own| format!("{CONVICTED}{own}"));
         self.store.purge(&key).await.map_err(NatsError::jetstream(failed))?;
         Ok(there)
     }
-}
 
-fn note(known: &Mutex<Known>, entry: &Entry) {
-    let Some(content) = entry.key.strip_prefix(CONVICTED) else { return };
-    match (entry.operation, serde_json::from_slice(&entry.value)) {
-        (Operation::Put, Ok(why)) => {
-            let since = since(entry.created.unix_timestamp(), clock::time_of_day(), clock::now());
-            known.lock().convict(content, why, since);
+    fn note(&self, entry: &Entry) {
+        let Some(content) = entry.key.strip_prefix(CONVICTED) else { return };
+        match (entry.operation, serde_json::from_slice(&entry.value)) {
+            (Operation::Put, Ok(why)) => {
+                let taken = entry.created.unix_timestamp();
+                let since = since(taken, clock::time_of_day(), clock::now());
+                self.known.lock().convict(content, why, since);
+            }
+            (Operation::Put, Err(error)) => {
+                tracing::warn!(%error, key = entry.key, "a conviction");
+            }
+            (Operation::Delete | Operation::Purge, _) => {
+                let released = self.known.lock().release(content);
+                // A client has no pool that it would tell.
+                drop(released.map(|content| self.releases.send(content)));
+            }
         }
-        (Operation::Put, Err(error)) => tracing::warn!(%error, key = entry.key, "a conviction"),
-        (Operation::Delete | Operation::Purge, _) => known.lock().release(content),
     }
 }
 
@@ -213,9 +246,13 @@ fn since(taken_s: i64, now: SystemTime, monotonic: Instant) -> Instant {
 mod tests {
     use super::*;
 
+    fn why() -> Conviction {
+        let pool = ContentHash([7; 32]).to_string();
+        Conviction { host: "a".into(), job: "1".into(), reason: "it".into(), pool }
+    }
+
     #[test]
     fn a_conviction_that_is_followed_again_is_as_old_as_before() {
-        let why = || Conviction { host: "a".into(), job: "1".into(), reason: "it".into() };
         let (mut known, now, wall) = (Known::default(), clock::now(), clock::time_of_day());
         let today = wall.duration_since(UNIX_EPOCH).unwrap().as_secs();
         let taken = |days: u64| i64::try_from(today - days * 24 * 3_600).unwrap();
@@ -229,11 +266,11 @@ mod tests {
 
     #[test]
     fn convictions_end_with_their_release_and_with_their_age() {
-        let why = || Conviction { host: "a".into(), job: "1".into(), reason: "it".into() };
         let (mut known, now) = (Known::default(), clock::now());
         known.convict("one", why(), now);
         known.convict("two", why(), now);
-        known.release("one");
+        assert_eq!(known.release("one"), Some(ContentHash([7; 32])));
+        assert_eq!(known.release("one"), None, "pools are told once");
         assert!(known.released.contains("one") && !known.convicted.contains_key("one"));
         known.convict("one", why(), now + POISON_AGE);
         assert!(!known.released.contains("one"), "it is convicted again");
@@ -244,7 +281,6 @@ mod tests {
 
     #[test]
     fn there_is_a_limit_to_what_is_remembered() {
-        let why = || Conviction { host: "a".into(), job: "1".into(), reason: "it".into() };
         let (mut known, now) = (Known::default(), clock::now());
         for content in 0..CONVICTED_MAX {
             known.convicted.insert(content.to_string(), (why(), now + Duration::from_secs(1)));

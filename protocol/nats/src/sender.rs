@@ -115,14 +115,20 @@ impl Sender {
     }
 }
 
+/// Tells somebody why a client waits, and how long.
+type Tell = fn(&NatsError, Duration) -> io::Result<()>;
+
 /// How long a client waits for servers that are down, and for streams that were removed.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// All tries end by then.
     until: Instant,
+    wait: Duration,
     tries_again: bool,
     /// Lists are not asked for again after that, if there is such a time.
     lists_until: Option<Instant>,
+    /// What to do when it begins to wait.
+    tell: Option<Tell>,
 }
 
 impl Patience {
@@ -131,7 +137,7 @@ impl Patience {
     pub fn of(wait: Duration) -> Self {
         let tries_again = !wait.is_zero();
         let wait = if tries_again { wait } else { ANSWER_TIMEOUT };
-        Self { until: clock::now() + wait, tries_again, lists_until: None }
+        Self { until: clock::now() + wait, wait, tries_again, lists_until: None, tell: None }
     }
 
     /// The same for a command, which then ends: it does not ask for lists any longer, either.
@@ -140,21 +146,22 @@ impl Patience {
         Self { lists_until: Some(clock::now() + wait), ..Self::of(wait) }
     }
 
-    /// With one try, whatever time it may take.
+    /// The same, and `tell` is called once if it begins to wait.
     #[must_use]
-    pub fn once(self) -> Self {
-        Self { tries_again: false, ..self }
+    pub fn telling(self, tell: Tell) -> Self {
+        Self { tell: Some(tell), ..self }
     }
 }
 
 /// Opens the streams as a client: tries again, as a bridge does, while a server is down or streams are not there.
 async fn open(options: &NatsOptions, patience: Patience) -> Result<Streams, NatsError> {
-    let Patience { until, tries_again, .. } = patience;
+    let Patience { until, tries_again, mut tell, .. } = patience;
     let mut last = None;
     loop {
         let opened = async {
             let connection = connect(options, "gridpool client").await?;
-            let until = if tries_again { until } else { clock::now() };
+            // Nobody is told while it asks for the streams again.
+            let until = if tries_again && tell.is_none() { until } else { clock::now() };
             Streams::sought(&connection, &options.prefix, true, until).await
         };
         let opened = timeout_at(until.into(), opened).await;
@@ -162,6 +169,7 @@ async fn open(options: &NatsOptions, patience: Patience) -> Result<Streams, Nats
         match opened.unwrap_or_else(|_| Err(last.take().unwrap_or(NatsError::Silent))) {
             Err(error) if tries_again && error.may_pass() && !clock::until(until).is_zero() => {
                 tracing::debug!(error = Chain(&error).to_string(), "no cluster yet");
+                tell.take().map_or(Ok(()), |tell| tell(&error, patience.wait))?;
                 last = Some(error);
             }
             opened => return opened,
@@ -307,6 +315,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_connection_waits_and_tells_so_once() {
+        static TOLD: AtomicUsize = AtomicUsize::new(0);
+        let tell = |error: &NatsError, wait| {
+            assert!(error.may_pass() && wait > RETRY_EVERY, "{error:?}, {wait:?}");
+            TOLD.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let options = NatsOptions::parse(&format!("nats://{nobody}")).unwrap();
+        let connect = |wait: Duration| {
+            let patience = Patience::of_command(wait).telling(tell);
+            Sender::connect(&options, patience).map(drop).unwrap_err()
+        };
+        connect(Duration::ZERO);
+        assert_eq!(TOLD.load(Ordering::Relaxed), 0, "it does not wait");
+        // Longer than one pause between tries.
+        connect(RETRY_EVERY + Duration::from_millis(500));
+        assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+        let unheard = |_: &NatsError, _| Err(io::Error::from(io::ErrorKind::BrokenPipe));
+        let patience = Patience::of_command(Duration::from_secs(60)).telling(unheard);
+        let error = Sender::connect(&options, patience).map(drop).unwrap_err();
+        assert!(matches!(error, NatsError::System(_)), "{error:?}");
+    }
+
+    #[test]
     fn a_try_at_servers_that_say_nothing_ends_with_the_wait() {
         // The system accepts connections, and nobody reads them.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -319,7 +352,7 @@ mod tests {
             told.recv_timeout(Duration::from_secs(4)).expect("it ends before a connection's 5 s")
         };
         let wait = Duration::from_millis(200);
-        for patience in [Patience::of(wait), Patience::of_command(wait).once()] {
+        for patience in [Patience::of(wait), Patience::of_command(wait).telling(|_, _| Ok(()))] {
             let error = connecting(patience).unwrap_err();
             assert!(matches!(error, NatsError::Silent) && error.may_pass(), "{error:?}");
         }

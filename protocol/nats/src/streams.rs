@@ -11,7 +11,6 @@ use async_nats::jetstream::{Context, ErrorCode, context::ContextBuilder, kv};
 use futures_util::TryStreamExt;
 use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_MAX;
 use std::error::Error;
 use std::ops::RangeInclusive;
@@ -20,7 +19,6 @@ use tokio::time::sleep;
 
 use crate::data::DATA_AGE;
 use crate::hosts::HOST_AGE;
-use crate::past::key_of;
 use crate::publish::Link;
 use crate::{
     Connection, Hosts, Lane, NatsError, Poison, Results, Runs, Store, StreamLimits, Subjects,
@@ -155,14 +153,6 @@ impl Streams {
     pub(crate) async fn job_from(&self, number: u64) -> Result<Option<StreamMessage>, NatsError> {
         let all = self.subjects.jobs();
         read(self.jobs.get_first_raw_message_by_subject(all, number).await)
-    }
-
-    /// The key of the job of this number, whatever its version; `None` if it is gone, or is no job.
-    ///
-    /// # Errors
-    /// [`NatsError`].
-    pub async fn key_at(&self, number: u64) -> Result<Option<JobKey>, NatsError> {
-        Ok(read(self.jobs.get_raw_message(number).await)?.as_ref().and_then(key_of))
     }
 
     /// Removes the job of this number. Returns whether it was there.

@@ -13,6 +13,7 @@ pub(crate) struct Counts {
     pub(crate) redelivered: AtomicU64,
     pub(crate) published: AtomicU64,
     pub(crate) duplicates: AtomicU64,
+    pub(crate) unwanted: AtomicU64,
     pub(crate) known: AtomicU64,
     pub(crate) given_back: AtomicU64,
     pub(crate) late: AtomicU64,
@@ -21,6 +22,7 @@ pub(crate) struct Counts {
     running: watch::Sender<u64>,
     stopping: watch::Sender<bool>,
     leaving: watch::Sender<bool>,
+    listed: watch::Sender<bool>,
 }
 
 /// A job that is here.
@@ -41,6 +43,7 @@ impl Default for Counts {
             redelivered: zero(),
             published: zero(),
             duplicates: zero(),
+            unwanted: zero(),
             known: zero(),
             given_back: zero(),
             late: zero(),
@@ -49,6 +52,7 @@ impl Default for Counts {
             running: watch::Sender::new(0),
             stopping: watch::Sender::new(false),
             leaving: watch::Sender::new(false),
+            listed: watch::Sender::new(false),
         }
     }
 }
@@ -67,6 +71,7 @@ impl Counts {
             redelivered: read(&self.redelivered),
             published: read(&self.published),
             duplicates: read(&self.duplicates),
+            unwanted: read(&self.unwanted),
             known: read(&self.known),
             given_back: read(&self.given_back),
             late: read(&self.late),
@@ -120,6 +125,17 @@ impl Counts {
         let mut stopping = self.stopping.subscribe();
         // The sender lives as long as self.
         drop(stopping.wait_for(|stopping| *stopping).await);
+    }
+
+    /// The cluster lists this host from now on, or does not.
+    pub(crate) fn list(&self, is_listed: bool) {
+        self.listed.send_replace(is_listed);
+    }
+
+    /// Waits until the cluster does not list this host.
+    pub(crate) async fn unlisted(&self) {
+        let mut listed = self.listed.subscribe();
+        drop(listed.wait_for(|is| !is).await);
     }
 
     /// Waits until no job is here any more.

@@ -8,9 +8,8 @@ use async_nats::jetstream::{AckKind, Message};
 use gridpool_client::{Answer, ClientError, Handle, Job, PackedInput, PackedOutput};
 use gridpool_nats::{JobMessage, NatsError, decode};
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::ids::ContentHash;
 use gridpool_protocol::message::{Refusal, Work};
-use gridpool_protocol::receipt::{REFUSED_UNTIL, Receipt, Verdict};
+use gridpool_protocol::receipt::{Receipt, Verdict, parse_poison_reason};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -149,7 +148,7 @@ impl Bridge {
             let hosts = left.alone.into_iter().collect::<Vec<_>>().join(" and ");
             let reason = format!("the hosts {hosts} vanished while it ran there alone");
             let (receipt, convicts) = (self.receipt(&taken.job, Verdict::Poison, reason), true);
-            return Fate::Done(Done { receipt, output: None, convicts });
+            return Fate::Done(Done { receipt, output: None, convicts, pool: None });
         }
         let input = match self.prepare(taken, &cancelled).await {
             Ok(input) => input,
@@ -291,25 +290,6 @@ impl Bridge {
         Fate::GiveBack(GIVE_BACK_AFTER)
     }
 
-    /// Lets the pool run a content that the cluster's operator has released.
-    async fn release(&self, content: ContentHash) -> bool {
-        let pool = self.pool.clone();
-        match spawn_blocking(move || pool.release(content)).await {
-            Ok(Ok(said)) => {
-                tracing::info!(%content, said, "released, as it was for the cluster");
-                true
-            }
-            Ok(Err(error)) => {
-                tracing::warn!(%content, error = Chain(&error).to_string(), "it stays convicted here");
-                false
-            }
-            Err(error) => {
-                tracing::error!(%error, "releasing a content");
-                false
-            }
-        }
-    }
-
     /// Whether the pool has a model now that is ready. If it does not say so, another host may know.
     async fn has_model(&self, name: &str) -> bool {
         let pool = self.pool.clone();
@@ -343,17 +323,19 @@ impl Bridge {
             }
         };
         let convicts = receipt.verdict == Verdict::Poison;
-        // The pool's own hash, which is of no use to the cluster.
-        if let Some(cut) = receipt.reason.find(REFUSED_UNTIL).filter(|_| convicts) {
-            receipt.reason.truncate(cut);
-        }
-        Fate::Done(Done { receipt: Box::new(receipt), output, convicts })
+        // Who takes it back for all hosts names the cluster's hash.
+        let (why, pool) = match parse_poison_reason(&receipt.reason).filter(|_| convicts) {
+            Some((why, pool)) => (Some(why.to_owned()), Some(pool)),
+            None => (None, None),
+        };
+        receipt.reason = why.unwrap_or(receipt.reason);
+        Fate::Done(Done { receipt: Box::new(receipt), output, convicts, pool })
     }
 
     /// A verdict that the pool has no part in.
     pub(crate) fn own(&self, job: &JobMessage, verdict: Verdict, reason: String) -> Fate {
         let receipt = self.receipt(job, verdict, reason);
-        Fate::Done(Done { receipt, output: None, convicts: false })
+        Fate::Done(Done { receipt, output: None, convicts: false, pool: None })
     }
 
     fn receipt(&self, job: &JobMessage, verdict: Verdict, reason: String) -> Box<Receipt> {

@@ -8,6 +8,7 @@
 //! - `pull` takes as many jobs as the pool can work on, those of high priority first.
 //! - `job` is the life of one of them; `publish` stores its result; `batches` has the large batches that several use.
 //! - `reach` knows whether a server answers, and whether this host's name is its own.
+//! - `releases` tells the pool of convictions that are taken back for all hosts.
 //! - `streams` makes streams again that somebody has removed; `sweep` removes what has ended, where the servers have
 //!   kept it.
 
@@ -19,6 +20,7 @@ mod prepare;
 mod publish;
 mod pull;
 mod reach;
+mod releases;
 mod settings;
 mod streams;
 mod sweep;
@@ -136,9 +138,14 @@ async fn live(pool: Client, settings: BridgeSettings, link: UnixStream) -> Resul
         ended = stay(&link, &counts, &reach) => ended,
         worked = work => worked.map_err(io::Error::other).map_err(system("a task"))?,
     };
+    if ended.is_err() {
+        // The supervisor starts another, which goes on under this one's name.
+        counts.leave();
+    }
     counts.stop();
     // The jobs are given back, so that another host need not wait for them.
-    if timeout(END_TIMEOUT, counts.given_back()).await.is_err() {
+    let ends = async { tokio::join!(counts.given_back(), counts.unlisted()) };
+    if timeout(END_TIMEOUT, ends).await.is_err() {
         tracing::warn!(
             "the servers do not answer: the jobs of this host are given to others later"
         );
@@ -156,13 +163,9 @@ async fn work(
     let streams = loop {
         match open(&settings).await {
             Ok(streams) => break streams,
-            Err(error) => {
-                reach.is_lost(&error);
-                let error = Chain(&error).to_string();
-                tracing::warn!(error, "no jobs of the cluster yet");
-                sleep(RETRY_EVERY).await;
-            }
+            Err(error) => reach.is_lost(&error),
         }
+        sleep(RETRY_EVERY).await;
     };
     let (state, followed) = pool::follow(pool.clone(), settings.under_way_max);
     let (cache, slots) = (settings.cache_bytes_max, state.borrow().slots);
@@ -180,9 +183,11 @@ async fn work(
         reach,
     });
     tokio::spawn(Arc::clone(&bridge).announce());
+    tokio::spawn(Arc::clone(&bridge).hear_of_losses());
     tokio::spawn(Arc::clone(&bridge).keep_streams());
     tokio::spawn(Arc::clone(&bridge).hold());
     tokio::spawn(Arc::clone(&bridge).hear_of_cancels());
+    tokio::spawn(Arc::clone(&bridge).hear_of_releases());
     tokio::spawn(Arc::clone(&bridge).sweep());
     tokio::spawn(async move { bridge.pull().await });
     // It ends with the link, or with the pool.
@@ -204,6 +209,7 @@ async fn stay(
     reach: &Reach,
 ) -> Result<(), BridgeError> {
     link.writable().await.map_err(system("the supervisor's socket"))?;
+    let mut changes = reach.changes();
     loop {
         let mut line = serde_json::to_vec(&reach.line(counts.now()))
             .map_err(io::Error::other)
@@ -220,7 +226,12 @@ async fn stay(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Ok(()),
         }
-        if let Ok(readable) = timeout(BEAT_EVERY, link.readable()).await {
+        let readable = tokio::select! {
+            readable = link.readable() => Some(readable),
+            _ = changes.changed() => None,
+            () = sleep(BEAT_EVERY) => None,
+        };
+        if let Some(readable) = readable {
             readable.map_err(system("the supervisor's socket"))?;
             match link.try_read(&mut [0; 64]) {
                 Ok(0) if counts.is_leaving() => sleep(BEAT_EVERY).await,
@@ -235,28 +246,49 @@ async fn stay(
 }
 
 impl Bridge {
-    /// Tells the cluster how this host is, again and again.
+    /// Notes at once that the connection is lost, which questions find out later.
+    async fn hear_of_losses(self: Arc<Self>) {
+        let mut connected = self.streams.connection.connected();
+        // The sender lives as long as the connection.
+        while connected.wait_for(|is| !is).await.is_ok() {
+            self.reach.is_cut();
+            if connected.wait_for(|is| *is).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Tells the cluster how this host is: again and again, when it is another, and that it ends.
     async fn announce(self: Arc<Self>) {
-        let started = clock::now();
+        let (started, mut state) = (clock::now(), self.state.clone());
+        let mut connected = self.streams.connection.connected();
         loop {
-            let state = self.state.borrow().clone();
+            let now = state.borrow_and_update().clone();
+            let has_changed = |new: &PoolState| {
+                (new.is_alive, new.is_draining) != (now.is_alive, now.is_draining)
+            };
             let row = HostRow {
                 host: self.settings.host.clone(),
                 place: self.settings.place.clone(),
+                machine: self.settings.machine.clone(),
+                pid: self.settings.pid,
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 protocol: self.streams.subjects.version(),
                 uptime_s: started.elapsed().as_secs(),
-                pool: state.is_alive,
-                draining: state.is_draining,
-                slots: state.slots,
+                pool: now.is_alive,
+                draining: now.is_draining,
+                slots: now.slots,
                 counts: self.counts.now(),
-                devices: state.devices,
-                models: state.models,
+                devices: now.devices.clone(),
+                models: now.models.clone(),
             };
             let server = || server_of(&self.streams.connection);
             let began = clock::now();
             match self.streams.hosts.say(&row).await {
-                Ok(None) => self.reach.is_named(server(), began),
+                Ok(None) => {
+                    self.counts.list(true);
+                    self.reach.is_named(server(), began);
+                }
                 Ok(Some(other)) => {
                     if let Some(why) = self.reach.is_namesake(server(), &other) {
                         tracing::error!(why, "no jobs of the cluster");
@@ -267,7 +299,26 @@ impl Bridge {
                     self.reach.is_lost(&error);
                 }
             }
-            sleep(HOST_EVERY).await;
+            connected.mark_unchanged();
+            let ends = tokio::select! {
+                () = sleep(HOST_EVERY) => false,
+                () = async { drop(state.wait_for(has_changed).await) } => false,
+                _ = connected.changed() => false,
+                () = self.counts.stopping() => true,
+            };
+            if ends {
+                return self.leave_cluster(&row).await;
+            }
         }
+    }
+
+    /// Takes this host off the list of the cluster, unless another bridge goes on under its name.
+    async fn leave_cluster(&self, row: &HostRow) {
+        if !self.counts.is_leaving()
+            && let Err(error) = self.streams.hosts.leave(row).await
+        {
+            tracing::debug!(error = Chain(&error).to_string(), "this host stays on the list");
+        }
+        self.counts.list(false);
     }
 }

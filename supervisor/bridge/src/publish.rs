@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use gridpool_ipc::clock;
-use gridpool_nats::{Carried, Conviction, NatsError, Outcome, Published, RETRY_EVERY, Store};
+use gridpool_nats::{
+    Carried, Conviction, Found, NatsError, Outcome, Published, RETRY_EVERY, Store,
+};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::Inline;
@@ -31,6 +33,8 @@ struct Storing {
     pieces: Option<([u8; 32], u64)>,
     /// Tells it from other tries, also of this host.
     attempt: String,
+    /// The pool has run the job.
+    has_run: bool,
 }
 
 impl Storing {
@@ -50,7 +54,7 @@ impl Bridge {
     pub(crate) async fn publish(&self, taken: &Taken, done: Done) {
         if done.convicts {
             // Before anybody hears of the verdict, and sends the job again.
-            self.convict(taken, &done.receipt).await;
+            self.convict(taken, &done).await;
         }
         let attempt = format!("{}.{}", self.settings.host, taken.delivered);
         let (mut receipt, output) = (*done.receipt, done.output);
@@ -58,7 +62,9 @@ impl Bridge {
             // Who takes it back names the hash that the cluster has.
             receipt.reason += &format!("; {}", Conviction::advice(taken.job.content));
         }
-        let mut storing = Storing { receipt, output, carried: None, pieces: None, attempt };
+        let has_run = !receipt.attempts.is_empty();
+        let mut storing =
+            Storing { receipt, output, carried: None, pieces: None, attempt, has_run };
         self.store_surely(taken, &mut storing).await;
         if let Some(pieces) = storing.pieces {
             self.remove_unnamed(taken.job.key, pieces).await;
@@ -98,7 +104,7 @@ impl Bridge {
                     }
                     return count(&self.counts.published);
                 }
-                Ok(Published::Taken) => return count(&self.counts.duplicates),
+                Ok(Published::Taken) => return self.count_second(key, storing.has_run).await,
                 Err(error) => error,
             };
             let said = Chain(&error).to_string();
@@ -118,7 +124,7 @@ impl Bridge {
             }
             // Its client may have given up, or another host may have been faster.
             if let Ok(true) = self.streams.results.are_there(key).await {
-                return count(&self.counts.duplicates);
+                return self.count_second(key, storing.has_run).await;
             }
             let deadline = taken.job.terms.deadline();
             if taken.age() > deadline + GIVE_UP_AFTER {
@@ -135,10 +141,33 @@ impl Bridge {
         }
     }
 
-    async fn convict(&self, taken: &Taken, receipt: &Receipt) {
+    /// Counts a result that was not stored, as the job has another: of a host, or of its client, which names none.
+    async fn count_second(&self, key: JobKey, has_run: bool) {
+        let is_of_host = match self.streams.results.find_surely(key).await {
+            Ok(Some(Found {
+                outcome: Outcome::Done { receipt, .. } | Outcome::Read { receipt, .. },
+                ..
+            })) => !receipt.host.is_empty(),
+            Ok(None) => true,
+            Err(error) => {
+                tracing::debug!(error = Chain(&error).to_string(), job = %key, "whose result it has");
+                true
+            }
+        };
+        match is_of_host {
+            false => count(&self.counts.unwanted),
+            true if has_run => count(&self.counts.duplicates),
+            true => count(&self.counts.known),
+        }
+    }
+
+    async fn convict(&self, taken: &Taken, done: &Done) {
         let (content, job) = (taken.job.content, taken.job.key.to_string());
-        let (host, reason) = (self.settings.host.clone(), receipt.reason.clone());
-        let why = Conviction { host, job, reason };
+        let (host, reason) = (self.settings.host.clone(), done.receipt.reason.clone());
+        let pool = done.pool.map(|pool| pool.to_string()).unwrap_or_default();
+        let release = Conviction::advice(content);
+        tracing::error!(job, of_pool = pool, release, "a job is convicted for all hosts");
+        let why = Conviction { host, job, reason, pool };
         for _ in 0..CONVICT_TRIES {
             match self.streams.poison.convict(content, &why).await {
                 Ok(()) => return,

@@ -1,8 +1,9 @@
 //! Whether the cluster is reached, and whether this host may take its jobs: a name is one host's.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gridpool_ipc::clock;
+use gridpool_ipc::mutex::Mutex;
 use gridpool_nats::{Connection, HOST_AGE, HostRow, NatsError};
 use gridpool_protocol::chain::Chain;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ pub struct BridgeLine<C> {
     pub since_s: u64,
 }
 
+/// Between two words in the log that the cluster is not reached.
+const TELL_EVERY: Duration = Duration::from_secs(30);
 /// Most signs of a reason: a line is written at once, or not at all.
 const REASON_MAX: usize = 400;
 
@@ -28,10 +31,21 @@ const REASON_MAX: usize = 400;
 #[derive(Debug)]
 pub(crate) struct Reach {
     known: watch::Sender<Known>,
+    told: Mutex<Told>,
 }
 
+/// What the log says of it.
+#[derive(Debug, Default)]
+struct Told {
+    /// Why the cluster is not reached; empty if it is.
+    lost: String,
+    /// When it last said so.
+    at: Option<Instant>,
+}
+
+/// What is known of it.
 #[derive(Clone, Debug)]
-struct Known {
+pub(crate) struct Known {
     server: String,
     /// Why this host is not known by its name now; empty if it is.
     unnamed: String,
@@ -51,7 +65,7 @@ impl Default for Reach {
             since: clock::now(),
             named: None,
         };
-        Self { known: watch::Sender::new(known) }
+        Self { known: watch::Sender::new(known), told: Mutex::default() }
     }
 }
 
@@ -76,10 +90,11 @@ impl Reach {
 
     /// Another pool has this host's name. Returns why this one takes no jobs, if that is news.
     pub(crate) fn is_namesake(&self, server: String, other: &HostRow) -> Option<String> {
-        let HostRow { host, place, .. } = other;
         let why = format!(
-            "another pool is the host `{host}` of this cluster, the one at {place}: give this pool a name of its own \
-             (--nats-host NAME, or `host` of [nats]); it takes no jobs until that one has said nothing for 10 s"
+            "another pool is the host `{}` of this cluster, {}: give this pool a name of its own (--nats-host NAME, or \
+             `host` of [nats]); it takes no jobs until that one has ended, or said nothing for 10 s",
+            other.host,
+            other.whose()
         );
         let said = shortened(&why);
         let is_news = self.known.borrow().unnamed != said;
@@ -90,6 +105,21 @@ impl Reach {
     /// What this host says of itself reaches no server, or none takes it.
     pub(crate) fn is_lost(&self, error: &NatsError) {
         self.note(|known| (known.server, known.unnamed) = (String::new(), said(error)));
+    }
+
+    /// The library has lost the connection, and seeks another.
+    pub(crate) fn is_cut(&self) {
+        self.note(|known| {
+            let server = std::mem::take(&mut known.server);
+            if !server.is_empty() {
+                known.unnamed = format!("the connection to the NATS server {server} is lost");
+            }
+        });
+    }
+
+    /// Tells of its changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<Known> {
+        self.known.subscribe()
     }
 
     /// The lanes are open and answer.
@@ -119,6 +149,25 @@ impl Reach {
                 known.since = clock::now();
             }
         });
+        self.tell();
+    }
+
+    /// Says in the log that the cluster is reached no more, or is again; the former at most so often.
+    fn tell(&self) {
+        let (known, mut told) = (self.known.borrow(), self.told.lock());
+        let lost = if known.server.is_empty() { known.unnamed.as_str() } else { "" };
+        if lost == told.lost {
+            return;
+        }
+        if lost.is_empty() {
+            tracing::info!(server = known.server, "this host reaches the cluster again");
+        } else if told.at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+            tracing::warn!(why = lost, "this host does not reach the cluster");
+            told.at = Some(clock::now());
+        } else {
+            return;
+        }
+        lost.clone_into(&mut told.lost);
     }
 
     /// Whether this host may take jobs, by its name.
@@ -188,6 +237,27 @@ mod tests {
         // The servers have forgotten it by now.
         reach.is_named("n0".into(), clock::now() - HOST_AGE);
         assert!(!reach.has_name());
+    }
+
+    #[test]
+    fn the_log_says_that_the_cluster_is_lost_and_is_back_and_not_again_at_once() {
+        let reach = Reach::default();
+        let lost = || reach.told.lock().lost.clone();
+        let named = || reach.is_named("n0".into(), clock::now());
+        named();
+        reach.is_cut();
+        let why = lost();
+        assert!(why.contains("n0") && reach.line(()).why_not == why, "{why}");
+        // The first reason is the one that helps.
+        reach.is_cut();
+        reach.is_lost(&NatsError::Silent);
+        assert_eq!(lost(), why);
+        named();
+        assert_eq!(lost(), "");
+        // So soon after that, only the status says so.
+        reach.is_cut();
+        assert_eq!(lost(), "");
+        assert!(!reach.line(()).why_not.is_empty());
     }
 
     #[test]

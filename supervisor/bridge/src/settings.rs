@@ -14,6 +14,10 @@ pub struct BridgeSettings {
     pub host: String,
     /// Where its pool is: the socket, and the machine that has it. No other pool has the same.
     pub place: String,
+    /// The machine's name.
+    pub machine: String,
+    /// The pool's process id.
+    pub pid: u32,
     /// Jobs that it may have at a time; `None` for 8 for each device.
     pub under_way_max: Option<u32>,
     /// Deliveries after which a job without a result runs alone.
@@ -31,6 +35,8 @@ impl BridgeSettings {
             nats,
             host,
             place: String::new(),
+            machine: String::new(),
+            pid: 0,
             under_way_max: None,
             deliveries_max: 5,
             cache_bytes_max: 256 << 20,

@@ -2,42 +2,35 @@
 //! read.
 //!
 //! A server that takes over a copied stream may not know that a job was acknowledged. The job then stays, though no
-//! lane has it, and counts against the limits of the stream until it is too old. So does a job of a version that no
-//! host is of, once its client has given it up.
+//! lane has it, and counts against the limits of the stream until it is too old. So does a job that no host takes, as
+//! none is of its version or has its model, once its client has given it up or its deadline has passed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gridpool_nats::NatsError;
+use gridpool_nats::{LOOKED_AT_MAX, NatsError};
 use gridpool_protocol::chain::Chain;
 use tokio::time::sleep;
 
 use crate::Bridge;
 
-/// Most jobs that a round removes.
+/// About so many jobs a round removes.
 const REMOVED_MAX: u64 = 1_000;
-/// A round goes through the stream each time that this many times `ack_wait` have passed.
+/// A round looks at jobs of the stream each time that this many times `ack_wait` have passed, at the first ones and on
+/// from where the last round has come to.
 const EVERY_ACK_WAITS: u32 = 2;
 
 impl Bridge {
-    /// Sweeps until the bridge is to end. A job is left to its host until it was in the stream for a whole pause.
+    /// Sweeps until the bridge is to end.
     pub(crate) async fn sweep(self: Arc<Self>) {
-        let (mut old, mut told) = (0, BTreeSet::new());
+        let (mut next, mut told) = (0, BTreeSet::new());
         loop {
             tokio::select! {
                 () = sleep(self.settings.limits.ack_wait * EVERY_ACK_WAITS) => {}
                 () = self.counts.leaving() => return,
             }
-            match self.remove_ended(old).await {
-                Ok((removed, last)) => {
-                    old = last;
-                    if removed > 0 {
-                        tracing::info!(removed, "jobs that had ended were still in the stream");
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(error = Chain(&error).to_string(), "the stream is not swept");
-                }
+            if let Err(error) = self.remove_ended(&mut next).await {
+                tracing::debug!(error = Chain(&error).to_string(), "the stream is not swept");
             }
             if let Err(error) = self.tell_of_unread(&mut told).await {
                 tracing::debug!(error = Chain(&error).to_string(), "the lanes are not looked at");
@@ -67,24 +60,19 @@ impl Bridge {
         Ok(())
     }
 
-    /// Removes jobs that have their result from the front of the stream, up to the one of that number. Returns how many
-    /// there were, and the number of the last job of the stream.
-    async fn remove_ended(&self, old: u64) -> Result<(u64, u64), NatsError> {
+    /// Removes jobs that have ended: looks at the first ones, as those before the first that lives cost most, and at
+    /// those behind the last round's; and again while all that a look finds have ended.
+    async fn remove_ended(&self, next: &mut u64) -> Result<(), NatsError> {
         let mut removed = 0;
-        loop {
-            let (first, last) = self.streams.span_of_jobs().await?.into_inner();
-            if first > old || removed == REMOVED_MAX || !self.has_ended(first).await? {
-                return Ok((removed, last));
+        for at in [&mut 0, next] {
+            while removed < REMOVED_MAX {
+                let now = self.streams.remove_past(at).await?;
+                removed += now;
+                if now < LOOKED_AT_MAX {
+                    break;
+                }
             }
-            removed += u64::from(self.streams.remove_job(first).await?);
         }
-    }
-
-    /// Whether the job of this number is there, and has its result. What is no job is removed by whoever takes it.
-    async fn has_ended(&self, number: u64) -> Result<bool, NatsError> {
-        match self.streams.key_at(number).await? {
-            Some(key) => self.streams.results.are_there(key).await,
-            None => Ok(false),
-        }
+        Ok(())
     }
 }

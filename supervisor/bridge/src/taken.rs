@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gridpool_ipc::clock;
 use gridpool_nats::JobMessage;
-use gridpool_protocol::ids::JobKey;
+use gridpool_protocol::ids::{ContentHash, JobKey};
 use gridpool_protocol::receipt::Receipt;
 
 /// What becomes of a job.
@@ -23,6 +23,8 @@ pub(crate) struct Done {
     pub(crate) output: Option<Vec<u8>>,
     /// A run has shown that it is poison.
     pub(crate) convicts: bool,
+    /// The hash that pools have of it, if one has convicted it.
+    pub(crate) pool: Option<ContentHash>,
 }
 
 /// Room for results that are not stored yet, in KiB: 256 MiB.
@@ -78,7 +80,7 @@ mod tests {
     fn there_is_room_for_256_results_or_256_mib() {
         let room = |bytes: usize| {
             let (receipt, output) = (Box::default(), Some(vec![0; bytes]));
-            room_of(&Fate::Done(Done { receipt, output, convicts: false }))
+            room_of(&Fate::Done(Done { receipt, output, convicts: false, pool: None }))
         };
         assert_eq!((room(0), room(5 << 20), room((5 << 20) + 1)), (ROOM / 256, 5_120, 5_121));
         assert_eq!(room(300 << 20), ROOM, "one that is larger than all of it has it alone");

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
 use gridpool_nats::{Cluster, ClusterStatus, HostRow, LaneRow, VERSION};
+use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::ContentHash;
 
 use super::error::CommandError;
@@ -28,7 +29,8 @@ pub(super) enum ClusterCommand {
 /// What to release.
 #[derive(Debug, Args)]
 pub(super) struct ReleaseFlags {
-    /// The content of the job, as `gridpool cluster status` and its refusal name it.
+    /// The content of the job, as `gridpool cluster status`, its refusal or a pool's log names it. Exits with 1 if the
+    /// servers have no conviction of it.
     content: ContentHash,
     #[command(flatten)]
     nats: NatsFlags,
@@ -45,11 +47,15 @@ pub(super) fn run(command: &ClusterCommand) -> Result<u8, CommandError> {
         }
         ClusterCommand::Release(ReleaseFlags { content, nats }) => {
             match connect(nats)?.release(*content)? {
-                true => say(&format!("{content} may run again on all hosts")),
-                false => say(&format!(
-                    "the servers have no conviction of a job with the content {content} (`gridpool cluster \
-                     status` lists those that they have); hosts that remember one let it run again"
-                )),
+                Some(content) => say(&format!("{content} may run again on all hosts")),
+                None => {
+                    let text = format!(
+                        "gridpool: the servers have no conviction of a job with the content {content} (`gridpool \
+                         cluster status` lists those that they have); hosts that remember one let it run again"
+                    );
+                    writeln!(io::stderr(), "{text}").map_err(CommandError::Output)?;
+                    Ok(exit::JOB)
+                }
             }
         }
     }
@@ -110,8 +116,8 @@ pub(super) fn unread(lane: &LaneRow) -> String {
     let LaneRow { name, protocol, .. } = lane;
     if *protocol == VERSION {
         return format!(
-            "{} in {name}: no host takes them now. Those past their deadlines stay until a host comes, or a client \
-             finds the stream full",
+            "{} in {name}: no host takes them now. Those past their deadlines are removed by any host that lives, or a \
+             client that finds the stream full",
             lane.unread()
         );
     }
@@ -163,7 +169,12 @@ mod tests {
         let read = LaneRow { hosts: 1, ..lane.clone() };
         let low =
             LaneRow { name: "grid-low".into(), protocol: VERSION, waiting: 2, ..lane.clone() };
-        let why = Conviction { host: "two".into(), job: "k".into(), reason: "it crashed".into() };
+        let why = Conviction {
+            host: "two".into(),
+            job: "k".into(),
+            reason: "it crashed".into(),
+            pool: String::new(),
+        };
         let status = ClusterStatus {
             hosts: vec![host],
             jobs: 15,

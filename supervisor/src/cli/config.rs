@@ -15,6 +15,7 @@ use super::variables::UnreadVariable;
 use super::{columns, print, say, say_json, text};
 use crate::config::{
     Checked, DeviceSelection, HttpAddress, LimitValue, Origin, Settings, check_file, list_limits,
+    nats,
 };
 
 #[derive(Debug, Subcommand)]
@@ -89,6 +90,7 @@ enum Section {
     Top,
     Model(String),
     Pipeline(String),
+    Nats,
     Limits,
     Policy,
     Quota,
@@ -121,6 +123,11 @@ impl SettingsDocument {
                 let section = section.clone();
                 Setting { name, value, origin, section, instead: when_not_set(&field) }
             })
+        }));
+        all.extend(settings.nats.iter().flat_map(|own| nats::shown(own)).map(|(key, value)| {
+            let name = format!("nats.{key}");
+            let origin = settings.origins.of(&name).clone();
+            Setting { name, value, origin, section: Section::Nats, instead: when_not_set(key) }
         }));
         all.extend(list_limits(&settings.limits).into_iter().map(|limit| {
             let LimitValue { name, value, is_time } = limit;
@@ -188,8 +195,8 @@ fn top(settings: &Settings) -> Vec<Setting> {
         ("operators", json!(users.operators.iter().map(|(name, _)| name).collect::<Vec<_>>())),
         ("state_dir", json!(settings.state_dir)),
         ("capsules", settings.capsules.shown()),
-        ("nats", json!(settings.nats.as_ref().map(|own| own.nats.shown()))),
     ];
+    let no_cluster = settings.nats.is_none().then_some(("nats", Value::Null));
     let setting = |(name, value): (&str, _)| Setting {
         name: name.to_owned(),
         value,
@@ -197,7 +204,7 @@ fn top(settings: &Settings) -> Vec<Setting> {
         section: Section::Top,
         instead: when_not_set(name),
     };
-    all.map(setting).into()
+    all.into_iter().chain(no_cluster).map(setting).collect()
 }
 
 /// The meaning of a setting without a value.
@@ -208,6 +215,10 @@ fn when_not_set(name: &str) -> &'static str {
         "trace" => "none: no traces are sent",
         "grpc" => "none: gRPC is not served",
         "nats" => "none: jobs come from this host alone",
+        "credentials" => "none: the user of the address, if it has one",
+        "ca" => "none: the system's",
+        "cert" | "key" => "none: the servers get no certificate",
+        "under_way_max" => "none: 8 for each device",
         "http_tokens" => "none: no token is asked for",
         "http_cert" | "http_key" => "none: no TLS",
         "http_group" => "none: your user and root",
@@ -243,6 +254,7 @@ fn write(out: &mut dyn Write, document: &SettingsDocument, columns: usize) -> io
                 Section::Top => {}
                 Section::Model(_) => writeln!(out, "[[model]]")?,
                 Section::Pipeline(_) => writeln!(out, "[[pipeline]]")?,
+                Section::Nats => writeln!(out, "[nats]")?,
                 Section::Limits => writeln!(out, "[limits]")?,
                 Section::Policy => writeln!(out, "[policy]")?,
                 Section::Quota => writeln!(out, "[quota]")?,
@@ -262,7 +274,7 @@ impl Setting {
             Section::Model(model) | Section::Pipeline(model) => {
                 &self.name["model.".len() + model.len() + 1..]
             }
-            Section::Limits | Section::Policy | Section::Quota => {
+            Section::Nats | Section::Limits | Section::Policy | Section::Quota => {
                 self.name.split_once('.').map_or(&*self.name, |(_, name)| name)
             }
         };
@@ -271,6 +283,7 @@ impl Setting {
             Section::Top
             | Section::Model(_)
             | Section::Pipeline(_)
+            | Section::Nats
             | Section::Limits
             | Section::Quota => name.to_owned(),
         };
@@ -346,6 +359,51 @@ mod tests {
             assert!(words.iter().any(|words| words == line), "{line}\n{out}");
         }
         assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+    }
+
+    /// What is said of a key that there is not.
+    fn unknown_key() -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pool.toml");
+        std::fs::write(&path, "none = 1").unwrap();
+        Settings::resolve(Overrides::default(), Some(&path)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_key_of_the_file_is_shown_and_no_password() {
+        let text = "[nats]\nservers = 'nats://me:secret@a'\njobs_max = 7\n[traces]\nheaders.token = 'secret'\n\
+                    [capsules]\ncount_max = 9\n";
+        let flags = crate::config::NatsKeys { host: Some("one".into()), ..Default::default() };
+        let document = document(text, Overrides { nats: flags, ..Overrides::default() });
+        let json = serde_json::to_value(&document).unwrap();
+        let named = |name: &str| {
+            let mut all = document.settings.iter();
+            all.find(|setting| setting.name == name).map(|setting| setting.value.clone())
+        };
+        for [key, ..] in nats::rows() {
+            let name = format!("nats.{}", key.trim_matches('`'));
+            assert!(named(&name).is_some(), "{name} is not shown");
+        }
+        assert_eq!(named("nats.jobs_max"), Some(json!(7)));
+        assert_eq!(named("nats.servers"), Some(json!("nats://a")));
+        for row in crate::config::capsules::rows() {
+            let key = row[0].trim_matches('`').to_owned();
+            assert!(named("capsules").unwrap().get(&key).is_some(), "{key} is not shown");
+        }
+        assert!(!json.to_string().contains("secret"), "{json}");
+        // The parser names all keys outside of tables.
+        let said = unknown_key();
+        let (_, names) = said.split_once("the settings are ").unwrap();
+        let top = names.split(", ").filter(|name| !name.contains('['));
+        for name in top {
+            assert!(named(name.trim()).is_some(), "{name} is not shown");
+        }
+        let origin = |name: &str| {
+            let mut all = document.settings.iter();
+            all.find(|setting| setting.name == name).expect(name).origin.to_string()
+        };
+        assert!(origin("nats.jobs_max").ends_with(":3"), "{}", origin("nats.jobs_max"));
+        assert_eq!(origin("nats.host"), "flag --nats-host");
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gridpool_client::{Client, ClientError};
-use gridpool_ipc::clock;
 use gridpool_nats::{Patience, Sender};
 use gridpool_protocol::chain::Chain;
 
@@ -28,21 +27,15 @@ pub(super) fn cluster(
 ) -> Result<Option<Client>, CommandError> {
     let options = flags.cluster().map_err(CommandError::Usage)?;
     let Some(options) = options else { return Ok(None) };
-    let (started, patience) = (clock::now(), Patience::of_command(wait.unwrap_or_default()));
+    let patience = Patience::of_command(wait.unwrap_or_default()).telling(|error, wait| {
+        let (error, seconds) = (Chain(error), wait.as_secs());
+        let text = format!(
+            "gridpool: {error}; waiting up to {seconds} s, the deadline of a job; --no-wait fails at once"
+        );
+        writeln!(io::stderr(), "{text}")
+    });
     // Not by the client's feature `nats`: the worker, which is built together with this, would have all of it too.
-    let connected = Sender::connect(&options, patience.once());
-    let left = wait.unwrap_or_default().saturating_sub(started.elapsed());
-    let (sender, socket) = match connected {
-        Err(error) if error.may_pass() && !left.is_zero() => {
-            let (error, seconds) = (Chain(&error).to_string(), wait.unwrap_or_default().as_secs());
-            let text = format!(
-                "gridpool: {error}; waiting up to {seconds} s, the deadline of a job; --no-wait fails at once"
-            );
-            writeln!(io::stderr(), "{text}").map_err(CommandError::Output)?;
-            Sender::connect(&options, patience)?
-        }
-        connected => connected?,
-    };
+    let (sender, socket) = Sender::connect(&options, patience)?;
     Ok(Some(Client::builder().connect_through(socket, Box::new(sender))?))
 }
 

@@ -97,7 +97,11 @@ pub(super) enum CommandError {
     File(OutputError),
     #[error(transparent)]
     Filter(FilterError),
-    #[error("{verdict}: {reason}; {done} of {all} items have a result, {} have none: submit those again", all - done)]
+    #[error(
+        "{verdict}: {reason}; {done} of {all} items have a result, {} have none{}",
+        all - done,
+        if *verdict == Verdict::Poison { "" } else { ": submit those again" }
+    )]
     Partial { verdict: Verdict, reason: String, done: usize, all: usize },
     #[error("{0}")]
     Program(gridpool_protocol::program::ProgramError),

@@ -37,7 +37,7 @@ pub(super) struct JobPlan {
 /// Why some items have no verdict.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{}; {done} of {all} items have a verdict, {} have none: submit those again{}",
+    "{}; {done} of {all} items have a verdict, {} have none{}",
     Chain(.cause),
     all - done,
     self.advice()
@@ -74,29 +74,27 @@ impl Unfinished {
     }
 
     fn advice(&self) -> &'static str {
-        let ClientError::Refused(refusal) = &self.cause else { return "" };
+        let ClientError::Refused(refusal) = &self.cause else { return ": submit those again" };
         match refusal {
             Refusal::Busy(_) if self.waited => {
-                "; there was no room by the deadline: raise that limit, or --deadline"
+                ": submit those again; there was no room by the deadline: raise that limit, or --deadline"
             }
             Refusal::Draining if self.waited => {
-                "; no other pool has come by the deadline: name another with --socket"
+                ": submit those again; no other pool has come by the deadline: name another with --socket"
             }
             refusal if is_of_stream(refusal) => {
-                "; leave out --no-wait to wait until the stream has room; hosts make it, and its limit is that of \
-                 `nats stream edit`"
+                ": submit those again; leave out --no-wait to wait until the stream has room; hosts make it, and its \
+                 limit is that of `nats stream edit`"
             }
             Refusal::Busy(_) => {
-                "; leave out --no-wait to wait until the pool has room, or raise the pool's limit"
+                ": submit those again; leave out --no-wait to wait until the pool has room, or raise the pool's limit"
             }
             Refusal::Draining => {
-                "; leave out --no-wait to wait for the next pool, or name another with --socket"
+                ": submit those again; leave out --no-wait to wait for the next pool, or name another with --socket"
             }
-            Refusal::Invalid(_)
-            | Refusal::KeyInUse(_)
-            | Refusal::NotAllowed(_)
-            | Refusal::Poison(_)
-            | Refusal::Unable(_) => "",
+            Refusal::KeyInUse(_) | Refusal::Unable(_) => ": submit those again",
+            // It would be refused again.
+            Refusal::Invalid(_) | Refusal::NotAllowed(_) | Refusal::Poison(_) => "",
         }
     }
 }
@@ -162,6 +160,19 @@ impl Jobs<'_> {
         Ok(())
     }
 
+    /// Takes an answer after a refusal. Returns whether another try may help: not if there is none to take, nor if the
+    /// stream of a cluster is full and no job of this run has come out of it by its deadline. Another deadline in which
+    /// nothing moves would be a second one.
+    fn makes_room(&mut self, refusal: &Refusal) -> Result<bool, ClientError> {
+        while let Some(oldest) = self.in_flight.pop_front() {
+            let verdict = self.take(oldest, Outputs::into_private)?;
+            if verdict != Verdict::Deadline || !is_of_stream(refusal) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Submits all items. Takes answers only to make room for more jobs.
     fn submit_all(
         &mut self,
@@ -183,21 +194,14 @@ impl Jobs<'_> {
                 .with_deadline(plan.deadline)
                 .with_trace(trace)
                 .with_trace_state(trace_state.clone());
-            // The last answer has waited until its deadline: a try with another deadline would be a second one.
-            let mut was_late = false;
             loop {
                 // While we have jobs in flight, taking their answers makes room: do not wait then.
-                let may_wait = self.in_flight.is_empty() && plan.wait_if_busy && !was_late;
+                let may_wait = self.in_flight.is_empty() && plan.wait_if_busy;
                 let job = if may_wait { job.clone() } else { job.clone().refuse_if_busy() };
                 match client.submit(job) {
                     Err(ClientError::Refused(refusal)) if plan.may_wait_after(&refusal) => {
-                        match self.in_flight.pop_front() {
-                            Some(oldest) => {
-                                let verdict = self.take(oldest, Outputs::into_private)?;
-                                was_late = verdict == Verdict::Deadline;
-                            }
-                            None if was_late && !is_of_stream(&refusal) => was_late = false,
-                            None => return Err(refusal.into()),
+                        if !self.makes_room(&refusal)? {
+                            return Err(refusal.into());
                         }
                     }
                     submitted => {
@@ -249,6 +253,7 @@ fn fits(program: &Program, cells: usize, items: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use gridpool_protocol::batch::Grid;
+    use gridpool_protocol::ids::ContentHash;
     use gridpool_protocol::program::Ties;
 
     use super::*;
@@ -274,6 +279,15 @@ mod tests {
             let [at_once, late] = [false, true].map(|waited| advice(refusal.clone(), waited));
             assert!(at_once.contains("leave out --no-wait"), "{at_once}");
             assert!(late.contains("by the deadline") && !late.contains("--no-wait"), "{late}");
+        }
+        for (refusal, is_passing) in [
+            (Refusal::Poison(ContentHash([7; 32])), false),
+            (Refusal::Invalid("POISON: a job like it".into()), false),
+            (Refusal::Unable("no thread".into()), true),
+        ] {
+            let said = advice(refusal, true);
+            assert_eq!(said.contains("submit those again"), is_passing, "{said}");
+            assert!(said.contains("0 of 1 items have a verdict, 1 have none"), "{said}");
         }
     }
 

@@ -278,7 +278,16 @@ impl FileParser<'_> {
             "state_dir" => settings.state_dir = Some(StateDir::parse(Path::new(text()?), folder)),
             "capsules" => settings.capsules = CapsuleKeys::read(value.get_ref()).map_err(misfit)?,
             "nats" => match NatsKeys::read(value, folder, self.named == Named::MustBeThere) {
-                Ok(keys) => settings.nats = keys,
+                Ok(keys) => {
+                    settings.nats = keys;
+                    match value.get_ref().as_table() {
+                        None => self.came_from("nats.servers", &key.span()),
+                        Some(table) => table.iter().for_each(|(name, _)| {
+                            self.came_from(format!("nats.{}", name.get_ref()), &name.span());
+                        }),
+                    }
+                    return Ok(());
+                }
                 Err(wrong) => {
                     let misfits = wrong.into_iter().map(|(at, reason)| Misfit { at, reason });
                     self.misfits.extend(misfits);

@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use gridpool_bridge::BridgeSettings;
 use gridpool_nats::{NatsError, NatsOptions};
+use serde_json::{Value, json};
 use toml::Spanned;
 use toml::de::DeValue;
 
+/// Most signs of a host's name.
+const HOST_SIGNS_MAX: usize = 64;
 /// Where the system says what this host is called.
 pub(crate) const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
@@ -41,7 +44,6 @@ struct Number {
     most: u64,
     #[cfg_attr(not(test), expect(dead_code, reason = "a test writes the book's table"))]
     says: &'static str,
-    #[cfg_attr(not(test), expect(dead_code, reason = "a test writes the book's table"))]
     get: fn(&BridgeSettings) -> Option<u64>,
     set: fn(&mut BridgeSettings, u64),
 }
@@ -137,7 +139,11 @@ const NUMBERS: [Number; 10] = [
 const TEXTS: [(&str, &str, &str); 7] = [
     ("servers", "none", "The servers: nats://a,b,c, or a list of texts. Needed"),
     ("prefix", NatsOptions::PREFIX_DEFAULT, "What the names of streams and subjects begin with"),
-    ("host", "the machine's name", "This host's name, which no other pool of the cluster may have"),
+    (
+        "host",
+        "the machine's name",
+        "This host's name, which no other pool of the cluster may have: up to 64 letters, digits, _ and -",
+    ),
     ("credentials", "none", "The credentials file, as `nsc` makes it"),
     ("ca", "the system's", "The PEM file of the authorities of the servers' certificates"),
     ("cert", "none", "The PEM file of this host's certificate"),
@@ -261,11 +267,16 @@ impl NatsKeys {
     }
 
     fn check_host(&self) -> Result<(), String> {
-        match self.host.as_deref() {
-            Some("") => {
-                Err("a host's name is empty: leave it out for the machine's name".to_owned())
-            }
-            Some(_) | None => Ok(()),
+        let Some(name) = self.host.as_deref() else { return Ok(()) };
+        match as_host(name) {
+            right if right == name && !name.is_empty() => Ok(()),
+            right if right.contains(|c: char| c.is_ascii_alphanumeric()) => Err(format!(
+                "`{name}` is no name of a host: it has up to {HOST_SIGNS_MAX} letters, digits, _ and -, such as `{right}`"
+            )),
+            _ => Err(format!(
+                "`{name}` is no name of a host: use up to {HOST_SIGNS_MAX} letters, digits, _ and -, such as `alpha`, or \
+                 leave it out for the machine's name"
+            )),
         }
     }
 
@@ -311,7 +322,7 @@ impl NatsKeys {
             Some(host) => host,
             None => {
                 let name = fs::read_to_string(HOST_NAME);
-                name.map_err(|e| format!("{HOST_NAME}: {e}; set --nats-host"))?.trim().to_owned()
+                as_host(name.map_err(|e| format!("{HOST_NAME}: {e}; set --nats-host"))?.trim())
             }
         };
         let mut settings = BridgeSettings::new(options, host);
@@ -321,6 +332,31 @@ impl NatsKeys {
         }
         Ok(Some(settings))
     }
+}
+
+/// A name as a host of a cluster may have it: what it may not have is a `-`.
+fn as_host(name: &str) -> String {
+    let is_right = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    name.chars().take(HOST_SIGNS_MAX).map(|c| if is_right(c) { c } else { '-' }).collect()
+}
+
+/// The table as it counts, without passwords: each key with its value.
+pub(crate) fn shown(settings: &BridgeSettings) -> impl Iterator<Item = (&'static str, Value)> {
+    let path = |path: &Option<PathBuf>| json!(path.as_ref().map(|at| at.display().to_string()));
+    let nats = &settings.nats;
+    let texts = TEXTS.map(|(name, ..)| {
+        let value = match name {
+            "servers" => json!(nats.shown()),
+            "prefix" => json!(nats.prefix),
+            "host" => json!(settings.host),
+            "credentials" => path(&nats.credentials),
+            "ca" => path(&nats.ca),
+            "cert" => path(&nats.cert),
+            _ => path(&nats.key),
+        };
+        (name, value)
+    });
+    texts.into_iter().chain(NUMBERS.iter().map(|own| (own.name, json!((own.get)(settings)))))
 }
 
 /// The table of the book: key, values, default, meaning.
@@ -339,65 +375,4 @@ pub(crate) fn rows() -> Vec<[String; 4]> {
 }
 
 #[cfg(test)]
-mod tests {
-    use toml::de::DeTable;
-
-    use super::*;
-
-    fn read(text: &str) -> Result<NatsKeys, Vec<Wrong>> {
-        let table = DeTable::parse(text).unwrap();
-        NatsKeys::read(&table.get_ref()["nats"], Path::new("/etc/gridpool"), false)
-    }
-
-    #[test]
-    fn the_table_and_the_short_form_are_read() {
-        let short = read("nats = \"nats://a,b,c\"").unwrap().resolve().unwrap().unwrap();
-        assert_eq!(short.nats.servers.len(), 3);
-        assert_eq!(short.limits.replicas, 3, "three servers keep three copies");
-        assert!(!short.host.is_empty());
-        let long = read(
-            "[nats]\nservers = [\"nats://a\"]\nprefix = \"team\"\ncredentials = \"pool.creds\"\nhost = \"h1\"\n\
-             jobs_max = 10\nack_wait_s = 5\nunder_way_max = 3\ncert = \"pool.pem\"\nkey = \"/k/pool-key.pem\"",
-        );
-        let long = long.unwrap().resolve().unwrap().unwrap();
-        assert_eq!(long.nats.credentials.unwrap(), Path::new("/etc/gridpool/pool.creds"));
-        assert_eq!(long.nats.cert.unwrap(), Path::new("/etc/gridpool/pool.pem"));
-        assert_eq!(long.nats.key.unwrap(), Path::new("/k/pool-key.pem"));
-        assert_eq!((long.nats.prefix.as_str(), long.host.as_str()), ("team", "h1"));
-        assert_eq!((long.limits.jobs_max, long.limits.replicas), (10, 1));
-        assert_eq!((long.limits.ack_wait.as_secs(), long.under_way_max), (5, Some(3)));
-    }
-
-    #[test]
-    fn what_is_wrong_is_said() {
-        for (text, said) in [
-            ("nats = 1", "a table"),
-            ("nats = \"a\"", "nats://HOST:PORT"),
-            ("[nats]\nprefix = \"x\"", "needs `servers`"),
-            ("[nats]\nservers = \"nats://a\"\nprefix = \"a.b\"", "no prefix"),
-            ("[nats]\nservers = \"nats://a\"\njobs_max = 0", "from 1 to"),
-            ("[nats]\nservers = \"nats://a\"\nwhat = 1", "no setting `what`"),
-        ] {
-            let wrong = read(text).unwrap_err();
-            assert!(wrong.len() == 1 && wrong[0].1.contains(said), "{text}: {wrong:?}");
-        }
-    }
-
-    #[test]
-    fn a_certificate_has_a_key() {
-        let file = read("[nats]\nservers = \"nats://a\"\ncert = \"c.pem\"").unwrap();
-        assert!(file.options().unwrap_err().contains("--nats-key"));
-        let flags = NatsKeys { key: Some("k.pem".into()), ..NatsKeys::default() };
-        assert!(flags.over(file).options().is_ok());
-    }
-
-    #[test]
-    fn flags_go_over_the_file() {
-        let file = read("[nats]\nservers = \"nats://a\"\nprefix = \"x\"\njobs_max = 10").unwrap();
-        let flags = NatsKeys { servers: Some("nats://b".to_owned()), ..NatsKeys::default() };
-        let both = flags.over(file).resolve().unwrap().unwrap();
-        assert_eq!(both.nats.servers, ["nats://b"]);
-        assert_eq!((both.nats.prefix.as_str(), both.limits.jobs_max), ("x", 10));
-        assert_eq!(NatsKeys::default().resolve().unwrap(), None);
-    }
-}
+mod tests;

@@ -18,6 +18,7 @@ use gridpool_protocol::status::NatsStatus;
 use super::Shell;
 use super::confinement::Confinement;
 use super::helper::{OwnProgram, Post, Processes, Program, Spawned};
+use crate::config::HOST_NAME;
 
 /// The bridge of a pool.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ impl Bridge {
         post: Post,
     ) -> io::Result<Self> {
         settings.place = place_of(&socket)?;
+        settings.machine = fs::read_to_string(HOST_NAME).map_err(unread(HOST_NAME))?.trim().into();
+        settings.pid = std::process::id();
         let (servers, host) = (settings.nats.shown(), settings.host.clone());
         let said = Arc::new(Mutex::<Said>::default());
         let own = OwnProgram::new(socket, confinement);

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use gridpool_client::{ClientError, JobKey, Refusal, Verdict};
+use gridpool_nats::{NatsError, Patience, Sender};
 use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_tests::oracle::samples::random_grids;
 use serde_json::json;
@@ -87,10 +88,28 @@ fn a_host_that_lives_through_the_loss_of_the_only_disk_goes_on_and_a_conviction_
         other => panic!("{other:?}"),
     }
     let released = gridpool(["cluster", "release", content, "--nats", &servers.url()]).run();
-    assert!(released.output().contains("hosts that remember one let it run again"));
+    released.complains(1, &["hosts that remember one let it run again"]);
     let again =
         eventually("the release", || sender.submit(poison()).map_err(|error| error.to_string()));
     again.cancel();
+}
+
+#[test]
+fn a_bucket_that_is_not_there_is_waited_for_as_a_stream_is() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    drop(serving(&servers, "one", "").killed());
+    for name in ["KV_gridpool-poison", "KV_gridpool-hosts"] {
+        api(&streams(&servers), &format!("STREAM.DELETE.{name}"));
+        let error = Sender::connect(&servers.options(), Patience::of(Duration::ZERO));
+        let error = error.map(drop).expect_err("a bucket is missing");
+        assert!(matches!(&error, NatsError::NoStream { stream } if stream == name), "{error:?}");
+        assert!(error.may_pass(), "{error:?}");
+        // Another host makes it again.
+        drop(serving(&servers, name, "").killed());
+    }
 }
 
 #[test]

@@ -103,7 +103,8 @@ fn the_pieces_of_a_result_that_came_second_are_removed() {
     // As another host that has had it meanwhile.
     let (runtime, streams) = streams(&servers);
     let (key, verdict) = (handle.key(), Verdict::Deadline);
-    let receipt = Receipt { key: key.to_string(), verdict, ..Receipt::default() };
+    let (host, key_text) = ("faster".to_owned(), key.to_string());
+    let receipt = Receipt { host, key: key_text, verdict, ..Receipt::default() };
     let outcome = Outcome::done(None, receipt, None);
     let published = streams.results.publish(key, "faster.1", &outcome, clock::now() + TIMEOUT);
     let published = runtime.block_on(published);

@@ -10,6 +10,7 @@ use gridpool_protocol::batch::Grid;
 use gridpool_protocol::message::{Inline, Input};
 use gridpool_protocol::receipt::Receipt;
 use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::pieces::{api, api_with, opened, pass_over, pieces_of, streams};
@@ -94,7 +95,9 @@ fn a_full_stream_is_busy_and_names_its_limit() {
     let document: Value = serde_json::from_str(&run.stdout).expect("JSON");
     let verdicts = document["receipts"].as_array().expect("receipts").iter();
     let verdicts: Vec<_> = verdicts.map(|receipt| &receipt["verdict"]).collect();
-    assert_eq!(verdicts, ["DEADLINE"; 5], "{run:?}");
+    // The others found it full for all of that deadline, and get no second one.
+    assert_eq!(verdicts, ["DEADLINE"; 3], "{run:?}");
+    assert!(run.stderr.contains("(jobs_max); 3 of 5 items"), "{run:?}");
     let late = |seed| submit(&client, small_job(seed).with_deadline(Duration::from_millis(100)));
     let there = streams(&servers);
     api(&there, "STREAM.PURGE.gridpool-jobs");
@@ -125,6 +128,33 @@ fn a_full_stream_is_busy_and_names_its_limit() {
     for handle in [lives, new, last] {
         assert_eq!(answer(handle).verdict(), Verdict::Ok);
     }
+}
+
+#[test]
+fn a_host_that_takes_no_jobs_removes_those_that_are_late() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = serving(&servers, "one", "");
+    pool.stop("cpu0");
+    let client = client(&servers);
+    let runs = submit(&client, small_job(1).with_deadline(DEADLINE));
+    until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
+    pool.signal(Signal::SIGTERM);
+    until(&servers, "a host that drains", |status| status.hosts.iter().any(|host| host.draining));
+    // Behind the one that runs. Nobody waits for its verdict, and no client finds the stream full.
+    let key = JobKey(77);
+    of_a_client_that_vanishes_within(&servers, key, &random_grids(1, 5), 1_000);
+    until(&servers, "the late one to be removed", |status| status.jobs == 1);
+    let (runtime, streams) = streams(&servers);
+    let verdict = runtime.block_on(streams.results.find_surely(key)).expect("it is looked up");
+    let Some(Outcome::Done { receipt, .. }) = verdict.map(|found| found.outcome) else {
+        panic!("it has a verdict")
+    };
+    assert_eq!(receipt.verdict, Verdict::Deadline);
+    pool.go_on("cpu0");
+    assert_eq!(answer(runs).verdict(), Verdict::Ok);
 }
 
 #[test]

@@ -289,8 +289,13 @@ impl Agent {
         let put =
             || publish(&self.streams.link, &subject, message, Full::JobBytes, sending.deadline);
         let sent = match put().await {
-            Err(NatsError::Full(_)) if self.jobs.looked.make_room(&self.streams).await => {
-                put().await
+            Err(full @ NatsError::Full(_)) => {
+                let room = self.jobs.looked.make_room(&self.streams);
+                match timeout_at(sending.deadline.into(), room).await {
+                    Ok(true) => put().await,
+                    // It is full, and not late: the stream has not taken it.
+                    Ok(false) | Err(_) => Err(full),
+                }
             }
             sent => sent,
         };

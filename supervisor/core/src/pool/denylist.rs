@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use gridpool_protocol::ids::{ContentHash, JobId};
-use gridpool_protocol::receipt::{AttemptOutcome, REFUSED_UNTIL, Verdict};
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict, poison_reason};
 
 use super::Pool;
 use super::job::Content;
@@ -107,7 +107,7 @@ impl Pool {
         let Some(mut reason) = job.poison.take() else { return };
         if let Some(content) = content {
             self.denylist.add(content, &job.request);
-            reason += &format!("{REFUSED_UNTIL} `gridpool release {content}`");
+            reason = poison_reason(&reason, content);
         }
         self.finish(now, id, Verdict::Poison, reason);
     }

@@ -83,8 +83,13 @@ families! {
     "A cluster" {
         Counter "gridpool_cluster_jobs_total"
             "What became of jobs of the cluster here, as the bridge counts them since it started: taken, redelivered, \
-             published, duplicates, known, given_back, late."
+             published, duplicates, unwanted, known, given_back, late."
             PoolBy(&["event"], |metrics| bridge(metrics, |name| !NO_JOBS.contains(&name)));
+        Gauge "gridpool_cluster_connected" "1 if a NATS server answers the bridge."
+            PoolBy(&["host"], |metrics| {
+                let row = |nats: &NatsStatus| (vec![nats.host.clone()], flag(!nats.server.is_empty()));
+                metrics.status.nats.iter().map(row).collect()
+            });
         Gauge "gridpool_cluster_jobs_running" "Jobs of the cluster that this host has now."
             PoolBy(&["host"], |metrics| {
                 let running = |nats: &NatsStatus| nats.counts.get("running").copied().unwrap_or(0);

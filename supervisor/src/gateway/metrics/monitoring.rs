@@ -105,6 +105,9 @@ alerts! {
     warning GridpoolDrains "15m"
         "gridpool_draining == 1"
         "{{ $labels.instance }} has been draining for 15 minutes: gridpool status says which jobs it waits for";
+    warning GridpoolClusterUnreached "1m"
+        "gridpool_cluster_connected == 0"
+        "No NATS server answers {{ $labels.instance }}, so it takes no jobs of the cluster: gridpool status says why";
     warning GridpoolClusterRedelivers "0m"
         "sum by (job, instance) (increase(gridpool_cluster_jobs_total{event=\"redelivered\"}[10m])) > 10"
         "{{ $labels.instance }} took {{ $value | humanize }} jobs in 10 minutes that another host had begun";

@@ -295,7 +295,12 @@ mod tests {
             waiting: 3,
             ..LaneRow::default()
         };
-        let why = Conviction { host: "two".into(), job: "k".into(), reason: "it crashed".into() };
+        let why = Conviction {
+            host: "two".into(),
+            job: "k".into(),
+            reason: "it crashed".into(),
+            pool: String::new(),
+        };
         let status = ClusterStatus {
             hosts: vec![one, two],
             jobs: 15,
