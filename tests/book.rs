@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use gridpool_protocol::exit;
 use gridpool_protocol::program::{Program, Ties};
 
 /// Pages outside of the book.
@@ -127,6 +128,28 @@ fn every_test_that_is_named_exists() {
     let is_lost = |name: &&str| !sources.contains(&format!("fn {name}("));
     let lost: Vec<_> = named.into_iter().filter(is_lost).collect();
     assert!(lost.is_empty(), "there are no such tests: {lost:#?}");
+}
+
+#[test]
+fn every_exit_code_has_something_to_do() {
+    let text = fs::read_to_string(book().join("guide/trouble.md")).expect("the page is there");
+    let (of_commands, of_workers) =
+        text.split_once("## A device is out").expect("workers have a part of their own");
+    // The part of a row that says what is seen.
+    let named = |part: &str, words: &str| -> BTreeSet<u32> {
+        let seen = part.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+        let after = seen.filter_map(|(seen, _)| seen.split_once(words)).map(|(_, after)| after);
+        let codes = after.flat_map(|codes| codes.split(|it: char| !it.is_ascii_digit()));
+        codes.filter_map(|code| code.parse().ok()).collect()
+    };
+    let commands = named(of_commands, "exit ");
+    for (code, meaning) in exit::cli::TABLE.into_iter().filter(|&(code, _)| code != exit::cli::OK) {
+        assert!(commands.contains(&u32::from(code)), "{code}: {meaning}");
+    }
+    let workers = named(of_workers, "exit code ");
+    for (code, name, _) in exit::worker::TABLE {
+        assert!(u32::try_from(code).is_ok_and(|code| workers.contains(&code)), "{code}: {name}");
+    }
 }
 
 #[test]
