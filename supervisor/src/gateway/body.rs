@@ -94,8 +94,8 @@ impl BodyBudget {
         self.read_all((principal, seat), headers, body).await.map_err(Failure::unread)
     }
 
-    /// The same for a body that is no inference request. It is small, and has given its share back: what it asks for may
-    /// wait for long.
+    /// The same for a body that is no inference request. It is small, and has given its share back: what it asks for
+    /// may wait for long.
     pub(super) async fn read_document(
         &self,
         client: (&Principal, &Seat),

@@ -13,7 +13,8 @@ pub enum UpgradeError {
     Ending,
     /// It has begun to drain or end since the successor was started.
     #[error(
-        "the pool has begun to end since {} was started, which does not take over: start the next one when it has ended",
+        "the pool has begun to end since {} was started, which does not take over: start the next one when it has \
+         ended",
         program.display()
     )]
     Ended {
