@@ -227,8 +227,10 @@ impl Poison {
             }
             (Operation::Delete | Operation::Purge, _) => {
                 let released = self.known.lock().release(content);
-                // A client has no pool that it would tell.
-                drop(released.map(|content| self.releases.send(content)));
+                if let Some(content) = released {
+                    // A client has no pool that it would tell, so nobody may listen.
+                    let _listeners = self.releases.send(content).unwrap_or(0);
+                }
             }
         }
     }

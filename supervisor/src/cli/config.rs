@@ -124,7 +124,7 @@ impl SettingsDocument {
                 Setting { name, value, origin, section, instead: when_not_set(&field) }
             })
         }));
-        all.extend(settings.nats.iter().flat_map(|own| nats::shown(own)).map(|(key, value)| {
+        all.extend(settings.nats.iter().flat_map(nats::shown).map(|(key, value)| {
             let name = format!("nats.{key}");
             let origin = settings.origins.of(&name).clone();
             Setting { name, value, origin, section: Section::Nats, instead: when_not_set(key) }
