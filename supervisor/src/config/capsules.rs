@@ -146,9 +146,13 @@ impl CapsuleKeys {
 }
 
 impl CapsuleOptions {
-    /// The whole table.
+    /// The mode; with its numbers if one is not the default.
     #[must_use]
     pub fn shown(&self) -> serde_json::Value {
+        let default = Self { mode: self.mode, ..Self::default() };
+        if *self == default {
+            return self.mode.name().into();
+        }
         let mut table = serde_json::Map::new();
         table.insert("mode".to_owned(), self.mode.name().into());
         let mut own = *self;
@@ -194,7 +198,7 @@ mod tests {
     fn the_table_and_the_short_form_are_read_and_the_rest_refused() {
         assert_eq!(read("capsules = \"on\""), Ok(CapsuleOptions::default()));
         let shapes = read("capsules = \"shapes\"").unwrap();
-        assert_eq!((shapes.mode, &shapes.shown()["mode"]), (CapsuleMode::Shapes, &"shapes".into()));
+        assert_eq!((shapes.mode, shapes.shown()), (CapsuleMode::Shapes, "shapes".into()));
         let all = "[capsules]\nmode = \"off\"\nbytes_max = 2048\nfolder_bytes_max = 1048576\nage_max_s = 60\n\
                    count_max = 1\n";
         let folder = Bounds { bytes: 1 << 20, age: Duration::from_secs(60), files: 1 };
