@@ -95,6 +95,7 @@ impl Bridge {
     /// Tries until the stream has a result for the job, or it is given up.
     async fn store_surely(&self, taken: &Taken, storing: &mut Storing) {
         let (key, mut is_bare, mut heard) = (taken.job.key, false, String::new());
+        let mut is_there = false;
         let mut pause = RETRY_EVERY;
         loop {
             let error = match self.store(taken, storing).await {
@@ -124,7 +125,12 @@ impl Bridge {
             }
             // Its client may have given up, or another host may have been faster.
             if let Ok(true) = self.streams.results.are_there(key).await {
-                return self.count_second(key, storing.has_run).await;
+                if is_there {
+                    return self.count_second(key, storing.has_run).await;
+                }
+                // Or it is its own, and the reply was lost: another try says whose it is.
+                is_there = true;
+                continue;
             }
             let deadline = taken.job.terms.deadline();
             if taken.age() > deadline + GIVE_UP_AFTER {

@@ -1,18 +1,16 @@
 //! Which devices get a model that says only how many it needs: those with the most memory left.
 //!
 //! What is left of a device is its memory without what is used, or without what its models may take by their limits if
-//! that is more: a model that is still being loaded has not taken its memory yet. Devices with as much left, to a
-//! [`STEP_BYTES`], get models in turn. So do those whose memory is not known, such as CPU devices, but first the one
-//! whose models may take the least.
-
-use std::cmp::Reverse;
+//! that is more: a model that is still being loaded has not taken its memory yet. Devices that have less than
+//! [`ALIKE_BYTES`] less than the one with the most get models in turn. So do those whose memory is not known, such as CPU
+//! devices, but first the one whose models may take the least.
 
 use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::placement::Placement;
 
-/// Memory of a GPU that makes no difference: contexts of the driver differ by less.
-const STEP_BYTES: u64 = 1 << 30;
+/// GPUs whose memory differs by less are alike: contexts of the driver differ so.
+const ALIKE_BYTES: u64 = 1 << 30;
 
 /// The memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +34,20 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// What is left, in steps; below zero if only the models' own limits are known.
+    /// Bytes that are left; below zero if only the models' own limits are known.
     fn left(&self) -> i128 {
         match self.memory {
             Some(DeviceMemory { used, total }) => {
-                i128::from(total.saturating_sub(used.max(self.held)) / STEP_BYTES)
+                i128::from(total.saturating_sub(used.max(self.held)))
             }
             None => -i128::from(self.held),
         }
+    }
+
+    /// Whether it has as much left as the one with the most.
+    fn is_like(&self, most: i128) -> bool {
+        let alike = if self.memory.is_some() { i128::from(ALIKE_BYTES) } else { 1 };
+        most - self.left() < alike
     }
 }
 
@@ -61,8 +65,15 @@ pub(crate) fn place(plan: &mut ModelPlan, mut candidates: Vec<Candidate>) -> Res
             plan.name
         ));
     }
-    candidates.sort_by_key(|own| (Reverse(own.left()), own.models));
-    plan.options.devices = Placement::new(candidates[..wanted].iter().map(|own| own.device));
+    let mut chosen = Vec::new();
+    for _ in 0..wanted {
+        let most = candidates.iter().map(Candidate::left).max().unwrap_or_default();
+        let alike = candidates.iter().filter(|own| own.is_like(most));
+        let Some(best) = alike.min_by_key(|own| (own.models, own.device)).copied() else { break };
+        candidates.retain(|own| own.device != best.device);
+        chosen.push(best.device);
+    }
+    plan.options.devices = Placement::new(chosen);
     Ok(())
 }
 
@@ -70,7 +81,7 @@ pub(crate) fn place(plan: &mut ModelPlan, mut candidates: Vec<Candidate>) -> Res
 /// Models of one group get the same. `processes` of a group hold its models on each device.
 ///
 /// # Errors
-/// A sentence about the first model that has too few devices to choose from.
+/// A sentence about the first model that has too few devices to choose from, or others than its group.
 pub fn place_all(
     plans: &mut [ModelPlan],
     devices: &[(DeviceId, Option<DeviceMemory>)],
@@ -91,13 +102,29 @@ pub fn place_all(
             Candidate { device, memory, held, models: own.count() }
         };
         let mut candidates: Vec<_> = devices.iter().map(candidate).collect();
-        if let Some(first) = plans[..at].iter().find(|other| other.group() == plan.group()) {
-            candidates.retain(|own| is_on(first, own.device));
+        let mate = others().find(|other| other.group() == plan.group()).cloned();
+        if let Some(mate) = &mate {
+            candidates.retain(|own| is_on(mate, own.device));
         }
         place(&mut plan, candidates)?;
+        if let Some(mate) = mate.filter(|mate| mate.options.devices != plan.options.devices) {
+            return Err(why_apart(plan.group(), mate.options.devices.as_ref(), &plan));
+        }
         plans[at] = plan;
     }
     Ok(())
+}
+
+/// That a model is to have other devices than its group.
+pub(crate) fn why_apart(group: &str, own: Option<&Placement>, plan: &ModelPlan) -> String {
+    let [own, wanted] = [own, plan.options.devices.as_ref()].map(|devices| match devices {
+        None => "all devices".to_owned(),
+        Some(devices) => devices.to_string(),
+    });
+    let name = &plan.name;
+    format!(
+        "the models of a group have the same devices: the group `{group}` has {own}, and `{name}` is to have {wanted}"
+    )
 }
 
 /// Whether a model is on a device.
@@ -154,7 +181,13 @@ mod tests {
     #[test]
     fn devices_with_as_much_left_get_models_in_turn() {
         let memory = |used: u64| Some(DeviceMemory { used, total: 80 << 30 });
-        for memories in [[None; 2], [memory(600 << 20), memory(500 << 20)]] {
+        let over = |bytes: u64| memory((20 << 30) - bytes);
+        for memories in [
+            [None; 2],
+            [memory(600 << 20), memory(500 << 20)],
+            // A little more, and a little less, than whole GiB.
+            [over(10 << 20), memory((20 << 30) + (10 << 20))],
+        ] {
             let mut plans: Vec<_> = ["a", "b", "c"].map(|name| model(name, 1, None)).into();
             place_all(&mut plans, &[(gpu(0), memories[0]), (gpu(1), memories[1])], 1).unwrap();
             assert_eq!(placed(&plans), ["gpu0", "gpu1", "gpu0"]);
@@ -187,6 +220,19 @@ mod tests {
         let mut plans = [model("a", 1, None), shared("b"), model("c", 1, None), shared("d")];
         place_all(&mut plans, &unknown, 1).unwrap();
         assert_eq!(placed(&plans), ["gpu0", "gpu1, gpu2", "gpu0", "gpu1, gpu2"]);
+        // Wherever the one with devices of its own stands.
+        let mut fixed = shared("z");
+        (fixed.options.device_count, fixed.options.devices) = (None, Placement::new([gpu(2)]));
+        let mut one = shared("a");
+        one.options.device_count = Some(1);
+        let mut plans = [one, fixed.clone()];
+        place_all(&mut plans, &unknown, 1).unwrap();
+        assert_eq!(placed(&plans), ["gpu2", "gpu2"]);
+        let mut other = fixed.clone();
+        other.options.devices = Placement::new([gpu(0)]);
+        let why = place_all(&mut [fixed, other], &unknown, 1).unwrap_err();
+        let want = "the models of a group have the same devices: the group `g` has gpu2, and `z` is to have gpu0";
+        assert_eq!(why, want);
         let mut narrow = model("a", 2, None);
         narrow.options.devices = Placement::new([gpu(1)]);
         let why = place_all(&mut [narrow], &unknown, 1).unwrap_err();

@@ -98,6 +98,8 @@ pub(super) async fn admit(
     let admitted = check(&door, turn, &request)
         .and_then(|principal| check_seat(turn, request.uri().path()).map(|()| principal));
     let rate = Rate::of(request.method(), request.uri().path());
+    // A browser asks once before each request.
+    let rate = rate.filter(|_| !is_preflight);
     gateway.turns.wait_before(turn, &admitted, rate).await;
     let mut response = match admitted {
         Ok(_) if is_preflight => StatusCode::NO_CONTENT.into_response(),

@@ -17,8 +17,8 @@ use gridpool_protocol::status::WorkerState;
 
 use super::end::FLUSH_TIMEOUT;
 use gridpool_core::Core;
-use gridpool_core::config::PoolConfig;
-use gridpool_core::event::{Event, Timestamp, WorkerEvent};
+use gridpool_core::config::{HelperLimits, PoolConfig};
+use gridpool_core::event::{Event, Helper, Timestamp, WorkerEvent};
 
 const SOCKET: &str = "NOTIFY_SOCKET";
 const WATCHDOG: &str = "WATCHDOG_USEC";
@@ -253,10 +253,12 @@ impl Told {
     }
 }
 
-/// The longest time from the drain request to the end of the process: the pool ends, and the one before it, and clients
-/// of each read their last verdicts.
+/// The longest time from the drain request to the end of the process: the pool ends, and the one before it, clients
+/// of each read their last verdicts, and helper processes finish what they have, one after the other.
 fn longest_stop(config: &PoolConfig) -> Duration {
-    config.longest_drain() + 2 * FLUSH_TIMEOUT + EXIT_RESERVE
+    let of_helpers = Helper::ALL.map(|helper| HelperLimits::of(helper).stop.unwrap_or_default());
+    let of_helpers: Duration = of_helpers.into_iter().sum();
+    config.longest_drain() + 2 * FLUSH_TIMEOUT + of_helpers + EXIT_RESERVE
 }
 
 fn parse_address(value: &[u8]) -> io::Result<SocketAddr> {
@@ -276,7 +278,6 @@ mod tests {
 
     use super::*;
     use crate::shell::{Pinned, Shell, WorkerCommand};
-    use gridpool_core::config::HelperLimits;
     use gridpool_core::policy::PolicyTable;
 
     const UNIT: &str = include_str!("../../systemd/gridpool.service");

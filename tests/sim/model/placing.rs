@@ -63,40 +63,37 @@ impl Model {
         let mut left: Vec<_> = self.facts.keys().copied().filter(may_have).collect();
         let mut chosen = Vec::new();
         for _ in 0..count {
-            // The first of those that no other goes before.
-            let best =
-                left.iter().copied().reduce(|best, other| match self.goes_before(other, best) {
-                    true => other,
-                    false => best,
-                });
-            let best = best.ok_or(())?;
+            let most = left.iter().map(|&device| self.left_of(device)).max().ok_or(())?;
+            // Less than a GiB of a known memory is nothing.
+            let is_nothing = |device: DeviceId| match self.device_memory.contains_key(&device) {
+                true => most - self.left_of(device) < 1 << 30,
+                false => self.left_of(device) == most,
+            };
+            let fewest = left.iter().copied().filter(|&device| is_nothing(device));
+            let fewest = fewest.min_by_key(|&device| self.models_on(device).len());
+            let best = fewest.expect("one has the most");
             left.retain(|&device| device != best);
             chosen.push(best);
         }
         Ok(Placement::new(chosen))
     }
 
-    /// Whether a device has clearly more memory left for models than another, or as much and fewer models.
-    fn goes_before(&self, one: DeviceId, other: DeviceId) -> bool {
-        let models = |device| {
-            let is_on = |own: &&Models| own.placement.as_ref().is_none_or(|own| own.has(device));
-            let names = self.models.values().filter(is_on).flat_map(Models::names);
-            names.map(|name| plan(&name, 1)).collect::<Vec<_>>()
-        };
-        let held = |device| {
-            let bytes =
-                models(device).iter().filter_map(|plan| plan.options.device_bytes).sum::<u64>();
-            bytes * u64::from(1 + self.config.standbys)
-        };
-        let [a, b] = [one, other].map(|device| match self.device_memory.get(&device) {
-            // In whole GiB.
-            Some(memory) => {
-                i64::try_from(memory.total.saturating_sub(held(device).max(memory.used)) >> 30)
-                    .expect("it is small")
-            }
-            None => -i64::try_from(held(device)).expect("it is small"),
-        });
-        a > b || (a == b && models(one).len() < models(other).len())
+    fn models_on(&self, device: DeviceId) -> Vec<ModelPlan> {
+        let is_on = |own: &&Models| own.placement.as_ref().is_none_or(|own| own.has(device));
+        let names = self.models.values().filter(is_on).flat_map(Models::names);
+        names.map(|name| plan(&name, 1)).collect()
+    }
+
+    /// Bytes of a device's memory that neither others use nor its models may, or those that its models may, below zero.
+    fn left_of(&self, device: DeviceId) -> i64 {
+        let all = self.models_on(device);
+        let bytes: u64 = all.iter().filter_map(|plan| plan.options.device_bytes).sum();
+        let held = bytes * u64::from(1 + self.config.standbys);
+        match self.device_memory.get(&device) {
+            Some(memory) => i64::try_from(memory.total.saturating_sub(held.max(memory.used)))
+                .expect("it is small"),
+            None => -i64::try_from(held).expect("it is small"),
+        }
     }
 
     /// Whether the models of each device, this one included, stay within the memory that is planned for them.

@@ -167,9 +167,9 @@ impl World {
 
     /// The driver says what memory a device has.
     pub(super) fn device_memory(&mut self, device: DeviceId) -> Event {
-        // By what the models of these pools may take, some of it is a step less.
-        let total = (3 << 30) + self.rng.pick(&[0, 150, 350, 1 << 29]);
-        let memory = DeviceMemory { used: self.rng.pick(&[0, 0, 1 << 29, 2 << 30]), total };
+        // What models may take here decides whether some of these differ by as much as counts.
+        let used = self.rng.pick(&[0, 0, 150, (1 << 30) - 150, 1 << 30, 2 << 30]);
+        let memory = DeviceMemory { used, total: 3 << 30 };
         Event::DeviceMemory { device, memory }
     }
 

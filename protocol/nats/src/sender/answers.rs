@@ -17,6 +17,9 @@ use crate::{Carried, Found, NatsError, Outcome, Store};
 
 /// How long reading a large result may take.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often it is tried to remove the pieces of a result that was read, and the pause between: servers may be busy.
+const REMOVE_TRIES: u32 = 3;
+const REMOVE_PAUSE: Duration = Duration::from_secs(1);
 /// What is wrong with a result that has no place.
 const LARGER: &str = "it is larger than was asked for";
 
@@ -66,11 +69,24 @@ impl Agent {
                 agent.streams.results.mark_read(key, (sequence, content, &mark), until).await?;
                 // Who still reads them finds the mark.
                 match pieces {
-                    Some((name, bytes)) => agent.streams.data.remove(name, bytes).await,
+                    Some(pieces) => agent.remove(pieces).await,
                     None => Ok(()),
                 }
             });
         }
+    }
+
+    /// Removes the pieces of a result that was read. Those that stay after a few tries are too old some time.
+    async fn remove(&self, (name, bytes): ([u8; 32], u64)) -> Result<(), NatsError> {
+        let mut tried = self.streams.data.remove(name, bytes).await;
+        for _ in 1..REMOVE_TRIES {
+            if tried.is_ok() {
+                break;
+            }
+            sleep(REMOVE_PAUSE).await;
+            tried = self.streams.data.remove(name, bytes).await;
+        }
+        tried
     }
 
     /// Tells the client the verdict of a job whose result was read before.

@@ -8,7 +8,7 @@ use gridpool_protocol::tensor::options::ModelPlan;
 
 use super::Catalogue;
 use crate::models::Models;
-use crate::placing::{Candidate, is_on, place};
+use crate::placing::{Candidate, is_on, place, why_apart};
 use crate::pool::Pool;
 
 impl Catalogue {
@@ -18,8 +18,8 @@ impl Catalogue {
             return Ok(());
         }
         let joins = self.group_of(plan, pool).filter(|group| self.groups[group].len() > 0);
-        let joins = joins.and_then(|group| pool.placement(group));
-        let may_be_on = |device: &DeviceId| joins.is_none_or(|own| own.has(*device));
+        let joins = joins.map(|group| pool.placement(group));
+        let may_be_on = |device: &DeviceId| joins.flatten().is_none_or(|own| own.has(*device));
         let candidate = |device| {
             let models = || self.groups.values().flat_map(Models::plans_now);
             Candidate {
@@ -29,11 +29,19 @@ impl Catalogue {
                 models: models().filter(|plan| is_on(plan, device)).count(),
             }
         };
-        let placed = place(plan, pool.device_ids().filter(may_be_on).map(candidate).collect());
-        placed.map_err(|why| match joins {
-            Some(_) => format!("{why}, those of the group `{}`", plan.group()),
-            None => why,
-        })
+        let names_none = plan.options.devices.is_none();
+        place(plan, pool.device_ids().filter(may_be_on).map(candidate).collect()).map_err(
+            |why| match joins.flatten() {
+                Some(_) => format!("{why}, those of the group `{}`", plan.group()),
+                None => why,
+            },
+        )?;
+        // As its group is.
+        let has_all = pool.device_ids().all(|device| is_on(plan, device));
+        if joins == Some(None) && names_none && has_all {
+            plan.options.devices = None;
+        }
+        Ok(())
     }
 
     /// Bytes that the models of a device may take there, in all processes.
@@ -73,15 +81,7 @@ pub(super) fn check_devices(plan: &ModelPlan, group: Group, pool: &Pool) -> Resu
     if own == wanted {
         return Ok(());
     }
-    let [own, wanted] = [own, wanted].map(|devices| match devices {
-        None => "all devices".to_owned(),
-        Some(devices) => devices.to_string(),
-    });
-    Err(format!(
-        "the models of a group have the same devices: the group `{}` has {own}, and `{}` is to have {wanted}",
-        plan.group(),
-        plan.name
-    ))
+    Err(why_apart(plan.group(), own, plan))
 }
 
 impl Models {

@@ -229,7 +229,7 @@ async fn answer(
                 call.note(reason);
             }
             if failure.is_of_client() {
-                gateway.turns.wait((&**call).into(), &asker.principal, Rate::Document).await;
+                gateway.turns.wait_seated(&asker.principal, Rate::Document).await;
             }
             refusal(&failure, head, says_final, spare)
         }

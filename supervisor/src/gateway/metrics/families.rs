@@ -87,7 +87,8 @@ families! {
             PoolBy(&["event"], |metrics| bridge(metrics, |name| !NO_JOBS.contains(&name)));
         Gauge "gridpool_cluster_connected" "1 if a NATS server answers the bridge."
             PoolBy(&["host"], |metrics| {
-                let row = |nats: &NatsStatus| (vec![nats.host.clone()], flag(!nats.server.is_empty()));
+                let reaches = |nats: &NatsStatus| nats.up && !nats.server.is_empty();
+                let row = |nats: &NatsStatus| (vec![nats.host.clone()], flag(reaches(nats)));
                 metrics.status.nats.iter().map(row).collect()
             });
         Gauge "gridpool_cluster_jobs_running" "Jobs of the cluster that this host has now."
