@@ -39,16 +39,15 @@ impl Streams {
     /// [`NatsError`].
     pub async fn remove_past(&self, next: &mut u64) -> Result<u64, NatsError> {
         let generation = self.generation().await?;
-        let now_ns = self.data.now_ns().await.unwrap_or_else(|error| {
-            tracing::debug!(error = Chain(&error).to_string(), "what time the servers have");
-            // No job is late then.
-            i128::MIN
-        });
-        let (mut look, mut removed) = (Look::new(*next), 0);
+        let (mut look, mut removed, mut now_ns) = (Look::new(*next), 0, None);
         while !look.is_over() {
             let Some(job) = self.job_from(look.at).await? else {
                 look.turn();
                 continue;
+            };
+            let now_ns = match now_ns {
+                Some(now_ns) => now_ns,
+                None => *now_ns.insert(self.now_ns().await),
             };
             let is_past = self.is_past(&job, now_ns).await?;
             if is_past {
@@ -65,6 +64,14 @@ impl Streams {
             tracing::info!(removed, "jobs that had ended have made room");
         }
         Ok(removed)
+    }
+
+    /// The time of the servers; the first there is if they do not say, by which no job is late.
+    async fn now_ns(&self) -> i128 {
+        self.data.now_ns().await.unwrap_or_else(|error| {
+            tracing::debug!(error = Chain(&error).to_string(), "what time the servers have");
+            i128::MIN
+        })
     }
 
     /// Whether a job has its result by now; a late one gets it here.

@@ -160,18 +160,17 @@ impl Jobs<'_> {
         Ok(())
     }
 
-    /// Takes answers after a refusal, the jobs of a full stream up to one that came out of it before its deadline.
-    /// Returns what another try may do.
-    fn makes_room(&mut self, refusal: &Refusal) -> Result<NextTry, ClientError> {
-        let mut next = NextTry::None;
+    /// Takes an answer after a refusal. Returns whether another try may help: not if there is none to take, nor if the
+    /// stream of a cluster is full and no job of this run has come out of it by its deadline. Another deadline in which
+    /// nothing moves would be a second one.
+    fn makes_room(&mut self, refusal: &Refusal) -> Result<bool, ClientError> {
         while let Some(oldest) = self.in_flight.pop_front() {
             let verdict = self.take(oldest, Outputs::into_private)?;
             if verdict != Verdict::Deadline || !is_of_stream(refusal) {
-                return Ok(NextTry::Free);
+                return Ok(true);
             }
-            next = NextTry::Last;
         }
-        Ok(next)
+        Ok(false)
     }
 
     /// Submits all items. Takes answers only to make room for more jobs.
@@ -195,19 +194,13 @@ impl Jobs<'_> {
                 .with_deadline(plan.deadline)
                 .with_trace(trace)
                 .with_trace_state(trace_state.clone());
-            let mut next = NextTry::Free;
             loop {
                 // While we have jobs in flight, taking their answers makes room: do not wait then.
                 let may_wait = self.in_flight.is_empty() && plan.wait_if_busy;
-                let may_wait = may_wait && next == NextTry::Free;
                 let job = if may_wait { job.clone() } else { job.clone().refuse_if_busy() };
                 match client.submit(job) {
                     Err(ClientError::Refused(refusal)) if plan.may_wait_after(&refusal) => {
-                        if next == NextTry::Last {
-                            return Err(refusal.into());
-                        }
-                        next = self.makes_room(&refusal)?;
-                        if next == NextTry::None {
+                        if !self.makes_room(&refusal)? {
                             return Err(refusal.into());
                         }
                     }
@@ -220,18 +213,6 @@ impl Jobs<'_> {
         }
         Ok(())
     }
-}
-
-/// What may be tried after a refusal for want of room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NextTry {
-    /// A try that may wait for room.
-    Free,
-    /// One that does not wait: the stream of a cluster is full, and every job of this run there has reached its deadline.
-    /// They may make room; another deadline in which nothing moves would be a second one.
-    Last,
-    /// Nothing: there is no answer to take.
-    None,
 }
 
 /// Whether a stream of a cluster has no room.

@@ -271,11 +271,12 @@ impl NatsKeys {
         match as_host(name) {
             right if right == name && !name.is_empty() => Ok(()),
             right if right.contains(|c: char| c.is_ascii_alphanumeric()) => Err(format!(
-                "`{name}` is no name of a host: it has up to {HOST_SIGNS_MAX} letters, digits, _ and -, such as `{right}`"
+                "`{name}` is no name of a host: it has up to {HOST_SIGNS_MAX} letters, digits, _ and -, such as \
+                 `{right}`"
             )),
             _ => Err(format!(
-                "`{name}` is no name of a host: use up to {HOST_SIGNS_MAX} letters, digits, _ and -, such as `alpha`, or \
-                 leave it out for the machine's name"
+                "`{name}` is no name of a host: use up to {HOST_SIGNS_MAX} letters, digits, _ and -, such as `alpha`, \
+                 or leave it out for the machine's name"
             )),
         }
     }

@@ -1,6 +1,7 @@
 //! The turns of requests and calls that run no job. Each principal has a rate of them, as users of the pool's socket
 //! have; one over it is answered later, and gives up its connection meanwhile if others need it. Documents and what is
-//! refused have one rate, health another, and metrics a third: few ask, and often. So no client gains by sending requests ahead.
+//! refused have one rate, health another, and metrics a third: few ask, and often. So no client gains by sending
+//! requests ahead.
 
 use std::time::Duration;
 

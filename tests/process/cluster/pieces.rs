@@ -127,7 +127,11 @@ fn only_the_batch_is_left(servers: &Servers, grids: &[Grid]) {
     let streams = streams(servers);
     eventually("the results' pieces to be gone", || {
         let messages = api(&streams, "STREAM.INFO.gridpool-data")["state"]["messages"].as_u64();
-        if messages == Some(of_batch as u64) { Ok(()) } else { Err(format!("{messages:?} pieces")) }
+        if messages == Some(of_batch as u64) {
+            Ok(())
+        } else {
+            Err(format!("{messages:?} of {of_batch}"))
+        }
     });
 }
 

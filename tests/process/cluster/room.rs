@@ -16,14 +16,13 @@ use serde_json::{Value, json};
 use super::pieces::{api, api_with, opened, pass_over, pieces_of, streams};
 use super::servers::{Servers, are_there};
 use super::{
-    client, counts, host, of_a_client_that_vanishes, of_a_client_that_vanishes_within, serving,
-    until,
+    client, counts, of_a_client_that_vanishes, of_a_client_that_vanishes_within, serving, until,
 };
 use crate::command::gridpool;
 use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
 use crate::pool::Pool;
 use crate::raw::inline;
-use crate::wait::{TIMEOUT, eventually};
+use crate::wait::{TIMEOUT, eventually, eventually_so};
 
 /// Long enough that no test waits for it.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -96,7 +95,10 @@ fn a_full_stream_is_busy_and_names_its_limit() {
     let document: Value = serde_json::from_str(&run.stdout).expect("JSON");
     let verdicts = document["receipts"].as_array().expect("receipts").iter();
     let verdicts: Vec<_> = verdicts.map(|receipt| &receipt["verdict"]).collect();
-    assert_eq!(verdicts, ["DEADLINE"; 5], "late ones make room for those that come: {run:?}");
+    // The others find it full for all of that deadline, and get no second one; on a busy machine late ones make room.
+    assert!((3..=5).contains(&verdicts.len()), "{run:?}");
+    assert!(verdicts.iter().all(|&verdict| verdict == "DEADLINE"), "{run:?}");
+    assert!(verdicts.len() == 5 || run.stderr.contains("(jobs_max); "), "{run:?}");
     let late = |seed| submit(&client, small_job(seed).with_deadline(Duration::from_millis(100)));
     let there = streams(&servers);
     api(&there, "STREAM.PURGE.gridpool-jobs");
@@ -135,8 +137,7 @@ fn a_host_that_takes_no_jobs_removes_those_that_are_late() {
         return;
     }
     let servers = Servers::start(1);
-    let pool = host(&servers, "one", "").limits("drain_timeout_s = 600").start();
-    until(&servers, "the host", |status| status.hosts.iter().any(|host| host.pool));
+    let pool = serving(&servers, "one", "");
     pool.stop("cpu0");
     let client = client(&servers);
     let runs = submit(&client, small_job(1).with_deadline(DEADLINE));
@@ -195,7 +196,9 @@ fn batches_that_fill_their_stream_are_busy_and_hosts_wait_with_large_results() {
     let batches: Vec<_> = taken.iter().map(|(grids, _)| batch(grids)).collect();
     let pieces: usize = batches.iter().map(|batch| pieces_of(batch)).sum();
     let there = || api(&streams, "STREAM.INFO.gridpool-data")["state"]["messages"].as_u64();
-    assert_eq!(there(), Some(pieces as u64));
+    // A host that looks for late jobs puts a message there, and removes it.
+    let only_these = || eventually_so("these pieces alone", || there() == Some(pieces as u64));
+    only_these();
     // Nor does what many jobs have, all of which are refused.
     let large = random_grids(99, 12_000);
     let jobs = [(); 4].map(|()| job(PROGRAM, &large).with_deadline(DEADLINE).refuse_if_busy());
@@ -205,7 +208,7 @@ fn batches_that_fill_their_stream_are_busy_and_hosts_wait_with_large_results() {
             Err(ClientError::Refused(Refusal::Busy(Limit::StreamDataBytes)))
         ));
     }
-    assert_eq!(there(), Some(pieces as u64));
+    only_these();
     // What could never fit is refused at once, and says so.
     let huge = job(PROGRAM, &random_grids(98, 40_000)).with_deadline(DEADLINE);
     match client.submit(huge) {

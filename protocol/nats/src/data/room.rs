@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use gridpool_ipc::clock;
+use gridpool_protocol::chain::Chain;
 
 use super::Store;
 use crate::NatsError;
@@ -35,7 +36,7 @@ impl Store {
         }
     }
 
-    /// The time of the servers, nanoseconds since 1970: that of a message which is put for it.
+    /// The time of the servers, nanoseconds since 1970: that of a message which is put for it, and removed.
     ///
     /// # Errors
     /// [`NatsError`]; [`NatsError::Full`] if the stream has no room for it.
@@ -43,8 +44,12 @@ impl Store {
         let (subject, until) = (self.subjects.data(CLOCK, "0"), clock::now() + CLOCK_TIMEOUT);
         let message = || PublishMessage::build().payload(Bytes::new());
         publish(&self.link, &subject, message, Full::DataBytes, until).await?;
-        let put = self.last(&subject).await?;
-        Ok(put.map_or(0, |message| message.time.unix_timestamp_nanos()))
+        let Some(put) = self.last(&subject).await? else { return Ok(0) };
+        // Another client's may have taken its place, and be removed with it.
+        if let Err(error) = self.delete(put.sequence).await {
+            tracing::debug!(error = Chain(&error).to_string(), "a message for the time stays");
+        }
+        Ok(put.time.unix_timestamp_nanos())
     }
 }
 
