@@ -1,9 +1,9 @@
 //! Which devices get a model that says only how many it needs: those with the most memory left.
 //!
 //! What is left of a device is its memory without what is used, or without what its models may take by their limits if
-//! that is more: a model that is still being loaded has not taken its memory yet. Devices that have less than a GiB less
-//! than the one with the most get models in turn. So do those whose memory is not known, such as CPU devices, but first
-//! the one whose models may take the least.
+//! that is more: a model that is still being loaded has not taken its memory yet. Devices that have less than a GiB
+//! less than the one with the most get models in turn. So do those whose memory is not known, such as CPU devices, but
+//! first the one whose models may take the least.
 
 use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::tensor::options::ModelPlan;
