@@ -1,5 +1,7 @@
 //! Which pools are hosts of a cluster, and what is said of them: names, lost servers, drains.
 
+use std::time::Duration;
+
 use gridpool_client::{Handle, Outputs, Verdict};
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
@@ -43,7 +45,8 @@ fn a_lost_server_is_a_warning_and_seen_at_once_and_a_drained_host_is_off_the_lis
     }
     // It waits for a job that does not end, and says that it drains.
     pool.stop("cpu0");
-    let job = submit(&client(&servers), small_job(1));
+    let patient = small_job(1).with_deadline(Duration::from_secs(600));
+    let job = submit(&client(&servers), patient);
     until(&servers, "a job that runs", |status| status.lanes.iter().any(|lane| lane.running == 1));
     pool.signal(Signal::SIGTERM);
     until(&servers, "a host that drains", |status| status.hosts.iter().any(|host| host.draining));
