@@ -231,7 +231,7 @@ mod tests {
         let mut other = fixed.clone();
         other.options.devices = Placement::new([gpu(0)]);
         let why = place_all(&mut [fixed, other], &unknown, 1).unwrap_err();
-        let want = "the models of a group have the same devices: the group `g` has gpu2, and `z` is to have gpu0";
+        let want = "the models of a group have the same devices: the group `g` has gpu0, and `z` is to have gpu2";
         assert_eq!(why, want);
         let mut narrow = model("a", 2, None);
         narrow.options.devices = Placement::new([gpu(1)]);
