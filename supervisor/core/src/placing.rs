@@ -55,7 +55,6 @@ impl Candidate {
 pub(crate) fn place(plan: &mut ModelPlan, mut candidates: Vec<Candidate>) -> Result<(), String> {
     let Some(count) = plan.options.device_count else { return Ok(()) };
     candidates.retain(|own| is_on(plan, own.device));
-    candidates.sort_by_key(|own| own.device);
     let (wanted, all) = (count as usize, Placement::new(candidates.iter().map(|own| own.device)));
     if candidates.len() < wanted {
         let names = all.map_or_else(|| "none".to_owned(), |all| all.to_string());
@@ -91,9 +90,8 @@ pub fn place_all(
     for at in 0..plans.len() {
         let mut plan = plans[at].clone();
         let others = || {
-            let placed = plans.iter().enumerate().filter(|(other, _)| *other < at);
-            let fixed = plans.iter().enumerate().filter(|(other, _)| *other > at);
-            placed.chain(fixed.filter(|(_, plan)| !is_counted(plan))).map(|(_, plan)| plan)
+            let fixed = plans[at + 1..].iter().filter(|plan| !is_counted(plan));
+            plans[..at].iter().chain(fixed)
         };
         let candidate = |&(device, memory): &(DeviceId, Option<DeviceMemory>)| {
             let own = others().filter(|plan| is_on(plan, device));
