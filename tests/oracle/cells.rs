@@ -1,6 +1,6 @@
 //! Grids, objects and patches, all three as plain sets of coloured cells.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::program::Symmetry;
@@ -10,7 +10,7 @@ pub type Place = (i32, i32);
 
 /// A colour for each of some places, row-major. A grid fills a rectangle from (0, 0) on. An object lies
 /// anywhere and may have holes. A patch is an object of colour 0.
-pub type Cells = BTreeMap<Place, u8>;
+pub type Cells = LiteMap<Place, u8>;
 
 /// The first and last row and column of cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,8 @@ impl Bounds {
     /// The box of `cells`, unless there are none.
     #[must_use]
     pub fn of(cells: &Cells) -> Option<Self> {
-        let (&(top, left), _) = cells.first_key_value()?;
-        let (&(bottom, _), _) = cells.last_key_value()?;
+        let (&(top, left), _) = cells.first()?;
+        let (&(bottom, _), _) = cells.last()?;
         let mut bounds = Self { top, bottom, left, right: left };
         for &(_, col) in cells.keys() {
             bounds.left = bounds.left.min(col);

@@ -2,7 +2,7 @@
 //! Also the ops that choose among them.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gridpool_protocol::output::ItemErrorCode;
 use gridpool_protocol::program::{Grouping, Key, Ties};
@@ -16,11 +16,11 @@ use super::colors::{most_common, palette};
 #[must_use]
 pub fn objects(grid: &Cells, grouping: Grouping, ties: Ties) -> Vec<Cells> {
     let background = if grouping.without_bg { most_common(grid, ties) } else { None };
-    let mut free = grid.clone();
-    free.retain(|_, &mut color| Some(color) != background);
+    let cells = grid.iter().map(|(&place, &color)| (place, color));
+    let mut free: BTreeMap<_, _> = cells.filter(|&(_, c)| Some(c) != background).collect();
     let mut objects = Vec::new();
     while let Some((start, color)) = free.pop_first() {
-        let mut object = Cells::from([(start, color)]);
+        let mut object = vec![(start, color)];
         let mut ring = BTreeSet::from([start]);
         while !ring.is_empty() {
             let around = ring.iter().flat_map(|&place| neighbors(place, grouping.diagonal));
@@ -30,7 +30,7 @@ pub fn objects(grid: &Cells, grouping: Grouping, ties: Ties) -> Vec<Cells> {
                 object.extend(free.remove_entry(place));
             }
         }
-        objects.push(object);
+        objects.push(object.into_iter().collect());
     }
     objects
 }
