@@ -1,6 +1,6 @@
 //! A pool whose socket a service manager has opened (`LISTEN_FDS`), with the test in the manager's place.
 
-use fs::{self, File};
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;

@@ -33,6 +33,9 @@ pub(super) const ASKED_EACH_MAX: usize = 4;
 /// without. A load balancer asks a few times a second.
 pub(super) const HEALTH_PER_S: u32 = 1_000;
 pub(super) const METRICS_PER_S: u32 = 100;
+/// TLS handshakes of one address in a second; as many come at once after a second without. Each takes about a
+/// millisecond of a core with a key of RSA.
+pub(super) const HANDSHAKES_PER_S: u32 = 250;
 /// Probes of models in progress.
 pub(super) const PROBES_MAX: usize = 8;
 /// Connections to the pool. Requests are spread evenly, so each has at most `REQUESTS_MAX /
@@ -246,6 +249,11 @@ pub(crate) fn listed() -> Vec<[String; 3]> {
             "those for health, or for metrics; more wait".to_owned(),
             String::new(),
             format!("{HEALTH_PER_S} at once and a second, or {METRICS_PER_S}"),
+        ],
+        [
+            "TLS handshakes, of one address; more wait".to_owned(),
+            String::new(),
+            format!("{HANDSHAKES_PER_S} at once and a second"),
         ],
         [
             "inference requests in progress".to_owned(),

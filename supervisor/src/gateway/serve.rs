@@ -181,13 +181,11 @@ async fn greet(stream: impl Stream, gateway: Arc<Server>, visit: Visit, watcher:
     let door = gateway.door.current();
     match &door.tls {
         None => serve(stream, visit, watcher).await,
-        Some(acceptor) => match acceptor.accept(stream).await {
-            Ok(stream) => serve(stream, visit, watcher).await,
-            Err(error) => {
-                visit.seat.note(Reason::Handshake);
-                tracing::debug!(%error, "a TLS handshake failed");
+        Some(acceptor) => {
+            if let Some(stream) = acceptor.accept(stream, &visit.seat, &gateway.turns).await {
+                serve(stream, visit, watcher).await;
             }
-        },
+        }
     }
 }
 

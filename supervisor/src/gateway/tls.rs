@@ -14,6 +14,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::limits::HANDSHAKE_TIMEOUT;
+use super::reason::Reason;
+use super::seats::Seat;
+use super::turns::{Rate, Turns};
 
 /// Makes TLS connections of others, with one certificate.
 #[derive(Clone)]
@@ -47,13 +50,24 @@ pub(super) fn acceptor(certificates: &str, key: &str, speaks: &[u8]) -> Result<A
 }
 
 impl Acceptor {
-    /// Shakes hands within [`HANDSHAKE_TIMEOUT`].
-    pub(super) async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
+    /// Shakes hands within [`HANDSHAKE_TIMEOUT`], once it is the turn of the client's address. `None` if that fails.
+    pub(super) async fn accept<S>(
+        &self,
+        stream: S,
+        seat: &Seat,
+        turns: &Turns,
+    ) -> Option<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        timeout(HANDSHAKE_TIMEOUT, self.0.accept(stream))
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        turns.wait_seated(&seat.peer.principal(), Rate::Handshake).await;
+        let shaken = timeout(HANDSHAKE_TIMEOUT, self.0.accept(stream)).await;
+        let shaken = shaken.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        shaken
+            .inspect_err(|error| {
+                seat.note(Reason::Handshake);
+                tracing::debug!(%error, "a TLS handshake failed");
+            })
+            .ok()
     }
 }

@@ -1,7 +1,7 @@
 //! The turns of requests and calls that run no job. Each principal has a rate of them, as users of the pool's socket
 //! have; one over it is answered later, and gives up its connection meanwhile if others need it. Documents and what is
 //! refused have one rate, health another, and metrics a third: few ask, and often. So no client gains by sending
-//! requests ahead.
+//! requests ahead. The TLS handshakes of an address have a fourth.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use gridpool_ipc::clock;
 use tokio::time::sleep;
 
 use super::failure::Failure;
-use super::limits::{HEALTH_PER_S, METRICS_PER_S};
+use super::limits::{HANDSHAKES_PER_S, HEALTH_PER_S, METRICS_PER_S};
 use super::seats::Turn;
 use crate::questions::{QUESTIONS_PER_S, Questions};
 
@@ -21,6 +21,7 @@ pub(super) struct Turns {
     documents: Questions<Principal>,
     health: Questions<Principal>,
     metrics: Questions<Principal>,
+    handshakes: Questions<Principal>,
 }
 
 /// How often a principal may ask.
@@ -32,6 +33,8 @@ pub(super) enum Rate {
     Health,
     /// For metrics, which take more work.
     Metrics,
+    /// For TLS handshakes, before anything is known of a client but its address.
+    Handshake,
 }
 
 /// A question that waits. One whose client is gone does not count.
@@ -60,6 +63,7 @@ impl Rate {
             Self::Document => QUESTIONS_PER_S,
             Self::Health => HEALTH_PER_S,
             Self::Metrics => METRICS_PER_S,
+            Self::Handshake => HANDSHAKES_PER_S,
         }
     }
 }
@@ -103,6 +107,7 @@ impl Turns {
             Rate::Document => &self.documents,
             Rate::Health => &self.health,
             Rate::Metrics => &self.metrics,
+            Rate::Handshake => &self.handshakes,
         };
         let per_s = rate.per_s();
         let wait = questions.take(principal.clone(), per_s, clock::now());
@@ -142,6 +147,9 @@ mod tests {
         assert!((1_000..2_000).contains(&at_once), "its health is not held up by documents");
         let at_once = count(1, Rate::Metrics);
         assert!((100..200).contains(&at_once), "nor are its metrics, by either: {at_once}");
+        let at_once = count(1, Rate::Handshake);
+        assert!((250..500).contains(&at_once), "nor its handshakes: {at_once}");
+        assert!(is_at_once(&turns, 2, Rate::Handshake));
         // Those that did not wait to the end have cost nothing: the next has a short wait.
         let (_, wait) = turns.take(&Principal::Uid(1), Rate::Document);
         assert!(wait <= Duration::from_millis(20), "{wait:?}");

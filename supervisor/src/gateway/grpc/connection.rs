@@ -63,13 +63,9 @@ pub(in crate::gateway) async fn greet(
     let door = gateway.door.current();
     let ended = match &door.grpc_tls {
         None => serve(stream, visit).await,
-        Some(acceptor) => match acceptor.accept(stream).await {
-            Ok(stream) => serve(stream, visit).await,
-            Err(error) => {
-                seat.note(Reason::Handshake);
-                tracing::debug!(%error, "a TLS handshake failed");
-                Ended::Badly
-            }
+        Some(acceptor) => match acceptor.accept(stream, &seat, &gateway.turns).await {
+            Some(stream) => serve(stream, visit).await,
+            None => Ended::Badly,
         },
     };
     let is_stopping = *gateway.closing.borrow() && !gateway.door.current().is_leaving;
