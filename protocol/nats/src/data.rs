@@ -20,7 +20,7 @@ use gridpool_protocol::program::hex;
 use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 
-use self::room::is_less;
+use self::room::{is_less, no_room};
 use crate::publish::{Full, Link, Published, publish};
 use crate::{Carried, NatsError, Subjects};
 
@@ -147,12 +147,9 @@ impl Store {
             }
             Err(error) => Err(error),
         };
-        if let Err(NatsError::Full(_)) = sent {
+        if let Err(full @ NatsError::Full(_)) = sent {
             self.take_back(own).await;
-            // The limit may be another by now. If no server says so, that there is no room stays true.
-            if let Err(never @ NatsError::NeverFits { .. }) = self.may_fit(bytes, least).await {
-                return Err(never);
-            }
+            return Err(no_room(full, self.may_fit(bytes, least).await));
         }
         sent.map(|()| true)
     }

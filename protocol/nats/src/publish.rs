@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::{self, Context, ErrorCode};
 use gridpool_ipc::clock;
 use tokio::time::sleep;
@@ -90,8 +91,15 @@ pub(crate) async fn publish(
             error = refused => return Err(error),
         };
         let error = match answer {
-            Ok(ack) if ack.duplicate => return Ok(Published::Duplicate),
-            Ok(ack) => return Ok(Published::Stored(ack.sequence)),
+            Ok(ack) => match published(&ack) {
+                Some(published) => return Ok(published),
+                None if clock::until(until).is_zero() => return Err(NatsError::Silent),
+                None => {
+                    tracing::debug!(subject, "publishing again what is not stored yet");
+                    sleep(RETRY_EVERY).await;
+                    continue;
+                }
+            },
             Err(error) => error,
         };
         match error.kind() {
@@ -118,6 +126,17 @@ pub(crate) async fn publish(
     }
 }
 
+/// What became of a message that a server takes; `None` if nobody knows yet. A server 2.9 that leads calls it a
+/// duplicate, without a number, as soon as it has heard of it before. If another leads before most servers have it, none
+/// has it (<https://github.com/nats-io/nats-server/pull/6415>).
+fn published(ack: &PublishAck) -> Option<Published> {
+    match (ack.duplicate, ack.sequence) {
+        (true, 0) => None,
+        (true, _) => Some(Published::Duplicate),
+        (false, number) => Some(Published::Stored(number)),
+    }
+}
+
 /// Why the server refused a message, if it did.
 fn code(error: &PublishError) -> Option<ErrorCode> {
     Some(error.source()?.downcast_ref::<jetstream::Error>()?.error_code())
@@ -138,5 +157,21 @@ fn full(error: &PublishError, bytes: Full) -> Option<Full> {
         (true, _) => Some(Full::Jobs),
         (false, true) => Some(bytes),
         (false, false) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duplicate_without_a_number_is_not_stored() {
+        let told = |text| published(&serde_json::from_str(text).expect("an answer"));
+        assert_eq!(told(r#"{"stream":"jobs","seq":0,"duplicate":true}"#), None);
+        assert_eq!(
+            told(r#"{"stream":"jobs","seq":7,"duplicate":true}"#),
+            Some(Published::Duplicate)
+        );
+        assert_eq!(told(r#"{"stream":"jobs","seq":7}"#), Some(Published::Stored(7)));
     }
 }

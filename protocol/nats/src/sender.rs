@@ -126,7 +126,7 @@ pub struct Patience {
     wait: Duration,
     tries_again: bool,
     /// Lists are not asked for again after that, if there is such a time.
-    lists_until: Option<Instant>,
+    pub(crate) lists_until: Option<Instant>,
     /// What to do when it begins to wait.
     tell: Option<Tell>,
 }

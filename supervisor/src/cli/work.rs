@@ -24,6 +24,8 @@ const JOBS_IN_FLIGHT_MAX: usize = 32;
 const JOB_CELLS_MAX: usize = 16 << 20;
 /// Most bytes that the results of one job may take.
 const RESULT_BYTES_MAX: usize = 64 << 20;
+/// How often a full stream of a cluster is tried while jobs of this run are in it: others' jobs leave it, too.
+const TRY_EVERY: Duration = Duration::from_millis(500);
 
 /// What all jobs have in common.
 #[derive(Clone, Debug)]
@@ -136,17 +138,20 @@ struct Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// Waits for the answer to the oldest job. Returns its verdict.
+    /// Waits for the answer to the oldest job.
     fn take(
         &mut self,
         handle: Handle<Outputs>,
         keep: fn(Outputs) -> Outputs,
-    ) -> Result<Verdict, ClientError> {
+    ) -> Result<(), ClientError> {
         let answer = handle.wait().inspect_err(|_| self.has_gap = true)?;
+        self.put(answer.map(keep));
+        Ok(())
+    }
+
+    fn put(&mut self, answer: Answer<Outputs>) {
         self.progress.advance(u64::from(answer.receipt.items));
-        let verdict = answer.verdict();
-        self.answers.push(answer.map(keep));
-        Ok(verdict)
+        self.answers.push(answer);
     }
 
     /// Waits for all answers. These last results can stay in shared memory, since no job follows that
@@ -162,11 +167,21 @@ impl Jobs<'_> {
 
     /// Takes an answer after a refusal. Returns whether another try may help: not if there is none to take, nor if the
     /// stream of a cluster is full and no job of this run has come out of it by its deadline. Another deadline in which
-    /// nothing moves would be a second one.
+    /// nothing moves would be a second one. Until then it is tried from time to time.
     fn makes_room(&mut self, refusal: &Refusal) -> Result<bool, ClientError> {
-        while let Some(oldest) = self.in_flight.pop_front() {
-            let verdict = self.take(oldest, Outputs::into_private)?;
-            if verdict != Verdict::Deadline || !is_of_stream(refusal) {
+        while let Some(mut oldest) = self.in_flight.pop_front() {
+            if !is_of_stream(refusal) {
+                self.take(oldest, Outputs::into_private)?;
+                return Ok(true);
+            }
+            let answer = oldest.wait_for(TRY_EVERY).inspect_err(|_| self.has_gap = true)?;
+            let Some(answer) = answer else {
+                self.in_flight.push_front(oldest);
+                return Ok(true);
+            };
+            let verdict = answer.verdict();
+            self.put(answer.map(Outputs::into_private));
+            if verdict != Verdict::Deadline {
                 return Ok(true);
             }
         }

@@ -2,22 +2,25 @@
 //! for what is lost hears so.
 
 use std::fs;
+use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
 use gridpool_client::{ClientError, JobKey, Refusal, Verdict};
-use gridpool_nats::{NatsError, Patience, Sender};
+use gridpool_nats::{
+    JobMessage, NatsError, Patience, RETRY_EVERY, Sender, StreamLimits, VERSION, decode,
+};
 use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_tests::oracle::samples::random_grids;
 use serde_json::json;
 use tempfile::tempdir;
 
-use super::pieces::{api, streams};
+use super::pieces::{api, opened, streams};
 use super::servers::{Servers, are_there};
 use super::{client, serving, until};
 use crate::command::gridpool;
-use crate::jobs::{PROGRAM, answer, is_right, job, small_job, submit};
-use crate::wait::eventually;
+use crate::jobs::{PROGRAM, answer, as_json, data, is_right, job, small_job, submit};
+use crate::wait::{eventually, within};
 
 /// Long enough that no test waits for it.
 const DEADLINE: Duration = Duration::from_secs(600);
@@ -109,6 +112,40 @@ fn a_bucket_that_is_not_there_is_waited_for_as_a_stream_is() {
         assert!(error.may_pass(), "{error:?}");
         // Another host makes it again.
         drop(serving(&servers, name, "").killed());
+    }
+}
+
+#[test]
+fn a_command_that_waited_for_its_servers_gives_a_job_the_rest_of_its_deadline() {
+    if !are_there() {
+        return;
+    }
+    let bytes = 1 << 24;
+    let limits = StreamLimits {
+        jobs_bytes_max: bytes,
+        data_bytes_max: bytes,
+        results_bytes_max: bytes,
+        ..StreamLimits::new(1)
+    };
+    let input = data("two_inputs.npz").display().to_string();
+    for command in [["submit", "rot90", "-"], ["infer", "two_inputs", &input]] {
+        let mut servers = Servers::start(1);
+        drop(opened(&servers, Some(&limits)));
+        servers.kill(0);
+        // Something else is there for its first try.
+        let other = TcpListener::bind(("127.0.0.1", servers.port(0))).expect("the port is free");
+        let run = gridpool(command).args(&["--deadline", "600", "--nats", &servers.url()]);
+        let mut run = run.stdin(as_json(&random_grids(1, 1))).start();
+        drop(within("a try", move || other.accept()).expect("it connects"));
+        servers.restart(0);
+        let (runtime, streams) = streams(&servers);
+        let job = eventually("its job", || {
+            runtime.block_on(streams.jobs.get_raw_message(1)).map_err(|error| error.to_string())
+        });
+        run.process.kill();
+        let job: JobMessage = decode(VERSION, &job.payload).expect("a job");
+        let most = Duration::from_secs(600) - RETRY_EVERY;
+        assert!(job.terms.deadline() <= most, "{command:?}: {:?}", job.terms);
     }
 }
 

@@ -4,14 +4,20 @@ use std::time::Duration;
 
 use gridpool_client::{ClientError, Handle, JobKey, Refusal, Verdict};
 use gridpool_ipc::clock;
+use gridpool_nats::Left;
+use gridpool_protocol::chaos::{Chaos, ChaosFault, HostFault};
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
 
+use super::pieces::streams;
 use super::servers::{Servers, are_there};
 use super::{client, counts, host, serving, until};
 use crate::jobs::{PROGRAM, answer, is_right, job, submit};
 use crate::processes::signal;
-use crate::wait::eventually_so;
+use crate::wait::{eventually, eventually_so};
+
+/// Long enough that no test waits for it.
+const DEADLINE: Duration = Duration::from_secs(600);
 
 #[test]
 fn a_job_whose_host_vanished_runs_alone_and_one_that_was_only_watched_is_no_suspect() {
@@ -38,6 +44,66 @@ fn a_job_whose_host_vanished_runs_alone_and_one_that_was_only_watched_is_no_susp
     }
     let status = until(&servers, "an empty stream", |status| status.jobs == 0);
     assert_eq!(status.convicted, []);
+}
+
+#[test]
+fn a_job_that_was_alone_on_two_hosts_that_vanished_is_poison_and_others_come_through() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let watched = "deliveries_max = 1";
+    let first = serving(&servers, "first", watched);
+    let client = client(&servers);
+    // Where it runs, nothing else of that worker ends any more.
+    let stops = Chaos { fault: ChaosFault::Host(HostFault::Stop), attempts: 9 };
+    let (key, grids) = (JobKey(77), random_grids(77, 3));
+    let suspect = || job(PROGRAM, &grids).with_chaos(stops).with_deadline(DEADLINE);
+    let handle = submit(&client, suspect().with_key(key));
+    let (runtime, streams) = streams(&servers);
+    let left = |what: &str, is_so: &dyn Fn(&Left) -> bool| {
+        eventually(what, || match runtime.block_on(streams.runs.left(key)) {
+            Ok(left) if is_so(&left) => Ok(()),
+            left => Err(format!("{left:?}")),
+        });
+    };
+    let batches: Vec<_> = (0..6).map(|seed| random_grids(seed, 3)).collect();
+    let mut sent = Vec::new();
+    let mut send = |at: usize| {
+        for grids in &batches[2 * at..2 * at + 2] {
+            let job = job(PROGRAM, grids).with_deadline(DEADLINE);
+            sent.push((grids, submit(&client, job)));
+        }
+    };
+    left("a run beside others", &|left| left.vanished == 1 && left.alone.is_empty());
+    send(0);
+    drop(first.killed());
+    for (at, name) in ["second", "third"].into_iter().enumerate() {
+        let host = serving(&servers, name, watched);
+        left("a run alone", &|left| left.alone.contains(name));
+        send(1 + at);
+        drop(host.killed());
+    }
+    let _last = serving(&servers, "last", watched);
+    let convicted = answer(handle);
+    let said = &convicted.receipt.reason;
+    assert_eq!(convicted.verdict(), Verdict::Poison, "{:?}", convicted.receipt);
+    assert!(said.starts_with("the hosts second and third vanished while it ran there"), "{said}");
+    for (grids, handle) in sent {
+        is_right(&answer(handle), PROGRAM, grids);
+    }
+    let status = until(&servers, "an empty stream", |status| status.jobs == 0);
+    let [(content, why)] = &status.convicted[..] else { panic!("{status:?}") };
+    assert_eq!((&why.host[..], &why.job[..]), ("last", &key.to_string()[..]));
+    assert!(said.contains(content), "{said}");
+    // Under another key, too.
+    eventually("a refusal", || match client.submit(suspect()) {
+        Err(ClientError::Refused(Refusal::Invalid(why))) if why.contains("on last: the hosts") => {
+            Ok(())
+        }
+        other => Err(format!("{other:?}")),
+    });
+    left("no note to stay", &|left| *left == Left::default());
 }
 
 #[test]

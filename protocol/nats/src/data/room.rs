@@ -15,6 +15,7 @@ use crate::publish::{Full, publish};
 const CLOCK: &str = "clock";
 /// How long a server may take for one.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
 impl Store {
     /// What the stream needs for so many bytes under a name, at least: each message has its subject, too.
     pub(super) fn least_bytes(&self, name: &str, bytes: usize) -> u64 {
@@ -53,6 +54,15 @@ impl Store {
     }
 }
 
+/// Why bytes find no room, by what the servers say of the stream's limit then: it may be another by now. If none of
+/// them says it, that there is no room at this time stays true.
+pub(super) fn no_room(full: NatsError, limit: Result<(), NatsError>) -> NatsError {
+    match limit {
+        Err(never @ NatsError::NeverFits { .. }) => never,
+        Ok(()) | Err(_) => full,
+    }
+}
+
 /// Whether a limit of a stream is less; what is not positive is none.
 pub(super) fn is_less(limit: i64, bytes: u64) -> bool {
     u64::try_from(limit).is_ok_and(|limit| (1..bytes).contains(&limit))
@@ -66,5 +76,16 @@ mod tests {
     fn a_stream_without_a_limit_has_room_for_all() {
         assert!(is_less(9, 10) && !is_less(10, 10));
         assert!(!is_less(-1, u64::MAX) && !is_less(0, u64::MAX));
+    }
+
+    #[test]
+    fn a_full_stream_is_busy_whatever_the_servers_do_not_say_of_its_limit() {
+        let full = || NatsError::Full(Full::DataBytes);
+        for said in [Ok(()), Err(NatsError::Silent), Err(NatsError::Payload)] {
+            let why = no_room(full(), said);
+            assert!(matches!(why, NatsError::Full(Full::DataBytes)), "{why:?}");
+        }
+        let never = no_room(full(), Err(NatsError::NeverFits { bytes: 2, max: 1 }));
+        assert!(matches!(never, NatsError::NeverFits { .. }), "{never:?}");
     }
 }

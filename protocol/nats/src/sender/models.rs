@@ -53,15 +53,7 @@ impl Agent {
 
     /// The hosts that can read this client's jobs. Asks until that time while no server answers.
     async fn readers(&self, until: Instant) -> Result<Vec<HostRow>, NatsError> {
-        let hosts = loop {
-            match self.hosts().await {
-                Err(error) if !clock::until(until).is_zero() => {
-                    tracing::debug!(%error, "asking for the hosts again");
-                    sleep(ASK_AGAIN).await;
-                }
-                asked => break asked?,
-            }
-        };
+        let hosts = asked(until, || self.hosts()).await?;
         let version = self.streams.subjects.version();
         Ok(hosts.iter().filter(|host| host.protocol == version).cloned().collect())
     }
@@ -86,13 +78,7 @@ impl Agent {
         runtime.spawn(async move {
             let until = clock::now() + LIST_TIMEOUT;
             let until = agent.models.until.map_or(until, |end| end.min(until));
-            let asked = agent.readers(until);
-            let asked = match clock::until(until).is_zero() {
-                // One question.
-                true => asked.await,
-                false => timeout_at(until.into(), asked).await.unwrap_or(Err(NatsError::Silent)),
-            };
-            let answer = match asked {
+            let answer = match agent.readers(until).await {
                 Ok(hosts) => {
                     let rows: Vec<_> = hosts.iter().flat_map(rows_of).collect();
                     let total = u32::try_from(rows.len()).unwrap_or(u32::MAX);
@@ -132,9 +118,68 @@ impl Agent {
     }
 }
 
+/// Asks until that time while there is no answer; once, for as long as that takes, if it has passed.
+async fn asked<T, A: Future<Output = Result<T, NatsError>>>(
+    until: Instant,
+    ask: impl Fn() -> A,
+) -> Result<T, NatsError> {
+    if clock::until(until).is_zero() {
+        return ask().await;
+    }
+    let asking = async {
+        loop {
+            match ask().await {
+                Err(error) if !clock::until(until).is_zero() => {
+                    tracing::debug!(%error, "asking for the hosts again");
+                    sleep(ASK_AGAIN).await;
+                }
+                asked => return asked,
+            }
+        }
+    };
+    timeout_at(until.into(), asking).await.unwrap_or(Err(NatsError::Silent))
+}
+
 fn rows_of(host: &HostRow) -> impl Iterator<Item = DeviceModel> {
     host.models.iter().map(|row| {
         let worker = format!("{}/{}", host.host, row.worker);
         DeviceModel { worker, ..row.clone() }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::future::{pending, ready};
+
+    use futures_util::FutureExt;
+    use tokio::runtime::Builder;
+    use tokio::task::yield_now;
+
+    use super::*;
+    use crate::Patience;
+
+    #[test]
+    fn a_command_that_does_not_wait_asks_for_a_list_once() {
+        let until = Patience::of_command(Duration::ZERO).lists_until.expect("commands have one");
+        let questions = Cell::new(0);
+        let third = || {
+            questions.set(questions.get() + 1);
+            ready(if questions.get() < 3 { Err(NatsError::Silent) } else { Ok(()) })
+        };
+        assert!(asked(until, third).now_or_never().expect("it does not wait").is_err());
+        assert_eq!(questions.replace(0), 1);
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let slow = async || {
+            yield_now().await;
+            Ok(())
+        };
+        runtime.block_on(async { asked(until, slow).await }).expect("the answer may take its time");
+        // One that waits asks again, and no longer than it waits.
+        let late = clock::now() + Duration::from_secs(600);
+        runtime.block_on(async { asked(late, third).await }).expect("the third answers");
+        let soon = clock::now() + Duration::from_millis(1);
+        let nobody = runtime.block_on(async { asked(soon, pending::<Result<(), _>>).await });
+        assert!(matches!(nobody, Err(NatsError::Silent)), "{nobody:?}");
+    }
 }
