@@ -15,7 +15,7 @@ use crate::named::named;
 /// How long [`ReplyFault::Slow`] delays an answer.
 pub const SLOW_REPLY: Duration = Duration::from_secs(1);
 
-/// The variable that names a program of searches which kills its worker: a hook for tests of conviction, which no job
+/// The variable that names a program which kills its worker: a hook for tests of conviction and capsules, which no job
 /// can ask for. Workers inherit it only from a supervisor that was started with `--allow-chaos`.
 pub const DEADLY_VARIABLE: &str = "GRIDPOOL_TEST_DEADLY";
 

@@ -144,6 +144,27 @@ fn every_fault_gives_a_capsule_whose_replay_dies_the_same_way_or_none() {
 }
 
 #[test]
+fn a_capsule_has_all_attempts_so_far_and_the_last_lines_of_its_worker() {
+    let pool = chaotic().start();
+    let receipt = strike(&pool, fault("segv"), 5, 2).receipt;
+    assert_eq!(receipt.verdict, Verdict::Poison);
+    let names: Vec<_> = receipt.attempts.iter().map(|attempt| &*attempt.capsule).collect();
+    assert_eq!(names.len(), 2, "{receipt:?}");
+    let path = |name: &str| folder(pool.setup()).join(format!("{name}.json"));
+    for (number, name) in names.iter().enumerate() {
+        eventually_so("the capsule", || path(name).exists());
+        let saved = read(&path(name));
+        let job = &saved["jobs"][0];
+        assert_eq!((&job["job"], &job["attempt"]), (&json!(receipt.job), &json!(number + 1)));
+        assert_eq!(job["attempts"], json!(receipt.attempts[..=number]), "{saved}");
+        let lines = saved["death"]["stderr"].as_array().expect("a list").iter();
+        let mut lines = lines.filter_map(|line| line.as_str());
+        let is_of_fault = |line: &str| line.contains("injected fault") && line.contains("segv");
+        assert!(lines.any(is_of_fault), "{saved}");
+    }
+}
+
+#[test]
 fn a_replay_says_what_is_another_here_than_where_the_worker_died() {
     let pool = chaotic().start();
     strike(&pool, fault("segv"), 3, 1);

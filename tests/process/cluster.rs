@@ -41,6 +41,7 @@ use crate::command::gridpool;
 use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
 use crate::pool::{Pool, Setup, cpu};
 use crate::raw::inline;
+use crate::traces::collector::{Answers, Collector};
 use crate::traces::{SAMPLED, TRACE};
 use crate::wait::{TIMEOUT, eventually, pause};
 use servers::{Servers, are_there};
@@ -72,7 +73,12 @@ fn until(servers: &Servers, what: &str, is_so: impl Fn(&ClusterStatus) -> bool) 
 
 /// Starts a host, and waits until the cluster knows it.
 fn serving(servers: &Servers, name: &str, lines: &str) -> Pool {
-    let pool = host(servers, name, lines).start();
+    known(servers, name, host(servers, name, lines))
+}
+
+/// The same, of this setup.
+fn known(servers: &Servers, name: &str, setup: Setup) -> Pool {
+    let pool = setup.start();
     until(servers, "the host", |status| {
         status.hosts.iter().any(|host| host.host == name && host.pool)
     });
@@ -125,7 +131,9 @@ fn jobs_run_on_a_host_with_results_receipts_and_priorities_as_in_a_pool() {
         return;
     }
     let servers = Servers::start(1);
-    let pool = serving(&servers, "one", "");
+    let collector = Collector::open(Answers::Status(200));
+    let setup = host(&servers, "one", "").args(&["--trace", &collector.url()]);
+    let pool = known(&servers, "one", setup);
     let client = client(&servers);
     let batches: Vec<_> =
         (0..60_u8).map(|seed| random_grids(seed.into(), 1 + usize::from(seed) % 7)).collect();
@@ -148,11 +156,14 @@ fn jobs_run_on_a_host_with_results_receipts_and_priorities_as_in_a_pool() {
     let url = servers.url();
     let said = gridpool(["submit", "--nats", &url, "--json", "rot90", "-"])
         .env("TRACEPARENT", SAMPLED)
+        .env("TRACESTATE", "vendor=1,other=2")
         .stdin(as_json(&random_grids(3, 4)))
         .run()
         .document();
     assert_eq!(said["receipts"][0]["host"], "one", "{said}");
     assert_eq!(said["receipts"][0]["trace_id"], TRACE, "{said}");
+    let spans = collector.trace(Some(TRACE), "program");
+    assert!(spans.iter().all(|span| span.trace_state == "vendor=1,other=2"), "{spans:#?}");
     let shown = gridpool(["cluster", "status", "--nats", &url]).run().output();
     assert!(shown.contains("1 host, 0 jobs in the stream"), "{shown}");
     let nowhere = ["submit", "--nats", "nats://127.0.0.1:1", "rot90", "-", "--deadline", "1"];

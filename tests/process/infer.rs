@@ -75,7 +75,8 @@ pub(crate) fn pool(models: &[&str]) -> Option<Pool> {
     pool_on(one().0, models)
 }
 
-fn pool_on(setup: Setup, models: &[&str]) -> Option<Pool> {
+/// The same, of this setup.
+pub(crate) fn pool_on(setup: Setup, models: &[&str]) -> Option<Pool> {
     if !has_runtime() {
         return None;
     }

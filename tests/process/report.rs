@@ -1,4 +1,4 @@
-//! `gridpool report`: what its archive has, and that no secret is in it.
+//! `gridpool report`: what its archive has and what it leaves out, and that no secret is in it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,6 +9,7 @@ use std::path::Path;
 use gridpool_protocol::chaos::Chaos;
 use serde_json::Value;
 
+use crate::command::gridpool;
 use crate::jobs::{answer, small_job, submit};
 use crate::pool::cpu;
 
@@ -73,4 +74,51 @@ fn a_report_holds_what_the_pool_says_and_no_secret() {
     assert!(capsule.is_object(), "{files:?}");
     // Nothing that is there is replaced.
     report().complains(2, &["report.zip", "File exists"]);
+}
+
+/// A `journalctl` that has a line of each service of the name, and says those that are asked for.
+const JOURNALCTL: &str = r#"#!/bin/sh
+while [ $# -gt 0 ]; do
+    case "$1 $2" in
+        "--unit gridpool") echo "the system's line" ;;
+        "--user-unit gridpool") echo "the user's line" ;;
+    esac
+    shift
+done
+"#;
+
+#[test]
+fn a_report_has_the_log_of_either_service_and_leaves_out_what_it_cannot_have_whole() {
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let tools = folder.path().join("tools");
+    let state = folder.path().join("state");
+    let capsules = state.join("capsules");
+    for made in [&tools, &state, &capsules] {
+        fs::create_dir(made).expect("a folder can be made");
+        fs::set_permissions(made, PermissionsExt::from_mode(0o700)).expect("ours");
+    }
+    let journalctl = tools.join("journalctl");
+    fs::write(&journalctl, JOURNALCTL).expect("a file can be written");
+    fs::set_permissions(&journalctl, PermissionsExt::from_mode(0o755)).expect("ours");
+    // 9 MiB of letters of two bytes, behind one of one: every cut at an even place is in a letter.
+    let large = format!("\"x{}\"", "é".repeat(9 << 19));
+    for (name, text) in [("large", large.as_bytes()), ("broken", b"\"\xc3"), ("whole", b"{}")] {
+        fs::write(capsules.join(format!("{name}.json")), text).expect("a file can be written");
+    }
+    let archive = folder.path().join("report.zip");
+    let path = std::env::var("PATH").expect("it is set");
+    let report = gridpool(["report", "--devices", "cpu:1", "--capsules", "--state-dir"]);
+    let report = report.arg(&state).arg("--output").arg(&archive);
+    report.env("PATH", format!("{}:{path}", tools.display())).run().output();
+    let files = files(&archive);
+    assert_eq!(files["log.txt"], "the system's line\nthe user's line\n");
+    let kept: Vec<_> = files.keys().filter(|name| name.starts_with("capsules")).collect();
+    assert_eq!(kept, ["capsules/whole.json"]);
+    let problems = &files["problems.txt"];
+    let left_out = format!("capsules/large.json: it is left out: it has {} bytes, ", large.len());
+    assert!(problems.contains(&left_out), "{problems}");
+    assert!(
+        problems.contains("capsules/broken.json: it is left out: incomplete utf-8"),
+        "{problems}"
+    );
 }

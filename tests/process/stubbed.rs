@@ -7,6 +7,7 @@ mod jobs;
 mod lone;
 mod monitor;
 mod policy;
+mod replay;
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;

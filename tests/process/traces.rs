@@ -12,6 +12,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 
 use crate::command::gridpool;
+use crate::infer;
 use crate::job_log::receipts;
 use crate::jobs::{PROGRAM, answer, as_json, data, job, serves, small_job, submit};
 use crate::pool::{Pool, cpu};
@@ -85,6 +86,12 @@ fn a_job_that_lost_a_worker_is_one_tree_with_an_attempt_that_failed() {
         assert!(is_within(part, second), "{part:#?} in {second:#?}");
     }
     assert_eq!(collector.resource()["service.name"], "gridpool");
+    // The block of the worker's death leads to the trace.
+    let line = format!("\n    job        {} attempt 1, trace_id={TRACE}: ", answer.receipt.job);
+    eventually("the death to be told", || {
+        let log = pool.log();
+        log.contains(&line).then_some(()).ok_or(log)
+    });
     eventually_so("the spans to be counted", || tracer(&pool).exported >= spans.len() as u64);
     assert_eq!((tracer(&pool).dropped, tracer(&pool).unsent), (0, 0));
     pool.signal(Signal::SIGTERM);
@@ -201,6 +208,30 @@ fn a_job_of_a_command_keeps_the_state_of_its_trace() {
     let receipt = answer(crate::jobs::submit(&pool.client(), job)).receipt;
     let spans = collector.trace(Some(&receipt.trace_id), "program");
     assert!(spans.iter().all(|span| span.trace_state.is_empty()), "not to one that a pool began");
+}
+
+#[test]
+fn a_search_and_a_request_of_a_command_keep_the_trace_and_its_state() {
+    let collector = Collector::open(Answers::Status(200));
+    let url = collector.url();
+    let Some(pool) = infer::pool_on(cpu(1).args(&["--trace", &url]), &["two_inputs"]) else {
+        return;
+    };
+    let (tasks, arrays) = (data("tasks").display().to_string(), data("two_inputs.npz"));
+    let search = pool.cli(&["search", "--programs", "-", "--tasks", &tasks]);
+    let search = search.stdin(r#"{"id": "a", "program": "rot90"}"#);
+    let infer = pool.cli(&["infer", "two_inputs"]).arg(arrays);
+    for (name, command, trace) in [("search", search, "1"), ("model", infer, "2")] {
+        let trace = TRACE.replace('0', trace);
+        let parent = SAMPLED.replace(TRACE, &trace);
+        let command = command.env("TRACEPARENT", parent).env("TRACESTATE", "vendor=1");
+        command.run().output();
+        let spans = collector.trace(Some(&trace), name);
+        let roots = named(&spans, name).into_iter();
+        let parents: Vec<_> = roots.map(|root| hex(&root.parent_span_id)).collect();
+        assert!(parents.iter().all(|parent| parent == PARENT), "{spans:#?}");
+        assert!(spans.iter().all(|span| span.trace_state == "vendor=1"), "{spans:#?}");
+    }
 }
 
 #[test]

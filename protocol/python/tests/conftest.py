@@ -13,7 +13,22 @@ from typing import Any
 import gridpool
 import pytest
 
+# What a test needs that a package has, and the variable that makes a missing one a failure.
+REQUIRED = {
+    "distributed": "GRIDPOOL_REQUIRE_DASK",
+    "onnxruntime": "GRIDPOOL_REQUIRE_ONNXRUNTIME",
+    "opentelemetry.trace": "GRIDPOOL_REQUIRE_OPENTELEMETRY",
+    "ray": "GRIDPOOL_REQUIRE_RAY",
+}
+
 DATA = Path(__file__).resolve().parents[3] / "tests" / "data"
+
+
+def needed(package: str) -> Any:
+    """The package. Without it the test is skipped, unless its variable says that it must run."""
+    if REQUIRED[package] in os.environ:
+        return importlib.import_module(package)
+    return pytest.importorskip(package)
 
 
 @pytest.fixture(scope="session")

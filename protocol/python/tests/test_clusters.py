@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import runpy
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import gridpool
 import pytest
+from conftest import needed
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 BATCHES = [[[[1, 2], [3, 4]]], [[[5, 6]], [[7]]], [[[0]]]]
@@ -96,15 +96,8 @@ def test_a_signal_ends_the_wait_for_a_cluster():
         signal.signal(signal.SIGALRM, before)
 
 
-def needed(package, required):
-    """The package. Without it the test is skipped, unless the variable says that it must run."""
-    if required in os.environ:
-        return importlib.import_module(package)
-    return pytest.importorskip(package)
-
-
 def test_ray_maps_batches_over_a_pool_on_each_node():
-    ray = needed("ray", "GRIDPOOL_REQUIRE_RAY")
+    ray = needed("ray")
     example = runpy.run_path(str(EXAMPLES / "ray_nodes.py"))
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
@@ -114,7 +107,7 @@ def test_ray_maps_batches_over_a_pool_on_each_node():
 
 
 def test_dask_maps_batches_over_a_pool_on_each_worker(tmp_path):
-    needed("distributed", "GRIDPOOL_REQUIRE_DASK")
+    needed("distributed")
     # Its workers import the functions of the example by name.
     code = (
         "import dask_workers as d\n"

@@ -19,7 +19,7 @@ import time
 import gridpool
 import numpy as np
 import pytest
-from conftest import DATA, turned
+from conftest import DATA, needed, turned
 
 #: A program that takes long.
 LONG = " | ".join(["upscale(2) | o_g(7) | merge | fill(3) | downscale(2)"] * 12)
@@ -349,7 +349,7 @@ def test_models_need_no_grids(pool):
 
 
 def test_a_model():
-    pytest.importorskip("onnxruntime")
+    needed("onnxruntime")
     with gridpool.Pool(devices="cpu:1", models={"mlp": DATA / "models" / "mlp.onnx"}) as pool:
         result = pool.infer("mlp", {"x": np.ones((3, 16), np.float32)})
         (values,) = result.values()
@@ -357,7 +357,7 @@ def test_a_model():
 
 
 def test_a_model_of_texts():
-    pytest.importorskip("onnxruntime")
+    needed("onnxruntime")
     with gridpool.Pool(devices="cpu:1", models={"strings": DATA / "models" / "strings.onnx"}) as pool:
         want = [b"one", b"", b"\xff\0", "ä€".encode()]
         for texts in (np.array(want, object), want, np.array(["one", "", "x", "ä€"])):

@@ -11,10 +11,10 @@ from typing import Any
 
 import gridpool
 import pytest
-from conftest import DATA
+from conftest import DATA, needed
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("onnxruntime")
+needed("onnxruntime")
 MODELS = DATA / "models"
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import gridpool
 import numpy as np
 import pytest
+from conftest import DATA, needed
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -52,6 +53,15 @@ def collector():
         server.shutdown()
 
 
+def until_told(taken, states):
+    """Waits until the spans of the trace have had each of these states."""
+    missing = {state.encode() for state in states}
+    while missing:
+        spans = taken.get(timeout=30)
+        if bytes.fromhex(TRACE) in spans:
+            missing = {state for state in missing if state not in spans}
+
+
 def test_the_state_of_a_trace_goes_with_it(collector):
     address, taken = collector
     with gridpool.Pool(devices="cpu:1", arguments=["--trace", address]) as pool:
@@ -61,15 +71,23 @@ def test_the_state_of_a_trace_goes_with_it(collector):
             lambda state: pool.submit_many("rot90", [GRID], traceparent=PARENT, tracestate=state)[0].result(),
             lambda state: asyncio.run(pool.arun("rot90", GRID, traceparent=PARENT, tracestate=state)),
             lambda state: list(pool.map("rot90", [GRID], traceparent=PARENT, tracestate=state)),
+            lambda state: list(pool.search(["rot90"], DATA / "tasks", traceparent=PARENT, tracestate=state)),
         ]
         for number, run in enumerate(runs):
             run(f"vendor={number}")
-        missing = {f"vendor={number}".encode() for number in range(len(runs))}
-        while missing:
-            spans = taken.get(timeout=30)
-            missing = {state for state in missing if state not in spans}
+        until_told(taken, [f"vendor={number}" for number in range(len(runs))])
         with pytest.raises(ValueError, match="give its traceparent"):
             pool.run("rot90", GRID, tracestate=STATE)
+
+
+def test_a_request_for_a_model_has_the_trace_and_its_state(collector):
+    needed("onnxruntime")
+    address, taken = collector
+    models = {"mlp": DATA / "models" / "mlp.onnx"}
+    with gridpool.Pool(devices="cpu:1", models=models, arguments=["--trace", address]) as pool:
+        rows = {"x": np.ones((3, 16), np.float32)}
+        assert trace_of(pool.infer("mlp", rows, traceparent=PARENT, tracestate=STATE)) == TRACE
+        until_told(taken, [STATE])
 
 
 def test_a_wrong_trace_is_none(pool):
@@ -92,8 +110,10 @@ def test_the_current_span_of_opentelemetry_is_the_parent(pool, monkeypatch):
 
 
 def test_the_published_package_is_understood(pool):
-    trace = pytest.importorskip("opentelemetry.trace")
-    parent = trace.SpanContext(int(TRACE, 16), 0xB7, True, trace.TraceFlags(1))
+    trace = needed("opentelemetry.trace")
+    state = trace.TraceState.from_header([STATE])
+    parent = trace.SpanContext(int(TRACE, 16), 0xB7, True, trace.TraceFlags(1), state)
     with trace.use_span(trace.NonRecordingSpan(parent)):
         assert trace_of(pool.run("rot90", np.array(GRID))) == TRACE
+        assert gridpool._trace.current(None, None) == (f"00-{TRACE}-00000000000000b7-01", STATE)
     assert trace_of(pool.run("rot90", GRID)) == ""

@@ -27,9 +27,10 @@ use crate::state::{Kept, StateError};
 
 /// How long a command may take. The slowest is `diagnose`, which starts workers.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
-/// Most bytes of one file; of a longer one, its end.
+/// Most bytes of one file; of a longer log, its end. A longer capsule is left out: a part of it is no JSON.
 const FILE_BYTES_MAX: u64 = 8 << 20;
-/// Lines of the service's log.
+/// The unit of the service, and lines of its log.
+const UNIT: &str = "gridpool";
 const LOG_LINES: &str = "5000";
 /// The most capsules.
 const CAPSULES_MAX: usize = 8;
@@ -55,7 +56,8 @@ pub(super) struct ReportFlags {
     /// The pool's state folder; the default is that of `serve`.
     #[arg(long, value_name = "DIR", env = "GRIDPOOL_STATE_DIR")]
     state_dir: Option<PathBuf>,
-    /// The pool's log, if it is in a file. The default is the journal of the unit `gridpool`.
+    /// The pool's log, if it is in a file. The default is the journal of the unit `gridpool`, of the system and of this
+    /// user.
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Add the last capsules of crashes, which hold the programs and inputs of jobs.
@@ -127,35 +129,52 @@ fn sections(
         ("log.txt", log(flags.log.as_deref())),
     ];
     let problems = parts.iter().filter(|(_, printed)| !printed.problem.is_empty());
-    let problems =
+    let mut problems: String =
         problems.map(|(name, printed)| format!("{name}: {}\n", printed.problem)).collect();
-    let texts = parts.iter().map(|(name, printed)| (*name, printed.text.clone()));
-    let all = texts.chain([("problems.txt", problems)]);
-    let mut sections: Vec<_> =
-        all.map(|(name, text)| Section { name: name.to_owned(), text }).collect();
+    let section =
+        |(name, printed): (&str, Printed)| Section { name: name.to_owned(), text: printed.text };
+    let mut sections: Vec<_> = parts.into_iter().map(section).collect();
     if flags.capsules {
-        sections.extend(capsules(flags.state_dir.as_deref())?);
+        for (name, text) in capsules(flags.state_dir.as_deref())? {
+            match text {
+                Ok(text) => sections.push(Section { name, text }),
+                Err(why) => problems += &format!("{name}: it is left out: {why}\n"),
+            }
+        }
     }
+    sections.push(Section { name: "problems.txt".to_owned(), text: problems });
     for section in &mut sections {
         section.text = secrets::without(&section.text);
     }
     Ok(sections)
 }
 
+/// A capsule's name in the archive, and the whole of it or what keeps it out.
+type SavedCapsule = (String, Result<String, String>);
+
 /// The last capsules, the oldest first.
-fn capsules(state_dir: Option<&Path>) -> Result<Vec<Section>, CommandError> {
+fn capsules(state_dir: Option<&Path>) -> Result<Vec<SavedCapsule>, CommandError> {
     let state = state::to_read(state_dir)?;
     let Some(folder) = state.existing(capsules::FOLDER)? else { return Ok(Vec::new()) };
-    let failed = |error| StateError::Io(folder.path().to_owned(), error);
-    let mut kept = folder.list().map_err(failed)?;
+    let mut kept =
+        folder.list().map_err(|error| StateError::Io(folder.path().to_owned(), error))?;
     kept.drain(..kept.len().saturating_sub(CAPSULES_MAX));
-    let read = |kept: &Kept| {
-        let mut text = String::new();
-        folder.read(&kept.name)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
-        Ok(Section { name: format!("{}/{}", capsules::FOLDER, kept.name), text })
+    let read = |kept: &Kept| -> io::Result<String> {
+        let mut bytes = Vec::new();
+        folder.read(&kept.name)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 {
+            0..=FILE_BYTES_MAX => String::from_utf8(bytes).map_err(io::Error::other),
+            _ => Err(io::Error::other(format!(
+                "it has {} bytes, and a file of a report has at most {FILE_BYTES_MAX}: send it by itself",
+                kept.bytes
+            ))),
+        }
     };
-    let read = |kept| read(kept).map_err(failed).map_err(CommandError::from);
-    kept.iter().map(read).collect()
+    let named = |kept: Kept| {
+        let text = read(&kept).map_err(|error| error.to_string());
+        (format!("{}/{}", capsules::FOLDER, kept.name), text)
+    };
+    Ok(kept.into_iter().map(named).collect())
 }
 
 fn write(file: File, sections: &[Section]) -> io::Result<()> {
@@ -184,7 +203,8 @@ fn environment() -> String {
 fn log(file: Option<&Path>) -> Printed {
     let Some(file) = file else {
         let mut command = Command::new("journalctl");
-        command.args(["--unit", "gridpool", "--lines", LOG_LINES, "--no-pager"]);
+        // A pool is a service of the system, or of this user's manager.
+        command.args(["--unit", UNIT, "--user-unit", UNIT, "--lines", LOG_LINES, "--no-pager"]);
         return output(command);
     };
     let read = || -> io::Result<String> {

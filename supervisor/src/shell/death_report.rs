@@ -212,8 +212,9 @@ fn life(death: &DeathReport) -> String {
 
 fn attempt(lost: &LostAttempt) -> String {
     let waited = if lost.waited { ", which had not begun" } else { "" };
+    let trace = lost.trace.map_or_else(String::new, |trace| format!(", trace_id={trace}"));
     format!(
-        "{}{waited}: {} ({})",
+        "{}{trace}{waited}: {} ({})",
         named(lost.attempt),
         disposition_words(lost.disposition),
         lost.label
@@ -308,6 +309,7 @@ pub(super) fn fields(told: &Death) -> Map<String, Value> {
         let worker = worker.map(|worker| worker.to_string());
         json!({
             "job": lost.attempt.job.to_string(), "attempt": lost.attempt.number,
+            "trace_id": lost.trace.map(|trace| trace.to_string()),
             "what": &*lost.label, "begun": !lost.waited, "fate": disposition_name(lost.disposition),
             "verdict": verdict.map(|verdict| verdict.to_string()),
             "verdict_by": worker.as_ref().filter(|_| is_over),

@@ -1,11 +1,28 @@
 //! Capsules of other work than grids, and replays under a tool: requests for models, searches, the sanitizer.
 
 use gridpool_client::{Candidate, GridBatch, Job, ModelInput, Search, SearchOutcome};
+use gridpool_protocol::batch::Grid;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::search::compile;
 
 use super::*;
 use crate::infer;
+use crate::jobs::program;
+
+/// The capsule of a worker that another process killed while it had a request for the model `mlp`.
+fn death_of_a_request(pool: &Pool) -> PathBuf {
+    let row = || pool.status().workers.into_iter().find(|row| row.role == "infer").expect("a row");
+    let pid = row().pid;
+    crate::processes::stop(pid);
+    let input = ModelInput::new("x", vec![3, 16], vec![1_f32; 48]).expect("three rows");
+    let job = Job::model("mlp", [input]).expect("one input");
+    let handle = pool.client().submit(job).expect("it is accepted");
+    eventually_so("the request to run", || row().run.is_some());
+    signal(pid, Signal::SIGSEGV);
+    crate::processes::go_on(pid);
+    assert_eq!(handle.wait().expect("a verdict").verdict(), Verdict::Ok);
+    the_only(pool)
+}
 
 /// A request for a model, whose worker another process kills; then the same with another file.
 #[test]
@@ -16,23 +33,14 @@ fn a_request_for_a_model_is_replayed_through_the_same_file() {
     let files = tempfile::tempdir().expect("a folder for temporary files");
     let file = files.path().join("m.onnx");
     fs::copy(infer::model("mlp"), &file).expect("a file can be copied");
-    let named = format!("mlp={}", file.display());
-    let pool = cpu(1).args(&["--model", &named]).start();
-    let row = || pool.status().workers.into_iter().find(|row| row.role == "infer").expect("a row");
+    let model = format!("[[model]]\nname = 'mlp'\npath = '{}'\ncontexts = 2\n", file.display());
+    let pool = cpu(1).limits(&model).start();
     eventually_so("the model to serve", || pool.client().models().is_ok_and(|all| !all.is_empty()));
-    let pid = row().pid;
-    crate::processes::stop(pid);
-    let input = ModelInput::new("x", vec![3, 16], vec![1_f32; 48]).expect("three rows");
-    let job = Job::model("mlp", [input]).expect("one input");
-    let handle = pool.client().submit(job).expect("it is accepted");
-    eventually_so("the request to run", || row().run.is_some());
-    signal(pid, Signal::SIGSEGV);
-    crate::processes::go_on(pid);
-    assert_eq!(handle.wait().expect("a verdict").verdict(), Verdict::Ok);
-    let capsule = the_only(&pool);
+    let capsule = death_of_a_request(&pool);
     let saved = read(&capsule);
     assert_eq!(saved["jobs"][0]["work"], json!({"kind": "model", "name": "mlp"}));
     assert_eq!(saved["models"][0]["sha256"].as_str().map(str::len), Some(64));
+    assert_eq!(saved["models"][0]["plan"]["options"]["contexts"], 2, "{saved}");
     let models = pool.client().models().expect("a worker has it again");
     assert_eq!(saved["onnxruntime"], models[0].model.onnxruntime);
     let tensor = &saved["jobs"][0]["input"]["tensors"][0];
@@ -46,16 +54,18 @@ fn a_request_for_a_model_is_replayed_through_the_same_file() {
     replay(&capsule, &[]).complains(65, &["the model `mlp`", "cannot be read"]);
 }
 
-/// A search whose deaths are real ones of a program, not of a fault that every run meets.
-#[test]
-fn a_search_is_bisected_to_the_program_that_kills() {
-    const STEPS: u32 = 1_000;
-    let deadly = "O = replace(rot90(I), 7, 3)";
-    let hash = compile(deadly, Ties::Cpython, STEPS).expect("it compiles").hash();
-    let hash = &hash[..32];
-    let pool = cpu(1).args(&["--allow-chaos"]).env("GRIDPOOL_TEST_DEADLY", hash).start();
-    let others = (1..10).flat_map(|a| (1..4).map(move |b| format!("O = replace(I, {a}, {b})")));
-    let texts = others.filter(|text| !text.contains("1, 1")).chain([deadly.to_owned()]);
+/// A program of searches that kills, if a worker is told so with the beginning of its hash.
+const DEADLY: &str = "O = replace(rot90(I), 7, 3)";
+const STEPS: u32 = 1_000;
+
+fn deadly() -> String {
+    let hash = compile(DEADLY, Ties::Cpython, STEPS).expect("it compiles").hash();
+    hash[..32].to_owned()
+}
+
+/// Runs these programs and the deadly one, which alone must fail. The largest capsule of that.
+fn search(pool: &Pool, others: impl Iterator<Item = String>) -> PathBuf {
+    let texts = others.chain([DEADLY.to_owned()]);
     let programs: Vec<_> =
         texts.enumerate().map(|(at, text)| Candidate::new(at.to_string(), text)).collect();
     let grids = random_grids(6, 2);
@@ -66,14 +76,42 @@ fn a_search_is_bisected_to_the_program_that_kills() {
         matches!(result.as_ref().expect("a result").outcome, SearchOutcome::Failed { .. })
     });
     assert_eq!(failed.count(), 1);
-    let largest = eventually("a capsule", || {
+    eventually("a capsule", || {
         let size = |path: &PathBuf| fs::metadata(path).map_or(0, |meta| meta.len());
         capsules(pool.setup()).into_iter().max_by_key(size).ok_or("none")
-    });
+    })
+}
+
+#[test]
+fn shapes_have_no_program_of_a_search_and_no_element_of_a_tensor() {
+    let setup = || cpu(1).args(&["--allow-chaos", "--capsules", "shapes"]);
+    let pool = setup().env("GRIDPOOL_TEST_DEADLY", &deadly()).start();
+    let capsule = search(&pool, std::iter::empty());
+    let text = fs::read_to_string(&capsule).expect("a capsule can be read");
+    assert!(!text.contains("replace") && !text.contains("rot90"), "{text}");
+    let input = &read(&capsule)["jobs"][0]["input"];
+    let size = [&input["size"]["programs"], &input["size"]["pairs"]];
+    assert_eq!((size, &input["packed"]), ([&json!(1); 2], &Value::Null), "{text}");
+    replay(&capsule, &[]).complains(65, &["only shapes were kept"]);
+    let Some(pool) = infer::pool_on(setup(), &["mlp"]) else { return };
+    pool.all_ready();
+    let saved = read(&death_of_a_request(&pool));
+    let tensor = json!({"name": "x", "datatype": "FP32", "shape": [3, 16], "data": null});
+    assert_eq!(saved["jobs"][0]["input"]["tensors"], json!([tensor]), "{saved}");
+    assert_eq!(saved["models"][0]["plan"]["name"], "mlp", "{saved}");
+}
+
+/// A search whose deaths are real ones of a program, not of a fault that every run meets.
+#[test]
+fn a_search_is_bisected_to_the_program_that_kills() {
+    let hash = deadly();
+    let pool = cpu(1).args(&["--allow-chaos"]).env("GRIDPOOL_TEST_DEADLY", &hash).start();
+    let others = (1..10).flat_map(|a| (1..4).map(move |b| format!("O = replace(I, {a}, {b})")));
+    let largest = search(&pool, others.filter(|text| !text.contains("1, 1")));
     let config = pool.folder().join("chaos.toml");
     fs::write(&config, "allow_chaos = true\n").expect("a file can be written");
     let replayed = gridpool(["replay", "--json", "--bisect"]).arg(&largest).arg("--config");
-    let told = document(&replayed.arg(&config).env("GRIDPOOL_TEST_DEADLY", hash).run());
+    let told = document(&replayed.arg(&config).env("GRIDPOOL_TEST_DEADLY", &hash).run());
     assert_eq!(
         (&told["units"], &told["runs"][0]["same"]),
         (&json!("programs"), &json!(true)),
@@ -88,6 +126,30 @@ fn a_search_is_bisected_to_the_program_that_kills() {
     // Without the fault in the programs, all run to their end.
     let replayed = replay(&largest, &[]);
     assert_eq!(replayed.code, Some(0), "{}{}", replayed.stdout, replayed.stderr);
+}
+
+/// A program whose deaths are those of one item.
+#[test]
+fn a_program_is_bisected_to_the_item_that_kills() {
+    const COLOR: u8 = 7;
+    let deadly = format!("{}:{COLOR}", &program(PROGRAM).hash()[..32]);
+    let pool = cpu(1).args(&["--allow-chaos"]).env("GRIDPOOL_TEST_DEADLY", &deadly).start();
+    let grid = |item: u8| Grid::from_rows(&[[item % COLOR, 0], [0, item % COLOR]]);
+    let mut grids: Vec<_> = (0..20).map(|item| grid(item).expect("a grid")).collect();
+    grids[13] = Grid::from_rows(&[[0, COLOR], [0, 0]]).expect("a grid");
+    let ended = answer(submit(&pool.client(), job(PROGRAM, &grids)));
+    assert_eq!(ended.verdict(), Verdict::Poison, "{:?}", ended.receipt);
+    let name = &ended.receipt.attempts[0].capsule;
+    let capsule = folder(pool.setup()).join(format!("{name}.json"));
+    eventually_so("the capsule", || capsule.exists());
+    let config = pool.folder().join("chaos.toml");
+    fs::write(&config, "allow_chaos = true\n").expect("a file can be written");
+    let replayed = gridpool(["replay", "--json", "--bisect"]).arg(&capsule).arg("--config");
+    let told = document(&replayed.arg(&config).env("GRIDPOOL_TEST_DEADLY", &deadly).run());
+    assert_eq!(told["runs"][0]["same"], true, "{told}");
+    let (bisected, culprit) = (&told["bisected"], format!("{} item 13", ended.receipt.job));
+    assert_eq!((&bisected["of"], &bisected["is_done"]), (&json!(20), &json!(true)), "{told}");
+    assert_eq!(bisected["names"], json!([culprit]), "{told}");
 }
 
 #[test]

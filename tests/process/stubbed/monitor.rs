@@ -182,7 +182,10 @@ fn the_death_of_a_worker_is_reported_with_its_cuda_code_and_the_drivers_report()
     let path = Path::new(&kept.folder).join(format!("{}.json", kept.latest[0].name));
     let text = fs::read_to_string(path).expect("it is there");
     let capsule: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(capsule["cuda"], "12.0");
+    assert_eq!(
+        (&capsule["cuda"], &capsule["death"]["driver"]["code"]),
+        (&"12.0".into(), &"xid 31".into())
+    );
     let worker = capsule["worker"].as_str().expect("a text");
     assert!(worker.contains(" on a GPU") && worker.contains("kernels "), "{worker}");
     // What the driver says a little later may be about the worker that is gone, or about the next one;

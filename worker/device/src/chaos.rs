@@ -35,7 +35,7 @@ pub struct FaultInjector {
     is_wrong: bool,
     /// Some results are wrong: see [`corrupt`].
     corruption: Option<Corruption>,
-    /// A program of a search kills it: see [`deadly`].
+    /// A program kills it: see [`deadly`].
     deadly: Option<Deadly>,
 }
 
@@ -60,7 +60,7 @@ impl FaultInjector {
         self.corruption = corruption;
     }
 
-    /// A program of searches kills the process from now on.
+    /// A program kills the process from now on.
     pub fn dies_of(&mut self, deadly: Option<Deadly>) {
         self.deadly = deadly;
     }
@@ -89,6 +89,10 @@ impl Device for FaultInjector {
         let armed = self.armed.take();
         if let Some(ChaosFault::Device(fault)) = armed {
             self.device.inject(fault)?;
+        }
+        if let Some(deadly) = &self.deadly {
+            let of_program = |attempt| deadly.strike_items(dispatch.program, attempt);
+            dispatch.attempts.iter().for_each(of_program);
         }
         let work = self.device.run(dispatch)?;
         if self.is_wrong {

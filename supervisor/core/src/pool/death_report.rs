@@ -9,6 +9,7 @@ use gridpool_protocol::exit::worker as exit_code;
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, JobId, WorkerId, WorkerName};
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome, DeviceInfo, Verdict};
+use gridpool_protocol::trace::TraceId;
 
 use super::Pool;
 use super::job::Job;
@@ -66,15 +67,17 @@ pub struct LostAttempt {
     pub label: Arc<str>,
     /// Whether it waited behind others, so that it never began.
     pub waited: bool,
+    /// The trace that its job is a part of, unless the job has had its verdict.
+    pub trace: Option<TraceId>,
     /// What becomes of its job.
     pub disposition: Disposition,
 }
 
 impl LostAttempt {
-    /// An attempt at a job of one shard.
+    /// An attempt at a job of one shard, without a trace.
     #[must_use]
     pub fn new(attempt: AttemptId, label: &str, waited: bool, disposition: Disposition) -> Self {
-        Self { attempt, shard: 0, label: label.into(), waited, disposition }
+        Self { attempt, shard: 0, label: label.into(), waited, trace: None, disposition }
     }
 }
 
@@ -129,6 +132,7 @@ impl Pool {
             shard: sent.shard,
             label: Arc::clone(&sent.label),
             waited,
+            trace: self.jobs.get(sent.attempt.job).and_then(|job| job.request.trace),
             disposition: Disposition::Unheard,
         });
         let was_asked = process.is_stopping() || self.groups[worker.group].is_leaving();

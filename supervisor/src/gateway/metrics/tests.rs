@@ -1,6 +1,8 @@
 //! The metrics page as a whole: its families at the start, and the source of each number.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{ErrorKind, Write};
+use std::process::{Command, Stdio};
 
 use gridpool_protocol::codec;
 use gridpool_protocol::fault::FaultCode;
@@ -205,6 +207,26 @@ fn every_family_has_rows_on_a_page_of_a_pool_that_has_everything() {
     let page = page(Some(&complete()));
     let families = FAMILIES.iter().flat_map(|(_, families)| *families);
     assert!(page.names().eq(families.map(|family| family.head.name)));
+}
+
+/// The book says why those names stay.
+#[test]
+fn promtool_finds_fault_with_no_family_but_those_that_triton_named() {
+    let page = page(Some(&complete()));
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let started = command.spawn();
+    if started.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        let required = std::env::var_os("GRIDPOOL_REQUIRE_PROMETHEUS");
+        assert_eq!(required, None, "apt-get install prometheus");
+        return;
+    }
+    let mut promtool = started.unwrap();
+    promtool.stdin.take().unwrap().write_all(page.text().unwrap().as_bytes()).unwrap();
+    let found = String::from_utf8(promtool.wait_with_output().unwrap().stderr).unwrap();
+    let found: BTreeSet<_> = found.lines().filter_map(|line| line.split(' ').next()).collect();
+    let of_triton = page.names().filter(|name| name.starts_with("nv_inference_"));
+    assert_eq!(found, of_triton.collect(), "with all of those, so it has looked");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use gridpool_protocol::ids::{ClientId, DeviceId, DeviceKind, Group, JobId, WorkerId};
 use gridpool_protocol::position::ItemPosition;
 use gridpool_protocol::receipt::{DeviceInfo, Verdict};
+use gridpool_protocol::trace::TraceId;
 
 use super::*;
 use gridpool_core::action::KillReason;
@@ -71,7 +72,8 @@ fn lines(death: &Death) -> Vec<String> {
 
 #[test]
 fn an_unexplained_signal_is_reported_with_the_attempts_of_the_worker() {
-    let attempts = [
+    let trace = TraceId::new([0xab; 16]).unwrap();
+    let mut attempts = [
         lost(5, false, Disposition::Waits { suspects: 2 }),
         lost(6, false, Disposition::Runs(worker(1))),
         lost(7, false, Disposition::Verdict(Verdict::Failed)),
@@ -85,9 +87,14 @@ fn an_unexplained_signal_is_reported_with_the_attempts_of_the_worker() {
         lost(11, false, Disposition::ShardOver),
         lost(12, false, Disposition::Unheard),
     ];
+    attempts[1].trace = Some(trace);
     let death = DeathReport { attempts: attempts.into(), attempts_more: 3, ..death() };
     let jobs = fields(&told(death.clone()))["jobs"].clone();
     assert_eq!((&jobs[1]["runs_on"], &jobs[1]["verdict_by"]), (&json!("gpu0#1"), &Value::Null));
+    assert_eq!(
+        [&jobs[0]["trace_id"], &jobs[1]["trace_id"]],
+        [&Value::Null, &json!(trace.to_string())]
+    );
     assert_eq!((&jobs[4]["fate"], &jobs[4]["verdict"]), (&json!("over"), &json!("OK")));
     assert_eq!((&jobs[4]["runs_on"], &jobs[4]["verdict_by"]), (&Value::Null, &json!("gpu1#1")));
     assert_eq!((&jobs[6]["fate"], &jobs[6]["verdict"]), (&json!("part_over"), &Value::Null));
@@ -98,7 +105,8 @@ fn an_unexplained_signal_is_reported_with_the_attempts_of_the_worker() {
         "life       12.345 s, READY after 0.250 s, 1 job answered",
         "job        job5 attempt 2: waits to run again, as one of 2 suspects that run without others \
          (rot90 | fill(0, 5))",
-        "job        job6 attempt 2: runs again, on gpu0#1 (rot90 | fill(0, 5))",
+        "job        job6 attempt 2, trace_id=abababababababababababababababab: runs again, on gpu0#1 \
+         (rot90 | fill(0, 5))",
         "job        job7 attempt 2: its verdict is FAILED (rot90 | fill(0, 5))",
         "job        job8 attempt 2: denylisted, its verdict is POISON (rot90 | fill(0, 5))",
         "job        job9 attempt 2, which had not begun: OK since, on gpu1#1 (rot90 | fill(0, 5))",
