@@ -90,7 +90,7 @@ function drawLines() {
   table($('lines-table'), 'Shares of the time that is shown', columns, named, String, 'nothing yet');
 }
 
-function drawVerdicts() {
+function drawRates() {
   const height = 110;
   const { svg, points, x } = canvas($('verdicts'), height, 'Verdicts a second; the table below says the same');
   const others = (point) => sum(point.verdicts.slice(1));
@@ -141,6 +141,6 @@ function drawLatency() {
 
 function drawTimeline() {
   drawLines();
-  drawVerdicts();
+  drawRates();
   drawLatency();
 }
