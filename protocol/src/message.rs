@@ -99,6 +99,8 @@ pub enum ClientMessage {
     Status {
         /// Echoed.
         request: u64,
+        /// From the gateway: that of the operator who asks, if one does.
+        token: Option<Secret>,
     },
     /// Send a signal to a worker.
     Kill {
