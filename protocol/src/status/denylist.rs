@@ -10,7 +10,7 @@ pub const DENYLIST_SHOWN_MAX: usize = 20;
 pub struct DenylistStatus {
     /// Contents on it.
     pub contents: u64,
-    /// The latest, the newest first: at most [`DENYLIST_SHOWN_MAX`].
+    /// The latest, the newest first: at most 20.
     pub latest: Vec<DeniedContent>,
 }
 
@@ -28,8 +28,8 @@ impl DenylistStatus {
 pub struct DeniedContent {
     /// Its hash: `gridpool release HASH` allows it again.
     pub content: String,
-    /// What ran it, as a receipt names it: the hash of a program, `model:NAME` or `search:SCORE`. Empty if you are no
-    /// operator.
+    /// What the job ran, as a receipt names it: the hash of a program, `model:NAME` or `search:SCORE`. Empty if you are
+    /// no operator.
     pub what: String,
     /// Items of the job.
     pub items: u32,
