@@ -36,7 +36,6 @@ pub use worker::{
 
 /// Client to supervisor. `request` is echoed in the reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "changes of models are rare")]
 pub enum ClientMessage {
     /// First message of a connection.
     Hello {
@@ -99,6 +98,8 @@ pub enum ClientMessage {
     Status {
         /// Echoed.
         request: u64,
+        /// From the gateway: that of the operator who asks, if one does.
+        token: Option<Secret>,
     },
     /// Send a signal to a worker.
     Kill {

@@ -2,6 +2,7 @@
 //! builds one for a test names what matters to it and takes the rest from `Default`.
 
 mod capsules;
+mod denylist;
 mod load;
 mod nats;
 mod queue;
@@ -17,6 +18,7 @@ use crate::named::named;
 use crate::receipt::Verdict;
 use crate::sandbox::Protections;
 pub use capsules::{CapsuleMode, CapsuleStatus, CapsulesStatus, ParseCapsuleModeError};
+pub use denylist::{DENYLIST_SHOWN_MAX, DeniedContent, DenylistStatus};
 pub use load::{LoadPhase, LoadStatus, MissingModel};
 pub use nats::NatsStatus;
 pub use queue::QueueStatus;
@@ -54,6 +56,9 @@ pub struct Status {
     /// What is kept of deaths; nothing if nothing is.
     #[serde(default)]
     pub capsules: Option<CapsulesStatus>,
+    /// What the pool refuses, because it killed its workers.
+    #[serde(default)]
+    pub denylist: DenylistStatus,
     /// The queue.
     pub queue: QueueStatus,
     /// Sums since the supervisor started.
@@ -168,6 +173,9 @@ pub struct WorkerStatus {
     pub graph_replays: u64,
     /// Workers that it replaced, one after the other.
     pub restarts: u32,
+    /// Those of them of which the pool knows why, by what ended the worker before.
+    #[serde(default)]
+    pub restart_reasons: BTreeMap<String, u64>,
     /// What ended the last worker that died on its device; empty if none did.
     pub last_fault: String,
     /// From the command to start it to READY; `None` before that.

@@ -6,7 +6,8 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gridpool_protocol::metrics::{Histogram, Histograms, RoleMetrics, Sums};
+use gridpool_protocol::ids::Role;
+use gridpool_protocol::metrics::{Histogram, RoleMetrics};
 use gridpool_protocol::status::{Status, WorkerState};
 use serde::Serialize;
 
@@ -25,6 +26,8 @@ const YOUNG_MAX: usize = 12;
 const NOTHING: char = '.';
 /// The shares of which percentiles are shown.
 const SHARES: [f64; 3] = [0.5, 0.9, 0.99];
+/// What is told by role, in the order of [`Role::ALL`].
+const ROLES: usize = Role::ALL.len();
 
 /// How long a point is, and how many are kept.
 #[derive(Clone, Copy, Debug)]
@@ -82,14 +85,16 @@ pub(crate) struct Point {
     pub(crate) span_ms: u64,
     /// Verdicts by kind, in the order of [`Counters::verdicts`](gridpool_protocol::status::Counters::verdicts).
     pub(crate) verdicts: [u64; 6],
-    /// Submissions refused.
+    /// Jobs accepted, and submissions refused.
+    pub(crate) accepted: u64,
     pub(crate) refused: u64,
-    /// The most jobs that were seen to wait.
+    /// The most jobs that were seen to wait, and those of each role. Those are 0 if only the status is known.
     pub(crate) queue: u64,
-    /// Percentiles of the time from acceptance to dispatch, and of that in workers, seconds. `None` if there were no
-    /// jobs.
-    pub(crate) queue_s: Option<[f64; 3]>,
-    pub(crate) service_s: Option<[f64; 3]>,
+    pub(crate) queues: [u64; ROLES],
+    /// Percentiles of the time from acceptance to dispatch, and of that in workers, seconds, of each role. `None` if it
+    /// had no jobs.
+    pub(crate) queue_s: [Option<[f64; 3]>; ROLES],
+    pub(crate) service_s: [Option<[f64; 3]>; ROLES],
     /// A letter for each line: the gravest that was seen.
     pub(crate) doing: String,
     /// How busy the device of each line was, percent.
@@ -191,9 +196,12 @@ struct Moment {
     pid: u32,
     uptime_s: f64,
     verdicts: [u64; 6],
+    accepted: u64,
     refused: u64,
     queue: u64,
-    times: Option<[Histogram; 2]>,
+    queues: [u64; ROLES],
+    /// Of each role, how long its jobs waited, and were worked on.
+    times: [Option<[Histogram; 2]>; ROLES],
     /// By line: what it does, how busy its device is, and how many workers were replaced.
     lines: BTreeMap<usize, (Doing, Option<f64>, u64)>,
 }
@@ -202,14 +210,20 @@ impl Moment {
     fn of(sample: &Sample<'_>, lines: &mut Lines) -> Self {
         let Sample { at_ms, status, rows, roles } = sample;
         let counters = &status.counters;
+        let own = Role::ALL.map(|role| roles.iter().find(|own| own.role == role));
         let mut moment = Self {
             at_ms: *at_ms,
             pid: status.supervisor.pid,
             uptime_s: status.supervisor.uptime_s,
             verdicts: counters.verdicts().map(|(_, count)| count),
+            accepted: counters.accepted,
             refused: counters.refused_busy + counters.refused_poison,
             queue: status.queue.jobs,
-            times: (!roles.is_empty()).then(|| times(roles)),
+            queues: own.map(|own| own.map_or(0, |own| own.queue.jobs)),
+            times: own.map(|own| {
+                let histograms = &own?.sums.histograms;
+                Some([histograms.queue.clone(), histograms.service.clone()])
+            }),
             lines: BTreeMap::new(),
         };
         for row in *rows {
@@ -273,14 +287,6 @@ impl Lines {
     }
 }
 
-/// How long jobs waited, and were worked on, of all roles.
-fn times(roles: &[RoleMetrics]) -> [Histogram; 2] {
-    let mut sums = Sums::default();
-    roles.iter().for_each(|role| sums.add(&role.sums));
-    let Histograms { queue, service, .. } = sums.histograms;
-    [queue, service]
-}
-
 /// The points of one length.
 #[derive(Debug, Serialize)]
 #[serde(transparent)]
@@ -294,9 +300,12 @@ struct Ring {
     /// Where the next point begins.
     #[serde(skip)]
     begin: Option<Moment>,
-    /// Of the next point: the longest queue, and by line the gravest, and the sum and the number of what was busy.
+    /// Of the next point: the longest queue, in all and of each role, and by line the gravest, and the sum and the
+    /// number of what was busy.
     #[serde(skip)]
     queue: u64,
+    #[serde(skip)]
+    queues: [u64; ROLES],
     #[serde(skip)]
     seen: BTreeMap<usize, (Doing, f64, u32)>,
 }
@@ -304,16 +313,17 @@ struct Ring {
 impl Ring {
     fn new(span: Span) -> Self {
         let (points, seen) = (VecDeque::new(), BTreeMap::new());
-        Self { span, points, number: 0, begin: None, queue: 0, seen }
+        Self { span, points, number: 0, begin: None, queue: 0, queues: [0; ROLES], seen }
     }
 
     /// Takes a moment in, and returns whether it ends a point.
     fn take(&mut self, now: &Moment) -> bool {
         let begin = self.begin.take().filter(|begin| now.is_after(begin));
         if begin.is_none() {
-            (self.queue, self.seen) = (0, BTreeMap::new());
+            self.begin_next();
         }
         self.queue = self.queue.max(now.queue);
+        self.queues = std::array::from_fn(|role| self.queues[role].max(now.queues[role]));
         for (&line, &(doing, busy, replaced)) in &now.lines {
             let before = begin.as_ref().and_then(|begin| begin.lines.get(&line));
             let is_new = before.is_some_and(|&(_, _, before)| replaced > before);
@@ -337,9 +347,14 @@ impl Ring {
         }
         self.points.push_back(point);
         self.number += 1;
-        (self.queue, self.seen) = (0, BTreeMap::new());
+        self.begin_next();
         self.begin = Some(now.clone());
         true
+    }
+
+    /// Nothing was seen of the next point yet.
+    fn begin_next(&mut self) {
+        (self.queue, self.queues, self.seen) = (0, [0; ROLES], BTreeMap::new());
     }
 
     /// Whether a point has a letter for a line, or the next one may.
@@ -355,8 +370,10 @@ impl Ring {
     fn point(&self, begin: &Moment, now: &Moment) -> Point {
         let grown = |index: usize| now.verdicts[index].saturating_sub(begin.verdicts[index]);
         let percentiles = |which: usize| {
-            let (now, begin) = (now.times.as_ref()?, begin.times.as_ref()?);
-            percentiles(&now[which], &begin[which])
+            std::array::from_fn(|role| {
+                let (now, begin) = (now.times[role].as_ref()?, begin.times[role].as_ref()?);
+                percentiles(&now[which], &begin[which])
+            })
         };
         let lines = self.seen.keys().next_back().map_or(0, |last| last + 1);
         let line = |line: usize| self.seen.get(&line).copied().unwrap_or_default();
@@ -366,8 +383,10 @@ impl Ring {
             at_ms: now.at_ms,
             span_ms: now.at_ms - begin.at_ms,
             verdicts: std::array::from_fn(grown),
+            accepted: now.accepted.saturating_sub(begin.accepted),
             refused: now.refused.saturating_sub(begin.refused),
             queue: self.queue,
+            queues: self.queues,
             queue_s: percentiles(0),
             service_s: percentiles(1),
             doing: (0..lines).map(|index| line(index).0.letter()).collect(),

@@ -14,21 +14,24 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 GRIDPOOL = os.environ["GRIDPOOL_BIN"]
+# A driver without a GPU, which obeys a script: tests/stub-cuda.
+STUB_CUDA = pathlib.Path(os.environ["GRIDPOOL_STUB_CUDA"])
+DATA = pathlib.Path(__file__).parent.parent / "data"
 AXE = pathlib.Path(os.environ["GRIDPOOL_AXE"]).read_text()
 # Generous: what is measured is reported, and fails nothing.
 PATIENCE_S = 30
 
 
 class Pool:
-    """A pool on two CPU workers that serves HTTP, and its command line."""
+    """A pool that serves HTTP, on two CPU workers if nothing else is said, and its command line."""
 
-    def __init__(self, folder, *, with_tokens):
+    def __init__(self, folder, *, with_tokens, arguments=("--devices", "cpu:2"), environment=None):
         self.folder = pathlib.Path(folder)
         ours = {name: value for name, value in os.environ.items() if not name.startswith("GRIDPOOL_")}
-        self.environment = {**ours, "GRIDPOOL_SOCKET": str(self.folder / "pool.sock"),
+        self.environment = {**ours, **(environment or {}), "GRIDPOOL_SOCKET": str(self.folder / "pool.sock"),
                             "GRIDPOOL_STATE_DIR": str(self.folder / "state")}
         self.token = ""
-        arguments = ["--devices", "cpu:2", "--http", "127.0.0.1:0", "--allow-chaos"]
+        arguments = [*arguments, "--http", "127.0.0.1:0", "--allow-chaos"]
         if with_tokens:
             made = json.loads(self.run("token", "new", "operator", "--scope", "infer,metrics,operate", "--json"))
             reader = json.loads(self.run("token", "new", "reader", "--scope", "metrics", "--json"))
@@ -81,9 +84,10 @@ def until(look, what):
         time.sleep(0.02)
 
 
-def pool_in_folder(**what):
-    folder = tempfile.mkdtemp(prefix="gridpool-page-")
-    pool = Pool(folder, **what)
+def pool_in_folder(prepare=lambda folder: {}, **what):
+    """A pool in a folder of its own, in which something may be prepared that it is started with."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gridpool-page-"))
+    pool = Pool(folder, **what, **prepare(folder))
     try:
         yield pool
     finally:
@@ -105,6 +109,44 @@ def open_pool():
 def short_pool():
     """A pool that a test may drain."""
     yield from pool_in_folder(with_tokens=True)
+
+
+@pytest.fixture
+def gpu_pool():
+    """A pool on two GPUs of the driver that obeys a script. What it writes into the FIFO `events` NVML tells."""
+
+    def prepare(folder):
+        driver = folder / "driver"
+        driver.mkdir()
+        for name in ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"):
+            (driver / name).symlink_to(STUB_CUDA)
+        os.mkfifo(folder / "events")
+        gauges = "call=nvmlDeviceGetUtilizationRates value=37; call=nvmlDeviceGetPowerUsage value=123456"
+        script = f"devices=2; events={folder}/events; {gauges}"
+        environment = {"LD_LIBRARY_PATH": str(driver), "XDG_CACHE_HOME": str(folder), "STUB_CUDA_SCRIPT": script,
+                       "GRIDPOOL_SANDBOX_WRITE": str(folder)}
+        return {"arguments": ["--devices", "0,1"], "environment": environment}
+
+    yield from pool_in_folder(prepare, with_tokens=True)
+
+
+@pytest.fixture
+def model_pool():
+    """A pool with a model and one whose file is none. Where there is no ONNX Runtime, the test is skipped."""
+
+    def prepare(folder):
+        broken = folder / "broken.onnx"
+        broken.write_bytes(b"no model")
+        good = DATA / "models" / "three_outputs.onnx"
+        models = ["--model", f"three_outputs={good}", "--model", f"broken={broken}"]
+        return {"arguments": ["--devices", "cpu:1", "--keep-going", *models]}
+
+    for pool in pool_in_folder(prepare, with_tokens=True):
+        missing = until(lambda: pool.status()["missing"], "the model that cannot be loaded")
+        if any("ONNX Runtime" in row["why"] for row in missing):
+            assert "GRIDPOOL_REQUIRE_ONNXRUNTIME" not in os.environ, missing
+            pytest.skip("no ONNX Runtime (pip install onnxruntime)")
+        yield pool
 
 
 @pytest.fixture(scope="session")

@@ -11,72 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conftest import AXE, PATIENCE_S, until
-
-DATA = pathlib.Path(__file__).parent.parent / "data"
-
-
-def cells(page, title, part="#workers"):
-    """The texts of a column."""
-    return page.eval_on_selector_all(f"{part} td[data-label='{title}']", "all => all.map(one => one.textContent)")
+from compare import cells
+from conftest import PATIENCE_S, until
+from looks import overflow, run_jobs, violations
 
 
-def tiles(page):
-    read = "all => all.map(one => [one.children[0].textContent, one.children[1].textContent])"
-    return dict(page.eval_on_selector_all("#overview > div", read))
-
-
-def run_jobs(pool, count, program="rot90"):
-    grids = str(DATA / "grids.json")
-    for _ in range(count):
-        pool.run("submit", program, grids, "--json")
-
-
-def overflow(page):
-    """How far the page is wider than the window, and which elements are."""
-    return page.evaluate(
-        """() => {
-            const width = document.documentElement.clientWidth;
-            const all = Array.from(document.querySelectorAll('body *')).filter((one) => one.offsetParent);
-            const wide = all.filter((one) => one.getBoundingClientRect().right > width + 1);
-            return [document.documentElement.scrollWidth - width, wide.map((one) => one.id || one.tagName)];
-        }"""
-    )
-
-
-def violations(page):
-    page.evaluate(AXE)
-    found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")["violations"]
-    grave = [one for one in found if one["impact"] in ("serious", "critical")]
-    return [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in grave]
-
-
-def test_it_shows_what_the_status_says(pool, opened):
-    run_jobs(pool, 3)
-    page = opened(pool).page
-
-    def is_equal():
-        status = pool.status()
-        workers, sums = status["workers"], status["counters"]
-        shown = tiles(page)
-        number = lambda text: int(text.replace(",", ""))
-        assert cells(page, "Worker") == [worker["name"] for worker in workers]
-        assert cells(page, "State") == [worker["state"] for worker in workers]
-        assert cells(page, "Group") == [worker["group"] for worker in workers]
-        assert [number(text) for text in cells(page, "Jobs")] == [worker["jobs_done"] for worker in workers]
-        assert [number(text) for text in cells(page, "Restarts")] == [worker["restarts"] for worker in workers]
-        assert cells(page, "Last fault") == [worker["last_fault"] for worker in workers]
-        names = {"accepted": "accepted", "OK": "ok", "FAILED": "failed", "DEADLINE": "deadline", "POISON": "poison",
-                 "DEVICE_LOST": "device_lost", "CANCELLED": "cancelled", "restarts": "restarts",
-                 "refused as busy": "refused_busy", "refused as poison": "refused_poison"}
-        assert {name: number(shown[name]) for name in names} == {name: sums[key] for name, key in names.items()}
-        assert number(shown["jobs that wait"]) == status["queue"]["jobs"]
-        assert shown["state"] == "ready"
-        clients = cells(page, "Client", "#principals")
-        assert len(clients) == len(status["principals"])
-        return True
-
-    until(is_equal, "the page to equal the status")
+# Longest time from the order to kill a worker to its death on the page.
+DEATH_SOON_S = 5
 
 
 def test_a_death_is_shown_soon_with_its_whole_block(pool, opened):
@@ -101,6 +42,8 @@ def test_a_death_is_shown_soon_with_its_whole_block(pool, opened):
         watch.dispose()
         until(lambda: pool.status()["workers"][0]["state"] == "ready", "another worker")
     print(f"\nfrom the order to the death on the page: {', '.join(f'{ms:.0f}' for ms in took)} ms")
+    # Generous: it is soon, also where much else runs.
+    assert max(took) < 1000 * DEATH_SOON_S, took
     block = page.locator("#deaths > details pre").first.text_content()
     logged = (pool.folder / "log").read_text()
     assert "worker died worker=cpu0#" in block and "next" in block

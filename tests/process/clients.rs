@@ -129,7 +129,7 @@ fn an_arena_given_back_while_its_job_waits_is_unmapped_after_the_job() {
         raw.say(&ClientMessage::DropArena { arena: memory.id });
     }
     // Answered after the three before it.
-    raw.say(&ClientMessage::Status { request: 1 });
+    raw.say(&ClientMessage::Status { request: 1, token: None });
     raw.hear();
     pool.go_on("cpu0");
     pool.go_on("cpu1");

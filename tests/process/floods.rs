@@ -70,7 +70,7 @@ fn a_client_that_does_not_read_is_not_read_either() {
     let (pool, before) = warm();
     let mut raw = Raw::greeted(&pool.socket());
     let question = |request| {
-        let message = ClientMessage::Status { request };
+        let message = ClientMessage::Status { request, token: None };
         frame::pack(&codec::encode(&message).expect("it fits a frame"), 0)
     };
     let questions: Vec<u8> = (0..200_000).flat_map(question).collect();
@@ -111,7 +111,7 @@ fn a_client_that_leaves_without_reading_leaves_nothing() {
     let (pool, before) = warm();
     for _ in 0..20 {
         let raw = Raw::greeted(&pool.socket());
-        let message = ClientMessage::Status { request: 0 };
+        let message = ClientMessage::Status { request: 0, token: None };
         let question = frame::pack(&codec::encode(&message).expect("it fits a frame"), 0);
         raw.socket().set_nonblocking(true).expect("a mode can be set");
         // The bytes that do not fit do not matter.

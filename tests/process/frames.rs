@@ -67,7 +67,8 @@ fn bytes_that_are_not_messages_end_their_connection_with_a_sentence() {
 #[test]
 fn a_first_message_other_than_a_hello_of_this_version_ends_the_connection() {
     let (pool, before) = warm();
-    let status = codec::encode(&ClientMessage::Status { request: 1 }).expect("it fits a frame");
+    let status =
+        codec::encode(&ClientMessage::Status { request: 1, token: None }).expect("it fits a frame");
     let versions = |client: u32| {
         format!("the client speaks protocol {client}, this supervisor {PROTOCOL_VERSION}")
     };
@@ -156,7 +157,7 @@ fn bytes_may_come_one_by_one_and_messages_together() {
     }
     assert_eq!(raw.hear(), ServerMessage::Welcome { version: PROTOCOL_VERSION });
     let status = |request| {
-        let message = ClientMessage::Status { request };
+        let message = ClientMessage::Status { request, token: None };
         frame::pack(&codec::encode(&message).expect("it fits a frame"), 0)
     };
     raw.send(&(0..50).flat_map(status).collect::<Vec<_>>());

@@ -118,7 +118,7 @@ fn an_arena_belongs_to_its_connection() {
     assert_eq!(refusal, format!("{} is no arena of this connection", memory.id));
     thief.say(&ClientMessage::DropArena { arena: memory.id });
     thief.say(&ClientMessage::Cancel { key: JobKey(1) });
-    thief.say(&ClientMessage::Status { request: 0 });
+    thief.say(&ClientMessage::Status { request: 0, token: None });
     thief.hear();
     owner.submit(submission.clone());
     is_ok(&owner.hear_done().1);
@@ -138,7 +138,7 @@ fn a_client_cannot_cancel_the_job_of_another() {
     let (mut owner, mut other) = (Raw::greeted(&pool.socket()), Raw::greeted(&pool.socket()));
     owner.submit(inline(5, &random_grids(4, 3)));
     other.say(&ClientMessage::Cancel { key: JobKey(5) });
-    other.say(&ClientMessage::Status { request: 0 });
+    other.say(&ClientMessage::Status { request: 0, token: None });
     other.hear();
     pool.go_on("cpu0");
     is_ok(&owner.hear_done().1);

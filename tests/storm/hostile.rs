@@ -144,7 +144,9 @@ fn flood(raw: &Raw, rng: &mut SplitMix64) {
     let many: Vec<u8> = if rng.below(2) == 0 {
         (0..200).flat_map(|_| packed(&ClientMessage::Submit(Box::new(job(rng))))).collect()
     } else {
-        (0..2_000).flat_map(|request| packed(&ClientMessage::Status { request })).collect()
+        (0..2_000)
+            .flat_map(|request| packed(&ClientMessage::Status { request, token: None }))
+            .collect()
     };
     if raw.socket().set_nonblocking(true).is_ok() {
         // What does not fit is of no interest.
@@ -234,7 +236,7 @@ fn foreign(rng: &mut SplitMix64) -> gridpool_protocol::message::Slice {
 
 fn ask_and_leave(raw: &Raw, rng: &mut SplitMix64) {
     for request in 0..rng.below(20) as u64 {
-        raw.say(&ClientMessage::Status { request });
+        raw.say(&ClientMessage::Status { request, token: None });
     }
 }
 

@@ -365,7 +365,7 @@ impl<'a> WireClient<'a> {
     /// behind all verdicts before it.
     fn pool_is_empty(&mut self) -> Result<bool, FrameError> {
         self.counters = None;
-        self.raw.say(&ClientMessage::Status { request: 0 });
+        self.raw.say(&ClientMessage::Status { request: 0, token: None });
         let heard = self.history.len();
         let give_up = clock::now() + LATE_MAX;
         while self.counters.is_none() && !clock::until(give_up).is_zero() {

@@ -20,7 +20,22 @@ impl Client {
     /// # Errors
     /// A [`ClientError`] of the connection.
     pub fn status(&self) -> Result<Status, ClientError> {
-        let message = self.connection.request(&|request| ClientMessage::Status { request })?;
+        self.status_for(None)
+    }
+
+    /// Returns the state of the pool as an operator sees it, for the holder of a token of HTTP. Only the pool's own
+    /// gateway may ask so.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection; [`ClientError::Refused`] if the token is unknown or has not the scope
+    /// `operate`.
+    pub fn status_by_token(&self, token: &Secret) -> Result<Status, ClientError> {
+        self.status_for(Some(token))
+    }
+
+    fn status_for(&self, token: Option<&Secret>) -> Result<Status, ClientError> {
+        let message = |request| ClientMessage::Status { request, token: token.cloned() };
+        let message = self.connection.request(&message)?;
         if let ServerMessage::Reply { reply: Reply::Status(status), .. } = message {
             Ok(*status)
         } else {

@@ -240,7 +240,7 @@ impl Agent {
             | ClientMessage::Repository { request, .. }
             | ClientMessage::Job { request, .. }
             | ClientMessage::Policy { request }
-            | ClientMessage::Status { request }
+            | ClientMessage::Status { request, .. }
             | ClientMessage::Kill { request, .. }
             | ClientMessage::Release { request, .. }
             | ClientMessage::Drain { request }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClientMessage, Release};
+use super::{ClientMessage, JobSelector, Release};
 use crate::ids::WorkerSelector;
 use crate::principal::Principal;
 use crate::receipt::{Receipt, Verdict};
@@ -81,6 +81,8 @@ pub struct AskedVerdicts {
     pub after: u64,
     /// Only these; none are all.
     pub verdicts: Vec<Verdict>,
+    /// Only of this job. Pools before may have had one of the same number.
+    pub job: Option<JobSelector>,
     /// From the gateway: the token of the client who asks, if it has one.
     pub token: Option<Secret>,
     /// From the gateway: the client who asks, if it has no token and the pool asks for none.

@@ -9,7 +9,9 @@ use gridpool_protocol::message::{JobSelector, JobView};
 use gridpool_protocol::metrics::{DeviceMetrics, RoleMetrics};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Attempt;
-use gridpool_protocol::status::{Counters, PrincipalStatus, QueueStatus, WorkerStatus};
+use gridpool_protocol::status::{
+    Counters, DenylistStatus, PrincipalStatus, QueueStatus, WorkerStatus,
+};
 
 use crate::event::{Helper, JobRequest, Timestamp, Work};
 use crate::helpers::HelperStatus;
@@ -95,6 +97,12 @@ impl Core {
         connected: &BTreeSet<Principal>,
     ) -> Vec<(Option<Principal>, PrincipalStatus)> {
         self.pool.principals(now, connected)
+    }
+
+    /// How many contents are on the denylist, and the latest of them.
+    #[must_use]
+    pub fn denylist(&self, now: Timestamp) -> DenylistStatus {
+        self.pool.denylist(now)
     }
 
     /// Sums since the start.

@@ -13,7 +13,7 @@ use gridpool_protocol::fault::{FaultCode, Response};
 use gridpool_protocol::limits as wire;
 use gridpool_protocol::log::FILTER_VARIABLE;
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
-use gridpool_protocol::status::{LoadPhase, WorkerState};
+use gridpool_protocol::status::{CapsuleMode, LoadPhase, WorkerState};
 
 use super::arguments::Arguments;
 use crate::generated::{check, field_table, fields, table};
@@ -21,6 +21,8 @@ use crate::generated::{check, field_table, fields, table};
 const RECEIPT: &str = include_str!("../../../protocol/src/receipt.rs");
 const STATUS: &str = concat!(
     include_str!("../../../protocol/src/status.rs"),
+    include_str!("../../../protocol/src/status/capsules.rs"),
+    include_str!("../../../protocol/src/status/denylist.rs"),
     include_str!("../../../protocol/src/status/queue.rs"),
     include_str!("../../../protocol/src/status/load.rs"),
     include_str!("../../../protocol/src/status/nats.rs"),
@@ -237,11 +239,13 @@ fn the_generated_json_fields_match_the_code() {
     check("reference/json.md", "receipts", &receipts);
     let named = format!(
         "A `DeviceKind` is `cpu` or `gpu`.\n\nA `Verdict` is one of {}.\n\n\
-         An `AttemptOutcome` is one of {}.\n\nA `WorkerState` is one of {}.\n\nA `LoadPhase` is one of {}.",
+         An `AttemptOutcome` is one of {}.\n\nA `WorkerState` is one of {}.\n\nA `LoadPhase` is one of {}.\n\n\
+         A `CapsuleMode` is one of {}.",
         words(&Verdict::ALL.map(Verdict::name)).join(", "),
         words(&AttemptOutcome::ALL.map(AttemptOutcome::name)).join(", "),
         words(&WorkerState::ALL.map(WorkerState::name)).join(", "),
         words(&LoadPhase::ALL.map(LoadPhase::name)).join(", "),
+        words(&CapsuleMode::ALL.map(CapsuleMode::name)).join(", "),
     );
     check("reference/json.md", "words", &named);
     let status = [
@@ -251,6 +255,10 @@ fn the_generated_json_fields_match_the_code() {
         "WorkerDevice",
         "RunStatus",
         "WorkerMemory",
+        "DenylistStatus",
+        "DeniedContent",
+        "CapsulesStatus",
+        "CapsuleStatus",
         "QueueStatus",
         "LoadStatus",
         "MissingModel",

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use gridpool_protocol::status::{HttpStatus, NatsStatus, PrincipalStatus, Status};
+use gridpool_protocol::status::{DenylistStatus, HttpStatus, NatsStatus, PrincipalStatus, Status};
 
 use super::columns::COLUMNS;
 use super::faults::{driver_faults, out_of_service};
-use super::words::{UNKNOWN, bytes};
+use super::words::{UNKNOWN, bytes, counted, span};
 use super::{CommandError, connect, say_json};
 use crate::history::{self, Row};
 
@@ -55,6 +55,7 @@ fn write(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     for missing in status.missing.iter().filter(|missing| !is_said(&missing.why)) {
         writeln!(out, "no device has the model `{}`: {}", missing.model, missing.why)?;
     }
+    write_denylist(out, &status.denylist)?;
     write_devices(out, status)?;
     write_principals(out, &status.principals)?;
     let (queue, sums) = (&status.queue, &status.counters);
@@ -133,6 +134,27 @@ fn write_principals(out: &mut dyn Write, principals: &[PrincipalStatus]) -> io::
     }
 }
 
+/// A line for every content that the pool refuses, the newest first.
+fn write_denylist(out: &mut dyn Write, denylist: &DenylistStatus) -> io::Result<()> {
+    for row in &denylist.latest {
+        let (items, ago) = (counted(row.items.into(), "item"), span(row.for_us));
+        let what = if row.what.is_empty() { String::new() } else { format!(" ({})", row.what) };
+        writeln!(
+            out,
+            "a job of {items}{what} killed its workers and is refused, for {ago}: allow it again with \
+             `gridpool release {}`",
+            row.content
+        )?;
+    }
+    match denylist.contents.saturating_sub(denylist.latest.len() as u64) {
+        0 => Ok(()),
+        more => {
+            let more = counted(more, "older job");
+            writeln!(out, "and {more}: `gridpool release jobs` allows all of them again")
+        }
+    }
+}
+
 /// A line for every GPU: its memory and processes, and the driver's faults.
 fn write_devices(out: &mut dyn Write, status: &Status) -> io::Result<()> {
     const MIB: u64 = 1 << 20;
@@ -192,7 +214,31 @@ fn cluster(nats: &NatsStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gridpool_protocol::status::{DeviceStatus, MonitorStatus};
+    use gridpool_protocol::status::{DeniedContent, DeviceStatus, MonitorStatus};
+
+    #[test]
+    fn each_job_on_the_denylist_is_named_with_what_allows_it_again() {
+        let row = |what: &str| DeniedContent {
+            content: "ab".repeat(32),
+            what: what.to_owned(),
+            items: 3,
+            for_us: 61_000_000,
+        };
+        let said = |contents, latest| {
+            let mut out = Vec::new();
+            write_denylist(&mut out, &DenylistStatus { contents, latest }).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let release = format!("allow it again with `gridpool release {}`\n", "ab".repeat(32));
+        let job = "killed its workers and is refused, for 1m01s";
+        assert_eq!(said(0, Vec::new()), "");
+        assert_eq!(
+            said(1, vec![row("model:mlp")]),
+            format!("a job of 3 items (model:mlp) {job}: {release}")
+        );
+        let more = "and 2 older jobs: `gridpool release jobs` allows all of them again\n";
+        assert_eq!(said(3, vec![row("")]), format!("a job of 3 items {job}: {release}{more}"));
+    }
 
     #[test]
     fn a_pool_says_whether_it_takes_jobs_of_its_cluster() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gridpool_client::{AskedVerdicts, Client, ClientError, Death};
+use gridpool_client::{AskedVerdicts, Client, ClientError, Death, DeviceModel};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::metrics::Metrics;
@@ -42,6 +42,8 @@ pub(super) struct PoolView {
     /// The pool drains.
     draining: bool,
     pub(super) catalogue: Catalogue,
+    /// A row for each model and worker.
+    pub(super) rows: Vec<DeviceModel>,
     /// The full names of the models that it should have, or is loading.
     expected: Vec<String>,
     loads: Vec<LoadStatus>,
@@ -62,8 +64,8 @@ impl PoolView {
             report.mark_ended(&client.status()?.workers);
         }
         let catalogue = self.catalogue.updated(&report);
-        let draining = status.supervisor.draining;
-        Ok(Self { asked, draining, catalogue, expected, loads, missing })
+        let (draining, rows) = (status.supervisor.draining, report.rows);
+        Ok(Self { asked, draining, catalogue, rows, expected, loads, missing })
     }
 
     /// Whether the pool takes jobs.

@@ -1,4 +1,5 @@
-//! What operators do over HTTP: kill a worker, release a device, drain the pool, and read whole reports of deaths.
+//! What operators do over HTTP: kill a worker, release a device or a job, drain the pool, and read the whole status and
+//! whole reports of deaths.
 //!
 //! All of it needs a token with the scope `operate`, also where other requests need none: on a loopback address every
 //! local user could give orders, and a page that gets past the checks of `Host` and `Origin` could too. A token in a
@@ -58,6 +59,17 @@ pub(super) async fn deaths(
     Ok(document(&json!({ "deaths": deaths })))
 }
 
+/// The status as operators see it: with the programs and models that run and that are on the denylist.
+pub(super) async fn status(
+    State(gateway): State<Arc<Server>>,
+    Extension(principal): Extension<Principal>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let token = token(&gateway, &headers)?;
+    let status = ask(&gateway, principal, move |client| client.status_by_token(&token)).await?;
+    Ok(document(&json!(status)))
+}
+
 /// Lists the receipts of the last jobs that came over HTTP or gRPC: those of whoever asks, or all for an operator.
 pub(super) async fn receipts(
     State(gateway): State<Arc<Server>>,
@@ -92,7 +104,7 @@ pub(super) async fn verdicts(
     Ok(document(&json!({ "last": found.last, "all": found.is_all, "verdicts": rows })))
 }
 
-/// What a query asks for: `after=NUMBER`, and `verdict=NAME` or `verdict=others` for all but OK.
+/// What a query asks for: `after=NUMBER`, `job=JOB`, and `verdict=NAME` or `verdict=others` for all but OK.
 fn asked_verdicts(query: &str) -> Result<AskedVerdicts, Failure> {
     let mut asked = AskedVerdicts::default();
     let all = Verdict::ALL;
@@ -104,6 +116,11 @@ fn asked_verdicts(query: &str) -> Result<AskedVerdicts, Failure> {
             ("after", number) => {
                 let wrong = |_| Failure::bad(format!("after={number} is no number of a verdict"));
                 asked.after = number.parse().map_err(wrong)?;
+            }
+            ("job", name) => {
+                let job = name.parse();
+                asked.job =
+                    Some(job.map_err(|error| Failure::bad(format!("job={name}: {error}")))?);
             }
             ("verdict", "others") => {
                 asked.verdicts.extend(all.iter().filter(|&&verdict| verdict != Verdict::Ok));
@@ -117,7 +134,7 @@ fn asked_verdicts(query: &str) -> Result<AskedVerdicts, Failure> {
             }
             (other, _) => {
                 return Err(Failure::bad(format!(
-                    "`{other}` is unknown: there are after and verdict"
+                    "`{other}` is unknown: there are after, job and verdict"
                 )));
             }
         }
@@ -209,6 +226,12 @@ mod tests {
         assert_eq!((asked.after, asked.verdicts.len()), (3, 2));
         let coded = asked_verdicts("%61fter=%33&verdict=DEVICE%5fLOST").unwrap();
         assert_eq!((coded.after, coded.verdicts), (3, vec![Verdict::DeviceLost]));
+        assert_eq!(asked_verdicts("job=job17").unwrap().job, "job17".parse().ok());
+        let why = asked_verdicts("job=17").unwrap_err();
+        assert!(
+            why.message().starts_with("job=17: `17` names no job: write its number"),
+            "{why:?}"
+        );
         let why = asked_verdicts("verdict=%ff").unwrap_err();
         assert!(why.message().starts_with("`%ff` is no UTF-8"), "{why:?}");
         for half in ["after", "failed", "after=3&others", "verdict"] {

@@ -94,6 +94,20 @@ mod tests {
     }
 
     #[test]
+    fn no_part_of_the_script_takes_the_name_of_another_ones_function() {
+        let named = SCRIPT.lines().filter_map(|line| {
+            let line = line.strip_prefix("async ").unwrap_or(line);
+            line.strip_prefix("function ")?.split('(').next()
+        });
+        let mut names: Vec<_> = named.collect();
+        assert!(names.len() > 40, "{names:?}");
+        names.sort_unstable();
+        let twice: Vec<_> = names.windows(2).filter(|two| two[0] == two[1]).collect();
+        // The browser takes the last of them without a word.
+        assert_eq!(twice, <Vec<&[&str]>>::new());
+    }
+
+    #[test]
     fn its_files_are_small_and_their_lines_short() {
         for (path, _, text) in FILES {
             let wide = text.lines().find(|line| line.chars().count() > 120);

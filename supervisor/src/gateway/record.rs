@@ -136,6 +136,7 @@ pub(super) fn route_of(path: &str) -> (&'static str, Option<&str>) {
         ["metrics"] => ("/metrics", None),
         ["v2"] => ("/v2", None),
         ["v2", "gridpool", "deaths"] => ("/v2/gridpool/deaths", None),
+        ["v2", "gridpool", "status"] => ("/v2/gridpool/status", None),
         ["v2", "gridpool", "drain"] => ("/v2/gridpool/drain", None),
         ["v2", "gridpool", "events"] => ("/v2/gridpool/events", None),
         ["v2", "gridpool", "kill"] => ("/v2/gridpool/kill", None),

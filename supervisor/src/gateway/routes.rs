@@ -38,13 +38,14 @@ use super::request::{self, Request, WantedOutputs};
 use super::seats::Seat;
 
 /// Every path, for `GET /v2`. A model's path may name the version: `/v2/models/M/versions/1`.
-pub(super) const PATHS: [&str; 26] = [
+pub(super) const PATHS: [&str; 27] = [
     "GET /",
     "GET /metrics",
     "GET /v2",
     "GET /v2/gridpool/deaths",
     "GET /v2/gridpool/events",
     "GET /v2/gridpool/receipts",
+    "GET /v2/gridpool/status",
     "GET /v2/gridpool/verdicts",
     "GET /v2/health/live",
     "GET /v2/health/ready",
@@ -79,6 +80,7 @@ pub(super) fn router(gateway: Arc<Server>) -> Router {
         .route("/v2/gridpool/deaths", get(orders::deaths))
         .route(events::PATH, get(events::events))
         .route("/v2/gridpool/receipts", get(orders::receipts))
+        .route("/v2/gridpool/status", get(orders::status))
         .route("/v2/gridpool/verdicts", get(orders::verdicts))
         .route("/v2/health/live", get(live))
         .route("/v2/health/ready", get(ready))

@@ -219,7 +219,7 @@ impl Kept {
     fn sample(&mut self, metrics: &Metrics, gateway: &Server, view: &PoolView) {
         let seconds = self.sampled.replace(clock::now()).map(|last| last.elapsed().as_secs_f64());
         let Metrics { status, roles, .. } = metrics.clone();
-        let snapshot = Snapshot { status, models: Vec::new(), roles, at_ms: now_ms() };
+        let snapshot = Snapshot { status, models: view.rows.clone(), roles, at_ms: now_ms() };
         self.picture = Some(self.history.snapshot(snapshot));
         let before = std::mem::take(&mut self.models);
         for model in view.models() {
@@ -261,6 +261,13 @@ impl Kept {
         let numbers = gateway.statistics.of(model).numbers();
         let name = (model.name().to_owned(), model.version().into_owned());
         let rate = self.models.get(&name).and_then(|(_, rate)| *rate);
+        let rows = self.picture.iter().flat_map(|picture| &picture.models);
+        let jobs_rate = match model {
+            Model::Grid(_) => None,
+            Model::Onnx(model, _) => {
+                rows.filter(|row| row.name == model.info.name).find_map(|row| row.jobs_rate)
+            }
+        };
         let (workers, why) = match model {
             Model::Grid(_) if numbers.inferences == 0 => return None,
             Model::Grid(_) => (None, None),
@@ -276,6 +283,7 @@ impl Kept {
             "failed": numbers.fail.count,
             "in_flight": numbers.in_flight,
             "rate": rate,
+            "jobs_rate": jobs_rate,
         }))
     }
 }

@@ -85,10 +85,14 @@ impl Recent {
         // A question may name each verdict many times. The thread that logs waits for the lock.
         let is_asked = |verdict| asked.verdicts.is_empty() || asked.verdicts.contains(&verdict);
         let wanted = Verdict::ALL.map(|verdict| (verdict, is_asked(verdict)));
+        let job = asked.job.map(|job| job.to_string());
         let whose = whose.map(|client| (client.principal.to_string(), client.token));
         let is_wanted = |kept: &&Kept| {
             kept.number > asked.after
                 && wanted.contains(&(kept.job.receipt.verdict, true))
+                && job
+                    .as_ref()
+                    .is_none_or(|job| *job == kept.job.receipt.job || *job == kept.job.receipt.key)
                 && whose.as_ref().is_none_or(|(principal, token)| {
                     kept.job.principal == *principal && kept.token == *token
                 })
@@ -149,7 +153,8 @@ mod tests {
     const ME: Principal = Principal::Uid(7);
 
     fn job(number: usize, verdict: Verdict, principal: &Principal) -> Entry {
-        let receipt = Receipt { job: format!("job{number}"), verdict, ..Receipt::default() };
+        let (name, key) = (format!("job{number}"), format!("{:032x}", 0xa0 + number));
+        let receipt = Receipt { job: name, key, verdict, ..Receipt::default() };
         let job = LoggedJob { time: String::new(), principal: principal.to_string(), receipt };
         Entry { job, pool: String::new(), token: None }
     }
@@ -180,8 +185,14 @@ mod tests {
         let verdicts = vec![Verdict::Failed; FRAME_BYTES_MAX];
         let failed = AskedVerdicts { verdicts, ..all.clone() };
         assert_eq!(names(&recent.told(&failed, None)), ["job1"]);
-        let after = AskedVerdicts { after: told.jobs[1].0, ..all };
+        let after = AskedVerdicts { after: told.jobs[1].0, ..all.clone() };
         assert_eq!(names(&recent.told(&after, None)), ["job2"]);
+        let named = |job: &str| AskedVerdicts { job: job.parse().ok(), ..all.clone() };
+        assert_eq!(names(&recent.told(&named("job1"), None)), ["job1"]);
+        assert_eq!(names(&recent.told(&named(&format!("{:032x}", 0xa2)), None)), ["job2"]);
+        assert_eq!(names(&recent.told(&named("job3"), None)), [""; 0]);
+        let other = Client { principal: Principal::Uid(8), token: None };
+        assert_eq!(names(&recent.told(&named("job1"), Some(&other))), [""; 0]);
     }
 
     #[test]

@@ -233,10 +233,6 @@ impl Connection {
                 let rules = self.shared.command.lock().policy.rules();
                 self.say(request, Reply::Policy(rules));
             }
-            ClientMessage::Status { request } => {
-                let status = Box::new(self.shared.status(&self.peer.viewer(self.who.account)));
-                self.say(request, Reply::Status(status));
-            }
             ClientMessage::Metrics { request } => {
                 let metrics = Box::new(self.shared.metrics(&self.peer.viewer(self.who.account)));
                 self.say(request, Reply::Metrics(metrics));
@@ -244,9 +240,9 @@ impl Connection {
             ClientMessage::ByToken { request, token, order } => {
                 self.on_order_by_token(request, &token, &order);
             }
-            asked @ (ClientMessage::Deaths { .. } | ClientMessage::Verdicts { .. }) => {
-                self.on_question(asked);
-            }
+            asked @ (ClientMessage::Deaths { .. }
+            | ClientMessage::Status { .. }
+            | ClientMessage::Verdicts { .. }) => self.on_question(asked),
             order @ (ClientMessage::Drain { .. }
             | ClientMessage::Kill { .. }
             | ClientMessage::Model { .. }

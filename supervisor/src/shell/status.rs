@@ -125,6 +125,10 @@ impl Shared {
                 Viewer::All => status,
                 Viewer::Own(_) => status.counts(),
             }),
+            denylist: match viewer {
+                Viewer::All => core.pool.denylist(now),
+                Viewer::Own(_) => core.pool.denylist(now).without_work(),
+            },
             quarantines: core.pool.quarantines().map(|out| quarantine(&core, now, &out)).collect(),
             queue,
             counters: core.pool.counters(),

@@ -1,6 +1,7 @@
 //! Points from samples made by hand.
 
-use gridpool_protocol::status::WorkerStatus;
+use gridpool_protocol::metrics::Sums;
+use gridpool_protocol::status::{Counters, QueueStatus, WorkerStatus};
 
 use super::*;
 use crate::history::rows;
@@ -108,6 +109,40 @@ fn another_pool_begins_without_a_point() {
     assert!(timeline.latest().is_none(), "its counts begin anew");
     take(&mut timeline, 2_000, &status(1_100, 5, Vec::new()), &[]);
     assert_eq!(timeline.latest().unwrap().1.verdicts[0], 2);
+}
+
+#[test]
+fn a_point_tells_the_jobs_accepted_and_the_queue_and_the_times_of_each_role() {
+    let role = |role, waiting, times: &[f64]| {
+        let mut sums = Sums::default();
+        times.iter().for_each(|&time| sums.histograms.service.observe(time));
+        RoleMetrics {
+            role,
+            counters: Counters::default(),
+            queue: QueueStatus { jobs: waiting, ..QueueStatus::default() },
+            restarts: Vec::new(),
+            ended: Vec::new(),
+            sums,
+        }
+    };
+    let mut timeline = Timeline::default();
+    // 0.3 s lies between 0.25 and 0.5, and 0.7 s between 0.5 and 1.
+    let seen: [(u64, u64, u64, u64, [&[f64]; 2]); 3] = [
+        (0, 10, 2, 0, [&[], &[]]),
+        (500, 13, 9, 4, [&[0.3], &[]]),
+        (1_000, 15, 1, 1, [&[0.3], &[0.7]]),
+    ];
+    for (ms, accepted, grids, models, [grid, infer]) in seen {
+        let mut status = status(ms, 0, Vec::new());
+        status.counters.accepted = accepted;
+        let roles = [role(Role::Grid, grids, grid), role(Role::Infer, models, infer)];
+        take(&mut timeline, ms, &status, &roles);
+    }
+    let point = timeline.latest().unwrap().1;
+    assert_eq!((point.accepted, point.queues), (5, [9, 4]), "the longest of each");
+    let [grid, infer] = point.service_s.map(|times| times.unwrap()[0]);
+    assert!((0.25..0.5).contains(&grid) && (0.5..1.0).contains(&infer), "{grid} {infer}");
+    assert_eq!(point.queue_s, [None, None]);
 }
 
 #[test]

@@ -227,6 +227,7 @@ fn a_request_needs_a_token_with_the_scope_of_its_path() {
         ("GET", "/v2/gridpool/receipts", 200, 200),
         ("GET", "/v2/gridpool/verdicts", 200, 200),
         ("GET", "/v2/gridpool/deaths", 403, 200),
+        ("GET", "/v2/gridpool/status", 403, 200),
         ("POST", "/v2/gridpool/kill", 403, 400),
         ("GET", "/nowhere", 404, 404),
     ] {

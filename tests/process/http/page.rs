@@ -1,9 +1,12 @@
 //! The page of the gateway: its files, its stream of events, and orders with a token.
 
+use gridpool_protocol::chaos::Chaos;
+use gridpool_protocol::receipt::Verdict;
 use serde_json::{Value, json};
 
 use super::access::{runs, token, tokens, with_tokens};
 use super::{Web, as_request, get, post, request, served, small, tcp, until_ready, with_http};
+use crate::jobs::{PROGRAM, answer, small_job, submit};
 use crate::pool::{Pool, cpu};
 use crate::wait::{eventually, eventually_so};
 
@@ -228,6 +231,47 @@ fn orders_need_a_token_with_the_scope_operate_that_the_supervisor_knows() {
     assert!(!pool.log().contains(&boss), "no token is logged");
     assert_eq!(order("drain", &boss, &json!({})).json(), json!({"done": "draining"}));
     pool.ends_well();
+}
+
+#[test]
+fn what_runs_and_what_is_refused_is_named_for_a_token_with_the_scope_operate_alone() {
+    let setup = with_http(cpu(1)).env("GRIDPOOL_ALLOW_CHAOS", "1");
+    let (pool, headers) = with_tokens(setup, &[("user", "infer,metrics"), ("boss", "operate")]);
+    let client = pool.client();
+    let deadly = Chaos { fault: "segv".parse().expect("it is a fault"), attempts: 2 };
+    let answer = answer(submit(&client, small_job(52).with_chaos(deadly)));
+    assert_eq!(answer.verdict(), Verdict::Poison, "{:?}", answer.receipt);
+    let endless = Chaos { fault: "endless".parse().expect("it is a fault"), attempts: 1 };
+    let running = submit(&client, small_job(53).with_chaos(endless));
+    pool.until_status("the other to run", |status| status.workers[0].run.is_some());
+    let asked =
+        |name: &str| Web::open(&pool).ask("GET", "/v2/gridpool/status", &headers[name], b"");
+    asked("user").complains(403, "it needs the scope operate");
+    let whole = asked("boss").json();
+    let (run, denied) = (&whole["workers"][0]["run"], &whole["denylist"]["latest"][0]);
+    assert_eq!(run["what"], PROGRAM, "{whole}");
+    assert_eq!(
+        (&denied["what"], &denied["items"]),
+        (&json!(answer.receipt.program_hash), &json!(5))
+    );
+    let content = denied["content"].as_str().expect("a hash");
+    assert!(answer.receipt.reason.contains(&format!("gridpool release {content}")), "{whole}");
+    let mut events = Events::open(&pool, &headers["user"]);
+    let told = loop {
+        let told = events.until("state")["status"].take();
+        if told["workers"][0]["run"] != Value::Null {
+            break told;
+        }
+    };
+    assert_eq!(told["workers"][0]["run"]["what"], "", "{told}");
+    assert_eq!(told["denylist"]["contents"], 1);
+    let shown = &told["denylist"]["latest"][0];
+    assert_eq!((&shown["content"], &shown["what"]), (&json!(content), &json!("")));
+    // The client's own connection may show no token.
+    let token = gridpool_client::Secret("gridpool_00".to_owned());
+    let why = pool.observer().status_by_token(&token).unwrap_err();
+    assert!(why.to_string().contains("only the pool's own gateway passes tokens on"), "{why}");
+    drop(running);
 }
 
 #[test]

@@ -77,7 +77,17 @@ fn each_token_sees_its_own_and_an_operator_all_as_the_log_has_them() {
     assert_eq!(rows(&seen("boss", "?verdict=OK")), all);
     seen("boss", "?verdict=GOOD").complains(400, "none of CANCELLED, DEADLINE");
     seen("boss", "?after=x").complains(400, "no number");
-    seen("boss", "?since=1").complains(400, "there are after and verdict");
+    seen("boss", "?since=1").complains(400, "there are after, job and verdict");
+    let found = |name: &str, job: &Value| {
+        rows(&seen(name, &format!("?job={}", job.as_str().expect("a text"))))
+    };
+    for row in &all {
+        let named = ["job", "key"].map(|name| found("boss", &row["receipt"][name]));
+        assert_eq!(named, [std::slice::from_ref(row), std::slice::from_ref(row)]);
+    }
+    let own = &rows(&seen("two", ""))[0]["receipt"]["job"];
+    assert_eq!((found("two", own).len(), found("one", own).len()), (1, 0), "only its own");
+    seen("boss", "?job=17").complains(400, "`17` names no job: write its number (`job17`)");
     seen("reader", "").complains(403, "it needs the scope infer or operate");
     get(&pool, PATH).complains(401, "this needs a token");
 }

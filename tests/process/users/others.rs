@@ -225,7 +225,7 @@ fn a_user_has_a_limit_of_connections_and_of_shared_memory_over_all_of_them() {
     });
     // Others have theirs.
     as_user(BEN, None, || drop(Raw::greeted(&socket).arena(3 << 20)));
-    own[1].say(&ClientMessage::Status { request: 1 });
+    own[1].say(&ClientMessage::Status { request: 1, token: None });
     assert!(matches!(own[1].hear(), ServerMessage::Reply { .. }));
     let refused = pool.status().supervisor.refused;
     assert_eq!((refused["connections_own"], refused["arenas"]), (1, 1), "{refused:?}");

@@ -5,19 +5,27 @@ use std::collections::{BTreeMap, VecDeque};
 
 use gridpool_protocol::ids::{ContentHash, JobId};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict, poison_reason};
+use gridpool_protocol::status::{DENYLIST_SHOWN_MAX, DeniedContent, DenylistStatus};
 
-use super::Pool;
 use super::job::Content;
+use super::{Pool, micros};
 use crate::action::Action;
 use crate::event::{JobRequest, Timestamp, Work};
 
 /// A bounded list of contents; the oldest goes first.
 #[derive(Debug)]
 pub(super) struct Denylist {
-    /// Each with what a submission shows before its content is hashed.
-    contents: BTreeMap<ContentHash, (Work, u32)>,
+    contents: BTreeMap<ContentHash, Denied>,
     order: VecDeque<ContentHash>,
     max: usize,
+}
+
+/// A content on the list: what a submission shows before its content is hashed, and since when.
+#[derive(Debug)]
+struct Denied {
+    work: Work,
+    items: u32,
+    since: Timestamp,
 }
 
 impl Denylist {
@@ -36,12 +44,12 @@ impl Denylist {
 
     /// Whether it lists a job with that work and number of items.
     fn has_similar(&self, work: &Work, items: u32) -> bool {
-        self.contents.values().any(|(own, count)| own == work && *count == items)
+        self.contents.values().any(|own| own.work == *work && own.items == items)
     }
 
-    fn add(&mut self, content: ContentHash, request: &JobRequest) {
-        let looks = (request.work.clone(), request.items);
-        if self.contents.insert(content, looks).is_none() {
+    fn add(&mut self, now: Timestamp, content: ContentHash, request: &JobRequest) {
+        let denied = Denied { work: request.work.clone(), items: request.items, since: now };
+        if self.contents.insert(content, denied).is_none() {
             self.order.push_back(content);
         }
         while self.order.len() > self.max {
@@ -106,10 +114,26 @@ impl Pool {
         let Content::Known(content) = job.content else { return };
         let Some(mut reason) = job.poison.take() else { return };
         if let Some(content) = content {
-            self.denylist.add(content, &job.request);
+            self.denylist.add(now, content, &job.request);
             reason = poison_reason(&reason, content);
         }
         self.finish(now, id, Verdict::Poison, reason);
+    }
+
+    /// How many contents are on the denylist, and the latest of them.
+    pub(crate) fn denylist(&self, now: Timestamp) -> DenylistStatus {
+        let Denylist { contents, order, .. } = &self.denylist;
+        let row = |content: &ContentHash| {
+            let Denied { work, items, since } = &contents[content];
+            DeniedContent {
+                content: content.to_string(),
+                what: work.to_string(),
+                items: *items,
+                for_us: micros(now.since(*since)),
+            }
+        };
+        let latest = order.iter().rev().take(DENYLIST_SHOWN_MAX).map(row).collect();
+        DenylistStatus { contents: order.len() as u64, latest }
     }
 
     /// Whether any job is on the denylist.

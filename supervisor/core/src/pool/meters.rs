@@ -82,11 +82,11 @@ impl Meters {
         *self.ended.entry(outcome).or_default() += 1;
     }
 
-    /// A process is starting; `end` is how the one before it ended.
-    pub(super) fn spawned(&mut self, is_restart: bool, end: &mut End) {
-        if let Some(reason) = end.reason.take().filter(|_| is_restart) {
-            *self.restarts.entry(reason).or_default() += 1;
-        }
+    /// A process is starting; `end` is how the one before it ended. Returns why it is a restart, if it is one.
+    pub(super) fn spawned(&mut self, is_restart: bool, end: &mut End) -> Option<RestartReason> {
+        let reason = end.reason.take().filter(|_| is_restart)?;
+        *self.restarts.entry(reason).or_default() += 1;
+        Some(reason)
     }
 
     /// A process is READY; `end` is how the one before it ended.

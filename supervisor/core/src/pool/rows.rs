@@ -149,6 +149,11 @@ impl Pool {
             items_done: slot.items_done,
             graph_replays: whole(slot.graph_replays),
             restarts: slot.restarts(),
+            restart_reasons: slot
+                .restart_reasons
+                .iter()
+                .map(|(reason, &count)| (reason.name().to_owned(), count))
+                .collect(),
             last_fault: service.last_fault.clone(),
             start_us: slot.took_start.map(micros),
             end_us: slot.took_end().map(micros),

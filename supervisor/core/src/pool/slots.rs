@@ -18,10 +18,12 @@
 //! ```
 //! When a group has no work, its processes are stopped as by a drain, and their slots reclaim.
 
+use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut, Range};
 use std::time::Duration;
 
 use gridpool_protocol::ids::{DeviceId, Group, WorkerId};
+use gridpool_protocol::metrics::RestartReason;
 use gridpool_protocol::status::WorkerState;
 use gridpool_protocol::tensor::placement::Placement;
 
@@ -74,6 +76,8 @@ pub(super) struct Slot {
     state: SlotState,
     /// Processes that it has had since its group last had no work.
     starts: u32,
+    /// Those of them that replaced another, by what ended that one.
+    pub(super) restart_reasons: BTreeMap<RestartReason, u64>,
     pub(super) jobs_done: u64,
     /// Items that its processes gave a result for.
     pub(super) items_done: u64,
@@ -95,6 +99,7 @@ impl Slot {
             group,
             state: SlotState::Vacant { due: Timestamp::default(), reclaiming: None },
             starts: 0,
+            restart_reasons: BTreeMap::new(),
             jobs_done: 0,
             items_done: 0,
             graph_replays: 0.0,
@@ -202,6 +207,7 @@ impl Slot {
     /// Its group has no work: the next process will not count as a restart.
     pub(super) fn rest(&mut self) {
         self.starts = 0;
+        self.restart_reasons.clear();
         self.end = End::default();
     }
 

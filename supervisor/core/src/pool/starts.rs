@@ -110,7 +110,9 @@ impl Pool {
         slot.occupy(Process::new(now, worker, state.limits.ready_timeout));
         let is_restart = slot.restarts() > 0;
         state.counters.restarts += u64::from(is_restart);
-        state.meters.spawned(is_restart, &mut slot.end);
+        if let Some(reason) = state.meters.spawned(is_restart, &mut slot.end) {
+            *slot.restart_reasons.entry(reason).or_default() += 1;
+        }
         self.started.push(worker);
     }
 

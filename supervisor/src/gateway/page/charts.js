@@ -1,6 +1,8 @@
 // The charts: drawings for the eye, and tables with the same facts.
 
 const KINDS = ['OK', 'FAILED', 'DEADLINE', 'POISON', 'DEVICE_LOST', 'CANCELLED'];
+// In the order of the lists that a point has of them.
+const ROLES = ['grid', 'infer'];
 const DOINGS = { r: 'ready', b: 'busy', c: 'starts or ends', d: 'restarted', o: 'out of service' };
 // Of the names and numbers at the left, in pixels.
 const LEFT = 96;
@@ -90,7 +92,7 @@ function drawLines() {
   table($('lines-table'), 'Shares of the time that is shown', columns, named, String, 'nothing yet');
 }
 
-function drawVerdicts() {
+function drawRates() {
   const height = 110;
   const { svg, points, x } = canvas($('verdicts'), height, 'Verdicts a second; the table below says the same');
   const others = (point) => sum(point.verdicts.slice(1));
@@ -111,7 +113,9 @@ function drawVerdicts() {
   const latest = timeline.fine.slice(-10).reverse();
   const columns = [['Second to', (point) => clock(point.at_ms)]]
     .concat(KINDS.map((kind, index) => [kind, (point) => number(point.verdicts[index])]))
-    .concat([['refused', (point) => number(point.refused)], ['wait', (point) => number(point.queue)]]);
+    .concat([['accepted', (point) => number(point.accepted)], ['refused', (point) => number(point.refused)]])
+    .concat([['wait', (point) => number(point.queue)]])
+    .concat(ROLES.map((role, index) => [`wait for ${role}`, (point) => number(point.queues[index])]));
   table($('verdicts-table'), 'The last ten seconds', columns, latest, (_, index) => String(index), 'nothing yet');
 }
 
@@ -122,25 +126,36 @@ function polyline(svg, points, x, y, kind) {
   svg.append(draw('polyline', { points: text, class: kind }));
 }
 
+// Two lines for each role that had jobs, each over the time of its own longest: a model may take a thousand times as
+// long as a program.
 function drawLatency() {
   const height = 90;
   const { svg, points, x } = canvas($('latency'), height, 'Time in workers; the table below has the last numbers');
-  const times = points.map((point) => point.service_s).filter(Boolean);
-  const most = Math.max(1e-6, ...times.map((all) => all[2]));
-  svg.append(draw('text', { x: 0, y: 12 }, span(most)));
-  for (const [which, kind] of [[0, 'f-p0'], [2, 'f-p2']]) {
-    const y = ({ service_s: all }) => (all ? height - 1 - (all[which] / most) * (height - 5) : null);
-    polyline(svg, points, x, y, kind);
-  }
-  const latest = (key) => timeline.fine.slice(-10).reverse().map((point) => point[key]).find(Boolean);
-  const rows = [['from acceptance to dispatch', latest('queue_s')], ['in workers', latest('service_s')]];
-  const part = (index) => ([, all]) => known(all && all[index], span);
-  const columns = [['Time', ([name]) => name], ['p50', part(0)], ['p90', part(1)], ['p99', part(2)]];
-  table($('latency-table'), 'Of the last second with jobs', columns, rows, ([name]) => name);
+  ROLES.forEach((role, index) => {
+    const times = points.map((point) => point.service_s[index]).filter(Boolean);
+    if (!times.length) return;
+    const most = Math.max(1e-6, ...times.map((all) => all[2]));
+    svg.append(draw('text', { x: 0, y: 12 + 16 * index }, `${role} ${span(most)}`));
+    for (const [which, kind] of [[0, 'f-p0'], [2, 'f-p2']]) {
+      const y = ({ service_s: all }) => (all[index] ? height - 1 - (all[index][which] / most) * (height - 5) : null);
+      polyline(svg, points, x, y, `${kind} r-${role}`);
+    }
+  });
+  const latest = (key, index) =>
+    timeline.fine.slice(-10).reverse().map((point) => point[key][index]).find(Boolean);
+  const rows = ROLES.flatMap((role, index) => [
+    [role, 'from acceptance to dispatch', latest('queue_s', index)], [role, 'in workers', latest('service_s', index)],
+  ]);
+  const part = (index) => ([, , all]) => known(all && all[index], span);
+  const columns = [
+    ['Role', ([role]) => role], ['Time', ([, name]) => name], ['p50', part(0)], ['p90', part(1)], ['p99', part(2)],
+  ];
+  const title = 'Of the last second with jobs, of the last ten';
+  table($('latency-table'), title, columns, rows, ([role, name]) => `${role} ${name}`);
 }
 
 function drawTimeline() {
   drawLines();
-  drawVerdicts();
+  drawRates();
   drawLatency();
 }

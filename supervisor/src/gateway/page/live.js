@@ -3,6 +3,7 @@
 const AGAIN_MS = [250, 1000, 2000, 5000];
 // Longer than the gateway waits for the pool to say how it is; it tells something four times a second.
 const SILENCE_MS = 8000;
+const WHOLE_EVERY_MS = 1000;
 // No event is longer.
 const EVENT_CHARS_MAX = 8 << 20;
 
@@ -35,6 +36,7 @@ function drawDue() {
     showWorkers();
     showRest();
     followVerdicts();
+    followWhole();
     document.body.dataset.at = state.at_ms;
   }
   if (isTimeline) drawTimeline();
@@ -48,6 +50,7 @@ const RECEIPTS = 'The last jobs that came over HTTP or gRPC';
 
 // Takes back what only the token before may have shown.
 function forget() {
+  forgetWhole();
   deaths.clear();
   addDeaths([], true);
   say($('deaths-note'), '');
@@ -191,6 +194,37 @@ async function wholeDeaths() {
   }
 }
 
+function forgetWhole() {
+  forOperators.runs.clear();
+  forOperators.denied.clear();
+  forOperators.isRefused = false;
+}
+
+// Asks what only an operator is told, at most once a second, and only if something is left out here.
+async function followWhole() {
+  const { workers, denylist } = state.status;
+  const isLess = denylist.latest.some((row) => !row.what) || workers.some(({ run }) => run && !run.what);
+  if (!token || !isLess || forOperators.isAsking || forOperators.isRefused || document.hidden) return;
+  forOperators.isAsking = true;
+  const own = token;
+  try {
+    const status = await request('v2/gridpool/status');
+    if (token === own) {
+      forOperators.runs = new Map(status.workers.filter(({ run }) => run).map(({ run }) => [run.job, run.what]));
+      forOperators.denied = new Map(status.denylist.latest.map(({ content, what }) => [content, what]));
+      later('state');
+    }
+  } catch (error) {
+    if (token === own && (error.status === 401 || error.status === 403)) {
+      forgetWhole();
+      // Another token may see it.
+      forOperators.isRefused = true;
+    }
+  } finally {
+    setTimeout(() => { forOperators.isAsking = false; }, WHOLE_EVERY_MS);
+  }
+}
+
 async function showReceipts() {
   const own = token;
   try {
@@ -279,10 +313,12 @@ function start() {
   window.addEventListener('resize', () => later('timeline'));
   $('try').addEventListener('submit', tryProgram);
   $('receipts-load').addEventListener('click', showReceipts);
-  $('verdict').addEventListener('change', () => {
-    forgetVerdicts();
-    followVerdicts();
-  });
+  for (const field of ['verdict', 'job']) {
+    $(field).addEventListener('change', () => {
+      forgetVerdicts();
+      followVerdicts();
+    });
+  }
   document.addEventListener('visibilitychange', () => (document.hidden ? stream?.abort() : follow()));
   $('program').value = 'rot90';
   $('task').value = JSON.stringify({ train: [{ input: [[1, 2, 0], [0, 2, 0]], output: [[0, 1], [2, 2], [0, 0]] }] });

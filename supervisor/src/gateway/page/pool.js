@@ -4,14 +4,24 @@
 let state = null;
 const deaths = new Map();
 const DEATHS_MAX = 24;
+// Of a hash, where people need not copy it.
+const HASH_SHOWN = 12;
+// What an operator's token shows beside: what runs, by job, and what ran of what is refused, by its hash.
+const forOperators = { runs: new Map(), denied: new Map(), isAsking: false, isRefused: false };
 
-// The programs and models of other users are not shown here, as `gridpool status` shows them to operators alone.
+// The programs and models of other clients come with the token of an operator alone.
 function runs(worker) {
   const run = worker.run;
   if (!run) return '';
   const more = run.jobs > 1 ? ` and ${run.jobs - 1} more` : '';
-  const what = run.what ? `: ${run.what}` : '';
+  const text = run.what || forOperators.runs.get(run.job);
+  const what = text ? `: ${text}` : '';
   return `${run.job}${more}, ${number(run.items)} items, ${span(run.for_us / 1e6)}${what}`;
+}
+
+function restarts(worker) {
+  const why = Object.entries(worker.restart_reasons).map(([reason, count]) => `${number(count)} ${reason}`);
+  return number(worker.restarts) + (why.length ? ` (${why.join(', ')})` : '');
 }
 
 function tiles(pool) {
@@ -91,7 +101,7 @@ function showWorkers() {
     ['Jobs/s', (worker) => rate(of(worker).jobs_rate)],
     ['Items/s', (worker) => rate(of(worker).items_rate)],
     ['Jobs', (worker) => number(worker.jobs_done)],
-    ['Restarts', (worker) => number(worker.restarts)],
+    ['Restarts', restarts],
     ['Last fault', (worker) => worker.last_fault],
     ['Order', kill],
   ];
@@ -115,6 +125,28 @@ function showWorkers() {
     ['Tried again', (out) => (out.tried_in_us === null ? 'by an operator' : `in ${span(out.tried_in_us / 1e6)}`)],
     ['Order', release],
   ], status.quarantines, (out) => `${out.device} ${out.group}`);
+  showDenylist();
+}
+
+// What the pool refuses, because it killed its workers.
+function showDenylist() {
+  const { contents, latest } = state.status.denylist;
+  const short = ({ content }) => content.slice(0, HASH_SHOWN);
+  const allow = (row, cell) => button(cell, 'Release', `Release job ${short(row)}`, () => order({
+    title: `Release job ${short(row)}?`,
+    text: 'It killed its workers while it ran alone. The pool accepts it again, and it may kill others.',
+    yes: 'Release it', path: 'v2/gridpool/release', body: { what: row.content },
+  }));
+  const title = contents > latest.length ? `Refused jobs: the latest ${latest.length} of ${contents}` : 'Refused jobs';
+  table($('denylist'), title, [
+    ['Refused', short],
+    ['Ran', (row) => row.what || forOperators.denied.get(row.content) || UNKNOWN],
+    ['Items', (row) => number(row.items)],
+    ['For', (row) => span(row.for_us / 1e6)],
+    ['Order', allow],
+  ], latest, (row) => row.content);
+  const caption = $('denylist').querySelector('caption');
+  if (caption) say(caption, title);
 }
 
 function showRest() {
@@ -134,14 +166,16 @@ function showRest() {
   if (caption) say(caption, title);
   const missing = status.missing.map(({ model, why }) => ({ name: model, version: '', why_not_ready: why }));
   table($('models'), 'Models, and the programs that were asked for over HTTP or gRPC', [
+    // A model that shares its workers has no rate of its own there.
     ['Model', (model) => model.name],
     ['Version', (model) => model.version],
     ['Ready', (model) => (model.why_not_ready ? `no: ${model.why_not_ready}` : 'yes')],
     ['Workers', (model) => known(model.workers, number)],
-    ['Items/s', (model) => rate(model.rate)],
-    ['Items', (model) => known(model.inferences, number)],
-    ['Failed', (model) => known(model.failed, number)],
-    ['In progress', (model) => known(model.in_flight, number)],
+    ['Jobs/s of all clients', (model) => rate(model.jobs_rate)],
+    ['Items/s over HTTP and gRPC', (model) => rate(model.rate)],
+    ['Items over HTTP and gRPC', (model) => known(model.inferences, number)],
+    ['Failed there', (model) => known(model.failed, number)],
+    ['In progress there', (model) => known(model.in_flight, number)],
   ], state.models.concat(missing), (model) => `${model.name} ${model.version}`, 'none was asked for yet');
   const reasons = state.roles.flatMap(({ role, restarts }) =>
     Object.entries(restarts).map(([reason, count]) => ({ role, reason, count })));

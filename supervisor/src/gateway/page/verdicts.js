@@ -4,6 +4,14 @@
 const VERDICTS_MAX = 64;
 const VERDICTS_EVERY_MS = 1000;
 
+// What is asked for: the verdicts of a kind, and those of a job.
+const wantedVerdicts = () => {
+  const query = new URLSearchParams();
+  if ($('verdict').value) query.set('verdict', $('verdict').value);
+  if ($('job').value.trim()) query.set('job', $('job').value.trim());
+  return query.toString();
+};
+
 // What the list has, the newest first, and the number of the newest that was asked for.
 const verdicts = { rows: [], last: 0, isAsking: false, isRefused: false, whole: false };
 
@@ -44,7 +52,8 @@ function drawVerdicts() {
     ['Time', (row) => span(row.receipt.total_us / 1e6)],
     ['Principal', (row) => row.principal],
     ['Capsule', (row) => distinct(row.receipt.attempts.map(({ capsule }) => capsule))],
-  ], rows, verdictKey, 'none yet');
+  ], rows, verdictKey, $('job').value.trim()
+    ? `not among the last verdicts: gridpool jobs ${$('job').value.trim()} looks into the whole log` : 'none yet');
   const caption = $('last-verdicts').querySelector('caption');
   if (caption) say(caption, `The last verdicts ${whose}, the newest first`);
 }
@@ -63,12 +72,12 @@ async function followVerdicts() {
   if (!state.last_verdict) say($('last-verdicts-note'), 'this pool keeps no log: it has no state folder (state_dir)');
   if (state.last_verdict === verdicts.last) return;
   verdicts.isAsking = true;
-  const [own, kind] = [token, $('verdict').value];
-  const isSame = () => token === own && $('verdict').value === kind;
+  const [own, wanted] = [token, wantedVerdicts()];
+  const isSame = () => token === own && wantedVerdicts() === wanted;
   try {
     // Numbers of a pool whose clock was set back are smaller.
     const after = state.last_verdict < verdicts.last ? 0 : verdicts.last;
-    const found = await request(`v2/gridpool/verdicts?after=${after}${kind ? `&verdict=${kind}` : ''}`);
+    const found = await request(`v2/gridpool/verdicts?after=${after}&${wanted}`);
     if (isSame()) {
       const fresh = found.verdicts.reverse();
       const known = new Set(fresh.map(verdictKey));
@@ -81,8 +90,8 @@ async function followVerdicts() {
   } catch (error) {
     if (isSame()) {
       say($('last-verdicts-note'), error.message);
-      // Another token may see them.
-      verdicts.isRefused = error.status === 401 || error.status === 403;
+      // Another token may see them, or another question be one.
+      verdicts.isRefused = [400, 401, 403].includes(error.status);
     }
   } finally {
     setTimeout(() => {

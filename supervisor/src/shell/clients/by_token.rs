@@ -40,10 +40,24 @@ impl Connection {
         }
     }
 
-    /// Answers what the page asks.
+    /// Answers what the page asks, among others.
     pub(super) fn on_question(&self, asked: ClientMessage) {
         if let ClientMessage::Deaths { request, after, token } = asked {
-            self.on_deaths(request, after, token.as_ref());
+            match self.viewer_by(token.as_ref()) {
+                Ok(viewer) => {
+                    let deaths = self.shared.deaths.after(after, viewer == Viewer::All);
+                    self.say(request, Reply::Deaths(deaths));
+                }
+                Err(refusal) => self.reply(request, Err(refusal)),
+            }
+        } else if let ClientMessage::Status { request, token } = asked {
+            match self.viewer_by(token.as_ref()) {
+                Ok(viewer) => {
+                    let status = Box::new(self.shared.status(&viewer));
+                    self.say(request, Reply::Status(status));
+                }
+                Err(refusal) => self.reply(request, Err(refusal)),
+            }
         } else if let ClientMessage::Verdicts { request, asked } = asked {
             match self.viewer_of_verdicts(&asked) {
                 Ok(viewer) => {
@@ -105,16 +119,12 @@ impl Connection {
         self.shared.gateway.get().is_some_and(|gateway| gateway.asks_for_tokens())
     }
 
-    /// Lists the last deaths: whole for an operator, who may show it by a token.
-    pub(super) fn on_deaths(&self, request: u64, after: u64, token: Option<&Secret>) {
-        let viewer = self.peer.viewer(self.who.account);
-        let is_whole = match token.map(|token| self.operator_of(token)) {
-            Some(Ok(_)) => true,
-            Some(Err(refusal)) => return self.reply(request, Err(refusal)),
-            None => viewer == Viewer::All,
-        };
-        let deaths = self.shared.deaths.after(after, is_whole);
-        self.say(request, Reply::Deaths(deaths));
+    /// Whose programs and models are shown: everybody's to an operator, who may show it by a token.
+    fn viewer_by(&self, token: Option<&Secret>) -> Result<Viewer, Refusal> {
+        match token {
+            Some(token) => self.operator_of(token).map(|_| Viewer::All),
+            None => Ok(self.peer.viewer(self.who.account)),
+        }
     }
 
     /// The name of a token that may change the pool.

@@ -167,7 +167,7 @@ mod tests {
                 assert!(peer.check(&order).unwrap_err().contains(" may "), "{order:?}");
             }
         }
-        assert!(Order::of(who, &ClientMessage::Status { request: 3 }).is_none());
+        assert!(Order::of(who, &ClientMessage::Status { request: 3, token: None }).is_none());
         let release = Release::Content(ContentHash([7; 32]));
         let (_, order) = Order::of(who, &ClientMessage::Release { request: 3, release }).unwrap();
         let may = [Peer::Operator, Peer::Bridge, Peer::Gateway, Peer::Client];

@@ -147,6 +147,9 @@ fn a_failover_is_from_the_first_sign_of_the_loss_to_the_next_answer() {
     rig.wait_ms(97);
     rig.exit(dying, SIGKILL);
     assert_eq!(restarts(&rig), [(RestartReason::Killed, 1)]);
+    let rows = rig.core.workers().into_iter().map(|(_, row)| (row.restarts, row.restart_reasons));
+    let (replaced, by) = ((1, [("killed".to_owned(), 1)].into()), (0, BTreeMap::new()));
+    assert_eq!(rows.collect::<BTreeSet<_>>(), [replaced, by].into(), "each worker has its own");
     assert_eq!(of(&metrics(&rig).sums.histograms.recovery), (0, 0));
     rig.wait_ms(200);
     let next = WorkerId { generation: 3, ..standby };

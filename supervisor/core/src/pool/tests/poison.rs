@@ -1,6 +1,7 @@
 //! Suspects: how they are bisected, which job is denylisted, and what the pool then refuses.
 
 use gridpool_protocol::receipt::AttemptOutcome;
+use gridpool_protocol::status::{DENYLIST_SHOWN_MAX, DeniedContent, DenylistStatus};
 
 use super::*;
 
@@ -98,6 +99,14 @@ fn denylisted_content_is_refused_until_it_is_released() {
     assert_eq!(rig.verdicts(1), [Verdict::Poison]);
     let reason = &rig.receipts(1)[0].reason;
     assert!(reason.contains(&format!("gridpool release {}", content(1))), "{reason}");
+    let shown = rig.core.denylist(rig.now.after(Duration::from_millis(3)));
+    let row = DeniedContent {
+        content: content(1).to_string(),
+        what: "rot90".to_owned(),
+        items: 1,
+        for_us: 3_000,
+    };
+    assert_eq!(shown, DenylistStatus { contents: 1, latest: vec![row] });
     assert!(asks(&rig, "rot90", 1));
     assert!(!asks(&rig, "rot90", 2) && !asks(&rig, "rot180", 1));
     rig.submit_as(2, 2, |request| request.content = Some(content(1)));
@@ -108,6 +117,7 @@ fn denylisted_content_is_refused_until_it_is_released() {
     for release in [Release::Content(content(1)), Release::Contents] {
         rig.tell(released(release));
         assert!(!asks(&rig, "rot90", 1));
+        assert_eq!(rig.core.denylist(rig.now), DenylistStatus::default());
     }
     rig.submit_as(2, 4, |request| request.content = Some(content(1)));
     assert_eq!(rig.refusals().len(), 1);
@@ -121,6 +131,23 @@ fn the_oldest_content_on_the_denylist_is_forgotten_first() {
         rig.die_and_return(0, SIGSEGV);
     }
     assert_eq!(denylisted(&rig), [2, 3]);
+    let shown = rig.core.denylist(rig.now);
+    let contents: Vec<_> = shown.latest.iter().map(|row| &*row.content).collect();
+    assert_eq!(contents, [content(3).to_string(), content(2).to_string()], "the newest first");
+}
+
+#[test]
+fn the_denylist_is_shown_as_far_as_a_status_has_room() {
+    let mut rig = Rig::with(1, |config| (config.poison_deaths, config.kills_max) = (1, 100));
+    let count = DENYLIST_SHOWN_MAX as u64 + 3;
+    for key in 1..=u128::from(count) {
+        rig.submit(key);
+        rig.die_and_return(0, SIGSEGV);
+    }
+    let shown = rig.core.denylist(rig.now);
+    assert_eq!((shown.contents, shown.latest.len()), (count, DENYLIST_SHOWN_MAX));
+    assert_eq!(shown.latest[0].content, content(count).to_string());
+    assert!(shown.without_work().latest.iter().all(|row| row.what.is_empty()));
 }
 
 #[test]
