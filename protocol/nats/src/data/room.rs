@@ -54,8 +54,8 @@ impl Store {
     }
 }
 
-/// Why bytes find no room, by what the servers say of the stream's limit then: it may be another by now. If none of them
-/// says it, that there is no room at this time stays true.
+/// Why bytes find no room, by what the servers say of the stream's limit then: it may be another by now. If none of
+/// them says it, that there is no room at this time stays true.
 pub(super) fn no_room(full: NatsError, limit: Result<(), NatsError>) -> NatsError {
     match limit {
         Err(never @ NatsError::NeverFits { .. }) => never,
