@@ -127,8 +127,8 @@ pub(crate) async fn publish(
 }
 
 /// What became of a message that a server takes; `None` if nobody knows yet. A server 2.9 that leads calls it a
-/// duplicate, without a number, as soon as it has heard of it before. If another leads before most servers have it, none
-/// has it (<https://github.com/nats-io/nats-server/pull/6415>).
+/// duplicate, without a number, as soon as it has heard of it before. If another leads before most servers have it,
+/// none has it (<https://github.com/nats-io/nats-server/pull/6415>).
 fn published(ack: &PublishAck) -> Option<Published> {
     match (ack.duplicate, ack.sequence) {
         (true, 0) => None,
