@@ -122,6 +122,9 @@ fn what_is_given_and_is_no_socket_of_the_pool_is_named() {
     }
 }
 
+/// How a socket is lost, what stands in its place then, and whether it is shut down.
+type Way<'a> = (&'a str, &'a dyn Fn(&Path) -> Option<UnixListener>, bool);
+
 #[test]
 fn a_socket_that_nobody_reaches_is_no_socket_of_the_pool() {
     let removed = |path: &Path| {
@@ -137,7 +140,7 @@ fn a_socket_that_nobody_reaches_is_no_socket_of_the_pool() {
         None
     };
     let nothing = |_: &Path| None;
-    let ways: [(&str, &dyn Fn(&Path) -> Option<UnixListener>, bool); 4] = [
+    let ways: [Way<'_>; 4] = [
         ("removed", &removed, false),
         ("replaced by another's", &replaced, false),
         ("replaced by one that nobody serves", &unserved, false),

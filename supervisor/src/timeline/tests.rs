@@ -127,9 +127,10 @@ fn a_point_tells_the_jobs_accepted_and_the_queue_and_the_times_of_each_role() {
     };
     let mut timeline = Timeline::default();
     // 0.3 s lies between 0.25 and 0.5, and 0.7 s between 0.5 and 1.
-    let seen: [(u64, u64, u64, u64, [&[f64]; 2]); 3] = [
-        (0, 10, 2, 0, [&[], &[]]),
-        (500, 13, 9, 4, [&[0.3], &[]]),
+    let none: &[f64] = &[];
+    let seen = [
+        (0, 10, 2, 0, [none, none]),
+        (500, 13, 9, 4, [&[0.3], none]),
         (1_000, 15, 1, 1, [&[0.3], &[0.7]]),
     ];
     for (ms, accepted, grids, models, [grid, infer]) in seen {
