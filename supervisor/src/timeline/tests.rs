@@ -127,12 +127,13 @@ fn a_point_tells_the_jobs_accepted_and_the_queue_and_the_times_of_each_role() {
     };
     let mut timeline = Timeline::default();
     // 0.3 s lies between 0.25 and 0.5, and 0.7 s between 0.5 and 1.
-    let seen: [(u64, u64, u64, u64, [&[f64]; 2]); 3] = [
-        (0, 10, 2, 0, [&[], &[]]),
-        (500, 13, 9, 4, [&[0.3], &[]]),
-        (1_000, 15, 1, 1, [&[0.3], &[0.7]]),
+    let none: &[f64] = &[];
+    let seen = [
+        (0, 10, [2, 0], [none, none]),
+        (500, 13, [9, 4], [&[0.3][..], none]),
+        (1_000, 15, [1, 1], [&[0.3][..], &[0.7][..]]),
     ];
-    for (ms, accepted, grids, models, [grid, infer]) in seen {
+    for (ms, accepted, [grids, models], [grid, infer]) in seen {
         let mut status = status(ms, 0, Vec::new());
         status.counters.accepted = accepted;
         let roles = [role(Role::Grid, grids, grid), role(Role::Infer, models, infer)];
