@@ -73,7 +73,7 @@ pub struct Claim {
 pub(super) struct SocketName {
     pub(super) path: PathBuf,
     /// The service manager has made the socket.
-    pub(super) is_given: bool,
+    is_given: bool,
     socket: OwnFile,
     // In this order: a process that waits for the lock finds no socket.
     lock: OwnFile,
@@ -383,11 +383,7 @@ pub(super) fn claim_given(path: &Path, given: Given) -> Result<Claim, ListenErro
         ListenError::from(GivenError::Elsewhere { given, wanted })
     };
     // First: without that socket there may be no folder either.
-    let theirs = seen(&given.path);
-    if theirs != seen(path) || theirs.is_none() && given.path != path {
-        return Err(elsewhere());
-    }
-    given.check_reached()?;
+    let theirs = seen(&given.path).filter(|theirs| seen(path) == Some(*theirs));
     let theirs = theirs.ok_or_else(elsewhere)?;
     claim_with(path, |path, name| {
         let own = OwnFile::new(name).map_err(failed(path, "the socket cannot be looked at"));

@@ -6,17 +6,12 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use gridpool_ipc::account::Account;
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, connect, getsockopt, listen, socket,
-    sockopt,
-};
+use nix::sys::socket::{Backlog, SockType, getsockopt, listen, sockopt};
 
 const COUNT: &str = "LISTEN_FDS";
 const PID: &str = "LISTEN_PID";
@@ -58,12 +53,6 @@ pub enum GivenError {
         /// The pool's.
         wanted: PathBuf,
     },
-    /// Its file is gone or another's, or it was shut down.
-    #[error(
-        "who connects to {} does not reach the socket that the service manager gives: its file was removed or \
-         replaced, or the socket was shut down: restart the .socket unit", .0.display()
-    )]
-    Unreached(PathBuf),
     /// The system refused.
     #[error("the service manager's socket cannot be used")]
     Io(#[from] io::Error),
@@ -111,20 +100,6 @@ impl Given {
         let path = address.as_pathname().map(Path::to_owned).ok_or(GivenError::NotSocket)?;
         adopt(&listener)?;
         Ok(Self { listener, path })
-    }
-
-    /// Checks that who connects to its path reaches it: then the kernel shows this process behind it.
-    pub(super) fn check_reached(&self) -> Result<(), GivenError> {
-        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let made = socket(AddressFamily::Unix, SockType::Stream, flags, None);
-        let made = made.map_err(io::Error::from)?;
-        let address = UnixAddr::new(&self.path).map_err(io::Error::from)?;
-        let is_reached = match connect(made.as_raw_fd(), &address) {
-            Ok(()) => Account::and_pid_of_peer(&made.into())?.1 == std::process::id(),
-            // So many wait there that there is no room: a socket that listens.
-            Err(errno) => errno == Errno::EAGAIN,
-        };
-        is_reached.then_some(()).ok_or_else(|| GivenError::Unreached(self.path.clone()))
     }
 }
 

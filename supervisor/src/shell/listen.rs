@@ -297,10 +297,6 @@ impl Keeper {
         Ok(true)
     }
 
-    fn is_given(&self) -> bool {
-        self.door.name.lock().as_ref().is_some_and(|name| name.is_given)
-    }
-
     fn note(&self, error: &io::Error) {
         if self.warned.is_due() {
             tracing::warn!(%error, "a connection could not be accepted");
@@ -309,11 +305,7 @@ impl Keeper {
 
     fn admit(&self, socket: UnixStream) -> io::Result<()> {
         let shared = &self.shared;
-        let (them, pid) = Account::and_pid_of_peer(&socket)?;
-        if pid == std::process::id() && self.is_given() {
-            // The look whether the socket is reached: `Given::check_reached`.
-            return Ok(());
-        }
+        let them = Account::of_peer(&socket)?;
         if !shared.users.may_connect(them) {
             let (them, me) = (them.by_number(), &self.me);
             shared.users.refusals.note(Refused::User, &them);
