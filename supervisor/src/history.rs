@@ -1,7 +1,7 @@
 //! Rates and trends from successive snapshots of a pool, and a row for each worker. Pure: the only clock is
 //! the pool's own, which each snapshot has.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gridpool_protocol::ids::{DeviceKind, Role};
 use gridpool_protocol::message::DeviceModel;
@@ -268,6 +268,7 @@ fn number(rows: &mut [Row]) {
 
 fn model_rows(models: &[DeviceModel], workers: &[Row]) -> Vec<ModelRow> {
     let mut rows: BTreeMap<&str, ModelRow> = BTreeMap::new();
+    let mut shared = BTreeSet::new();
     for DeviceModel { worker, model, .. } in models {
         let is_alone = models.iter().filter(|other| other.worker == *worker).count() == 1;
         let serves = workers
@@ -276,7 +277,10 @@ fn model_rows(models: &[DeviceModel], workers: &[Row]) -> Vec<ModelRow> {
         let named = || ModelRow { name: model.name.clone(), ..ModelRow::default() };
         let row = rows.entry(&model.name).or_insert_with(named);
         row.workers += 1;
-        if let Some(rate) = serves.filter(|_| is_alone).and_then(|row| row.jobs_rate) {
+        if !is_alone {
+            shared.insert(&*model.name);
+        }
+        if let Some(rate) = serves.and_then(|row| row.jobs_rate) {
             *row.jobs_rate.get_or_insert_default() += rate;
         }
         match model.state {
@@ -289,6 +293,10 @@ fn model_rows(models: &[DeviceModel], workers: &[Row]) -> Vec<ModelRow> {
                 row.reason = printable(&format!("{worker}: {}", model.reason));
             }
         }
+    }
+    // A part of a rate would be taken for the whole.
+    for name in shared {
+        rows.entry(name).and_modify(|row| row.jobs_rate = None);
     }
     rows.into_values().collect()
 }

@@ -69,7 +69,8 @@ impl Rate {
 }
 
 impl Turns {
-    /// Waits until a principal's request may be answered, one of several that its connection has: that keeps its seat.
+    /// Waits until a principal's request may be answered, one of several that its connection has, or until its turn to
+    /// shake hands: what the seat of the connection does stays as it is.
     pub(super) async fn wait_seated(&self, principal: &Principal, rate: Rate) {
         let (mut waits, wait) = self.take(principal, rate);
         sleep(wait).await;

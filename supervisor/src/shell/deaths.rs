@@ -77,7 +77,9 @@ impl Deaths {
 fn redacted(death: &Death) -> Death {
     let mut shared = Death { stderr: Vec::new(), ..death.clone() };
     (shared.report.exit.last_words, shared.position) = (None, None);
-    shared.report.attempts.iter_mut().for_each(|lost| lost.label = LEFT_OUT.into());
+    for lost in &mut shared.report.attempts {
+        (lost.label, lost.trace) = (LEFT_OUT.into(), None);
+    }
     shared
 }
 
@@ -90,6 +92,8 @@ fn shortened(block: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::trace::TraceId;
+
     use super::*;
     use crate::shell::death_report::tests::a_death;
 
@@ -99,6 +103,7 @@ mod tests {
         let mut one = a_death();
         one.stderr = vec!["a line of its own".to_owned()];
         one.report.exit.last_words = Some("words of its own".to_owned());
+        one.report.attempts[0].trace = TraceId::new([0xab; 16]);
         for _ in 0..DEATHS_MAX + 3 {
             deaths.keep(&one);
         }
@@ -114,6 +119,7 @@ mod tests {
         assert!(whole.block.contains("words of its own"));
         assert!(!shared.block.contains("words of its own"), "{}", shared.block);
         assert!(shared.block.contains(LEFT_OUT), "{}", shared.block);
+        assert!(whole.block.contains("trace_id") && !shared.block.contains("trace_id"));
     }
 
     #[test]

@@ -49,9 +49,10 @@ impl Denylist {
 
     fn add(&mut self, now: Timestamp, content: ContentHash, request: &JobRequest) {
         let denied = Denied { work: request.work.clone(), items: request.items, since: now };
-        if self.contents.insert(content, denied).is_none() {
-            self.order.push_back(content);
-        }
+        // A content that is convicted again is the newest.
+        self.remove(content);
+        self.contents.insert(content, denied);
+        self.order.push_back(content);
         while self.order.len() > self.max {
             let oldest = self.order.pop_front().expect("it is longer than the limit");
             self.contents.remove(&oldest);

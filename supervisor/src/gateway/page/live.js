@@ -315,6 +315,7 @@ function start() {
   $('receipts-load').addEventListener('click', showReceipts);
   for (const field of ['verdict', 'job']) {
     $(field).addEventListener('change', () => {
+      chosen[field] = $(field).value.trim();
       forgetVerdicts();
       followVerdicts();
     });

@@ -4,13 +4,10 @@
 const VERDICTS_MAX = 64;
 const VERDICTS_EVERY_MS = 1000;
 
-// What is asked for: the verdicts of a kind, and those of a job.
-const wantedVerdicts = () => {
-  const query = new URLSearchParams();
-  if ($('verdict').value) query.set('verdict', $('verdict').value);
-  if ($('job').value.trim()) query.set('job', $('job').value.trim());
-  return query.toString();
-};
+// What is asked for: the verdicts of a kind, and those of a job, as the fields had them when they were left.
+const chosen = { verdict: '', job: '' };
+
+const wantedVerdicts = () => new URLSearchParams(Object.entries(chosen).filter(([, value]) => value)).toString();
 
 // What the list has, the newest first, and the number of the newest that was asked for.
 const verdicts = { rows: [], last: 0, isAsking: false, isRefused: false, whole: false };
@@ -52,8 +49,8 @@ function drawVerdicts() {
     ['Time', (row) => span(row.receipt.total_us / 1e6)],
     ['Principal', (row) => row.principal],
     ['Capsule', (row) => distinct(row.receipt.attempts.map(({ capsule }) => capsule))],
-  ], rows, verdictKey, $('job').value.trim()
-    ? `not among the last verdicts: gridpool jobs ${$('job').value.trim()} looks into the whole log` : 'none yet');
+  ], rows, verdictKey, chosen.job
+    ? `not among the last verdicts: gridpool jobs ${chosen.job} looks into the whole log` : 'none yet');
   const caption = $('last-verdicts').querySelector('caption');
   if (caption) say(caption, `The last verdicts ${whose}, the newest first`);
 }

@@ -138,7 +138,9 @@ fn the_oldest_content_on_the_denylist_is_forgotten_first() {
 
 #[test]
 fn the_denylist_is_shown_as_far_as_a_status_has_room() {
-    let mut rig = Rig::with(1, |config| (config.poison_deaths, config.kills_max) = (1, 100));
+    let mut rig = Rig::with(1, |config| {
+        (config.poison_deaths, config.kills_max, config.restart_limit) = (1, 100, 100);
+    });
     let count = DENYLIST_SHOWN_MAX as u64 + 3;
     for key in 1..=u128::from(count) {
         rig.submit(key);
