@@ -17,7 +17,7 @@
 //! | 1 | a job did not end OK |
 //! | 2 | the command line or the program text is wrong |
 //! | 65 | the input data is wrong |
-//! | 69 | no device, no pool at the socket, or another program has the socket or the port |
+//! | 69 | no device, no pool at the socket, no NATS server, or another program has the socket or the port |
 //! | 70 | a fault of gridpool itself |
 //! | 71 | the system refuses what gridpool needs, such as open files or threads |
 //! | 73 | a worker's set-up is wrong |

@@ -76,6 +76,10 @@ impl NatsOptions {
             return Err(wrong());
         }
         servers.iter().try_for_each(|server| user_of(server).map(drop))?;
+        // Such as a port that is none.
+        if servers.iter().any(|server| server.parse::<async_nats::ServerAddr>().is_err()) {
+            return Err(wrong());
+        }
         Ok(Self {
             servers,
             prefix: Self::PREFIX_DEFAULT.to_owned(),
@@ -203,7 +207,15 @@ mod tests {
         assert_eq!(servers("nats://a").unwrap(), ["nats://a"]);
         assert_eq!(servers("nats://a,b:1,c").unwrap(), ["nats://a", "nats://b:1", "nats://c"]);
         assert_eq!(servers("tls://a,nats://b").unwrap(), ["tls://a", "nats://b"]);
-        for wrong in ["", "a", "nats://", "http://a", "nats://a,http://b", "/run/pool.sock"] {
+        for wrong in [
+            "",
+            "a",
+            "nats://",
+            "http://a",
+            "nats://a,http://b",
+            "nats://a,b:42x",
+            "/run/pool.sock",
+        ] {
             let said = servers(wrong).unwrap_err().to_string();
             assert!(said.contains("nats://HOST:PORT"), "{wrong}: {said}");
         }

@@ -329,7 +329,11 @@ fn configs(subjects: &Subjects, limits: &StreamLimits) -> [Config; 3] {
 
 async fn stream(context: &Context, config: Config, makes: bool) -> Result<Stream<Info>, NatsError> {
     let name = config.name.clone();
-    let failed = "a stream cannot be opened: the servers need JetStream (`nats-server -js`)";
+    let failed = |error: &GetStreamError| match Chain(error).to_string().contains("timed out") {
+        // Some servers have it, or their leader is gone and they choose another.
+        true => "a stream cannot be opened: no server that leads it answers yet",
+        false => "a stream cannot be opened: the servers need JetStream (`nats-server -js`)",
+    };
     match context.get_stream(&name).await {
         Ok(stream) => Ok(stream),
         Err(error) => match error.kind() {
@@ -345,7 +349,7 @@ async fn stream(context: &Context, config: Config, makes: bool) -> Result<Stream
             GetStreamErrorKind::EmptyName
             | GetStreamErrorKind::InvalidStreamName
             | GetStreamErrorKind::JetStream(_)
-            | GetStreamErrorKind::Request => Err(NatsError::jetstream(failed)(error)),
+            | GetStreamErrorKind::Request => Err(NatsError::jetstream(failed(&error))(error)),
         },
     }
 }

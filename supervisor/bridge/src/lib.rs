@@ -287,7 +287,13 @@ impl Bridge {
             match self.streams.hosts.say(&row).await {
                 Ok(None) => {
                     self.counts.list(true);
-                    self.reach.is_named(server(), began);
+                    if self.reach.is_named(server(), began) {
+                        let host = &row.host;
+                        tracing::info!(
+                            host,
+                            "the name is this pool's now: it takes jobs of the cluster"
+                        );
+                    }
                 }
                 Ok(Some(other)) => {
                     if let Some(why) = self.reach.is_namesake(server(), &other) {

@@ -81,11 +81,15 @@ impl Known {
 }
 
 impl Reach {
-    /// A server has taken what this host says of itself, which it began to say at that time.
-    pub(crate) fn is_named(&self, server: String, at: Instant) {
+    /// A server has taken what this host says of itself, which it began to say at that time. Returns whether another
+    /// pool had its name before.
+    pub(crate) fn is_named(&self, server: String, at: Instant) -> bool {
+        let mut was_anothers = false;
         self.note(|known| {
+            was_anothers = !known.server.is_empty() && !known.unnamed.is_empty();
             (known.server, known.unnamed, known.named) = (server, String::new(), Some(at));
         });
+        was_anothers
     }
 
     /// Another pool has this host's name. Returns why this one takes no jobs, if that is news.
@@ -220,7 +224,7 @@ mod tests {
     fn a_host_keeps_its_name_for_a_while_and_not_beside_a_namesake() {
         let reach = Reach::default();
         assert!(!reach.has_name() && reach.line(()).server.is_empty());
-        reach.is_named("n0".into(), clock::now());
+        assert!(!reach.is_named("n0".into(), clock::now()), "nobody had it before");
         assert_eq!(
             reach.line(7),
             BridgeLine { counts: 7, server: "n0".into(), ..BridgeLine::default() }
@@ -235,7 +239,7 @@ mod tests {
         assert!(!reach.has_name() && reach.is_namesake("n0".into(), &other).is_none());
         assert_eq!(reach.line(()).why_not, why);
         // The servers have forgotten it by now.
-        reach.is_named("n0".into(), clock::now() - HOST_AGE);
+        assert!(reach.is_named("n0".into(), clock::now() - HOST_AGE));
         assert!(!reach.has_name());
     }
 

@@ -75,16 +75,19 @@ pub(super) fn with_asked(filter: Targets) -> Targets {
     })
 }
 
-/// The same filter, without what clients can make the library of HTTP/2 warn of: only a filter that names it, or asks
-/// for `debug`, has that.
+/// The same filter, without what clients can make the library of HTTP/2 warn of, and without the NATS library's words
+/// of each try to connect, which the bridge tells of once: only a filter that names a library, or asks for `debug`, has
+/// them.
 pub(super) fn without_noise(filter: Targets) -> Targets {
-    const NOISY: &str = "h2";
-    let is_named = filter.iter().any(|(target, _)| target.split("::").next() == Some(NOISY));
     let level = filter.default_level().unwrap_or(LevelFilter::OFF);
-    if is_named || level > LevelFilter::INFO {
+    if level > LevelFilter::INFO {
         return filter;
     }
-    filter.with_target(NOISY, level.min(LevelFilter::ERROR))
+    let noisy = [("h2", level.min(LevelFilter::ERROR)), ("async_nats", LevelFilter::OFF)];
+    noisy.into_iter().fold(filter, |filter, (name, level)| {
+        let is_named = filter.iter().any(|(target, _)| target.split("::").next() == Some(name));
+        if is_named { filter } else { filter.with_target(name, level) }
+    })
 }
 
 fn wrong<const N: usize>(word: &str, what: &'static str, names: [&'static str; N]) -> FilterError {
@@ -148,6 +151,18 @@ mod tests {
         ] {
             assert_eq!(passes(text), passed, "{text}");
         }
+    }
+
+    #[test]
+    fn the_nats_library_is_heard_only_if_it_is_asked_for() {
+        let passes = |text: &str| {
+            let filter = without_noise(parse(text).unwrap().unwrap());
+            filter.would_enable("async_nats::connector", &tracing::Level::ERROR)
+        };
+        assert_eq!(
+            ["info", "h2=warn", "debug", "info,async_nats=warn"].map(passes),
+            [false, false, true, true]
+        );
     }
 
     #[test]

@@ -97,4 +97,5 @@ fn a_bridge_that_dies_is_started_again_and_its_jobs_are_run() {
     api_with(&there, "STREAM.UPDATE.KV_gridpool-hosts", &config);
     assert_eq!(answer(submit(&client, small_job(21))).verdict(), Verdict::Ok);
     assert_eq!(twin.status().counters.accepted, 1);
+    assert!(twin.log().contains("the name is this pool's now"), "{}", twin.log());
 }
