@@ -159,7 +159,7 @@ def test_a_fork_is_told_that_the_load_is_its_parents(served: gridpool.Pool):
 
 def test_options_may_be_of_any_type_that_has_the_same_in_it(served: gridpool.Pool):
     shapes = MappingProxyType({"x": (np.int64(2), 4)})
-    load = served.start_load("typed", MODELS / "mlp.onnx", warm_up=(shapes,), max_batch=np.int32(8), devices={0})
+    load = served.start_load("typed", MODELS / "mlp.onnx", warm_up=(shapes,), max_batch=np.int32(8), devices={"cpu0"})
     load.result(120)
     served.unload_model("typed")
     with pytest.raises(TypeError, match="is no option of a model: write numbers"):
