@@ -157,7 +157,7 @@ mod tests {
     fn the_nats_library_is_heard_only_if_it_is_asked_for() {
         let passes = |text: &str| {
             let filter = without_noise(parse(text).unwrap().unwrap());
-            filter.would_enable("async_nats::connector", &tracing::Level::ERROR)
+            filter.would_enable("async_nats", &tracing::Level::ERROR)
         };
         assert_eq!(
             ["info", "h2=warn", "debug", "info,async_nats=warn"].map(passes),
