@@ -158,7 +158,7 @@ def test_a_fork_is_told_that_the_load_is_its_parents(served: gridpool.Pool):
 
 
 def test_options_may_be_of_any_type_that_has_the_same_in_it(served: gridpool.Pool):
-    shapes = MappingProxyType({"x": (np.int64(2), 4)})
+    shapes = MappingProxyType({"x": (np.int64(2), 16)})
     load = served.start_load("typed", MODELS / "mlp.onnx", warm_up=(shapes,), max_batch=np.int32(8), devices={"cpu0"})
     load.result(120)
     served.unload_model("typed")
