@@ -89,17 +89,11 @@ pub fn start(format: LogFormat, quiet: LevelFilter) -> Result<(), FilterError> {
         .flat_map(|filter| filter.iter().map(|(_, level)| level).chain(filter.default_level()));
     let is_verbose = levels.max() > Some(LevelFilter::INFO);
     SETUP.get_or_init(|| Setup { format, is_verbose, passes });
+    let is_quiet = filter.is_none() && quiet < LevelFilter::INFO;
+    let filter = filter.unwrap_or_else(|| Targets::new().with_default(quiet));
+    let filter = filter::without_noise(filter);
     // The pool of a command that logs less takes orders from that command alone: nobody else audits it.
-    let filter = match filter {
-        // What the NATS library logs as an error reaches the user as one, with advice.
-        None if quiet < LevelFilter::INFO => {
-            Targets::new().with_default(quiet).with_target("async_nats", LevelFilter::OFF)
-        }
-        filter => {
-            let filter = filter.unwrap_or_else(|| Targets::new().with_default(quiet));
-            filter::with_asked(filter::without_noise(filter))
-        }
-    };
+    let filter = if is_quiet { filter } else { filter::with_asked(filter) };
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(Log::default())
         // Otherwise a closed log is a panic: `serve 2>&1 | tee log` and Ctrl-C.

@@ -76,8 +76,8 @@ pub(super) fn with_asked(filter: Targets) -> Targets {
 }
 
 /// The same filter, without what clients can make the library of HTTP/2 warn of, and without the NATS library's words
-/// of each try to connect, which the bridge tells of once: only a filter that names a library, or asks for `debug`, has
-/// them.
+/// of each try to connect, of which the bridge and commands tell once, with advice: only a filter that names a library,
+/// or asks for `debug`, has them.
 pub(super) fn without_noise(filter: Targets) -> Targets {
     let level = filter.default_level().unwrap_or(LevelFilter::OFF);
     if level > LevelFilter::INFO {

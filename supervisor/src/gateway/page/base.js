@@ -60,9 +60,10 @@ function table(place, title, columns, list, key, none) {
     for (const [name] of columns) head.append(node('th', name, { scope: 'col', role: 'columnheader' }));
     const thead = node('thead', undefined, { role: 'rowgroup' });
     thead.append(head);
-    made.append(node('caption', title), thead, node('tbody', undefined, { role: 'rowgroup' }));
+    made.append(node('caption'), thead, node('tbody', undefined, { role: 'rowgroup' }));
     place.replaceChildren(made);
   }
+  say(place.firstChild.caption, title);
   const make = () => {
     const row = node('tr', undefined, { role: 'row' });
     for (const [name] of columns) row.append(node('td', undefined, { role: 'cell', 'data-label': name }));

@@ -145,8 +145,6 @@ function showDenylist() {
     ['For', (row) => span(row.for_us / 1e6)],
     ['Order', allow],
   ], latest, (row) => row.content);
-  const caption = $('denylist').querySelector('caption');
-  if (caption) say(caption, title);
 }
 
 function showRest() {
@@ -154,7 +152,7 @@ function showRest() {
   const queue = status.queue;
   const oldest = queue.oldest_us === null ? '' : `, the oldest for ${span(queue.oldest_us / 1e6)}`;
   const title = `${number(queue.jobs)} jobs wait${oldest}; the most were ${number(queue.jobs_high)}`;
-  table($('principals'), '', [
+  table($('principals'), title, [
     ['Client', (row) => (row.name ? `${row.principal} (${row.name})` : row.principal)],
     ['Queued', (row) => number(row.queued)],
     ['Running', (row) => number(row.running)],
@@ -162,8 +160,6 @@ function showRest() {
     ['Device time', (row) => span(row.device_s)],
     ['Quota', (row) => row.quota],
   ], status.principals, (row) => row.principal, 'no clients');
-  const caption = $('principals').querySelector('caption');
-  if (caption) say(caption, title);
   const missing = status.missing.map(({ model, why }) => ({ name: model, version: '', why_not_ready: why }));
   table($('models'), 'Models, and the programs that were asked for over HTTP or gRPC', [
     // A model that shares its workers has no rate of its own there.

@@ -51,8 +51,6 @@ function drawVerdicts() {
     ['Capsule', (row) => distinct(row.receipt.attempts.map(({ capsule }) => capsule))],
   ], rows, verdictKey, chosen.job
     ? `not among the last verdicts: gridpool jobs ${chosen.job} looks into the whole log` : 'none yet');
-  const caption = $('last-verdicts').querySelector('caption');
-  if (caption) say(caption, `The last verdicts ${whose}, the newest first`);
 }
 
 // Takes back what was shown, and asks again when the pool says that there are verdicts.

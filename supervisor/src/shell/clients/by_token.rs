@@ -42,36 +42,38 @@ impl Connection {
 
     /// Answers what the page asks, among others.
     pub(super) fn on_question(&self, asked: ClientMessage) {
+        let shared = &self.shared;
         if let ClientMessage::Deaths { request, after, token } = asked {
-            match self.viewer_by(token.as_ref()) {
-                Ok(viewer) => {
-                    let deaths = self.shared.deaths.after(after, viewer == Viewer::All);
-                    self.say(request, Reply::Deaths(deaths));
-                }
-                Err(refusal) => self.reply(request, Err(refusal)),
-            }
+            self.answer_for(request, self.viewer_by(token.as_ref()), |viewer| {
+                Reply::Deaths(shared.deaths.after(after, viewer == Viewer::All))
+            });
         } else if let ClientMessage::Status { request, token } = asked {
-            match self.viewer_by(token.as_ref()) {
-                Ok(viewer) => {
-                    let status = Box::new(self.shared.status(&viewer));
-                    self.say(request, Reply::Status(status));
-                }
-                Err(refusal) => self.reply(request, Err(refusal)),
-            }
+            self.answer_for(request, self.viewer_by(token.as_ref()), |viewer| {
+                Reply::Status(Box::new(shared.status(&viewer)))
+            });
         } else if let ClientMessage::Verdicts { request, asked } = asked {
-            match self.viewer_of_verdicts(&asked) {
-                Ok(viewer) => {
-                    let own = match viewer {
-                        Viewer::All => None,
-                        Viewer::Own(own) => Some(self.shared.client_of_log(own)),
-                    };
-                    let log = self.shared.job_log.get();
-                    let found = log.map(|log| log.recent(&asked, own.as_ref()));
-                    let none = || LastVerdicts { is_all: own.is_none(), ..LastVerdicts::default() };
-                    self.say(request, Reply::Verdicts(found.unwrap_or_else(none)));
-                }
-                Err(refusal) => self.reply(request, Err(refusal)),
-            }
+            self.answer_for(request, self.viewer_of_verdicts(&asked), |viewer| {
+                let own = match viewer {
+                    Viewer::All => None,
+                    Viewer::Own(own) => Some(shared.client_of_log(own)),
+                };
+                let found = shared.job_log.get().map(|log| log.recent(&asked, own.as_ref()));
+                let none = || LastVerdicts { is_all: own.is_none(), ..LastVerdicts::default() };
+                Reply::Verdicts(found.unwrap_or_else(none))
+            });
+        }
+    }
+
+    /// Answers what a viewer may see, or refuses.
+    fn answer_for(
+        &self,
+        request: u64,
+        viewer: Result<Viewer, Refusal>,
+        shown: impl FnOnce(Viewer) -> Reply,
+    ) {
+        match viewer {
+            Ok(viewer) => self.say(request, shown(viewer)),
+            Err(refusal) => self.reply(request, Err(refusal)),
         }
     }
 
