@@ -153,6 +153,23 @@ fn the_denylist_is_shown_as_far_as_a_status_has_room() {
 }
 
 #[test]
+fn a_content_that_is_convicted_again_is_the_newest() {
+    let mut rig = Rig::with(1, |config| (config.kills_max, config.restart_limit) = (100, 100));
+    rig.hashes = false;
+    for key in 1..=3 {
+        rig.submit(key);
+        rig.die_and_return(0, SIGSEGV);
+        rig.die_and_return(0, SIGSEGV);
+    }
+    for (job, number) in [(1, 9), (3, 8), (2, 9)] {
+        rig.tell(Event::ContentHashed { job: JobId(job), content: Some(content(number)) });
+    }
+    let shown = rig.core.denylist(rig.now);
+    let latest: Vec<_> = shown.latest.iter().map(|row| &*row.content).collect();
+    assert_eq!(latest, [content(9).to_string(), content(8).to_string()]);
+}
+
+#[test]
 fn the_verdict_of_poison_waits_for_the_content_hash() {
     let mut rig = Rig::new(1);
     rig.hashes = false;
