@@ -72,7 +72,7 @@ pub mod cli {
     pub const USAGE: u8 = 2;
     /// The input data is wrong.
     pub const DATA: u8 = 65;
-    /// No device, no pool at the socket, or another program has the socket or the port.
+    /// No device, no pool at the socket, no NATS server, or another program has the socket or the port.
     pub const UNAVAILABLE: u8 = 69;
     /// A fault of gridpool itself.
     pub const INTERNAL: u8 = 70;
@@ -95,7 +95,7 @@ pub mod cli {
         (DATA, "the input data is wrong"),
         (
             UNAVAILABLE,
-            "no device, no pool at the socket, or another program has the socket or the port",
+            "no device, no pool at the socket, no NATS server, or another program has the socket or the port",
         ),
         (INTERNAL, "a fault of gridpool itself"),
         (SYSTEM, "the system refuses what gridpool needs, such as open files or threads"),
