@@ -71,6 +71,9 @@ pub enum NatsError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The servers say that they have a message already, and have not stored it.
+    #[error("the NATS servers say that they have it already, and have not stored it")]
+    Unstored,
     /// A stream is full.
     #[error("{0}")]
     Full(crate::Full),

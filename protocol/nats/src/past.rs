@@ -15,7 +15,7 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::message::StreamMessage;
 
-use crate::{Generation, JobMessage, NatsError, Outcome, Streams, decode};
+use crate::{Generation, JobMessage, NatsError, Outcome, Streams, decode, message_id};
 
 /// Jobs that one look takes in. The next one goes on behind them.
 pub const LOOKED_AT_MAX: u64 = 64;
@@ -140,7 +140,7 @@ impl Jobs for Judged<'_> {
         let (outcome, until) =
             (Outcome::done(content, receipt, None), clock::now() + VERDICT_TIMEOUT);
         // If there is another by now, that is the job's.
-        results.publish(key, "client", &outcome, until).await.map(|_| true)
+        results.publish(key, None, &outcome, until).await.map(|_| true)
     }
 
     async fn remove(&mut self, number: u64) -> Result<bool, NatsError> {
@@ -185,8 +185,7 @@ impl Look {
 
 /// The key of a job, whatever its version; `None` if it is no job.
 fn key_of(message: &StreamMessage) -> Option<JobKey> {
-    let id = message.headers.get(NATS_MESSAGE_ID)?;
-    u128::from_str_radix(id.as_str(), 16).ok().map(JobKey)
+    message_id::key_of(message.headers.get(NATS_MESSAGE_ID)?.as_str())
 }
 
 /// Whether a job of this deadline is late, which a stream took at that time. All are the servers' times.

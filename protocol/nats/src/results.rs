@@ -86,26 +86,30 @@ impl Results {
     }
 
     /// Publishes the result of a job, unless it has one. Tries until that time while no server answers.
-    /// `attempt` tells the tries of one host from those of others.
+    /// `attempt` tells the tries of one host from those of others: a second one is a duplicate, and not taken.
     ///
     /// # Errors
     /// [`NatsError`]; [`NatsError::Full`] if results that nobody reads fill the stream.
     pub async fn publish(
         &self,
         key: JobKey,
-        attempt: &str,
+        attempt: Option<&str>,
         outcome: &Outcome,
         until: Instant,
     ) -> Result<Published, NatsError> {
         let payload = Bytes::from(encode(self.subjects.version(), outcome)?);
         let subject = self.subjects.result(key);
-        let message = |id: String, after: u64| {
-            PublishMessage::build()
+        let message = |after: u64| {
+            let message = PublishMessage::build()
                 .payload(payload.clone())
-                .message_id(id)
-                .expected_last_subject_sequence(after)
+                .expected_last_subject_sequence(after);
+            match (attempt, after) {
+                (Some(attempt), 0) => message.message_id(format!("{key}.{attempt}")),
+                (Some(attempt), after) => message.message_id(format!("{key}.{attempt}.{after}")),
+                (None, _) => message,
+            }
         };
-        let first = || message(format!("{key}.{attempt}"), 0);
+        let first = || message(0);
         let stored = publish(&self.link, &subject, first, Full::ResultBytes, until).await?;
         if stored != Published::Taken {
             return Ok(stored);
@@ -115,7 +119,7 @@ impl Results {
         match decode::<Outcome>(self.subjects.version(), &there) {
             Err(NatsError::Foreign | NatsError::Message(_)) => {
                 tracing::warn!(%key, "bytes in place of a result are no result");
-                let again = || message(format!("{key}.{attempt}.{sequence}"), sequence);
+                let again = || message(sequence);
                 publish(&self.link, &subject, again, Full::ResultBytes, until).await
             }
             Ok(_) | Err(_) => Ok(stored),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gridpool_ipc::clock;
 use gridpool_nats::{
-    Carried, Conviction, Found, NatsError, Outcome, Published, RETRY_EVERY, Store,
+    Carried, Conviction, Found, NatsError, Outcome, Published, RETRY_EVERY, Store, message_id,
 };
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::JobKey;
@@ -33,6 +33,8 @@ struct Storing {
     pieces: Option<([u8; 32], u64)>,
     /// Tells it from other tries, also of this host.
     attempt: String,
+    /// Tries that the servers have refused, and whose identity they may keep.
+    refused: u32,
     /// The pool has run the job.
     has_run: bool,
 }
@@ -64,7 +66,7 @@ impl Bridge {
         }
         let has_run = !receipt.attempts.is_empty();
         let mut storing =
-            Storing { receipt, output, carried: None, pieces: None, attempt, has_run };
+            Storing { receipt, output, carried: None, pieces: None, attempt, refused: 0, has_run };
         self.store_surely(taken, &mut storing).await;
         if let Some(pieces) = storing.pieces {
             self.remove_unnamed(taken.job.key, pieces).await;
@@ -131,6 +133,9 @@ impl Bridge {
                 // Or it is its own, and the reply was lost: another try says whose it is.
                 is_there = true;
                 continue;
+            }
+            if let NatsError::Full(_) | NatsError::Unstored = error {
+                storing.refused += 1;
             }
             let deadline = taken.job.terms.deadline();
             if taken.age() > deadline + GIVE_UP_AFTER {
@@ -204,6 +209,7 @@ impl Bridge {
         }
         let (content, carried) = (Some(taken.job.content), storing.carried.clone());
         let outcome = Outcome::done(content, storing.receipt.clone(), carried);
-        self.streams.results.publish(taken.job.key, &storing.attempt, &outcome, until).await
+        let attempt = message_id(&storing.attempt, storing.refused);
+        self.streams.results.publish(taken.job.key, Some(&attempt), &outcome, until).await
     }
 }

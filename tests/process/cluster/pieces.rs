@@ -106,7 +106,8 @@ fn the_pieces_of_a_result_that_came_second_are_removed() {
     let (host, key_text) = ("faster".to_owned(), key.to_string());
     let receipt = Receipt { host, key: key_text, verdict, ..Receipt::default() };
     let outcome = Outcome::done(None, receipt, None);
-    let published = streams.results.publish(key, "faster.1", &outcome, clock::now() + TIMEOUT);
+    let published =
+        streams.results.publish(key, Some("faster.1"), &outcome, clock::now() + TIMEOUT);
     let published = runtime.block_on(published);
     assert!(matches!(published, Ok(Published::Stored(_))), "{published:?}");
     assert_eq!(answer(handle).verdict(), verdict);
@@ -154,7 +155,7 @@ fn a_job_that_has_its_result_does_not_stay_though_no_lane_has_it() {
     let said = format!("CONNECT {{\"verbose\": false, \"headers\": true}}\r\n{put}");
     server.write_all(said.as_bytes()).expect("it is heard");
     until(&servers, "a job in the stream", |status| status.jobs == 1);
-    let published = streams.results.publish(key, "one.1", &outcome, clock::now() + TIMEOUT);
+    let published = streams.results.publish(key, Some("one.1"), &outcome, clock::now() + TIMEOUT);
     let published = runtime.block_on(published);
     assert!(matches!(published, Ok(Published::Stored(_))), "{published:?}");
     until(&servers, "an empty stream", |status| status.jobs == 0);
@@ -392,7 +393,7 @@ fn where_no_server_answers_for_its_copy_the_one_that_leads_is_asked() {
     let outcome = Outcome::done(None, Receipt::default(), None);
     let (runtime, streams_of_pool) = streams(&servers);
     runtime.block_on(async {
-        let published = streams_of_pool.results.publish(key, "one.1", &outcome, until).await;
+        let published = streams_of_pool.results.publish(key, Some("one.1"), &outcome, until).await;
         assert!(matches!(published, Ok(Published::Stored(_))), "{published:?}");
         let put = streams_of_pool.data.put(name, &bytes.clone().into(), until).await;
         assert!(put.expect("room"));

@@ -56,6 +56,29 @@ fn fill(
     panic!("64 jobs fill the stream");
 }
 
+/// Fills the stream of results, to the last 100 bytes.
+fn fill_results(servers: &Servers) {
+    let (runtime, streams) = streams(servers);
+    let mut stored = 0;
+    for bytes in [60_000, 1_000, 100] {
+        let output = Some(Carried::Inline(Inline(vec![7; bytes])));
+        loop {
+            let key = JobKey(1_000 + stored);
+            let outcome = Outcome::done(None, Receipt::default(), output.clone());
+            let until = clock::now() + TIMEOUT;
+            let publish = streams.results.publish(key, None, &outcome, until);
+            match runtime.block_on(publish) {
+                Ok(Published::Stored(_)) => stored += 1,
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => {
+                    assert!(error.to_string().contains("results_bytes_max"), "{error}");
+                    break;
+                }
+            }
+        }
+    }
+}
+
 /// Waits until a host says that a result waits, and for which limit.
 fn waits(pool: &Pool, limit: &str) {
     eventually("the host to wait with a result", || {
@@ -127,6 +150,34 @@ fn a_full_stream_is_busy_and_names_its_limit() {
     ));
     let _host = serving(&servers, "two", "");
     for handle in [lives, new, last] {
+        assert_eq!(answer(handle).verdict(), Verdict::Ok);
+    }
+}
+
+#[test]
+fn what_three_servers_have_refused_is_stored_once_there_is_room() {
+    if !are_there() {
+        return;
+    }
+    // Servers 2.10 with copies keep the identity of what they refuse.
+    let servers = Servers::start(3);
+    let lines = format!("jobs_max = 2\nresults_bytes_max = {LEAST}");
+    let pool = serving(&servers, "one", &lines);
+    fill_results(&servers);
+    let client = client(&servers);
+    let patient = |seed| small_job(seed).with_deadline(DEADLINE);
+    let held = [0, 1].map(|seed| submit(&client, patient(seed)));
+    waits(&pool, "results_bytes_max");
+    let refused = patient(2).with_key(JobKey(2));
+    for _ in 0..2 {
+        match client.submit(refused.clone().refuse_if_busy()) {
+            Err(ClientError::Refused(Refusal::Busy(Limit::StreamJobs))) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let refused = client.send(refused).expect("it is sent");
+    api(&streams(&servers), "STREAM.PURGE.gridpool-results");
+    for handle in held.into_iter().chain([refused]) {
         assert_eq!(answer(handle).verdict(), Verdict::Ok);
     }
 }
@@ -262,24 +313,7 @@ fn a_host_keeps_so_many_results_that_find_no_room_and_takes_no_more_jobs() {
     let lines = format!("under_way_max = 4\nresults_bytes_max = {LEAST}");
     let pool = serving(&servers, "one", &lines);
     let streams = streams(&servers);
-    let mut stored = 0;
-    for bytes in [60_000, 1_000, 100] {
-        let output = Some(Carried::Inline(Inline(vec![7; bytes])));
-        loop {
-            let key = JobKey(1_000 + stored);
-            let outcome = Outcome::done(None, Receipt::default(), output.clone());
-            let until = clock::now() + TIMEOUT;
-            let publish = streams.1.results.publish(key, "other.1", &outcome, until);
-            match streams.0.block_on(publish) {
-                Ok(Published::Stored(_)) => stored += 1,
-                Ok(other) => panic!("{other:?}"),
-                Err(error) => {
-                    assert!(error.to_string().contains("results_bytes_max"), "{error}");
-                    break;
-                }
-            }
-        }
-    }
+    fill_results(&servers);
     let sender = client(&servers);
     let jobs = (0..KEPT + 10).map(|seed| small_job(seed).with_deadline(DEADLINE));
     let handles = sender.send_many(jobs).expect("they are sent");

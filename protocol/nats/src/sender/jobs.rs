@@ -22,6 +22,7 @@ use super::Agent;
 use super::looked::Looked;
 use super::refusal::{other_build, other_job, unable};
 use crate::message::{Carried, JobMessage, Outcome, decode, encode};
+use crate::message_id::{Refused, message_id};
 use crate::publish::{Full, Published, publish};
 use crate::{Conviction, Found, Lane, NatsError, Store};
 use async_nats::jetstream::message::PublishMessage;
@@ -49,6 +50,7 @@ pub(super) struct Jobs {
     notes: tokio::sync::Mutex<BTreeSet<String>>,
     /// For inputs on their way.
     room: Arc<Semaphore>,
+    refused: Refused,
     pub(super) looked: Looked,
 }
 
@@ -56,7 +58,8 @@ impl Default for Jobs {
     fn default() -> Self {
         let room = Arc::new(Semaphore::new(ROOM as usize));
         let notes = tokio::sync::Mutex::default();
-        Self { waiting: Arc::default(), notes, room, looked: Looked::default() }
+        let (refused, looked) = (Refused::default(), Looked::default());
+        Self { waiting: Arc::default(), notes, room, refused, looked }
     }
 }
 
@@ -156,7 +159,7 @@ impl Agent {
             let outcome = Outcome::done(None, receipt, None);
             let until = clock::now() + VERDICT_TIMEOUT;
             let results = &agent.streams.results;
-            match results.publish(key, "client", &outcome, until).await {
+            match results.publish(key, None, &outcome, until).await {
                 Ok(Published::Stored(sequence)) => {
                     agent.jobs.found(key, Found { sequence, outcome });
                 }
@@ -227,6 +230,7 @@ impl Agent {
                 self.wait(key, found, deadline).await
             }
         };
+        self.jobs.refused.forget(key);
         let found = match waited {
             Waited::Found(found) => *found,
             Waited::Late => self.give_up(key, content).await,
@@ -284,20 +288,35 @@ impl Agent {
         let payload = Bytes::from(encode(version, &message).map_err(unable)?);
         self.listen(*key).await.map_err(unable)?;
         let subject = self.streams.subjects.job(&Lane::of(work, terms.priority));
-        let message =
-            || PublishMessage::build().payload(payload.clone()).message_id(key.to_string());
-        let put =
-            || publish(&self.streams.link, &subject, message, Full::JobBytes, sending.deadline);
-        let sent = match put().await {
-            Err(full @ NatsError::Full(_)) => {
-                let room = self.jobs.looked.make_room(&self.streams);
-                match timeout_at(sending.deadline.into(), room).await {
-                    Ok(true) => put().await,
-                    // It is full, and not late: the stream has not taken it.
-                    Ok(false) | Err(_) => Err(full),
-                }
+        let refused = &self.jobs.refused;
+        let put = || async {
+            let id = message_id(key, refused.times(*key));
+            let message =
+                || PublishMessage::build().payload(payload.clone()).message_id(id.clone());
+            let link = &self.streams.link;
+            let put = publish(link, &subject, message, Full::JobBytes, sending.deadline).await;
+            match put {
+                Err(NatsError::Full(_)) => refused.again(*key),
+                // Another may have been refused with it. One that may run only once is not risked.
+                Err(NatsError::Unstored) if terms.idempotent => refused.again(*key),
+                _ => {}
             }
-            sent => sent,
+            put
+        };
+        let mut has_looked = false;
+        let sent = loop {
+            match put().await {
+                Err(full @ NatsError::Full(_)) => {
+                    let room = self.jobs.looked.make_room(&self.streams);
+                    let room = timeout_at(sending.deadline.into(), room).await;
+                    if std::mem::replace(&mut has_looked, true) || room != Ok(true) {
+                        // It is full, and not late: the stream has not taken it.
+                        break Err(full);
+                    }
+                }
+                Err(NatsError::Unstored) if !clock::until(sending.deadline).is_zero() => {}
+                sent => break sent,
+            }
         };
         match sent.map_err(unable)? {
             Published::Stored(_) | Published::Taken => {}
@@ -363,7 +382,7 @@ impl Agent {
         let results = &self.streams.results;
         let stored = async {
             let until = clock::now() + VERDICT_TIMEOUT;
-            match results.publish(key, "client", &outcome, until).await? {
+            match results.publish(key, None, &outcome, until).await? {
                 Published::Stored(sequence) => {
                     Ok(Some(Found { sequence, outcome: outcome.clone() }))
                 }
