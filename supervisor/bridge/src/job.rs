@@ -32,8 +32,11 @@ const ALONE_WAIT: Duration = Duration::from_secs(20);
 const NOTE_TRIES: usize = 3;
 /// How long that may take while the bridge ends.
 const FORGET_TIMEOUT: Duration = Duration::from_millis(300);
-/// How long a result can still be stored once the bridge is to end.
-const STORE_TIMEOUT: Duration = Duration::from_millis(800);
+/// How long the pool's answer to a job may take to be read once the bridge is to end: a pool that has drained has
+/// answered them all.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a result can then still be stored.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Bridge {
     /// Runs a job that was taken from the stream.
@@ -64,13 +67,13 @@ impl Bridge {
         };
         let fate = tokio::select! {
             fate = self.judge(&taken, cancelled) => fate,
-            () = self.counts.stopping() => Fate::GiveBack(Duration::ZERO),
+            () = self.stopped_for(ANSWER_TIMEOUT) => Fate::GiveBack(Duration::ZERO),
         };
         let room = room_of(&fate);
         tokio::select! {
             never = self.make_room(&taken, room, permit) => match never {},
             () = self.settle(&held, &taken, fate) => {}
-            () = self.until_stopped() => {
+            () = self.stopped_for(STORE_TIMEOUT) => {
                 if timeout(FORGET_TIMEOUT, self.forget(&taken, false)).await.is_err() {
                     tracing::debug!(job = %taken.job.key, "the note of a run stays");
                 }
@@ -99,10 +102,10 @@ impl Bridge {
         std::future::pending().await
     }
 
-    /// Waits until the bridge is to end, and a little more, in which a result can still be stored.
-    async fn until_stopped(&self) {
+    /// Waits until the bridge is to end, and so much longer.
+    async fn stopped_for(&self, more: Duration) {
         self.counts.stopping().await;
-        sleep(STORE_TIMEOUT).await;
+        sleep(more).await;
     }
 
     /// Whether runs of this delivery are noted for the case that this host vanishes.
@@ -386,6 +389,11 @@ impl Bridge {
         // If it is lost, the job is delivered again, and its result found.
         if let Err(error) = message.ack_with(ack).await {
             tracing::debug!(%error, "acknowledging a job");
+        }
+        if self.counts.is_ending()
+            && let Err(error) = self.streams.connection.client.flush().await
+        {
+            tracing::debug!(%error, "the last words to the servers");
         }
     }
 }

@@ -59,8 +59,8 @@ const BLOCKING_THREADS: usize = 64;
 const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// The same at most for a large result that finds no room.
 const FULL_PAUSE_MAX: Duration = Duration::from_secs(16);
-/// How long jobs may take to be given back when the process ends.
-const END_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// How long results may take to be stored, and jobs to be given back, when the process ends.
+const END_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Why the bridge has ended.
 #[derive(Debug, thiserror::Error)]

@@ -300,7 +300,9 @@ impl HelperLimits {
             backoff_max: Duration::from_secs(30),
             healthy: Duration::from_secs(60),
             stop: match helper {
-                Helper::Bridge | Helper::Tracer => Some(Duration::from_secs(2)),
+                Helper::Tracer => Some(Duration::from_secs(2)),
+                // Longer than the bridge's `END_TIMEOUT`.
+                Helper::Bridge => Some(Duration::from_secs(5)),
                 // Longer than the gateway's `STOP_TIMEOUT`.
                 Helper::Gateway => Some(Duration::from_secs(6)),
                 Helper::Monitor => None,

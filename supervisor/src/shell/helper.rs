@@ -179,6 +179,7 @@ impl Processes {
                 }
             }
             HelperAction::Stop => {
+                tracing::debug!("{helper} is told to end");
                 let link = state.process.as_ref().and_then(|process| process.link.as_ref());
                 if let Some(Err(error)) = link.map(|link| link.shutdown(Shutdown::Write)) {
                     tracing::debug!(%error, "{helper} has ended already");

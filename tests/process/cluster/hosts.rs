@@ -12,8 +12,19 @@ use super::servers::{Servers, are_there};
 use super::{client, host, serving, until};
 use crate::http::metrics_of;
 use crate::jobs::{PROGRAM, answer, is_right, job, small_job, submit};
-use crate::processes::signal;
+use crate::pool::Pool;
+use crate::processes::{go_on, signal, stop};
 use crate::wait::{eventually, eventually_so};
+
+/// Waits until a pool has accepted a job of the cluster: if it drains before, the job is given back. The gateway has a
+/// job of its own.
+fn runs(pool: &Pool) {
+    eventually_so("the pool to accept it", || {
+        let status = pool.status();
+        let own = status.principals.iter().filter(|row| row.principal.starts_with("uid "));
+        own.map(|row| row.queued + row.running).sum::<u64>() == 1
+    });
+}
 
 #[test]
 fn a_lost_server_is_a_warning_and_seen_at_once_and_a_drained_host_is_off_the_list() {
@@ -47,18 +58,38 @@ fn a_lost_server_is_a_warning_and_seen_at_once_and_a_drained_host_is_off_the_lis
     pool.stop("cpu0");
     let patient = small_job(1).with_deadline(Duration::from_secs(600));
     let job = submit(&client(&servers), patient);
-    // One that the pool has not accepted is given back, and no other host is here. The gateway has a job of its own.
-    eventually_so("the pool to accept it", || {
-        let status = pool.status();
-        let own = status.principals.iter().filter(|row| row.principal.starts_with("uid "));
-        own.map(|row| row.queued + row.running).sum::<u64>() == 1
-    });
+    runs(&pool);
     pool.signal(Signal::SIGTERM);
     until(&servers, "a host that drains", |status| status.hosts.iter().any(|host| host.draining));
     pool.go_on("cpu0");
     assert_eq!(answer(job).verdict(), Verdict::Ok);
     pool.ended();
     until(&servers, "no host", |status| status.hosts.is_empty());
+}
+
+#[test]
+fn a_drained_host_has_published_the_results_of_all_jobs_that_its_pool_has_run() {
+    if !are_there() {
+        return;
+    }
+    let servers = Servers::start(1);
+    let pool = host(&servers, "one", "").env("GRIDPOOL_LOG", "debug").start();
+    until(&servers, "the host", |status| status.hosts.iter().any(|host| host.pool));
+    pool.stop("cpu0");
+    let grids = random_grids(1, 12_000);
+    let patient = job(PROGRAM, &grids).with_deadline(Duration::from_secs(600));
+    let job: Handle<Outputs> = submit(&client(&servers), patient);
+    runs(&pool);
+    // It learns in one moment that the job is done, and that it is to end.
+    let bridge = pool.status().nats.expect("a bridge").pid;
+    stop(bridge);
+    pool.signal(Signal::SIGTERM);
+    pool.go_on("cpu0");
+    eventually_so("the end", || pool.log().contains("the bridge is told to end"));
+    go_on(bridge);
+    is_right(&answer(job), PROGRAM, &grids);
+    pool.ended();
+    until(&servers, "an empty stream", |status| status.jobs == 0);
 }
 
 #[test]
