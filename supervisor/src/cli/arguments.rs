@@ -14,7 +14,8 @@ use gridpool_protocol::program::Ties;
 use nix::sys::signal::Signal;
 
 use super::flags::{
-    ChaosFlag, ModelsFlags, PoolFlags, ServeFlags, SocketFlag, parse_seconds, parse_signal, whole,
+    ChaosFlag, ModelsFlags, PoolFlags, QueueFlags, ServeFlags, SocketFlag, parse_seconds,
+    parse_signal, whole,
 };
 use super::place::PlaceFlags;
 use super::{
@@ -145,10 +146,8 @@ pub(super) enum Command {
         work: ProgramFlags,
         #[command(flatten)]
         place: PlaceFlags,
-        /// Fail at once if the pool is full or drains, or if there is none; without this flag, try again until
-        /// the deadline, and for 10 s if there is none.
-        #[arg(long)]
-        no_wait: bool,
+        #[command(flatten)]
+        queue: QueueFlags,
     },
     /// List the ops: their syntax, what they take and what they give.
     Ops {

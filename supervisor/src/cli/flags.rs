@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::BoolishValueParser;
+use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, FromArgMatches};
 use gridpool_protocol::limits::DEADLINE_MAX;
-use gridpool_protocol::message::Secret;
+use gridpool_protocol::message::{Priority, Secret};
 use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::status::CapsuleMode;
 use nix::sys::signal::Signal;
@@ -353,6 +353,25 @@ impl HttpFlag {
         };
         Overrides { http: self.http.clone(), grpc: self.grpc.clone(), http_options, ..flags }
     }
+}
+
+/// How jobs wait in a pool that others use, too.
+#[derive(Debug, Args)]
+pub(super) struct QueueFlags {
+    /// Which of this client's waiting jobs run first: high, normal or low. Hosts of a cluster take the high ones of all
+    /// clients first.
+    #[arg(long, value_name = "PRIORITY", default_value = "normal", value_parser = named_priority())]
+    pub(super) priority: Priority,
+    /// Fail at once if the pool is full or drains, or if there is none; without this flag, try again until the
+    /// deadline, and for 10 s if there is none.
+    #[arg(long)]
+    pub(super) no_wait: bool,
+}
+
+/// Reads the name of a priority.
+fn named_priority() -> impl TypedValueParser<Value = Priority> {
+    let names = PossibleValuesParser::new(Priority::ALL.map(Priority::name));
+    names.map(|name| Priority::from_name(&name).expect("one of the names"))
 }
 
 /// A parser of whole numbers in a range; its error names the range.

@@ -15,16 +15,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use gridpool_client::{Answer, Client, ClientError, Job, ModelInput, TensorOutputs};
 use gridpool_ipc::clock;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::limits::ARENA_BYTES_MAX;
-use gridpool_protocol::message::{DeviceModel, Priority, Refusal};
+use gridpool_protocol::message::{DeviceModel, Refusal};
 use gridpool_protocol::receipt::Verdict;
 
 use super::connect::left_of;
-use super::flags::{parse_seconds, whole};
+use super::flags::{QueueFlags, parse_seconds, whole};
 use super::misplaced;
 use super::output::{self, Output};
 use super::{CommandError, columns, say_json, traceparent};
@@ -60,23 +59,11 @@ pub(super) struct InferFlags {
     #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE")]
     #[arg(value_parser = parse_seconds, allow_negative_numbers = true)]
     deadline: Duration,
-    /// Which of this client's waiting requests run first: high, normal or low.
-    #[arg(long, value_name = "PRIORITY", default_value = "normal")]
-    #[arg(value_parser = named_priority())]
-    priority: Priority,
-    /// Fail at once if the pool is full or drains, or if there is none; without this flag, try again until
-    /// the deadline, and for 10 s if there is none.
-    #[arg(long)]
-    no_wait: bool,
+    #[command(flatten)]
+    queue: QueueFlags,
     /// Print one JSON document: outputs and receipt. With --output it leaves out the outputs' data.
     #[arg(long)]
     json: bool,
-}
-
-/// Reads the name of a priority.
-fn named_priority() -> impl TypedValueParser<Value = Priority> {
-    let names = PossibleValuesParser::new(Priority::ALL.map(Priority::name));
-    names.map(|name| Priority::from_name(&name).expect("one of the names"))
 }
 
 /// Sends one request. Calls `connect` once flags and files are checked, with how long to wait for a cluster;
@@ -91,7 +78,7 @@ pub(super) fn run(
     let file = flags.output.as_deref().map(|path| Output::open("--output", path, flags.json));
     let file = file.transpose()?;
     let started = clock::now();
-    let (client, is_cluster) = connect((!flags.no_wait).then_some(flags.deadline))?;
+    let (client, is_cluster) = connect((!flags.queue.no_wait).then_some(flags.deadline))?;
     let rows = client.models()?;
     let tensors = match fit::find(&rows, &flags.model)? {
         Some(info) => fit::fit(info, arrays)?,
@@ -103,10 +90,10 @@ pub(super) fn run(
         true => left_of(flags.deadline, started),
         false => flags.deadline,
     };
-    let job = job.with_deadline(deadline).with_priority(flags.priority);
+    let job = job.with_deadline(deadline).with_priority(flags.queue.priority);
     let (trace, trace_state) = traceparent::of_environment();
     let job = job.with_trace(trace).with_trace_state(trace_state);
-    let job = if flags.no_wait { job.refuse_if_busy() } else { job };
+    let job = if flags.queue.no_wait { job.refuse_if_busy() } else { job };
     let job = match flags.output_bytes {
         Some(bytes) => job.with_output_bytes(bytes),
         None => job,

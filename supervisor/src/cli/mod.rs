@@ -75,6 +75,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::color::Colors;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::log::LogFormat;
+use gridpool_protocol::message::Priority;
 use serde_json::{Map, Value};
 use tracing::level_filters::LevelFilter;
 
@@ -89,7 +90,7 @@ use arguments::{Arguments, Command, ProgramFlags};
 use connect::{connect, connect_for_job, socket_path};
 use error::{CommandError, system};
 use export::Export;
-use flags::{ChaosFlag, PoolFlags};
+use flags::{ChaosFlag, PoolFlags, QueueFlags};
 use input::{Inputs, Stdin};
 use operator::{drained, print_result};
 use own_pool::{in_own_pool, start_pool};
@@ -231,7 +232,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Cluster(command) => cluster::run(&command),
         Command::Solve { solve, pool } => solve_tasks(&solve, &pool),
         Command::Completions { shell } => completions::print(shell),
-        Command::Submit { work, place, no_wait } => submit(&work, &place, no_wait),
+        Command::Submit { work, place, queue } => submit(&work, &place, &queue),
         Command::Ops { op, json, markdown } => ops::print(&op, json, markdown),
         Command::Status { socket, policy: false, config: _, json } => {
             status::print(socket.socket, json)
@@ -281,11 +282,16 @@ fn solve_tasks(flags: &solve::SolveFlags, pool: &PoolFlags) -> Result<u8, Comman
     in_own_pool(&settings, |client| solve::run(client, flags, &tasks))
 }
 
-fn submit(work: &ProgramFlags, place: &PlaceFlags, no_wait: bool) -> Result<u8, CommandError> {
+fn submit(
+    work: &ProgramFlags,
+    place: &PlaceFlags,
+    &QueueFlags { priority, no_wait }: &QueueFlags,
+) -> Result<u8, CommandError> {
     if work.explain {
         return check::explain(work);
     }
     let mut prepared = prepare(work, !no_wait)?;
+    prepared.plan.priority = priority;
     let (deadline, started) = (work.deadline, clock::now());
     let client = match connect::cluster(place, (!no_wait).then_some(deadline))? {
         Some(cluster) => {
@@ -326,7 +332,8 @@ fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<Prepared, CommandE
     let inputs = Inputs::new(inputs, &program)?;
     let export = work.output.as_deref().map(|path| Export::open(path, &program)).transpose()?;
     let batch_items = usize::try_from(work.batch).unwrap_or(usize::MAX);
-    let plan = JobPlan { program, deadline: work.deadline, batch_items, wait_if_busy };
+    let priority = Priority::default();
+    let plan = JobPlan { program, deadline: work.deadline, priority, batch_items, wait_if_busy };
     Ok(Prepared { plan, inputs, export })
 }
 

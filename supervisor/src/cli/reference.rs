@@ -28,6 +28,12 @@ const STATUS: &str = concat!(
     include_str!("../../../protocol/src/status/nats.rs"),
     include_str!("../../../protocol/src/status/tracer.rs")
 );
+const CLUSTER: &str = concat!(
+    include_str!("../../../protocol/nats/src/cluster.rs"),
+    include_str!("../../../protocol/nats/src/hosts.rs"),
+    include_str!("../../../protocol/nats/src/lanes.rs"),
+    include_str!("../../../protocol/nats/src/poison.rs"),
+);
 const MODEL: &str = include_str!("../../../protocol/src/tensor/model.rs");
 
 /// All commands, without the values of this process's environment.
@@ -271,6 +277,8 @@ fn the_generated_json_fields_match_the_code() {
         "Counters",
     ];
     check("reference/json.md", "status", &of(STATUS, &status));
+    let cluster = ["ClusterStatus", "HostRow", "DeviceRow", "HostCounts", "LaneRow", "Conviction"];
+    check("reference/json.md", "cluster", &of(CLUSTER, &cluster));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use gridpool_client::{Answer, Client, ClientError, Handle, Job, Outputs};
 use gridpool_protocol::batch::{BatchLayout, GridBatch};
 use gridpool_protocol::chain::Chain;
-use gridpool_protocol::message::{Limit, Refusal};
+use gridpool_protocol::message::{Limit, Priority, Refusal};
 use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::Verdict;
@@ -32,6 +32,7 @@ const TRY_EVERY: Duration = Duration::from_millis(500);
 pub(super) struct JobPlan {
     pub(super) program: Program,
     pub(super) deadline: Duration,
+    pub(super) priority: Priority,
     pub(super) batch_items: usize,
     pub(super) wait_if_busy: bool,
 }
@@ -207,6 +208,7 @@ impl Jobs<'_> {
             let job = Job::program(plan.program.clone(), batch)?;
             let job = job
                 .with_deadline(plan.deadline)
+                .with_priority(plan.priority)
                 .with_trace(trace)
                 .with_trace_state(trace_state.clone());
             loop {

@@ -318,7 +318,15 @@ impl NatsKeys {
 
     /// The settings of the bridge; `None` if no servers are named.
     pub(super) fn resolve(self) -> Result<Option<BridgeSettings>, String> {
-        let Some(options) = self.options()? else { return Ok(None) };
+        let Some(options) = self.options()? else {
+            return match self.host {
+                Some(host) => Err(format!(
+                    "`{host}` is this host's name in a cluster (--nats-host): name its servers, too, such as \
+                     nats://a,b,c, or leave the name out"
+                )),
+                None => Ok(None),
+            };
+        };
         let host = match self.host {
             Some(host) => host,
             None => {

@@ -76,4 +76,6 @@ fn flags_go_over_the_file() {
     assert_eq!(both.nats.servers, ["nats://b"]);
     assert_eq!((both.nats.prefix.as_str(), both.limits.jobs_max), ("x", 10));
     assert_eq!(NatsKeys::default().resolve().unwrap(), None);
+    let nowhere = NatsKeys { host: Some("one".to_owned()), ..NatsKeys::default() };
+    assert!(nowhere.resolve().unwrap_err().contains("name its servers, too"));
 }
