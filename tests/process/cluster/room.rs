@@ -193,13 +193,15 @@ fn a_command_with_jobs_in_a_full_stream_finds_the_room_that_others_leave() {
     // Without a host, none of them gets a result.
     let key = JobKey(77);
     of_a_client_that_vanishes(&servers, key, &random_grids(1, 5));
-    let run = ["submit", "rot90", "-", "--batch", "1", "--deadline", "600", "--nats"];
+    let run = "submit rot90 - --batch 1 --deadline 600 --priority high --nats".split(' ');
     let run = gridpool(run).arg(servers.url()).stdin(as_json(&random_grids(1, 3))).start();
     // Its third has found no room: it has looked for jobs that have ended, and asked the servers for their time.
     let data = || api(&there, "STREAM.INFO.gridpool-data")["state"]["last_seq"].as_u64();
     eventually_so("a look through the full stream", || data().is_some_and(|last| last > 0));
     assert!(there.0.block_on(there.1.remove_job(1)).expect("it is removed"), "it was the first");
-    until(&servers, "the third job", |status| status.jobs == 3);
+    until(&servers, "the third job", |status| {
+        status.lanes.iter().any(|lane| lane.name == "grid-high" && lane.waiting == 3)
+    });
     let _host = serving(&servers, "two", "");
     let said = run.finish();
     assert_eq!(said.code, Some(0), "{said:?}");
