@@ -154,6 +154,8 @@ fn tls_serves_what_plain_http_serves_and_a_new_certificate_is_used_at_once() {
 fn an_address_that_shakes_hands_too_often_waits_and_another_does_not() {
     const HANDSHAKES_PER_S: u32 = 250;
     const ROUND: u32 = 300;
+    // Long before the last: one that came after all of them and has to wait for them finds it answered.
+    const LATE: usize = 275;
     let (setup, trusted) = with_tls(cpu(1));
     let pool = setup.start();
     gateway_pid(&pool);
@@ -175,11 +177,14 @@ fn an_address_that_shakes_hands_too_often_waits_and_another_does_not() {
     eventually("another address to be served before those that came earlier", || {
         let flood: Vec<_> = (0..ROUND).map(|_| garbage()).collect();
         shaken += ROUND;
-        assert_eq!(other().ask("GET", LIVE, "", b"").status, 200);
-        let last = &flood.last().expect("some").stream;
-        last.set_nonblocking(true).expect("an option can be set");
-        let seen = last.peek(&mut [0]);
-        last.set_nonblocking(false).expect("an option can be set");
+        // One may come between them by chance, several do not.
+        for _ in 0..5 {
+            assert_eq!(other().ask("GET", LIVE, "", b"").status, 200);
+        }
+        let late = &flood[LATE].stream;
+        late.set_nonblocking(true).expect("an option can be set");
+        let seen = late.peek(&mut [0]);
+        late.set_nonblocking(false).expect("an option can be set");
         flood.into_iter().for_each(|web| drop(web.closes()));
         match seen {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
