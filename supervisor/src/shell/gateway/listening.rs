@@ -2,7 +2,8 @@
 //! can shut it down for all of them, and the gateway reads what strangers send. A filter of system calls cannot forbid
 //! it: connections are shut down too, and `connect` to no address does the same.
 
-use std::net::TcpListener;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
 use gridpool_protocol::handover::Protocol;
@@ -11,6 +12,7 @@ use super::HttpError;
 use super::name::Name;
 use crate::config::HttpAddress;
 use crate::shell::bound::is_shut_down;
+use crate::shell::given::adopt;
 
 /// Why a new socket listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,14 @@ impl Lost {
     }
 }
 
+/// Listens with the longest queue that the system allows. One of 128, which is usual, a client fills with a burst; another
+/// then waits the second after which TCP tries again.
+pub(super) fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    adopt(&listener)?;
+    Ok(listener)
+}
+
 /// A new socket if `listener` is of no use any more, and why. The error says also why it is not.
 pub(super) fn restored(
     listener: &OwnedFd,
@@ -46,7 +56,7 @@ pub(super) fn restored(
         HttpAddress::Tcp(at) if is_dead => {
             let refused =
                 |source| HttpError::Address { protocol, address: address.clone(), source };
-            let listener = TcpListener::bind(at).map_err(|error| failed(refused(error)))?;
+            let listener = listen_at(*at).map_err(|error| failed(refused(error)))?;
             Ok(Some((listener.into(), lost)))
         }
         HttpAddress::Tcp(_) => Ok(None),
@@ -65,6 +75,15 @@ mod tests {
     use nix::sys::socket::{Shutdown, shutdown};
 
     use super::*;
+
+    #[test]
+    fn a_burst_of_connections_has_room_before_any_is_accepted() {
+        const RETRY_OF_TCP: std::time::Duration = std::time::Duration::from_secs(1);
+        let listener = listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let at = listener.local_addr().unwrap();
+        let connect = |_| std::net::TcpStream::connect_timeout(&at, RETRY_OF_TCP / 2).unwrap();
+        assert_eq!((0..300).map(connect).collect::<Vec<_>>().len(), 300);
+    }
 
     #[test]
     fn a_socket_is_made_again_once_it_was_shut_down_and_not_because_somebody_waits() {
