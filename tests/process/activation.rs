@@ -121,6 +121,9 @@ fn what_is_given_and_is_no_socket_of_the_pool_is_named() {
     }
 }
 
+/// What becomes of a socket's file, and the listener that is there then.
+type Loses<'a> = &'a dyn Fn(&Path) -> Option<UnixListener>;
+
 #[test]
 fn a_socket_that_nobody_reaches_is_no_socket_of_the_pool() {
     let removed = |path: &Path| {
@@ -136,7 +139,7 @@ fn a_socket_that_nobody_reaches_is_no_socket_of_the_pool() {
         None
     };
     let nothing = |_: &Path| None;
-    let ways: [(&str, &dyn Fn(&Path) -> Option<UnixListener>, bool); 4] = [
+    let ways: [(&str, Loses<'_>, bool); 4] = [
         ("removed", &removed, false),
         ("replaced by another's", &replaced, false),
         ("replaced by one that nobody serves", &unserved, false),
