@@ -184,8 +184,8 @@ fn workers_that_send_random_packets_cost_nobody_else_anything() {
             is_right(&answer(handle), PROGRAM, &grids);
         }
         let slot = pool.slot("cpu0");
-        // Its last words may be those of a device that no restart mends. Refused, as there may be only so many orders in
-        // a minute, it is asked again.
+        // Its last words may be those of a device that no restart mends. A release that is one too many in a minute is
+        // asked for again.
         if slot.state == WorkerState::Quarantined {
             drop(pool.observer().release(cpu0));
         }

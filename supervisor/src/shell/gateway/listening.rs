@@ -32,8 +32,8 @@ impl Lost {
     }
 }
 
-/// Listens with the longest queue that the system allows. One of 128, which is usual, a client fills with a burst; another
-/// then waits the second after which TCP tries again.
+/// Listens with the longest queue that the system allows. A client fills one of 128, which is usual, with a burst;
+/// another then waits the second after which TCP tries again.
 pub(super) fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     adopt(&listener)?;
