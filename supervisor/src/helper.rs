@@ -4,10 +4,12 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use gridpool_client::Client;
 use gridpool_ipc::memory;
 use gridpool_ipc::sandbox::{self, Calls, RUNTIME_FILES, Sandbox, SandboxError, trespass};
+use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::sandbox::SandboxMode;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
@@ -103,6 +105,29 @@ impl HelperFlags {
         let (writes, reads_as_root) = (vec![PathBuf::from("/dev/null")], false);
         let is_inspectable = std::env::var_os(trespass::INSPECTABLE).is_some();
         let sandbox = Sandbox { calls, reads, writes, reads_as_root, is_inspectable };
-        sandbox::enter(self.sandbox, &sandbox)
+        sandbox::enter(self.sandbox, &sandbox)?;
+        for (what, came) in trespass::of_this_process() {
+            tracing::warn!(what, refused = trespass::is_refused(&came), ?came, "trespass");
+            if what == trespass::LAST {
+                give_orders(&self.socket);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// For tests: gives the pool orders, which it must refuse.
+fn give_orders(socket: &Path) {
+    let orders = |pool: &Client| {
+        let first = DeviceId { kind: DeviceKind::Cpu, index: 0 };
+        [pool.drain(), pool.kill(first, 9), pool.release(first), pool.unload_model("none")]
+    };
+    match Client::connect(socket) {
+        Ok(pool) => {
+            for came in orders(&pool) {
+                tracing::warn!(refused = came.is_err(), ?came, "trespass what=an order");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "trespass"),
     }
 }

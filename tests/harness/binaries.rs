@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
@@ -67,21 +67,4 @@ fn build(folder: &Path) {
     let built = cargo.arg("--target-dir").arg(target).output().expect("cargo can be started");
     let why = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "the binaries under test cannot be built:\n{why}");
-}
-
-/// Whether a program of Debian's can be started; says so if it cannot.
-///
-/// # Panics
-/// If it is missing and the variable `required` is set.
-#[expect(clippy::print_stdout, reason = "a test that does nothing says so")]
-pub fn is_installed(program: &str, package: &str, required: &str) -> bool {
-    let mut command = Command::new(program);
-    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-    let is_there = command.status().is_ok_and(|status| status.success());
-    if !is_there {
-        let advice = format!("there is no {program}: apt-get install {package}");
-        assert!(std::env::var_os(required).is_none(), "{required} is set and {advice}");
-        println!("skipped: {advice}");
-    }
-    is_there
 }

@@ -4,6 +4,7 @@
 //! All of it panics where a test would fail.
 
 pub mod binaries;
+pub mod needs;
 pub mod processes;
 pub mod raw;
 pub mod wait;

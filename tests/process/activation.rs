@@ -1,13 +1,15 @@
 //! A pool whose socket a service manager has opened (`LISTEN_FDS`), with the test in the manager's place.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 
 use gridpool_ipc::account::Account;
 use nix::sys::signal::Signal;
+use nix::sys::socket::{Shutdown, shutdown};
 
 use crate::jobs::serves;
 use crate::pool::cpu;
@@ -32,7 +34,7 @@ fn a_pool_serves_the_socket_that_it_is_given_and_leaves_it_when_it_ends() {
     // Another pool is refused, although it is given the same socket.
     let mut second = pool.setup().serve();
     assert_eq!(second.exit().code(), Some(69), "{}", pool.log());
-    let environment = std::fs::read(format!("/proc/{}/environ", pool.pid("cpu0")));
+    let environment = fs::read(format!("/proc/{}/environ", pool.pid("cpu0")));
     let environment = environment.expect("a worker's environment can be read");
     assert!(!String::from_utf8_lossy(&environment).contains("LISTEN_"));
 
@@ -56,9 +58,9 @@ fn a_pool_that_was_given_its_socket_keeps_it_when_its_lock_is_removed() {
     let setup = cpu(1);
     let listener = UnixListener::bind(setup.socket()).expect("a socket can be bound");
     let pool = setup.passed(listener, "1").start();
-    let made = || std::fs::metadata(pool.socket()).expect("it is there").ino();
+    let made = || fs::metadata(pool.socket()).expect("it is there").ino();
     let (before, lock) = (made(), pool.folder().join("pool.sock.lock"));
-    std::fs::remove_file(&lock).expect("it is there");
+    fs::remove_file(&lock).expect("it is there");
     // The file is there a moment before it is locked.
     let is_locked = || pool.log().contains("was removed, and is there again");
     eventually_so("the lock to be there again", is_locked);
@@ -71,16 +73,16 @@ fn a_pool_that_was_given_its_socket_keeps_it_when_its_lock_is_removed() {
 #[test]
 fn a_pool_goes_on_while_another_process_has_its_lock_and_then_takes_it_again() {
     let pool = cpu(1).start();
-    let made = || std::fs::metadata(pool.socket()).expect("it is there").ino();
+    let made = || fs::metadata(pool.socket()).expect("it is there").ino();
     let (before, lock) = (made(), pool.folder().join("pool.sock.lock"));
     // As a second pool does it, before it finds the socket served.
     let other = pool.folder().join("other.lock");
     let taken = File::create(&other).expect("a file can be made");
     taken.lock().expect("nobody else knows it");
-    std::fs::rename(&other, &lock).expect("a file can be renamed");
+    fs::rename(&other, &lock).expect("a file can be renamed");
     eventually_so("the pool to notice", || pool.log().contains("cannot be made again yet"));
     serves(&pool.client());
-    std::fs::remove_file(&lock).expect("it is there");
+    fs::remove_file(&lock).expect("it is there");
     drop(taken);
     eventually_so("the lock", || pool.log().contains("was removed, and is there again"));
     serves(&pool.client());
@@ -116,6 +118,70 @@ fn what_is_given_and_is_no_socket_of_the_pool_is_named() {
         let words =
             format!("the service manager listens at {}, and the pool's socket is", other.display());
         assert!(setup.log().contains(&words), "{}", setup.log());
+    }
+}
+
+/// What becomes of a socket's file, and the listener that is there then.
+type Loses<'a> = &'a dyn Fn(&Path) -> Option<UnixListener>;
+
+#[test]
+fn a_socket_that_nobody_reaches_is_no_socket_of_the_pool() {
+    let removed = |path: &Path| {
+        fs::remove_file(path).expect("it was just made");
+        None
+    };
+    let replaced = |path: &Path| {
+        fs::remove_file(path).expect("it was just made");
+        Some(UnixListener::bind(path).expect("a socket can be bound"))
+    };
+    let unserved = |path: &Path| {
+        drop(replaced(path));
+        None
+    };
+    let nothing = |_: &Path| None;
+    let ways: [(&str, Loses<'_>, bool); 4] = [
+        ("removed", &removed, false),
+        ("replaced by another's", &replaced, false),
+        ("replaced by one that nobody serves", &unserved, false),
+        ("shut down", &nothing, true),
+    ];
+    for (what, lose, is_shut) in ways {
+        let setup = cpu(1);
+        let listener = UnixListener::bind(setup.socket()).expect("a socket can be bound");
+        let other = lose(&setup.socket());
+        if is_shut {
+            shutdown(listener.as_raw_fd(), Shutdown::Both).expect("it is a socket");
+        }
+        let kept = listener.try_clone().expect("a descriptor can be copied");
+        let setup = setup.passed(listener, "1");
+        assert_eq!(setup.serve().exit().code(), Some(78), "{what}: {}", setup.log());
+        let words = "does not reach the socket that the service manager gives";
+        assert!(setup.log().contains(words), "{what}: {}", setup.log());
+        // A connection that waits would have the manager start a pool again.
+        for listener in other.iter().chain([&kept]) {
+            listener.set_nonblocking(true).expect("an option can be set");
+            assert!(listener.accept().is_err(), "{what}: the pool has connected");
+        }
+    }
+}
+
+#[test]
+fn a_pool_whose_given_socket_is_shut_down_or_replaced_serves_its_own() {
+    for is_shut in [true, false] {
+        let setup = cpu(1);
+        let listener = UnixListener::bind(setup.socket()).expect("a socket can be bound");
+        let kept = listener.try_clone().expect("a descriptor can be copied");
+        let pool = setup.passed(listener, "1").start();
+        if is_shut {
+            shutdown(kept.as_raw_fd(), Shutdown::Both).expect("it is a socket");
+        } else {
+            let new = pool.folder().join("new.sock");
+            drop(UnixListener::bind(&new).expect("a socket can be bound"));
+            fs::rename(&new, pool.socket()).expect("a file can be renamed");
+        }
+        let told = if is_shut { "the socket was shut down" } else { "the socket was removed" };
+        eventually_so("the pool to notice", || pool.log().contains(told));
+        serves(&pool.client());
     }
 }
 

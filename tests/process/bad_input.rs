@@ -7,11 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::geteuid;
-
 use crate::binaries;
 use crate::command::{Cli, Finished, gridpool, gridpool_at};
 use crate::jobs::{PROGRAM, data, small_job, submit};
+use crate::needs::is_root;
 use crate::pool::cpu;
 use crate::wait::eventually_so;
 
@@ -242,7 +241,7 @@ fn a_pool_that_this_user_may_not_reach_is_not_reported_as_missing() {
     fs::create_dir(&inner).expect("a folder can be made");
     let socket = inner.join("pool.sock");
     let start = format!("a pool may be running at {}, but you (user ", socket.display());
-    if !geteuid().is_root() {
+    if !is_root() {
         set_mode(&inner, 0o600);
         let status = gridpool(["status", "--socket"]).arg(&socket).run();
         let own = format!("{} is yours, but closed: type `chmod u+rwx", inner.display());
@@ -268,8 +267,7 @@ fn a_pool_that_this_user_may_not_reach_is_not_reported_as_missing() {
 
 #[test]
 fn a_pool_of_another_user_names_its_owner() {
-    if !geteuid().is_root() {
-        // Only root can be two users.
+    if !is_root() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder for temporary files");

@@ -12,7 +12,7 @@ mod network;
 mod pieces;
 mod room;
 mod scale;
-mod servers;
+pub(crate) mod servers;
 mod storm;
 mod suspects;
 mod top;
@@ -50,7 +50,7 @@ use servers::{Servers, are_there};
 const SILENT_FOR: Duration = Duration::from_secs(6);
 
 /// A host of a cluster: a pool of one worker that takes jobs, and says so.
-fn host(servers: &Servers, name: &str, lines: &str) -> Setup {
+pub(crate) fn host(servers: &Servers, name: &str, lines: &str) -> Setup {
     let url = servers.url();
     let mut nats =
         format!("\n[nats]\nservers = \"{url}\"\nhost = \"{name}\"\nack_wait_s = 2\n{lines}\n");

@@ -1,11 +1,15 @@
 //! The log: JSON that machines read line by line, lines about jobs and workers that name them, and one
 //! block for each death of a worker.
 
+use std::fs;
 use std::io::BufRead;
+use std::os::unix::fs::OpenOptionsExt;
 
 use gridpool_protocol::chaos::Chaos;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::WorkerState;
+use nix::fcntl::OFlag;
+use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -238,6 +242,36 @@ fn loses_one(pool: &Pool, generation: u32) {
     pool.until("cpu0", "replaced", |slot| {
         slot.generation == generation && slot.state == WorkerState::Ready
     });
+}
+
+/// Whether a process has a terminal from which it gets signals.
+fn has_terminal(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    // The name, which comes first, may have blanks.
+    let (_, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
+    fields.split(' ').nth(4).expect("the number of a terminal") != "0"
+}
+
+#[test]
+fn a_pool_whose_terminal_is_closed_serves_on() {
+    // No process of another test may hold it open.
+    let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let terminal = posix_openpt(flags).expect("there are pseudo-terminals");
+    grantpt(&terminal).and_then(|()| unlockpt(&terminal)).expect("it is ours");
+    let name = ptsname_r(&terminal).expect("it has a name");
+    let mut end = fs::File::options();
+    let end = end.read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits()).open(name);
+    let pool = cpu(1).start_on_terminal(&end.expect("it can be opened").into());
+    pool.all_ready();
+    let supervisor = pool.supervisor.pid();
+    assert!(has_terminal(supervisor));
+    drop(terminal);
+    eventually_so("the terminal to be lost", || !has_terminal(supervisor));
+    // Whatever is logged from now on has no place.
+    loses_one(&pool, 2);
+    serves(&pool.client());
+    pool.signal(Signal::SIGTERM);
+    pool.ends_well();
 }
 
 #[test]

@@ -64,4 +64,4 @@ mod verdicts;
 mod watch;
 mod worker_diagnose;
 
-use gridpool_tests::harness::{binaries, processes, raw, wait};
+use gridpool_tests::harness::{binaries, needs, processes, raw, wait};

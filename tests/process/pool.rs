@@ -162,8 +162,6 @@ impl Setup {
 
     /// The same with another log.
     fn serve_logging_to(&self, log: Stdio) -> Process {
-        let config = self.folder().join("pool.toml");
-        fs::write(&config, format!("[limits]\n{}", self.limits)).expect("a file can be written");
         let mut command = Command::new(&self.program);
         let mut stdin = Stdio::null();
         if let Some(passed) = &self.passed {
@@ -171,6 +169,13 @@ impl Setup {
             command.args(["-c", ACTIVATE, "sh"]).arg(&self.program);
             stdin = passed.try_clone().expect("a descriptor can be copied").into();
         }
+        self.serve_by(command, [stdin, Stdio::null(), log])
+    }
+
+    /// The same by a command that takes the arguments of `gridpool`, with its input, output and log.
+    fn serve_by(&self, mut command: Command, [stdin, stdout, log]: [Stdio; 3]) -> Process {
+        let config = self.folder().join("pool.toml");
+        fs::write(&config, format!("[limits]\n{}", self.limits)).expect("a file can be written");
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("GRIDPOOL_") {
                 command.env_remove(name);
@@ -192,7 +197,7 @@ impl Setup {
             .env("XDG_STATE_HOME", self.state())
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .stdin(stdin)
-            .stdout(Stdio::null())
+            .stdout(stdout)
             .stderr(log);
         Process::new(command.spawn().expect("gridpool can be started"))
     }
@@ -206,6 +211,15 @@ impl Setup {
     /// The same, whose log goes to a pipe.
     pub(crate) fn start_piped(self, log: std::io::PipeWriter) -> Pool {
         let supervisor = self.serve_logging_to(log.into());
+        self.answers(supervisor)
+    }
+
+    /// The same in a session of its own, whose terminal this is: input, output and log.
+    pub(crate) fn start_on_terminal(self, terminal: &OwnedFd) -> Pool {
+        let end = || terminal.try_clone().expect("a descriptor can be copied").into();
+        let mut command = Command::new("setsid");
+        command.arg("--ctty").arg(&self.program);
+        let supervisor = self.serve_by(command, [end(), end(), end()]);
         self.answers(supervisor)
     }
 

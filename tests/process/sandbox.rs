@@ -5,15 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gridpool_ipc::sandbox::trespass;
 use serde_json::Value;
 
+use crate::cluster::host;
+use crate::cluster::servers::{Servers, are_there};
 use crate::command::gridpool;
+use crate::infer::{has_runtime, model};
 use crate::jobs::serves;
+use crate::needs::is_root;
 use crate::pool::{Pool, Setup, cpu};
 use crate::stubbed::gpus;
+use crate::traces::collector::{Answers, Collector};
 use crate::wait::eventually;
 
 /// A variable that no process of a pool needs, and its value.
@@ -69,59 +75,122 @@ fn each_thread_of_each_process_is_confined_before_it_serves() {
         assert_eq!(said.landlock, gridpool_ipc::sandbox::landlock_version());
     }
     for (name, pid) in processes(&pool).into_iter().chain(processes(&cpu_pool)) {
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
-        let threads: Vec<_> = threads.map(|thread| thread.expect("a folder").path()).collect();
-        assert!(threads.len() > 1 || name == "monitor", "{name} has threads");
-        for thread in threads {
-            let status = proc_lines(thread.join("status").to_str().expect("a readable path"));
-            let of = |field: &str| status.get(field).map_or("", String::as_str);
-            let got = ["NoNewPrivs", "Seccomp", "CapEff", "CapPrm", "CapInh", "CapAmb"].map(of);
-            let none = "0000000000000000";
-            assert_eq!(got, ["1", "2", none, none, none, none], "{name} {}", of("Name"));
-            assert_eq!(of("CapBnd"), none, "{name} {}", of("Name"));
-        }
-        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it lives");
-        let core = limits.lines().find(|line| line.starts_with("Max core file size"));
-        let core: Vec<_> = core.expect("a limit").split_whitespace().skip(4).take(2).collect();
-        assert_eq!(core, ["0", "0"], "{name} dumps no core");
+        is_confined(&name, pid, NO_CAPABILITY);
     }
 }
 
-#[test]
-fn a_worker_and_the_gateway_are_refused_all_that_they_must_not_do() {
-    let setup = with_http(cpu(1));
+const NO_CAPABILITY: &str = "0000000000000000";
+/// `CAP_DAC_READ_SEARCH`.
+const READS_ALL: &str = "0000000000000004";
+
+/// Checks each thread of a process, which has these capabilities alone.
+fn is_confined(name: &str, pid: u32, keeps: &str) {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it lives");
+    let threads: Vec<_> = threads.map(|thread| thread.expect("a folder").path()).collect();
+    assert!(threads.len() > 1 || name == "monitor", "{name} has threads");
+    for thread in threads {
+        let status = proc_lines(thread.join("status").to_str().expect("a readable path"));
+        let of = |field: &str| status.get(field).map_or("", String::as_str);
+        let got = ["NoNewPrivs", "Seccomp", "CapEff", "CapPrm", "CapInh", "CapAmb"].map(of);
+        let none = NO_CAPABILITY;
+        assert_eq!(got, ["1", "2", keeps, keeps, none, none], "{name} {}", of("Name"));
+        assert_eq!(of("CapBnd"), keeps, "{name} {}", of("Name"));
+    }
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it lives");
+    let core = limits.lines().find(|line| line.starts_with("Max core file size"));
+    let core: Vec<_> = core.expect("a limit").split_whitespace().skip(4).take(2).collect();
+    assert_eq!(core, ["0", "0"], "{name} dumps no core");
+}
+
+/// A folder in which processes of a pool try what they may not do.
+fn for_trespass(setup: &Setup) -> PathBuf {
     let folder = setup.folder().join("trespass");
     fs::create_dir(&folder).expect("a folder can be made");
     for file in ["model", "victim"] {
         fs::write(folder.join(file), "weights").expect("a file can be made");
     }
-    let pool = setup.env("GRIDPOOL_TEST_TRESPASS", folder.to_str().expect("UTF-8")).start();
-    processes(&pool);
-    // Each tries once, in the order of the list; `write in a thread` is the last.
-    let log = eventually("both to have tried", || {
+    folder
+}
+
+/// The log of a pool of which so many processes have tried everything once, and given so many orders.
+fn after_trespass(pool: &Pool, processes: usize, orders: usize) -> String {
+    let log = eventually("all to have tried", || {
         let log = pool.log();
-        let done = log.matches("write in a thread").count();
-        let orders = log.matches("trespass what=an order").count();
-        if done == 2 && orders == 4 { Ok(log) } else { Err(format!("{done} of 2:\n{log}")) }
+        let done = log.matches(trespass::LAST).count();
+        let ordered = log.matches("trespass what=an order").count();
+        if done == processes && ordered == orders {
+            Ok(log)
+        } else {
+            Err(format!("{done} of {processes}, {ordered} of {orders}:\n{log}"))
+        }
     });
-    let tried: Vec<_> = log.lines().filter(|line| line.contains("trespass what=")).collect();
-    assert!(tried.len() >= 60, "{log}");
-    assert_eq!(log.matches("trespass what=an order").count(), 4, "{log}");
-    let allowed = tried.iter().filter(|line| !line.contains("refused=true"));
-    let allowed: BTreeSet<_> = allowed.map(|line| (*line).to_owned()).collect();
-    assert_eq!(allowed, BTreeSet::new());
-    let left: BTreeSet<_> = fs::read_dir(&folder)
-        .expect("it is there")
-        .flatten()
-        .collect::<Vec<_>>()
-        .into_iter()
-        .map(|entry| entry.file_name())
-        .collect();
-    assert_eq!(
-        left,
-        BTreeSet::from(["model".into(), "victim".into()]),
-        "nothing came, nothing went"
-    );
+    let tried = log.matches("trespass what=").count();
+    assert!(tried >= 30 * processes, "{log}");
+    log
+}
+
+/// What was not refused, and how often.
+fn allowed(log: &str) -> BTreeMap<&str, usize> {
+    let tried = log.lines().filter(|line| !line.contains("refused=true"));
+    let mut allowed = BTreeMap::new();
+    for what in tried.filter_map(|line| line.split_once("trespass what=")) {
+        *allowed.entry(what.1.split_once(" refused=").expect("a word").0).or_default() += 1;
+    }
+    allowed
+}
+
+/// The files of a folder. Nothing came, nothing went.
+fn is_untouched(folder: &Path) {
+    let files = fs::read_dir(folder).expect("it is there");
+    let files = files.map(|entry| entry.expect("a file").file_name());
+    assert_eq!(files.collect::<BTreeSet<_>>(), BTreeSet::from(["model".into(), "victim".into()]));
+}
+
+#[test]
+fn the_bridge_the_tracer_and_a_worker_with_models_may_do_what_they_need_and_no_more() {
+    let servers = are_there().then(|| Servers::start(1));
+    let collector = Collector::open(Answers::Status(200));
+    let setup = servers.as_ref().map_or_else(|| cpu(1), |servers| host(servers, "one", ""));
+    let folder = for_trespass(&setup);
+    let setup = setup.args(&["--trace", &collector.url()]);
+    let mut setup = setup.env(trespass::VARIABLE, folder.to_str().expect("UTF-8"));
+    let with_models = usize::from(has_runtime());
+    if with_models > 0 {
+        setup = setup.args(&["--model", &format!("mlp={}", model("mlp").display())]);
+    }
+    let pool = setup.start();
+    // Beside the worker of grids and the tracer.
+    let bridges = usize::from(servers.is_some());
+    let log = after_trespass(&pool, 2 + bridges + with_models, 4 * bridges);
+    let networked = 1 + bridges;
+    let mut may =
+        BTreeMap::from([("\"a UDP socket\"", networked), ("\"connect by TCP\"", networked)]);
+    if with_models > 0 {
+        may.extend([("\"read a file\"", 1), ("\"read /etc/passwd\"", 1)]);
+    }
+    assert_eq!(allowed(&log), may);
+    assert!(log.contains("the tracer is a process of this pool, and no client of it"), "{log}");
+    is_untouched(&folder);
+    let status = pool.status();
+    is_confined("tracer", status.tracer.expect("it sends traces").pid, NO_CAPABILITY);
+    if bridges > 0 {
+        is_confined("bridge", status.nats.expect("it is a host").pid, NO_CAPABILITY);
+    }
+    for worker in status.workers {
+        let reads = worker.role == "infer" && nix::unistd::geteuid().is_root();
+        is_confined(&worker.name, worker.pid, if reads { READS_ALL } else { NO_CAPABILITY });
+    }
+    serves(&pool.client());
+}
+
+#[test]
+fn a_worker_and_the_gateway_are_refused_all_that_they_must_not_do() {
+    let setup = with_http(cpu(1));
+    let folder = for_trespass(&setup);
+    let pool = setup.env(trespass::VARIABLE, folder.to_str().expect("UTF-8")).start();
+    let log = after_trespass(&pool, 2, 4);
+    assert_eq!(allowed(&log), BTreeMap::new());
+    is_untouched(&folder);
     // The filter's word: there is no such socket.
     let kept =
         format!("trespass what=\"{}\" refused=true came=Err(Os {{ code: 1,", trespass::AS_CLIENT);
@@ -149,11 +218,9 @@ fn a_worker_that_may_connect_is_no_client_of_its_pool() {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "says that nothing was tested")]
 fn a_process_of_the_same_user_cannot_look_into_a_worker_or_the_gateway() {
     const NOBODY: u32 = 65_534;
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("not tested: only root can start a pool of another user");
+    if !is_root() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder for temporary files");

@@ -3,21 +3,28 @@
 use std::fs;
 
 use gridpool_client::Client;
+use gridpool_protocol::ids::DeviceId;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Verdict};
 use gridpool_protocol::status::WorkerState;
 use gridpool_tests::oracle::samples::random_grids;
+use nix::sys::signal::Signal;
 
 use crate::binaries;
 use crate::command::{Finished, gridpool};
 use crate::jobs::{PROGRAM, answer, data, is_right, job, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, named, stub_worker};
+use crate::processes::signal;
 use crate::wait::eventually;
 
 /// A pool of one stub worker that has this fault.
 fn stubs(fault: &str) -> Setup {
+    stubs_on(1, fault)
+}
+
+fn stubs_on(devices: usize, fault: &str) -> Setup {
     let real = binaries::worker().to_str().expect("a readable path");
-    cpu(1)
+    cpu(devices)
         .worker(stub_worker())
         .env("GRIDPOOL_STUB", fault)
         .env("GRIDPOOL_STUB_REAL", real)
@@ -147,6 +154,48 @@ fn whatever_a_corrupt_worker_sends_costs_that_worker_alone() {
         assert!(words.iter().any(said), "{fault}: {}", first.detail);
         pool.back_to(before);
     }
+}
+
+/// A hundred workers of cpu0, one after the other, or as many as `GRIDPOOL_TEST_STREAMS` says.
+#[test]
+fn workers_that_send_random_packets_cost_nobody_else_anything() {
+    let streams = std::env::var("GRIDPOOL_TEST_STREAMS").ok();
+    let streams: u32 = streams.map_or(100, |count| count.parse().expect("a number"));
+    let last = (streams + 1).to_string();
+    let setup = stubs_on(2, "sends-anything").env("GRIDPOOL_STUB_LAST", &last);
+    // None of them takes the device out of service.
+    let limits = "restart_limit = 1000\nrestart_window_s = 1\nstart_failures_max = 1000\n\
+                  attempts_max = 1000\npoison_deaths = 1000\n";
+    let pool = setup.limits(limits).start();
+    let client = pool.client();
+    serves(&client);
+    let before = pool.footprint();
+    let cpu0 = "cpu0".parse::<DeviceId>().expect("a device");
+    signal(pool.pid("cpu0"), Signal::SIGKILL);
+    for number in 1.. {
+        // Some are on such a worker when they come.
+        let jobs: Vec<_> = (0..4)
+            .map(|of| {
+                let grids = random_grids(4 * number + of, 5);
+                (submit(&client, job(PROGRAM, &grids)), grids)
+            })
+            .collect();
+        for (handle, grids) in jobs {
+            is_right(&answer(handle), PROGRAM, &grids);
+        }
+        let slot = pool.slot("cpu0");
+        // Its last words may be those of a device that no restart mends. A release that is one too many in a minute is
+        // asked for again.
+        if slot.state == WorkerState::Quarantined {
+            drop(pool.observer().release(cpu0));
+        }
+        if slot.generation > streams + 1 && slot.state == WorkerState::Ready {
+            break;
+        }
+    }
+    assert_eq!(pool.slot("cpu1").restarts, 0);
+    pool.back_to(before);
+    assert!(!pool.log().contains("panicked"), "{}", pool.log());
 }
 
 #[test]

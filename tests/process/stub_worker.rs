@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 use gridpool_ipc::channel::{Listener, Receiver, Replies};
 use gridpool_ipc::frame;
 use gridpool_protocol::batch::BatchLayout;
+use gridpool_protocol::codec;
 use gridpool_protocol::ids::{AttemptId, WorkerName};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::{
@@ -23,8 +24,13 @@ use gridpool_protocol::output::OutputLayout;
 use gridpool_protocol::program::Program;
 use gridpool_protocol::receipt::{DeviceInfo, KernelUse, RunReport};
 use gridpool_protocol::status::WorkerMemory;
+use gridpool_tests::oracle::samples::SplitMix64;
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+
+#[expect(dead_code, reason = "the fuzzer's seeds need more of it")]
+#[path = "../fuzz/shared/any.rs"]
+mod any;
 
 type Ends = (Replies, Receiver);
 
@@ -48,6 +54,10 @@ fn main() -> ExitCode {
         }
         "exits-at-once" => return ExitCode::from(1),
         "says-nothing" => wait_for_ever(),
+        "sends-anything" => {
+            send_anything(worker);
+            return ExitCode::SUCCESS;
+        }
         "does-not-greet" => drop(
             lifeline().send(&FromWorker::Heartbeat { memory: WorkerMemory::default(), chunks: 0 }),
         ),
@@ -62,15 +72,19 @@ fn main() -> ExitCode {
     wait_for_ever()
 }
 
-/// Takes jobs and does something else with them.
-fn serve((replies, requests): &mut Ends, worker: WorkerName, fault: &str) {
+fn ready(worker: WorkerName) -> FromWorker {
     let device = DeviceInfo {
         kind: worker.device.kind,
         index: worker.device.index,
         name: "stub".to_owned(),
         ..DeviceInfo::default()
     };
-    say(replies, &FromWorker::Ready { device });
+    FromWorker::Ready { device }
+}
+
+/// Takes jobs and does something else with them.
+fn serve((replies, requests): &mut Ends, worker: WorkerName, fault: &str) {
+    say(replies, &ready(worker));
     while let Ok(request) = requests.recv() {
         let ToWorker::Dispatch(dispatch) = request else { return };
         let attempt = dispatch.assignments[0].attempt;
@@ -127,6 +141,53 @@ fn send_raw(what: &str) {
     if what == "sends-a-byte-and-closes" {
         hang_up();
     }
+}
+
+/// Sends packets that its number gives, in the state that it gives: as it starts, once it is ready, or with a job. The
+/// first worker of a device is a real one, and so are those after that of `GRIDPOOL_STUB_LAST`, and other devices'.
+fn send_anything(worker: WorkerName) {
+    const PACKETS_MAX: usize = 4;
+    let last = std::env::var("GRIDPOOL_STUB_LAST").expect("the last one that sends anything");
+    let last: u32 = last.parse().expect("a number");
+    if worker.device.index > 0 || !(2..=last).contains(&worker.generation) {
+        become_real();
+    }
+    let mut rng = SplitMix64::new(worker.generation.into());
+    let (replies, mut requests) = greeted(worker, env!("CARGO_PKG_VERSION"), "sends-anything");
+    let state = rng.below(3);
+    if state > 0 {
+        say(&replies, &ready(worker));
+    }
+    // It has a job once it is told anything.
+    if state > 1 && requests.recv().is_err() {
+        return;
+    }
+    let lifeline = std::io::stdin().as_fd().try_clone_to_owned().expect("there is a lifeline");
+    let lifeline = UnixStream::from(lifeline);
+    let (_ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+    for _ in 0..=rng.below(PACKETS_MAX) {
+        let fds = if rng.below(4) == 0 { vec![theirs.as_fd(); rng.below(5)] } else { vec![] };
+        if frame::send_all(&lifeline, &packet(&mut rng), &fds).is_err() {
+            return; // The supervisor has had enough.
+        }
+    }
+}
+
+/// A message that a worker might send, whole, changed or cut; or bytes.
+fn packet(rng: &mut SplitMix64) -> Vec<u8> {
+    let made = std::iter::repeat_with(|| any::any::<FromWorker>(rng.number())).flatten().next();
+    let body = codec::encode(&made.expect("there are more numbers")).expect("it fits a frame");
+    let mut bytes = frame::pack(&body, 0);
+    match rng.below(5) {
+        0 | 1 => {}
+        2 => {
+            let at = rng.below(bytes.len());
+            bytes[at] ^= 1 << rng.below(8);
+        }
+        3 => bytes.truncate(1 + rng.below(bytes.len() - 1)),
+        _ => bytes = (0..=rng.below(200)).map(|_| rng.number().to_le_bytes()[0]).collect(),
+    }
+    bytes
 }
 
 /// Closes the lifeline, whoever holds it open.

@@ -62,17 +62,15 @@ use std::io;
 use std::iter;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
-use gridpool_client::{Client, ClientError};
+use gridpool_client::ClientError;
 use gridpool_ipc::frame::{FrameError, FrameReader};
-use gridpool_ipc::sandbox::{Calls, SandboxError, trespass};
+use gridpool_ipc::sandbox::Calls;
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::Protocol;
-use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use hyper_util::server::graceful::GracefulShutdown;
 use nix::unistd::dup2_stdin;
 use tokio::sync::Semaphore;
@@ -203,7 +201,8 @@ struct Server {
 /// [`GatewayError`]; the supervisor then starts another gateway.
 pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
     let (HandedOver { listeners, traces, memory, repository }, link, door) = take_over(flags)?;
-    confine(flags).map_err(HelperError::from)?;
+    // It needs no file but its libraries.
+    flags.confine(Calls::Local, iter::empty()).map_err(HelperError::from)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
     logging::write_aside().map_err(system("a thread for the log"))?;
     // Whatever clients do, and whatever the filter lets pass.
@@ -321,34 +320,6 @@ fn read_handed(given: UnixStream) -> Option<HandedOver> {
             Err(FrameError::Closed) if !own.listeners.is_empty() => return Some(own),
             Ok(None) | Err(_) => return None,
         }
-    }
-}
-
-/// Confines this process before it starts a thread: it needs no file but its libraries.
-fn confine(flags: &HelperFlags) -> Result<(), SandboxError> {
-    flags.confine(Calls::Local, iter::empty())?;
-    for (what, came) in trespass::of_this_process() {
-        tracing::warn!(what, refused = trespass::is_refused(&came), ?came, "trespass");
-        if what == trespass::LAST {
-            give_orders(&flags.socket);
-        }
-    }
-    Ok(())
-}
-
-/// For tests: gives the pool orders, which it must refuse.
-fn give_orders(socket: &Path) {
-    let orders = |pool: &Client| {
-        let first = DeviceId { kind: DeviceKind::Cpu, index: 0 };
-        [pool.drain(), pool.kill(first, 9), pool.release(first), pool.unload_model("none")]
-    };
-    match Client::connect(socket) {
-        Ok(pool) => {
-            for came in orders(&pool) {
-                tracing::warn!(refused = came.is_err(), ?came, "trespass what=an order");
-            }
-        }
-        Err(error) => tracing::warn!(%error, "trespass"),
     }
 }
 

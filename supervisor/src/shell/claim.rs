@@ -5,7 +5,7 @@
 mod admit;
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -234,7 +234,7 @@ fn ensure_runtime_folder(folder: &Path) -> io::Result<()> {
 /// Makes a folder that may be there already. Not those above it: another user may have planted them.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
 }
@@ -364,7 +364,7 @@ pub(super) fn claim_again(path: &Path) -> Result<Claim, ListenError> {
                 make(&folder).map_err(failed(&folder, "the directory cannot be made again"))?;
             }
             Err(ListenError::Io { source, .. })
-                if source.kind() == io::ErrorKind::NotFound && tries <= TRIES_MAX => {}
+                if source.kind() == ErrorKind::NotFound && tries <= TRIES_MAX => {}
             claimed => return claimed,
         }
     }
@@ -377,14 +377,23 @@ pub(super) fn claim(path: &Path) -> Result<Claim, ListenError> {
 
 /// The same for a socket that the service manager has opened.
 pub(super) fn claim_given(path: &Path, given: Given) -> Result<Claim, ListenError> {
-    let seen = |path: &Path| fs::symlink_metadata(path).ok().map(|meta| id(&meta));
+    let seen = |path: &Path| match fs::symlink_metadata(path) {
+        Ok(meta) => Ok(Some(id(&meta))),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(failed(path, "the socket cannot be looked at")(error)),
+    };
     let elsewhere = || {
         let (given, wanted) = (given.path.clone(), path.to_owned());
         ListenError::from(GivenError::Elsewhere { given, wanted })
     };
     // First: without that socket there may be no folder either.
-    let theirs = seen(&given.path).filter(|theirs| seen(path) == Some(*theirs));
-    let theirs = theirs.ok_or_else(elsewhere)?;
+    let theirs = seen(&given.path)?;
+    if theirs != seen(path)? || theirs.is_none() && given.path != path {
+        return Err(elsewhere());
+    }
+    let theirs = given.reached_at(theirs)?;
     claim_with(path, |path, name| {
         let own = OwnFile::new(name).map_err(failed(path, "the socket cannot be looked at"));
         let mut socket = own?;

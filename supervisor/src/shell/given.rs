@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{Backlog, SockType, getsockopt, listen, sockopt};
 
+use super::bound;
+use super::claim::FileId;
+
 const COUNT: &str = "LISTEN_FDS";
 const PID: &str = "LISTEN_PID";
 const NAMES: &str = "LISTEN_FDNAMES";
@@ -53,6 +56,12 @@ pub enum GivenError {
         /// The pool's.
         wanted: PathBuf,
     },
+    /// Its file is gone or another's, or it was shut down.
+    #[error(
+        "who connects to {} does not reach the socket that the service manager gives: its file was removed or \
+         replaced, or the socket was shut down: restart the .socket unit", .0.display()
+    )]
+    Unreached(PathBuf),
     /// The system refused.
     #[error("the service manager's socket cannot be used")]
     Io(#[from] io::Error),
@@ -100,6 +109,20 @@ impl Given {
         let path = address.as_pathname().map(Path::to_owned).ok_or(GivenError::NotSocket)?;
         adopt(&listener)?;
         Ok(Self { listener, path })
+    }
+
+    /// The file at its path, if who connects there reaches it.
+    pub(super) fn reached_at(&self, file: Option<FileId>) -> Result<FileId, GivenError> {
+        let is_own = |(_, inode): FileId| match bound::inode_of_file(&self.listener) {
+            Ok(own) => u64::from(own) == inode & u64::from(u32::MAX),
+            Err(error) => {
+                tracing::debug!(%error, "the kernel does not tell which file the socket has");
+                true
+            }
+        };
+        let is_shut_down = bound::is_shut_down(&self.listener)?;
+        let own = file.filter(|file| !is_shut_down && is_own(*file));
+        own.ok_or_else(|| GivenError::Unreached(self.path.clone()))
     }
 }
 

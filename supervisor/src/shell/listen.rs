@@ -20,6 +20,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
+use super::bound;
 use super::claim::{self, Claim, Inherited, ListenError, SocketName, failed};
 use super::clients;
 use super::given::Given;
@@ -235,9 +236,12 @@ impl Keeper {
                 return Woken::ToLook;
             }
             let accepted = listener.accept().and_then(|(socket, _)| self.admit(socket));
-            if let Err(error) = accepted
-                && error.kind() != io::ErrorKind::WouldBlock
-            {
+            let Err(error) = accepted else { continue };
+            if self.is_shut_down() {
+                return Woken::ToLook;
+            }
+            // Another process may have been quicker.
+            if error.kind() != io::ErrorKind::WouldBlock {
                 self.note(&error);
                 pause(&listener);
             }
@@ -279,12 +283,15 @@ impl Keeper {
             }
             Err(error) => tracing::debug!(%error, "the lock file still cannot be made again"),
         }
-        let Some(lost) = held.take_if(|name| !name.has_socket()) else { return Ok(false) };
+        let is_shut_down = self.is_shut_down();
+        let is_lost = |name: &mut SocketName| is_shut_down || !name.has_socket();
+        let Some(lost) = held.take_if(is_lost) else { return Ok(false) };
         let path = lost.path.clone();
         drop(lost);
         let Claim { listener, name } = claim::claim_again(&path)?;
         self.shared.users.admit(&name)?;
-        tracing::warn!(socket = %path.display(), "the socket was removed, and is served again");
+        let what = if is_shut_down { "shut down" } else { "removed" };
+        tracing::warn!(socket = %path.display(), "the socket was {what}, and is served again");
         *held = Some(name);
         let before = self.door.listener.lock().replace(Arc::new(listener));
         drop(held);
@@ -295,6 +302,11 @@ impl Keeper {
             }
         }
         Ok(true)
+    }
+
+    fn is_shut_down(&self) -> bool {
+        let listener = self.door.listener.lock();
+        listener.as_ref().is_some_and(|listener| bound::is_shut_down(listener).unwrap_or(false))
     }
 
     fn note(&self, error: &io::Error) {

@@ -17,6 +17,7 @@
 
 mod arenas;
 mod audit;
+mod bound;
 mod bridge;
 mod cache;
 pub(crate) mod capsules;

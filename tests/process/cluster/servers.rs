@@ -11,7 +11,7 @@ use gridpool_client::NatsOptions;
 use tempfile::TempDir;
 
 use super::network::Namespace;
-use crate::binaries::is_installed;
+use crate::needs::is_installed;
 use crate::processes::{Process, free_ports, go_on, stop};
 use crate::wait::eventually_so;
 
@@ -19,12 +19,12 @@ use crate::wait::eventually_so;
 const OWN_PORTS: [u16; 2] = [4_222, 6_222];
 
 /// Whether there is a nats-server; says so if there is none.
-pub(super) fn are_there() -> bool {
+pub(crate) fn are_there() -> bool {
     is_installed("nats-server", "nats-server", "GRIDPOOL_REQUIRE_NATS_SERVER")
 }
 
 /// The servers; killed when dropped.
-pub(super) struct Servers {
+pub(crate) struct Servers {
     places: Vec<Place>,
     /// Further lines of their config files.
     lines: String,
@@ -51,7 +51,7 @@ struct Place {
 
 impl Servers {
     /// Starts so many, and waits until they serve.
-    pub(super) fn start(count: usize) -> Self {
+    pub(crate) fn start(count: usize) -> Self {
         Self::with(count, "nats://", "")
     }
 

@@ -1,19 +1,22 @@
 //! Where HTTP is served: addresses that others reach, TLS, Unix sockets.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use gridpool_ipc::clock;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use super::{Web, http, request, tcp, with_http};
+use super::{Web, gateway_pid, http, request, tcp, with_http};
 use crate::command::gridpool;
+use crate::needs::{is_met, is_root};
 use crate::pool::{Pool, Setup, cpu};
 use crate::wait::{TIMEOUT, eventually};
 
@@ -63,12 +66,22 @@ pub(super) fn with_tls(setup: Setup) -> (Setup, CertificateDer<'static>) {
     (setup, trusted)
 }
 
+type Secure = Web<StreamOwned<ClientConnection, TcpStream>>;
+
 /// A connection that trusts only this certificate.
 fn secure(
     pool: &Pool,
     trusted: &CertificateDer<'static>,
     version: &'static rustls::SupportedProtocolVersion,
-) -> Web<StreamOwned<ClientConnection, TcpStream>> {
+) -> Secure {
+    secure_over(tcp(pool), trusted, version)
+}
+
+fn secure_over(
+    stream: TcpStream,
+    trusted: &CertificateDer<'static>,
+    version: &'static rustls::SupportedProtocolVersion,
+) -> Secure {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).expect("a certificate");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -77,7 +90,14 @@ fn secure(
     let config = Arc::new(config.with_root_certificates(roots).with_no_client_auth());
     let name = ServerName::try_from("localhost").expect("a name");
     let connection = ClientConnection::new(config, name).expect("a configuration");
-    Web::over(StreamOwned::new(connection, tcp(pool)))
+    Web::over(StreamOwned::new(connection, stream))
+}
+
+/// An address of this machine that does not loop back: all that do are one client. No packet is sent for it.
+fn other_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a port is free");
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|own| own.ip())
 }
 
 #[test]
@@ -118,6 +138,60 @@ fn tls_serves_what_plain_http_serves_and_a_new_certificate_is_used_at_once() {
         let heard = sent.and_then(|()| web.stream.read(&mut [0; 1]));
         heard.map_err(|error| error.to_string())
     });
+}
+
+#[test]
+fn an_address_that_shakes_hands_too_often_waits_and_another_does_not() {
+    const HANDSHAKES_PER_S: u32 = 250;
+    const ROUND: u32 = 300;
+    // Long before the last: one that came after all of them and has to wait for them finds it answered.
+    const LATE: usize = 275;
+    let own = other_address();
+    if !is_met(own.is_some(), "GRIDPOOL_REQUIRE_ADDRESS", "all addresses here loop back") {
+        return;
+    }
+    let (setup, trusted) = with_tls(cpu(1));
+    let pool = setup.args(&["--http", "0.0.0.0:0", "--insecure"]).start();
+    gateway_pid(&pool);
+    let address = http(&pool).address.replace("0.0.0.0", "127.0.0.1");
+    let theirs = address.replace("127.0.0.1", &own.expect("it was just met").to_string());
+    let mut shaken = 0;
+    let since = clock::now();
+    // What is no TLS ends a handshake, and its connection, as soon as it begins.
+    let garbage = || {
+        let mut web = Web::over(TcpStream::connect(&address).expect("the gateway listens"));
+        web.stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
+        web.send(b"GET / HTTP/1.1\r\n\r\n");
+        web
+    };
+    let other = || {
+        let stream = TcpStream::connect(&theirs).expect("the gateway listens");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
+        secure_over(stream, &trusted, &rustls::version::TLS13)
+    };
+    // On a busy machine the first may have had their turn before the other's answer comes.
+    eventually("another address to be served before those that came earlier", || {
+        let flood: Vec<_> = (0..ROUND).map(|_| garbage()).collect();
+        shaken += ROUND;
+        // One may come between them by chance, several do not.
+        for _ in 0..5 {
+            assert_eq!(other().ask("GET", LIVE, "", b"").status, 200);
+        }
+        let late = &flood[LATE].stream;
+        late.set_nonblocking(true).expect("an option can be set");
+        let seen = late.peek(&mut [0]);
+        late.set_nonblocking(false).expect("an option can be set");
+        flood.into_iter().for_each(|web| drop(web.closes()));
+        match seen {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            ended => Err(format!("{ended:?} after {shaken}")),
+        }
+    });
+    let least = Duration::from_secs(1) * (shaken - HANDSHAKES_PER_S) / HANDSHAKES_PER_S;
+    assert!(since.elapsed() >= least, "{shaken} handshakes take {least:?} at least");
+    let page = String::from_utf8(other().ask("GET", "/metrics", "", b"").body).expect("text");
+    let counted = format!("gridpool_http_refused_total{{reason=\"handshake\"}} {shaken}\n");
+    assert!(page.contains(&counted), "not {shaken}: {page}");
 }
 
 #[test]
@@ -166,14 +240,14 @@ fn a_unix_socket_serves_our_user_alone_and_is_removed_in_the_end() {
     assert_eq!(named("localhost:80", "Origin: http://localhost:80\r\n"), 200);
     let meta = fs::symlink_metadata(&path).expect("it is there");
     assert_eq!(meta.mode() & 0o777, 0o600);
-    super::gateway_pid(&pool);
+    gateway_pid(&pool);
     let status = pool.cli(&["status"]).run().output();
     assert!(status.contains(&format!("unix:{} is served", path.display())), "{status}");
     // Another pool cannot take it.
     let other = gridpool(["serve", "--devices", "cpu:1", "--http"]);
     let other = other.arg(format!("unix:{}", path.display())).run();
     other.complains(69, &["another supervisor is running", "--http unix:"]);
-    if nix::unistd::geteuid().is_root() {
+    if is_root() {
         // Even if someone opens its mode.
         for place in [&path, pool.folder()] {
             fs::set_permissions(place, fs::Permissions::from_mode(0o777))

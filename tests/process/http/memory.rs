@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use nix::fcntl::{FallocateFlags, fallocate};
-use nix::unistd::geteuid;
 use serde_json::{Value, json};
 
 use super::access::{token, tokens};
 use super::triton::{can_be_tried, python, python_of_models, script};
 use super::{Answer, Web, gateway_pid, http, rows, served, small, tensors, until_ready, with_http};
 use crate::infer::has_runtime;
+use crate::needs::is_root;
 use crate::pool::{Pool, Setup, cpu};
 use crate::wait::{TIMEOUT, eventually};
 
@@ -243,7 +243,7 @@ fn over_a_unix_socket_the_file_must_be_the_clients_own() {
     };
     assert_eq!(post(&at("own", "register"), &region(&shared.key(), 4_096)).status, 200);
     is_turned(&post(INFER, &turn("own", 2_048)), &shared, 2_048);
-    if geteuid().is_root() {
+    if is_root() {
         // Root could open it.
         let foreign = Shared::new("foreign", 4_096);
         chown(&foreign.path, Some(65_534), None).expect("an owner can be set");

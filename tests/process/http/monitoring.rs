@@ -11,8 +11,9 @@ use gridpool_tests::oracle::samples::random_grids;
 use serde_json::Value;
 
 use super::{get, http, served};
-use crate::binaries::{is_installed, root};
+use crate::binaries::root;
 use crate::jobs::{PROGRAM, answer, job, submit};
+use crate::needs::is_installed;
 use crate::pool::cpu;
 use crate::processes::{Process, free_ports};
 use crate::wait::{eventually, eventually_so};

@@ -1,4 +1,5 @@
-//! Several users of one pool. Only root can be several users: without root, these tests say so and pass.
+//! Several users of one pool. Only root can be several users: without root, these tests say so and pass, unless
+//! `GRIDPOOL_REQUIRE_ROOT` is set.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -16,12 +17,13 @@ use gridpool_protocol::message::{ClientMessage, Limit, Refusal, ServerMessage};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::random_grids;
 use nix::libc;
-use nix::unistd::{Group, geteuid};
+use nix::unistd::Group;
 
 use super::{audit, release};
 use crate::binaries;
 use crate::command::{Running, gridpool, gridpool_at};
 use crate::jobs::{answer, large_job, serves, small_job, submit};
+use crate::needs::is_root;
 use crate::pool::{Pool, Setup, cpu, named};
 use crate::processes::go_on;
 use crate::raw::{Raw, inline};
@@ -30,15 +32,6 @@ use crate::wait::{TIMEOUT, eventually, eventually_so};
 /// Users without names.
 const ANNA: u32 = 4_000_007;
 const BEN: u32 = 4_000_008;
-
-#[expect(clippy::print_stderr, reason = "a test that cannot test says so")]
-fn is_root() -> bool {
-    let is_root = geteuid().is_root();
-    if !is_root {
-        eprintln!("skipped: only root can be several users");
-    }
-    is_root
-}
 
 /// Does something as another user, in a group of that number or this one, on a thread of its own.
 fn as_user<T: Send>(uid: u32, gid: Option<u32>, what: impl FnOnce() -> T + Send) -> T {

@@ -3,16 +3,16 @@
 //! it: connections are shut down too, and `connect` to no address does the same.
 
 use std::io;
-use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 
 use gridpool_protocol::handover::Protocol;
-use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::HttpError;
 use super::name::Name;
 use crate::config::HttpAddress;
+use crate::shell::bound::is_shut_down;
+use crate::shell::given::adopt;
 
 /// Why a new socket listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,14 @@ impl Lost {
     }
 }
 
+/// Listens with the longest queue that the system allows. A client fills one of 128, which is usual, with a burst;
+/// another then waits the second after which TCP tries again.
+pub(super) fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    adopt(&listener)?;
+    Ok(listener)
+}
+
 /// A new socket if `listener` is of no use any more, and why. The error says also why it is not.
 pub(super) fn restored(
     listener: &OwnedFd,
@@ -48,7 +56,7 @@ pub(super) fn restored(
         HttpAddress::Tcp(at) if is_dead => {
             let refused =
                 |source| HttpError::Address { protocol, address: address.clone(), source };
-            let listener = TcpListener::bind(at).map_err(|error| failed(refused(error)))?;
+            let listener = listen_at(*at).map_err(|error| failed(refused(error)))?;
             Ok(Some((listener.into(), lost)))
         }
         HttpAddress::Tcp(_) => Ok(None),
@@ -57,16 +65,6 @@ pub(super) fn restored(
             Ok(listener.map(|listener| (listener.into(), lost)))
         }
     }
-}
-
-/// One that listens is never hung up.
-fn is_shut_down(listener: &OwnedFd) -> io::Result<bool> {
-    // It has no name in nix, which then gives no flags at all.
-    let read_end = PollFlags::from_bits_retain(libc::POLLRDHUP);
-    let mut fds = [PollFd::new(listener.as_fd(), read_end)];
-    poll(&mut fds, PollTimeout::ZERO)?;
-    let ends = PollFlags::POLLHUP | PollFlags::POLLERR;
-    Ok(fds[0].revents().is_none_or(|events| events.intersects(ends)))
 }
 
 #[cfg(test)]
@@ -79,7 +77,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_dead_once_it_was_shut_down_and_not_because_somebody_waits() {
+    fn a_burst_of_connections_has_room_before_any_is_accepted() {
+        const RETRY_OF_TCP: std::time::Duration = std::time::Duration::from_secs(1);
+        let listener = listen_at("127.0.0.1:0".parse().unwrap()).unwrap();
+        let at = listener.local_addr().unwrap();
+        let connect = |_| std::net::TcpStream::connect_timeout(&at, RETRY_OF_TCP / 2).unwrap();
+        assert_eq!((0..300).map(connect).collect::<Vec<_>>().len(), 300);
+    }
+
+    #[test]
+    fn a_socket_is_made_again_once_it_was_shut_down_and_not_because_somebody_waits() {
         let folder = tempfile::tempdir().unwrap();
         let unix = UnixListener::bind(folder.path().join("s")).unwrap();
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -91,10 +98,8 @@ mod tests {
         ] {
             let place = (Protocol::Http, &address);
             let restored = || restored(&listener, (place, &mut Name::None), None);
-            assert!(!is_shut_down(&listener).unwrap());
             assert!(restored().unwrap().is_none());
             shutdown(listener.as_raw_fd(), Shutdown::Read).unwrap();
-            assert!(is_shut_down(&listener).unwrap());
             let again = restored().unwrap();
             let is_tcp = matches!(address, HttpAddress::Tcp(_));
             assert_eq!(again.map(|(_, lost)| lost), is_tcp.then_some(Lost::Socket));

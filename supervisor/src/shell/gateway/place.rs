@@ -1,7 +1,6 @@
 //! A socket at which the gateway serves a protocol. The supervisor holds it, whichever process accepts from it.
 
 use std::io;
-use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 
 use gridpool_ipc::mutex::Mutex;
@@ -9,7 +8,7 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::handover::{Passed, Protocol};
 
 use super::HttpError;
-use super::listening::restored;
+use super::listening::{listen_at, restored};
 use super::name::{self, Name};
 use crate::config::{HttpAddress, HttpOptions};
 use crate::refusals::Seldom;
@@ -39,7 +38,7 @@ impl FrontSocket {
             HttpAddress::Tcp(at) => {
                 let failed =
                     |source| HttpError::Address { protocol, address: asked.clone(), source };
-                let listener = TcpListener::bind(at).map_err(failed)?;
+                let listener = listen_at(*at).map_err(failed)?;
                 let bound = listener.local_addr().map_err(failed)?;
                 (OwnedFd::from(listener), HttpAddress::Tcp(bound), None)
             }

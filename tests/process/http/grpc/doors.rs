@@ -9,6 +9,7 @@ use tonic::Code;
 
 use super::*;
 use crate::command::gridpool;
+use crate::needs::is_root;
 use crate::pool::cpu;
 use crate::wait::eventually;
 
@@ -24,7 +25,7 @@ fn grpc_is_served_alone_at_a_unix_socket_that_only_we_may_use() {
     let status = pool.cli(&["status"]).run().output();
     assert!(status.contains(&format!("unix:{} is served by pid", path.display())), "{status}");
     assert_eq!(http(&pool).address, "", "there is no HTTP");
-    if nix::unistd::geteuid().is_root() {
+    if is_root() {
         // Even if someone opens its mode.
         for place in [&path, pool.folder()] {
             let open = fs::Permissions::from_mode(0o777);
