@@ -62,6 +62,7 @@ impl Sums {
         own.start.add(&histograms.start);
         own.queue.add(&histograms.queue);
         own.service.add(&histograms.service);
+        own.total.add(&histograms.total);
         own.dispatch_attempts.add(&histograms.dispatch_attempts);
         own.dispatch_items.add(&histograms.dispatch_items);
     }
@@ -80,6 +81,8 @@ pub struct Histograms {
     pub queue: Histogram,
     /// From the arrival of an answered attempt in its worker to the answer.
     pub service: Histogram,
+    /// From a job's acceptance to its verdict.
+    pub total: Histogram,
     /// Attempts in one dispatch.
     pub dispatch_attempts: Histogram,
     /// Items in one dispatch.
@@ -119,6 +122,7 @@ impl Default for Histograms {
             start: times(),
             queue: times(),
             service: times(),
+            total: times(),
             dispatch_attempts: Histogram::new(&ATTEMPTS),
             dispatch_items: Histogram::new(&ITEMS),
         }

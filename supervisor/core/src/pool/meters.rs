@@ -67,6 +67,11 @@ impl Meters {
         }
     }
 
+    /// A job has its verdict.
+    pub(super) fn finished(&mut self, now: Timestamp, job: &Job) {
+        self.sums.histograms.total.observe_time(now.since(job.accepted));
+    }
+
     /// Adds those of another group.
     fn add(&mut self, other: &Self) {
         other
