@@ -23,6 +23,17 @@ pub struct Metrics {
     /// How often each fault occurred. Every fault [with a row](FaultCode::listed) is there from 0 on; a
     /// number without one counts as its family's [other](FaultCode::others).
     pub faults: Vec<(FaultCode, u64)>,
+    /// What there may be to ask for.
+    pub news: News,
+}
+
+/// The numbers of the latest of what is told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct News {
+    /// The latest death of a worker; 0 before the first.
+    pub death: u64,
+    /// The latest verdict of the job log; 0 if the pool logs none.
+    pub verdict: u64,
 }
 
 /// The metrics of one role.

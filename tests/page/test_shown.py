@@ -11,7 +11,8 @@ from looks import overflow, run_jobs, violations
 # NVML's event of a fault, and the fault of a GPU that has fallen off the bus.
 XID, OFF_THE_BUS = 8, 79
 # What the page calls the times, and their family of metrics.
-TIMES = {"from acceptance to dispatch": "gridpool_job_queue_seconds", "in workers": "gridpool_attempt_service_seconds"}
+TIMES = {"from acceptance to dispatch": "gridpool_job_queue_seconds", "in workers": "gridpool_attempt_service_seconds",
+         "from acceptance to the verdict": "gridpool_job_seconds"}
 
 
 def buckets(pool, name, role):
@@ -49,14 +50,14 @@ def test_the_charts_and_the_latencies_are_of_the_jobs_that_ran(short_pool, opene
     assert page.locator("#latency polyline.r-infer").count() == 0, "no model ran"
     rows = list(zip(*(cells(page, title, "#latency-table") for title in ("Role", "Time", "p50", "p90", "p99"))))
     assert [row[:2] for row in rows] == [(role, time) for role in ("grid", "infer") for time in TIMES]
-    for _, time, *shares in rows[:2]:
+    for _, time, *shares in rows[:len(TIMES)]:
         name = TIMES[time]
         ends = list(before[name])
         grown = [end for end, count in buckets(pool, name, "grid").items() if count > before[name][end]]
         least = max([0, *(end for end in ends if end < min(grown))])
         # It shows two or three digits.
         assert all(0.98 * least <= seconds(share) <= 1.02 * max(grown) for share in shares), (shares, grown)
-    assert [row[2:] for row in rows[2:]] == [("–", "–", "–")] * 2
+    assert [row[2:] for row in rows[len(TIMES):]] == [("–", "–", "–")] * len(TIMES)
 
 
 def test_what_runs_is_named_for_an_operator_alone(pool, opened):
@@ -135,6 +136,12 @@ def test_models_have_their_readiness_and_the_rates_of_all_clients(model_pool, op
     assert pool.ask("/v2/models/three_outputs/infer", body).status == 200
     until(lambda: column("Items over HTTP and gRPC")["three_outputs"] == "1", "the one over HTTP")
     equals(page, pool)
+    assert violations(page) == []
+    narrow = opened(pool, width=360).page
+    until(lambda: cells(narrow, "Model", "#models"), "the models")
+    narrow.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert overflow(narrow) == [0, []]
+    assert violations(narrow) == []
 
 
 def test_a_gpu_that_is_out_of_service_is_shown_and_released_by_keyboard_on_a_phone(gpu_pool, opened):

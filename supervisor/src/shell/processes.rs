@@ -95,7 +95,7 @@ impl Shared {
 }
 
 /// `None` if the process no longer exists.
-fn usage_of(pid: u32) -> Option<Usage> {
+pub(super) fn usage_of(pid: u32) -> Option<Usage> {
     let stat = Process::new(i32::try_from(pid).ok()?).and_then(|process| process.stat()).ok()?;
     let cpu_us = (stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second();
     Some(Usage { cpu_us, resident_bytes: stat.rss * procfs::page_size() })

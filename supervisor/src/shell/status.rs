@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use gridpool_ipc::account::Account;
 use gridpool_protocol::ids::{Role, WorkerId};
 use gridpool_protocol::message::{JobSelector, JobView};
-use gridpool_protocol::metrics::Metrics;
+use gridpool_protocol::metrics::{Metrics, News};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::status::{
     QuarantineStatus, RUN_TEXT_MAX, RunStatus, Status, SupervisorStatus, WorkerStatus,
@@ -15,6 +15,7 @@ use super::capsules::Capsules;
 use super::core::Core;
 use super::processes::ProcessFacts;
 use super::{Shared, Shell};
+use crate::job_log::JobLog;
 use gridpool_core::Quarantine;
 use gridpool_core::event::{Helper, Timestamp};
 
@@ -52,7 +53,10 @@ impl Shared {
         let status = self.status(viewer);
         let core = self.lock();
         let (roles, devices, faults) = core.pool.metrics(self.timestamp());
-        Metrics { status, roles, devices, faults }
+        drop(core);
+        let verdict = self.job_log.get().map_or(0, JobLog::latest);
+        let news = News { death: self.deaths.latest(), verdict };
+        Metrics { status, roles, devices, faults, news }
     }
 
     /// What a job is doing, if the viewer may know.
