@@ -13,7 +13,7 @@ use gridpool_protocol::status::{
 
 use super::capsules::Capsules;
 use super::core::Core;
-use super::processes::ProcessFacts;
+use super::processes::Usage;
 use super::{Shared, Shell};
 use crate::job_log::JobLog;
 use gridpool_core::Quarantine;
@@ -149,15 +149,15 @@ impl Shared {
         }
         status.principals = principals.into_iter().map(|(_, row)| row).collect();
         for row in status.workers.iter_mut().filter(|row| row.pid != 0) {
-            let ProcessFacts { usage, protections, .. } = self.process(row.pid, viewer);
-            (row.cpu_us, row.resident_bytes) = (usage.cpu_us, usage.resident_bytes);
-            row.protections = protections;
+            let Usage { cpu_us, resident_bytes } = self.usage(row.pid, viewer);
+            (row.cpu_us, row.resident_bytes) = (cpu_us, resident_bytes);
+            row.protections = self.protections(row.pid, viewer);
         }
         if let Some(monitor) = &mut status.monitor {
-            monitor.protections = self.process(monitor.pid, viewer).protections;
+            monitor.protections = self.protections(monitor.pid, viewer);
         }
         if let Some(http) = &mut status.http {
-            http.protections = self.process(http.pid, viewer).protections;
+            http.protections = self.protections(http.pid, viewer);
         }
         status
     }
