@@ -2,8 +2,8 @@
 //!
 //! 1. The successor sends `Hello`, and learns by `Welcome` what it is to take over. It starts its workers, and sends
 //!    `Ready` when they serve.
-//! 2. The predecessor sends its listening sockets, then its timeline, what it remembers and what it still runs, and goes
-//!    on sending what changes. `Take` ends the first part.
+//! 2. The predecessor sends its listening sockets, its timeline, what it remembers and what it still runs, and goes on
+//!    sending what changes. `Take` ends the first part.
 //! 3. The successor sends `Serving` when it could accept connections. From then on the predecessor accepts nothing. It
 //!    gives back what has not begun, finishes what runs, sends its clients over, and ends. `Released` follows every job
 //!    that it has accepted: it has the successor accept connections, which wait meanwhile, and serve HTTP
