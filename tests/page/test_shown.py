@@ -1,5 +1,6 @@
 """What the page shows is what the pool says: every column, of programs, of models, and of GPUs with a fault."""
 
+import json
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -84,6 +85,8 @@ def test_what_runs_is_named_for_an_operator_alone(pool, opened):
 
 def test_the_denylist_is_shown_and_a_job_on_it_is_released_by_keyboard(short_pool, opened):
     pool = short_pool
+    # Who asks for the status is a client then, and not only while it asks.
+    run_jobs(pool, 1)
     page, other = opened(pool).page, opened(pool, token=pool.reader)
     equals(page, pool)
     pool.run("chaos", "segv", "--attempts", "2", "--random", "--json")
@@ -181,7 +184,9 @@ def test_a_gpu_that_is_out_of_service_is_shown_and_released_by_keyboard_on_a_pho
 def test_every_control_is_reached_by_tab_alone(pool, opened):
     page = opened(pool).page
     run_jobs(pool, 1)
-    until(lambda: page.locator("#last-verdicts button").count() > 0, "a verdict")
+    (latest,) = pool.run("jobs", "--json", "--last", "1").splitlines()
+    job = json.loads(latest)["receipt"]["job"]
+    until(lambda: cells(page, "Job", "#last-verdicts")[:1] == [job], "the last verdict")
     # Nothing more comes: what is there stays.
     page.evaluate("() => { stream.abort(); document.activeElement.blur(); }")
     all_controls = page.evaluate(
