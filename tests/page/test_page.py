@@ -303,6 +303,9 @@ def test_a_page_goes_on_through_a_thousand_jobs_a_second(pool, opened):
     run_jobs(pool, 1)
     page = opened(pool).page
     page.wait_for_function("() => timeline.fine.length")
+    # The next point has no job of before.
+    first = page.evaluate("() => timeline.fine.at(-1).at_ms")
+    page.wait_for_function("(first) => timeline.fine.at(-1).at_ms >= first + 3000", arg=first)
     before = pool.status()["counters"]
     begin = page.evaluate(
         """() => {
