@@ -2,8 +2,8 @@
 //!
 //! 1. The successor sends `Hello`, and learns by `Welcome` what it is to take over. It starts its workers, and sends
 //!    `Ready` when they serve.
-//! 2. The predecessor sends its listening sockets, then what it remembers and what it still runs, and goes on sending
-//!    what changes. `Take` ends the first part.
+//! 2. The predecessor sends its listening sockets, its timeline, what it remembers and what it still runs, and goes on
+//!    sending what changes. `Take` ends the first part.
 //! 3. The successor sends `Serving` when it could accept connections. From then on the predecessor accepts nothing. It
 //!    gives back what has not begun, finishes what runs, sends its clients over, and ends. `Released` follows every job
 //!    that it has accepted: it has the successor accept connections, which wait meanwhile, and serve HTTP
@@ -21,6 +21,7 @@ use crate::message::Inline;
 use crate::principal::Principal;
 use crate::tensor::options::ModelPlan;
 use crate::tensor::version::split;
+use crate::timeline::Part;
 
 /// A job's name in every pool: its principal's key.
 pub type JobName = (Principal, JobKey);
@@ -184,7 +185,7 @@ pub enum FromSuccessor {
 }
 
 /// Predecessor to successor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum FromPredecessor {
     /// First message, to a successor of the same protocol.
     Welcome(Welcome),
@@ -192,6 +193,8 @@ pub enum FromPredecessor {
     Job(JobNews),
     /// A listening socket.
     Passed(Passed),
+    /// The next part of the timeline.
+    Past(Box<Part>),
     /// Everything so far is sent: serve.
     Take {
         /// The successor's numbers of jobs, clients and arenas begin beyond this.

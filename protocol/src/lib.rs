@@ -58,4 +58,5 @@ pub mod shared;
 pub mod solver;
 pub mod status;
 pub mod tensor;
+pub mod timeline;
 pub mod trace;

@@ -23,6 +23,17 @@ pub struct Metrics {
     /// How often each fault occurred. Every fault [with a row](FaultCode::listed) is there from 0 on; a
     /// number without one counts as its family's [other](FaultCode::others).
     pub faults: Vec<(FaultCode, u64)>,
+    /// What there may be to ask for.
+    pub news: News,
+}
+
+/// The numbers of the latest of what is told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct News {
+    /// The latest death of a worker; 0 before the first.
+    pub death: u64,
+    /// The latest verdict of the job log; 0 if the pool logs none.
+    pub verdict: u64,
 }
 
 /// The metrics of one role.
@@ -62,6 +73,7 @@ impl Sums {
         own.start.add(&histograms.start);
         own.queue.add(&histograms.queue);
         own.service.add(&histograms.service);
+        own.total.add(&histograms.total);
         own.dispatch_attempts.add(&histograms.dispatch_attempts);
         own.dispatch_items.add(&histograms.dispatch_items);
     }
@@ -80,6 +92,8 @@ pub struct Histograms {
     pub queue: Histogram,
     /// From the arrival of an answered attempt in its worker to the answer.
     pub service: Histogram,
+    /// From a job's acceptance to its verdict.
+    pub total: Histogram,
     /// Attempts in one dispatch.
     pub dispatch_attempts: Histogram,
     /// Items in one dispatch.
@@ -119,6 +133,7 @@ impl Default for Histograms {
             start: times(),
             queue: times(),
             service: times(),
+            total: times(),
             dispatch_attempts: Histogram::new(&ATTEMPTS),
             dispatch_items: Histogram::new(&ITEMS),
         }

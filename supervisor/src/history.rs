@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use gridpool_protocol::ids::{DeviceKind, Role};
 use gridpool_protocol::message::DeviceModel;
-use gridpool_protocol::metrics::RoleMetrics;
 use gridpool_protocol::status::{
     Counters, QueueStatus, Status, SupervisorStatus, WorkerState, WorkerStatus,
 };
@@ -14,7 +13,7 @@ use gridpool_protocol::tensor::model::ModelState;
 use crate::cli::faults::{driver_faults, out_of_service};
 use crate::cli::show::printable;
 use crate::cli::words::ratio;
-use crate::timeline::{Past, Sample, Timeline};
+use crate::timeline::Past;
 
 /// Points of a trend: more than a screen is wide.
 const TREND_MAX: usize = 240;
@@ -25,10 +24,8 @@ pub(crate) struct Snapshot {
     pub(crate) status: Status,
     /// The models of its workers.
     pub(crate) models: Vec<DeviceModel>,
-    /// The histograms of each role, if they were asked for.
-    pub(crate) roles: Vec<RoleMetrics>,
-    /// Its time for the timeline, in milliseconds since whenever.
-    pub(crate) at_ms: u64,
+    /// What each device did, if that was asked for.
+    pub(crate) past: Past,
 }
 
 /// The device and group of a row or a trend, which outlive their processes.
@@ -109,13 +106,12 @@ pub(crate) struct History {
     before: Option<Status>,
     trends: BTreeMap<DeviceGroup, VecDeque<f64>>,
     total: VecDeque<f64>,
-    timeline: Timeline,
 }
 
 impl History {
     /// Takes the next snapshot and returns what to show.
     pub(crate) fn snapshot(&mut self, snapshot: Snapshot) -> Picture {
-        let Snapshot { status, models, roles, at_ms } = snapshot;
+        let Snapshot { status, models, past } = snapshot;
         let before = self.before.take().filter(|before| is_same_pool(before, &status));
         if before.is_none() {
             *self = Self::default();
@@ -126,7 +122,6 @@ impl History {
         let items_rate = since.seconds.map(|_| rows.iter().filter_map(|row| row.items_rate).sum());
         self.note(&rows, items_rate);
         self.show_trends(&mut rows);
-        self.timeline.take(&Sample { at_ms, status: &status, rows: &rows, roles: &roles });
         let models = model_rows(&models, &rows);
         let picture = Picture {
             supervisor: status.supervisor.clone(),
@@ -138,14 +133,10 @@ impl History {
             jobs_rate: since.jobs_rate(&status),
             items_rate,
             trend: self.total.iter().copied().collect(),
-            past: self.timeline.past(),
+            past,
         };
         self.before = Some(status);
         picture
-    }
-
-    pub(crate) fn timeline(&self) -> &Timeline {
-        &self.timeline
     }
 
     fn note(&mut self, rows: &[Row], total: Option<f64>) {

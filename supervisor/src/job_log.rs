@@ -251,6 +251,11 @@ impl JobLog {
         }
     }
 
+    /// The number of the latest verdict.
+    pub(crate) fn latest(&self) -> u64 {
+        self.recent.latest()
+    }
+
     /// The last verdicts of this pool, those of one client or all.
     pub(crate) fn recent(&self, asked: &AskedVerdicts, whose: Option<&Client>) -> LastVerdicts {
         self.recent.told(asked, whose)

@@ -42,5 +42,5 @@ for thread in threads:
     thread.join()
 took = time.monotonic() - began
 times.sort()
-print(json.dumps({"rate": len(times) / took, "p50_ms": 1e3 * times[len(times) // 2],
+print(json.dumps({"count": len(times), "rate": len(times) / took, "p50_ms": 1e3 * times[len(times) // 2],
                   "p99_ms": 1e3 * times[len(times) * 99 // 100]}))

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from compare import cells
+from compare import cells, equals
 from conftest import PATIENCE_S, until
 from looks import overflow, run_jobs, violations
 
@@ -258,13 +258,80 @@ def test_a_drain_ends_the_stream_and_says_so(short_pool, opened):
     one.said.clear()
 
 
+def test_a_token_a_program_and_a_drain_by_keyboard_alone(short_pool, opened):
+    one = opened(short_pool, token=short_pool.reader)
+    page = one.page
+    focused = "() => document.activeElement.id"
+
+    def press(control, *keys):
+        page.locator(control).focus()
+        for key in keys:
+            page.keyboard.press(key)
+
+    press("#token-open", "Enter")
+    page.wait_for_selector("#token-dialog[open]")
+    assert page.evaluate(focused) == "token"
+    page.keyboard.press("Control+a")
+    page.keyboard.type(short_pool.token)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#token-dialog[open]", state="detached")
+    page.wait_for_selector("#link.live")
+    press("#program", "Control+a")
+    page.keyboard.type("hmirror")
+    press("#run", "Enter")
+    page.wait_for_selector(".pair")
+    assert page.locator("#try-state").text_content().startswith("OK")
+    press("#drain", "Enter")
+    page.wait_for_selector("#ask[open]")
+    assert page.evaluate(focused) == "ask-no", "Enter drains nothing yet"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#link.lost")
+    assert short_pool.process.wait(PATIENCE_S) == 0
+    # The browser notes what the first token may not, and the end.
+    one.said.clear()
+
+
+def load(pool, *pace):
+    """Five seconds of small requests, and what came of them."""
+    command = [sys.executable, str(pathlib.Path(__file__).parent / "load.py"), pool.url, pool.token, "5", *pace]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_a_page_goes_on_through_a_thousand_jobs_a_second(pool, opened):
+    # Who asks for the status is a client then, and not only while it asks.
+    run_jobs(pool, 1)
+    page = opened(pool).page
+    page.wait_for_function("() => timeline.fine.length")
+    # The next point has no job of before.
+    first = page.evaluate("() => timeline.fine.at(-1).at_ms")
+    page.wait_for_function("(first) => timeline.fine.at(-1).at_ms >= first + 3000", arg=first)
+    before = pool.status()["counters"]
+    begin = page.evaluate(
+        """() => {
+            window.links = new Set([$('link').textContent]);
+            window.moves = 0;
+            new MutationObserver(() => links.add($('link').textContent)).observe($('link'), { childList: true });
+            new MutationObserver(() => { moves += 1; }).observe(document.body, { attributeFilter: ['data-at'] });
+            return timeline.fine.at(-1).at_ms;
+        }"""
+    )
+    made = load(pool, "1000")
+    print(f"\nof 1,000 jobs a second this machine makes {made['rate']:.0f}")
+    moves, links = page.evaluate("() => [window.moves, Array.from(window.links)]")
+    assert links == ["live"] and moves > 1, (links, moves)
+    # No second is missing, and none is there twice; the gateway may have had a job of its own.
+    told = """(begin) => timeline.fine.filter((point) => point.at_ms > begin)
+        .reduce((all, point) => [all[0] + point.accepted, all[1] + point.verdicts[0]], [0, 0])"""
+    sums = equals(page, pool)["counters"]
+    most = [sums[name] - before[name] for name in ("accepted", "ok")]
+    until(lambda: min(page.evaluate(told, begin)) >= made["count"], f"{made['count']} jobs in the points")
+    assert all(own <= all_of_it for own, all_of_it in zip(page.evaluate(told, begin), most)), most
+
+
 @pytest.mark.skipif("GRIDPOOL_PAGE_LOAD" not in os.environ, reason="GRIDPOOL_PAGE_LOAD=TURNS measures it")
 def test_many_jobs_and_pages_do_not_slow_each_other(pool, opened):
     """The rate of small requests, and their times at 1,000 a second, with no page open and with four, in turns."""
-
-    def load(*pace):
-        command = [sys.executable, str(pathlib.Path(__file__).parent / "load.py"), pool.url, pool.token, "5", *pace]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     frames = """() => new Promise((resolve) => {
         let [longest, last, begun] = [0, performance.now(), performance.now()];
@@ -278,9 +345,9 @@ def test_many_jobs_and_pages_do_not_slow_each_other(pool, opened):
     for _ in range(int(os.environ["GRIDPOOL_PAGE_LOAD"])):
         for count in (0, 4):
             pages = [opened(pool) for _ in range(count)]
-            most = load()["rate"]
+            most = load(pool)["rate"]
             with ThreadPoolExecutor(1) as aside:
-                paced = aside.submit(load, "1000")
+                paced = aside.submit(load, pool, "1000")
                 before = pages[0].page.get_attribute("body", "data-at") if pages else None
                 longest = pages[0].page.evaluate(frames) if pages else None
                 if pages:

@@ -1,5 +1,6 @@
 """What the page shows is what the pool says: every column, of programs, of models, and of GPUs with a fault."""
 
+import json
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,8 @@ from looks import overflow, run_jobs, violations
 # NVML's event of a fault, and the fault of a GPU that has fallen off the bus.
 XID, OFF_THE_BUS = 8, 79
 # What the page calls the times, and their family of metrics.
-TIMES = {"from acceptance to dispatch": "gridpool_job_queue_seconds", "in workers": "gridpool_attempt_service_seconds"}
+TIMES = {"from acceptance to dispatch": "gridpool_job_queue_seconds", "in workers": "gridpool_attempt_service_seconds",
+         "from acceptance to the verdict": "gridpool_job_seconds"}
 
 
 def buckets(pool, name, role):
@@ -49,14 +51,14 @@ def test_the_charts_and_the_latencies_are_of_the_jobs_that_ran(short_pool, opene
     assert page.locator("#latency polyline.r-infer").count() == 0, "no model ran"
     rows = list(zip(*(cells(page, title, "#latency-table") for title in ("Role", "Time", "p50", "p90", "p99"))))
     assert [row[:2] for row in rows] == [(role, time) for role in ("grid", "infer") for time in TIMES]
-    for _, time, *shares in rows[:2]:
+    for _, time, *shares in rows[:len(TIMES)]:
         name = TIMES[time]
         ends = list(before[name])
         grown = [end for end, count in buckets(pool, name, "grid").items() if count > before[name][end]]
         least = max([0, *(end for end in ends if end < min(grown))])
         # It shows two or three digits.
         assert all(0.98 * least <= seconds(share) <= 1.02 * max(grown) for share in shares), (shares, grown)
-    assert [row[2:] for row in rows[2:]] == [("–", "–", "–")] * 2
+    assert [row[2:] for row in rows[len(TIMES):]] == [("–", "–", "–")] * len(TIMES)
 
 
 def test_what_runs_is_named_for_an_operator_alone(pool, opened):
@@ -83,6 +85,8 @@ def test_what_runs_is_named_for_an_operator_alone(pool, opened):
 
 def test_the_denylist_is_shown_and_a_job_on_it_is_released_by_keyboard(short_pool, opened):
     pool = short_pool
+    # Who asks for the status is a client then, and not only while it asks.
+    run_jobs(pool, 1)
     page, other = opened(pool).page, opened(pool, token=pool.reader)
     equals(page, pool)
     pool.run("chaos", "segv", "--attempts", "2", "--random", "--json")
@@ -135,6 +139,12 @@ def test_models_have_their_readiness_and_the_rates_of_all_clients(model_pool, op
     assert pool.ask("/v2/models/three_outputs/infer", body).status == 200
     until(lambda: column("Items over HTTP and gRPC")["three_outputs"] == "1", "the one over HTTP")
     equals(page, pool)
+    assert violations(page) == []
+    narrow = opened(pool, width=360).page
+    until(lambda: cells(narrow, "Model", "#models"), "the models")
+    narrow.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert overflow(narrow) == [0, []]
+    assert violations(narrow) == []
 
 
 def test_a_gpu_that_is_out_of_service_is_shown_and_released_by_keyboard_on_a_phone(gpu_pool, opened):
@@ -174,7 +184,9 @@ def test_a_gpu_that_is_out_of_service_is_shown_and_released_by_keyboard_on_a_pho
 def test_every_control_is_reached_by_tab_alone(pool, opened):
     page = opened(pool).page
     run_jobs(pool, 1)
-    until(lambda: page.locator("#last-verdicts button").count() > 0, "a verdict")
+    (latest,) = pool.run("jobs", "--json", "--last", "1").splitlines()
+    job = json.loads(latest)["receipt"]["job"]
+    until(lambda: cells(page, "Job", "#last-verdicts")[:1] == [job], "the last verdict")
     # Nothing more comes: what is there stays.
     page.evaluate("() => { stream.abort(); document.activeElement.blur(); }")
     all_controls = page.evaluate(

@@ -346,7 +346,7 @@ impl Pool {
         self.until_status("all others to be gone", |status| status.supervisor.clients == 1);
         // The last thread closes its descriptors and ends some moments after it was counted out, and an arena
         // stays until the worker has unmapped it.
-        let idle = 11 + 3 * self.pids().len() + 1;
+        let idle = 12 + 3 * self.pids().len() + 1;
         eventually("the threads and arenas of clients to be gone", || {
             let (now, arenas) = (self.footprint(), arenas(self.supervisor.pid()));
             let is_idle = now.threads <= idle && arenas == 0;

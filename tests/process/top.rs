@@ -92,6 +92,24 @@ fn top_shows_running_and_waiting_jobs_then_rates() {
 }
 
 #[test]
+fn the_past_from_before_its_start_is_shown_and_that_from_before_an_upgrade() {
+    let pool = cpu(1).start();
+    pool.cli(&["kill", "cpu0"]).run().output();
+    pool.until("cpu0", "replaced", |slot| slot.generation == 2 && slot.state == WorkerState::Ready);
+    let is_there = |text: &str| {
+        let mut lines = text.lines().filter(|line| line.starts_with("  cpu0 grid "));
+        text.contains("LAST TWO MINUTES") && lines.any(|line| line.contains('x'))
+    };
+    let mut terminal = Terminal::start(&top(&pool, &["--every", "0.1"]), 80, 24);
+    terminal.until_so("the restart", is_there);
+    pool.cli(&["upgrade"]).run().output();
+    terminal
+        .until_so("the next pool", |text| text.contains("cpu0#1 grid  ready") && is_there(text));
+    terminal.press("q");
+    assert_eq!(terminal.is_given_back(), Some(0));
+}
+
+#[test]
 fn every_signal_that_ends_top_restores_the_terminal() {
     let pool = cpu(1).start();
     for number in [

@@ -158,7 +158,7 @@ pub use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
 pub use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
 pub use gridpool_protocol::tensor::{DataType, Element, Tensor, TensorError, TensorSpec};
 pub use gridpool_protocol::trace::{SpanId, TraceContext, TraceError, TraceId, TraceState};
-pub use gridpool_protocol::{chaos, limits, metrics, status};
+pub use gridpool_protocol::{chaos, limits, metrics, status, timeline};
 pub use handle::{Canceller, Handle};
 pub use job::Job;
 pub use loaded::LoadedBatch;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use gridpool_protocol::message::{ClientMessage, Reply, ServerMessage};
 use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::status::{PolicyRule, Status};
+use gridpool_protocol::timeline;
 
 use crate::{
     AskedVerdicts, Client, ClientError, Death, JobSelector, JobView, LastVerdicts, Release, Secret,
@@ -170,6 +171,20 @@ impl Client {
         let message = self.connection.request(&message)?;
         if let ServerMessage::Reply { reply: Reply::Verdicts(verdicts), .. } = message {
             Ok(verdicts)
+        } else {
+            Err(ClientError::unexpected(&message))
+        }
+    }
+
+    /// Returns what comes of the pool's timeline after a mark: ask again until a part is the last.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection.
+    pub fn timeline(&self, after: timeline::Mark) -> Result<timeline::Part, ClientError> {
+        let message =
+            self.connection.request(&|request| ClientMessage::Timeline { request, after })?;
+        if let ServerMessage::Reply { reply: Reply::Timeline(part), .. } = message {
+            Ok(*part)
         } else {
             Err(ClientError::unexpected(&message))
         }

@@ -248,6 +248,7 @@ impl Agent {
             | ClientMessage::Upgrade { request }
             | ClientMessage::ByToken { request, .. }
             | ClientMessage::Deaths { request, .. }
+            | ClientMessage::Timeline { request, .. }
             | ClientMessage::Verdicts { request, .. } => {
                 let refusal = Refusal::Unable(NOT_HERE.to_owned());
                 self.outbox.say(&ServerMessage::Denied { request, refusal });

@@ -276,6 +276,7 @@ impl Pool {
         };
         self.touch(job.group);
         self.groups[job.group].finish(&job.request, verdict);
+        self.groups[job.group].meters.finished(now, &job);
         self.accounts.finish(now, &job.request);
         let client = (!job.orphaned).then_some(client);
         let receipt = job.into_receipt(now, verdict, reason);

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use gridpool_client::Principal;
 use gridpool_ipc::clock;
+use gridpool_protocol::timeline::Mark;
 use hyper::body::Frame;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -26,7 +27,7 @@ use super::limits::{PAGE_STREAM_MAX, PAGES_EACH_MAX, PAGES_MAX};
 use super::reason::Reason;
 use super::shares::{Full, Share};
 use super::tokens::{Scope, TokenHash};
-use super::watch::{Mark, Update};
+use super::watch::Update;
 
 pub(super) const PATH: &str = "/v2/gridpool/events";
 /// The scopes of which a token must have one.

@@ -188,8 +188,10 @@ pub(super) const PAGES_MAX: usize = 32;
 pub(super) const PAGES_EACH_MAX: usize = 24;
 /// How often pages are told of the pool at most.
 pub(super) const UPDATE_EVERY: Duration = Duration::from_millis(250);
-/// How often the timeline takes the pool in, be a page open or not.
+/// How often rates and the timeline are taken in while a page is open.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// How long the gateway watches the pool after the last page has closed: a page opens its next stream meanwhile.
+pub(super) const REST_AFTER: Duration = Duration::from_secs(10);
 /// How long a stream of the page lasts before the page opens another. Shorter than [`ANSWER_TIMEOUT`].
 pub(super) const PAGE_STREAM_MAX: Duration = Duration::from_secs(60);
 /// Deaths of workers that are kept for the page.

@@ -5,14 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use gridpool_client::{AskedVerdicts, Client, ClientError, Death, DeviceModel};
+use gridpool_client::{Client, ClientError, Death, DeviceModel};
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::receipt::Receipt;
-use gridpool_protocol::status::{LoadStatus, MissingModel};
+use gridpool_protocol::status::{LoadStatus, MissingModel, Status};
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::version::{parse_version, split};
+use gridpool_protocol::timeline::{Mark, Part};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
 use super::blocking::run_blocking;
@@ -54,8 +56,16 @@ pub(super) struct PoolView {
 impl PoolView {
     /// Queries the pool, and updates what was known.
     fn ask(&self, client: &Client) -> Result<Self, ClientError> {
-        let asked = Some(clock::now());
-        let status = client.status()?;
+        let asked = clock::now();
+        self.ask_after(client, (asked, client.status()?))
+    }
+
+    /// The same with a status that was asked for at this time.
+    fn ask_after(
+        &self,
+        client: &Client,
+        (asked, status): (Instant, Status),
+    ) -> Result<Self, ClientError> {
         // A worker reports its models before it is READY, so every worker that serves has done so.
         let (workers, quarantines) = (status.workers, status.quarantines);
         let (expected, loads, missing) = (status.models, status.loads, status.missing);
@@ -65,6 +75,7 @@ impl PoolView {
         }
         let catalogue = self.catalogue.updated(&report);
         let (draining, rows) = (status.supervisor.draining, report.rows);
+        let asked = Some(asked);
         Ok(Self { asked, draining, catalogue, rows, expected, loads, missing })
     }
 
@@ -141,16 +152,40 @@ impl Observer {
             if last.asked.is_some_and(|asked| asked >= came) {
                 return Ok(last);
             }
-            let this = Arc::clone(self);
-            let ask = move || {
-                let _turn = turn;
-                let view = Arc::new(last.ask(&this.client)?);
-                *this.latest_view.lock() = Arc::clone(&view);
-                Ok(view)
-            };
-            run_blocking(ask).await
+            self.update(turn, move |client| last.ask(client)).await
         };
         in_time(asking).await
+    }
+
+    /// The pool as a status says that was asked for at this time.
+    pub(super) async fn view_of(
+        self: &Arc<Self>,
+        asked: (Instant, Status),
+    ) -> Result<Arc<PoolView>, Failure> {
+        let asking = async {
+            let turn = Arc::clone(&self.turn).lock_owned().await;
+            let last = self.latest();
+            if last.asked.is_some_and(|last| last >= asked.0) {
+                return Ok(last);
+            }
+            self.update(turn, move |client| last.ask_after(client, asked)).await
+        };
+        in_time(asking).await
+    }
+
+    async fn update(
+        self: &Arc<Self>,
+        turn: OwnedMutexGuard<()>,
+        ask: impl FnOnce(&Client) -> Result<PoolView, ClientError> + Send + 'static,
+    ) -> Result<Arc<PoolView>, Failure> {
+        let this = Arc::clone(self);
+        let ask = move || {
+            let _turn = turn;
+            let view = Arc::new(ask(&this.client)?);
+            *this.latest_view.lock() = Arc::clone(&view);
+            Ok(view)
+        };
+        run_blocking(ask).await
     }
 
     /// The pool's metrics as of now. One query at a time.
@@ -173,11 +208,10 @@ impl Observer {
         in_time(run_blocking(move || Ok(this.client.deaths(after, None)?))).await
     }
 
-    /// The number of the latest verdict of the pool's log.
-    pub(super) async fn last_verdict(self: &Arc<Self>) -> Result<u64, Failure> {
+    /// What comes of the timeline after a mark.
+    pub(super) async fn timeline(self: &Arc<Self>, after: Mark) -> Result<Part, Failure> {
         let this = Arc::clone(self);
-        let asked = AskedVerdicts { after: u64::MAX, ..AskedVerdicts::default() };
-        in_time(run_blocking(move || Ok(this.client.verdicts(&asked)?.last))).await
+        in_time(run_blocking(move || Ok(this.client.timeline(after)?))).await
     }
 
     /// The version of a model that a request goes to: the one that it names, or the one that serves the name.

@@ -1,5 +1,6 @@
-//! Watches the pool for the page: one task, however many pages are open. It takes a snapshot a second for the
-//! timeline, and more often while a page is open. Pages get the newest one; what they are too slow for is left out.
+//! Watches the pool for the page: one task, however many pages are open. While one is, it asks for the pool several
+//! times a second, and each second for what is new of the timeline. Pages get the newest; what they are too slow for is
+//! left out. While none is open, it asks for nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::metrics::Metrics;
 use gridpool_protocol::status::WorkerStatus;
+use gridpool_protocol::timeline::Mark;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -18,11 +20,14 @@ use tokio::time::timeout;
 
 use super::Server;
 use super::failure::Failure;
-use super::limits::{DEATHS_KEPT_MAX, PAGES_EACH_MAX, PAGES_MAX, SAMPLE_EVERY, UPDATE_EVERY};
+use super::limits::{
+    DEATHS_KEPT_MAX, PAGES_EACH_MAX, PAGES_MAX, REST_AFTER, SAMPLE_EVERY, UPDATE_EVERY,
+};
 use super::models::{Availability, Model};
 use super::observer::PoolView;
 use super::shares::{Portions, Shares};
 use crate::history::{History, Picture, Row, Snapshot};
+use crate::timeline::{Past, Timeline};
 
 /// What pages are told.
 #[derive(Debug, Default)]
@@ -44,18 +49,11 @@ pub(super) struct Watch {
     pub(super) places: Arc<Shares>,
 }
 
-/// How much of the timeline a page was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    /// Points of a second.
-    points: u64,
-    /// Changes of the names of lines.
-    changes: u64,
-}
-
 /// What is kept between snapshots.
 #[derive(Debug, Default)]
 struct Kept {
+    /// A copy of the pool's, as of the last sample.
+    timeline: Timeline,
     history: History,
     /// As of the last whole second.
     picture: Option<Picture>,
@@ -75,10 +73,13 @@ impl Watch {
         }
     }
 
-    /// The updates from now on.
+    /// The updates from now on, with the last one unless that is old.
     pub(super) fn subscribe(&self) -> watch::Receiver<Arc<Update>> {
         let mut updates = self.updates.subscribe();
-        updates.mark_changed();
+        let is_old = !updates.borrow().is_last && updates.borrow().state.is_empty();
+        if !is_old {
+            updates.mark_changed();
+        }
         self.hurry.notify_one();
         updates
     }
@@ -95,26 +96,25 @@ impl Watch {
 
     /// The timeline as JSON.
     pub(super) fn timeline(&self) -> serde_json::Result<String> {
-        serde_json::to_string(self.kept.lock().history.timeline())
+        serde_json::to_string(&self.kept.lock().timeline)
     }
 
     /// How much of the timeline there is.
     pub(super) fn mark(&self) -> Mark {
-        self.kept.lock().mark()
+        self.kept.lock().timeline.mark()
     }
 
     /// The points of a second after a mark, each as JSON, the first with the names of lines if they have changed; and
     /// the mark of now.
     pub(super) fn points_after(&self, mark: Mark) -> (Mark, Vec<Value>) {
-        let kept = self.kept.lock();
-        let timeline = kept.history.timeline();
+        let timeline = &self.kept.lock().timeline;
         let of = |point| json!({ "point": point });
-        let mut points: Vec<_> = timeline.after(mark.points).map(of).collect();
-        let now = kept.mark();
+        let mut points: Vec<_> = timeline.after(mark).map(of).collect();
+        let now = timeline.mark();
         match points.first_mut() {
-            Some(first) if now.changes != mark.changes => first["lines"] = json!(timeline.lines()),
+            Some(first) if now.names != mark.names => first["lines"] = json!(timeline.lines()),
             Some(_) => {}
-            None => return (Mark { points: now.points, ..mark }, points),
+            None => return (Mark { names: mark.names, ..now }, points),
         }
         (now, points)
     }
@@ -145,10 +145,20 @@ impl Watch {
     }
 }
 
-/// Takes snapshots, again and again.
+/// Takes snapshots as long as a page is open, and a little longer: a page opens one stream after the other.
 pub(super) async fn watch(gateway: Arc<Server>) {
+    let mut watched: Option<Instant> = None;
     loop {
         let began = clock::now();
+        if gateway.watch.is_watched() {
+            watched = Some(began);
+        }
+        if watched.is_none_or(|last| last.elapsed() > REST_AFTER) {
+            gateway.watch.rest();
+            gateway.watch.kept.lock().forget();
+            gateway.watch.hurry.notified().await;
+            continue;
+        }
         let state = look(&gateway).await;
         if gateway.watch.is_watched() {
             let state = state.unwrap_or_else(|failure| json!({ "trouble": failure.message() }));
@@ -170,12 +180,12 @@ pub(super) async fn watch(gateway: Arc<Server>) {
 /// Takes one snapshot, and returns what pages are told.
 async fn look(gateway: &Arc<Server>) -> Result<Value, Failure> {
     let watch = &gateway.watch;
+    let asked = clock::now();
     let metrics = gateway.observer.measure().await?;
-    let deaths = gateway.observer.deaths(watch.last_death()).await?;
-    // For the timeline alone nobody needs it.
-    let last_verdict = match watch.is_watched() {
-        true => gateway.observer.last_verdict().await?,
-        false => 0,
+    let last_death = watch.last_death();
+    let deaths = match metrics.news.death > last_death {
+        true => gateway.observer.deaths(last_death).await?,
+        false => Vec::new(),
     };
     let is_due = watch
         .kept
@@ -183,7 +193,10 @@ async fn look(gateway: &Arc<Server>) -> Result<Value, Failure> {
         .sampled
         .is_none_or(|last| last.elapsed() + UPDATE_EVERY / 2 > SAMPLE_EVERY);
     let view = match is_due {
-        true => gateway.observer.view().await?,
+        true => {
+            keep_up(gateway).await?;
+            gateway.observer.view_of((asked, metrics.status.clone())).await?
+        }
         false => gateway.observer.latest(),
     };
     let mut kept = watch.kept.lock();
@@ -199,9 +212,19 @@ async fn look(gateway: &Arc<Server>) -> Result<Value, Failure> {
     if !watch.is_watched() {
         return Ok(Value::Null);
     }
-    let mut state = kept.state(metrics, gateway, &view);
-    state["last_verdict"] = last_verdict.into();
-    Ok(state)
+    Ok(kept.state(metrics, gateway, &view))
+}
+
+/// Takes in what is new of the timeline.
+async fn keep_up(gateway: &Arc<Server>) -> Result<(), Failure> {
+    loop {
+        let part = gateway.observer.timeline(gateway.watch.mark()).await?;
+        let is_last = part.is_last;
+        gateway.watch.kept.lock().timeline.take(part);
+        if is_last {
+            return Ok(());
+        }
+    }
 }
 
 fn now_ms() -> u64 {
@@ -210,16 +233,18 @@ fn now_ms() -> u64 {
 }
 
 impl Kept {
-    fn mark(&self) -> Mark {
-        let timeline = self.history.timeline();
-        Mark { points: timeline.number(), changes: timeline.changes() }
+    /// Nobody looks: rates would be those of a long time. Deaths and the timeline go on where they are.
+    fn forget(&mut self) {
+        let Self { history, picture, sampled, models, timeline: _, deaths: _ } = self;
+        (*history, *picture, *sampled) = (History::default(), None, None);
+        models.clear();
     }
 
     /// Takes a whole second in.
     fn sample(&mut self, metrics: &Metrics, gateway: &Server, view: &PoolView) {
         let seconds = self.sampled.replace(clock::now()).map(|last| last.elapsed().as_secs_f64());
-        let Metrics { status, roles, .. } = metrics.clone();
-        let snapshot = Snapshot { status, models: view.rows.clone(), roles, at_ms: now_ms() };
+        let (status, models) = (metrics.status.clone(), view.rows.clone());
+        let snapshot = Snapshot { status, models, past: Past::default() };
         self.picture = Some(self.history.snapshot(snapshot));
         let before = std::mem::take(&mut self.models);
         for model in view.models() {
@@ -252,6 +277,7 @@ impl Kept {
             "jobs_rate": picture.and_then(|picture| picture.jobs_rate),
             "items_rate": picture.and_then(|picture| picture.items_rate),
             "not_ready": gateway.readiness.check().and_then(|()| view.is_open()).err(),
+            "last_verdict": metrics.news.verdict,
             "status": metrics.status,
         })
     }

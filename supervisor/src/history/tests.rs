@@ -35,9 +35,7 @@ pub(crate) fn snapshot(uptime_s: f64, workers: Vec<WorkerStatus>) -> Snapshot {
         ..SupervisorStatus::default()
     };
     let status = Status { supervisor, workers, ..Status::default() };
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
-    let at_ms = (uptime_s * 1e3) as u64;
-    Snapshot { status, models: Vec::new(), roles: Vec::new(), at_ms }
+    Snapshot { status, models: Vec::new(), past: Past::default() }
 }
 
 pub(crate) fn gpu(name: &str) -> DeviceStatus {

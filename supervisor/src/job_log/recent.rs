@@ -80,6 +80,11 @@ impl Recent {
         drop(dropped);
     }
 
+    /// The number of the latest.
+    pub(super) fn latest(&self) -> u64 {
+        self.0.lock().last
+    }
+
     /// The last verdicts that somebody asks for: those of one client, or all.
     pub(super) fn told(&self, asked: &AskedVerdicts, whose: Option<&Client>) -> LastVerdicts {
         // A question may name each verdict many times. The thread that logs waits for the lock.

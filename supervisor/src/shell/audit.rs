@@ -106,6 +106,7 @@ impl Order {
             | ClientMessage::Policy { .. }
             | ClientMessage::Status { .. }
             | ClientMessage::Submit(_)
+            | ClientMessage::Timeline { .. }
             | ClientMessage::Verdicts { .. } => return None,
             ClientMessage::Drain { request } => (request, "drain", "drain it", String::new()),
             ClientMessage::Upgrade { request } => (request, "upgrade", "upgrade it", String::new()),

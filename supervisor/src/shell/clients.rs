@@ -242,6 +242,7 @@ impl Connection {
             }
             asked @ (ClientMessage::Deaths { .. }
             | ClientMessage::Status { .. }
+            | ClientMessage::Timeline { .. }
             | ClientMessage::Verdicts { .. }) => self.on_question(asked),
             order @ (ClientMessage::Drain { .. }
             | ClientMessage::Kill { .. }
@@ -326,6 +327,7 @@ impl Connection {
             | ClientMessage::Policy { .. }
             | ClientMessage::Status { .. }
             | ClientMessage::Submit(_)
+            | ClientMessage::Timeline { .. }
             | ClientMessage::Verdicts { .. } => return,
         };
         let mut core = self.shared.lock();

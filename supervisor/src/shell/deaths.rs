@@ -61,6 +61,11 @@ impl Deaths {
         ring.kept.push_back(Kept { death, whole: shortened(&whole) });
     }
 
+    /// The number of the latest.
+    pub(super) fn latest(&self) -> u64 {
+        self.0.lock().latest
+    }
+
     /// Those with a larger number, the latest last.
     pub(super) fn after(&self, number: u64, is_whole: bool) -> Vec<message::Death> {
         let ring = self.0.lock();

@@ -10,10 +10,10 @@
 //! The timing thread pings the service manager (systemd), after it has handled an event under the lock. So
 //! if a thread never releases the lock, the pings stop.
 //!
-//! Threads: one each for spawning, time, hashing suspects, capsules, the job log, arenas that have ended, and sends
-//! that do not end; three per worker process (`reader`), one per helper process (`helper`) and per client connection
-//! (`clients`), one that accepts connections. Another writes the log ([`crate::logging::write_aside`]), so none waits
-//! for its reader under the lock.
+//! Threads: one each for spawning, time, the timeline, hashing suspects, capsules, the job log, arenas that have
+//! ended, and sends that do not end; three per worker process (`reader`), one per helper process (`helper`) and per
+//! client connection (`clients`), one that accepts connections. Another writes the log
+//! ([`crate::logging::write_aside`]), so none waits for its reader under the lock.
 
 mod arenas;
 mod audit;
@@ -58,6 +58,7 @@ mod sends;
 mod spawn;
 mod status;
 mod stderr;
+mod timeline;
 mod timer;
 mod tracer;
 mod upgrade;
@@ -99,6 +100,7 @@ use process::SocketFolder;
 use processes::KnownProcesses;
 use seats::Seats;
 use status::Viewer;
+use timeline::KeptTimeline;
 use timer::Timer;
 use tracer::Tracer;
 use users::Users;
@@ -205,6 +207,7 @@ struct Shared {
     known_processes: KnownProcesses,
     /// The last deaths of workers.
     deaths: Deaths,
+    timeline: KeptTimeline,
     /// Descriptors that connections, arenas and later groups of models may take; the rest is for workers and
     /// ourselves.
     descriptors: Arc<Descriptors>,
@@ -282,6 +285,7 @@ impl Shell {
             users,
             known_processes: KnownProcesses::default(),
             deaths: Deaths::default(),
+            timeline: KeptTimeline::default(),
             descriptors,
             of_group,
         });
@@ -301,6 +305,9 @@ impl Shell {
         thread::Builder::new().name("hash".into()).spawn(hash_all)?;
         let for_timer = Arc::clone(&shared);
         thread::Builder::new().name("timer".into()).spawn(move || timer::serve(&for_timer))?;
+        let for_timeline = Arc::clone(&shared);
+        let sample = move || timeline::serve(&for_timeline);
+        thread::Builder::new().name("timeline".into()).spawn(sample)?;
         shared.post(Event::TimePassed);
         Ok(Self { shared })
     }

@@ -37,6 +37,7 @@ use super::gateway::{Front, FrontSocket, Gateway};
 use super::given;
 use super::{Shared, Shell};
 use crate::config::{HttpAddress, HttpOptions};
+use crate::timeline::Timeline;
 
 pub use error::TakeOverError;
 pub(super) use former::{FormerGateway, FormerPool};
@@ -182,7 +183,7 @@ impl Predecessor {
         shared.former_pool.get_or_init(|| former);
         shared.lock().has_predecessor = true;
         self.say(&FromSuccessor::Ready);
-        let mut sockets = Sockets::default();
+        let (mut sockets, mut past) = (Sockets::default(), Timeline::default());
         // It may wait for the end of the pool before it. It ends us when that takes too long.
         let mut timeout = None;
         loop {
@@ -193,8 +194,10 @@ impl Predecessor {
                     shared.post(Event::Predecessor(Said::Told(news)));
                 }
                 (FromPredecessor::Passed(what), Some(fd)) => sockets.keep(what, fd),
+                (FromPredecessor::Past(part), _) => past.take(*part),
                 (FromPredecessor::Take { ids }, _) => {
                     shared.ids.fetch_max(ids, Ordering::Relaxed);
+                    shared.timeline.inherit(past);
                     break;
                 }
                 (other, _) => return Err(unexpected(&other)),

@@ -14,15 +14,10 @@ use procfs::process::Process;
 use super::Shared;
 use super::status::Viewer;
 
-/// How long what the kernel has said may be told to others than operators.
-const KEPT: Duration = Duration::from_millis(250);
-
-/// What is told of one process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ProcessFacts {
-    pub(super) usage: Usage,
-    pub(super) protections: Protections,
-}
+/// How long what the kernel has said may be told to others than operators: what changes all the time, and what a
+/// process does once, at its start.
+const USAGE_KEPT: Duration = Duration::from_millis(250);
+const START_KEPT: Duration = Duration::from_secs(2);
 
 /// The host memory and CPU time of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,42 +27,56 @@ pub(super) struct Usage {
 }
 
 /// What is known of each process, and whether a CUDA library is mapped into this one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct KnownProcesses {
-    facts: Known<u32, ProcessFacts>,
+    usage: Known<u32, Usage>,
+    protections: Known<u32, Protections>,
     has_cuda: Known<(), bool>,
+}
+
+impl Default for KnownProcesses {
+    fn default() -> Self {
+        Self {
+            usage: Known::new(USAGE_KEPT),
+            protections: Known::new(START_KEPT),
+            has_cuda: Known::new(START_KEPT),
+        }
+    }
 }
 
 /// What was read lately, and when.
 #[derive(Debug)]
-struct Known<K, V>(Mutex<BTreeMap<K, (Instant, V)>>);
-
-impl<K, V> Default for Known<K, V> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
+struct Known<K, V> {
+    kept: Duration,
+    read: Mutex<BTreeMap<K, (Instant, V)>>,
 }
 
 impl<K: Ord, V: Copy> Known<K, V> {
+    fn new(kept: Duration) -> Self {
+        Self { kept, read: Mutex::default() }
+    }
+
     /// What is known, or what `read` says now: for an operator always that. One asks, and the others wait for it.
     fn find(&self, of: K, viewer: &Viewer, read: impl FnOnce() -> V) -> V {
         if *viewer == Viewer::All {
             return read();
         }
         let now = clock::now();
-        let mut known = self.0.lock();
-        known.retain(|_, (since, _)| now.duration_since(*since) < KEPT);
+        let mut known = self.read.lock();
+        known.retain(|_, (since, _)| now.duration_since(*since) < self.kept);
         known.entry(of).or_insert_with(|| (now, read())).1
     }
 }
 
 impl Shared {
-    /// What is told of a process of the pool; nothing of one that no longer exists.
-    pub(super) fn process(&self, pid: u32, viewer: &Viewer) -> ProcessFacts {
-        self.known_processes.facts.find(pid, viewer, || ProcessFacts {
-            usage: usage_of(pid).unwrap_or_default(),
-            protections: self.protections_of(pid),
-        })
+    /// The memory and CPU time of a process of the pool; nothing of one that no longer exists.
+    pub(super) fn usage(&self, pid: u32, viewer: &Viewer) -> Usage {
+        self.known_processes.usage.find(pid, viewer, || usage_of(pid).unwrap_or_default())
+    }
+
+    /// The protections of a process of the pool; none of one that no longer exists.
+    pub(super) fn protections(&self, pid: u32, viewer: &Viewer) -> Protections {
+        self.known_processes.protections.find(pid, viewer, || self.protections_of(pid))
     }
 
     /// Whether a CUDA library is mapped into this process.
@@ -95,7 +104,7 @@ impl Shared {
 }
 
 /// `None` if the process no longer exists.
-fn usage_of(pid: u32) -> Option<Usage> {
+pub(super) fn usage_of(pid: u32) -> Option<Usage> {
     let stat = Process::new(i32::try_from(pid).ok()?).and_then(|process| process.stat()).ok()?;
     let cpu_us = (stat.utime + stat.stime) * 1_000_000 / procfs::ticks_per_second();
     Some(Usage { cpu_us, resident_bytes: stat.rss * procfs::page_size() })
@@ -120,17 +129,14 @@ mod tests {
 
     #[test]
     fn users_share_what_was_read_lately_and_an_operator_has_it_read() {
-        let known = Known::default();
-        let with = |cpu_us| ProcessFacts {
-            usage: Usage { cpu_us, resident_bytes: 0 },
-            ..ProcessFacts::default()
-        };
-        let find = |viewer: &Viewer, cpu_us| known.find(7, viewer, || with(cpu_us)).usage.cpu_us;
+        let known = Known::new(USAGE_KEPT);
+        let with = |cpu_us| Usage { cpu_us, resident_bytes: 0 };
+        let find = |viewer: &Viewer, cpu_us| known.find(7, viewer, || with(cpu_us)).cpu_us;
         let users = [1, 2].map(|uid| Viewer::Own(Principal::Uid(uid)));
         assert_eq!([find(&users[0], 1), find(&users[1], 2)], [1, 1]);
         assert_eq!(find(&Viewer::All, 3), 3);
-        known.0.lock().values_mut().for_each(|(since, _)| *since -= KEPT);
+        known.read.lock().values_mut().for_each(|(since, _)| *since -= USAGE_KEPT);
         assert_eq!(find(&users[0], 4), 4);
-        assert_eq!(known.0.lock().len(), 1);
+        assert_eq!(known.read.lock().len(), 1);
     }
 }

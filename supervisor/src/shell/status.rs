@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use gridpool_ipc::account::Account;
 use gridpool_protocol::ids::{Role, WorkerId};
 use gridpool_protocol::message::{JobSelector, JobView};
-use gridpool_protocol::metrics::Metrics;
+use gridpool_protocol::metrics::{Metrics, News};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::status::{
     QuarantineStatus, RUN_TEXT_MAX, RunStatus, Status, SupervisorStatus, WorkerStatus,
@@ -13,8 +13,9 @@ use gridpool_protocol::status::{
 
 use super::capsules::Capsules;
 use super::core::Core;
-use super::processes::ProcessFacts;
+use super::processes::Usage;
 use super::{Shared, Shell};
+use crate::job_log::JobLog;
 use gridpool_core::Quarantine;
 use gridpool_core::event::{Helper, Timestamp};
 
@@ -52,7 +53,10 @@ impl Shared {
         let status = self.status(viewer);
         let core = self.lock();
         let (roles, devices, faults) = core.pool.metrics(self.timestamp());
-        Metrics { status, roles, devices, faults }
+        drop(core);
+        let verdict = self.job_log.get().map_or(0, JobLog::latest);
+        let news = News { death: self.deaths.latest(), verdict };
+        Metrics { status, roles, devices, faults, news }
     }
 
     /// What a job is doing, if the viewer may know.
@@ -145,15 +149,15 @@ impl Shared {
         }
         status.principals = principals.into_iter().map(|(_, row)| row).collect();
         for row in status.workers.iter_mut().filter(|row| row.pid != 0) {
-            let ProcessFacts { usage, protections, .. } = self.process(row.pid, viewer);
-            (row.cpu_us, row.resident_bytes) = (usage.cpu_us, usage.resident_bytes);
-            row.protections = protections;
+            let Usage { cpu_us, resident_bytes } = self.usage(row.pid, viewer);
+            (row.cpu_us, row.resident_bytes) = (cpu_us, resident_bytes);
+            row.protections = self.protections(row.pid, viewer);
         }
         if let Some(monitor) = &mut status.monitor {
-            monitor.protections = self.process(monitor.pid, viewer).protections;
+            monitor.protections = self.protections(monitor.pid, viewer);
         }
         if let Some(http) = &mut status.http {
-            http.protections = self.process(http.pid, viewer).protections;
+            http.protections = self.protections(http.pid, viewer);
         }
         status
     }

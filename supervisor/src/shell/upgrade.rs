@@ -309,6 +309,8 @@ impl Successor<'_> {
         }
         // From here on everything goes through the outbox, in order.
         let outbox = Outbox::to_successor(link);
+        let tell = |part| outbox.tell(&FromPredecessor::Past(Box::new(part)));
+        shared.timeline.parts().into_iter().for_each(tell);
         let mut core = shared.lock();
         if core.pool.is_draining() {
             return Err(self.ended_first());

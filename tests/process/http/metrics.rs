@@ -172,6 +172,7 @@ fn jobs_requests_and_device_work_are_counted() {
     assert_eq!(grid("gridpool_worker_jobs_total", &[("worker", "cpu0")]), jobs);
     assert_eq!(grid("gridpool_job_queue_seconds_count", &[]), jobs);
     assert_eq!(grid("gridpool_attempt_service_seconds_count", &[]), jobs);
+    assert_eq!(grid("gridpool_job_seconds_count", &[]), jobs);
     assert!(grid("gridpool_attempt_service_seconds_sum", &[]) > 0.0);
     assert!(grid("gridpool_dispatch_attempts_count", &[]) <= jobs);
     let device = [("device", "cpu0"), ("kind", "cpu")];

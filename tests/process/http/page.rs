@@ -2,12 +2,16 @@
 
 use gridpool_protocol::chaos::Chaos;
 use gridpool_protocol::receipt::Verdict;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::access::{runs, token, tokens, with_tokens};
-use super::{Web, as_request, get, post, request, served, small, tcp, until_ready, with_http};
+use super::{
+    Web, as_request, gateway_pid, get, post, request, served, small, tcp, until_ready, with_http,
+};
 use crate::jobs::{PROGRAM, answer, small_job, submit};
 use crate::pool::{Pool, cpu};
+use crate::processes::{all_gone, signal};
 use crate::wait::{eventually, eventually_so};
 
 /// Pages that the gateway serves at once, and those of one client.
@@ -136,6 +140,35 @@ fn events_tell_what_the_status_says_and_then_each_death() {
     // One that comes later has the same.
     let mut later = Events::open(&pool, "");
     assert_eq!(later.until("deaths"), deaths);
+}
+
+/// The end of each second in which a worker was replaced, as a page is told first.
+fn replaced_at(pool: &Pool) -> Vec<u64> {
+    let timeline = Events::open(pool, "").until("timeline");
+    let points = timeline["fine"].as_array().expect("points").iter();
+    let has = |point: &&Value| point["doing"].as_str().is_some_and(|doing| doing.contains('d'));
+    points.filter(has).map(|point| point["at_ms"].as_u64().expect("a time")).collect()
+}
+
+#[test]
+fn the_timeline_outlives_the_gateway_and_an_upgrade_of_the_pool() {
+    let pool = served(cpu(1));
+    pool.cli(&["kill", "cpu0"]).run().output();
+    let seen = eventually("the restart in the timeline", || match &*replaced_at(&pool) {
+        [] => Err("it is not there"),
+        seen => Ok(seen.to_vec()),
+    });
+    let gateway = gateway_pid(&pool);
+    signal(gateway, Signal::SIGKILL);
+    eventually_so("another gateway", || gateway_pid(&pool) != gateway);
+    until_ready(&pool);
+    assert_eq!(replaced_at(&pool), seen);
+    let gateway = gateway_pid(&pool);
+    pool.cli(&["upgrade"]).run().output();
+    // Until then it may answer for the old pool.
+    all_gone(&[gateway]);
+    until_ready(&pool);
+    assert_eq!(replaced_at(&pool), seen);
 }
 
 #[test]

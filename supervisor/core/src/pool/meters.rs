@@ -67,6 +67,11 @@ impl Meters {
         }
     }
 
+    /// A job has its verdict.
+    pub(super) fn finished(&mut self, now: Timestamp, job: &Job) {
+        self.sums.histograms.total.observe_time(now.since(job.accepted));
+    }
+
     /// Adds those of another group.
     fn add(&mut self, other: &Self) {
         other
@@ -237,9 +242,6 @@ impl Pool {
 
     /// The metrics of a role, all its groups together.
     fn role_metrics(&self, now: Timestamp, role: Role) -> RoleMetrics {
-        let waits = |job: &&Job| job.group.role() == role && job.waits();
-        let oldest = self.jobs.iter().filter(waits).map(|job| job.accepted).min();
-        let oldest_us = oldest.map(|at| micros(now.since(at)));
         let (mut counters, mut queue) = (Counters::default(), QueueStatus::default());
         let mut meters = Meters::default();
         for (group, state) in self.groups.iter().filter(|(group, _)| group.role() == role) {
@@ -247,6 +249,9 @@ impl Pool {
             queue = queue.plus(state.queue_status());
             meters.add(&state.meters);
         }
+        let has_waiting = queue.jobs > 0;
+        let oldest = has_waiting.then(|| self.oldest_waiting(|job| job.group.role() == role));
+        let oldest_us = oldest.flatten().map(|at| micros(now.since(at)));
         RoleMetrics {
             role,
             counters,

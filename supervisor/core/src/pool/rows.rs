@@ -13,6 +13,7 @@ use gridpool_protocol::status::{
 
 use super::accounts::{Account, Sums};
 use super::groups::{GroupState, Phase};
+use super::job::Job;
 use super::outstanding::Sent;
 use super::per_group::PerGroup;
 use super::process::{Process, Stage};
@@ -216,7 +217,13 @@ impl Pool {
 
     /// When the oldest job that waits was accepted.
     pub(crate) fn waits_since(&self) -> Option<Timestamp> {
-        self.jobs.iter().filter(|job| job.waits()).map(|job| job.accepted).min()
+        self.oldest_waiting(|_| true)
+    }
+
+    /// The same of some jobs. Numbers ascend with the time of acceptance, so the first that waits is the oldest: those
+    /// before it run.
+    pub(super) fn oldest_waiting(&self, is_of: impl Fn(&Job) -> bool) -> Option<Timestamp> {
+        self.jobs.iter().find(|&job| is_of(job) && job.waits()).map(|job| job.accepted)
     }
 
     /// The devices that are out of service for a group, and why.

@@ -17,6 +17,7 @@ use nix::sys::signal::Signal;
 use super::input::Command;
 use crate::cli::advice::Advised;
 use crate::history::Snapshot;
+use crate::timeline::Timeline;
 
 /// Between two attempts to reach a pool that is gone.
 const RETRY_EVERY: Duration = Duration::from_secs(1);
@@ -38,6 +39,8 @@ pub(super) enum Word {
 pub(super) struct Pool {
     socket: PathBuf,
     client: Option<Client>,
+    /// The pool's, as far as it was asked for.
+    timeline: Timeline,
     /// The pool drains.
     drains: bool,
 }
@@ -46,30 +49,43 @@ impl Pool {
     /// Connects to a running pool.
     pub(super) fn connect(socket: PathBuf) -> Result<Self, ClientError> {
         let client = Some(open(&socket)?);
-        Ok(Self { socket, client, drains: false })
+        Ok(Self { socket, client, timeline: Timeline::default(), drains: false })
     }
 
     /// Takes a snapshot. After an error the next one uses a new connection.
     pub(super) fn snapshot(&mut self) -> Result<Snapshot, ClientError> {
         let client = match self.client.take() {
             Some(client) => client,
-            None => open(&self.socket)?,
+            None => self.reopen()?,
         };
         let status = client.status()?;
         let holds_models = status.workers.iter().any(|row| row.role == Role::Infer.name());
         let models = if holds_models { client.models()? } else { Vec::new() };
+        loop {
+            let part = client.timeline(self.timeline.mark())?;
+            let is_last = part.is_last;
+            self.timeline.take(part);
+            if is_last {
+                break;
+            }
+        }
         self.client = Some(client);
         self.drains = status.supervisor.draining;
-        let uptime = Duration::from_secs_f64(status.supervisor.uptime_s.max(0.0));
-        let at_ms = u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX);
-        Ok(Snapshot { status, models, roles: Vec::new(), at_ms })
+        Ok(Snapshot { status, models, past: self.timeline.past() })
+    }
+
+    /// A new connection. The pool there may be another, with another timeline.
+    fn reopen(&mut self) -> Result<Client, ClientError> {
+        self.timeline = Timeline::default();
+        open(&self.socket)
     }
 
     fn carry_out(&mut self, command: &Command) -> Result<String, ClientError> {
-        let client = match &mut self.client {
+        let client = match self.client.take() {
             Some(client) => client,
-            none => none.insert(open(&self.socket)?),
+            None => self.reopen()?,
         };
+        let client = self.client.insert(client);
         match command {
             Command::Kill(worker) => {
                 client.kill(named::<WorkerSelector>(worker)?, Signal::SIGKILL as i32)

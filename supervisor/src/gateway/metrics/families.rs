@@ -122,6 +122,8 @@ families! {
             OfRole(|role| role.queue.oldest_us.map_or(0.0, seconds));
         Histogram "gridpool_job_queue_seconds" "Time of a job from acceptance to its first dispatch."
             RoleHistogram(|role| &role.queue);
+        Histogram "gridpool_job_seconds" "Time of a job from acceptance to its verdict."
+            RoleHistogram(|role| &role.total);
     }
 
     "Principals: users, tokens, all addresses together" {

@@ -9,7 +9,7 @@ use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
 use gridpool_protocol::limits::FRAME_BYTES_MAX;
 use gridpool_protocol::message::{Reply, ServerMessage};
-use gridpool_protocol::metrics::{DeviceWork, Metrics, RestartReason};
+use gridpool_protocol::metrics::{DeviceWork, Metrics, News, RestartReason};
 use gridpool_protocol::status::{
     CapsulesStatus, Counters, DeviceStatus, HttpStatus, MonitorStatus, NatsStatus, PrincipalStatus,
     QueueStatus, Status, SupervisorStatus, TracerStatus,
@@ -82,7 +82,13 @@ fn started(devices: &[DeviceId], models: &[ModelPlan]) -> Metrics {
     core.handle(Timestamp::default(), Event::TimePassed);
     let (roles, devices, faults) = core.metrics(Timestamp::default());
     let workers = core.workers().into_iter().map(|(_, row)| row).collect();
-    Metrics { status: Status { workers, ..status() }, roles, devices, faults }
+    Metrics {
+        status: Status { workers, ..status() },
+        roles,
+        devices,
+        faults,
+        news: News::default(),
+    }
 }
 
 /// Metrics in which every family has a row.

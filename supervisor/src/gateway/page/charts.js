@@ -145,6 +145,7 @@ function drawLatency() {
     timeline.fine.slice(-10).reverse().map((point) => point[key][index]).find(Boolean);
   const rows = ROLES.flatMap((role, index) => [
     [role, 'from acceptance to dispatch', latest('queue_s', index)], [role, 'in workers', latest('service_s', index)],
+    [role, 'from acceptance to the verdict', latest('total_s', index)],
   ]);
   const part = (index) => ([, , all]) => known(all && all[index], span);
   const columns = [

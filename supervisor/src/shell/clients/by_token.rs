@@ -51,6 +51,8 @@ impl Connection {
             self.answer_for(request, self.viewer_by(token.as_ref()), |viewer| {
                 Reply::Status(Box::new(shared.status(&viewer)))
             });
+        } else if let ClientMessage::Timeline { request, after } = asked {
+            self.say(request, Reply::Timeline(Box::new(shared.timeline.after(after))));
         } else if let ClientMessage::Verdicts { request, asked } = asked {
             self.answer_for(request, self.viewer_of_verdicts(&asked), |viewer| {
                 let own = match viewer {

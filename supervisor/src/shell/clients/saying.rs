@@ -18,6 +18,7 @@ impl Connection {
                 | ClientMessage::Models { .. }
                 | ClientMessage::Policy { .. }
                 | ClientMessage::Status { .. }
+                | ClientMessage::Timeline { .. }
                 | ClientMessage::Verdicts { .. }
         );
         if !asks {

@@ -89,6 +89,7 @@ fn an_idle_pool_shows_every_metric_at_zero() {
         &histograms.start,
         &histograms.queue,
         &histograms.service,
+        &histograms.total,
         &histograms.dispatch_attempts,
         &histograms.dispatch_items,
     ] {
@@ -122,6 +123,7 @@ fn a_job_is_timed_once_in_the_queue_and_by_its_worker_while_it_runs() {
     rig.reply(0, Ok(RunReport { service_us: 7_000, ..report() }));
     let histograms = metrics(&rig).sums.histograms;
     assert_eq!((of(&histograms.queue), of(&histograms.service)), ((2, 40), (1, 7)));
+    assert_eq!(of(&histograms.total), (1, 40), "the first alone has its verdict");
     rig.die_and_return(0, SIGSEGV);
     assert_eq!(
         of(&metrics(&rig).sums.histograms.queue),

@@ -94,16 +94,9 @@ fn a_larger_screen_shows_more_of_each() {
 
 #[test]
 fn the_past_of_each_device_is_shown_in_lines_that_nothing_else_needs() {
-    let state = |state| {
-        let mut row = worker("gpu0#1", "grid");
-        row.state = state;
-        vec![row]
-    };
-    let states =
-        [WorkerState::Ready, WorkerState::Ready, WorkerState::Busy, WorkerState::Quarantined];
-    let at = (1_u8..).map(f64::from);
-    let snapshots = at.zip(states).map(|(second, now)| snapshot(second, state(now)));
-    let picture = pictures(snapshots).pop().unwrap();
+    let past = Past { is_hour: false, lines: vec![("gpu0 grid".to_owned(), vec!['r', 'b', 'o'])] };
+    let now = Snapshot { past, ..snapshot(1.0, vec![worker("gpu0#1", "grid")]) };
+    let picture = pictures([now]).pop().unwrap();
     let input = InputHandler::default();
     let lines = screen(&scene(&picture, &input), 80, 24);
     let title =
