@@ -417,7 +417,7 @@ mod tests {
             let mut bytes = [0; 1024];
             let said = std::iter::from_fn(|| manager.recv(&mut bytes).ok()).last();
             let last = String::from_utf8_lossy(&bytes[..said.unwrap_or_default()]).into_owned();
-            assert!(last.starts_with("STOPPING=1\nEXTEND_TIMEOUT_USEC=53000000\n"), "{last:?}");
+            assert!(last.starts_with("STOPPING=1\nEXTEND_TIMEOUT_USEC=56000000\n"), "{last:?}");
             std::fs::remove_file(&path).unwrap();
         }
     }
