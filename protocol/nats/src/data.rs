@@ -143,7 +143,7 @@ impl Store {
             Ok(()) => {
                 let size = Bytes::from(self.piece_bytes.to_string());
                 let message = || PublishMessage::build().payload(size.clone());
-                publish(&self.link, &end, message, Full::DataBytes, until).await.map(drop)
+                publish(&self.link, &end, message, None, (Full::DataBytes, until)).await.map(drop)
             }
             Err(error) => Err(error),
         };
@@ -209,10 +209,12 @@ impl Store {
     ) -> Result<Option<u64>, NatsError> {
         let message = || PublishMessage::build().payload(part.clone());
         let first = || message().expected_last_subject_sequence(0);
-        match publish(&self.link, subject, first, Full::DataBytes, until).await? {
+        match publish(&self.link, subject, first, None, (Full::DataBytes, until)).await? {
             Published::Stored(number) => Ok(Some(number)),
             Published::Duplicate | Published::Taken => {
-                publish(&self.link, subject, message, Full::DataBytes, until).await.map(|_| None)
+                publish(&self.link, subject, message, None, (Full::DataBytes, until))
+                    .await
+                    .map(|_| None)
             }
         }
     }

@@ -23,6 +23,8 @@ mod publish;
 mod refusals;
 mod results;
 mod runs;
+#[cfg(test)]
+mod scripted;
 mod sender;
 mod streams;
 mod subjects;
@@ -37,7 +39,7 @@ pub use error::NatsError;
 pub use hosts::{DeviceRow, HOST_AGE, HOST_EVERY, HostCounts, HostRow, Hosts};
 pub use lanes::LaneRow;
 pub use message::{Carried, JobMessage, Outcome, VERSION, decode, encode};
-pub use message_id::message_id;
+pub use message_id::Identity;
 pub use options::{NatsOptions, ParseServersError, StreamLimits};
 pub use past::LOOKED_AT_MAX;
 pub use poison::{Conviction, Poison};

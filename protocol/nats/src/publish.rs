@@ -12,10 +12,9 @@ use gridpool_ipc::clock;
 use tokio::time::sleep;
 
 use crate::NatsError;
+use crate::message_id::Identity;
 use crate::refusals::Refusals;
 
-/// How long servers may say that they have a message already, and not under which number, before it is given up.
-const UNSTORED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two tries while no server leads the stream.
 const RETRY_EVERY: Duration = Duration::from_millis(200);
 /// The account or the server has no storage left.
@@ -71,15 +70,21 @@ pub(crate) struct Link {
     pub(crate) refusals: Refusals,
 }
 
-/// Publishes a message and waits until the stream has it. Tries again until that time while no server answers, and for
-/// `UNSTORED_TIMEOUT` if one answers only that it knows its identity.
+/// Publishes a message and waits until the stream has it. Tries again until that time while no server answers, and as
+/// long as the identity allows if one answers only that it knows that.
 pub(crate) async fn publish(
     link: &Link,
     subject: &str,
     message: impl Fn() -> PublishMessage,
-    bytes_are: Full,
-    until: Instant,
+    named: Option<(String, Identity)>,
+    (bytes_are, until): (Full, Instant),
 ) -> Result<Published, NatsError> {
+    let id = named.as_ref().map(|(name, identity)| identity.of(name));
+    let unstored_for = named.map(|(_, identity)| identity.unstored_timeout()).unwrap_or_default();
+    let message = || match &id {
+        Some(id) => message().message_id(id),
+        None => message(),
+    };
     let mut unstored_until = None;
     loop {
         let refused = link.refusals.of(&[&format!("\"{subject}\"")]);
@@ -98,7 +103,7 @@ pub(crate) async fn publish(
             Ok(ack) => match published(&ack) {
                 Some(published) => return Ok(published),
                 None => {
-                    let by = *unstored_until.get_or_insert_with(|| clock::now() + UNSTORED_TIMEOUT);
+                    let by = *unstored_until.get_or_insert_with(|| clock::now() + unstored_for);
                     if clock::until(by.min(until)).is_zero() {
                         return Err(NatsError::Unstored);
                     }
@@ -169,14 +174,10 @@ fn full(error: &PublishError, bytes: Full) -> Option<Full> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Read, Write};
-    use std::net::TcpListener;
-    use std::sync::mpsc;
-    use std::thread;
+    use tokio::runtime::Builder;
 
     use super::*;
-
-    const DUPLICATE: &str = r#"{"stream":"jobs","seq":0,"duplicate":true}"#;
+    use crate::scripted::{DUPLICATE, FULL, Scripted, stored};
 
     #[test]
     fn a_duplicate_without_a_number_is_not_stored() {
@@ -189,76 +190,42 @@ mod tests {
         assert_eq!(told(r#"{"stream":"jobs","seq":7}"#), Some(Published::Stored(7)));
     }
 
-    const FULL: &str =
-        r#"{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"}}"#;
-
-    /// A server that gives these answers to what is published, the last one again and again; its address, and how many
-    /// it has given.
-    fn server(answers: &'static [&'static str]) -> (String, mpsc::Receiver<usize>) {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = format!("nats://{}", listener.local_addr().expect("its address"));
-        let (tell, told) = mpsc::channel();
-        thread::spawn(move || {
-            let (socket, _) = listener.accept().expect("a client");
-            let (mut input, mut output) = (BufReader::new(&socket), &socket);
-            let info = r#"{"server_id":"S","server_name":"s","version":"2.10.27","go":"","host":"","port":0,
-                "headers":true,"max_payload":1048576,"proto":1,"client_id":1}"#;
-            write!(output, "INFO {}\r\n", info.replace('\n', "")).expect("it reads");
-            let (mut line, mut given, mut inbox) = (String::new(), 0, String::new());
-            loop {
-                line.clear();
-                if input.read_line(&mut line).expect("a line") == 0 {
-                    return;
-                }
-                match line.split_whitespace().collect::<Vec<_>>()[..] {
-                    ["PING"] => write!(output, "PONG\r\n").expect("it reads"),
-                    ["PUB" | "HPUB", _, reply, .., bytes] => {
-                        let bytes: usize = bytes.parse().expect("a size");
-                        input.read_exact(&mut vec![0; bytes + "\r\n".len()]).expect("its bytes");
-                        let answer = answers[given.min(answers.len() - 1)];
-                        given += 1;
-                        // It is told of before it is answered.
-                        tell.send(given).expect("the test waits");
-                        write!(output, "MSG {reply} {inbox} {}\r\n{answer}\r\n", answer.len())
-                            .expect("it reads");
-                    }
-                    ["SUB", _, number] => number.clone_into(&mut inbox),
-                    // Who it is.
-                    _ => {}
-                }
-            }
-        });
-        (address, told)
-    }
-
-    /// What publishing one message to such a server gives, and how often it was sent.
+    /// What publishing one message gives beside a server with these answers, the last one again and again; and how often
+    /// it was sent.
     fn publishing(
         answers: &'static [&'static str],
-        within: Duration,
+        identity: Identity,
     ) -> (Result<Published, NatsError>, usize) {
-        let (address, told) = server(answers);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let given = runtime.expect("a runtime").block_on(async {
-            let client = async_nats::connect(&address).await.expect("a server");
-            let link = Link { context: jetstream::new(client), refusals: Refusals::default() };
-            let message = || PublishMessage::build().payload("words".into()).message_id("key");
-            publish(&link, "subject", message, Full::JobBytes, clock::now() + within).await
+        let mut left = answers.iter();
+        let server = Scripted::start(move |_| {
+            let next = left.next().or(answers.last()).expect("an answer");
+            (*next).to_owned()
         });
-        (given, told.try_iter().last().unwrap_or(0))
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let given = runtime.block_on(async {
+            let link = server.link().await;
+            let message = || PublishMessage::build().payload("words".into());
+            let until = clock::now() + Duration::from_secs(600);
+            let named = Some(("key".to_owned(), identity));
+            publish(&link, "subject", message, named, (Full::JobBytes, until)).await
+        });
+        (given, server.ids().len())
     }
 
     #[test]
     fn what_is_not_stored_yet_is_sent_again_and_given_up_in_time() {
-        let long = Duration::from_secs(600);
-        let (stored, times) =
-            publishing(&[DUPLICATE, DUPLICATE, r#"{"stream":"jobs","seq":7}"#], long);
+        let first = Identity::default();
+        const STORED: &str = r#"{"stream":"jobs","seq":7}"#;
+        assert_eq!(stored(7), STORED);
+        let (stored, times) = publishing(&[DUPLICATE, DUPLICATE, STORED], first);
         assert!(matches!(stored, Ok(Published::Stored(7))), "{stored:?}");
         assert_eq!(times, 3);
-        let (given_up, times) = publishing(&[DUPLICATE], RETRY_EVERY * 2);
-        assert!(matches!(given_up, Err(NatsError::Unstored)), "{given_up:?}");
-        assert!(times > 1, "{times}");
-        let (full, times) = publishing(&[DUPLICATE, FULL], long);
+        let (full, times) = publishing(&[DUPLICATE, FULL], first);
         assert!(matches!(full, Err(NatsError::Full(Full::Jobs))), "{full:?}");
         assert_eq!(times, 2);
+        let mut refused = first;
+        refused.hear(&NatsError::Full(Full::Jobs));
+        let (given_up, _) = publishing(&[DUPLICATE], refused);
+        assert!(matches!(given_up, Err(NatsError::Unstored)), "{given_up:?}");
     }
 }

@@ -9,6 +9,7 @@ use gridpool_protocol::ids::{ContentHash, JobKey};
 use gridpool_protocol::receipt::Receipt;
 
 use crate::message::{decode, encode};
+use crate::message_id::Identity;
 use crate::publish::{Full, Link, Published, publish};
 use crate::{NatsError, Outcome, Subjects};
 
@@ -93,24 +94,25 @@ impl Results {
     pub async fn publish(
         &self,
         key: JobKey,
-        attempt: Option<&str>,
+        attempt: Option<(&str, Identity)>,
         outcome: &Outcome,
         until: Instant,
     ) -> Result<Published, NatsError> {
         let payload = Bytes::from(encode(self.subjects.version(), outcome)?);
         let subject = self.subjects.result(key);
-        let message = |after: u64| {
-            let message = PublishMessage::build()
-                .payload(payload.clone())
-                .expected_last_subject_sequence(after);
-            match (attempt, after) {
-                (Some(attempt), 0) => message.message_id(format!("{key}.{attempt}")),
-                (Some(attempt), after) => message.message_id(format!("{key}.{attempt}.{after}")),
-                (None, _) => message,
-            }
+        let put = async |after: u64| {
+            let message = || {
+                PublishMessage::build()
+                    .payload(payload.clone())
+                    .expected_last_subject_sequence(after)
+            };
+            let named = attempt.map(|(attempt, identity)| match after {
+                0 => (format!("{key}.{attempt}"), identity),
+                after => (format!("{key}.{attempt}.{after}"), identity),
+            });
+            publish(&self.link, &subject, message, named, (Full::ResultBytes, until)).await
         };
-        let first = || message(0);
-        let stored = publish(&self.link, &subject, first, Full::ResultBytes, until).await?;
+        let stored = put(0).await?;
         if stored != Published::Taken {
             return Ok(stored);
         }
@@ -119,8 +121,7 @@ impl Results {
         match decode::<Outcome>(self.subjects.version(), &there) {
             Err(NatsError::Foreign | NatsError::Message(_)) => {
                 tracing::warn!(%key, "bytes in place of a result are no result");
-                let again = || message(sequence);
-                publish(&self.link, &subject, again, Full::ResultBytes, until).await
+                put(sequence).await
             }
             Ok(_) | Err(_) => Ok(stored),
         }
@@ -144,6 +145,6 @@ impl Results {
                 .expected_last_subject_sequence(sequence)
         };
         let subject = self.subjects.result(key);
-        publish(&self.link, &subject, message, Full::ResultBytes, until).await.map(drop)
+        publish(&self.link, &subject, message, None, (Full::ResultBytes, until)).await.map(drop)
     }
 }

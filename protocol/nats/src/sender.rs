@@ -10,6 +10,7 @@ mod jobs;
 mod looked;
 mod models;
 mod outbox;
+mod put;
 mod refusal;
 
 use std::io;

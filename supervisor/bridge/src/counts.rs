@@ -100,9 +100,14 @@ impl Counts {
         *self.leaving.borrow()
     }
 
+    /// Whether the bridge is to end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
     /// Whether no more jobs are to be taken.
     pub(crate) fn is_ending(&self) -> bool {
-        self.is_leaving() || *self.stopping.borrow()
+        self.is_leaving() || self.is_stopping()
     }
 
     /// Whether it has done so.

@@ -201,6 +201,10 @@ impl Bridge {
         if taken.left().is_none() {
             return self.late(job);
         }
+        // Its pool takes no more, and an answer to a note of its start would come too late.
+        if self.counts.is_stopping() {
+            return Fate::GiveBack(Duration::ZERO);
+        }
         if !job.terms.idempotent {
             match self.streams.runs.starts_once(job.key).await {
                 Ok(true) => {}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gridpool_ipc::clock;
 use gridpool_nats::{
-    Carried, Conviction, Found, NatsError, Outcome, Published, RETRY_EVERY, Store, message_id,
+    Carried, Conviction, Found, Identity, NatsError, Outcome, Published, RETRY_EVERY, Store,
 };
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::JobKey;
@@ -33,8 +33,8 @@ struct Storing {
     pieces: Option<([u8; 32], u64)>,
     /// Tells it from other tries, also of this host.
     attempt: String,
-    /// Tries that the servers have refused, and whose identity they may keep.
-    refused: u32,
+    /// Of its tries: the servers may keep those that they have refused.
+    identity: Identity,
     /// The pool has run the job.
     has_run: bool,
 }
@@ -64,9 +64,9 @@ impl Bridge {
             // Who takes it back names the hash that the cluster has.
             receipt.reason += &format!("; {}", Conviction::advice(taken.job.content));
         }
-        let has_run = !receipt.attempts.is_empty();
+        let (identity, has_run) = (Identity::default(), !receipt.attempts.is_empty());
         let mut storing =
-            Storing { receipt, output, carried: None, pieces: None, attempt, refused: 0, has_run };
+            Storing { receipt, output, carried: None, pieces: None, attempt, identity, has_run };
         self.store_surely(taken, &mut storing).await;
         if let Some(pieces) = storing.pieces {
             self.remove_unnamed(taken.job.key, pieces).await;
@@ -134,9 +134,7 @@ impl Bridge {
                 is_there = true;
                 continue;
             }
-            if let NatsError::Full(_) | NatsError::Unstored = error {
-                storing.refused += 1;
-            }
+            storing.identity.hear(&error);
             let deadline = taken.job.terms.deadline();
             if taken.age() > deadline + GIVE_UP_AFTER {
                 return tracing::error!(error = said, job = %key, "no result of it is stored");
@@ -209,7 +207,7 @@ impl Bridge {
         }
         let (content, carried) = (Some(taken.job.content), storing.carried.clone());
         let outcome = Outcome::done(content, storing.receipt.clone(), carried);
-        let attempt = message_id(&storing.attempt, storing.refused);
-        self.streams.results.publish(taken.job.key, Some(&attempt), &outcome, until).await
+        let attempt = Some((&*storing.attempt, storing.identity));
+        self.streams.results.publish(taken.job.key, attempt, &outcome, until).await
     }
 }

@@ -115,7 +115,7 @@ impl Feed {
                 text.extend(event("point", &point.to_string()));
             }
             self.last = Last::Point(mark);
-        } else {
+        } else if watch.has_kept_up() {
             // Before the timeline is written: a point that comes meanwhile is told twice, and not never.
             self.last = Last::Point(watch.mark());
             match watch.timeline() {

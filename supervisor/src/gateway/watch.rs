@@ -99,6 +99,11 @@ impl Watch {
         serde_json::to_string(&self.kept.lock().timeline)
     }
 
+    /// Whether the timeline is the pool's: it is not while nobody looks, nor until the pool has answered then.
+    pub(super) fn has_kept_up(&self) -> bool {
+        self.kept.lock().sampled.is_some()
+    }
+
     /// How much of the timeline there is.
     pub(super) fn mark(&self) -> Mark {
         self.kept.lock().timeline.mark()

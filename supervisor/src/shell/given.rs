@@ -107,7 +107,7 @@ impl Given {
         // The error: it has the address of another family.
         let address = listener.local_addr().map_err(|_| GivenError::NotSocket)?;
         let path = address.as_pathname().map(Path::to_owned).ok_or(GivenError::NotSocket)?;
-        adopt(&listener)?;
+        listen_anew(&listener)?;
         Ok(Self { listener, path })
     }
 
@@ -116,7 +116,7 @@ impl Given {
         let is_own = |(_, inode): FileId| match bound::inode_of_file(&self.listener) {
             Ok(own) => u64::from(own) == inode & u64::from(u32::MAX),
             Err(error) => {
-                tracing::debug!(%error, "the kernel does not tell which file the socket has");
+                tracing::info!(%error, "the kernel does not tell which file the given socket has");
                 true
             }
         };
@@ -132,9 +132,9 @@ fn listens(fd: BorrowedFd<'_>) -> bool {
         && getsockopt(&fd, sockopt::AcceptConn) == Ok(true)
 }
 
-/// Has clients see this process behind a socket that another process has opened: the kernel shows them who called
-/// listen(2) last.
-pub(super) fn adopt(listener: &impl AsFd) -> io::Result<()> {
+/// Calls listen(2), again for a socket that another process has opened: the kernel shows clients who called it last. As
+/// many connections may wait as the system allows.
+pub(super) fn listen_anew(listener: &impl AsFd) -> io::Result<()> {
     Ok(listen(listener, Backlog::MAXALLOWABLE)?)
 }
 

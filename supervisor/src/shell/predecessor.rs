@@ -371,7 +371,7 @@ impl Sockets {
         };
         let name = SocketName::inherit(path, Inherited { id, is_kept, lock })?;
         let listener = UnixListener::from(listener);
-        given::adopt(&listener).map_err(TakeOverError::Link)?;
+        given::listen_anew(&listener).map_err(TakeOverError::Link)?;
         Ok(Claim { listener, name })
     }
 

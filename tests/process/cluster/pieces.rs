@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use gridpool_client::{JobKey, Priority, Verdict};
 use gridpool_ipc::clock;
-use gridpool_nats::{Lane, Outcome, Published, Store, StreamLimits, Streams, VERSION, connect};
+use gridpool_nats::{
+    Identity, Lane, Outcome, Published, Store, StreamLimits, Streams, VERSION, connect,
+};
 use gridpool_protocol::batch::Grid;
 use gridpool_protocol::message::Input;
 use gridpool_protocol::receipt::Receipt;
@@ -106,8 +108,12 @@ fn the_pieces_of_a_result_that_came_second_are_removed() {
     let (host, key_text) = ("faster".to_owned(), key.to_string());
     let receipt = Receipt { host, key: key_text, verdict, ..Receipt::default() };
     let outcome = Outcome::done(None, receipt, None);
-    let published =
-        streams.results.publish(key, Some("faster.1"), &outcome, clock::now() + TIMEOUT);
+    let published = streams.results.publish(
+        key,
+        Some(("faster.1", Identity::default())),
+        &outcome,
+        clock::now() + TIMEOUT,
+    );
     let published = runtime.block_on(published);
     assert!(matches!(published, Ok(Published::Stored(_))), "{published:?}");
     assert_eq!(answer(handle).verdict(), verdict);
@@ -155,7 +161,12 @@ fn a_job_that_has_its_result_does_not_stay_though_no_lane_has_it() {
     let said = format!("CONNECT {{\"verbose\": false, \"headers\": true}}\r\n{put}");
     server.write_all(said.as_bytes()).expect("it is heard");
     until(&servers, "a job in the stream", |status| status.jobs == 1);
-    let published = streams.results.publish(key, Some("one.1"), &outcome, clock::now() + TIMEOUT);
+    let published = streams.results.publish(
+        key,
+        Some(("one.1", Identity::default())),
+        &outcome,
+        clock::now() + TIMEOUT,
+    );
     let published = runtime.block_on(published);
     assert!(matches!(published, Ok(Published::Stored(_))), "{published:?}");
     until(&servers, "an empty stream", |status| status.jobs == 0);
@@ -393,7 +404,10 @@ fn where_no_server_answers_for_its_copy_the_one_that_leads_is_asked() {
     let outcome = Outcome::done(None, Receipt::default(), None);
     let (runtime, streams_of_pool) = streams(&servers);
     runtime.block_on(async {
-        let published = streams_of_pool.results.publish(key, Some("one.1"), &outcome, until).await;
+        let published = streams_of_pool
+            .results
+            .publish(key, Some(("one.1", Identity::default())), &outcome, until)
+            .await;
         assert!(matches!(published, Ok(Published::Stored(_))), "{published:?}");
         let put = streams_of_pool.data.put(name, &bytes.clone().into(), until).await;
         assert!(put.expect("room"));

@@ -44,7 +44,7 @@ impl Store {
     pub(crate) async fn now_ns(&self) -> Result<i128, NatsError> {
         let (subject, until) = (self.subjects.data(CLOCK, "0"), clock::now() + CLOCK_TIMEOUT);
         let message = || PublishMessage::build().payload(Bytes::new());
-        publish(&self.link, &subject, message, Full::DataBytes, until).await?;
+        publish(&self.link, &subject, message, None, (Full::DataBytes, until)).await?;
         let Some(put) = self.last(&subject).await? else { return Ok(0) };
         // Another client's may have taken its place, and be removed with it.
         if let Err(error) = self.delete(put.sequence).await {

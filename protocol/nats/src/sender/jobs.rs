@@ -20,12 +20,12 @@ use tokio::time::{sleep, timeout, timeout_at};
 
 use super::Agent;
 use super::looked::Looked;
+use super::put::Put;
 use super::refusal::{other_build, other_job, unable};
 use crate::message::{Carried, JobMessage, Outcome, decode, encode};
-use crate::message_id::{Refused, message_id};
-use crate::publish::{Full, Published, publish};
+use crate::message_id::Identities;
+use crate::publish::Published;
 use crate::{Conviction, Found, Lane, NatsError, Store};
-use async_nats::jetstream::message::PublishMessage;
 
 /// How long a result may take to arrive by itself before it is looked up.
 const LOOK_AFTER: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ pub(super) struct Jobs {
     notes: tokio::sync::Mutex<BTreeSet<String>>,
     /// For inputs on their way.
     room: Arc<Semaphore>,
-    refused: Refused,
+    identities: Identities,
     pub(super) looked: Looked,
 }
 
@@ -58,8 +58,8 @@ impl Default for Jobs {
     fn default() -> Self {
         let room = Arc::new(Semaphore::new(ROOM as usize));
         let notes = tokio::sync::Mutex::default();
-        let (refused, looked) = (Refused::default(), Looked::default());
-        Self { waiting: Arc::default(), notes, room, refused, looked }
+        let (identities, looked) = (Identities::default(), Looked::default());
+        Self { waiting: Arc::default(), notes, room, identities, looked }
     }
 }
 
@@ -230,7 +230,7 @@ impl Agent {
                 self.wait(key, found, deadline).await
             }
         };
-        self.jobs.refused.forget(key);
+        self.jobs.identities.forget(key);
         let found = match waited {
             Waited::Found(found) => *found,
             Waited::Late => self.give_up(key, content).await,
@@ -287,37 +287,20 @@ impl Agent {
         let version = self.streams.subjects.version();
         let payload = Bytes::from(encode(version, &message).map_err(unable)?);
         self.listen(*key).await.map_err(unable)?;
-        let subject = self.streams.subjects.job(&Lane::of(work, terms.priority));
-        let refused = &self.jobs.refused;
-        let put = || async {
-            let id = message_id(key, refused.times(*key));
-            let message =
-                || PublishMessage::build().payload(payload.clone()).message_id(id.clone());
-            let link = &self.streams.link;
-            let put = publish(link, &subject, message, Full::JobBytes, sending.deadline).await;
-            match put {
-                Err(NatsError::Full(_)) => refused.again(*key),
-                // Another may have been refused with it. One that may run only once is not risked.
-                Err(NatsError::Unstored) if terms.idempotent => refused.again(*key),
-                _ => {}
-            }
-            put
+        let put = Put {
+            link: &self.streams.link,
+            subject: self.streams.subjects.job(&Lane::of(work, terms.priority)),
+            payload,
+            key: *key,
+            idempotent: terms.idempotent,
+            deadline: sending.deadline,
         };
-        let mut has_looked = false;
-        let sent = loop {
-            match put().await {
-                Err(full @ NatsError::Full(_)) => {
-                    let room = self.jobs.looked.make_room(&self.streams);
-                    let room = timeout_at(sending.deadline.into(), room).await;
-                    if std::mem::replace(&mut has_looked, true) || room != Ok(true) {
-                        // It is full, and not late: the stream has not taken it.
-                        break Err(full);
-                    }
-                }
-                Err(NatsError::Unstored) if !clock::until(sending.deadline).is_zero() => {}
-                sent => break sent,
-            }
+        let make_room = async {
+            let room = self.jobs.looked.make_room(&self.streams);
+            timeout_at(sending.deadline.into(), room).await == Ok(true)
         };
+        let has_ended = || async { matches!(self.streams.results.are_there(*key).await, Ok(true)) };
+        let sent = put.send(&self.jobs.identities, make_room, has_ended).await;
         match sent.map_err(unable)? {
             Published::Stored(_) | Published::Taken => {}
             // It was submitted before, perhaps by another process: its result may be there.
