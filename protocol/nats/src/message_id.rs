@@ -45,10 +45,11 @@ impl Identity {
 
     /// Takes in why the message is not stored.
     pub fn hear(&mut self, error: &NatsError) {
-        match error {
-            NatsError::Full(_) => self.was_refused = true,
-            NatsError::Unstored => *self = Self { number: self.number + 1, was_refused: false },
-            _ => {}
+        if let NatsError::Full(_) = error {
+            self.was_refused = true;
+        }
+        if let NatsError::Unstored = error {
+            *self = Self { number: self.number + 1, was_refused: false };
         }
     }
 

@@ -198,7 +198,7 @@ mod tests {
     ) -> (Result<Published, NatsError>, usize) {
         let mut left = answers.iter();
         let server = Scripted::start(move |_| {
-            let next = left.next().or(answers.last()).expect("an answer");
+            let next = left.next().or_else(|| answers.last()).expect("an answer");
             (*next).to_owned()
         });
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
