@@ -61,7 +61,10 @@ impl Scripted {
 
 /// Answers a client until it is gone.
 fn serve(socket: &TcpStream, answer: &mut dyn FnMut(&str) -> String) {
-    const INFO: &str = r#"{"server_id":"S","server_name":"s","version":"2.10.27","go":"","host":"","port":0,"headers":true,"max_payload":1048576,"proto":1,"client_id":1}"#;
+    const INFO: &str = concat!(
+        r#"{"server_id":"S","server_name":"s","version":"2.10.27","go":"","host":"","port":0,"#,
+        r#""headers":true,"max_payload":1048576,"proto":1,"client_id":1}"#
+    );
     let (mut input, mut output) = (BufReader::new(socket), socket);
     write!(output, "INFO {INFO}\r\n").expect("it reads");
     let (mut line, mut inbox) = (String::new(), String::new());
