@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(told(r#"{"stream":"jobs","seq":7}"#), Some(Published::Stored(7)));
     }
 
-    /// What publishing one message gives beside a server with these answers, the last one again and again; and how often
-    /// it was sent.
+    /// What publishing one message gives beside a server with these answers, the last one again and again; and how
+    /// often it was sent.
     fn publishing(
         answers: &'static [&'static str],
         identity: Identity,
