@@ -50,6 +50,9 @@ pub enum StateError {
     /// Others may read or write there.
     #[error("others may look into the state folder {path}: mend it with `chmod 700 {path}`", path = .0.display())]
     Open(PathBuf),
+    /// It is for all users, as `/tmp` is.
+    #[error("{} is for all users: name a folder of your own with --state-dir", .0.display())]
+    Shared(PathBuf),
     /// Others could put another folder in its place.
     #[error(
         "everybody may write to {}, and so put another folder in the place of {}: name a folder elsewhere with \
@@ -155,6 +158,9 @@ impl StateFolder {
         let may_read = only_read && geteuid().is_root();
         if owner != me && !may_read {
             return Err(StateError::Foreign { path, owner, me });
+        }
+        if meta.mode() & nix::libc::S_ISVTX != 0 {
+            return Err(StateError::Shared(path));
         }
         if meta.mode() & 0o077 != 0 {
             return Err(StateError::Open(path));
@@ -339,6 +345,8 @@ mod tests {
         assert_eq!(fs::metadata(at.join("capsules")).unwrap().mode() & 0o777, 0o700);
         fs::set_permissions(&at, fs::Permissions::from_mode(0o750)).unwrap();
         assert!(matches!(StateFolder::open(&at, true), Err(StateError::Open(_))));
+        fs::set_permissions(&at, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(matches!(StateFolder::open(&at, true), Err(StateError::Shared(_))));
         let link = parent.path().join("link");
         symlink(at.join("capsules"), &link).unwrap();
         assert!(matches!(StateFolder::open(&link, true), Err(StateError::Link(_))));

@@ -166,12 +166,7 @@ impl ClientError {
     pub(super) fn is_of_no_pool(&self) -> bool {
         let has_ended = |error: &io::Error| {
             let frame = error.get_ref().and_then(|source| source.downcast_ref::<FrameError>());
-            let error = match frame {
-                Some(FrameError::Closed) => return true,
-                Some(FrameError::Io(error)) => error,
-                Some(_) | None => error,
-            };
-            matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
+            matches!(frame, Some(FrameError::Closed))
         };
         matches!(self, Self::NoPool { .. })
             || matches!(self, Self::Connection(error) if has_ended(error))

@@ -11,7 +11,7 @@ use std::time::Duration;
 use gridpool_ipc::account::Account;
 use gridpool_ipc::arena::{Arena, ArenaMap};
 use gridpool_ipc::clock;
-use gridpool_ipc::frame::{self, FrameReader};
+use gridpool_ipc::frame::{self, FrameError, FrameReader};
 use gridpool_ipc::{socket, trust};
 use gridpool_protocol::codec;
 use gridpool_protocol::ids::ArenaId;
@@ -81,8 +81,19 @@ pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
     }
     match greet(connected) {
         Err(ClientError::Closed(reason)) if reason.starts_with(NOT_SHARED) => Err(other()),
+        // It has ended before it had greeted.
+        Err(ClientError::Connection(source)) if is_reset(&source) => {
+            Err(ClientError::connecting(path, source))
+        }
         greeted => greeted,
     }
+}
+
+/// Whether the other end of a socket has gone.
+pub(super) fn is_reset(error: &io::Error) -> bool {
+    let frame = error.get_ref().and_then(|source| source.downcast_ref::<FrameError>());
+    let error = if let Some(FrameError::Io(error)) = frame { error } else { error };
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// The user of the pool at the other end.

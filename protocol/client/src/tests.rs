@@ -2,6 +2,7 @@
 
 #[cfg(feature = "async")]
 mod futures;
+mod greeting;
 mod polling;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 use std::time::Duration;
 
+use super::*;
+use crate::ClientError;
 use gridpool_ipc::arena::{Arena, ArenaMap};
 use gridpool_ipc::frame::{self, FrameReader};
 use gridpool_protocol::codec;
@@ -24,9 +27,6 @@ use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 use gridpool_protocol::tensor::{
     ANY_SIZE, DataType, Tensor, TensorError, TensorLayout, TensorSpec,
 };
-
-use super::*;
-use crate::ClientError;
 
 /// How long the script waits for the client's next message.
 const TIMEOUT: Duration = Duration::from_secs(60);
