@@ -90,7 +90,7 @@ pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
 }
 
 /// Whether the other end of a socket has gone.
-pub(super) fn is_reset(error: &io::Error) -> bool {
+fn is_reset(error: &io::Error) -> bool {
     let frame = error.get_ref().and_then(|source| source.downcast_ref::<FrameError>());
     let error = if let Some(FrameError::Io(error)) = frame { error } else { error };
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
