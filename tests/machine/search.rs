@@ -1,6 +1,7 @@
 //! The kernel of searches against the reference: statuses and scores of populations of programs on the same pairs.
 
 use std::io::{Read, Write};
+use std::thread;
 
 use gridpool_kernels::reference::search::{SearchPairs, judge};
 use gridpool_kernels::runs::{RUN_MAX, Runs, common, key};
@@ -294,26 +295,50 @@ fn family(random: &mut Random, limit: u32) -> Vec<Code> {
 
 #[test]
 fn programs_that_begin_alike_have_the_references_verdicts_whatever_they_share() {
-    let Some(mut kernel) = Kernel::start() else { return println!("there is no g++") };
-    let (mut machine, mut random) = (Machine::default(), Random(11));
-    let (mut sharing, mut shifted, mut programs) = (0, 0, 0);
-    for round in 0..150_u32 {
+    if Kernel::start().is_none() {
+        return println!("there is no g++");
+    }
+    // Half of the rounds each, side by side.
+    let halves = thread::scope(|scope| {
+        let halves = [0_u32, 1].map(|half| scope.spawn(move || alike(half)));
+        halves.map(|half| half.join().unwrap())
+    });
+    let sum = |of: fn(&Alike) -> usize| halves.iter().map(of).sum::<usize>();
+    let (sharing, shifted) = (sum(|half| half.sharing), sum(|half| half.shifted));
+    let programs = sum(|half| half.programs);
+    println!("{sharing} of {programs} programs go on from another, {shifted} with other registers");
+    assert!(2 * sharing > programs && shifted > 100);
+}
+
+/// How many programs there were, how many of them go on from another, and how many of those with other registers.
+#[derive(Default)]
+struct Alike {
+    programs: usize,
+    sharing: usize,
+    shifted: usize,
+}
+
+/// Compares programs that begin alike in every second round, from this one on.
+fn alike(first: u32) -> Alike {
+    let mut kernel = Kernel::start().unwrap();
+    let (mut machine, mut random) = (Machine::default(), Random(11 + u64::from(first)));
+    let mut alike = Alike::default();
+    for round in (first..150).step_by(2) {
         // Limits at and around the place where programs part, too.
         let limit = if round % 3 == 0 { 1 + round / 3 % 16 } else { MUTANT_STEPS };
         let codes = family(&mut random, limit);
         let pairs = Pairs::random(&mut random, &mut machine, &codes, &[]);
         let runs = in_runs(&codes);
-        sharing += runs.sharing();
+        alike.sharing += runs.sharing();
         let constants = |at: usize| codes[runs.order[at] as usize].constants().len();
-        shifted += (1..codes.len())
+        alike.shifted += (1..codes.len())
             .filter(|at| runs.shared[*at] > 0 && constants(*at) != constants(at - 1))
             .count();
-        programs += codes.len();
+        alike.programs += codes.len();
         let found = first_difference(&mut kernel, &mut machine, &codes, &pairs);
         assert_eq!(found, None, "round {round}");
     }
-    println!("{sharing} of {programs} programs go on from another, {shifted} with other registers");
-    assert!(2 * sharing > programs && shifted > 100);
+    alike
 }
 
 /// Programs in the runs that a worker makes of them.
