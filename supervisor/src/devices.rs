@@ -1,4 +1,4 @@
-//! Finds the devices that `--devices` selects. A child process (`gridpool-worker probe`) asks NVML, since NVML
+//! Finds the devices that `--devices` selects, and says of a worker's row which it is on and how busy that is. A child process (`gridpool-worker probe`) asks NVML, since NVML
 //! can hang and this process never loads a CUDA library.
 
 use std::io::{self, Read};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use gridpool_core::config::PoolConfig;
 use gridpool_core::placing::{self, DeviceMemory};
 use gridpool_protocol::ids::{DeviceId, DeviceKind};
+use gridpool_protocol::status::{DeviceStatus, WorkerStatus};
 use gridpool_protocol::tensor::options::ModelPlan;
 use gridpool_protocol::tensor::placement::Placement;
 use serde::Deserialize;
@@ -26,6 +27,22 @@ pub(crate) const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const PROBE_BYTES_MAX: u64 = 1 << 20;
 /// Advice for a machine without a GPU.
 const TRY_CPU: &str = "to try gridpool on the CPU type --devices cpu:2";
+
+/// The device of a worker, by the worker's name or by its own: `gpu0` of `gpu0#4`.
+pub(crate) fn device_of(worker: &str) -> &str {
+    worker.split('#').next().unwrap_or(worker)
+}
+
+/// How busy the device of a worker is, percent. GPU: share of time in which a kernel ran on it. CPU: CPU time of the
+/// worker by time, so 200 for two CPUs; `cpu_us` is how much it grew in a second.
+pub(crate) fn busy_percent(
+    worker: &WorkerStatus,
+    gpus: &[DeviceStatus],
+    cpu_us: Option<f64>,
+) -> Option<f64> {
+    let gpu = gpus.iter().find(|gpu| gpu.name == device_of(&worker.name));
+    gpu.and_then(|gpu| gpu.busy_percent).map(f64::from).or(cpu_us.map(|us| us / 1e4))
+}
 
 /// Why there are no devices to serve.
 #[derive(Debug, thiserror::Error)]

@@ -13,6 +13,7 @@ use gridpool_protocol::tensor::model::ModelState;
 use crate::cli::faults::{driver_faults, out_of_service};
 use crate::cli::show::printable;
 use crate::cli::words::ratio;
+use crate::devices::{busy_percent, device_of};
 use crate::timeline::Past;
 
 /// Points of a trend: more than a screen is wide.
@@ -43,7 +44,7 @@ pub(crate) struct Row {
     pub(crate) device_group: DeviceGroup,
     /// Its number among the workers of its device and group.
     pub(crate) nth: usize,
-    /// GPU: share of time in which a kernel ran on it. CPU: CPU time by time, so 200 for two CPUs.
+    /// See [`busy_percent`].
     pub(crate) busy_percent: Option<f64>,
     /// GPU: memory that all processes hold there. CPU: memory that the worker holds.
     pub(crate) memory: Option<u64>,
@@ -214,7 +215,7 @@ fn row(worker: &WorkerStatus, status: &Status, since: &Since<'_>) -> Row {
     let device_group = device_group_of(worker);
     let gpu = status.devices.iter().find(|device| device.name == device_group.device);
     let cpu = (worker.device.kind == DeviceKind::Cpu && worker.pid != 0).then_some(worker);
-    let cpu_percent = cpu.and_then(|own| since.rate(own, |row| row.cpu_us)).map(|us| us / 1e4);
+    let cpu_us = cpu.and_then(|own| since.rate(own, |row| row.cpu_us));
     // An unknown GPU has zeros.
     let known = gpu.filter(|gpu| gpu.memory_total > 0);
     let mut own = worker.clone();
@@ -226,7 +227,7 @@ fn row(worker: &WorkerStatus, status: &Status, since: &Since<'_>) -> Row {
         own,
         device_group,
         nth: 0,
-        busy_percent: gpu.and_then(|gpu| gpu.busy_percent).map(f64::from).or(cpu_percent),
+        busy_percent: busy_percent(worker, &status.devices, cpu_us),
         memory: known.map(|gpu| gpu.memory_used).or_else(|| cpu.map(|own| own.resident_bytes)),
         memory_total: known.map(|gpu| gpu.memory_total),
         power_mw: gpu.and_then(|gpu| gpu.power_mw),
@@ -243,8 +244,7 @@ pub(crate) fn rows(status: &Status) -> Vec<Row> {
 }
 
 fn device_group_of(worker: &WorkerStatus) -> DeviceGroup {
-    let device = worker.name.split('#').next().unwrap_or_default();
-    DeviceGroup { device: device.to_owned(), group: worker.group.clone() }
+    DeviceGroup { device: device_of(&worker.name).to_owned(), group: worker.group.clone() }
 }
 
 /// Numbers the workers of each device and group.

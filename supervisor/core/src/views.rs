@@ -111,6 +111,12 @@ impl Core {
         self.pool.counters()
     }
 
+    /// The metrics of each role but how long its oldest job has waited.
+    #[must_use]
+    pub fn roles(&self) -> Vec<RoleMetrics> {
+        self.pool.roles()
+    }
+
     /// The metrics of each role, of each device and role, and of faults.
     #[must_use]
     pub fn metrics(

@@ -6,6 +6,8 @@ use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::status::{DeviceStatus, QuarantineStatus};
 
+use crate::devices::device_of;
+
 /// Says why devices are out of service, until when, and what to type. Devices that wait for an operator for
 /// the same reason share a line.
 pub(crate) fn out_of_service(quarantines: &[QuarantineStatus]) -> Vec<String> {
@@ -52,7 +54,7 @@ pub(super) fn alike<'a>(said: impl IntoIterator<Item = (&'a str, &'a str)>) -> V
 
 /// A sentence about a device and its workers, without their names: `a worker died`.
 pub(super) fn impersonal(name: &str, says: &str) -> String {
-    let device = name.split('#').next().unwrap_or(name);
+    let device = device_of(name);
     let mut text = String::new();
     let mut rest = says;
     while let Some((before, after)) = rest.split_once(device) {

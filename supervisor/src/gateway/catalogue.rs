@@ -13,6 +13,7 @@ use gridpool_protocol::tensor::version::full_name;
 
 use super::limits::UNLOADED_MAX;
 use super::models::{Availability, OnnxModel, Record};
+use crate::devices::device_of;
 
 /// See the module's text.
 #[derive(Clone, Debug, Default)]
@@ -46,8 +47,7 @@ fn is_for_models(worker: &WorkerStatus) -> bool {
 }
 
 fn is_of(out: &QuarantineStatus, worker: &WorkerStatus) -> bool {
-    let device = worker.name.split('#').next();
-    out.group == worker.group && device == Some(&out.device)
+    out.group == worker.group && out.device == device_of(&worker.name)
 }
 
 /// Says when the device comes back, in the words that the pool uses.

@@ -10,11 +10,12 @@ use gridpool_core::event::Helper;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::DeviceKind;
-use gridpool_protocol::status::{DeviceStatus, WorkerStatus};
+use gridpool_protocol::status::WorkerStatus;
 use gridpool_protocol::timeline::{Mark, Part};
 
 use super::Shared;
 use super::processes::usage_of;
+use crate::devices::{busy_percent, device_of};
 use crate::timeline::Timeline;
 use crate::timeline::record::{Recorder, Sample, Seen};
 
@@ -70,7 +71,7 @@ impl Shared {
         let pid_of = |worker| core.workers.get(&worker).map_or(0, |link| link.pid);
         let rows = core.pool.workers().into_iter();
         let rows: Vec<_> = rows.map(|(worker, row)| (worker.map_or(0, pid_of), row)).collect();
-        let (roles, _, _) = core.pool.metrics(self.timestamp());
+        let roles = core.pool.roles();
         let (counters, queue) = (core.pool.counters(), core.pool.queue().jobs);
         let monitor = core.pool.helper(Helper::Monitor);
         drop(core);
@@ -81,16 +82,16 @@ impl Shared {
         let workers: Vec<_> = rows
             .into_iter()
             .map(|(pid, row)| {
-                let busy_percent = match (row.device.kind, pid) {
-                    (DeviceKind::Gpu, _) | (_, 0) => busy_gpu(&row, &gpus),
-                    (DeviceKind::Cpu, pid) => usage_of(pid).and_then(|usage| {
-                        cpu.insert(pid, usage.cpu_us);
-                        let grown = usage.cpu_us.checked_sub(*before.1.get(&pid)?)?;
-                        let grown = Duration::from_micros(grown);
-                        (!passed.is_zero()).then(|| 100.0 * grown.div_duration_f64(passed))
-                    }),
-                };
-                let device = device_of(&row).to_owned();
+                let is_cpu = row.device.kind == DeviceKind::Cpu && pid != 0;
+                let usage = Some(pid).filter(|_| is_cpu).and_then(usage_of);
+                let cpu_us = usage.and_then(|usage| {
+                    cpu.insert(pid, usage.cpu_us);
+                    let grown = usage.cpu_us.checked_sub(*before.1.get(&pid)?)?;
+                    let grown = Duration::from_micros(grown).as_secs_f64() * 1e6;
+                    (!passed.is_zero()).then(|| grown / passed.as_secs_f64())
+                });
+                let busy_percent = busy_percent(&row, &gpus, cpu_us);
+                let device = device_of(&row.name).to_owned();
                 let WorkerStatus { group, state, restarts, .. } = row;
                 Seen { device, group, state, restarts, busy_percent }
             })
@@ -101,13 +102,4 @@ impl Shared {
         self.timeline.0.lock().take(&sample);
         (now, cpu)
     }
-}
-
-fn device_of(row: &WorkerStatus) -> &str {
-    row.name.split('#').next().unwrap_or_default()
-}
-
-fn busy_gpu(row: &WorkerStatus, gpus: &[DeviceStatus]) -> Option<f64> {
-    let gpu = gpus.iter().find(|gpu| gpu.name == device_of(row))?;
-    gpu.busy_percent.map(f64::from)
 }

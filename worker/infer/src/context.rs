@@ -57,6 +57,21 @@ pub(super) struct RunInputs<'a> {
     pub(super) rows: Option<Range<u64>>,
 }
 
+impl RunInputs<'_> {
+    /// The elements of its FP32 inputs, of its own rows.
+    pub(super) fn singles(&self) -> Vec<f32> {
+        let of_input = |input| {
+            let is_single = tensor(self, input).datatype() == DataType::Fp32;
+            let range = Some(bytes_of(self, input)).filter(|_| is_single).unwrap_or_default();
+            let mut bytes = vec![0; range.len()];
+            self.source.read(range.start, &mut bytes);
+            let elements = bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+            elements.collect::<Vec<_>>()
+        };
+        (0..self.order.len()).flat_map(of_input).collect()
+    }
+}
+
 /// Why a run gave no usable outputs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use gridpool_device::chaos::deadly::Deadly;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
@@ -156,6 +157,7 @@ pub struct Engine {
     models: Mutex<BTreeMap<String, NamedModel>>,
     next: AtomicU64,
     progress: Option<Progress>,
+    deadly: Option<Deadly>,
 }
 
 type Tell = dyn Fn(&str, LoadPhase) + Send + Sync;
@@ -181,13 +183,19 @@ impl Engine {
     #[must_use]
     pub fn new(runtime: Runtime, kind: DeviceKind) -> Self {
         let (models, next) = (Mutex::new(BTreeMap::new()), AtomicU64::new(1));
-        Self { runtime, kind, models, next, progress: None }
+        Self { runtime, kind, models, next, progress: None, deadly: None }
     }
 
     /// Tells `progress` how far each load is.
     #[must_use]
     pub fn telling(self, progress: Progress) -> Self {
         Self { progress: Some(progress), ..self }
+    }
+
+    /// Models that are loaded from now on may kill the process: a hook for tests.
+    #[must_use]
+    pub fn dying_of(self, deadly: Option<Deadly>) -> Self {
+        Self { deadly, ..self }
     }
 
     /// Like [`Engine::try_load`]. A model that cannot be loaded is listed as unavailable with the reason, unless
@@ -301,7 +309,7 @@ impl Engine {
             state: ModelState::Ready,
             ..blank.clone()
         };
-        Model::start(loaded, contexts, options, info)
+        Model::start(loaded, contexts, options, info, self.deadly.clone())
     }
 
     /// Removes a model: it takes no more requests. Returns at once; [`Unloading::finish`] waits until its

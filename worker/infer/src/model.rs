@@ -1,22 +1,25 @@
 //! A served model: its queue, and a thread for each of its contexts.
 
+mod run;
+
 use std::sync::{Arc, Condvar, PoisonError, Weak, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use gridpool_device::chaos::deadly::Deadly;
 use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::tensor::TensorLayout;
 use gridpool_protocol::tensor::model::ModelInfo;
 use gridpool_protocol::tensor::options::{ModelOptions, check_contexts};
 
-use super::batcher::{Batcher, Delay, Entry, Limits, Next, Part, QueueError};
-use super::context::{Context, RunInputs};
+use self::run::{begin, run};
+use super::batcher::{Batcher, Delay, Entry, Limits, Next, QueueError};
+use super::context::Context;
 use super::graphs::GraphsWanted;
-use super::job::{InferError, Job, ModelRun};
+use super::job::{InferError, Job};
 use super::load::{LoadError, Loaded};
 use super::runs::Runs;
-use super::seam::Stop;
 use super::signature::{Arrangement, InputError, Signature};
 
 /// A served model.
@@ -66,6 +69,8 @@ impl Ticket {
 struct Shared {
     signature: Arc<Signature>,
     has_rows: bool,
+    /// Some elements kill the process.
+    deadly: Option<Deadly>,
     queue: Mutex<Queue>,
     /// The queue has a new request, or the wanted number of contexts has changed.
     changed: Condvar,
@@ -93,6 +98,7 @@ impl Model {
         contexts: Vec<Context>,
         options: &ModelOptions,
         info: ModelInfo,
+        deadly: Option<Deadly>,
     ) -> Result<Self, LoadError> {
         let limits = Limits {
             rows: loaded.rows_max.unwrap_or(1).into(),
@@ -115,6 +121,7 @@ impl Model {
         let shared = Shared {
             signature: Arc::clone(&loaded.signature),
             has_rows: loaded.rows_max.is_some(),
+            deadly,
             queue: Mutex::new(queue),
             changed: Condvar::new(),
             ended: Condvar::new(),
@@ -363,85 +370,5 @@ fn serve(shared: &Shared, mut context: Context) {
         if let Some(begun) = begun {
             run(shared, &mut context, &info, begun);
         }
-    }
-}
-
-/// Parts that run together.
-struct Begun {
-    parts: Vec<Part<Arc<Job>>>,
-    number: u64,
-    stop: Arc<Stop>,
-}
-
-/// Begins a run of those of these parts that have no answer yet, if there are any. It is called under the lock under
-/// which they were taken: one that is withdrawn waits, or finds its run.
-fn begin(queue: &mut Queue, parts: Vec<Part<Arc<Job>>>, context: &Context) -> Option<Begun> {
-    let parts: Vec<_> = parts.into_iter().filter(|part| !part.request.is_over()).collect();
-    if parts.is_empty() {
-        return None;
-    }
-    match context.new_stop() {
-        Ok(stop) => {
-            let stop = Arc::new(stop);
-            let wanted = parts.iter().map(|part| Arc::clone(&part.request)).collect();
-            Some(Begun { parts, number: queue.runs.begin(wanted, &stop), stop })
-        }
-        Err(fault) => {
-            fail(&parts, &InferError::Run(fault.into()));
-            None
-        }
-    }
-}
-
-fn fail(parts: &[Part<Arc<Job>>], why: &InferError) {
-    parts.iter().for_each(|part| part.request.fail(why.clone()));
-}
-
-/// Runs parts together. If that fails and the device is still usable, it runs them one by one, so that a wrong request
-/// does not fail the others.
-fn run(shared: &Shared, context: &mut Context, info: &ModelInfo, begun: Begun) {
-    let Begun { parts, number, stop } = begun;
-    let shares: Vec<RunInputs<'_>> =
-        parts.iter().map(|part| part.request.run_inputs(part.rows.clone())).collect();
-    let ready = context.ready(&shares, &stop);
-    // A run's time is without that of a capture, its own or another context's.
-    let began = clock::now();
-    let ran = ready.and_then(|ready| context.run_ready(ready, &shares, &stop));
-    let took = began.elapsed();
-    let device_us = took.as_secs_f64() * 1e6;
-    let growth = context.take_growth();
-    let mut queue = shared.queue.lock();
-    if growth > 0 && queue.info.device_bytes > 0 {
-        let more = growth.saturating_mul(queue.info.contexts.into());
-        let device_bytes = queue.info.device_bytes.saturating_add(more);
-        queue.info = Arc::new(ModelInfo { device_bytes, ..(*queue.info).clone() });
-    }
-    let is_stopped = queue.runs.end(number);
-    queue.waiting.ran(took);
-    drop(queue);
-    match ran {
-        Ok(_) if is_stopped => fail(&parts, &InferError::Cancelled),
-        Err(error) if is_stopped && error.leaves_device_usable() => {
-            fail(&parts, &InferError::Cancelled);
-        }
-        Ok(given) => {
-            let rows = |part: &Part<_>| part.rows.as_ref().map_or(0, |rows| rows.end - rows.start);
-            let joined_rows = parts.iter().map(rows).sum::<u64>().max(1);
-            let whole = ModelRun { given: &given, joined_rows, device_us };
-            let mut at = 0;
-            for part in &parts {
-                part.request.deliver(info, whole, part.rows.clone(), at);
-                at += rows(part);
-            }
-        }
-        Err(error) if parts.len() > 1 && error.leaves_device_usable() => {
-            for alone in parts {
-                let begun = begin(&mut shared.queue.lock(), vec![alone], context);
-                if let Some(begun) = begun {
-                    run(shared, context, info, begun);
-                }
-            }
-        }
-        Err(error) => fail(&parts, &InferError::Run(error)),
     }
 }

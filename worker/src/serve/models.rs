@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use gridpool_device::chaos::deadly::Deadly;
 use gridpool_device::cpu::CpuDevice;
 use gridpool_device::cuda::CudaDevice;
 use gridpool_device::device::Device;
@@ -90,7 +91,8 @@ impl Server {
         let progress = Progress::new(move |model, phase| {
             link::send(&replies, &FromWorker::Loading { model: model.to_owned(), phase });
         });
-        let engine = Arc::new(Engine::new(runtime, kind).telling(progress));
+        let engine = Engine::new(runtime, kind).telling(progress);
+        let engine = Arc::new(engine.dying_of(Deadly::of_this_process()));
         let mut loaded = LoadedModels::default();
         for ModelPlan { name, path, options } in &plan.models {
             match loaded.adds(name, || engine.load(name, path, options)) {

@@ -157,7 +157,7 @@ impl Pool {
         self.groups_of(role).filter_map(|state| Some(state.live.get(principal)?.inline_bytes)).sum()
     }
 
-    fn groups_of(&self, role: Role) -> impl Iterator<Item = &GroupState> {
+    pub(super) fn groups_of(&self, role: Role) -> impl Iterator<Item = &GroupState> {
         self.groups.iter().filter(move |(group, _)| group.role() == role).map(|(_, state)| state)
     }
 }

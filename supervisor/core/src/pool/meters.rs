@@ -221,7 +221,11 @@ impl Pool {
         &self,
         now: Timestamp,
     ) -> (Vec<RoleMetrics>, Vec<DeviceMetrics>, Vec<(FaultCode, u64)>) {
-        let roles = Role::ALL.into_iter().map(|role| self.role_metrics(now, role)).collect();
+        let mut roles = self.roles();
+        for role in &mut roles {
+            let since = self.waits_since_of(role.role);
+            role.queue.oldest_us = since.map(|at| micros(now.since(at)));
+        }
         let rows = self.devices.iter().flat_map(|device| {
             Role::ALL.into_iter().map(|role| {
                 let own = device.services().filter(|(group, _)| group.role() == role);
@@ -240,8 +244,13 @@ impl Pool {
         (roles, rows.collect(), self.faults.rows())
     }
 
+    /// The metrics of each role but how long its oldest job has waited.
+    pub(crate) fn roles(&self) -> Vec<RoleMetrics> {
+        Role::ALL.into_iter().map(|role| self.role_metrics(role)).collect()
+    }
+
     /// The metrics of a role, all its groups together.
-    fn role_metrics(&self, now: Timestamp, role: Role) -> RoleMetrics {
+    fn role_metrics(&self, role: Role) -> RoleMetrics {
         let (mut counters, mut queue) = (Counters::default(), QueueStatus::default());
         let mut meters = Meters::default();
         for (group, state) in self.groups.iter().filter(|(group, _)| group.role() == role) {
@@ -249,13 +258,10 @@ impl Pool {
             queue = queue.plus(state.queue_status());
             meters.add(&state.meters);
         }
-        let has_waiting = queue.jobs > 0;
-        let oldest = has_waiting.then(|| self.oldest_waiting(|job| job.group.role() == role));
-        let oldest_us = oldest.flatten().map(|at| micros(now.since(at)));
         RoleMetrics {
             role,
             counters,
-            queue: QueueStatus { oldest_us, ..queue },
+            queue,
             restarts: meters.restarts.into_iter().collect(),
             ended: meters.ended.into_iter().collect(),
             sums: meters.sums,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use gridpool_protocol::ids::{DeviceId, Group, JobId, WorkerId};
+use gridpool_protocol::ids::{DeviceId, Group, JobId, Role, WorkerId};
 use gridpool_protocol::message::{JobSelector, JobView};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
@@ -13,7 +13,6 @@ use gridpool_protocol::status::{
 
 use super::accounts::{Account, Sums};
 use super::groups::{GroupState, Phase};
-use super::job::Job;
 use super::outstanding::Sent;
 use super::per_group::PerGroup;
 use super::process::{Process, Stage};
@@ -217,13 +216,13 @@ impl Pool {
 
     /// When the oldest job that waits was accepted.
     pub(crate) fn waits_since(&self) -> Option<Timestamp> {
-        self.oldest_waiting(|_| true)
+        Role::ALL.into_iter().filter_map(|role| self.waits_since_of(role)).min()
     }
 
-    /// The same of some jobs. Numbers ascend with the time of acceptance, so the first that waits is the oldest: those
-    /// before it run.
-    pub(super) fn oldest_waiting(&self, is_of: impl Fn(&Job) -> bool) -> Option<Timestamp> {
-        self.jobs.iter().find(|&job| is_of(job) && job.waits()).map(|job| job.accepted)
+    /// The same of a role. Numbers ascend with the time of acceptance.
+    pub(super) fn waits_since_of(&self, role: Role) -> Option<Timestamp> {
+        let oldest = self.groups_of(role).filter_map(|state| state.queue.oldest()).min()?;
+        self.jobs.get(oldest).map(|job| job.accepted)
     }
 
     /// The devices that are out of service for a group, and why.

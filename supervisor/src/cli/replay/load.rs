@@ -1,11 +1,11 @@
 //! What a capsule runs, as units of which each can be left out: items of a program, programs of a search, requests for
-//! models.
+//! models or their rows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_client::{
-    Client, ClientError, Handle, Job, ModelInput, Outputs, PackedInput, PackedOutput, TensorOutputs,
+    Client, ClientError, Handle, Job, Outputs, PackedInput, PackedOutput, TensorOutputs,
 };
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::Chaos;
@@ -14,8 +14,10 @@ use gridpool_protocol::program::{Program, Programs, hex};
 use gridpool_protocol::replay::ReplayRequest;
 use gridpool_protocol::search::{JobPrograms, Score, SearchLayout};
 use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::tensor::model::ModelInfo;
 
 use super::ReplayError;
+use super::requests::{self, Joined, Member, Request};
 use crate::capsule::{Capsule, Input, SavedJob, SavedWork};
 
 /// What a capsule runs.
@@ -29,9 +31,21 @@ pub(super) struct Load {
 }
 
 enum Kind {
-    Grids { program: Arc<Program>, items: Vec<Item> },
-    Search { layout: SearchLayout, pairs: Vec<u8>, programs: JobPrograms, chaos: Option<Chaos> },
-    Requests(Vec<Request>),
+    Grids {
+        program: Arc<Program>,
+        items: Vec<Item>,
+    },
+    Search {
+        layout: SearchLayout,
+        pairs: Vec<u8>,
+        programs: JobPrograms,
+        chaos: Option<Chaos>,
+    },
+    /// Each whole, or cut into rows.
+    Requests {
+        requests: Vec<Request>,
+        are_rows: bool,
+    },
 }
 
 /// An item of a program, and the place that it had.
@@ -45,17 +59,12 @@ struct Item {
     chaos: Option<Chaos>,
 }
 
-struct Request {
-    job: String,
-    model: String,
-    inputs: Vec<ModelInput>,
-}
-
 /// The handles of submitted jobs.
 pub(super) enum Handles {
     Grids(Handle<Outputs>),
     Search(Handle<PackedOutput>),
-    Requests(Vec<Handle<TensorOutputs>>),
+    /// Of each run, and the requests in it.
+    Requests(Vec<(Handle<TensorOutputs>, Vec<Member>)>),
 }
 
 fn lacks(why: impl ToString) -> ReplayError {
@@ -109,7 +118,7 @@ impl Load {
             }
             SavedWork::Model { .. } => {
                 let requests = runnable.iter().map(|job| request_of(job));
-                Kind::Requests(requests.collect::<Result<_, _>>()?)
+                Kind::Requests { requests: requests.collect::<Result<_, _>>()?, are_rows: false }
             }
         };
         let deadline = Duration::from_millis(first.deadline_ms);
@@ -121,7 +130,7 @@ impl Load {
         match &self.kind {
             Kind::Grids { items, .. } => items.len(),
             Kind::Search { programs, .. } => programs.len(),
-            Kind::Requests(requests) => requests.len(),
+            Kind::Requests { requests, .. } => requests.len(),
         }
     }
 
@@ -130,7 +139,8 @@ impl Load {
         match &self.kind {
             Kind::Grids { .. } => "items",
             Kind::Search { .. } => "programs",
-            Kind::Requests(_) => "requests",
+            Kind::Requests { are_rows: false, .. } => "requests",
+            Kind::Requests { are_rows: true, .. } => "rows",
         }
     }
 
@@ -139,7 +149,7 @@ impl Load {
         match &self.kind {
             Kind::Grids { items, .. } => format!("{} item {}", items[unit].job, items[unit].number),
             Kind::Search { .. } => format!("program {unit}"),
-            Kind::Requests(requests) => requests[unit].job.clone(),
+            Kind::Requests { requests, .. } => requests[unit].name.clone(),
         }
     }
 
@@ -148,7 +158,16 @@ impl Load {
         match &self.kind {
             Kind::Grids { items, .. } => items.iter().any(|item| item.chaos.is_some()),
             Kind::Search { chaos, .. } => chaos.is_some(),
-            Kind::Requests(_) => false,
+            Kind::Requests { .. } => false,
+        }
+    }
+
+    /// Requests are cut into their rows, where these models take rows: then a unit is a row.
+    pub(super) fn cut_rows(&mut self, models: &[ModelInfo]) {
+        if let Kind::Requests { requests, are_rows } = &mut self.kind
+            && let Some(rows) = requests::cut(requests, models)
+        {
+            (*requests, *are_rows) = (rows, true);
         }
     }
 
@@ -173,12 +192,13 @@ impl Load {
         })
     }
 
-    /// Submits some of its units, with a deadline of at most `deadline_max`.
+    /// Submits some of its units, with a deadline of at most `deadline_max`, to a pool with these models.
     pub(super) fn submit(
         &self,
         client: &Client,
         chosen: &[usize],
         deadline_max: Duration,
+        models: &[ModelInfo],
     ) -> Result<Handles, ClientError> {
         let deadline = self.deadline.min(deadline_max);
         match &self.kind {
@@ -209,14 +229,14 @@ impl Load {
                 let job = Job::packed(work, input, output_bytes, *chaos).with_deadline(deadline);
                 Ok(Handles::Search(client.submit(job)?))
             }
-            Kind::Requests(requests) => {
-                let submit = |at: &usize| {
-                    let Request { model, inputs, .. } = &requests[*at];
-                    let job = Job::model(model.clone(), inputs.iter().cloned());
-                    let job = job.map_err(ClientError::Tensors)?;
-                    client.submit(job.with_deadline(deadline))
+            Kind::Requests { requests, .. } => {
+                let chosen = chosen.iter().map(|at| &requests[*at]);
+                let runs = Joined::of(chosen, models).map_err(ClientError::Tensors)?;
+                let submit = |run: Joined| {
+                    let (job, members) = run.job()?;
+                    Ok((client.submit(job.with_deadline(deadline))?, members))
                 };
-                chosen.iter().map(submit).collect::<Result<_, _>>().map(Handles::Requests)
+                runs.into_iter().map(submit).collect::<Result<_, _>>().map(Handles::Requests)
             }
         }
     }
@@ -293,10 +313,10 @@ fn request_of(job: &SavedJob) -> Result<Request, ReplayError> {
     };
     let input = |tensor: &crate::capsule::SavedTensor| {
         let (shape, data) = tensor.read().map_err(lacks)?;
-        ModelInput::from_bytes(shape, data.unwrap_or_default()).map_err(lacks)
+        Ok((shape, data.unwrap_or_default()))
     };
     let inputs = tensors.iter().map(input).collect::<Result<_, _>>()?;
-    Ok(Request { job: job.job.clone(), model: name.clone(), inputs })
+    Ok(Request { name: job.job.clone(), model: name.clone(), inputs })
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod error;
 mod load;
 mod machine;
 mod report;
+mod requests;
 mod run;
 mod sanitizer;
 
@@ -54,7 +55,7 @@ pub(super) enum Under {
 pub(super) struct ReplayFlags {
     /// The capsule: a file, or its name as the log and receipts have it.
     capsule: PathBuf,
-    /// Look for the fewest items (programs of a search, requests for models) that still end a worker the same way.
+    /// Look for the fewest items (programs of a search, rows of requests for models) that still end a worker the same way.
     #[arg(long)]
     bisect: bool,
     /// Most runs of --bisect.
@@ -118,9 +119,10 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
     let places = if device.iter().all(is_cpu) { &places[1..] } else { &places[..] };
     let then = Machine::of(&capsule);
     let here = Machine::here(replayer.worker(), then.has_driver());
-    let mut results = Vec::new();
+    let (mut results, mut models) = (Vec::new(), Vec::new());
     for devices in places {
-        let run = replayer.run(&load, &all, devices)?;
+        let mut run = replayer.run(&load, &all, devices)?;
+        models = std::mem::take(&mut run.models);
         report.differs = here.clone().on_device_of(&run.receipts).differs_from(&then);
         results.push(report.ran(devices, run));
     }
@@ -132,6 +134,7 @@ pub(super) fn run(flags: &ReplayFlags, pool: &PoolFlags) -> Result<u8, CommandEr
     // Now it ends what runs, and what was found is printed.
     interrupt.set_final(false);
     if flags.bisect && report.last_died() {
+        load.cut_rows(&models);
         report.bisected = Some(bisect(flags, &replayer, &load, &device, &report, &interrupt)?);
     }
     if let Some(Under::ComputeSanitizer) = flags.under

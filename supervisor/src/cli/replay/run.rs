@@ -13,9 +13,11 @@ use gridpool_protocol::output::{ItemError, Output};
 use gridpool_protocol::receipt::{Attempt, AttemptOutcome, Receipt};
 use gridpool_protocol::status::{CapsuleMode, WorkerState, WorkerStatus};
 use gridpool_protocol::tensor::Tensor;
+use gridpool_protocol::tensor::model::ModelInfo;
 
 use super::ReplayError;
 use super::load::{Handles, Load};
+use super::requests::{Tensors, outputs_of};
 use crate::capsule::{Capsule, Manner, SUFFIX};
 use crate::cli::error::{CommandError, system};
 use crate::cli::in_own_pool;
@@ -45,6 +47,8 @@ pub(super) struct Run {
     /// How the worker ended, if it did.
     pub(super) manner: Option<Manner>,
     pub(super) results: Option<Results>,
+    /// The models of its pool.
+    pub(super) models: Vec<ModelInfo>,
 }
 
 /// The results of a run in which every job was OK.
@@ -52,7 +56,7 @@ pub(super) struct Run {
 pub(super) enum Results {
     Items(Vec<Result<Output, ItemError>>),
     Bytes(Vec<u8>),
-    Tensors(Vec<Vec<(Tensor, Vec<u8>)>>),
+    Tensors(Vec<Tensors>),
 }
 
 impl Replayer {
@@ -106,20 +110,21 @@ impl Replayer {
         let mut ran = None;
         in_own_pool(&settings, |client| {
             until_ready(client, devices)?;
-            let handles = load.submit(client, chosen, self.deadline_max)?;
+            let models: Vec<_> = client.models()?.into_iter().map(|row| row.model).collect();
+            let handles = load.submit(client, chosen, self.deadline_max, &models)?;
             let (receipts, results) = wait(handles)?;
             if results.is_none() {
                 until_settled(client)?;
             }
-            ran = Some((receipts, results));
+            ran = Some((receipts, results, models));
             Ok(exit::OK)
         })?;
-        let (receipts, results) = ran.expect("it was run, else that was an error");
+        let (receipts, results, models) = ran.expect("it was run, else that was an error");
         let manner = manner_in(&state.join(FOLDER)).map_err(system("the folder of the run"))?;
         if let Some(worker) = lost(&receipts).filter(|_| manner.is_none()) {
             return Err(ReplayError::Unexplained { worker: worker.to_owned() }.into());
         }
-        Ok(Run { receipts, manner, results })
+        Ok(Run { receipts, manner, results, models })
     }
 }
 
@@ -200,15 +205,21 @@ fn wait(handles: Handles) -> Result<(Vec<Receipt>, Option<Results>), CommandErro
         }
         Handles::Requests(handles) => {
             let (mut receipts, mut results) = (Vec::new(), Some(Vec::new()));
-            for handle in handles {
+            for (handle, members) in handles {
                 let (receipt, outputs) = handle.wait()?.into_parts();
                 receipts.push(receipt);
                 match (&mut results, outputs) {
-                    (Some(results), Some(outputs)) => results.push(tensors(&outputs)),
+                    (Some(results), Some(outputs)) => {
+                        results.extend(outputs_of(&members, tensors(&outputs)));
+                    }
                     (_, _) => results = None,
                 }
             }
-            Ok((receipts, results.map(Results::Tensors)))
+            let in_order = |mut results: Vec<(usize, Tensors)>| {
+                results.sort_by_key(|(place, _)| *place);
+                Results::Tensors(results.into_iter().map(|(_, outputs)| outputs).collect())
+            };
+            Ok((receipts, results.map(in_order)))
         }
     }
 }
@@ -222,7 +233,7 @@ fn items(outputs: &Outputs) -> Result<Vec<Result<Output, ItemError>>, CommandErr
     (0..count).map(|at| outputs.item(at).map_err(|error| malformed(&error))).collect()
 }
 
-fn tensors(outputs: &TensorOutputs) -> Vec<(Tensor, Vec<u8>)> {
+fn tensors(outputs: &TensorOutputs) -> Tensors {
     let copy = |(at, tensor): (usize, &Tensor)| {
         let mut bytes = vec![0; tensor.bytes()];
         outputs.copy_to(at, 0, &mut bytes);

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::Asked;
 use super::config::config_of;
+use crate::devices::device_of;
 use crate::gateway::failure::Failure;
 use crate::gateway::limits::REPLY_BYTES_MAX;
 use crate::gateway::probe::RecentRun;
@@ -173,7 +174,7 @@ impl OnnxModel {
         let configs =
             |specs: &[_]| -> Value { specs.iter().map(|spec| config_of(spec, has_rows)).collect() };
         let nodes = ProviderNodes::list(&self.info.nodes);
-        let devices: Vec<_> = self.workers.iter().filter_map(|own| own.split('#').next()).collect();
+        let devices: Vec<_> = self.workers.iter().map(|own| device_of(own)).collect();
         let mut config = json!({
             "name": name,
             "platform": PLATFORM,

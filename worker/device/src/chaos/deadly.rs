@@ -1,6 +1,7 @@
 //! A program that kills its worker, to test the code that looks for one. With `GRIDPOOL_TEST_DEADLY=4f2a` a grid
 //! worker aborts when a search has a program whose hash begins so; with `GRIDPOOL_TEST_DEADLY=4f2a:7` when a job has
-//! that program and an item with a cell of colour 7.
+//! that program and an item with a cell of colour 7. With `mlp:7,8` a worker with models aborts when one run of the
+//! model `mlp` has both 7 and 8 among the elements of its FP32 inputs.
 //!
 //! This is a test hook only: no program that was verified can kill the reference, and no test may wait for one that
 //! kills a GPU. The worker reads it once, after the self-test, and warns that it is set. The supervisor withholds it
@@ -16,10 +17,10 @@ use crate::search::SearchAttempt;
 /// Which program is deadly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadly {
-    /// How its hash begins.
+    /// How its hash begins; or the name of a model.
     hash: String,
-    /// Only for items with a cell of this colour, and not in searches.
-    color: Option<u8>,
+    /// Only if the cells or elements have all of these, and not in searches.
+    values: Vec<u8>,
 }
 
 impl Deadly {
@@ -32,8 +33,9 @@ impl Deadly {
     }
 
     fn of(text: &str) -> Self {
-        let (hash, color) = text.split_once(':').unwrap_or((text, ""));
-        Self { hash: hash.to_owned(), color: color.parse().ok() }
+        let (hash, values) = text.split_once(':').unwrap_or((text, ""));
+        let values = values.split(',').filter_map(|value| value.parse().ok());
+        Self { hash: hash.to_owned(), values: values.collect() }
     }
 
     /// Aborts the process if the attempt has the program.
@@ -43,7 +45,7 @@ impl Deadly {
             let code = input.program(program);
             code.is_some_and(|code| code.hash().starts_with(&self.hash))
         };
-        if self.color.is_none() && (0..attempt.programs().len()).any(is_it) {
+        if self.values.is_empty() && (0..attempt.programs().len()).any(is_it) {
             std::process::abort();
         }
     }
@@ -56,16 +58,27 @@ impl Deadly {
     }
 
     fn is_in(&self, program: &Program, attempt: &GridAttempt<'_>) -> bool {
-        let Some(color) = self.color.filter(|_| program.hash().starts_with(&self.hash)) else {
+        if self.values.is_empty() || !program.hash().starts_with(&self.hash) {
             return false;
-        };
+        }
         let (batch, input) = (attempt.batch(), attempt.input());
         // What is no batch is refused when it runs.
         let Ok(tables) = Tables::read(batch, &input) else { return false };
         let of = |item: usize| tables.offsets()[item * batch.grids_per_item()] as usize;
         let mut cells = vec![0; of(attempt.items().end) - of(attempt.items().start)];
         input.read(batch.cells().start + of(attempt.items().start), &mut cells);
-        cells.contains(&color)
+        self.values.iter().all(|color| cells.contains(color))
+    }
+
+    /// Aborts the process if a run of this model has these elements.
+    pub fn strike_run(&self, model: &str, elements: impl FnOnce() -> Vec<f32>) {
+        if self.values.is_empty() || model != self.hash {
+            return;
+        }
+        let elements = elements();
+        if self.values.iter().all(|value| elements.contains(&f32::from(*value))) {
+            std::process::abort();
+        }
     }
 }
 
@@ -95,6 +108,7 @@ mod tests {
         };
         let own = &program.hash()[..8];
         assert!(strikes(own, ":7", 0..3) && strikes(own, ":7", 1..2) && strikes(own, ":5", 2..3));
+        assert!(strikes(own, ":7,2", 0..2) && !strikes(own, ":7,2", 1..3));
         assert!(
             !strikes(own, ":7", 0..1) && !strikes(own, ":7", 2..3) && !strikes(own, ":9", 0..3)
         );
