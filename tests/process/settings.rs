@@ -293,3 +293,13 @@ fn a_setting_that_has_no_effect_or_no_file_is_refused_with_what_to_type() {
     let paths = serde_json::json!([path.to_str().expect("readable")]);
     assert_eq!(setting(&document, "sandbox_write").0, &paths);
 }
+
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for call in [&["--help"][..], &["serve", "--help"], &["-h"]] {
+        let full = fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+        gridpool(call).into_file(full).complains(74, &["standard output: No space left on device"]);
+    }
+    assert_eq!(gridpool(["serve", "--help"]).run().code, Some(0));
+    gridpool(["serve", "--nonsense"]).run().complains(2, &["'--nonsense'"]);
+}
