@@ -356,13 +356,24 @@ impl Settings {
         let http = http::resolve_address(&flags, ("--http", &flags.http), file.http)?;
         let grpc = http::resolve_address(&flags, ("--grpc", &flags.grpc), file.grpc)?;
         let http_options = http::resolve(&flags, file.http_options, &origins)?;
+        http::check_places(&flags, &http_options, (&http, &grpc))?;
         let trace = traces::resolve(&flags, file.trace, &mut origins)?;
         let nats = flags.nats.clone().over(file.nats).resolve();
         let nats = nats.map_err(|reason| flags.wrong("--nats", reason))?;
         let mut limits = file.limits.unwrap_or(PoolConfig::DEFAULT);
         limits.standbys = flags.standbys.unwrap_or(limits.standbys);
         flags.note(&mut origins);
+        let writes = match flags.sandbox_write.is_empty() {
+            true => &file.sandbox_write,
+            false => &flags.sandbox_write,
+        };
+        // Workers have another working directory.
+        let writes = writes.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
+        let sandbox_write =
+            writes.map_err(|error| flags.wrong("--sandbox-write", error.to_string()))?;
         let state_dir = flags.state_dir.as_deref().map(|at| StateDir::parse(at, Path::new("")));
+        let state_dir =
+            state_dir.transpose().map_err(|reason| flags.wrong("--state-dir", reason))?;
         let capsules = CapsuleKeys { mode: flags.capsules, ..CapsuleKeys::default() };
         Ok(Self {
             devices: devices.unwrap_or_else(|| vec![DeviceSelection::AllGpus]),
@@ -379,10 +390,7 @@ impl Settings {
             repository,
             onnxruntime: flags.onnxruntime.or(file.onnxruntime),
             sandbox: flags.sandbox.or(file.sandbox).unwrap_or_default(),
-            sandbox_write: match flags.sandbox_write.is_empty() {
-                true => file.sandbox_write,
-                false => flags.sandbox_write,
-            },
+            sandbox_write,
             users,
             quotas,
             state_dir: state_dir.or(file.state_dir).unwrap_or_default(),

@@ -34,6 +34,9 @@ pub enum StateError {
     /// Its path is a link, which another user may have made.
     #[error("{} is a symbolic link: name the folder that it points to with --state-dir", .0.display())]
     Link(PathBuf),
+    /// It is a file.
+    #[error("{} is not a folder: name one with --state-dir, or write --state-dir none", .0.display())]
+    NotFolder(PathBuf),
     /// It belongs to somebody else.
     #[error(
         "the state folder {} belongs to the user {owner} and not to you ({me}): name a folder of your own with \
@@ -142,14 +145,14 @@ impl StateFolder {
         let file = match OpenOptions::new().read(true).custom_flags(flags.bits()).open(at) {
             Ok(file) => file,
             Err(error) => {
-                let is_link = matches!(
+                let is_none = matches!(
                     error.raw_os_error().map(Errno::from_raw),
                     Some(Errno::ENOTDIR | Errno::ELOOP)
-                ) && fs::symlink_metadata(at).is_ok_and(|meta| meta.is_symlink());
-                return Err(if is_link {
-                    StateError::Link(path)
-                } else {
-                    StateError::Io(path, error)
+                );
+                return Err(match fs::symlink_metadata(at) {
+                    Ok(meta) if is_none && meta.is_symlink() => StateError::Link(path),
+                    Ok(meta) if is_none && !meta.is_dir() => StateError::NotFolder(path),
+                    Ok(_) | Err(_) => StateError::Io(path, error),
                 });
             }
         };

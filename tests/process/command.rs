@@ -137,6 +137,11 @@ impl Cli {
         self.start_into(writer.into()).finish()
     }
 
+    /// Runs it to its end, with standard output in a file.
+    pub(crate) fn into_file(self, file: std::fs::File) -> Finished {
+        self.start_into(file.into()).finish()
+    }
+
     /// Runs it to its end: the exit code, what it printed, which need be no text, and what it said.
     pub(crate) fn bytes(mut self) -> (Option<i32>, Vec<u8>, String) {
         let call = self.command.stdin(Stdio::null()).output().expect("gridpool can be started");

@@ -70,7 +70,14 @@ fn verdicts_outlive_a_pool_that_is_killed_and_one_that_ends() {
         gridpool(["jobs", "--state-dir", folder.to_str().expect("text")]).args(job).run()
     };
     let none = list(&["job999"]);
-    assert_eq!((none.code, &*none.stdout), (Some(1), "no such job is in the log\n"));
+    let nothing =
+        |state: &Path| format!("no such job is in the log in {}\n", state.join("jobs").display());
+    assert_eq!((none.code, none.stdout), (Some(1), nothing(&folder)));
+    let empty = tempfile::tempdir().expect("a folder for temporary files");
+    let own = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(empty.path(), own).expect("a mode can be set");
+    let none = gridpool(["jobs", "--state-dir"]).arg(empty.path()).run();
+    assert_eq!((none.code, none.stdout), (Some(0), nothing(empty.path())));
     list(&["nonsense"]).complains(2, &["'nonsense'", "it is no job", "such as job7"]);
     let table = list(&[]).output();
     assert_eq!(table.lines().count(), 5, "{table}");

@@ -254,3 +254,52 @@ fn sighup_reads_the_config_again_and_says_what_changes_and_what_does_not() {
     reload("", "changed=\"allow_chaos, policy, limits.");
     chaos().complains(1, &["this pool takes no faults"]);
 }
+
+#[test]
+fn a_setting_that_has_no_effect_or_no_file_is_refused_with_what_to_type() {
+    let serve = |given: &[&str]| gridpool(["serve", "--devices", "cpu:1"]).args(given).run();
+    let http = ["--http", "127.0.0.1:0"];
+    let cases: [(&[&str], i32, &[&str]); 10] = [
+        (&["--standby", "-1"], 2, &["invalid value '-1' for '--standby <N>'"]),
+        (&["--operators", "-1"], 2, &["--operators: ", "`-1`"]),
+        (&["--http-tokens", "/none"], 2, &["--http-tokens: nothing is served: add --http"]),
+        (&["--http-group", "root"], 2, &["--http-group: nothing is served: add --http"]),
+        (&[&http[..], &["--http-group", "root"]].concat(), 2, &["--http-group: ", "unix:/path"]),
+        (
+            &[&http[..], &["--http-tokens", "/none"]].concat(),
+            78,
+            &["--http-tokens: /none cannot be read: name a file", "No such file"],
+        ),
+        (&["--model-repository", "/none"], 2, &["/none cannot be read: ", "name a folder"]),
+        (&["--state-dir", "/etc/passwd"], 78, &["/etc/passwd is not a folder: name one"]),
+        (&["--state-dir", "/none/a"], 78, &["/none/a cannot be made: make it with `mkdir"]),
+        (
+            &["--model-repository", "/etc/passwd"],
+            2,
+            &["/etc/passwd cannot be read: ", "name a folder"],
+        ),
+    ];
+    for (given, code, said) in cases {
+        serve(given).complains(code, said);
+    }
+    gridpool(["run", "rot90", "--steps", "-1"])
+        .run()
+        .complains(2, &["invalid value '-1' for '--steps"]);
+    // A relative path is of this folder, whatever that of the workers.
+    let folder = tempfile::tempdir().expect("a folder for temporary files");
+    let show = gridpool(["config", "show", "--json", "--sandbox-write", "profiles"]);
+    let document = show.current_dir(folder.path()).run().document();
+    let path = folder.path().canonicalize().expect("it is there").join("profiles");
+    let paths = serde_json::json!([path.to_str().expect("readable")]);
+    assert_eq!(setting(&document, "sandbox_write").0, &paths);
+}
+
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for call in [&["--help"][..], &["serve", "--help"], &["-h"]] {
+        let full = fs::File::options().write(true).open("/dev/full").expect("Linux has it");
+        gridpool(call).into_file(full).complains(74, &["standard output: No space left on device"]);
+    }
+    assert_eq!(gridpool(["serve", "--help"]).run().code, Some(0));
+    gridpool(["serve", "--nonsense"]).run().complains(2, &["'--nonsense'"]);
+}

@@ -192,6 +192,7 @@ pub(crate) const WANTED: &[&str] = &[
     "helper: never heard",
     "helper: no longer wanted",
     "helper: silent",
+    "helper: waits longer",
     "helper: wanted",
     "kill: beside one that cannot be killed",
     "kill: closed its channel and did not end",

@@ -804,6 +804,7 @@ mutant 'a waiting helper starts although it is not wanted' helpers.rs 's/\(stage
 mutant 'a helper starts beside one that cannot be killed' helpers.rs 's/\*stuck_at = None;\n(\s+)(\(self\.act\)\(Action::Note\(Note::HelperStuck \{ helper: self\.helper \}\)\);)/_ = stuck_at;\n$1$2\n$1self.start();/'
 mutant 'a helper that cannot be killed is logged again' helpers.rs 's/\*stuck_at = None;/*stuck_at = Some(self.now.after(self.state.limits.kill));/'
 mutant 'a helper that ended after it was stuck is not logged' helpers.rs 's/if stuck_at\.is_none\(\) \{/if false {/'
+mutant 'a helper that waits longer is not logged' helpers.rs 's/if wait > self\.state\.limits\.backoff_min \{/if false {/'
 mutant 'a lost helper is left alone' helpers.rs 's/self\.kill\(since, reason, true\);/_ = (since, reason);/'
 mutant 'a pause does not excuse a helper' lib.rs 's/self\.helpers\.excuse\(gap\);//'
 mutant 'the core does not wake for helpers' lib.rs 's/self\.helpers\.deadline\(\)\]/self.helpers.deadline().filter(|_| false)]/'

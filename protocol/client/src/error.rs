@@ -161,18 +161,6 @@ pub enum ClientError {
     },
 }
 
-impl ClientError {
-    /// Whether there is no pool at a socket, or one that ended before it had greeted.
-    pub(super) fn is_of_no_pool(&self) -> bool {
-        let has_ended = |error: &io::Error| {
-            let frame = error.get_ref().and_then(|source| source.downcast_ref::<FrameError>());
-            matches!(frame, Some(FrameError::Closed))
-        };
-        matches!(self, Self::NoPool { .. })
-            || matches!(self, Self::Connection(error) if has_ended(error))
-    }
-}
-
 impl From<FrameError> for ClientError {
     fn from(error: FrameError) -> Self {
         Self::Connection(io::Error::other(error))

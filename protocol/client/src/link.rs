@@ -52,7 +52,7 @@ pub(super) fn open_within(path: &PathBuf, timeout: Duration) -> Result<FrameRead
     let give_up = clock::now() + timeout;
     loop {
         match open(path) {
-            Err(error) if error.is_of_no_pool() && !clock::until(give_up).is_zero() => {
+            Err(ClientError::NoPool { .. }) if !clock::until(give_up).is_zero() => {
                 thread::park_timeout(RETRY_EVERY.min(clock::until(give_up)));
             }
             opened => return opened,
@@ -82,7 +82,7 @@ pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
     match greet(connected) {
         Err(ClientError::Closed(reason)) if reason.starts_with(NOT_SHARED) => Err(other()),
         // It has ended before it had greeted.
-        Err(ClientError::Connection(source)) if is_reset(&source) => {
+        Err(ClientError::Connection(source)) if has_ended(&source) => {
             Err(ClientError::connecting(path, source))
         }
         greeted => greeted,
@@ -90,9 +90,12 @@ pub(super) fn open(path: &PathBuf) -> Result<FrameReader, ClientError> {
 }
 
 /// Whether the other end of a socket has gone.
-fn is_reset(error: &io::Error) -> bool {
-    let frame = error.get_ref().and_then(|source| source.downcast_ref::<FrameError>());
-    let error = if let Some(FrameError::Io(error)) = frame { error } else { error };
+fn has_ended(error: &io::Error) -> bool {
+    let error = match error.get_ref().and_then(|source| source.downcast_ref::<FrameError>()) {
+        Some(FrameError::Closed) => return true,
+        Some(FrameError::Io(error)) => error,
+        Some(_) | None => error,
+    };
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 

@@ -9,7 +9,7 @@ use gridpool_ipc::clock;
 use gridpool_ipc::frame::FrameReader;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::HANDSHAKE_TIMEOUT;
-use gridpool_protocol::message::{ClientMessage, Inline, Refusal, ServerMessage};
+use gridpool_protocol::message::{ClientMessage, Inline, Limit, Refusal, ServerMessage};
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
@@ -23,6 +23,8 @@ use crate::lease::Lease;
 
 /// Pause between two attempts to connect, and between two submissions to a busy pool.
 pub(super) const RETRY_EVERY: Duration = Duration::from_millis(20);
+/// The same into a stream of a cluster that is full, which many clients share.
+const STREAM_RETRY_EVERY: Duration = Duration::from_millis(200);
 /// Longest pause between two submissions, if the pool has said when to come again.
 const RETRY_EVERY_MAX: Duration = Duration::from_secs(1);
 
@@ -307,9 +309,12 @@ impl State {
     }
 }
 
-/// After which time the pool says that it accepts the job.
+/// The least time after which the job may be accepted.
 fn said_by(refusal: &Refusal) -> Duration {
     match refusal {
+        Refusal::Busy(Limit::StreamDataBytes | Limit::StreamJobBytes | Limit::StreamJobs) => {
+            STREAM_RETRY_EVERY
+        }
         Refusal::Busy(limit) => limit.again_in().unwrap_or(Duration::ZERO),
         Refusal::Draining
         | Refusal::Invalid(_)
@@ -369,5 +374,18 @@ impl Pending {
     pub(super) fn result(self, inline: Option<Inline>) -> Option<Bytes> {
         let inline = inline.map(|Inline(bytes)| Bytes::Private(Arc::new(bytes)));
         self.buffers.output.map(|lease| Bytes::Shared(lease)).or(inline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_stream_is_tried_less_often_than_a_full_pool() {
+        for full in [Limit::StreamDataBytes, Limit::StreamJobBytes, Limit::StreamJobs] {
+            assert_eq!(pause_after(&Refusal::Busy(full)), Duration::from_millis(200));
+        }
+        assert_eq!(pause_after(&Refusal::Busy(Limit::QueueJobs)), Duration::from_millis(20));
     }
 }

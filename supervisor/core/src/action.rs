@@ -271,6 +271,13 @@ pub enum Note {
         /// The helper.
         helper: Helper,
     },
+    /// A helper has ended again too soon: the next one waits longer than the first.
+    HelperWaits {
+        /// The helper.
+        helper: Helper,
+        /// The time until the next one starts.
+        wait: Duration,
+    },
     /// A worker has a model.
     ModelReady {
         /// The worker.

@@ -230,6 +230,9 @@ impl<Act: FnMut(Action)> Turn<'_, Act> {
         self.state.stage = match is_wanted {
             true => {
                 let wait = self.state.back_off(self.now.since(since));
+                if wait > self.state.limits.backoff_min {
+                    (self.act)(Action::Note(Note::HelperWaits { helper: self.helper, wait }));
+                }
                 Stage::Waiting { until: self.now.after(wait) }
             }
             false => Stage::Off,

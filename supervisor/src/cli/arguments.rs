@@ -262,6 +262,7 @@ pub(super) struct ProgramFlags {
     /// Steps that a solver may run on one item, instructions of loops each time anew. What runs longer ends with
     /// StepLimit, at the same step on every device.
     #[arg(long, value_name = "STEPS", value_parser = whole::<u32>(1..=u64::from(STEPS_MAX)))]
+    #[arg(allow_negative_numbers = true)]
     pub(super) steps: Option<u32>,
     /// How to choose between equally common colours: cpython (as the reference does) or lowest.
     #[arg(long, default_value = "cpython", env = "GRIDPOOL_TIES")]

@@ -140,8 +140,7 @@ impl CommandError {
             Self::Client(Advised(error))
             | Self::Unfinished(work::Unfinished { cause: error, .. }) => exit_code_of(error),
             Self::Config(error) => error.exit_code(),
-            Self::ConfigFile(_) => exit::CONFIG,
-            Self::ModelMissing(_) => exit::JOB,
+            Self::ConfigFile(_) | Self::ModelMissing(_) => exit::CONFIG,
             Self::Denylisted(_) | Self::Partial { .. } => exit::JOB,
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
@@ -173,8 +172,9 @@ impl CommandError {
             Self::State(_) => exit::CONFIG,
             Self::TakeOver(error) => match error {
                 TakeOverError::Orphan => exit::USAGE,
-                TakeOverError::Models(_) | TakeOverError::Socket { .. } => exit::CONFIG,
-                TakeOverError::Model { .. } => exit::JOB,
+                TakeOverError::Model { .. }
+                | TakeOverError::Models(_)
+                | TakeOverError::Socket { .. } => exit::CONFIG,
                 TakeOverError::Link(_) => exit::SYSTEM,
                 TakeOverError::GivenUp(_) => exit::UNAVAILABLE,
                 TakeOverError::Http(error) => code_of_http(error),

@@ -146,7 +146,7 @@ fn write(out: &mut dyn Write, logged: &Logged) -> io::Result<()> {
         rows.iter_mut().zip(cells).for_each(|(row, cell)| row.insert(1, cell));
     }
     match logged.jobs.is_empty() {
-        true => writeln!(out, "no such job is in the log")?,
+        true => writeln!(out, "no such job is in the log in {}", logged.folder.display())?,
         false => write_table(out, &rows)?,
     }
     if logged.skipped > 0 {

@@ -117,7 +117,10 @@ pub fn main() -> ExitCode {
         Err(error) => {
             let typed: Vec<_> = std::env::args_os().collect();
             let error = given::as_given(error, &typed, |name| std::env::var_os(name));
-            hints::with_hint(error).exit()
+            return ExitCode::from(end_of(
+                print_parsed(&hints::with_hint(error)),
+                LogFormat::Human,
+            ));
         }
     };
     let (command, format) = (&arguments.command, arguments.log_format);
@@ -137,6 +140,16 @@ pub fn main() -> ExitCode {
     let code = end_of(done, format);
     logging::flush();
     ExitCode::from(code)
+}
+
+/// Prints help, or why the command line is wrong.
+fn print_parsed(error: &clap::Error) -> Result<u8, CommandError> {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    match error.use_stderr() {
+        // If standard error is closed too, the exit code must do.
+        true => Ok(exit::USAGE),
+        false => printed.map_err(CommandError::Output).map(|()| exit::OK),
+    }
 }
 
 /// Whether `serve` starts this process.

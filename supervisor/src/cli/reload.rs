@@ -29,7 +29,8 @@ impl Reloader {
         let file = flags.config().map(absolute).transpose()?;
         let mut overrides = flags.overrides();
         overrides.socket = overrides.socket.as_deref().map(absolute).transpose()?;
-        let is_folder = |path: &&PathBuf| StateDir::parse(path, Path::new("")) != StateDir::Nowhere;
+        let is_folder =
+            |path: &&PathBuf| StateDir::parse(path, Path::new("")) != Ok(StateDir::Nowhere);
         if let Some(folder) = overrides.state_dir.as_ref().filter(is_folder) {
             overrides.state_dir = Some(absolute(folder)?);
         }

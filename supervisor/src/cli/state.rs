@@ -31,7 +31,9 @@ pub(super) fn open(state_dir: &StateDir, is_service: bool) -> Result<Option<Stat
 
 /// The folder of a pool that may have ended, for a command that reads there.
 pub(super) fn to_read(named: Option<&Path>) -> Result<StateFolder, CommandError> {
-    let state_dir = named.map_or(StateDir::Default, |named| StateDir::parse(named, Path::new("")));
+    let state_dir =
+        named.map_or(Ok(StateDir::Default), |named| StateDir::parse(named, Path::new("")));
+    let state_dir = state_dir.map_err(|why| CommandError::Usage(format!("--state-dir: {why}")))?;
     let Some((path, _)) = state_dir.of_service() else {
         let why = "no pool keeps anything there: name the pool's state folder with --state-dir";
         return Err(CommandError::Usage(why.to_owned()));

@@ -3,16 +3,12 @@
 //! Owns the grammar of the file. May not know flags or defaults.
 
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::tensor::options::ModelPlan;
-use nix::libc;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
@@ -30,9 +26,10 @@ use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
 
 mod models;
+mod text;
 
-/// Largest config file.
-const CONFIG_BYTES_MAX: u64 = 1 << 20;
+use text::line;
+pub(crate) use text::open;
 
 /// The settings of a config file; `None` is not set.
 #[derive(Debug, Default)]
@@ -76,42 +73,15 @@ pub(super) enum Named {
 /// # Errors
 /// All errors in the order of their lines. If the file is not TOML, only the errors of its syntax.
 pub(super) fn read(path: &Path, named: Named) -> Result<FileSettings, Vec<ConfigError>> {
-    let unreadable =
-        |reason: String| vec![ConfigError::Unreadable { file: path.to_owned(), reason }];
-    let mut text = String::new();
-    let file = open(path).map_err(|error| unreadable(error.to_string()))?;
-    file.take(CONFIG_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| unreadable(error.to_string()))?;
-    if text.len() as u64 > CONFIG_BYTES_MAX {
-        return Err(unreadable(format!("it has more than {CONFIG_BYTES_MAX} bytes")));
-    }
+    let text = text::read(path)?;
     parse(&text, path, named).map_err(|misfits| {
         let error = |Misfit { at, reason }| ConfigError::File {
             file: path.to_owned(),
-            line: line(&text, &at),
+            line: line(text.as_bytes(), &at),
             reason,
         };
         misfits.into_iter().map(error).collect()
     })
-}
-
-/// Opens a file to read, and never waits: a pool that serves reads its files again, and a pipe in the place of one
-/// may have no writer.
-///
-/// # Errors
-/// The system's; a pipe is one too.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    if file.metadata()?.file_type().is_fifo() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a pipe; write a file"));
-    }
-    Ok(file)
-}
-
-/// The line of an offset in the text, from 1.
-fn line(text: &str, at: &Range<usize>) -> usize {
-    1 + text.bytes().take(at.start).filter(|&byte| byte == b'\n').count()
 }
 
 /// An error in the text.
@@ -175,7 +145,7 @@ impl FileParser<'_> {
 
     /// Records the line of a setting.
     fn came_from(&mut self, setting: impl Into<String>, at: &Range<usize>) {
-        let (file, line) = (self.file.to_owned(), line(self.text, at));
+        let (file, line) = (self.file.to_owned(), line(self.text.as_bytes(), at));
         self.settings.origins.set(setting, Origin::File { file, line });
     }
 
@@ -189,13 +159,18 @@ impl FileParser<'_> {
         let misfit = |reason| Misfit { at: value.span(), reason };
         let text = || {
             let wrong = || misfit(format!("`{}` needs a text in quotes", key.get_ref()));
-            value.get_ref().as_str().ok_or_else(wrong)
+            let text = value.get_ref().as_str().ok_or_else(wrong)?;
+            let has_nul =
+                || misfit(format!("`{}` has a NUL character: leave it out", key.get_ref()));
+            if text.contains('\0') { Err(has_nul()) } else { Ok(text) }
         };
         let texts = || match value.get_ref().as_array() {
             None => Ok(vec![text()?]),
             Some(list) => {
-                let all = list.iter().map(|one| one.get_ref().as_str()).collect::<Option<_>>();
-                all.ok_or_else(|| misfit(format!("`{}` needs texts in quotes", key.get_ref())))
+                let all = list.iter().map(|one| one.get_ref().as_str());
+                let all = all.map(|text| text.filter(|text| !text.contains('\0')));
+                all.collect::<Option<_>>()
+                    .ok_or_else(|| misfit(format!("`{}` needs texts in quotes", key.get_ref())))
             }
         };
         let truth = || {
@@ -275,7 +250,10 @@ impl FileParser<'_> {
                 *place = Some(path.clone());
                 self.names_file(&path, &key.span(), remedy);
             }
-            "state_dir" => settings.state_dir = Some(StateDir::parse(Path::new(text()?), folder)),
+            "state_dir" => {
+                let state_dir = StateDir::parse(Path::new(text()?), folder).map_err(misfit)?;
+                settings.state_dir = Some(state_dir);
+            }
             "capsules" => settings.capsules = CapsuleKeys::read(value.get_ref()).map_err(misfit)?,
             "nats" => match NatsKeys::read(value, folder, self.named == Named::MustBeThere) {
                 Ok(keys) => {

@@ -191,6 +191,34 @@ pub(super) fn resolve(
     }
 }
 
+/// Checks that something serves what the options are about.
+pub(super) fn check_places(
+    flags: &Overrides,
+    options: &HttpOptions,
+    (http, grpc): (&Option<HttpAddress>, &Option<HttpAddress>),
+) -> Result<(), ConfigError> {
+    let places: Vec<_> = http.iter().chain(grpc).collect();
+    let given = &flags.http_options;
+    let named = [
+        ("--http-tokens", given.tokens.is_some()),
+        ("--http-cert", given.cert.is_some()),
+        ("--http-key", given.key.is_some()),
+        ("--http-group", given.group.is_some()),
+    ];
+    let idle = named.into_iter().find(|&(_, is_given)| is_given && places.is_empty());
+    if let Some((flag, _)) = idle {
+        let why = "nothing is served: add --http or --grpc with an address, or leave it out";
+        return Err(flags.wrong(flag, why.to_owned()));
+    }
+    let is_unix = |place: &&HttpAddress| matches!(place, HttpAddress::Unix(_));
+    if options.group.is_some() && !places.is_empty() && !places.iter().any(is_unix) {
+        let why = "a group has no part in an address: serve at a Unix socket with --http unix:/path/of/a.sock, or \
+                   make tokens with `gridpool token new`";
+        return Err(flags.wrong("--http-group", why.to_owned()));
+    }
+    Ok(())
+}
+
 /// Checks names that `Host` may have, and puts them in the form in which they are compared.
 pub(super) fn parse_hosts<'a>(
     names: impl IntoIterator<Item = &'a str>,

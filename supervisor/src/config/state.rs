@@ -28,9 +28,14 @@ pub enum StateDir {
 
 impl StateDir {
     /// As a flag or the config file has it; a relative path is of `folder`.
-    #[must_use]
-    pub fn parse(text: &Path, folder: &Path) -> Self {
-        if text == Path::new(NONE) { Self::Nowhere } else { Self::At(folder.join(text)) }
+    ///
+    /// # Errors
+    /// A sentence if it is empty.
+    pub fn parse(text: &Path, folder: &Path) -> Result<Self, String> {
+        if text.as_os_str().is_empty() {
+            return Err("the state folder is empty: name a folder, or write none".to_owned());
+        }
+        Ok(if text == Path::new(NONE) { Self::Nowhere } else { Self::At(folder.join(text)) })
     }
 
     /// The folder of `serve`, and whether the user has named it.
@@ -114,10 +119,11 @@ mod tests {
 
     #[test]
     fn only_serve_has_a_folder_without_being_asked() {
-        let named = StateDir::parse(Path::new("kept"), Path::new("/etc"));
+        let named = StateDir::parse(Path::new("kept"), Path::new("/etc")).unwrap();
         assert_eq!(named.of_service(), Some(("/etc/kept".into(), true)));
         assert_eq!(named.of_command(), Some(Path::new("/etc/kept")));
-        let none = StateDir::parse(Path::new("none"), Path::new("/etc"));
+        let none = StateDir::parse(Path::new("none"), Path::new("/etc")).unwrap();
+        assert!(StateDir::parse(Path::new(""), Path::new("/etc")).is_err());
         assert_eq!((none.of_service(), none.of_command()), (None, None));
         assert_eq!(StateDir::Default.of_command(), None);
     }

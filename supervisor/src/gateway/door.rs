@@ -121,6 +121,12 @@ impl Holders {
         }
     }
 
+    /// Whether requests need one and nobody has one.
+    #[must_use]
+    pub fn let_nobody_in(&self) -> bool {
+        self.are_asked_for && self.tokens.as_ref().is_none_or(Tokens::is_empty)
+    }
+
     /// Whether requests need one.
     #[must_use]
     pub fn are_asked_for(&self) -> bool {

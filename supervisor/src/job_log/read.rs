@@ -34,7 +34,9 @@ pub(crate) fn read(
     most: usize,
     mut is_wanted: impl FnMut(&Entry) -> bool,
 ) -> Result<Logged, StateError> {
-    let Some(folder) = state.existing(FOLDER)? else { return Ok(Logged::default()) };
+    let Some(folder) = state.existing(FOLDER)? else {
+        return Ok(Logged { folder: state.path().join(FOLDER), ..Logged::default() });
+    };
     let failed = |error| StateError::Io(folder.path().to_owned(), error);
     let since = since.map(|since| humantime::format_rfc3339_millis(since).to_string());
     let is_new = |time: &str| since.as_deref().is_none_or(|since| time >= since);

@@ -28,7 +28,7 @@ const REASON_BYTES_MAX: usize = 200;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RepositoryError {
     /// It cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{} cannot be read: {source}; name a folder with one folder for each model", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     /// Something is wrong with it.
     #[error("{}: {reason}", path.display())]

@@ -136,7 +136,15 @@ fn check_open(places: &[(Protocol, &HttpAddress)], options: &HttpOptions) -> Res
 
 /// Reads whom to admit.
 fn read(options: &HttpOptions) -> Result<DoorPlan, HttpError> {
-    files::plan(options).map_err(|source| {
+    let plan = files::plan(options).inspect(|plan| {
+        if plan.holders().let_nobody_in() {
+            tracing::warn!(
+                "the file of tokens has no token, so nobody may use HTTP and gRPC: add the line that `gridpool token \
+                 new` prints"
+            );
+        }
+    });
+    plan.map_err(|source| {
         let path = source.path();
         let is = |named: &Option<PathBuf>| named.as_deref() == Some(path);
         let flag = match (is(&options.tokens), is(&options.key)) {

@@ -48,6 +48,9 @@ pub(super) fn write(note: Note) {
         }
         Note::HelperGone { helper } => tracing::info!("{helper}, which did not end, is gone"),
         Note::HelperStuck { helper } => tracing::error!("SIGKILL does not end {helper}"),
+        Note::HelperWaits { helper, wait } => {
+            tracing::warn!("{helper} has ended again: the next one starts in {wait:?}");
+        }
         Note::ModelReady { worker, name } => tracing::info!(%worker, name, "model is READY"),
         Note::ModelUnavailable { worker, name, path, reason } => {
             let path = path.map(|path| path.display().to_string());

@@ -285,6 +285,19 @@ fn a_file_of_tokens_that_changes_is_used_at_once_and_one_that_is_wrong_is_not() 
     crate::processes::signal(super::gateway_pid(&pool), nix::sys::signal::Signal::SIGKILL);
     until_status_of(&pool, "/v2/health/live", 200);
     assert_eq!((status(&one), status(&two)), (401, 200));
+    // The last token is revoked too, and nobody may do what needed none.
+    tokens(pool.setup(), &[]);
+    eventually("the empty file to be used", || match (status(&one), status(&two)) {
+        (401, 401) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(get(&pool, "/v2").status, 401);
+    assert!(pool.log().contains("has no token, so nobody may use HTTP and gRPC"), "{}", pool.log());
+    tokens(pool.setup(), &[&one_line]);
+    eventually("a token to be used", || match (status(&one), status(&two)) {
+        (200, 401) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
 }
 
 #[test]

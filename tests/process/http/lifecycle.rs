@@ -67,6 +67,8 @@ fn a_gateway_that_dies_or_hangs_is_replaced_and_the_pool_loses_nothing() {
     all_gone(&[second]);
     until_ready(&pool);
     assert_eq!(http(&pool).restarts, 2);
+    let said = "the gateway has ended again: the next one starts in 200ms";
+    assert!(pool.log().contains(said), "{}", pool.log());
     serves(&pool.client());
     assert_eq!(pool.slot("cpu0").generation, 1);
     pool.until_status("its connections to be gone", |status| status.supervisor.clients <= 7);

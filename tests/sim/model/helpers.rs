@@ -149,7 +149,12 @@ impl Model {
                 }
                 let doubled = 2_u32.saturating_pow(state.short_lives);
                 let wait = state.limits.backoff_min.saturating_mul(doubled);
-                state.next = now.after(wait.min(state.limits.backoff_max));
+                let wait = wait.min(state.limits.backoff_max);
+                if wait > state.limits.backoff_min {
+                    self.coverage.hit("helper: waits longer");
+                    self.notes.due.push(Logged::HelperWaits(helper, wait));
+                }
+                state.next = now.after(wait);
                 state.short_lives += 1;
             }
         }

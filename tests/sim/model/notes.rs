@@ -29,6 +29,7 @@ pub(super) enum Logged {
     },
     HelperGone(Helper),
     HelperStuck(Helper),
+    HelperWaits(Helper, Duration),
     Model(WorkerId, String, bool),
     Released,
 }
@@ -151,6 +152,7 @@ impl Model {
             }
             &Note::HelperGone { helper } => Logged::HelperGone(helper),
             &Note::HelperStuck { helper } => Logged::HelperStuck(helper),
+            &Note::HelperWaits { helper, wait } => Logged::HelperWaits(helper, wait),
             Note::ModelReady { worker, name } => Logged::Model(*worker, name.clone(), true),
             Note::ModelUnavailable { worker, name, .. } => {
                 Logged::Model(*worker, name.clone(), false)

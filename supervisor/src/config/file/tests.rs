@@ -1,5 +1,6 @@
 //! Tests of the config file, and of the lines of its errors.
 
+use super::text::CONFIG_BYTES_MAX;
 use super::*;
 use std::fs;
 use std::time::Duration;
@@ -47,6 +48,9 @@ fn errors_name_the_line_and_say_what_to_write() {
         ("socket = '/tmp'", "line 1: /tmp is a folder: name a file in it, such as /tmp/pool.sock"),
         ("socket = '/tmp/none/'", "line 1: /tmp/none/ is a folder: name a file in it"),
         ("socket = '.'", "line 1: /"),
+        ("\nsocket = \"a\\u0000b\"", "line 2: `socket` has a NUL character"),
+        ("state_dir = \"/a\\u0000b\"", "line 1: `state_dir` has a NUL character"),
+        ("\nstate_dir = ''", "line 2: the state folder is empty: name a folder, or write none"),
         ("limits = 1", "line 1: `limits` is a table: [limits]"),
         ("[limits]\nattemps_max = 1", "line 2: there is no limit `attemps_max`; close to it:"),
         ("[limits]\nattempts_max = -1", "line 2: `attempts_max` needs a whole number from 1 "),
@@ -103,8 +107,10 @@ fn all_errors_are_reported_in_the_order_of_the_lines() {
         [[model]]\nname = 'n'\npath = 'n.onnx'\ncontexts = 'four'\ntf23 = true\n\
                 [[model]]\nname = 'm'\npath = 'm.onnx'";
     let misfits = parse(text, Path::new(""), Named::NeedNotBe).expect_err(text);
-    let told: Vec<_> =
-        misfits.iter().map(|Misfit { at, reason }| (line(text, at), &**reason)).collect();
+    let told: Vec<_> = misfits
+        .iter()
+        .map(|Misfit { at, reason }| (line(text.as_bytes(), at), &**reason))
+        .collect();
     let want = [
         (1, "`1` is not an address and port"),
         (3, "`attempts_max` needs a whole number"),
@@ -124,7 +130,7 @@ fn all_errors_are_reported_in_the_order_of_the_lines() {
     let nats = "devices = 'cpu'\n[nats]\nhost = ''\nprefix = 'a.b'\njobs_max = 0\nservers = 'a'\nwhat = 1\n\
                 ca = 'no.pem'\nkey = 'no.pem'";
     let misfits = parse(nats, Path::new(""), Named::MustBeThere).expect_err(nats);
-    let lines: Vec<_> = misfits.iter().map(|misfit| line(nats, &misfit.at)).collect();
+    let lines: Vec<_> = misfits.iter().map(|misfit| line(nats.as_bytes(), &misfit.at)).collect();
     assert_eq!(lines, [1, 3, 4, 5, 6, 7, 8, 9, 9], "{misfits:#?}");
     let broken = "devices =\n[limits]\nattempts_max = 0\nsocket = =";
     let misfits = parse(broken, Path::new(""), Named::NeedNotBe).expect_err(broken);
@@ -139,6 +145,16 @@ fn a_pipe_is_refused_and_not_waited_for() {
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let errors = read(&path, Named::NeedNotBe).expect_err("a pipe has no line");
     assert!(errors[0].to_string().contains("it is a pipe; write a file"), "{}", errors[0]);
+}
+
+#[test]
+fn a_byte_that_is_no_utf_8_is_told_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pool.toml");
+    fs::write(&path, b"devices = 'cpu'\nsocket = '/tmp/\xff'\n").unwrap();
+    let errors = read(&path, Named::NeedNotBe).expect_err("it is no text");
+    let said = errors[0].to_string();
+    assert!(said.ends_with("line 2: the byte 0xff is no UTF-8: save the file as UTF-8"), "{said}");
 }
 
 #[test]

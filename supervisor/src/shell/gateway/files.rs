@@ -17,7 +17,7 @@ const FILE_BYTES_MAX: u64 = 128 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// One cannot be read.
-    #[error("{}", path.display())]
+    #[error("{} cannot be read: name a file that you can read", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -26,7 +26,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// Other users may read or change it.
-    #[error("{0} has the mode {mode:o}: {why}; mend it with `chmod {mend} {0}`", path.display())]
+    #[error("{0} has the mode {mode:o}: {why}; {1}", path.display(), mend_of(path, mend, *is_own))]
     Mode {
         /// The file.
         path: PathBuf,
@@ -36,6 +36,8 @@ pub enum FileError {
         why: &'static str,
         /// The permissions that it should have.
         mend: &'static str,
+        /// Whether it belongs to the user of this process.
+        is_own: bool,
     },
     /// It belongs to someone else.
     #[error("{0} belongs to the user {owner}, who can change it: it must be yours or root's", path.display())]
@@ -53,6 +55,14 @@ pub enum FileError {
         /// What is wrong.
         why: String,
     },
+}
+
+/// What to type, and nothing that would change a file of somebody else.
+fn mend_of(path: &Path, mend: &str, is_own: bool) -> String {
+    match is_own {
+        true => format!("mend it with `chmod {mend} {}`", path.display()),
+        false => format!("it is root's: name a file of your own that has the mode {mend}"),
+    }
 }
 
 impl FileError {
@@ -87,14 +97,20 @@ pub(super) fn stamps(options: &HttpOptions) -> Stamps {
 
 /// Reads and checks the files.
 pub(super) fn plan(options: &HttpOptions) -> Result<DoorPlan, FileError> {
-    let secret = |path: &Option<PathBuf>| path.as_deref().map(|path| read(path, true)).transpose();
-    let cert = options.cert.as_deref().map(|path| read(path, false)).transpose()?;
-    let key = secret(&options.key)?;
+    let mut modes = Vec::new();
+    let mut read = |path: &Option<PathBuf>, is_secret| {
+        let Some(path) = path.as_deref() else { return Ok(None) };
+        let (text, wrong_mode) = read(path, is_secret)?;
+        modes.extend(wrong_mode);
+        Ok(Some(text))
+    };
+    let cert = read(&options.cert, false)?;
+    let (key, tokens) = (read(&options.key, true)?, read(&options.tokens, true)?);
     let plan = DoorPlan {
         is_leaving: false,
         hosts: options.hosts.clone(),
         origins: options.origins.clone(),
-        tokens: secret(&options.tokens)?,
+        tokens,
         pem: cert.zip(key),
         any_user: options.group.is_some(),
         access_log: options.logs_access(),
@@ -104,7 +120,8 @@ pub(super) fn plan(options: &HttpOptions) -> Result<DoorPlan, FileError> {
         FileError::Form { path, why }
     };
     match plan.check() {
-        Ok(()) => Ok(plan),
+        // Only now: what to do with the mode of a file is no advice for one that is none of these.
+        Ok(()) => modes.pop().map_or(Ok(plan), Err),
         Err(DoorError::Tokens(why)) => Err(form(&options.tokens, why)),
         Err(DoorError::Tls(why)) => Err(form(&options.cert, why)),
     }
@@ -114,9 +131,9 @@ pub(super) fn plan(options: &HttpOptions) -> Result<DoorPlan, FileError> {
 const NO_TEXT: &str = "it is not a text file: tokens are lines of `gridpool token new`; certificates and keys are \
                        in the form PEM, which begins with `-----BEGIN`";
 
-/// Reads a file that no other user can change and, if it is a secret, can read. A link is followed: Kubernetes
-/// puts one in the place of every secret.
-fn read(path: &Path, is_secret: bool) -> Result<String, FileError> {
+/// Reads a file, and says if another user can change it or, if it is a secret, can read it. A link is followed:
+/// Kubernetes puts one in the place of every secret.
+fn read(path: &Path, is_secret: bool) -> Result<(String, Option<FileError>), FileError> {
     const ROOT: u32 = 0;
     let unreadable = |source| FileError::Unreadable { path: path.to_owned(), source };
     let file = config::open(path).map_err(unreadable)?;
@@ -129,12 +146,13 @@ fn read(path: &Path, is_secret: bool) -> Result<String, FileError> {
     if owner != geteuid().as_raw() && owner != ROOT {
         return Err(FileError::Owner { path: path.to_owned(), owner });
     }
-    let bad = |why, mend| Err(FileError::Mode { path: path.to_owned(), mode, why, mend });
-    match is_secret {
-        true if mode & 0o027 != 0 => return bad("other users may read or change it", "600"),
-        false if mode & 0o022 != 0 => return bad("other users may change it", "644"),
-        true | false => {}
-    }
+    let is_own = owner == geteuid().as_raw();
+    let bad = |why, mend| Some(FileError::Mode { path: path.to_owned(), mode, why, mend, is_own });
+    let wrong_mode = match is_secret {
+        true if mode & 0o027 != 0 => bad("other users may read or change it", "600"),
+        false if mode & 0o022 != 0 => bad("other users may change it", "644"),
+        true | false => None,
+    };
     let mut text = String::new();
     let got = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
     got.map_err(|error| match error.kind() == io::ErrorKind::InvalidData {
@@ -144,7 +162,7 @@ fn read(path: &Path, is_secret: bool) -> Result<String, FileError> {
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(form(format!("it has more than {FILE_BYTES_MAX} bytes")));
     }
-    Ok(text)
+    Ok((text, wrong_mode))
 }
 
 #[cfg(test)]
@@ -164,7 +182,8 @@ mod tests {
         fs::write(&path, "text").unwrap();
         let at = |mode, is_secret| {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            read(&path, is_secret).map_err(|error| error.to_string())
+            let (text, wrong_mode) = read(&path, is_secret).map_err(|error| error.to_string())?;
+            wrong_mode.map_or(Ok(text), |error| Err(error.to_string()))
         };
         for mode in [0o400, 0o600, 0o640] {
             assert_eq!(at(mode, true), Ok("text".to_owned()));
@@ -175,6 +194,29 @@ mod tests {
         }
         assert_eq!(at(0o644, false), Ok("text".to_owned()));
         assert!(at(0o664, false).unwrap_err().contains("chmod 644"));
+        let of_root = FileError::Mode {
+            path: "/etc/passwd".into(),
+            mode: 0o644,
+            why: "other users may read or change it",
+            mend: "600",
+            is_own: false,
+        };
+        let why = of_root.to_string();
+        assert!(
+            why.contains("it is root's: name a file of your own") && !why.contains("chmod"),
+            "{why}"
+        );
+        // What is no file of tokens is told so, and its mode is left alone.
+        let options = HttpOptions { tokens: Some(path.clone()), ..HttpOptions::default() };
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let why = plan(&options).unwrap_err().to_string();
+        assert!(why.contains("line 1") && !why.contains("chmod"), "{why}");
+        fs::write(&path, "").unwrap();
+        let why = plan(&options).unwrap_err().to_string();
+        assert!(why.contains("chmod 600"), "{why}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(plan(&options).unwrap().holders().let_nobody_in());
+        assert!(!plan(&HttpOptions::default()).unwrap().holders().let_nobody_in());
         assert!(read(folder.path(), false).unwrap_err().to_string().contains("not a file"));
         let pipe = folder.path().join("pipe");
         mkfifo(&pipe, Mode::S_IRWXU).unwrap();
