@@ -84,7 +84,7 @@ pub mod cli {
     pub const OUTPUT: u8 = 74;
     /// This user may not use the pool.
     pub const NOT_ALLOWED: u8 = 77;
-    /// The config file, a socket, an address in it, the state folder, or a model of the start is wrong.
+    /// The config file, a socket, an address in it, or the state folder is wrong.
     pub const CONFIG: u8 = 78;
 
     /// All codes with their meanings.
@@ -104,7 +104,7 @@ pub mod cli {
         (NOT_ALLOWED, "this user may not use the pool, or not give that order"),
         (
             CONFIG,
-            "the config file is wrong, a socket or an address to listen at, the state folder, or a model of the start",
+            "the config file is wrong, or a socket or an address to listen at, or the state folder",
         ),
     ];
 }

@@ -140,7 +140,8 @@ impl CommandError {
             Self::Client(Advised(error))
             | Self::Unfinished(work::Unfinished { cause: error, .. }) => exit_code_of(error),
             Self::Config(error) => error.exit_code(),
-            Self::ConfigFile(_) | Self::ModelMissing(_) => exit::CONFIG,
+            Self::ConfigFile(_) => exit::CONFIG,
+            Self::ModelMissing(_) => exit::JOB,
             Self::Denylisted(_) | Self::Partial { .. } => exit::JOB,
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
@@ -172,9 +173,8 @@ impl CommandError {
             Self::State(_) => exit::CONFIG,
             Self::TakeOver(error) => match error {
                 TakeOverError::Orphan => exit::USAGE,
-                TakeOverError::Model { .. }
-                | TakeOverError::Models(_)
-                | TakeOverError::Socket { .. } => exit::CONFIG,
+                TakeOverError::Models(_) | TakeOverError::Socket { .. } => exit::CONFIG,
+                TakeOverError::Model { .. } => exit::JOB,
                 TakeOverError::Link(_) => exit::SYSTEM,
                 TakeOverError::GivenUp(_) => exit::UNAVAILABLE,
                 TakeOverError::Http(error) => code_of_http(error),

@@ -104,7 +104,7 @@ fn a_pool_with_a_model_that_cannot_be_loaded_ends_unless_it_is_to_keep_going() {
     let setup = || one().0.args(&["--model", &models[0], "--model", &models[1]]);
     let setup_ended = setup();
     let mut serve = setup_ended.serve();
-    assert_eq!(within("the pool to end", move || serve.exit()).code(), Some(78));
+    assert_eq!(within("the pool to end", move || serve.exit()).code(), Some(1));
     let log = setup_ended.log();
     assert!(log.contains("the model `four_bits` cannot be loaded"), "{log}");
     assert!(log.contains("numbers of 4 bits"), "{log}");
