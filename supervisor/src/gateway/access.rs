@@ -16,9 +16,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use gridpool_client::Principal;
 use gridpool_ipc::clock;
+use tokio::time::timeout;
 
 use super::Server;
-use super::attention::timeout;
 use super::body::BodyBudget;
 use super::door::Door;
 use super::failure::Failure;
@@ -142,7 +142,7 @@ async fn refuse(failure: Failure, request: Request, seat: &Seat) -> Response {
     let read = match seat.kind() {
         Kind::Ordinary => reading.await,
         Kind::Reserved(_) => {
-            let late = || Err(Failure::bad("the body was not read"));
+            let late = |_| Err(Failure::bad("the body was not read"));
             timeout(REFUSAL_TIMEOUT, reading).await.unwrap_or_else(late)
         }
     };

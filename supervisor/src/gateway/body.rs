@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use gridpool_client::Principal;
+use gridpool_ipc::clock;
+use tokio::time::timeout;
 
-use super::attention::{self, timeout};
 use super::failure::Failure;
 use super::limits::{
     BODIES_BYTES_MAX, BODIES_EACH_MAX, BODIES_SMALL, BODY_BYTES_MAX, BODY_TIMEOUT,
@@ -182,19 +183,19 @@ pub(super) struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     pub(super) fn new(turn: Turn<'a>, body: Body) -> Self {
-        Self { turn, body, until: attention::now() + BODY_TIMEOUT, pace: Pace::new() }
+        Self { turn, body, until: clock::now() + BODY_TIMEOUT, pace: Pace::new() }
     }
 
     /// From now on the client has the time of a new body.
     pub(super) fn renew(&mut self) {
-        (self.until, self.pace) = (attention::now() + BODY_TIMEOUT, Pace::new());
+        (self.until, self.pace) = (clock::now() + BODY_TIMEOUT, Pace::new());
         self.turn.works();
     }
 
     /// The first piece of the next message, for which the client has `idle`. From then on it has the time of a new
     /// body.
     pub(super) async fn first(&mut self, idle: Duration) -> Result<Option<Bytes>, Failure> {
-        let Some(piece) = timeout(idle, self.data()).await else {
+        let Ok(piece) = timeout(idle, self.data()).await else {
             let seconds = idle.as_secs();
             return Err(Failure::unavailable(format!(
                 "the stream was idle for {seconds} s: open another when there is something to send"
@@ -207,18 +208,17 @@ impl<'a> Pieces<'a> {
     /// The next piece; `None` at the end of the body.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         self.turn.sends_body(self.pace.behind());
-        let mut began = attention::now();
-        let mut left = self.pace.left().min(self.until.saturating_duration_since(began));
+        let (mut began, mut left) = (clock::now(), self.pace.left().min(clock::until(self.until)));
         let piece = loop {
             let came = timeout(left, self.data()).await;
-            if came.is_some() || !self.turn.is_held_up() {
+            if came.is_ok() || !self.turn.is_held_up() {
                 break came;
             }
             // We do not read other calls of its connection, so it may be unable to send.
-            (began, left) = (attention::now(), GRACE);
+            (began, left) = (clock::now(), GRACE);
             self.until = self.until.max(began + GRACE);
         };
-        let Some(piece) = piece else {
+        let Ok(piece) = piece else {
             let why = format!(
                 "the body came too slowly: send it within {} s, at {RATE_MIN} bytes a second and with no pause of \
                  {} s",
@@ -229,7 +229,7 @@ impl<'a> Pieces<'a> {
             return Err(failure.because(Reason::SlowBody));
         };
         match &piece {
-            Ok(Some(data)) => self.pace.moved(attention::since(began), data.len()),
+            Ok(Some(data)) => self.pace.moved(began.elapsed(), data.len()),
             Ok(None) => self.turn.works(),
             Err(_) => {}
         }
@@ -239,7 +239,7 @@ impl<'a> Pieces<'a> {
     /// For tests: the client has no time left.
     #[cfg(test)]
     pub(super) fn runs_out(&mut self) {
-        self.until = attention::now();
+        self.until = clock::now();
         self.pace.moved(GRACE, 0);
     }
 
@@ -407,7 +407,7 @@ mod tests {
     #[tokio::test]
     async fn a_document_has_given_its_share_back_once_it_is_read() {
         let (budget, seats) = (BodyBudget::new(), Seats::new(Arc::default()));
-        let seat = seats.take(Peer::Unix { uid: 1 }, false, false).unwrap();
+        let seat = seats.take(Peer::Unix { uid: 1 }, false).unwrap();
         let client = (&Principal::Uid(1), &seat);
         let body = budget.read_document(client, &HeaderMap::new(), Body::from("{}")).await;
         assert_eq!((body.unwrap().as_slice(), budget.bytes()), (&b"{}"[..], 0));

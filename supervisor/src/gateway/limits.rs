@@ -157,9 +157,6 @@ pub(super) const SATURATED_FOR: Duration = Duration::from_secs(5);
 pub(super) const LOG_BYTES_PER_MINUTE: usize = 160 << 10;
 /// The same with an access log: some 5,000 requests a second.
 pub(super) const ACCESS_LOG_BYTES_PER_MINUTE: usize = 64 << 20;
-/// How long a connection may wait in the kernel to be accepted and still take another's place, if all are taken. One
-/// that has waited longer is answered with 503 at once, so that the others wait for less.
-pub(super) const QUEUED_MAX: Duration = Duration::from_secs(2);
 /// Pause before accepting again after descriptors ran out.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Retry-After of a 503 if the pool names no time.
@@ -215,8 +212,6 @@ pub(crate) const fn memory_max(has_shared_memory: bool, bytes_of_socket: u64) ->
     if has_shared_memory { None } else { Some(own.saturating_add(of_sockets)) }
 }
 
-/// How often the gateway looks whether it runs. What it is later than this does not count against a client.
-pub(super) const ATTENDS_EVERY: Duration = Duration::from_millis(100);
 /// Interval of signs of life to the supervisor.
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How long requests in progress have once the gateway must stop. Their jobs have ended by then, so it is the time in

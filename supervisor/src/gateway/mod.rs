@@ -17,7 +17,6 @@
 //! the pool, and `orders` gives what an operator orders there.
 
 mod access;
-mod attention;
 mod blocking;
 mod body;
 mod catalogue;
@@ -40,7 +39,6 @@ mod pace;
 mod page;
 mod pool;
 mod probe;
-mod queued;
 mod readiness;
 mod reason;
 mod receipts;
@@ -344,7 +342,6 @@ async fn live(
     let router = routes::router(Arc::clone(&gateway));
     let entrance = serve::Entrance::new(router, Arc::clone(&gateway), Arc::clone(&graceful));
     let mut tasks = vec![
-        tokio::spawn(attention::keep()),
         tokio::spawn(probe(Arc::clone(&gateway))),
         tokio::spawn(watch::watch(Arc::clone(&gateway))),
         tokio::spawn(regions::look(Arc::clone(&gateway))),

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use gridpool_ipc::clock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
+use tokio::time::{Sleep, sleep_until};
 
-use super::attention;
 use super::limits::{GRACE, RATE_MIN};
 use super::seats::Seat;
 
@@ -54,14 +55,14 @@ pub(super) struct Paced<S> {
     pace: Pace,
     /// Since when the client does not read.
     blocked: Option<Instant>,
-    /// While it does not.
-    timer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    timer: Pin<Box<Sleep>>,
 }
 
 impl<S> Paced<S> {
     pub(super) fn new(stream: S, seat: Arc<Seat>) -> Self {
+        let timer = Box::pin(sleep_until(clock::now().into()));
         let (stream, heir) = (Some(stream), None);
-        Self { stream, heir, seat, pace: Pace::new(), blocked: None, timer: None }
+        Self { stream, heir, seat, pace: Pace::new(), blocked: None, timer }
     }
 
     /// The same, and the stream once this is dropped.
@@ -81,21 +82,20 @@ impl<S> Paced<S> {
 
     /// Whether the client has its time still. Called again when it has not.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let now = attention::now();
         if self.blocked.is_none() {
+            let now = clock::now();
             self.blocked = Some(now);
             self.seat.block(true);
+            let until = (now + self.pace.left()).min(self.seat.answer_until(now));
+            self.timer.as_mut().reset(until.into());
         }
-        let until = (now + self.pace.left()).min(self.seat.answer_until(now));
-        let timer = self.timer.get_or_insert_with(|| Box::pin(attention::sleep_until(until)));
-        ready!(timer.as_mut().poll(cx));
+        ready!(self.timer.as_mut().poll(cx));
         self.seat.reads_slowly();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
     fn wrote(&mut self, bytes: usize) {
-        self.timer = None;
-        let waited = self.blocked.take().map_or(Duration::ZERO, attention::since);
+        let waited = self.blocked.take().map_or(Duration::ZERO, |since| since.elapsed());
         self.seat.block(false);
         self.pace.moved(waited, bytes);
     }

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use gridpool_client::Principal;
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::access::Peer;
-use super::attention;
 use super::limits::{
     ANSWER_TIMEOUT, CONNECTIONS_EACH_MAX, CONNECTIONS_MAX, CONNECTIONS_UNNAMED_MAX,
     EVICTABLE_AFTER, EVICTABLE_BEHIND, RESERVED_EACH_MAX, RESERVED_FOR, RESERVED_MAX,
@@ -119,14 +119,8 @@ impl Seats {
     }
 
     /// Seats a new connection; `None` if it cannot even be told why it is not served. `asks_tokens`: an address is no
-    /// client, and its connections without a token have a limit of their own. `is_late`: the client
-    /// may be gone already, and takes the seat of nobody else.
-    pub(super) fn take(
-        self: &Arc<Self>,
-        peer: Peer,
-        asks_tokens: bool,
-        is_late: bool,
-    ) -> Option<Seat> {
+    /// client, and its connections without a token have a limit of their own.
+    pub(super) fn take(self: &Arc<Self>, peer: Peer, asks_tokens: bool) -> Option<Seat> {
         let principal = peer.principal();
         let mut table = self.table.lock();
         let (most, own) = match asks_tokens {
@@ -143,10 +137,6 @@ impl Seats {
         let of = |reserved, whose| Eviction { reserved, whose, only_unnamed: false };
         let kind = match full {
             None => Kind::Ordinary,
-            Some((reason, _)) if is_late => {
-                self.refusals.note(reason, &principal);
-                return None;
-            }
             Some((_, whose)) if self.evict(&mut table, of(false, whose)) => Kind::Ordinary,
             Some((reason, _)) => {
                 self.refusals.note(reason, &principal);
@@ -161,7 +151,7 @@ impl Seats {
         };
         let number = table.next;
         table.next += 1;
-        let (since, calls, task) = (attention::now(), BTreeMap::new(), None);
+        let (since, calls, task) = (clock::now(), BTreeMap::new(), None);
         let phase = Phase::Waiting(since);
         table.taken.insert(number, Occupant { kind, principal, since, phase, calls, task });
         let (seats, principal) = (Arc::clone(self), Mutex::default());
@@ -214,7 +204,7 @@ impl Seats {
         }
         if let Some(occupant) = table.taken.get_mut(&number) {
             if occupant.kind != kind {
-                (occupant.kind, occupant.since) = (kind, attention::now());
+                (occupant.kind, occupant.since) = (kind, clock::now());
             }
             occupant.principal = principal.clone();
         }
@@ -224,7 +214,7 @@ impl Seats {
     /// such connections, the one that is so for longest. One that has just come keeps its seat. A connection whose
     /// request is refused for want of a seat goes first.
     fn evict(&self, table: &mut Table, which: Eviction<'_>) -> bool {
-        let now = attention::now();
+        let now = clock::now();
         let mut waiting: BTreeMap<&Principal, (usize, Instant, u64)> = BTreeMap::new();
         let mut refused = None;
         for (&number, one) in &table.taken {
@@ -380,13 +370,13 @@ impl Seat {
     pub(super) fn answers(&self) {
         self.has_served.store(true, Ordering::Relaxed);
         self.is_answering.store(true, Ordering::Relaxed);
-        self.enter(Phase::Answering(attention::now()));
+        self.enter(Phase::Answering(clock::now()));
     }
 
     /// Nothing is left to write. If that was an answer, the client may send the next request.
     pub(super) fn flushed(&self) {
         if self.is_answering.swap(false, Ordering::Relaxed) {
-            self.enter(Phase::Waiting(attention::now()));
+            self.enter(Phase::Waiting(clock::now()));
         }
     }
 

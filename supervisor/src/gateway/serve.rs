@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use axum::Router;
@@ -30,11 +29,10 @@ use super::Server;
 use super::access::Peer;
 use super::grpc;
 use super::limits::{
-    ACCEPT_PAUSE, HEAD_BUFFER_BYTES, HEAD_TIMEOUT, LINGER, QUEUED_MAX, REFUSAL_TIMEOUT,
-    RESERVED_HEAD_TIMEOUT, RETRY_AFTER_S, WRITE_TIMEOUT_MS,
+    ACCEPT_PAUSE, HEAD_BUFFER_BYTES, HEAD_TIMEOUT, LINGER, REFUSAL_TIMEOUT, RESERVED_HEAD_TIMEOUT,
+    WRITE_TIMEOUT_MS,
 };
 use super::pace::Paced;
-use super::queued;
 use super::reason::Reason;
 use super::seats::{Kind, Seat};
 use crate::refusals::Seldom;
@@ -103,12 +101,12 @@ pub(super) async fn accept(protocol: Protocol, listener: AsyncListener, entrance
     loop {
         let accepted = match &listener {
             AsyncListener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
-                let (peer, waited) = (prepare(&stream), queued::waited(&stream));
-                entrance.take_in(protocol, stream, peer, waited > QUEUED_MAX);
+                let peer = prepare(&stream);
+                entrance.take_in(protocol, stream, peer);
             }),
             AsyncListener::Unix(listener) => listener.accept().await.map(|(stream, _)| {
                 let peer = stream.peer_cred().map(|theirs| Peer::Unix { uid: theirs.uid() });
-                entrance.take_in(protocol, stream, peer, false);
+                entrance.take_in(protocol, stream, peer);
             }),
         };
         if let Err(error) = accepted {
@@ -129,14 +127,8 @@ fn prepare(stream: &tokio::net::TcpStream) -> io::Result<Peer> {
 }
 
 impl Entrance {
-    /// Gives a new connection a seat and serves it there. `is_late`: it has waited for long.
-    fn take_in(
-        &self,
-        protocol: Protocol,
-        stream: impl Stream,
-        peer: io::Result<Peer>,
-        is_late: bool,
-    ) {
+    /// Gives a new connection a seat and serves it there.
+    fn take_in(&self, protocol: Protocol, stream: impl Stream, peer: io::Result<Peer>) {
         let peer = match peer {
             Ok(peer) => peer,
             Err(error) => {
@@ -145,12 +137,7 @@ impl Entrance {
         };
         let unwanted = why_unwanted(&peer, &self.gateway);
         let asks_tokens = self.gateway.door.current().tokens.is_some();
-        let Some(seat) = self.gateway.seats.take(peer, asks_tokens, is_late) else {
-            if protocol == Protocol::Http && self.gateway.door.current().tls.is_none() {
-                turn_back(stream);
-            }
-            return;
-        };
+        let Some(seat) = self.gateway.seats.take(peer, asks_tokens) else { return };
         let (number, seat) = (seat.number(), Arc::new(seat));
         if unwanted.is_some() {
             seat.note(Reason::User);
@@ -247,29 +234,14 @@ impl Service<Request<Incoming>> for Visit {
     }
 }
 
-/// Closes a connection that has no seat, and says so if that takes no time. A new socket has room for it.
-fn turn_back(mut stream: impl Stream) {
-    let why = "BUSY: too many connections are open already: try again soon";
-    let answer = bare(&format!("503 Service Unavailable\r\nretry-after: {RETRY_AFTER_S}"), why);
-    let writing = pin!(stream.write(answer.as_bytes()));
-    if let Poll::Ready(Err(error)) = writing.poll(&mut Context::from_waker(Waker::noop())) {
-        tracing::debug!(%error, "a connection without a seat was gone");
-    }
-}
-
-/// The answer on a connection that is not served.
-fn bare(status: &str, why: &str) -> String {
-    let why = serde_json::json!({ "error": why }).to_string();
-    format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
-         close\r\n\r\n{why}",
-        why.len()
-    )
-}
-
 /// Answers on a connection that is not served, and closes it.
 async fn turn_away(mut stream: impl Stream, why: String, seat: Arc<Seat>) {
-    let answer = bare("403 Forbidden", &why);
+    let why = serde_json::json!({ "error": why }).to_string();
+    let answer = format!(
+        "HTTP/1.1 403 Forbidden\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: \
+         close\r\n\r\n{why}",
+        why.len()
+    );
     let farewell = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
@@ -295,25 +267,5 @@ pub(super) async fn finish_all(graceful: GracefulShutdown, gateway: &Server) {
 pub(super) async fn finish(graceful: GracefulShutdown, limit: Duration) {
     if timeout(limit, graceful.shutdown()).await.is_err() {
         tracing::warn!("abandoning requests in progress");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn who_finds_no_seat_is_told_when_to_come_again() {
-        let (gateway, mut client) = tokio::io::duplex(1 << 10);
-        turn_back(gateway);
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).await.unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(
-            head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nretry-after: 1\r\n"),
-            "{head}"
-        );
-        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
-        assert!(body.contains("BUSY: too many connections"), "{body}");
     }
 }

@@ -9,10 +9,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::attention::timeout;
 use super::limits::HANDSHAKE_TIMEOUT;
 use super::reason::Reason;
 use super::seats::Seat;
@@ -62,7 +62,7 @@ impl Acceptor {
     {
         turns.wait_seated(&seat.peer.principal(), Rate::Handshake).await;
         let shaken = timeout(HANDSHAKE_TIMEOUT, self.0.accept(stream)).await;
-        let shaken = shaken.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()));
+        let shaken = shaken.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         shaken
             .inspect_err(|error| {
                 seat.note(Reason::Handshake);

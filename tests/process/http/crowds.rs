@@ -7,11 +7,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::access::{token, tokens};
-use super::{
-    Web, as_request, gateway_pid, get, http, post, request, served, small, until_ready, with_http,
-};
+use super::{Web, as_request, get, http, post, request, served, small, until_ready, with_http};
 use crate::pool::{Pool, cpu};
-use crate::processes::{go_on, stop};
+use crate::processes::go_on;
 use crate::wait::{eventually, eventually_so};
 
 const INFER: &str = "/v2/models/rot90/infer";
@@ -130,32 +128,6 @@ fn a_body_that_dribbles_ends_although_it_never_pauses() {
     }
     web.hear().complains(408, "16384 bytes a second");
     assert_eq!(refused(&pool, "slow_body"), 1.0);
-}
-
-#[test]
-fn a_gateway_that_does_not_run_holds_no_client_to_be_slow() {
-    let pool = served(cpu(1));
-    let body = as_request(&small()).to_string();
-    let mut web = Web::open(&pool);
-    let (head, rest) = (body.len(), &body.as_bytes()[1..]);
-    web.send(
-        format!("POST {INFER} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {head}\r\n\r\n{{")
-            .as_bytes(),
-    );
-    // A while in which it is stopped and not yet missed; four are longer than a client may pause.
-    web.stream.set_read_timeout(Some(Duration::from_secs(3))).expect("a timeout can be set");
-    let gateway = gateway_pid(&pool);
-    for _ in 0..4 {
-        is_live(&pool);
-        stop(gateway);
-        web.stream.peek(&mut [0]).expect_err("nothing is said meanwhile");
-        go_on(gateway);
-    }
-    is_live(&pool);
-    web.send(rest);
-    web.stream.set_read_timeout(None).expect("a timeout can be set");
-    assert_eq!(web.hear().status, 200);
-    assert_eq!((gateway_pid(&pool), refused(&pool, "slow_body")), (gateway, 0.0));
 }
 
 #[test]

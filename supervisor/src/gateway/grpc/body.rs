@@ -7,15 +7,16 @@ use std::task::{Context, Poll};
 
 use axum::body::{Bytes, HttpBody};
 use axum::http::{HeaderMap, Response};
+use gridpool_ipc::clock;
 use hyper::body::Frame;
 use prost::Message;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use super::messages::{PLAIN, PREFIX_BYTES};
 use super::status::status;
-use crate::gateway::attention::{self, timeout};
 use crate::gateway::failure::Failure;
 use crate::gateway::limits::ANSWER_TIMEOUT;
 use crate::gateway::metrics::CountedCall;
@@ -92,17 +93,17 @@ impl Reading {
 
     /// Waits until the message is read. If that is too slow, ends the call.
     pub(super) async fn watch(&self) {
-        let (until, mut pace) = (attention::now() + ANSWER_TIMEOUT, Pace::new());
+        let (until, mut pace) = (clock::now() + ANSWER_TIMEOUT, Pace::new());
         let mut left = self.left.load(Ordering::Acquire);
         while left > 0 {
-            let began = attention::now();
-            let patience = pace.left().min(until.saturating_duration_since(began));
-            if timeout(patience, self.moved.notified()).await.is_none() {
+            let began = clock::now();
+            let patience = pace.left().min(clock::until(until));
+            if timeout(patience, self.moved.notified()).await.is_err() {
                 self.call.note(Reason::SlowAnswer);
                 return self.call.reset();
             }
             let now = self.left.load(Ordering::Acquire);
-            pace.moved(attention::since(began), left - now);
+            pace.moved(began.elapsed(), left - now);
             left = now;
         }
     }

@@ -28,7 +28,6 @@ use tokio::time::{sleep_until, timeout};
 use super::body::Answers;
 use super::control::{Counted, IsFlood};
 use crate::gateway::Server;
-use crate::gateway::attention;
 use crate::gateway::limits::{
     BREACH_HOLD, CALLS_MAX, CONNECTION_IDLE_MAX, CONNECTION_WINDOW_BYTES, FAREWELL_TIMEOUT,
     FRAME_BYTES, HEAD_BYTES_MAX, HEAD_TIMEOUT, LINGER, PING_EVERY, PING_TIMEOUT, REFUSAL_TIMEOUT,
@@ -214,11 +213,11 @@ async fn until_idle_for(seat: &Seat, most: Duration) {
     loop {
         // One with a call, or whose client has not read all, is looked at again when it could be idle for so long.
         let since = seat.idle_since().filter(|_| !seat.is_blocked());
-        let (is_idle, since) = (since.is_some(), since.unwrap_or_else(attention::now));
-        if is_idle && attention::since(since) >= most {
+        let (is_idle, since) = (since.is_some(), since.unwrap_or_else(clock::now));
+        if is_idle && since.elapsed() >= most {
             return;
         }
-        attention::sleep_until(since + most).await;
+        sleep_until((since + most).into()).await;
     }
 }
 

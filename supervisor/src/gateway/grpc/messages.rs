@@ -291,7 +291,7 @@ mod tests {
 
     fn seat() -> Arc<Seat> {
         let seats = Seats::new(Arc::default());
-        Arc::new(seats.take(Peer::Unix { uid: 0 }, false, false).unwrap())
+        Arc::new(seats.take(Peer::Unix { uid: 0 }, false).unwrap())
     }
 
     #[test]

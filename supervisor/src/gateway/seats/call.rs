@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use gridpool_client::Principal;
+use gridpool_ipc::clock;
 use gridpool_ipc::mutex::Mutex;
 use tokio::sync::Notify;
 
 use super::{Phase, Seat};
-use crate::gateway::attention;
 use crate::gateway::reason::Reason;
 
 /// A call of gRPC. It is in progress until this is dropped, which is when the last byte of its answer is written.
@@ -54,7 +54,7 @@ impl Call {
 
     /// It has nothing to do until its client sends something.
     pub(in crate::gateway) fn waits(&self) {
-        self.enter(Phase::Waiting(attention::now()));
+        self.enter(Phase::Waiting(clock::now()));
     }
 
     /// The gateway does not read the call, so its bytes may fill the connection's window.
@@ -89,7 +89,7 @@ impl Drop for Call {
         if let Some(occupant) = self.seat.seats.table.lock().taken.get_mut(&self.seat.number) {
             occupant.calls.remove(&self.number);
             if occupant.calls.is_empty() && !matches!(occupant.phase, Phase::Refused) {
-                occupant.phase = Phase::Waiting(attention::now());
+                occupant.phase = Phase::Waiting(clock::now());
             }
         }
     }
@@ -121,12 +121,12 @@ impl Turn<'_> {
 
     /// The request waits for its turn: others may need the seat more.
     pub(in crate::gateway) fn waits(self) {
-        self.enter(Phase::Waiting(attention::now()));
+        self.enter(Phase::Waiting(clock::now()));
     }
 
     /// The client sends a body, and is behind.
     pub(in crate::gateway) fn sends_body(self, behind: Duration) {
-        let now = attention::now();
+        let now = clock::now();
         self.enter(Phase::Sending(now.checked_sub(behind).unwrap_or(now)));
     }
 

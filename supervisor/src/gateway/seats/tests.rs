@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use super::super::limits::HEAD_TIMEOUT;
 use super::super::turns::{Rate, Turns};
 use super::*;
 
@@ -17,7 +16,7 @@ fn seats() -> Arc<Seats> {
 /// Connections of the address from which all come.
 fn come(seats: &Arc<Seats>, count: usize) -> Vec<Seat> {
     let peer = || Peer::Tcp { ours: ADDRESS, theirs: ADDRESS };
-    (0..count).filter_map(|_| seats.take(peer(), true, false)).collect()
+    (0..count).filter_map(|_| seats.take(peer(), true)).collect()
 }
 
 /// The same, as if no time passed, however slow this machine is.
@@ -26,7 +25,7 @@ fn come_at_once(seats: &Arc<Seats>, count: usize) -> Vec<Seat> {
     for _ in 0..count {
         for occupant in seats.table.lock().taken.values_mut() {
             if let Phase::Waiting(since) | Phase::Sending(since) = &mut occupant.phase {
-                *since = attention::now();
+                *since = clock::now();
             }
         }
         all.extend(come(seats, 1));
@@ -227,22 +226,4 @@ async fn a_request_that_waits_for_its_turn_gives_up_its_seat() {
     grow_old(&seats, EVICTABLE_AFTER);
     assert_eq!(ordinary(&come(&seats, 1)), 1);
     assert!(!is_there(&seats, &asking[3]));
-}
-
-#[test]
-fn who_has_waited_for_long_takes_a_free_seat_and_nobody_elses() {
-    let seats = seats();
-    let late =
-        |seats: &Arc<Seats>| seats.take(Peer::Tcp { ours: ADDRESS, theirs: ADDRESS }, false, true);
-    assert_eq!(late(&seats).expect("there is room").kind(), Kind::Ordinary);
-    let _idle: Vec<_> = (0..CONNECTIONS_EACH_MAX).map(|_| late(&seats).expect("room")).collect();
-    for occupant in seats.table.lock().taken.values_mut() {
-        occupant.phase = Phase::Waiting(attention::now().checked_sub(HEAD_TIMEOUT).unwrap());
-    }
-    assert!(late(&seats).is_none(), "it is told to come again");
-    assert_eq!(
-        ordinary(&come(&seats, 1)),
-        1,
-        "one that has just come takes the place of an idle one"
-    );
 }
