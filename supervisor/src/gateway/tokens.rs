@@ -156,8 +156,14 @@ impl Known {
 pub(super) struct Tokens(Vec<Known>);
 
 impl Tokens {
-    /// Parses the text of a file. `#` begins a comment. A file without a token lets nobody in. The error has the line.
+    /// Parses the text of a file. `#` begins a comment. A file of comments alone lets nobody in; an empty one may be one
+    /// that is just being written. The error has the line.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            return Err("it is empty: add the line that `gridpool token new` prints, or a comment (`# nobody`) to let \
+                        nobody in"
+                .to_owned());
+        }
         let mut tokens: Vec<Known> = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or_default().trim();

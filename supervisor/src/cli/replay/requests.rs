@@ -25,6 +25,8 @@ pub(super) struct Request {
 #[derive(Debug, PartialEq)]
 pub(super) struct Joined {
     whole: Request,
+    /// Of all members; 0 if nothing can be joined to it.
+    rows: u64,
     /// The requests by their places, with their rows.
     members: Vec<Member>,
 }
@@ -43,7 +45,7 @@ impl Request {
         self.inputs.iter().all(|input| rows(input) == Some(first)).then_some(first)
     }
 
-    /// Whether its rows may stand behind those of another.
+    /// Whether its rows may stand behind those of another; both have rows.
     fn is_like(&self, other: &Self) -> bool {
         let kind = |(tensor, _): &(Tensor, _)| {
             (tensor.name().to_owned(), tensor.datatype(), tensor.shape()[1..].to_vec())
@@ -59,32 +61,38 @@ impl Joined {
         models: &[ModelInfo],
     ) -> Result<Vec<Self>, TensorError> {
         let mut runs: Vec<Self> = Vec::new();
+        // Those that are not full.
+        let mut open: Vec<usize> = Vec::new();
         for (place, request) in requests.enumerate() {
             let most = rows_max(models, &request.model);
-            let rows = request.rows().filter(|_| most > 1);
-            let has_room = |run: &&mut Self| {
-                let all = run.members.iter().map(|(_, rows)| rows).sum::<u64>();
-                rows.is_some_and(|rows| all + rows <= most) && run.whole.is_like(request)
+            let rows = request.rows().filter(|_| most > 1).unwrap_or(0);
+            let has_room = |run: &Self| run.rows + rows <= most && run.whole.is_like(request);
+            let found = open.iter().position(|&at| rows > 0 && has_room(&runs[at]));
+            let Some(found) = found else {
+                if (1..most).contains(&rows) {
+                    open.push(runs.len());
+                }
+                runs.push(Self { whole: request.clone(), rows, members: vec![(place, rows)] });
+                continue;
             };
-            match runs.iter_mut().find(has_room) {
-                Some(run) => run.add(place, request)?,
-                None => runs.push(Self {
-                    whole: request.clone(),
-                    members: vec![(place, rows.unwrap_or(0))],
-                }),
+            let run = &mut runs[open[found]];
+            run.add(place, request, rows)?;
+            if run.rows == most {
+                open.remove(found);
             }
         }
         Ok(runs)
     }
 
-    fn add(&mut self, place: usize, request: &Request) -> Result<(), TensorError> {
+    fn add(&mut self, place: usize, request: &Request, rows: u64) -> Result<(), TensorError> {
         for ((whole, data), (tensor, more)) in self.whole.inputs.iter_mut().zip(&request.inputs) {
             let mut shape = whole.shape().to_vec();
             shape[0] += tensor.shape()[0];
             *whole = Tensor::new(whole.name(), whole.datatype(), shape)?;
             data.extend_from_slice(more);
         }
-        self.members.push((place, request.rows().unwrap_or(0)));
+        self.rows += rows;
+        self.members.push((place, rows));
         Ok(())
     }
 
@@ -192,6 +200,7 @@ mod tests {
     fn requests_of_one_model_and_one_shape_are_joined_up_to_the_rows_of_a_run() {
         let models = [model("m", 4), model("alone", 1)];
         let wide = Tensor::new("x", DataType::Uint8, vec![1, 3]).unwrap();
+        let scalar = Tensor::new("x", DataType::Uint8, vec![]).unwrap();
         let requests = [
             request("a", "m", &[1, 2]),
             request("b", "alone", &[3]),
@@ -202,15 +211,19 @@ mod tests {
             request("g", "m", &[8]),
             request("h", "gone", &[9]),
             request("i", "alone", &[3]),
+            // A scalar has no rows.
+            Request { inputs: vec![(scalar, vec![0])], ..request("j", "m", &[]) },
+            request("k", "m", &[1]),
         ];
         let expected: &[&[Member]] = &[
             &[(0, 2), (2, 1), (6, 1)],
             &[(1, 0)],
             &[(3, 1)],
-            &[(4, 2)],
+            &[(4, 2), (10, 1)],
             &[(5, 9)],
             &[(7, 0)],
             &[(8, 0)],
+            &[(9, 0)],
         ];
         assert_eq!(members(&requests, &models), expected);
         let runs = Joined::of(requests.iter(), &models).unwrap();

@@ -211,11 +211,15 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let why = plan(&options).unwrap_err().to_string();
         assert!(why.contains("line 1") && !why.contains("chmod"), "{why}");
-        fs::write(&path, "").unwrap();
+        fs::write(&path, "# nobody").unwrap();
         let why = plan(&options).unwrap_err().to_string();
         assert!(why.contains("chmod 600"), "{why}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert!(plan(&options).unwrap().holders().let_nobody_in());
+        // It may be one that is just being written.
+        fs::write(&path, "\n").unwrap();
+        let why = plan(&options).unwrap_err().to_string();
+        assert!(why.contains("it is empty") && why.contains("# nobody"), "{why}");
         assert!(!plan(&HttpOptions::default()).unwrap().holders().let_nobody_in());
         assert!(read(folder.path(), false).unwrap_err().to_string().contains("not a file"));
         let pipe = folder.path().join("pipe");
