@@ -56,7 +56,7 @@ def test_a_death_is_shown_soon_with_its_whole_block(pool, opened):
 
 
 def test_it_fits_a_phone_and_small_text(pool, opened):
-    run_jobs(pool, 1)
+    run_jobs(pool, 20)
     for width in (360, 1600, 800):
         one = opened(pool, width=width)
         page = one.page
@@ -68,6 +68,9 @@ def test_it_fits_a_phone_and_small_text(pool, opened):
         page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         page.wait_for_selector("#receipts dl")
         assert overflow(page) == [0, []], width
+        # A long list scrolls by itself: what is below it stays near.
+        tall = page.locator("#last-verdicts").evaluate("(one) => [one.clientHeight / innerHeight, one.scrollHeight]")
+        assert tall[0] < 0.81 and tall[1] > 600, tall
         least = page.evaluate(
             """() => Math.min(...Array.from(document.querySelectorAll('body *'))
                 .filter((one) => one.offsetParent && one.textContent.trim())
@@ -383,16 +386,28 @@ def sprites(count):
     return grids
 
 
+# How much of the two minutes of the timeline the pictures show, seconds.
+PICTURED_S = 100
+
+
 @pytest.mark.skipif("GRIDPOOL_SCREENSHOTS" not in os.environ, reason="GRIDPOOL_SCREENSHOTS=FOLDER writes them")
 def test_pictures_for_the_book(pool, opened):
     folder = pathlib.Path(os.environ["GRIDPOOL_SCREENSHOTS"])
     page = opened(pool, height=1000).page
     page.select_option("#span", "fine")
-    with ThreadPoolExecutor(4) as threads:
-        load = [threads.submit(run_jobs, pool, 60) for _ in range(3)]
-        until(lambda: pool.status()["counters"]["ok"] > 60, "some verdicts")
+    end = time.monotonic() + PICTURED_S
+
+    def load():
+        while time.monotonic() < end:
+            run_jobs(pool, 1)
+
+    with ThreadPoolExecutor(3) as threads:
+        loads = [threads.submit(load) for _ in range(3)]
+        page.wait_for_timeout(PICTURED_S * 500)
         pool.run("kill", "cpu1")
-        for done in load:
+        page.wait_for_timeout(PICTURED_S * 200)
+        pool.run("chaos", "segv")
+        for done in loads:
             done.result()
     pairs = [{"input": grid, "output": [list(row) for row in zip(*grid[::-1])]} for grid in sprites(2)]
     page.fill("#program", "rot90")
