@@ -78,6 +78,7 @@ fn verdicts_outlive_a_pool_that_is_killed_and_one_that_ends() {
     std::fs::set_permissions(empty.path(), own).expect("a mode can be set");
     let none = gridpool(["jobs", "--state-dir"]).arg(empty.path()).run();
     assert_eq!((none.code, none.stdout), (Some(0), nothing(empty.path())));
+    list(&["--last", "0"]).complains(2, &["--last", "from 1 to"]);
     list(&["nonsense"]).complains(2, &["'nonsense'", "it is no job", "such as job7"]);
     let table = list(&[]).output();
     assert_eq!(table.lines().count(), 5, "{table}");
@@ -120,6 +121,8 @@ fn jobs_of_pools_that_share_a_folder_are_told_apart() {
         assert_eq!(line["pool"], **socket);
     }
     assert_eq!(logged(Path::new(folder), &["--socket", "/no/such.sock"]), [Value::Null; 0]);
+    let none = list(&["--socket", "/no/such.sock"]);
+    assert!(none.starts_with("no such job of the pool at /no/such.sock is in the log"), "{none}");
 }
 
 #[test]
