@@ -156,8 +156,8 @@ impl Known {
 pub(super) struct Tokens(Vec<Known>);
 
 impl Tokens {
-    /// Parses the text of a file. `#` begins a comment. A file of comments alone lets nobody in; an empty one may be one
-    /// that is just being written. The error has the line.
+    /// Parses the text of a file. `#` begins a comment. A file of comments alone lets nobody in; an empty one may
+    /// be one that is just being written. The error has the line.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Err("it is empty: add the line that `gridpool token new` prints, or a comment (`# nobody`) to let \
