@@ -1,5 +1,5 @@
-//! Finds the devices that `--devices` selects, and says of a worker's row which it is on and how busy that is. A child process (`gridpool-worker probe`) asks NVML, since NVML
-//! can hang and this process never loads a CUDA library.
+//! Finds the devices that `--devices` selects, and says of a worker's row which it is on and how busy that is. A child
+//! process (`gridpool-worker probe`) asks NVML, since NVML can hang and this process never loads a CUDA library.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -41,7 +41,8 @@ pub(crate) fn busy_percent(
     cpu_us: Option<f64>,
 ) -> Option<f64> {
     let gpu = gpus.iter().find(|gpu| gpu.name == device_of(&worker.name));
-    gpu.and_then(|gpu| gpu.busy_percent).map(f64::from).or(cpu_us.map(|us| us / 1e4))
+    let of_gpu = gpu.and_then(|gpu| gpu.busy_percent).map(f64::from);
+    of_gpu.or_else(|| cpu_us.map(|us| us / 1e4))
 }
 
 /// Why there are no devices to serve.

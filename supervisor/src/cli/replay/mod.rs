@@ -55,7 +55,8 @@ pub(super) enum Under {
 pub(super) struct ReplayFlags {
     /// The capsule: a file, or its name as the log and receipts have it.
     capsule: PathBuf,
-    /// Look for the fewest items (programs of a search, rows of requests for models) that still end a worker the same way.
+    /// Look for the fewest items (programs of a search, rows of requests for models) that still end a worker the same
+    /// way.
     #[arg(long)]
     bisect: bool,
     /// Most runs of --bisect.

@@ -35,9 +35,9 @@ pub(super) type Member = (usize, u64);
 impl Request {
     /// Its rows, if all inputs have as many.
     fn rows(&self) -> Option<u64> {
-        let rows = |(tensor, _): &(Tensor, _)| match tensor.datatype() {
-            DataType::Bytes => None,
-            _ => tensor.shape().first().copied().filter(|rows| *rows > 0),
+        let rows = |(tensor, _): &(Tensor, _)| {
+            let has_rows = |rows: &u64| *rows > 0 && tensor.datatype() != DataType::Bytes;
+            tensor.shape().first().copied().filter(has_rows)
         };
         let first = self.inputs.first().and_then(rows)?;
         self.inputs.iter().all(|input| rows(input) == Some(first)).then_some(first)

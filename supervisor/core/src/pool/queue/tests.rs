@@ -1,3 +1,5 @@
+//! Turns, priorities, joining, held principals, and which job is the oldest.
+
 use super::*;
 
 /// The only client of a principal.
