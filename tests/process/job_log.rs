@@ -70,7 +70,9 @@ fn verdicts_outlive_a_pool_that_is_killed_and_one_that_ends() {
         gridpool(["jobs", "--state-dir", folder.to_str().expect("text")]).args(job).run()
     };
     let none = list(&["job999"]);
-    assert_eq!((none.code, &*none.stdout), (Some(1), "no such job is in the log\n"));
+    let said = format!("no such job is in the log in {}\n", folder.join("jobs").display());
+    assert_eq!((none.code, &*none.stdout), (Some(1), &*said));
+    list(&["--last", "0"]).complains(2, &["--last", "from 1 to"]);
     list(&["nonsense"]).complains(2, &["'nonsense'", "it is no job", "such as job7"]);
     let table = list(&[]).output();
     assert_eq!(table.lines().count(), 5, "{table}");
@@ -113,6 +115,8 @@ fn jobs_of_pools_that_share_a_folder_are_told_apart() {
         assert_eq!(line["pool"], **socket);
     }
     assert_eq!(logged(Path::new(folder), &["--socket", "/no/such.sock"]), [Value::Null; 0]);
+    let none = list(&["--socket", "/no/such.sock"]);
+    assert!(none.starts_with("no such job of the pool at /no/such.sock is in the log"), "{none}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn a_report_holds_what_the_pool_says_and_no_secret() {
     let capsule: Value = serde_json::from_str(&files[&capsule]).expect("JSON");
     assert!(capsule.is_object(), "{files:?}");
     // Nothing that is there is replaced.
-    report().complains(2, &["report.zip", "File exists"]);
+    report().complains(2, &["report.zip: there is such a file", "name one"]);
 }
 
 /// A `journalctl` that has a line of each service of the name, and says those that are asked for.
@@ -119,4 +119,5 @@ fn a_report_has_the_log_of_either_service_and_leaves_out_what_it_cannot_have_who
     let left_out = format!("capsules/large.json: it is left out: it has {} bytes, ", large.len());
     assert!(problems.contains(&left_out), "{problems}");
     assert!(problems.contains("capsules/broken.json: it is left out: "), "{problems}");
+    assert!(!problems.contains("\n\n"), "a line for each: {problems}");
 }

@@ -10,6 +10,7 @@ use gridpool_protocol::status::WorkerState;
 use nix::sys::signal::Signal;
 
 use crate::binaries;
+use crate::infer;
 use crate::jobs::{PROGRAM, answer, data, serves, small_job, submit};
 use crate::pool::{Pool, cpu};
 use crate::processes::{go_on, signal, stop, ticks};
@@ -53,6 +54,33 @@ fn results_have_the_colours_of_the_terminal() {
     assert!(run(&[("TERM", "linux")]).contains(";4"));
     assert!(run(&[("TERM", "xterm-256color")]).contains(";48;5;"));
     assert!(run(&[("TERM", "xterm-256color"), all]).contains(";48;2;"));
+}
+
+/// What a model serves and how fast, and what the devices did before `top` began.
+#[test]
+fn models_have_a_rate_and_devices_a_past_on_the_screen() {
+    let Some(pool) = infer::pool_on(cpu(1), &["three_outputs"]) else { return };
+    pool.all_ready();
+    let client = pool.client();
+    let ask = || infer::answer(client.submit(infer::rows(0, 1).1).expect("it is accepted"));
+    ask();
+    // A point of the hour takes ten seconds: none is there yet.
+    let mut terminal = watched(&pool);
+    let past = terminal.until(&["LAST TWO MINUTES", "MODEL", "three_outputs"]);
+    let lines: Vec<_> = past.lines().filter(|line| line.starts_with("  cpu0 ")).collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains('·')), "{past}");
+    let row = |text: &str| {
+        text.lines().find(|line| line.starts_with("  three_outputs")).map(str::to_owned)
+    };
+    let words = |row: String| row.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    terminal.until_so("a rate of the model, on one of one worker", |text| {
+        ask();
+        let row = row(text).map(words).unwrap_or_default();
+        row.get(1).is_some_and(|ready| ready == "1/1")
+            && row.last().is_some_and(|rate| rate != "0" && rate != "-")
+    });
+    terminal.press("q");
+    assert_eq!(terminal.is_given_back(), Some(0));
 }
 
 #[test]

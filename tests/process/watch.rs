@@ -48,4 +48,28 @@ fn a_job_is_followed_from_its_worker_through_a_lost_attempt_to_its_verdict() {
     assert_eq!(again, receipt);
     pool.cli(&["watch", "job999999"]).run().complains(2, &["no job job999999", "gridpool jobs"]);
     pool.cli(&["watch", "cpu0"]).run().complains(2, &["job17"]);
+    let number = receipt.job.strip_prefix("job").expect("it is a number");
+    assert!(pool.cli(&["watch", number]).run().output().starts_with(&last));
+}
+
+#[test]
+fn a_job_whose_pool_is_killed_is_told_apart_from_one_that_failed() {
+    let pool = cpu(1).start();
+    pool.stop("cpu0");
+    let key = JobKey(7);
+    let _handle = submit(&pool.client(), job(PROGRAM, &random_grids(1, 3)).with_key(key));
+    let mut command = Command::new(binaries::gridpool());
+    command.args(["watch", &key.to_string(), "--socket"]).arg(pool.socket());
+    let mut watcher =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(watcher.stdout.take().expect("a pipe")).lines();
+    within("a first line", move || lines.next()).expect("a line").expect("text");
+    let _setup = pool.killed();
+    let ended =
+        within("its end", move || watcher.wait_with_output()).expect("it can be waited for");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(69), "{said}");
+    let words = format!("{key} had no verdict yet");
+    assert!(said.contains("the pool has ended") && said.contains(&words), "{said}");
+    assert!(!said.contains("send the request again"), "{said}");
 }

@@ -69,6 +69,9 @@ pub(super) enum CommandError {
     Misconfigured(Vec<String>),
     #[error("the model `{}` cannot be loaded: {}; `--keep-going` serves without it", .0.model, .0.why)]
     ModelMissing(MissingModel),
+    /// The pool ended while it was watched.
+    #[error("the pool has ended, or the connection to it was lost{0}")]
+    Gone(String),
     #[error("the socket was removed, and the pool could not open it again: {0}")]
     Displaced(String),
     #[error(
@@ -134,6 +137,12 @@ impl CommandError {
         Self::Partial { verdict: *verdict, reason: reason.clone(), done, all }
     }
 
+    /// A question that was not answered has done nothing, and is not to be sent again. `after` goes on with what that
+    /// means.
+    pub(super) fn unanswered(error: ClientError, after: String) -> Self {
+        if matches!(error, ClientError::Lost) { Self::Gone(after) } else { error.into() }
+    }
+
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Bench(error) => error.exit_code(),
@@ -146,7 +155,8 @@ impl CommandError {
             Self::Devices(
                 DevicesError::NoGpu(_) | DevicesError::NoSuchGpu { .. } | DevicesError::Probe(_),
             )
-            | Self::Displaced(_) => exit::UNAVAILABLE,
+            | Self::Displaced(_)
+            | Self::Gone(_) => exit::UNAVAILABLE,
             Self::FileSize { .. } | Self::OpenFiles { .. } | Self::System { .. } => exit::SYSTEM,
             Self::Devices(DevicesError::NoWorkerBinary(_)) | Self::Misconfigured(_) => exit::WORKER,
             Self::Devices(DevicesError::Twice { .. })

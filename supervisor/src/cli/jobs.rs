@@ -16,6 +16,7 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 use serde::Serialize;
 
 use super::connect::socket_path;
+use super::flags::whole;
 use super::show::printable;
 use super::status::write_table;
 use super::words::{UNKNOWN, attempts, counted, cut, took};
@@ -23,6 +24,8 @@ use super::{CommandError, print, state};
 use crate::gateway::parse_time;
 use crate::job_log::{self, Entry, Logged};
 
+/// Most jobs that may be asked for: more than a log holds.
+const LAST_MAX: u64 = 1_000_000;
 /// Widest reason in the table; `--json` has all of it.
 const REASON_WIDTH: usize = 60;
 
@@ -35,7 +38,7 @@ pub(super) struct JobsFlags {
     #[arg(long, value_name = "WHEN")]
     since: Option<Since>,
     /// The most jobs to show, the last ones.
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value = "20", value_parser = whole::<usize>(1..=LAST_MAX))]
     last: usize,
     /// Only jobs that did not end OK.
     #[arg(long)]
@@ -110,8 +113,9 @@ pub(super) fn run(flags: &JobsFlags) -> Result<u8, CommandError> {
     let pool = socket.as_deref().map(job_log::pool_at);
     let is_wanted = |entry: &Entry| flags.is_wanted(entry, pool.as_deref());
     let logged = job_log::read(&folder, since, flags.last, is_wanted)?;
-    let code =
-        print(|out| if flags.json { write_json(out, &logged) } else { write(out, &logged) })?;
+    let code = print(|out| {
+        if flags.json { write_json(out, &logged) } else { write(out, &logged, pool.as_deref()) }
+    })?;
     // Who asks for one job is told by the code too.
     let is_missing = flags.job.is_some() && logged.jobs.is_empty();
     Ok(if is_missing { exit::JOB } else { code })
@@ -133,7 +137,7 @@ fn write_json(out: &mut dyn Write, logged: &Logged) -> io::Result<()> {
     Ok(())
 }
 
-fn write(out: &mut dyn Write, logged: &Logged) -> io::Result<()> {
+fn write(out: &mut dyn Write, logged: &Logged, of: Option<&str>) -> io::Result<()> {
     const HEAD: [&str; 9] =
         ["TIME", "JOB", "VERDICT", "ITEMS", "ATTEMPTS", "WORKERS", "TOTAL", "PRINCIPAL", "REASON"];
     let pools: BTreeSet<_> = logged.jobs.iter().map(|entry| &entry.pool).collect();
@@ -146,7 +150,10 @@ fn write(out: &mut dyn Write, logged: &Logged) -> io::Result<()> {
         rows.iter_mut().zip(cells).for_each(|(row, cell)| row.insert(1, cell));
     }
     match logged.jobs.is_empty() {
-        true => writeln!(out, "no such job is in the log")?,
+        true => {
+            let of = of.map_or_else(String::new, |of| format!(" of the pool at {}", pool(of)));
+            writeln!(out, "no such job{of} is in the log in {}", logged.folder.display())?;
+        }
         false => write_table(out, &rows)?,
     }
     if logged.skipped > 0 {

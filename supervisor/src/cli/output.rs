@@ -33,6 +33,9 @@ const SELINUX: &[u8] = b"security.selinux";
 /// Why a file was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OutputError {
+    /// It is there, and would be replaced.
+    #[error("{flag} {}: there is such a file: name one that is not there", path.display())]
+    Exists { flag: &'static str, path: PathBuf },
     /// A dangling link.
     #[error("{flag} {}: the link points to {}, which does not exist: name that file", path.display(), target.display())]
     Dangling { flag: &'static str, path: PathBuf, target: PathBuf },
@@ -84,6 +87,14 @@ pub(super) enum OutputError {
     /// The bytes are not for a terminal.
     #[error("{flag} {}: standard output is a terminal: pipe it, or name a file", path.display())]
     Terminal { flag: &'static str, path: PathBuf },
+    /// What was written of a new file was removed.
+    #[error("{flag} {}: writing failed, and the file was removed: make room, or name another place", path.display())]
+    Unwritten {
+        flag: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     /// Nothing was written.
     #[error("{flag} {}: writing failed, and the file is unchanged", path.display())]
     Untouched {
@@ -99,6 +110,7 @@ impl OutputError {
         match self {
             Self::Dangling { .. }
             | Self::Document { .. }
+            | Self::Exists { .. }
             | Self::NoFolder { .. }
             | Self::Open { .. }
             | Self::OthersLink { .. }
@@ -106,7 +118,8 @@ impl OutputError {
             Self::Incomplete { .. }
             | Self::Partly { .. }
             | Self::Stdout(_)
-            | Self::Untouched { .. } => exit::OUTPUT,
+            | Self::Untouched { .. }
+            | Self::Unwritten { .. } => exit::OUTPUT,
         }
     }
 }

@@ -4,8 +4,8 @@
 mod secrets;
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Cursor, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,6 +25,8 @@ use super::{CommandError, say, state};
 use crate::shell::capsules;
 use crate::state::{Kept, StateError};
 
+/// Names the archive.
+const FLAG: &str = "--output";
 /// How long a command may take. The slowest is `diagnose`, which starts workers.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(180);
 /// Most bytes of one file; of a longer log, its end. A longer capsule is left out: a part of it is no JSON.
@@ -44,7 +46,8 @@ const VARIABLES: [&str; 9] =
 /// What goes into the report.
 #[derive(Debug, Args)]
 pub(super) struct ReportFlags {
-    /// The archive to write; it must not be there. The default is `gridpool-report-TIME.zip` in this folder.
+    /// The archive to write, a zip file; it must not be there. The default is `gridpool-report-TIME.zip` in this
+    /// folder.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The config file of the pool.
@@ -79,15 +82,16 @@ pub(super) fn run(flags: &ReportFlags, socket: &SocketFlag) -> Result<u8, Comman
     });
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(&path);
-    let flag = "--output";
+    let flag = FLAG;
     let file = match file {
         Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return Err(OutputError::Exists { flag, path }.into());
+        }
         Err(source) => return Err(OutputError::Open { flag, path, source }.into()),
     };
-    let sections = sections(flags, socket, &now)?;
-    if let Err(source) = write(file, &sections) {
-        return Err(OutputError::Incomplete { flag, path, source }.into());
-    }
+    let sections = sections(flags, socket, &now).inspect_err(|_| remove(&path))?;
+    complete(file, &path, &sections)?;
     let names: Vec<_> = sections.iter().map(|section| &*section.name).collect();
     say(&format!(
         "{}: {}\nTokens, passwords and keys are left out. It has names of users, hosts, devices and files, and parts \
@@ -95,6 +99,21 @@ pub(super) fn run(flags: &ReportFlags, socket: &SocketFlag) -> Result<u8, Comman
         path.display(),
         names.join(", ")
     ))
+}
+
+/// Writes the whole archive to the file at this path, or removes that.
+fn complete(file: File, path: &Path, sections: &[Section]) -> Result<(), OutputError> {
+    write(file, sections).map_err(|source| {
+        remove(path);
+        OutputError::Unwritten { flag: FLAG, path: path.to_owned(), source }
+    })
+}
+
+/// Half an archive is none, and would be in the way of the next.
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path) {
+        tracing::warn!(file = %path.display(), %error, "the file is incomplete and cannot be removed");
+    }
 }
 
 fn sections(
@@ -177,13 +196,15 @@ fn capsules(state_dir: Option<&Path>) -> Result<Vec<SavedCapsule>, CommandError>
     Ok(kept.into_iter().map(named).collect())
 }
 
-fn write(file: File, sections: &[Section]) -> io::Result<()> {
-    let mut archive = ZipWriter::new(file);
+fn write(mut file: File, sections: &[Section]) -> io::Result<()> {
+    // In memory, as its parts are: one that cannot be written would say so by itself when it is dropped.
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     for section in sections {
         archive.start_file(&*section.name, SimpleFileOptions::default().unix_permissions(0o600))?;
         archive.write_all(section.text.as_bytes())?;
     }
-    archive.finish()?.sync_all()
+    file.write_all(archive.finish()?.get_ref())?;
+    file.sync_all()
 }
 
 /// The variables that change what gridpool does.
@@ -275,7 +296,7 @@ fn output(mut command: Command) -> Printed {
         Err(error) => format!("{error}. "),
     };
     let [text, said] = read;
-    Printed { text, problem: format!("{ended}{said}") }
+    Printed { text, problem: format!("{ended}{said}").trim_end().to_owned() }
 }
 
 /// The beginning of what a pipe gives; the rest is passed over, so that its writer does not wait.
@@ -293,4 +314,21 @@ fn read_all(mut pipe: impl Read) -> String {
             .expect("a string takes what is written"),
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_that_cannot_be_written_whole_is_not_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.zip");
+        File::create(&path).unwrap();
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let sections = [Section { name: "a".to_owned(), text: "b".to_owned() }];
+        let said = complete(full, &path, &sections).unwrap_err().to_string();
+        assert!(said.contains("the file was removed"), "{said}");
+        assert!(!path.exists());
+    }
 }

@@ -171,7 +171,8 @@ fn once(flags: &TopFlags, socket: PathBuf) -> Result<u8, CommandError> {
     let mut history = History::default();
     history.snapshot(pool.snapshot()?);
     pass(flags.every);
-    let picture = history.snapshot(pool.snapshot()?);
+    let second = pool.snapshot().map_err(|error| CommandError::unanswered(error, String::new()))?;
+    let picture = history.snapshot(second);
     super::print(|out| plain::write(out, &picture))
 }
 

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
+use gridpool_client::ClientError;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::{JobSelector, JobView};
 use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
@@ -21,10 +22,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 #[derive(Debug, Args)]
 pub(super) struct WatchFlags {
     /// Its number (`job17`) or its client's key, as `gridpool status` and receipts name it.
+    #[arg(value_parser = parse_job)]
     job: JobSelector,
     /// Print one JSON document, at the end: the job's receipt.
     #[arg(long)]
     json: bool,
+}
+
+/// A number may come without its word, as to `gridpool jobs`.
+fn parse_job(text: &str) -> Result<JobSelector, String> {
+    let named = text.parse::<JobSelector>();
+    named.or_else(|error| format!("job{text}").parse().map_err(|_| error.to_string()))
 }
 
 /// Prints a line whenever something has changed, and the verdict.
@@ -32,7 +40,8 @@ pub(super) fn run(flags: &WatchFlags, socket: Option<PathBuf>) -> Result<u8, Com
     let client = connect(socket)?;
     let mut said = String::new();
     loop {
-        let view = client.job(flags.job)?.ok_or_else(|| unknown(flags.job))?;
+        let view = client.job(flags.job).map_err(|error| lost(error, flags.job))?;
+        let view = view.ok_or_else(|| unknown(flags.job))?;
         if flags.json && view.has_ended {
             say_json(&view.receipt)?;
         } else if !flags.json {
@@ -56,6 +65,14 @@ fn unknown(job: JobSelector) -> CommandError {
         "this pool has no job {job} that you may see, or no longer remembers its verdict: `gridpool jobs {job}` looks \
          in the job log"
     ))
+}
+
+fn lost(error: ClientError, job: JobSelector) -> CommandError {
+    let after = format!(
+        ", and {job} had no verdict yet: its client gives it to the next pool; `gridpool jobs {job}` looks in the \
+         job log"
+    );
+    CommandError::unanswered(error, after)
 }
 
 /// What a job is doing, without the time, which changes always.
