@@ -118,20 +118,21 @@ fn is_of_token(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "-._~+/=".contains(letter)
 }
 
-/// `nats://user:password@host` becomes `nats://[left out]@host`. A password may have any sign but white space: what
-/// stands before the last `@` of the word is left out, up to the next address in it.
+/// `nats://user:password@host` becomes `nats://[left out]@host`. A password may have any sign but white space, `@` and
+/// `://` too: what stands between the first `://` and the last `@` of a word is left out, also hosts of a list.
 fn addresses(line: &str) -> String {
-    let mut parts = line.split("://");
-    let mut clean = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let end = part.find(char::is_whitespace).unwrap_or(part.len());
-        let (word, rest) = part.split_at(end);
-        clean += "://";
-        match word.rsplit_once('@') {
-            Some((_, host)) => clean += &format!("{LEFT_OUT}@{host}"),
+    const BEGINS: &str = "://";
+    let mut clean = String::with_capacity(line.len());
+    for word in line.split_inclusive(char::is_whitespace) {
+        let from = word.find(BEGINS).map(|at| at + BEGINS.len());
+        match from.zip(word.rfind('@')).filter(|(from, to)| from <= to) {
+            Some((from, to)) => {
+                clean += &word[..from];
+                clean += LEFT_OUT;
+                clean += &word[to..];
+            }
             None => clean += word,
         }
-        clean += rest;
     }
     clean
 }
@@ -148,6 +149,7 @@ mod tests {
         let text = format!(
             "{token} and {token}, gridpool_up 1, gridpool_abc\nAuthorization: Bearer abc.def-1, then\n\
              nats://joe:pw@a,nats://b http://c/d \"tls://x:y@f:1\" nats://u:p/a,s\"s@h\n\
+             nats://:pw://@h nats://a,nats://u:p,q://r@b,nats://c\n\
              -----BEGIN PRIVATE KEY-----\nMIIE\n\
              -----END PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\nMIID\n"
         );
@@ -156,7 +158,8 @@ mod tests {
             clean,
             "gridpool_[left out] and gridpool_[left out], gridpool_up 1, gridpool_abc\n\
              Authorization: Bearer [left out], then\n\
-             nats://[left out]@a,nats://b http://c/d \"tls://[left out]@f:1\" nats://[left out]@h\n[left out]\n\
+             nats://[left out]@a,nats://b http://c/d \"tls://[left out]@f:1\" nats://[left out]@h\n\
+             nats://[left out]@h nats://[left out]@b,nats://c\n[left out]\n\
              -----BEGIN CERTIFICATE-----\nMIID\n"
         );
     }
