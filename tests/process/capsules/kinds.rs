@@ -152,57 +152,62 @@ fn a_program_is_bisected_to_the_item_that_kills() {
     assert_eq!(bisected["names"], json!([culprit]), "{told}");
 }
 
-/// A worker whose runs of `mlp` kill it by what is in their rows: of one request, or of two that share a run.
-#[test]
-fn joined_requests_are_bisected_to_the_rows_that_kill() {
+/// A worker whose runs of `mlp` kill it by what is in their rows: how many of three requests that share a run are
+/// poison, and the rows that a bisection names, each by its request and its end.
+fn joined_requests(deadly: &str, poisoned: usize, killers: &[(usize, &str)]) {
     if !infer::has_runtime() {
         return;
     }
     let model = format!(
-        "[[model]]\nname = 'mlp'\npath = '{}'\nmax_queue_delay_us = 1000000\npreferred_batch = [10]\n",
+        "[[model]]\nname = 'mlp'\npath = '{}'\nmax_queue_delay_us = 1000000\npreferred_batch = [6]\n",
         infer::model("mlp").display()
     );
-    for (deadly, poisoned, killers) in [("mlp:7", 1, "row 2"), ("mlp:7,8", 0, "row 2, row 0")] {
-        let setup = cpu(1).args(&["--allow-chaos"]).limits(&model);
-        let pool = setup.env("GRIDPOOL_TEST_DEADLY", deadly).start();
-        let client = pool.client();
-        eventually_so("the model to serve", || client.models().is_ok_and(|all| !all.is_empty()));
-        // The rows are 0, but one of the second request and one of the last.
-        let marks = [vec![0.0], vec![0.0, 0.0, 7.0], vec![0.0; 4], vec![8.0, 0.0]];
-        let submit = |marks: &Vec<f32>| {
-            let rows = marks.iter().flat_map(|mark| [vec![*mark], vec![0.0; 15]].concat());
-            let input =
-                ModelInput::new("x", vec![marks.len() as u64, 16], rows.collect::<Vec<_>>());
-            let job = Job::model("mlp", [input.expect("rows of 16")]).expect("one input");
-            client.submit(job).expect("it is accepted")
-        };
-        let handles: Vec<_> = marks.iter().map(submit).collect();
-        let answers = handles.into_iter().map(|handle| handle.wait().expect("a verdict"));
-        let answers: Vec<_> = answers.collect();
-        let poison = answers.iter().filter(|answer| answer.verdict() == Verdict::Poison).count();
-        assert_eq!(poison, poisoned, "{deadly}");
-        let is_whole =
-            |path: &PathBuf| read(path)["jobs"].as_array().is_some_and(|all| all.len() == 4);
-        let joined = eventually("the capsule of all four", || {
-            capsules(pool.setup()).into_iter().find(is_whole).ok_or("none")
-        });
-        let config = pool.folder().join("chaos.toml");
-        fs::write(&config, "allow_chaos = true\n").expect("a file can be written");
-        let replayed = gridpool(["replay", "--json", "--bisect"]).arg(&joined).arg("--config");
-        let told = document(&replayed.arg(&config).env("GRIDPOOL_TEST_DEADLY", deadly).run());
-        let of = |at: &str| told["bisected"][at].clone();
-        assert_eq!((&told["units"], &told["count"]), (&json!("requests"), &json!(4)), "{told}");
-        assert_eq!(told["runs"][0]["same"], true, "{told}");
-        assert_eq!((of("units"), of("of")), (json!("rows"), json!(10)), "{told}");
-        let rows = killers.split(", ").zip([1, 3]);
-        let names: Vec<_> =
-            rows.map(|(row, at)| format!("{} {row}", answers[at].receipt.job)).collect();
-        assert_eq!((of("names"), of("is_done")), (json!(names), json!(true)), "{told}");
-        // Without what kills, all run to their end.
-        let replayed = replay(&joined, &["--bisect"]);
-        let told = document(&replayed);
-        assert_eq!((replayed.code, &told["bisected"]), (Some(0), &Value::Null), "{told}");
-    }
+    let setup = cpu(1).args(&["--allow-chaos"]).limits(&model);
+    let pool = setup.env("GRIDPOOL_TEST_DEADLY", deadly).start();
+    let client = pool.client();
+    eventually_so("the model to serve", || client.models().is_ok_and(|all| !all.is_empty()));
+    // Each bisected run is a pool: the marked rows are near each other, so that a few are enough.
+    let marks = [vec![0.0, 7.0], vec![8.0], vec![0.0; 3]];
+    let submit = |marks: &Vec<f32>| {
+        let rows = marks.iter().flat_map(|mark| [vec![*mark], vec![0.0; 15]].concat());
+        let input = ModelInput::new("x", vec![marks.len() as u64, 16], rows.collect::<Vec<_>>());
+        let job = Job::model("mlp", [input.expect("rows of 16")]).expect("one input");
+        client.submit(job).expect("it is accepted")
+    };
+    let handles: Vec<_> = marks.iter().map(submit).collect();
+    let answers = handles.into_iter().map(|handle| handle.wait().expect("a verdict"));
+    let answers: Vec<_> = answers.collect();
+    let poison = answers.iter().filter(|answer| answer.verdict() == Verdict::Poison).count();
+    assert_eq!(poison, poisoned);
+    let is_whole = |path: &PathBuf| read(path)["jobs"].as_array().is_some_and(|all| all.len() == 3);
+    let joined = eventually("the capsule of all three", || {
+        capsules(pool.setup()).into_iter().find(is_whole).ok_or("none")
+    });
+    let config = pool.folder().join("chaos.toml");
+    fs::write(&config, "allow_chaos = true\n").expect("a file can be written");
+    let replayed = gridpool(["replay", "--json", "--bisect"]).arg(&joined).arg("--config");
+    let told = document(&replayed.arg(&config).env("GRIDPOOL_TEST_DEADLY", deadly).run());
+    let of = |at: &str| told["bisected"][at].clone();
+    assert_eq!((&told["units"], &told["count"]), (&json!("requests"), &json!(3)), "{told}");
+    assert_eq!(told["runs"][0]["same"], true, "{told}");
+    assert_eq!((of("units"), of("of")), (json!("rows"), json!(6)), "{told}");
+    let name = |(at, end): &(usize, &str)| format!("{}{end}", answers[*at].receipt.job);
+    let names: Vec<_> = killers.iter().map(name).collect();
+    assert_eq!((of("names"), of("is_done")), (json!(names), json!(true)), "{told}");
+    // Without what kills, all run to their end.
+    let replayed = replay(&joined, &["--bisect"]);
+    let told = document(&replayed);
+    assert_eq!((replayed.code, &told["bisected"]), (Some(0), &Value::Null), "{told}");
+}
+
+#[test]
+fn of_joined_requests_the_row_that_kills_is_named() {
+    joined_requests("mlp:7", 1, &[(0, " row 1")]);
+}
+
+#[test]
+fn rows_of_two_requests_that_kill_only_in_one_run_are_both_named() {
+    joined_requests("mlp:7,8", 0, &[(0, " row 1"), (1, "")]);
 }
 
 #[test]
