@@ -160,28 +160,10 @@ fn rows_max(models: &[ModelInfo], name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use gridpool_protocol::tensor::model::ModelState;
-
     use super::*;
 
     fn model(name: &str, max_batch: u32) -> ModelInfo {
-        ModelInfo {
-            name: name.to_owned(),
-            sha256: String::new(),
-            onnxruntime: String::new(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            max_batch,
-            contexts: 1,
-            contexts_measured: Vec::new(),
-            nodes: Vec::new(),
-            device_bytes: 0,
-            cuda_graphs: 0,
-            warm_up_shapes: Vec::new(),
-            steps: Vec::new(),
-            state: ModelState::Ready,
-            reason: String::new(),
-        }
+        ModelInfo { max_batch, ..ModelInfo::unavailable(name, String::new()) }
     }
 
     /// A request of rows of two bytes each, which begin with these.
