@@ -80,6 +80,24 @@ fn jobs_sent_together_each_have_a_verdict_of_their_own() {
     assert_eq!(pool.status().counters.restarts, 0);
 }
 
+/// Far more than the pool takes from one client: with a pause for each they would be late.
+#[test]
+fn a_client_may_send_any_number_of_jobs_before_it_waits() {
+    let pool = cpu(1).start();
+    let client = pool.client();
+    let grids = random_grids(1, 2);
+    let jobs = || (0..4_000).map(|_| job("rot90", &grids));
+    let sent = client.send_many(jobs().take(2_000)).expect("they are sent");
+    let one_by_one = jobs().skip(2_000).map(|job| client.send(job).expect("it is sent"));
+    let handles: Vec<_> = sent.into_iter().chain(one_by_one).collect();
+    for handle in handles {
+        is_right(&answer(handle), "rot90", &grids);
+    }
+    let counters = pool.status().counters;
+    assert_eq!((counters.accepted, counters.ok), (4_000, 4_000));
+    assert!(counters.refused_busy < 4_000, "it sends each again when it is its turn: {counters:?}");
+}
+
 #[test]
 fn jobs_sent_together_under_one_key_are_refused_and_none_is_sent() {
     let pool = cpu(1).start();

@@ -16,11 +16,12 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 use super::ClientError;
 use super::buffers::Buffers;
 use super::builder::Settings;
+use super::busy::RETRY_EVERY;
 use super::keys::Keys;
 use super::known::KnownModels;
 use super::link::{self, Endpoint, Given, Received};
 use super::runnable::AnyJob;
-use super::state::{Pending, RETRY_EVERY, Stage, State};
+use super::state::{Pending, Stage, State};
 use super::wire::Wire;
 use crate::lease::Lease;
 
@@ -267,45 +268,14 @@ impl Connection {
                 let pending = Pending { job, deadline, buffers, epoch, stage, is_cancelled, waker };
                 state.jobs.insert(key, pending);
             }
-            state.send_jobs(&keys);
+            state.send_or_hold(keys);
             return Ok(());
         }
     }
 
-    /// Sends a job again that the pool refused for the moment.
-    pub(super) fn send_again(&self, key: JobKey) -> Result<(), ClientError> {
-        loop {
-            let mut state = self.lock();
-            let epoch = self.wire.epoch();
-            // If the client has reconnected, the job has been submitted again already.
-            let refused = |pending: &&mut Pending| pending.waits_for_retry();
-            let Some(pending) = state.jobs.get_mut(&key).filter(refused) else { return Ok(()) };
-            if pending.epoch == epoch {
-                pending.stage = Stage::Sent;
-                state.send_jobs(&[key]);
-                return Ok(());
-            }
-            // Its arenas belong to a lost connection.
-            let (job, deadline) = (pending.job.clone(), pending.deadline);
-            drop(state);
-            let buffers = self.buffers(&job, deadline)?;
-            buffers.pack(&job);
-            if let Some(pending) = self.lock().jobs.get_mut(&key)
-                && buffers.are_of(epoch)
-            {
-                (pending.buffers, pending.epoch) = (buffers, epoch);
-            }
-        }
-    }
-
-    /// Whether to send a refused job again.
-    pub(super) fn may_try_again(&self, key: JobKey, refusal: &Refusal) -> bool {
-        self.lock().jobs.get(&key).is_some_and(|pending| pending.may_try_again(refusal))
-    }
-
     /// Leases the shared memory for a job. If the pool has too little and the job waits for a busy pool, this
     /// waits until the job's deadline, and holds nothing meanwhile.
-    fn buffers(&self, job: &AnyJob, deadline: Instant) -> Result<Buffers, ClientError> {
+    pub(super) fn buffers(&self, job: &AnyJob, deadline: Instant) -> Result<Buffers, ClientError> {
         loop {
             match self.buffers_now(job) {
                 Err(ClientError::Refused(Refusal::Busy(_)))
@@ -408,6 +378,7 @@ impl Connection {
     pub(super) fn abandon(&self, key: JobKey) {
         let mut state = self.lock();
         let Some(mut pending) = state.jobs.remove(&key) else { return };
+        state.held.remove(&pending.lane(), key);
         let awaited = matches!(pending.stage, Stage::Accepted | Stage::Sent);
         // Only a refused job's arenas are surely free. A worker may still write to the others.
         if !matches!(pending.stage, Stage::Refused(_)) {

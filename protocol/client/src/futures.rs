@@ -4,6 +4,7 @@
 //! socket, unless a thread that waits in a blocking call does so already.
 
 use std::future::{Future, IntoFuture};
+use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -12,14 +13,17 @@ use std::time::Duration;
 use gridpool_ipc::clock;
 use gridpool_protocol::ids::JobKey;
 
+use super::busy::RETRY_EVERY;
 use super::connection::Connection;
 use super::handle::{Claim, Handle};
 use super::runnable::Produces;
-use super::state::{Pending, RETRY_EVERY, Stage, State};
+use super::state::{Pending, Stage, State};
 use super::{Answer, ClientError};
 
 /// Interval at which the reading thread checks for overdue futures.
 const TICK: Duration = Duration::from_secs(1);
+/// Refused jobs that are sent again together, and the others after the next pause.
+const SENT_AGAIN_MAX: usize = 64;
 
 /// The future of `handle.await`: it waits for the answer of a job. Dropping it cancels the job.
 #[derive(Debug)]
@@ -104,9 +108,17 @@ impl State {
         Poll::Pending
     }
 
-    /// The jobs of futures that the pool has refused for the moment.
-    fn refused(&self) -> impl Iterator<Item = JobKey> {
-        let awaited = self.jobs.iter().filter(|(_, pending)| pending.waker.is_some());
+    /// Jobs of futures that the pool has refused for the moment, those after `last` first.
+    fn refused(&self, last: Option<JobKey>) -> impl Iterator<Item = JobKey> {
+        let (after, until) = match last {
+            Some(last) => ((Bound::Excluded(last), Bound::Unbounded), Some(..=last)),
+            None => ((Bound::Unbounded, Bound::Unbounded), None),
+        };
+        let all = self
+            .jobs
+            .range(after)
+            .chain(until.into_iter().flat_map(|until| self.jobs.range(until)));
+        let awaited = all.filter(|(_, pending)| pending.waker.is_some());
         let refused = awaited.filter(|(_, pending)| matches!(pending.stage, Stage::Refused(_)));
         refused.map(|(&key, _)| key)
     }
@@ -139,11 +151,13 @@ impl Connection {
 
     /// Reads while a future waits, and submits jobs again that a busy pool has refused.
     fn read_for_futures(&self) {
+        let mut last = None;
         loop {
-            let refused: Vec<JobKey> = self.lock().refused().collect();
+            let refused: Vec<JobKey> = self.lock().refused(last).take(SENT_AGAIN_MAX).collect();
+            last = refused.last().copied();
             let span = if refused.is_empty() { TICK } else { RETRY_EVERY };
             let waited = self.wait_for(clock::now() + span, |state| {
-                let is_news = refused.is_empty() && state.refused().next().is_some();
+                let is_news = refused.is_empty() && state.refused(None).next().is_some();
                 (state.futures == 0 || is_news).then_some(state.futures > 0)
             });
             match waited {

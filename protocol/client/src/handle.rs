@@ -10,10 +10,11 @@ use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::Verdict;
 
 use super::buffers::Buffers;
+use super::busy::{UNREAD_MAX, pause_after};
 use super::connection::{Connection, Outgoing};
 use super::model::OUTPUT_BYTES_DEFAULT;
 use super::runnable::{AnyJob, Produces};
-use super::state::{Pending, Stage, State, VERDICT_MARGIN, pause_after};
+use super::state::{Pending, Stage, State, VERDICT_MARGIN};
 use super::{Answer, ClientError, Job};
 
 /// A job that was sent. Wait for its answer with [`Handle::wait`] or, with the feature `async`, `.await`.
@@ -150,14 +151,21 @@ impl Claim {
     }
 
     fn send(connection: &Arc<Connection>, jobs: Vec<Outgoing>) -> Result<Vec<Self>, ClientError> {
-        let named: Vec<_> = jobs.iter().map(|job| (job.key, job.deadline)).collect();
-        connection.send_jobs(jobs)?;
-        // From here on, dropping a claim cancels its job.
-        let claim = |(key, deadline)| {
-            let connection = Arc::clone(connection);
-            Self { connection, key, deadline, retry_at: None, taken: false }
-        };
-        Ok(named.into_iter().map(claim).collect())
+        let (mut jobs, mut claims) = (jobs.into_iter(), Vec::new());
+        loop {
+            let some: Vec<_> = jobs.by_ref().take(UNREAD_MAX).collect();
+            if some.is_empty() {
+                return Ok(claims);
+            }
+            connection.read_answers()?;
+            let named: Vec<_> = some.iter().map(|job| (job.key, job.deadline)).collect();
+            connection.send_jobs(some)?;
+            // From here on, dropping a claim cancels its job.
+            claims.extend(named.into_iter().map(|(key, deadline)| {
+                let connection = Arc::clone(connection);
+                Self { connection, key, deadline, retry_at: None, taken: false }
+            }));
+        }
     }
 
     fn accepted(&self) -> Result<(), ClientError> {

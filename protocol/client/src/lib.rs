@@ -87,6 +87,7 @@ mod answer;
 mod arrays;
 mod buffers;
 mod builder;
+mod busy;
 mod carried;
 mod connection;
 mod error;
@@ -206,7 +207,8 @@ impl Client {
         self.send(job.with_told_acceptance())?.accepted()
     }
 
-    /// Sends a job without waiting for its acceptance. A refusal is an error of [`Handle::wait`]. It blocks
+    /// Sends a job without waiting for its acceptance. A refusal is an error of [`Handle::wait`]. Any number may be sent: of
+    /// those beyond the pool's limits the oldest is sent again whenever another of this client ends. It blocks
     /// while the pool has no shared memory to lend, until the job's deadline at most, and while the pool does
     /// not read, for 10 s at most. See [From an async runtime](crate#from-an-async-runtime).
     ///
@@ -234,7 +236,7 @@ impl Client {
     /// Sends jobs together without waiting for their acceptance, as [`Client::send`] sends one.
     ///
     /// # Errors
-    /// As for [`Client::send`]. Then none of them is sent.
+    /// As for [`Client::send`]. Then those that were sent are cancelled.
     pub fn send_many<O: 'static>(
         &self,
         jobs: impl IntoIterator<Item = Job<O>>,

@@ -19,7 +19,7 @@ use gridpool_protocol::limits::{HANDSHAKE_TIMEOUT, PROTOCOL_VERSION};
 use gridpool_protocol::message::{ClientMessage, NOT_SHARED, ServerMessage};
 
 use super::ClientError;
-use super::state::RETRY_EVERY;
+use super::busy::RETRY_EVERY;
 
 /// How to reach the pool.
 #[derive(Debug)]

@@ -15,18 +15,12 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::ClientError;
 use super::buffers::Buffers;
+use super::busy::{Held, Lane, RETRY_EVERY, said_by};
 use super::connection::Outgoing;
 use super::link::{self, Received};
 use super::runnable::AnyJob;
 use super::wire::Wire;
 use crate::lease::Lease;
-
-/// Pause between two attempts to connect, and between two submissions to a busy pool.
-pub(super) const RETRY_EVERY: Duration = Duration::from_millis(20);
-/// The same into a stream of a cluster that is full, which many clients share.
-const STREAM_RETRY_EVERY: Duration = Duration::from_millis(200);
-/// Longest pause between two submissions, if the pool has said when to come again.
-const RETRY_EVERY_MAX: Duration = Duration::from_secs(1);
 
 /// How long a client waits for a verdict after the job's deadline. A living pool answers much earlier.
 pub(super) const VERDICT_MARGIN: Duration = Duration::from_secs(15);
@@ -39,6 +33,8 @@ pub(super) struct State {
     pub(super) reader: Option<FrameReader>,
     /// Jobs whose handles live.
     pub(super) jobs: BTreeMap<JobKey, Pending>,
+    /// Those that are refused until another ends.
+    pub(super) held: Held,
     /// Open queries, each with its answer once that has arrived.
     pub(super) replies: BTreeMap<u64, Option<Received>>,
     /// Why the client will not reconnect; empty if the connection was lost without a reason.
@@ -53,6 +49,8 @@ pub(super) struct State {
     /// Wakers of futures whose jobs have changed. Call them after the lock is released.
     pub(super) wakers: Vec<Waker>,
     next_request: u64,
+    /// Jobs that were sent since a thread has read.
+    pub(super) unread: usize,
     /// A lost connection is made again.
     pub(super) reconnects: bool,
 }
@@ -98,6 +96,7 @@ impl State {
             wire: Arc::new(Wire::new(socket)),
             reader: Some(reader),
             jobs: BTreeMap::new(),
+            held: Held::default(),
             replies: BTreeMap::new(),
             broken: None,
             drained: None,
@@ -106,6 +105,7 @@ impl State {
             futures: 0,
             wakers: Vec::new(),
             next_request: 0,
+            unread: 0,
             reconnects,
         })
     }
@@ -125,12 +125,39 @@ impl State {
         reader: &mut FrameReader,
         first: Option<Received>,
     ) -> Result<(), ClientError> {
-        let mut next = first;
-        while let Some(received) = next {
+        self.unread = 0;
+        let mut freed = Vec::new();
+        let mut next = Ok(first);
+        while let Ok(Some(received)) = next {
+            if let ServerMessage::Done { key, .. } = &received.message
+                && !self.held.is_empty()
+            {
+                freed.extend(self.jobs.get(key).map(Pending::lane));
+            }
             self.on_message(received);
-            next = link::take(reader)?;
+            next = link::take(reader);
         }
-        Ok(())
+        self.send_held(&freed);
+        next.map(drop)
+    }
+
+    /// Sends the oldest held job of each lane in which a job has ended.
+    fn send_held(&mut self, freed: &[Lane]) {
+        let epoch = self.wire.epoch();
+        let mut keys = Vec::new();
+        for lane in freed {
+            while let Some(key) = self.held.pop(lane) {
+                if let Some(pending) = self.jobs.get_mut(&key)
+                    && pending.waits_for_retry()
+                    && pending.epoch == epoch
+                {
+                    pending.stage = Stage::Sent;
+                    keys.push(key);
+                    break;
+                }
+            }
+        }
+        self.send_jobs(&keys);
     }
 
     fn on_message(&mut self, received: Received) {
@@ -193,6 +220,9 @@ impl State {
                 false
             }
         };
+        if matches!(&stage, Stage::Refused(why) if is_passing && Held::takes(why)) {
+            self.held.insert(pending.lane(), key);
+        }
         pending.stage = stage;
         if !is_passing {
             self.wakers.extend(pending.waker.take());
@@ -228,6 +258,7 @@ impl State {
     pub(super) fn reconnect(&mut self, reader: FrameReader) -> Result<(), ClientError> {
         self.wire.open(reader.socket().try_clone().map_err(ClientError::System)?);
         self.reader = Some(reader);
+        self.held.clear();
         // A pool that has drained has given every verdict: it never accepted what was only sent.
         let has_drained = self.drained.take().is_some();
         self.jobs.retain(|_, pending| !matches!(pending.stage, Stage::Abandoned));
@@ -293,8 +324,40 @@ impl State {
         Some(request)
     }
 
+    /// Sends a refused job again.
+    pub(super) fn send_refused(&mut self, key: JobKey) {
+        let Some(pending) = self.jobs.get_mut(&key) else { return };
+        pending.stage = Stage::Sent;
+        self.held.remove(&pending.lane(), key);
+        self.send_jobs(&[key]);
+    }
+
+    /// Sends new jobs, but for those before which others wait until one ends.
+    pub(super) fn send_or_hold(&mut self, mut keys: Vec<JobKey>) {
+        if !self.held.is_empty() {
+            keys.retain(|&key| !self.hold(key));
+        }
+        self.unread += keys.len();
+        self.send_jobs(&keys);
+    }
+
+    /// Holds a job if it waits for a busy pool and another of its lane is held.
+    fn hold(&mut self, key: JobKey) -> bool {
+        let Some(pending) = self.jobs.get_mut(&key) else { return false };
+        let lane = pending.lane();
+        let is_held = pending.job.options.wait_if_busy && self.held.has(&lane);
+        if is_held {
+            pending.stage = Stage::Refused(Refusal::Busy(Limit::ClientJobs));
+            self.held.insert(lane, key);
+        }
+        is_held
+    }
+
     /// Sends jobs in `jobs` together. Without a connection, the thread that reconnects sends them.
     pub(super) fn send_jobs(&self, keys: &[JobKey]) {
+        if keys.is_empty() {
+            return;
+        }
         let submission = |&key: &JobKey| Some(self.jobs.get(&key)?.submission(key));
         self.wire.send_all_or_hang_up(keys.iter().filter_map(submission));
     }
@@ -309,27 +372,6 @@ impl State {
     }
 }
 
-/// The least time after which the job may be accepted.
-fn said_by(refusal: &Refusal) -> Duration {
-    match refusal {
-        Refusal::Busy(Limit::StreamDataBytes | Limit::StreamJobBytes | Limit::StreamJobs) => {
-            STREAM_RETRY_EVERY
-        }
-        Refusal::Busy(limit) => limit.again_in().unwrap_or(Duration::ZERO),
-        Refusal::Draining
-        | Refusal::Invalid(_)
-        | Refusal::KeyInUse(_)
-        | Refusal::NotAllowed(_)
-        | Refusal::Poison(_)
-        | Refusal::Unable(_) => Duration::ZERO,
-    }
-}
-
-/// The pause before a refused job is submitted again. What the pool says may change meanwhile.
-pub(super) fn pause_after(refusal: &Refusal) -> Duration {
-    said_by(refusal).clamp(RETRY_EVERY, RETRY_EVERY_MAX)
-}
-
 impl Pending {
     /// Whether to submit it again after this refusal: not if it is cancelled.
     pub(super) fn may_try_again(&self, refusal: &Refusal) -> bool {
@@ -340,6 +382,11 @@ impl Pending {
         let left = clock::until(self.deadline);
         let is_wanted = self.job.options.wait_if_busy && !self.is_cancelled;
         is_passing && is_wanted && left > RETRY_EVERY.max(said_by(refusal))
+    }
+
+    /// Where the pool counts it.
+    pub(super) fn lane(&self) -> Lane {
+        Lane::of(self.job.runnable.work())
     }
 
     /// Whether the pool has refused it, and it is still wanted.
@@ -374,18 +421,5 @@ impl Pending {
     pub(super) fn result(self, inline: Option<Inline>) -> Option<Bytes> {
         let inline = inline.map(|Inline(bytes)| Bytes::Private(Arc::new(bytes)));
         self.buffers.output.map(|lease| Bytes::Shared(lease)).or(inline)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_stream_is_tried_less_often_than_a_full_pool() {
-        for full in [Limit::StreamDataBytes, Limit::StreamJobBytes, Limit::StreamJobs] {
-            assert_eq!(pause_after(&Refusal::Busy(full)), Duration::from_millis(200));
-        }
-        assert_eq!(pause_after(&Refusal::Busy(Limit::QueueJobs)), Duration::from_millis(20));
     }
 }

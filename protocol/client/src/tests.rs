@@ -1,6 +1,7 @@
 //! A client and a supervisor that follows a script.
 
 #[cfg(feature = "async")]
+mod busy;
 mod futures;
 mod greeting;
 mod polling;

@@ -18,7 +18,7 @@ use super::outcomes::Outcomes;
 use super::queue::Queue;
 use super::stop::{Permit, SearchStopper};
 use super::summary::SearchSummary;
-use crate::state::RETRY_EVERY;
+use crate::busy::RETRY_EVERY;
 use crate::{Client, ClientError, Handle, Job};
 
 /// Parts of a job that killed its workers. Each round costs two workers, so there are few rounds.
