@@ -270,7 +270,10 @@ fn a_capsule_says_which_chunk_the_worker_was_in_and_at_which_step() {
     // Chunks may end in another order than they began in: each that did not end is named.
     let open = number(&position["chunks_begun"]) - number(&position["chunks_done"]);
     assert_eq!(open, all.len() as u64, "{position}");
-    assert!((1..=number(&position["chunks_begun"])).contains(&number(&chunk["chunk"])), "{position}");
+    assert!(
+        (1..=number(&position["chunks_begun"])).contains(&number(&chunk["chunk"])),
+        "{position}"
+    );
     let line = format!("    at         chunk {} of its work, ", chunk["chunk"]);
     assert!(pool.log().contains(&line), "{}", pool.log());
 }
