@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gridpool_client::{ClientError, Handle};
+use gridpool_client::{ClientError, Grid, Handle};
 use gridpool_protocol::chaos::{Chaos, ChaosFault};
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::{ClientMessage, Refusal};
@@ -95,7 +95,22 @@ fn a_client_may_send_any_number_of_jobs_before_it_waits() {
     }
     let counters = pool.status().counters;
     assert_eq!((counters.accepted, counters.ok), (4_000, 4_000));
-    assert!(counters.refused_busy < 4_000, "it sends each again when it is its turn: {counters:?}");
+}
+
+/// What one side has sent fills both sides' sockets, unless the client reads while it sends.
+#[test]
+fn large_messages_of_a_client_that_does_not_wait_block_neither_side() {
+    let pool = cpu(1).start();
+    let client = pool.client();
+    let grid = Grid::new(30, 30, vec![3; 900]).expect("it is valid");
+    let grids = vec![grid; 17];
+    let jobs = || (0..400).map(|_| job("rot90", &grids));
+    let mut handles = client.send_many(jobs()).expect("they are sent");
+    handles.extend(jobs().map(|job| client.send(job).expect("it is sent")));
+    for handle in handles {
+        is_right(&answer(handle), "rot90", &grids);
+    }
+    assert_eq!(pool.status().counters.ok, 800);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 use super::ClientError;
 use super::buffers::Buffers;
 use super::builder::Settings;
-use super::busy::RETRY_EVERY;
+use super::busy::{READS_MAX, RETRY_EVERY};
 use super::keys::Keys;
 use super::known::KnownModels;
 use super::link::{self, Endpoint, Given, Received};
@@ -138,7 +138,7 @@ impl Connection {
         mut ready: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, ClientError> {
         let mut state = self.lock();
-        loop {
+        for _ in 0..READS_MAX {
             if let Some(value) = ready(&mut state) {
                 return Ok(Some(value));
             }
@@ -165,6 +165,7 @@ impl Connection {
                 return Ok(None);
             }
         }
+        Ok(None)
     }
 
     /// Reconnects on a thread of its own, or on this one if the system gives none.
@@ -263,12 +264,13 @@ impl Connection {
             // Another thread may have used a key meanwhile.
             state.check_keys(&jobs)?;
             let keys: Vec<_> = jobs.iter().map(|own| own.key).collect();
+            state.unread_bytes += jobs.iter().map(|own| own.job.message_bytes()).sum::<usize>();
             for Outgoing { key, job, deadline, buffers } in jobs {
                 let (stage, is_cancelled, waker) = (Stage::Sent, false, None);
                 let pending = Pending { job, deadline, buffers, epoch, stage, is_cancelled, waker };
                 state.jobs.insert(key, pending);
             }
-            state.send_or_hold(keys);
+            state.send_jobs(&keys);
             return Ok(());
         }
     }
@@ -378,7 +380,9 @@ impl Connection {
     pub(super) fn abandon(&self, key: JobKey) {
         let mut state = self.lock();
         let Some(mut pending) = state.jobs.remove(&key) else { return };
-        state.held.remove(&pending.lane(), key);
+        if !state.held.is_empty() {
+            state.held.remove(&pending.lane(), key);
+        }
         let awaited = matches!(pending.stage, Stage::Accepted | Stage::Sent);
         // Only a refused job's arenas are surely free. A worker may still write to the others.
         if !matches!(pending.stage, Stage::Refused(_)) {

@@ -10,7 +10,7 @@ use gridpool_protocol::message::Refusal;
 use gridpool_protocol::receipt::Verdict;
 
 use super::buffers::Buffers;
-use super::busy::{UNREAD_MAX, pause_after};
+use super::busy::{UNREAD_BYTES_MAX, pause_after};
 use super::connection::{Connection, Outgoing};
 use super::model::OUTPUT_BYTES_DEFAULT;
 use super::runnable::{AnyJob, Produces};
@@ -151,13 +151,17 @@ impl Claim {
     }
 
     fn send(connection: &Arc<Connection>, jobs: Vec<Outgoing>) -> Result<Vec<Self>, ClientError> {
-        let (mut jobs, mut claims) = (jobs.into_iter(), Vec::new());
-        loop {
-            let some: Vec<_> = jobs.by_ref().take(UNREAD_MAX).collect();
-            if some.is_empty() {
-                return Ok(claims);
+        connection.lock().check_keys(&jobs)?;
+        let (mut jobs, mut claims) = (jobs.into_iter().peekable(), Vec::new());
+        while jobs.peek().is_some() {
+            connection.make_room()?;
+            let (mut some, mut bytes) = (Vec::new(), 0);
+            while bytes < UNREAD_BYTES_MAX
+                && let Some(job) = jobs.next()
+            {
+                bytes += job.job.message_bytes();
+                some.push(job);
             }
-            connection.read_answers()?;
             let named: Vec<_> = some.iter().map(|job| (job.key, job.deadline)).collect();
             connection.send_jobs(some)?;
             // From here on, dropping a claim cancels its job.
@@ -166,6 +170,7 @@ impl Claim {
                 Self { connection, key, deadline, retry_at: None, taken: false }
             }));
         }
+        Ok(claims)
     }
 
     fn accepted(&self) -> Result<(), ClientError> {

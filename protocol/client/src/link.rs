@@ -139,7 +139,7 @@ pub(super) fn greet(socket: UnixStream) -> Result<FrameReader, ClientError> {
 }
 
 /// How long sending may block. A living supervisor always reads.
-const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Encodes one message as a frame.
 pub(super) fn encode(message: &ClientMessage) -> Result<Vec<u8>, ClientError> {

@@ -9,13 +9,13 @@ use gridpool_ipc::clock;
 use gridpool_ipc::frame::FrameReader;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::HANDSHAKE_TIMEOUT;
-use gridpool_protocol::message::{ClientMessage, Inline, Limit, Refusal, ServerMessage};
+use gridpool_protocol::message::{ClientMessage, Inline, Refusal, ServerMessage};
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::ClientError;
 use super::buffers::Buffers;
-use super::busy::{Held, Lane, RETRY_EVERY, said_by};
+use super::busy::{Held, RETRY_EVERY, said_by};
 use super::connection::Outgoing;
 use super::link::{self, Received};
 use super::runnable::AnyJob;
@@ -49,8 +49,8 @@ pub(super) struct State {
     /// Wakers of futures whose jobs have changed. Call them after the lock is released.
     pub(super) wakers: Vec<Waker>,
     next_request: u64,
-    /// Jobs that were sent since a thread has read.
-    pub(super) unread: usize,
+    /// Bytes of jobs that were sent since the pool was seen to take more.
+    pub(super) unread_bytes: usize,
     /// A lost connection is made again.
     pub(super) reconnects: bool,
 }
@@ -105,7 +105,7 @@ impl State {
             futures: 0,
             wakers: Vec::new(),
             next_request: 0,
-            unread: 0,
+            unread_bytes: 0,
             reconnects,
         })
     }
@@ -125,39 +125,15 @@ impl State {
         reader: &mut FrameReader,
         first: Option<Received>,
     ) -> Result<(), ClientError> {
-        self.unread = 0;
-        let mut freed = Vec::new();
-        let mut next = Ok(first);
-        while let Ok(Some(received)) = next {
-            if let ServerMessage::Done { key, .. } = &received.message
-                && !self.held.is_empty()
-            {
-                freed.extend(self.jobs.get(key).map(Pending::lane));
-            }
+        let mut next = first;
+        while let Some(received) = next {
             self.on_message(received);
-            next = link::take(reader);
+            next = link::take(reader)?;
         }
-        self.send_held(&freed);
-        next.map(drop)
-    }
-
-    /// Sends the oldest held job of each lane in which a job has ended.
-    fn send_held(&mut self, freed: &[Lane]) {
-        let epoch = self.wire.epoch();
-        let mut keys = Vec::new();
-        for lane in freed {
-            while let Some(key) = self.held.pop(lane) {
-                if let Some(pending) = self.jobs.get_mut(&key)
-                    && pending.waits_for_retry()
-                    && pending.epoch == epoch
-                {
-                    pending.stage = Stage::Sent;
-                    keys.push(key);
-                    break;
-                }
-            }
+        if !self.held.is_empty() {
+            self.send_held();
         }
-        self.send_jobs(&keys);
+        Ok(())
     }
 
     fn on_message(&mut self, received: Received) {
@@ -210,6 +186,9 @@ impl State {
     fn set_stage(&mut self, key: JobKey, stage: Stage) {
         let Some(pending) = self.jobs.get_mut(&key) else { return };
         if matches!(pending.stage, Stage::Abandoned) {
+            if !self.held.is_empty() {
+                self.held.on_end(&pending.lane());
+            }
             self.jobs.remove(&key);
             return;
         }
@@ -220,8 +199,13 @@ impl State {
                 false
             }
         };
-        if matches!(&stage, Stage::Refused(why) if is_passing && Held::takes(why)) {
+        if is_passing && matches!(&stage, Stage::Refused(why) if Held::takes(why)) {
             self.held.insert(pending.lane(), key);
+        } else if !is_passing && !self.held.is_empty() {
+            match matches!(stage, Stage::Refused(_)) {
+                true => self.held.on_refused(&pending.lane()),
+                false => self.held.on_end(&pending.lane()),
+            }
         }
         pending.stage = stage;
         if !is_passing {
@@ -270,7 +254,9 @@ impl State {
                     self.set_stage(key, Stage::Lost);
                     continue;
                 }
-                Stage::Accepted | Stage::GivenBack(_) | Stage::Refused(_) | Stage::Sent => {}
+                Stage::Accepted | Stage::GivenBack(_) | Stage::Sent => {}
+                // Whoever waits for it sends it again, after a pause.
+                Stage::Refused(_) => continue,
                 Stage::Abandoned | Stage::Done(..) | Stage::Lost => continue,
             }
             match self.submit_again(key) {
@@ -324,35 +310,6 @@ impl State {
         Some(request)
     }
 
-    /// Sends a refused job again.
-    pub(super) fn send_refused(&mut self, key: JobKey) {
-        let Some(pending) = self.jobs.get_mut(&key) else { return };
-        pending.stage = Stage::Sent;
-        self.held.remove(&pending.lane(), key);
-        self.send_jobs(&[key]);
-    }
-
-    /// Sends new jobs, but for those before which others wait until one ends.
-    pub(super) fn send_or_hold(&mut self, mut keys: Vec<JobKey>) {
-        if !self.held.is_empty() {
-            keys.retain(|&key| !self.hold(key));
-        }
-        self.unread += keys.len();
-        self.send_jobs(&keys);
-    }
-
-    /// Holds a job if it waits for a busy pool and another of its lane is held.
-    fn hold(&mut self, key: JobKey) -> bool {
-        let Some(pending) = self.jobs.get_mut(&key) else { return false };
-        let lane = pending.lane();
-        let is_held = pending.job.options.wait_if_busy && self.held.has(&lane);
-        if is_held {
-            pending.stage = Stage::Refused(Refusal::Busy(Limit::ClientJobs));
-            self.held.insert(lane, key);
-        }
-        is_held
-    }
-
     /// Sends jobs in `jobs` together. Without a connection, the thread that reconnects sends them.
     pub(super) fn send_jobs(&self, keys: &[JobKey]) {
         if keys.is_empty() {
@@ -382,11 +339,6 @@ impl Pending {
         let left = clock::until(self.deadline);
         let is_wanted = self.job.options.wait_if_busy && !self.is_cancelled;
         is_passing && is_wanted && left > RETRY_EVERY.max(said_by(refusal))
-    }
-
-    /// Where the pool counts it.
-    pub(super) fn lane(&self) -> Lane {
-        Lane::of(self.job.runnable.work())
     }
 
     /// Whether the pool has refused it, and it is still wanted.

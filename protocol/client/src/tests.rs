@@ -1,7 +1,7 @@
 //! A client and a supervisor that follows a script.
 
-#[cfg(feature = "async")]
 mod busy;
+#[cfg(feature = "async")]
 mod futures;
 mod greeting;
 mod polling;

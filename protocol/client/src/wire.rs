@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use gridpool_ipc::arena::ArenaMap;
+use gridpool_ipc::frame;
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::ArenaId;
 use gridpool_protocol::message::ClientMessage;
@@ -82,6 +83,11 @@ impl Wire {
             // An error means that the other end has hung up already.
             drop(socket.shutdown(Shutdown::Both));
         }
+    }
+
+    /// Whether most of the socket's buffer is free. Without a connection nothing blocks.
+    pub(super) fn has_room(&self) -> bool {
+        self.inner.lock().socket.as_ref().is_none_or(frame::has_room)
     }
 
     /// Sends a message. Blocks while the socket is full.

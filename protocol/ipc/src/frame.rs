@@ -126,6 +126,14 @@ pub fn send_some(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> i
     send(socket, bytes, fds, MsgFlags::MSG_DONTWAIT)
 }
 
+/// Whether most of the socket's buffer is free: three quarters of it, for a stream. An error is one of the next send.
+#[must_use]
+pub fn has_room(socket: &UnixStream) -> bool {
+    let mut asked = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
+    ppoll(&mut asked, Some(TimeSpec::from(Duration::ZERO)), None).is_err()
+        || asked[0].any() != Some(false)
+}
+
 /// Sends a whole packed frame. Blocks while the socket is full.
 ///
 /// # Errors
