@@ -37,9 +37,9 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// Heaps that the threads of this process share. By default glibc gives a process eight for each core, and a
-/// heap keeps what its threads have freed: with threads that come and go with connections, the process would
-/// grow for minutes.
+/// Heaps of glibc, for large blocks and for libraries, that the threads of this process share. By default glibc gives a
+/// process eight for each core, and a heap keeps what its threads have freed: with threads that come and go with
+/// connections, the process would grow for minutes.
 const HEAPS_MAX: libc::c_int = 2;
 
 /// Lets the threads of this process share a few heaps.
