@@ -1,5 +1,5 @@
-//! When jobs are sent again that a busy pool has refused: after a pause, or as soon as another of the client has ended, if
-//! it has as many under way as the pool allows.
+//! When jobs are sent again that a busy pool has refused: after a pause, or as soon as another of the client has ended,
+//! if it has as many under way as the pool allows. And how much is sent before the client reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::link::SEND_TIMEOUT;
 use super::runnable::AnyJob;
 use super::state::{Pending, Stage, State};
 
-/// Bytes of jobs that are sent before the client looks whether the pool still takes some: it takes nothing from a client that
-/// does not read.
-pub(super) const UNREAD_BYTES_MAX: usize = 64 << 10;
+/// Bytes of jobs that are sent before the client looks whether the pool takes more: it takes nothing from a client that
+/// does not read. Twice as much, and a message, fit what is free of a socket's buffer that has room.
+pub(super) const UNREAD_BYTES_MAX: usize = 32 << 10;
 /// What a message takes besides the input, at most in most cases, bytes.
 const MESSAGE_BYTES: usize = 1 << 10;
 /// How often a sender looks, if no answer comes meanwhile.
@@ -149,9 +149,20 @@ impl State {
     /// Sends the held jobs whose turn it is, as many as the pool takes without being read. The next message brings the
     /// others.
     pub(super) fn send_held(&mut self) {
+        while self.has_room() {
+            let keys = self.take_due();
+            if keys.is_empty() {
+                return;
+            }
+            self.send_jobs(&keys);
+        }
+    }
+
+    /// Takes held jobs of up to [`UNREAD_BYTES_MAX`], to be sent together.
+    fn take_due(&mut self) -> Vec<JobKey> {
         let epoch = self.wire.epoch();
         let mut keys = Vec::new();
-        while self.has_room()
+        while self.unread_bytes < UNREAD_BYTES_MAX
             && let Some(key) = self.held.pop_due()
         {
             let Some(pending) = self.jobs.get_mut(&key) else { continue };
@@ -166,7 +177,7 @@ impl State {
                 self.held.on_refused(&lane);
             }
         }
-        self.send_jobs(&keys);
+        keys
     }
 
     /// Sends a refused job again.

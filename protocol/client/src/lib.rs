@@ -207,9 +207,9 @@ impl Client {
         self.send(job.with_told_acceptance())?.accepted()
     }
 
-    /// Sends a job without waiting for its acceptance. A refusal is an error of [`Handle::wait`]. Any number may be sent: of
-    /// those beyond the pool's limits the oldest is sent again whenever another of this client ends. It blocks
-    /// while the pool has no shared memory to lend, until the job's deadline at most, and while the pool does
+    /// Sends a job without waiting for its acceptance. A refusal is an error of [`Handle::wait`]. Any number may be
+    /// sent: of those beyond the pool's limits the oldest is sent again whenever another of this client ends. It
+    /// blocks while the pool has no shared memory to lend, until the job's deadline at most, and while the pool does
     /// not read, for 10 s at most. See [From an async runtime](crate#from-an-async-runtime).
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 //! looks at it. A descriptor that no frame announced is an error.
 
 mod error;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use serde::Serialize;
 use crate::clock;
 use crate::spin::{Ask, SpinWait};
 pub use error::FrameError;
+pub use room::has_room;
 
 const MAGIC: [u8; 4] = *b"GPL1";
 /// Bytes before the body.
@@ -124,14 +126,6 @@ fn header(length: usize, fds: usize) -> [u8; HEADER_BYTES] {
 /// The system's, for instance that the peer is gone.
 pub fn send_some(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
     send(socket, bytes, fds, MsgFlags::MSG_DONTWAIT)
-}
-
-/// Whether most of the socket's buffer is free: three quarters of it, for a stream. An error is one of the next send.
-#[must_use]
-pub fn has_room(socket: &UnixStream) -> bool {
-    let mut asked = [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)];
-    ppoll(&mut asked, Some(TimeSpec::from(Duration::ZERO)), None).is_err()
-        || asked[0].any() != Some(false)
 }
 
 /// Sends a whole packed frame. Blocks while the socket is full.
