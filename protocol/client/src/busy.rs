@@ -56,15 +56,6 @@ pub(super) fn pause_after(refusal: &Refusal) -> Duration {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lane(Option<String>);
 
-impl Lane {
-    pub(super) fn of(work: Work) -> Self {
-        match work {
-            Work::Model { name } => Self(Some(name)),
-            Work::Program { .. } | Work::Search { .. } => Self(None),
-        }
-    }
-}
-
 /// Jobs that wait until others of their lane have ended: the oldest is sent then.
 #[derive(Debug, Default)]
 pub(super) struct Held(BTreeMap<Lane, Waiting>);
@@ -170,7 +161,7 @@ impl State {
                 matches!(&pending.stage, Stage::Refused(why) if pending.may_try_again(why));
             if is_wanted && pending.epoch == epoch {
                 pending.stage = Stage::Sent;
-                self.unread_bytes += pending.message_bytes();
+                self.unread_bytes += pending.job.message_bytes();
                 keys.push(key);
             } else {
                 let lane = pending.lane();
@@ -184,7 +175,7 @@ impl State {
     pub(super) fn send_refused(&mut self, key: JobKey) {
         let Some(pending) = self.jobs.get_mut(&key) else { return };
         pending.stage = Stage::Sent;
-        self.unread_bytes += pending.message_bytes();
+        self.unread_bytes += pending.job.message_bytes();
         self.held.remove(&pending.lane(), key);
         self.send_jobs(&[key]);
     }
@@ -193,12 +184,10 @@ impl State {
 impl Pending {
     /// Where the pool counts it.
     pub(super) fn lane(&self) -> Lane {
-        Lane::of(self.job.runnable.work())
-    }
-
-    /// About what its message takes, bytes.
-    pub(super) fn message_bytes(&self) -> usize {
-        self.job.message_bytes()
+        match self.job.runnable.work() {
+            Work::Model { name } => Lane(Some(name)),
+            Work::Program { .. } | Work::Search { .. } => Lane(None),
+        }
     }
 }
 
@@ -232,7 +221,7 @@ impl Connection {
         loop {
             let mut state = self.lock();
             let epoch = self.wire.epoch();
-            // If the client has reconnected, the job has been submitted again already.
+            // It may have been sent meanwhile, by the end of another.
             let refused = |pending: &&mut Pending| pending.waits_for_retry();
             let Some(pending) = state.jobs.get_mut(&key).filter(refused) else { return Ok(()) };
             if pending.epoch == epoch {
