@@ -239,9 +239,10 @@ def kubernetes(machine):
     routes = ",".join(f"nats://{host}:6222" for host in servers)
     for host in servers:
         machine.inside(host, "/data").mkdir()
+        shutil.copy(COMPOSE / "nats.conf", machine.inside(host, "/etc/nats.conf"))
         machine.start(host, shlex.split(
-            f"nats-server --name {host.replace('.', '-')} -js -sd /data --cluster_name pods -a 0.0.0.0 "
-            f"--cluster nats://0.0.0.0:6222 --routes {routes}"), {})
+            f"nats-server -c /etc/nats.conf --name {host.replace('.', '-')} -js -sd /data -a 0.0.0.0 "
+            f"--cluster_name pods --cluster nats://0.0.0.0:6222 --routes {routes}"), {})
     machine.inside(name, env["GRIDPOOL_SOCKET"])
     machine.start(name, [*entry, *container["args"]], {**env, "GRIDPOOL_DEVICES": "cpu:1"})
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}

@@ -3,9 +3,11 @@
 use std::error::Error;
 
 use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
+use async_nats::jetstream::context::{
+    CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind,
+};
 use async_nats::jetstream::kv::{WatchError, WatchErrorKind};
-use async_nats::jetstream::stream::{ConsumerError, ConsumerErrorKind};
+use async_nats::jetstream::stream::{Config, ConsumerError, ConsumerErrorKind};
 use async_nats::{ConnectErrorKind, RequestError, RequestErrorKind};
 use gridpool_protocol::codec::{DecodeError, EncodeError};
 
@@ -56,11 +58,24 @@ pub enum NatsError {
     /// The streams are not there.
     #[error(
         "there is no stream `{stream}` at these NATS servers: start a pool with `gridpool serve --nats …`, which makes \
-         it, and check that both name the same prefix"
+         it, and check that both name the same prefix; a pool that cannot make it says why in its log"
     )]
     NoStream {
         /// Its name.
         stream: String,
+    },
+    /// The servers have too little storage for a stream.
+    #[error(
+        "the NATS servers have no room for the stream `{stream}`, which may have {bytes} bytes: free some disk or \
+         raise max_file_store there, or set a smaller `{limit}` under [nats] in the config of every host"
+    )]
+    NoRoom {
+        /// Its name.
+        stream: String,
+        /// What it may have, for which the servers keep room.
+        bytes: i64,
+        /// The setting that says so.
+        limit: &'static str,
     },
     /// JetStream refused or did not answer.
     #[error("JetStream: {what}")]
@@ -169,6 +184,25 @@ impl NatsError {
             next = error.source();
         }
         false
+    }
+
+    /// Makes the error of a stream that the servers did not make.
+    pub(crate) fn unmade(error: CreateStreamError, config: &Config, limit: &'static str) -> Self {
+        let is_room = |code: ErrorCode| match code {
+            // A cluster says so too if it has too few servers.
+            ErrorCode::CLUSTER_NO_PEERS => error.to_string().contains("insufficient storage"),
+            code => {
+                code == ErrorCode::STORAGE_RESOURCES_EXCEEDED
+                    || code == ErrorCode::INSUFFICIENT_RESOURCES
+            }
+        };
+        if let CreateStreamErrorKind::JetStream(why) = error.kind()
+            && is_room(why.error_code())
+        {
+            let (stream, bytes) = (config.name.clone(), config.max_bytes);
+            return Self::NoRoom { stream, bytes, limit };
+        }
+        Self::jetstream("a stream cannot be made")(error)
     }
 
     /// Makes an error of JetStream.

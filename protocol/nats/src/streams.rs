@@ -116,11 +116,13 @@ impl Streams {
             .ack_timeout(ANSWER_TIMEOUT)
             .build(client.clone());
         let subjects = Subjects::new(prefix, connection.version);
-        let open = |config: Config| stream(&context, config, limits.is_some());
+        let open = |config, limit| stream(&context, config, limits.is_some().then_some(limit));
         let unused = StreamLimits::new(1);
         let configs = configs(&subjects, limits.unwrap_or(&unused));
         let [jobs, results, data] = configs;
-        let (jobs, results, data) = (open(jobs).await?, open(results).await?, open(data).await?);
+        let jobs = open(jobs, "jobs_bytes_max").await?;
+        let results = open(results, "results_bytes_max").await?;
+        let data = open(data, "data_bytes_max").await?;
         let replicas = limits.map(|limits| limits.replicas);
         let poison = bucket(&context, subjects.stream("poison"), POISON_AGE, replicas).await?;
         let hosts = bucket(&context, subjects.stream("hosts"), HOST_AGE, replicas).await?;
@@ -327,7 +329,12 @@ fn configs(subjects: &Subjects, limits: &StreamLimits) -> [Config; 3] {
     [jobs, results, data]
 }
 
-async fn stream(context: &Context, config: Config, makes: bool) -> Result<Stream<Info>, NatsError> {
+/// A stream; with the setting that limits its bytes it is made if it is not there.
+async fn stream(
+    context: &Context,
+    config: Config,
+    limit: Option<&'static str>,
+) -> Result<Stream<Info>, NatsError> {
     let name = config.name.clone();
     let failed = |error: &GetStreamError| match Chain(error).to_string().contains("timed out") {
         // Some servers have it, or their leader is gone and they choose another.
@@ -337,11 +344,11 @@ async fn stream(context: &Context, config: Config, makes: bool) -> Result<Stream
     match context.get_stream(&name).await {
         Ok(stream) => Ok(stream),
         Err(error) => match error.kind() {
-            GetStreamErrorKind::JetStream(refused) if refused.code() == 404 => match makes {
-                false => Err(NatsError::NoStream { stream: name }),
-                true => {
-                    let made = context.get_or_create_stream(config).await;
-                    made.map_err(NatsError::jetstream("a stream cannot be made"))?;
+            GetStreamErrorKind::JetStream(refused) if refused.code() == 404 => match limit {
+                None => Err(NatsError::NoStream { stream: name }),
+                Some(limit) => {
+                    let made = context.get_or_create_stream(&config).await;
+                    made.map_err(|error| NatsError::unmade(error, &config, limit))?;
                     let made = context.get_stream(&name).await;
                     made.map_err(NatsError::jetstream("a stream that was made cannot be opened"))
                 }

@@ -30,7 +30,10 @@ def servers(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = ["nats-server", "-js", "-sd", str(tmp_path), "-a", "127.0.0.1", "-p", str(port)]
+    # Without a limit, streams may ask for a part of the disk that is free.
+    config = tmp_path / "nats.conf"
+    config.write_text(f"jetstream {{ store_dir: {str(tmp_path / 'streams')!r}, max_file_store: 64GB }}\n")
+    command = ["nats-server", "-c", str(config), "-a", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     yield f"nats://127.0.0.1:{port}"
     server.kill()

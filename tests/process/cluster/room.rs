@@ -14,9 +14,10 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::pieces::{api, api_with, opened, pass_over, pieces_of, streams};
-use super::servers::{Servers, are_there};
+use super::servers::{STORE_BYTES_MAX, Servers, are_there};
 use super::{
-    client, counts, of_a_client_that_vanishes, of_a_client_that_vanishes_within, serving, until,
+    client, counts, host, of_a_client_that_vanishes, of_a_client_that_vanishes_within, serving,
+    until,
 };
 use crate::command::gridpool;
 use crate::jobs::{PROGRAM, answer, as_json, is_right, job, small_job, submit};
@@ -373,4 +374,22 @@ fn a_result_that_nobody_reads_expires_and_its_job_runs_anew_for_who_asks_then() 
     });
     is_right(&again, PROGRAM, &grids);
     assert!(pool.status().counters.accepted >= 2, "it has run anew");
+}
+
+/// Servers keep room for all that a stream may have. The pool says which setting asks for too much.
+#[test]
+fn servers_with_too_little_storage_are_told_with_the_setting_that_asks_for_less() {
+    if !are_there() {
+        return;
+    }
+    for count in [1, 3] {
+        let servers = Servers::start(count);
+        let bytes = STORE_BYTES_MAX + 1;
+        let pool = host(&servers, "one", &format!("data_bytes_max = {bytes}")).start();
+        let said = |line: &str| {
+            line.contains(&format!("which may have {bytes} bytes: free some disk"))
+                && line.contains("set a smaller `data_bytes_max` under [nats]")
+        };
+        eventually_so("its log", || pool.log().lines().any(said));
+    }
 }

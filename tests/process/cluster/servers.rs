@@ -18,6 +18,9 @@ use crate::wait::eventually_so;
 /// The port of a server that has a network of its own, and that for the other servers.
 const OWN_PORTS: [u16; 2] = [4_222, 6_222];
 
+/// The bytes that a server's streams may ask for. Without it that is a part of the disk that is free.
+pub(super) const STORE_BYTES_MAX: u64 = 64 << 30;
+
 /// Whether there is a nats-server; says so if there is none.
 pub(crate) fn are_there() -> bool {
     is_installed("nats-server", "nats-server", "GRIDPOOL_REQUIRE_NATS_SERVER")
@@ -101,7 +104,8 @@ impl Servers {
         let folder = self.folder.path().join(&name);
         let config = self.folder.path().join(format!("{name}.conf"));
         let mut text = format!(
-            "server_name: {name}\nlisten: \"{}:{}\"\njetstream {{ store_dir: {folder:?} }}\n{}\n",
+            "server_name: {name}\nlisten: \"{}:{}\"\n{}\n\
+             jetstream {{ store_dir: {folder:?}, max_file_store: {STORE_BYTES_MAX} }}\n",
             at.address, at.port, self.lines
         );
         if self.places.len() > 1 {
