@@ -58,16 +58,27 @@ pub(super) struct Lane(Option<String>);
 
 /// Jobs that wait until others of their lane have ended: the oldest is sent then.
 #[derive(Debug, Default)]
-pub(super) struct Held(BTreeMap<Lane, Waiting>);
+pub(super) struct Held(BTreeMap<Lane, Full>);
 
-/// Those of one lane.
+/// A lane of which the pool has lately refused a job.
 #[derive(Debug)]
-struct Waiting {
+struct Full {
     keys: BTreeSet<JobKey>,
     /// So many may be sent.
     due: usize,
-    /// When the pool last refused one.
-    refused_at: Instant,
+    /// With so many more the pool is tried next.
+    step: usize,
+    /// When it was last tried with more than it was known to take.
+    tried_at: Instant,
+    /// What it said when it last refused one.
+    why: Refusal,
+}
+
+impl Full {
+    /// Whether to try with more: what the pool takes may have grown.
+    fn is_stale(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.tried_at) > RETRY_EVERY
+    }
 }
 
 impl Held {
@@ -76,51 +87,71 @@ impl Held {
         matches!(refusal, Refusal::Busy(limit) if limit.is_own())
     }
 
+    /// Whether no lane is full.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn insert(&mut self, lane: Lane, key: JobKey) {
-        let refused_at = clock::now();
-        let none = || Waiting { keys: BTreeSet::new(), due: 0, refused_at };
-        let waiting = self.0.entry(lane).or_insert_with(none);
-        waiting.keys.insert(key);
-        waiting.refused_at = refused_at;
+    /// Whether the pool was tried with more jobs of this lane a moment ago.
+    fn is_full(&self, now: Instant, lane: &Lane) -> bool {
+        self.0.get(lane).is_some_and(|full| !full.is_stale(now))
+    }
+
+    /// A new job: whether to send it, or why the pool would refuse it. Then it is held.
+    pub(super) fn admit(&mut self, now: Instant, lane: &Lane, key: JobKey) -> Result<(), Refusal> {
+        let Some(full) = self.0.get_mut(lane) else { return Ok(()) };
+        if full.keys.is_empty() && full.due > 0 {
+            full.due -= 1;
+            return Ok(());
+        }
+        if full.is_stale(now) {
+            return Ok(());
+        }
+        full.keys.insert(key);
+        Err(full.why.clone())
+    }
+
+    /// The pool has refused a job. It had as many as it takes, whatever had ended before.
+    pub(super) fn insert(&mut self, now: Instant, lane: Lane, key: JobKey, why: Refusal) {
+        let mut keys = self.0.remove(&lane).map(|full| full.keys).unwrap_or_default();
+        keys.insert(key);
+        self.0.insert(lane, Full { keys, due: 0, step: 1, tried_at: now, why });
     }
 
     pub(super) fn remove(&mut self, lane: &Lane, key: JobKey) {
-        if let Some(waiting) = self.0.get_mut(lane) {
-            waiting.keys.remove(&key);
-            if waiting.keys.is_empty() {
-                self.0.remove(lane);
-            }
+        if let Some(full) = self.0.get_mut(lane) {
+            full.keys.remove(&key);
         }
     }
 
-    /// A job of the lane has ended. If the pool has refused none for a while, it may take one more than before.
-    pub(super) fn on_end(&mut self, lane: &Lane) {
-        if let Some(waiting) = self.0.get_mut(lane) {
-            let is_open = waiting.refused_at.elapsed() > RETRY_EVERY;
-            waiting.due += if is_open { 2 } else { 1 };
+    /// A job of the lane has ended. If the pool has refused none for a while, it is tried with more than before.
+    pub(super) fn on_end(&mut self, now: Instant, lane: &Lane) {
+        let Some(full) = self.0.get_mut(lane) else { return };
+        if full.is_stale(now) && full.keys.is_empty() {
+            self.0.remove(lane);
+            return;
         }
+        // Those that were due before have been sent.
+        if full.is_stale(now) && full.due == 0 {
+            full.due = full.step;
+            full.step *= 2;
+            full.tried_at = now;
+        }
+        full.due += 1;
     }
 
     /// A job of the lane that was sent in its turn will not run: the next has that turn.
     pub(super) fn on_refused(&mut self, lane: &Lane) {
-        if let Some(waiting) = self.0.get_mut(lane) {
-            waiting.due += 1;
+        if let Some(full) = self.0.get_mut(lane) {
+            full.due += 1;
         }
     }
 
     /// Takes a job that may be sent, the oldest of its lane. Keys that the caller chose are in their own order.
-    pub(super) fn pop_due(&mut self) -> Option<JobKey> {
-        let (lane, waiting) = self.0.iter_mut().find(|(_, waiting)| waiting.due > 0)?;
-        let (lane, key) = (lane.clone(), waiting.keys.pop_first()?);
-        waiting.due -= 1;
-        if waiting.keys.is_empty() {
-            self.0.remove(&lane);
-        }
-        Some(key)
+    fn pop_due(&mut self) -> Option<JobKey> {
+        let full = self.0.values_mut().find(|full| full.due > 0 && !full.keys.is_empty())?;
+        full.due -= 1;
+        full.keys.pop_first()
     }
 
     pub(super) fn clear(&mut self) {
@@ -171,6 +202,22 @@ impl State {
         keys
     }
 
+    /// Keeps a new job, unless the pool may take it. One with a short deadline, or that is not to wait, is always tried.
+    pub(super) fn hold(&mut self, key: JobKey) -> bool {
+        if self.held.is_empty() {
+            return false;
+        }
+        let Some(pending) = self.jobs.get_mut(&key).filter(|own| own.may_be_held()) else {
+            return false;
+        };
+        let refused = self.held.admit(clock::now(), &pending.lane(), key);
+        if let Err(why) = refused {
+            pending.stage = Stage::Refused(why);
+            return true;
+        }
+        false
+    }
+
     /// Sends a refused job again.
     pub(super) fn send_refused(&mut self, key: JobKey) {
         let Some(pending) = self.jobs.get_mut(&key) else { return };
@@ -182,6 +229,18 @@ impl State {
 }
 
 impl Pending {
+    /// Whether it may be kept while the pool is known to be full.
+    fn may_be_held(&self) -> bool {
+        let is_patient = clock::until(self.deadline) > RETRY_EVERY_MAX;
+        self.job.options.wait_if_busy && !self.is_cancelled && is_patient
+    }
+
+    /// Whether the end of another sends it.
+    fn is_held(&self, held: &Held) -> bool {
+        let is_own = matches!(&self.stage, Stage::Refused(why) if Held::takes(why));
+        is_own && self.may_be_held() && held.is_full(clock::now(), &self.lane())
+    }
+
     /// Where the pool counts it.
     pub(super) fn lane(&self) -> Lane {
         match self.job.runnable.work() {
@@ -222,11 +281,11 @@ impl Connection {
             let mut state = self.lock();
             let epoch = self.wire.epoch();
             // It may have been sent meanwhile, by the end of another.
-            let refused = |pending: &&mut Pending| pending.waits_for_retry();
-            let Some(pending) = state.jobs.get_mut(&key).filter(refused) else { return Ok(()) };
+            let refused = |pending: &&Pending| pending.waits_for_retry();
+            let Some(pending) = state.jobs.get(&key).filter(refused) else { return Ok(()) };
             if pending.epoch == epoch {
-                // Without room the next pause is for it, too.
-                if state.has_room() {
+                // Otherwise the next pause is for it, too.
+                if !pending.is_held(&state.held) && state.has_room() {
                     state.send_refused(key);
                 }
                 return Ok(());
@@ -262,30 +321,70 @@ mod tests {
         assert_eq!(pause_after(&Refusal::Busy(Limit::QueueJobs)), Duration::from_millis(20));
     }
 
-    fn held(lane: &Lane, keys: std::ops::Range<u128>) -> Held {
+    fn busy() -> Refusal {
+        Refusal::Busy(Limit::ClientJobs)
+    }
+
+    fn held(now: Instant, lane: &Lane, keys: std::ops::Range<u128>) -> Held {
         let mut held = Held::default();
-        keys.for_each(|key| held.insert(lane.clone(), JobKey(key)));
+        keys.for_each(|key| held.insert(now, lane.clone(), JobKey(key), busy()));
         held
     }
 
     #[test]
-    fn an_end_sends_the_oldest_of_its_lane_and_one_more_if_none_was_refused_for_a_while() {
+    fn an_end_sends_the_oldest_of_its_lane_and_more_each_time_if_none_was_refused_for_a_while() {
         let (grids, model) = (Lane(None), Lane(Some("m".into())));
-        let mut held = held(&grids, 1..6);
-        held.on_end(&model);
+        let mut now = clock::now();
+        let mut held = held(now, &grids, 1..20);
+        held.on_end(now, &model);
         assert_eq!(held.pop_due(), None);
-        held.on_end(&grids);
+        held.on_end(now, &grids);
         assert_eq!([held.pop_due(), held.pop_due()], [Some(JobKey(1)), None]);
-        let waiting = held.0.get_mut(&grids).unwrap();
-        waiting.refused_at = waiting.refused_at.checked_sub(2 * RETRY_EVERY).unwrap();
-        held.on_end(&grids);
+        let mut next = 2;
+        for more in [1, 2, 4] {
+            now += 2 * RETRY_EVERY;
+            held.on_end(now, &grids);
+            let sent: Vec<_> = std::iter::from_fn(|| held.pop_due()).collect();
+            assert_eq!(sent, (next..=next + more).map(JobKey).collect::<Vec<_>>());
+            next += more + 1;
+        }
+        // What is due and not sent is no reason for more.
+        held.on_end(now, &grids);
+        now += 2 * RETRY_EVERY;
+        held.on_end(now, &grids);
         let sent = [(); 3].map(|()| held.pop_due());
-        assert_eq!(sent, [Some(JobKey(2)), Some(JobKey(3)), None]);
-        held.insert(grids.clone(), JobKey(2));
-        held.on_end(&grids);
-        assert_eq!([held.pop_due(), held.pop_due()], [Some(JobKey(2)), None]);
+        assert_eq!(sent, [Some(JobKey(next)), Some(JobKey(next + 1)), None]);
+        next += 2;
+        // It was too much. What had ended before is in what the pool counted.
+        held.on_end(now, &grids);
+        held.insert(now, grids.clone(), JobKey(next - 1), busy());
+        assert_eq!(held.pop_due(), None);
+        now += 2 * RETRY_EVERY;
+        held.on_end(now, &grids);
+        let sent = [(); 3].map(|()| held.pop_due());
+        assert_eq!(sent, [Some(JobKey(next - 1)), Some(JobKey(next)), None]);
+    }
+
+    #[test]
+    fn a_new_job_is_sent_if_another_has_ended_or_the_pool_was_not_tried_for_a_while() {
+        let grids = Lane(None);
+        let mut now = clock::now();
+        let mut held = held(now, &grids, 1..2);
+        assert_eq!(held.admit(now, &Lane(Some("m".into())), JobKey(9)), Ok(()));
+        assert_eq!(held.admit(now, &grids, JobKey(2)), Err(busy()));
+        held.on_end(now, &grids);
+        held.on_end(now, &grids);
+        held.on_end(now, &grids);
+        // Those before it go first.
+        let sent = [(); 3].map(|()| held.pop_due());
+        assert_eq!(sent, [Some(JobKey(1)), Some(JobKey(2)), None]);
+        assert_eq!(held.admit(now, &grids, JobKey(3)), Ok(()));
+        assert_eq!(held.admit(now, &grids, JobKey(4)), Err(busy()));
+        now += 2 * RETRY_EVERY;
+        assert_eq!(held.admit(now, &grids, JobKey(5)), Ok(()));
+        // No lane is full once all are sent and none was refused for a while.
         held.remove(&grids, JobKey(4));
-        held.remove(&grids, JobKey(5));
+        held.on_end(now, &grids);
         assert!(held.is_empty());
     }
 }

@@ -244,7 +244,7 @@ impl Connection {
         state
     }
 
-    /// Sends jobs together. Large inputs and results are in shared memory. After an error, none of them is sent.
+    /// Sends jobs together, or holds them if the pool is full. Large inputs and results are in shared memory. After an error, none of them is sent.
     pub(super) fn send_jobs(&self, mut jobs: Vec<Outgoing>) -> Result<(), ClientError> {
         loop {
             self.lock().check_keys(&jobs)?;
@@ -263,12 +263,16 @@ impl Connection {
             }
             // Another thread may have used a key meanwhile.
             state.check_keys(&jobs)?;
-            let keys: Vec<_> = jobs.iter().map(|own| own.key).collect();
+            let mut keys = Vec::with_capacity(jobs.len());
+            // Also of those that are held: reading sends them.
             state.unread_bytes += jobs.iter().map(|own| own.job.message_bytes()).sum::<usize>();
             for Outgoing { key, job, deadline, buffers } in jobs {
                 let (stage, is_cancelled, waker) = (Stage::Sent, false, None);
                 let pending = Pending { job, deadline, buffers, epoch, stage, is_cancelled, waker };
                 state.jobs.insert(key, pending);
+                if !state.hold(key) {
+                    keys.push(key);
+                }
             }
             state.send_jobs(&keys);
             return Ok(());

@@ -187,7 +187,7 @@ impl State {
         let Some(pending) = self.jobs.get_mut(&key) else { return };
         if matches!(pending.stage, Stage::Abandoned) {
             if !self.held.is_empty() {
-                self.held.on_end(&pending.lane());
+                self.held.on_end(clock::now(), &pending.lane());
             }
             self.jobs.remove(&key);
             return;
@@ -199,12 +199,15 @@ impl State {
                 false
             }
         };
-        if is_passing && matches!(&stage, Stage::Refused(why) if Held::takes(why)) {
-            self.held.insert(pending.lane(), key);
+        if is_passing
+            && let Stage::Refused(why) = &stage
+            && Held::takes(why)
+        {
+            self.held.insert(clock::now(), pending.lane(), key, why.clone());
         } else if !is_passing && !self.held.is_empty() {
             match matches!(stage, Stage::Refused(_)) {
                 true => self.held.on_refused(&pending.lane()),
-                false => self.held.on_end(&pending.lane()),
+                false => self.held.on_end(clock::now(), &pending.lane()),
             }
         }
         pending.stage = stage;

@@ -37,6 +37,42 @@ fn jobs_beyond_the_limit_are_sent_in_turn_when_others_end() {
 }
 
 #[test]
+fn jobs_that_the_pool_would_refuse_are_not_sent_unless_they_must_not_wait() {
+    const JOBS: usize = 50;
+    let script = |server: &mut Server| {
+        let [first, second] = [(); 2].map(|()| server.submitted());
+        refuse(server, &second, Limit::ClientJobs);
+        server.say(&ServerMessage::Accepted { key: first.key });
+        let mut tried = 0;
+        let urgent = loop {
+            let next = server.submitted();
+            if next.key == JobKey(7) {
+                break next;
+            }
+            // It was sent so late after the last that the pool may have room.
+            refuse(server, &next, Limit::ClientJobs);
+            tried += 1;
+        };
+        assert!(tried < JOBS, "{tried} were sent");
+        server.answer(&urgent, &packed("y", 7));
+        server.answer(&first, &packed("y", 7));
+        for _ in 0..=JOBS {
+            let next = server.submitted();
+            server.answer(&next, &packed("y", 7));
+        }
+    };
+    against(script, |client| {
+        let [first, second] = [(); 2].map(|()| client.send(request(10, 100)).unwrap());
+        let first = first.accepted().unwrap();
+        let others: Vec<_> = (0..JOBS).map(|_| client.send(request(10, 100)).unwrap()).collect();
+        client.run(request(10, 100).with_key(JobKey(7)).refuse_if_busy()).unwrap();
+        for handle in [first, second].into_iter().chain(others) {
+            handle.wait().unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_job_that_is_cancelled_or_refused_for_good_gives_its_turn_to_the_next() {
     let (told, is_told) = mpsc::channel();
     let script = move |server: &mut Server| {
