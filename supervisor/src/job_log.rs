@@ -61,7 +61,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 const PRINCIPALS_MAX: usize = 1_024;
 
 /// Of jobs that went well, so many a second, and so many at once.
-const USUAL: Rate = Rate { per_s: 1_000, burst: 4_096 };
+const USUAL: Rate = Rate { per_s: 200, burst: 4_096 };
 /// The same of a principal's jobs that did not.
 const UNUSUAL: Rate = Rate { per_s: 10, burst: 1_000 };
 

@@ -75,8 +75,10 @@ impl Tracer {
     /// The span of a job whose client names this trace, or none; see [`JobSpan::begin`]. A trace that would begin here
     /// and is not recorded is of no use to anybody: the job has none.
     pub(super) fn begin(&self, trace: Option<TraceContext>) -> Option<JobSpan> {
-        let span = JobSpan::begin(trace, self.packets.sample)?;
-        (span.parent.is_some() || span.own.is_sampled()).then_some(span)
+        match trace {
+            None => JobSpan::begin_recorded(self.packets.sample),
+            parent => JobSpan::begin(parent, self.packets.sample),
+        }
     }
 
     /// The socket of packets for the gateway, and how many traces that begin there are recorded.

@@ -56,6 +56,11 @@ impl Sample {
     /// Whether a trace that begins here is recorded.
     pub(crate) fn takes(self, trace: TraceId) -> bool {
         let [.., a, b, c, d, e, f, g] = trace.bytes();
+        self.takes_end([a, b, c, d, e, f, g])
+    }
+
+    /// The same by the end of its number, which is random.
+    pub(crate) fn takes_end(self, [a, b, c, d, e, f, g]: [u8; 7]) -> bool {
         let random = u64::from_be_bytes([0, a, b, c, d, e, f, g]);
         let left_out = u128::from(WHOLE - self.0) << RANDOM_BITS;
         u128::from(random) * u128::from(WHOLE) >= left_out
