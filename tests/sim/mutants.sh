@@ -8,6 +8,8 @@
 # planted because the text that they change is gone.
 #
 # The script works on copies under target/mutants, one per core, and only reads the working tree, but for MUTANTS.md.
+# What it has found is kept there: a run that was ended goes on where it was, until the core, the simulator, the protocol
+# or the bug changes.
 set -euo pipefail
 
 seeds=${1:-3000}
@@ -27,6 +29,11 @@ section() { section=$1; }
 mutant() {
     [[ $1 == *"$only"* ]] || return 0
     names+=("$1") paths+=("$2") changes+=("$3") sections+=("$section")
+}
+
+# known BUG: where the result of a bug is kept, or of none.
+known() {
+    echo "$work/known/$(printf '%s\n' "$sources" "$seeds" "$1" | sha256sum | cut -c1-32)"
 }
 
 # prepare COPY: the workspace as it is, with the core and its simulator alone.
@@ -55,9 +62,21 @@ simulate() {
         cargo test --offline --release --quiet -p gridpool-sim every_rule 2>&1)
 }
 
-# try COPY NUMBER: plants a bug, and prints the first seed that fails and the rule that it breaks.
+# try COPY NUMBER: the first seed that fails with a bug, and the rule that it breaks; planted now, or what is known of it.
 try() {
-    local copy=$1 path=${paths[$2]} output rule seed
+    local kept
+    kept=$(known "${paths[$2]} ${changes[$2]}")
+    if [[ ! -f $kept ]]; then
+        plant "$@" >"$kept.$1"
+        # What could not be tried is tried again.
+        grep -q '^NOT' "$kept.$1" && kept=$kept.$1 || mv "$kept.$1" "$kept"
+    fi
+    cat "$kept"
+}
+
+# plant COPY NUMBER: plants a bug and runs the simulator.
+plant() {
+    local copy=$work/$1/gridpool path=${paths[$2]} output rule seed
     local file=$copy/supervisor/core/src/$path
     fresh "$copy"
     [[ -f $file ]] && perl -0pi -e "${changes[$2]}" "$file"
@@ -87,7 +106,7 @@ try_all() {
     local job number
     for ((job = 0; job < jobs; job++)); do
         for ((number = job; number < ${#names[@]}; number += jobs)); do
-            try "$work/$job/gridpool" "$number" >"$work/row.new.$job"
+            try "$job" "$number" >"$work/row.new.$job"
             echo "${names[number]} | $(<"$work/row.new.$job")"
             mv "$work/row.new.$job" "$work/row.$number"
         done &
@@ -815,6 +834,9 @@ mutant 'a helper that waits is off' helpers.rs 's/is_off: state\.stage == Stage:
 mutant 'a helper that is killed has time to stop' helpers.rs 's/is_stopping: matches!\(state\.stage, Stage::Stopping \{ \.\. \}\)/is_stopping: matches!(state.stage, Stage::Stopping { .. } | Stage::Killed { .. })/'
 
 rm -f "$work"/row.*
+mkdir -p "$work/known"
+sources=$(cd "$root" && find protocol/src supervisor/core tests/sim -type f ! -name MUTANTS.md ! -name mutants.sh -print0 |
+    sort -z | xargs -0 sha256sum | sha256sum)
 for ((job = 0; job < jobs; job++)); do
     prepare "$work/$job/gridpool"
 done
@@ -822,7 +844,11 @@ if [[ $seeds == 0 ]]; then
     try_all | { ! grep 'NOT PLANTED'; }
     exit
 fi
-simulate "$work/0/gridpool" >/dev/null || { echo "the simulator fails without any bug planted" >&2; exit 1; }
+none=$(known none)
+if [[ ! -f $none ]]; then
+    simulate "$work/0/gridpool" >/dev/null || { echo "the simulator fails without any bug planted" >&2; exit 1; }
+    touch "$none"
+fi
 try_all
 # count WORD: rows that begin with it.
 count() { { grep -l "^$1" "$work"/row.* || true; } | wc -l; }
