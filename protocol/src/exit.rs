@@ -23,7 +23,7 @@
 //! | 73 | a worker's set-up is wrong |
 //! | 74 | an output file or standard output could not be written |
 //! | 77 | this user may not use the pool, or not give that order |
-//! | 78 | the config file is wrong, or a socket or an address to listen at, or the state folder |
+//! | 78 | the config file, a model's file, a socket or address to listen at or the state folder is wrong |
 
 /// One exit code: number, name, meaning.
 pub type Row = (i32, &'static str, &'static str);
@@ -104,7 +104,7 @@ pub mod cli {
         (NOT_ALLOWED, "this user may not use the pool, or not give that order"),
         (
             CONFIG,
-            "the config file is wrong, or a socket or an address to listen at, or the state folder",
+            "the config file, a model's file, a socket or address to listen at or the state folder is wrong",
         ),
     ];
 }

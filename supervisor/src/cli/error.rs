@@ -69,6 +69,8 @@ pub(super) enum CommandError {
     Misconfigured(Vec<String>),
     #[error("the model `{}` cannot be loaded: {}; `--keep-going` serves without it", .0.model, .0.why)]
     ModelMissing(MissingModel),
+    #[error("the model `{model}`: {why}; `--keep-going` serves without it")]
+    ModelOfStart { model: String, why: ModelFileError },
     /// The pool ended while it was watched.
     #[error("the pool has ended, or the connection to it was lost{0}")]
     Gone(String),
@@ -149,7 +151,7 @@ impl CommandError {
             Self::Client(Advised(error))
             | Self::Unfinished(work::Unfinished { cause: error, .. }) => exit_code_of(error),
             Self::Config(error) => error.exit_code(),
-            Self::ConfigFile(_) => exit::CONFIG,
+            Self::ConfigFile(_) | Self::ModelOfStart { .. } => exit::CONFIG,
             Self::ModelMissing(_) => exit::JOB,
             Self::Denylisted(_) | Self::Partial { .. } => exit::JOB,
             Self::Devices(

@@ -116,13 +116,7 @@ pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
                 plan.name = format!("{}{VERSION_MARK}{version}", plan.name);
             }
             // Workers read the files as the same user, so this check finds their errors sooner.
-            match &plan.options.pipeline {
-                None => onnx::check(&plan.path)?,
-                Some(pipeline) => {
-                    let known = pipeline.steps.iter().filter(|step| step.names_file());
-                    known.into_iter().try_for_each(|step| onnx::check(&step.path))?;
-                }
-            }
+            onnx::check_plan(&plan)?;
             if let Some(why) = gateway::why_taken(split(&plan.name).0) {
                 return Err(CommandError::Usage(why));
             }

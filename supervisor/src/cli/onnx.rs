@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use gridpool_ipc::regular;
+use gridpool_protocol::tensor::options::ModelPlan;
 
 /// The mark of an ORT file after its first four bytes; ONNX Runtime reads such files too.
 const ORT: &[u8] = b"ORTM";
@@ -31,8 +32,19 @@ pub(super) enum ModelFileError {
     },
 }
 
+/// Checks that the files of a model, or of the models that a pipeline names files of, are models.
+pub(super) fn check_plan(plan: &ModelPlan) -> Result<(), ModelFileError> {
+    match &plan.options.pipeline {
+        None => check(&plan.path),
+        Some(pipeline) => {
+            let mut own = pipeline.steps.iter().filter(|step| step.names_file());
+            own.try_for_each(|step| check(&step.path))
+        }
+    }
+}
+
 /// Checks that a model is at a path.
-pub(super) fn check(path: &Path) -> Result<(), ModelFileError> {
+fn check(path: &Path) -> Result<(), ModelFileError> {
     let owned = || path.to_owned();
     if path.is_dir() {
         return Err(ModelFileError::Folder(owned()));

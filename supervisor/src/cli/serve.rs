@@ -8,10 +8,12 @@ use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::Role;
 use gridpool_protocol::status::WorkerState;
+use gridpool_protocol::tensor::options::ModelPlan;
 use nix::sys::signal::{SigSet, Signal};
 
 use super::error::{CommandError, system};
 use super::flags::ServeFlags;
+use super::onnx;
 use super::private::is_settled;
 use super::reload::Reloader;
 use super::start_pool;
@@ -75,6 +77,10 @@ fn begin(
 ) -> Result<Served, CommandError> {
     let reloader = Reloader::new(flags)?;
     let settings = reloader.running();
+    let keeps_going = flags.keep_going.unwrap_or(false);
+    if !keeps_going {
+        check_models(&settings.models)?;
+    }
     let claim = Shell::claim(&settings.socket, given)?;
     let front = Front::open(&settings.places(), &settings.http_options)?;
     let shell = start_pool(settings, 0, !flags.until_stdin_ends)?;
@@ -86,7 +92,7 @@ fn begin(
         shell.serve_http(front).map_err(system("the HTTP gateway"))?;
     }
     follow(&shell, settings).map_err(system("the model repository"))?;
-    if !flags.keep_going.unwrap_or(false) {
+    if !keeps_going {
         shell.require_models();
     }
     serve_cluster(&shell, settings).map_err(system("the bridge"))?;
@@ -94,6 +100,14 @@ fn begin(
         shell.report_to(notifier, &settings.limits);
     }
     Ok(Served { shell, held, reloader })
+}
+
+/// Checks that the models of the start are files of models. Another start would find the same, so systemd makes none.
+fn check_models(models: &[ModelPlan]) -> Result<(), CommandError> {
+    models.iter().try_for_each(|plan| {
+        let wrong = |why| CommandError::ModelOfStart { model: plan.name.clone(), why };
+        onnx::check_plan(plan).map_err(wrong)
+    })
 }
 
 /// Sends traces, if the settings say so.

@@ -109,13 +109,20 @@ fn a_pool_with_a_model_that_cannot_be_loaded_ends_unless_it_is_to_keep_going() {
     assert!(log.contains("the model `four_bits` cannot be loaded"), "{log}");
     assert!(log.contains("numbers of 4 bits"), "{log}");
     assert!(log.contains("`--keep-going` serves without it"), "{log}");
-    let pool = setup().args(&["--keep-going"]).start();
+    // A file that is not there is a wrong configuration, which systemd does not try again.
+    let setup_refused = one().0.args(&["--model", "lost=/no/such.onnx"]);
+    let mut serve = setup_refused.serve();
+    assert_eq!(within("the pool to end", move || serve.exit()).code(), Some(78));
+    let log = setup_refused.log();
+    let said = "the model `lost`: there is no file /no/such.onnx: name the model's ONNX file; `--keep-going` serves";
+    assert!(log.contains(said), "{log}");
+    let pool = setup().args(&["--keep-going", "--model", "lost=/no/such.onnx"]).start();
     eventually_so("the other to serve", || {
-        pool.observer().models().is_ok_and(|rows| rows.len() == 2)
+        pool.observer().models().is_ok_and(|rows| rows.len() == 3)
     });
     is_right(&answer(ask(&pool.client(), rows(1, 2).1)), &rows(1, 2).0);
     let missing = pool.status().missing;
-    assert_eq!(missing.iter().map(|row| &*row.model).collect::<Vec<_>>(), ["four_bits"]);
+    assert_eq!(missing.iter().map(|row| &*row.model).collect::<Vec<_>>(), ["four_bits", "lost"]);
     let said = pool.cli(&["status"]).run().output();
     assert!(said.contains("no device has the model `four_bits`: cpu0"), "{said}");
     // Once the pool has come up, a load that fails ends nothing.

@@ -162,8 +162,9 @@ fn a_load_beyond_the_memory_that_is_planned_is_refused_with_the_figures() {
 
 #[test]
 fn a_pool_without_the_devices_of_a_model_does_not_start() {
-    let config = "\n[[model]]\nname = 'mlp'\npath = '/m.onnx'\ndevices = [0, 'cpu0']\n";
-    let setup = cpu(1).limits(config);
+    let path = model("mlp");
+    let config = format!("\n[[model]]\nname = 'mlp'\npath = {path:?}\ndevices = [0, 'cpu0']\n");
+    let setup = cpu(1).limits(&config);
     let mut serve = setup.serve();
     assert_eq!(within("the pool to end", move || serve.exit()).code(), Some(2));
     let log = setup.log();
