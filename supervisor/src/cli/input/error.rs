@@ -278,6 +278,12 @@ pub enum Cause {
     /// A null where a grid or a row belongs.
     #[error("null is no grid: leave it out")]
     Null,
+    /// JSON where the name of a file belongs.
+    #[error(
+        "no file has this name; grids are read from standard input if INPUT is `-`: \
+         `echo '[[[1, 2]]]' | gridpool run PROGRAM -`"
+    )]
+    NotAFile,
     /// A `.npy` array of Python objects.
     #[error(
         "its cells are Python objects, which NumPy uses for grids of several shapes: write JSON instead, \

@@ -11,6 +11,9 @@ use super::names::{self, Name};
 use super::{Body, Cause, Diagnostic, INPUT_BYTES_MAX, Input, InputError, arrow, format, npy, npz};
 use crate::cli::npy::has_magic;
 
+/// Longest name of a file that an error shows whole: a path has fewer bytes.
+const NAME_CHARS_MAX: usize = 4_096;
+
 /// Inputs before their names are final.
 type Unnamed = Vec<(Name, Body)>;
 
@@ -101,7 +104,11 @@ fn task_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
 
 fn read_file(path: &Path, name: Name) -> Result<Unnamed, InputError> {
     let claims = |format: &str| has_extension(path, format);
-    let inputs = File::open(path).map_err(unreadable).and_then(take_bytes).and_then(|bytes| {
+    let file = File::open(path).map_err(|error| match looks_like_json(path) {
+        true => Cause::NotAFile.into(),
+        false => unreadable(error),
+    });
+    let inputs = file.and_then(take_bytes).and_then(|bytes| {
         if claims("npy") && !has_magic(&bytes) && !format::is_zip(&bytes) {
             let reason = "it does not begin with \\x93NUMPY".to_owned();
             return Err(Cause::NotNpy { reason }.into());
@@ -115,7 +122,12 @@ fn read_file(path: &Path, name: Name) -> Result<Unnamed, InputError> {
         }
         decode(&bytes, path, name)
     });
-    inputs.map_err(|diagnostic| bad(path.display().to_string(), diagnostic))
+    let named = || path.display().to_string().chars().take(NAME_CHARS_MAX).collect();
+    inputs.map_err(|diagnostic| bad(named(), diagnostic))
+}
+
+fn looks_like_json(path: &Path) -> bool {
+    matches!(path.as_os_str().as_encoded_bytes().trim_ascii_start(), [b'[' | b'{', ..])
 }
 
 /// All bytes: at least one, at most the limit.

@@ -301,6 +301,11 @@ fn files_that_cannot_be_read_are_named() {
         "none.json: cannot be read: No such file or directory (os error 2)"
     );
     assert_eq!(error.exit_code(), 65);
+    for json in ["[[1, 2]]", " {\"train\": []}", &format!("[[{}1]]", "1, ".repeat(10_000))] {
+        let error = typed(&[Path::new(json)]).unwrap_err().to_string();
+        assert!(error.contains(": no file has this name; grids are read from standard"), "{error}");
+        assert!(error.len() < 5_000, "{}", error.len());
+    }
     let fake = folder.path().join("fake.npy");
     fs::write(&fake, "[[[1]]]").unwrap();
     let error = typed(&[&fake]).unwrap_err().to_string();
