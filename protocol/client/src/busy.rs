@@ -202,7 +202,7 @@ impl State {
         keys
     }
 
-    /// Keeps a new job, unless the pool may take it. One with a short deadline, or that is not to wait, is always tried.
+    /// Keeps a new job, unless the pool may take it. One that may not wait, or not for long, is always tried.
     pub(super) fn hold(&mut self, key: JobKey) -> bool {
         if self.held.is_empty() {
             return false;

@@ -244,7 +244,8 @@ impl Connection {
         state
     }
 
-    /// Sends jobs together, or holds them if the pool is full. Large inputs and results are in shared memory. After an error, none of them is sent.
+    /// Sends jobs together, or holds them if the pool is full. Large inputs and results are in shared memory. After an
+    /// error, none of them is sent.
     pub(super) fn send_jobs(&self, mut jobs: Vec<Outgoing>) -> Result<(), ClientError> {
         loop {
             self.lock().check_keys(&jobs)?;
