@@ -17,8 +17,8 @@ only=${2:-}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$root/target/mutants
 jobs=$(nproc)
-# Most of the time goes into building.
-export CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_INCREMENTAL=true \
+# Building takes most of the time of most bugs, and the run of those that few seeds reach.
+export CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_INCREMENTAL=true \
     CARGO_PROFILE_RELEASE_LTO=off
 names=() paths=() changes=() sections=() section=
 
@@ -89,8 +89,8 @@ plant() {
     elif grep -qE "SIGXCPU|memory allocation of" <<<"$output"; then
         echo 'any | (the core does not come to rest)'
     else
-        rule=$(sed -n 's/^broken: //p' <<<"$output" | head -1)
-        seed=$(sed -n 's/^replay: SIM_SEED=//p' <<<"$output" | head -1)
+        rule=$(sed -n '/^broken: /{s///p;q}' <<<"$output")
+        seed=$(sed -n '/^replay: SIM_SEED=/{s///p;q}' <<<"$output")
         if [[ -n $rule ]]; then
             echo "$seed | $rule"
         elif grep -q 'did not reach these' <<<"$output"; then
@@ -103,15 +103,18 @@ plant() {
 
 # try_all: tries every bug, some at a time; the rows come in order.
 try_all() {
-    local job number
+    local job number pids=()
     for ((job = 0; job < jobs; job++)); do
         for ((number = job; number < ${#names[@]}; number += jobs)); do
             try "$job" "$number" >"$work/row.new.$job"
             echo "${names[number]} | $(<"$work/row.new.$job")"
             mv "$work/row.new.$job" "$work/row.$number"
         done &
+        pids+=($!)
     done
-    wait
+    for job in "${pids[@]}"; do
+        wait "$job"
+    done
 }
 
 # rows: the table of every section.
