@@ -33,26 +33,24 @@ mutant() {
 
 # known BUG: where the result of a bug is kept, or of none.
 known() {
-    echo "$work/known/$(printf '%s\n' "$sources" "$seeds" "$1" | sha256sum | cut -c1-32)"
+    echo "$kept_in/$(sha256sum <<<"$seeds $1" | cut -c1-32)"
 }
 
 # prepare COPY: the workspace as it is, with the core and its simulator alone.
 prepare() {
     local copy=$1
     rm -rf "$copy"
-    mkdir -p "$copy/supervisor" "$copy/tests"
-    cp -r "$root/protocol" "$copy/protocol"
-    cp -r "$root/tests/sim" "$copy/tests/sim"
-    cp "$root/Cargo.lock" "$copy/Cargo.lock"
+    mkdir -p "$copy"
+    cp -r "$work"/tree/. "$copy"
     perl -0pe 's/^members = \[.*?\]/members = ["protocol", "supervisor\/core", "tests\/sim"]/ms; s/^default-members = .*\n//m' \
-        "$root/Cargo.toml" >"$copy/Cargo.toml"
+        "$work/tree/Cargo.toml" >"$copy/Cargo.toml"
     fresh "$copy"
 }
 
 # fresh COPY: the core as it is.
 fresh() {
     rm -rf "$1/supervisor/core"
-    cp -r "$root/supervisor/core" "$1/supervisor/core"
+    cp -r "$work/tree/supervisor/core" "$1/supervisor/core"
 }
 
 # simulate COPY: builds and runs the simulator. Each process has 10 minutes of a core's time, since on a busy machine, a run
@@ -80,7 +78,7 @@ plant() {
     local file=$copy/supervisor/core/src/$path
     fresh "$copy"
     [[ -f $file ]] && perl -0pi -e "${changes[$2]}" "$file"
-    if [[ ! -f $file ]] || cmp -s "$file" "$root/supervisor/core/src/$path"; then
+    if [[ ! -f $file ]] || cmp -s "$file" "$work/tree/supervisor/core/src/$path"; then
         echo 'NOT PLANTED | the text that it changes is gone'
     elif [[ $seeds == 0 ]]; then
         echo 'not run |'
@@ -837,9 +835,19 @@ mutant 'a helper that waits is off' helpers.rs 's/is_off: state\.stage == Stage:
 mutant 'a helper that is killed has time to stop' helpers.rs 's/is_stopping: matches!\(state\.stage, Stage::Stopping \{ \.\. \}\)/is_stopping: matches!(state.stage, Stage::Stopping { .. } | Stage::Killed { .. })/'
 
 rm -f "$work"/row.*
-mkdir -p "$work/known"
-sources=$(cd "$root" && find protocol/src supervisor/core tests/sim -type f ! -name MUTANTS.md ! -name mutants.sh -print0 |
-    sort -z | xargs -0 sha256sum | sha256sum)
+# What is tried is the tree as it is now, whatever becomes of it meanwhile.
+rm -rf "$work/tree"
+mkdir -p "$work/tree/supervisor" "$work/tree/tests"
+cp -r "$root"/Cargo.{lock,toml} "$root/protocol" "$work/tree"
+cp -r "$root/supervisor/core" "$work/tree/supervisor"
+cp -r "$root/tests/sim" "$work/tree/tests"
+kept_in=$work/known/$(cd "$work/tree" && {
+    rustc -V
+    declare -f plant simulate
+    find Cargo.lock protocol/src supervisor/core tests/sim -name '*.rs' -o -name 'Cargo.*' -type f | sort | xargs sha256sum
+} | sha256sum | cut -c1-32)
+mkdir -p "$kept_in"
+find "$work/known" -mindepth 1 -maxdepth 1 ! -path "$kept_in" -exec rm -rf {} +
 for ((job = 0; job < jobs; job++)); do
     prepare "$work/$job/gridpool"
 done

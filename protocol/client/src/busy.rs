@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use gridpool_ipc::clock;
 use gridpool_protocol::ids::JobKey;
-use gridpool_protocol::message::{Limit, Refusal, Work};
+use gridpool_protocol::message::{Limit, Packing, Refusal, Work};
 
 use super::ClientError;
 use super::connection::Connection;
@@ -79,11 +79,17 @@ impl Full {
     fn is_stale(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.tried_at) > RETRY_EVERY
     }
+
+    /// Whether the pool would surely refuse one more, whatever its size: only the ends of this connection's jobs
+    /// make room.
+    fn is_sure(&self, now: Instant) -> bool {
+        matches!(self.why, Refusal::Busy(Limit::ClientJobs)) && !self.is_stale(now)
+    }
 }
 
 impl Held {
     /// Whether the end of a job of this client helps.
-    pub(super) fn takes(refusal: &Refusal) -> bool {
+    fn takes(refusal: &Refusal) -> bool {
         matches!(refusal, Refusal::Busy(limit) if limit.is_own())
     }
 
@@ -92,30 +98,48 @@ impl Held {
         self.0.is_empty()
     }
 
-    /// Whether the pool was tried with more jobs of this lane a moment ago.
+    /// Whether the pool would refuse a job of this lane, as it has said a moment ago.
     fn is_full(&self, now: Instant, lane: &Lane) -> bool {
-        self.0.get(lane).is_some_and(|full| !full.is_stale(now))
+        self.0.get(lane).is_some_and(|full| full.is_sure(now))
+    }
+
+    /// A job of the lane is sent although none is due.
+    fn is_tried(&mut self, now: Instant, lane: &Lane) {
+        if let Some(full) = self.0.get_mut(lane) {
+            full.tried_at = now;
+        }
     }
 
     /// A new job: whether to send it, or why the pool would refuse it. Then it is held.
-    pub(super) fn admit(&mut self, now: Instant, lane: &Lane, key: JobKey) -> Result<(), Refusal> {
+    fn admit(&mut self, now: Instant, lane: &Lane, key: JobKey) -> Result<(), Refusal> {
         let Some(full) = self.0.get_mut(lane) else { return Ok(()) };
-        if full.keys.is_empty() && full.due > 0 {
-            full.due -= 1;
-            return Ok(());
+        if full.is_sure(now) && (full.due == 0 || !full.keys.is_empty()) {
+            full.keys.insert(key);
+            return Err(full.why.clone());
         }
-        if full.is_stale(now) {
-            return Ok(());
+        match full.due.checked_sub(1) {
+            Some(due) if full.keys.is_empty() => full.due = due,
+            _ => full.tried_at = now,
         }
-        full.keys.insert(key);
-        Err(full.why.clone())
+        Ok(())
     }
 
-    /// The pool has refused a job. It had as many as it takes, whatever had ended before.
-    pub(super) fn insert(&mut self, now: Instant, lane: Lane, key: JobKey, why: Refusal) {
-        let mut keys = self.0.remove(&lane).map(|full| full.keys).unwrap_or_default();
-        keys.insert(key);
-        self.0.insert(lane, Full { keys, due: 0, step: 1, tried_at: now, why });
+    /// The pool has refused a job for the moment: whether the end of another sends it. If the limit is of this
+    /// connection's jobs, there are as many, whatever had ended before.
+    fn insert(&mut self, now: Instant, lane: Lane, key: JobKey, why: Refusal) {
+        self.0.retain(|_, full| !full.keys.is_empty() || !full.is_stale(now));
+        let is_sure = matches!(why, Refusal::Busy(Limit::ClientJobs));
+        let none =
+            || Full { keys: BTreeSet::new(), due: 0, step: 1, tried_at: now, why: why.clone() };
+        let full = self.0.entry(lane).or_insert_with(none);
+        full.keys.insert(key);
+        (full.step, full.tried_at) = (1, now);
+        if is_sure {
+            full.due = 0;
+        }
+        if Self::takes(&why) {
+            full.why = why;
+        }
     }
 
     pub(super) fn remove(&mut self, lane: &Lane, key: JobKey) {
@@ -125,7 +149,7 @@ impl Held {
     }
 
     /// A job of the lane has ended. If the pool has refused none for a while, it is tried with more than before.
-    pub(super) fn on_end(&mut self, now: Instant, lane: &Lane) {
+    fn on_end(&mut self, now: Instant, lane: &Lane) {
         let Some(full) = self.0.get_mut(lane) else { return };
         if full.is_stale(now) && full.keys.is_empty() {
             self.0.remove(lane);
@@ -141,7 +165,7 @@ impl Held {
     }
 
     /// A job of the lane that was sent in its turn will not run: the next has that turn.
-    pub(super) fn on_refused(&mut self, lane: &Lane) {
+    fn on_refused(&mut self, lane: &Lane) {
         if let Some(full) = self.0.get_mut(lane) {
             full.due += 1;
         }
@@ -154,8 +178,11 @@ impl Held {
         full.keys.pop_first()
     }
 
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    /// There is a new connection, without jobs under way.
+    pub(super) fn on_reconnect(&mut self) {
+        for full in self.0.values_mut() {
+            (full.due, full.step) = (0, 1);
+        }
     }
 }
 
@@ -190,8 +217,9 @@ impl State {
             let Some(pending) = self.jobs.get_mut(&key) else { continue };
             let is_wanted =
                 matches!(&pending.stage, Stage::Refused(why) if pending.may_try_again(why));
-            if is_wanted && pending.epoch == epoch {
-                pending.stage = Stage::Sent;
+            // Memory of a lost connection is replaced by who waits for the job.
+            if is_wanted && pending.buffers.are_of(epoch) {
+                (pending.stage, pending.epoch) = (Stage::Sent, epoch);
                 self.unread_bytes += pending.job.message_bytes();
                 keys.push(key);
             } else {
@@ -223,8 +251,35 @@ impl State {
         let Some(pending) = self.jobs.get_mut(&key) else { return };
         pending.stage = Stage::Sent;
         self.unread_bytes += pending.job.message_bytes();
-        self.held.remove(&pending.lane(), key);
+        let lane = pending.lane();
+        self.held.remove(&lane, key);
+        self.held.is_tried(clock::now(), &lane);
         self.send_jobs(&[key]);
+    }
+
+    /// What the pool's last message about a job means for those that are held.
+    pub(super) fn on_last(&mut self, key: JobKey, stage: &Stage) {
+        let Some(pending) = self.jobs.get(&key) else { return };
+        match stage {
+            Stage::Refused(why @ Refusal::Busy(_)) => {
+                let is_wanted = pending.may_try_again(why) && !pending.is_abandoned();
+                let lane = pending.lane();
+                if is_wanted && (Held::takes(why) || self.held.0.contains_key(&lane)) {
+                    self.held.insert(clock::now(), lane, key, why.clone());
+                }
+            }
+            Stage::Refused(_) if !self.held.is_empty() => self.held.on_refused(&pending.lane()),
+            Stage::Done(..) if !self.held.is_empty() => {
+                self.held.on_end(clock::now(), &pending.lane());
+            }
+            Stage::Abandoned
+            | Stage::Accepted
+            | Stage::Done(..)
+            | Stage::GivenBack(_)
+            | Stage::Lost
+            | Stage::Refused(_)
+            | Stage::Sent => {}
+        }
     }
 }
 
@@ -235,6 +290,11 @@ impl Pending {
         self.job.options.wait_if_busy && !self.is_cancelled && is_patient
     }
 
+    /// Whether its handle is gone.
+    fn is_abandoned(&self) -> bool {
+        matches!(self.stage, Stage::Abandoned)
+    }
+
     /// Whether the end of another sends it.
     fn is_held(&self, held: &Held) -> bool {
         let is_own = matches!(&self.stage, Stage::Refused(why) if Held::takes(why));
@@ -243,9 +303,11 @@ impl Pending {
 
     /// Where the pool counts it.
     pub(super) fn lane(&self) -> Lane {
-        match self.job.runnable.work() {
-            Work::Model { name } => Lane(Some(name)),
-            Work::Program { .. } | Work::Search { .. } => Lane(None),
+        // The text of a program is long.
+        let has_tensors = matches!(self.job.runnable.packing(), Packing::Tensors);
+        match has_tensors.then(|| self.job.runnable.work()) {
+            Some(Work::Model { name }) => Lane(Some(name)),
+            Some(Work::Program { .. } | Work::Search { .. }) | None => Lane(None),
         }
     }
 }
@@ -366,6 +428,17 @@ mod tests {
     }
 
     #[test]
+    fn a_job_over_a_limit_of_bytes_holds_back_no_other() {
+        let (grids, now) = (Lane(None), clock::now());
+        let mut held = held(now, &grids, 1..2);
+        held.on_end(now, &grids);
+        held.insert(now, grids.clone(), JobKey(2), Refusal::Busy(Limit::PrincipalBytes));
+        assert!(!held.is_full(now, &grids));
+        assert_eq!(held.admit(now, &grids, JobKey(3)), Ok(()));
+        assert_eq!([held.pop_due(), held.pop_due()], [Some(JobKey(1)), None], "it is still due");
+    }
+
+    #[test]
     fn a_new_job_is_sent_if_another_has_ended_or_the_pool_was_not_tried_for_a_while() {
         let grids = Lane(None);
         let mut now = clock::now();
@@ -384,6 +457,7 @@ mod tests {
         assert_eq!(held.admit(now, &grids, JobKey(5)), Ok(()));
         // No lane is full once all are sent and none was refused for a while.
         held.remove(&grids, JobKey(4));
+        now += 2 * RETRY_EVERY;
         held.on_end(now, &grids);
         assert!(held.is_empty());
     }

@@ -229,6 +229,9 @@ impl Claim {
                 |state: &State| state.jobs.get(&self.key).is_some_and(Pending::waits_for_retry);
             self.connection.pause_while(pause_after(&refusal), is_wanted);
             self.connection.send_again(self.key)?;
+            if until < last && clock::until(until).is_zero() {
+                return Ok(false);
+            }
         }
     }
 

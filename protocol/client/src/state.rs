@@ -184,14 +184,8 @@ impl State {
 
     /// Notes the pool's last message about a job.
     fn set_stage(&mut self, key: JobKey, stage: Stage) {
-        let Some(pending) = self.jobs.get_mut(&key) else { return };
-        if matches!(pending.stage, Stage::Abandoned) {
-            if !self.held.is_empty() {
-                self.held.on_end(clock::now(), &pending.lane());
-            }
-            self.jobs.remove(&key);
-            return;
-        }
+        let Some(pending) = self.jobs.get(&key) else { return };
+        let is_abandoned = matches!(pending.stage, Stage::Abandoned);
         let is_passing = match &stage {
             Stage::Refused(why) => pending.may_try_again(why),
             Stage::GivenBack(_) => true,
@@ -199,17 +193,12 @@ impl State {
                 false
             }
         };
-        if is_passing
-            && let Stage::Refused(why) = &stage
-            && Held::takes(why)
-        {
-            self.held.insert(clock::now(), pending.lane(), key, why.clone());
-        } else if !is_passing && !self.held.is_empty() {
-            match matches!(stage, Stage::Refused(_)) {
-                true => self.held.on_refused(&pending.lane()),
-                false => self.held.on_end(clock::now(), &pending.lane()),
-            }
+        self.on_last(key, &stage);
+        if is_abandoned {
+            self.jobs.remove(&key);
+            return;
         }
+        let Some(pending) = self.jobs.get_mut(&key) else { return };
         pending.stage = stage;
         if !is_passing {
             self.wakers.extend(pending.waker.take());
@@ -245,7 +234,7 @@ impl State {
     pub(super) fn reconnect(&mut self, reader: FrameReader) -> Result<(), ClientError> {
         self.wire.open(reader.socket().try_clone().map_err(ClientError::System)?);
         self.reader = Some(reader);
-        self.held.clear();
+        self.held.on_reconnect();
         // A pool that has drained has given every verdict: it never accepted what was only sent.
         let has_drained = self.drained.take().is_some();
         self.jobs.retain(|_, pending| !matches!(pending.stage, Stage::Abandoned));
@@ -258,7 +247,7 @@ impl State {
                     continue;
                 }
                 Stage::Accepted | Stage::GivenBack(_) | Stage::Sent => {}
-                // Whoever waits for it sends it again, after a pause.
+                // It is held, or whoever waits for it sends it again after a pause.
                 Stage::Refused(_) => continue,
                 Stage::Abandoned | Stage::Done(..) | Stage::Lost => continue,
             }

@@ -13,7 +13,7 @@ use nix::sys::signal::{SigSet, Signal};
 
 use super::error::{CommandError, system};
 use super::flags::ServeFlags;
-use super::onnx;
+use super::onnx::{self, ModelFileError};
 use super::private::is_settled;
 use super::reload::Reloader;
 use super::start_pool;
@@ -103,10 +103,11 @@ fn begin(
 }
 
 /// Checks that the models of the start are files of models. Another start would find the same, so systemd makes none.
+/// What cannot be read at this moment may be there at the next: the workers say what it is.
 fn check_models(models: &[ModelPlan]) -> Result<(), CommandError> {
-    models.iter().try_for_each(|plan| {
-        let wrong = |why| CommandError::ModelOfStart { model: plan.name.clone(), why };
-        onnx::check_plan(plan).map_err(wrong)
+    models.iter().try_for_each(|plan| match onnx::check_plan(plan) {
+        Ok(()) | Err(ModelFileError::Unreadable { .. }) => Ok(()),
+        Err(why) => Err(CommandError::ModelOfStart { model: plan.name.clone(), why }),
     })
 }
 

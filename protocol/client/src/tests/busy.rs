@@ -102,3 +102,34 @@ fn a_job_that_is_cancelled_or_refused_for_good_gives_its_turn_to_the_next() {
         fourth.wait().unwrap();
     });
 }
+
+#[test]
+fn after_a_reconnect_the_end_of_a_job_sends_those_that_were_held() {
+    let path = std::env::temp_dir().join(format!("gridpool-held-{}.sock", std::process::id()));
+    let listener = UnixListener::bind(&path).unwrap();
+    let (told, is_told) = mpsc::channel();
+    let server = thread::spawn(move || {
+        let mut server = Server::greeted(listener.accept().unwrap().0);
+        let [first, second] = [(); 2].map(|()| server.submitted());
+        refuse(&server, &second, Limit::ClientJobs);
+        server.say(&ServerMessage::Accepted { key: first.key });
+        drop(server);
+        let mut server = Server::greeted(listener.accept().unwrap().0);
+        let again = server.accept();
+        assert_eq!(again.key, first.key);
+        server.answer(&again, &packed("y", 7));
+        let next = server.accept();
+        assert_eq!(next.key, second.key);
+        told.send(()).unwrap();
+        server.answer(&next, &packed("y", 7));
+        server
+    });
+    let client = Client::connect(&path).unwrap();
+    let [first, second] = [(); 2].map(|()| client.send(request(10, 100)).unwrap());
+    first.wait().unwrap();
+    // Nobody waits for the second.
+    is_told.recv_timeout(TIMEOUT).unwrap();
+    second.wait().unwrap();
+    drop((client, server.join().unwrap()));
+    std::fs::remove_file(&path).unwrap();
+}

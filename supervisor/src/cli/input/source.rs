@@ -3,7 +3,7 @@
 //! Owns the choice of files and the limit of bytes. Of the content it knows only the format, by its first bytes.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use super::json::{self, Contents};
@@ -104,9 +104,12 @@ fn task_files(directory: &Path) -> Result<Vec<PathBuf>, Box<Diagnostic>> {
 
 fn read_file(path: &Path, name: Name) -> Result<Unnamed, InputError> {
     let claims = |format: &str| has_extension(path, format);
-    let file = File::open(path).map_err(|error| match looks_like_json(path) {
-        true => Cause::NotAFile.into(),
-        false => unreadable(error),
+    let file = File::open(path).map_err(|error| {
+        let is_absent = matches!(error.kind(), ErrorKind::InvalidFilename | ErrorKind::NotFound);
+        match is_absent && looks_like_json(path) {
+            true => Cause::NotAFile.into(),
+            false => unreadable(error),
+        }
     });
     let inputs = file.and_then(take_bytes).and_then(|bytes| {
         if claims("npy") && !has_magic(&bytes) && !format::is_zip(&bytes) {
