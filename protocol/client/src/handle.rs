@@ -225,10 +225,17 @@ impl Claim {
             if !self.connection.may_try_again(self.key, &refusal) {
                 return Err(refusal.into());
             }
-            let is_wanted =
-                |state: &State| state.jobs.get(&self.key).is_some_and(Pending::waits_for_retry);
-            self.connection.pause_while(pause_after(&refusal), is_wanted);
-            self.connection.send_again(self.key)?;
+            // Reading brings the ends that make room for it.
+            let pause = (clock::now() + pause_after(&refusal)).min(until);
+            let is_sent = |state: &mut State| {
+                let waits = state.jobs.get(&self.key).is_some_and(Pending::waits_for_retry);
+                (!waits).then_some(())
+            };
+            match self.connection.wait_for(pause, is_sent) {
+                Ok(()) => continue,
+                Err(ClientError::Silent) => self.connection.send_again(self.key)?,
+                Err(error) => return Err(error),
+            }
             if until < last && clock::until(until).is_zero() {
                 return Ok(false);
             }

@@ -139,7 +139,7 @@ impl Held {
         full.keys.pop_first()
     }
 
-    /// There is a new connection, without jobs under way.
+    /// There is a new connection, where nothing has ended yet.
     pub(crate) fn on_reconnect(&mut self) {
         for full in self.0.values_mut() {
             (full.due, full.step) = (0, 1);
