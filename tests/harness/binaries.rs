@@ -36,7 +36,6 @@ fn folder() -> &'static Path {
         // nextest runs each test in a process of its own: asking cargo each time would take longer
         // than most tests.
         if !NAMES.iter().all(|name| is_fresh(&folder.join(name))) {
-            eprintln!("building the programs, which are older than their sources");
             build(&folder);
         }
         folder
