@@ -101,7 +101,7 @@ fn no_call_fails_over_an_upgrade_and_a_stream_is_told_to_open_another() {
                 let mut calls = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     let ask = || grpc.ask("ModelInfer", one());
-                    // What crosses the gateway's farewell is not taken up. Clients ask again then, but tonic's does not.
+                    // What crosses the gateway's farewell is not taken up. Most clients ask again then, tonic does not.
                     let again = |status: tonic::Status| match crosses_farewell(&status) {
                         true => ask(),
                         false => Err(status),
