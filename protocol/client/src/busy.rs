@@ -124,22 +124,20 @@ impl State {
         self.held.on_try(clock::now(), &lane);
         self.send_jobs(&[key]);
     }
+}
 
-    /// What the pool's last message about a job means for those that are held.
-    pub(super) fn on_last(&mut self, key: JobKey, stage: &Stage) {
-        let Some(pending) = self.jobs.get(&key) else { return };
+impl Held {
+    /// What the pool's last message about a job means for those that are held. `is_wanted`: it is to be sent again.
+    pub(super) fn on_last(&mut self, key: JobKey, job: &Pending, stage: &Stage, is_wanted: bool) {
         match stage {
             Stage::Refused(why @ Refusal::Busy(_)) => {
-                let is_wanted = pending.may_try_again(why) && !pending.is_abandoned();
-                let lane = pending.lane();
-                if is_wanted && (Held::takes(why) || self.held.has(&lane)) {
-                    self.held.insert(clock::now(), lane, key, why.clone());
+                let lane = job.lane();
+                if is_wanted && (Self::takes(why) || self.has(&lane)) {
+                    self.insert(clock::now(), lane, key, why.clone());
                 }
             }
-            Stage::Refused(_) if !self.held.is_empty() => self.held.on_refused(&pending.lane()),
-            Stage::Done(..) if !self.held.is_empty() => {
-                self.held.on_end(clock::now(), &pending.lane());
-            }
+            Stage::Refused(_) if !self.is_empty() => self.on_refused(&job.lane()),
+            Stage::Done(..) if !self.is_empty() => self.on_end(clock::now(), &job.lane()),
             Stage::Abandoned
             | Stage::Accepted
             | Stage::Done(..)
@@ -156,11 +154,6 @@ impl Pending {
     fn may_be_held(&self) -> bool {
         let is_patient = clock::until(self.deadline) > RETRY_EVERY_MAX;
         self.job.options.wait_if_busy && !self.is_cancelled && is_patient
-    }
-
-    /// Whether its handle is gone.
-    fn is_abandoned(&self) -> bool {
-        matches!(self.stage, Stage::Abandoned)
     }
 
     /// Whether the end of another sends it.

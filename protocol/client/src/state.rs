@@ -184,7 +184,7 @@ impl State {
 
     /// Notes the pool's last message about a job.
     fn set_stage(&mut self, key: JobKey, stage: Stage) {
-        let Some(pending) = self.jobs.get(&key) else { return };
+        let Some(pending) = self.jobs.get_mut(&key) else { return };
         let is_abandoned = matches!(pending.stage, Stage::Abandoned);
         let is_passing = match &stage {
             Stage::Refused(why) => pending.may_try_again(why),
@@ -193,12 +193,11 @@ impl State {
                 false
             }
         };
-        self.on_last(key, &stage);
+        self.held.on_last(key, pending, &stage, is_passing && !is_abandoned);
         if is_abandoned {
             self.jobs.remove(&key);
             return;
         }
-        let Some(pending) = self.jobs.get_mut(&key) else { return };
         pending.stage = stage;
         if !is_passing {
             self.wakers.extend(pending.waker.take());
