@@ -53,10 +53,10 @@ fresh() {
     cp -r "$work/tree/supervisor/core" "$1/supervisor/core"
 }
 
-# simulate COPY: builds and runs the simulator. Each process has 10 minutes of a core's time, since on a busy machine, a run
-# is not to be taken for one that does not end; and 8 GiB of memory.
+# simulate COPY: builds and runs the simulator on one core, seed after seed. Each process has two minutes of that core's time,
+# since on a busy machine, a run is not to be taken for one that does not end; and 8 GiB of memory.
 simulate() {
-    (cd "$1" && ulimit -t 600 -v $((8 << 20)) && CARGO_TARGET_DIR=$1/../target SIM_SEEDS=$seeds \
+    (cd "$1" && ulimit -t 120 -v $((8 << 20)) && CARGO_TARGET_DIR=$1/../target RAYON_NUM_THREADS=1 SIM_SEEDS=$seeds \
         cargo test --offline --release --quiet -p gridpool-sim every_rule 2>&1)
 }
 
