@@ -172,7 +172,7 @@ class Gridpool(Server):
     def run(self, file, model, item, data):
         options = self.options
         shape = [1, *item]
-        command = [options.binaries / "gridpool", "serve", "--devices", "cpu:1", "--model", f"m={file}"]
+        command = [options.binaries / "gridpool", "serve", "--devices", options.devices, "--model", f"m={file}"]
         command += ["--socket", self.folder / "pool.sock", "--state-dir", "none", "--http", f"127.0.0.1:{self.port}"]
         command += ["--onnxruntime", onnxruntime_library()]
         command += ["--grpc", f"127.0.0.1:{self.grpc_port}"] if self.grpc_port else []
@@ -188,7 +188,7 @@ class Gridpool(Server):
             self.region = pathlib.Path("/dev/shm") / f"gridpool-bench-{os.getpid()}"
             self.region.write_bytes(data)
         self.path = "/v2/models/m/infer"
-        name = "x" if model != "resnet50" else session(str(file), 1).get_inputs()[0].name
+        name = "x" if model != "resnet50" else session(str(file), 1, gpu=False).get_inputs()[0].name
         where = {"binary_data_size": len(data)}
         if self.shared:
             where = {"shared_memory_region": "in", "shared_memory_byte_size": len(data)}
@@ -274,7 +274,7 @@ def servers(options, folder, model, joins):
 def measure(server, model, case, options):
     file, item, _, all_callers = case
     data = np.random.default_rng(7).standard_normal([1, *item]).astype(np.float32)
-    own = session(str(file), THREADS)
+    own = session(str(file), THREADS, gpu=False)
     want = own.run(None, {own.get_inputs()[0].name: data})[0]
     try:
         server.run(file, model, item, data.tobytes())
@@ -298,7 +298,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--models", default="mlp,resnet50,image")
+    parser.add_argument("--devices", default="cpu:1", help="0: all servers have a session on the first GPU")
     options = parser.parse_args()
+    if not options.devices.startswith("cpu"):
+        os.environ["SERVING_GPU"] = "1"
     options.binaries = options.binaries.resolve()
     work = pathlib.Path(tempfile.mkdtemp(prefix="gridpool-serving-"))
     try:
