@@ -105,7 +105,8 @@ class Server:
 
     def start(self, command):
         self.log = open(self.folder / "log", "ab")
-        environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONWARNINGS": "ignore"}
+        own = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": own, "PYTHONWARNINGS": "ignore"}
         self.process = subprocess.Popen(
             [str(part) for part in command], stdout=self.log, stderr=self.log, env=environment, start_new_session=True
         )
