@@ -287,8 +287,13 @@ fn a_full_queue_refuses_without_calling_done() {
 fn a_model_that_finds_its_own_shape_joins_rows_too() {
     let Some(engine) = engine() else { return };
     let cpu_ops = ["Shape", "Gather", "Concat"].map(str::to_owned).into();
-    let info = load(&engine, "shape_ops", &ModelOptions { cpu_ops, ..ModelOptions::default() });
-    assert_eq!(info.max_batch, 32, "on {}", device());
+    let options = ModelOptions { cpu_ops, ..ModelOptions::default() };
+    let info = load(&engine, "shape_ops", &options);
+    // One that is asked for says why it cannot be.
+    let asked = ModelOptions { max_batch: Some(32), ..options };
+    let why =
+        || engine.load("asked", &model("shape_ops"), &asked).map_err(|e| Chain(&e).to_string());
+    assert_eq!(info.max_batch, 32, "on {}: {:?}", device(), why());
     let x =
         |rows: u64| fp32("x", &[rows, 2, 3], &irregular(rows, 6 * usize::try_from(rows).unwrap()));
     for count in [1, 5, 70] {
