@@ -39,6 +39,12 @@ const STOPS_AT_ONCE: u64 = 200;
 /// How often the pool ends because a successor has taken its place, of 1,000 cases.
 const HANDED_OVER: u64 = 300;
 
+/// How often that successor gets the devices one by one, of 1,000 cases.
+const ONE_BY_ONE: u64 = 400;
+
+/// How often the pool takes the place of another, which has the devices at first, of 1,000 cases.
+const HELD: u64 = 80;
+
 /// How often a pool without models is left alone until it has no process for them, of 1,000 cases.
 const RESTS_ALL_THE_WAY: u64 = 500;
 
@@ -121,11 +127,19 @@ impl Run {
         let (config, policy) = (swarm.config.clone(), PolicyTable::default());
         let mut core = Core::new(config, policy, &devices, &swarm.plans, limits);
         core.name_capsules("sim");
+        let mut world = World::new(&swarm, Rng::new(!seed));
+        let mut model = Model::new(&swarm, &devices, coverage);
+        // By chance of its own: other seeds stay as they are.
+        if Rng::new(seed.rotate_left(32)).chance(HELD) {
+            core.hold_devices();
+            model.holds_all_devices();
+            world.predecessor_ends();
+        }
         Self {
             now: Timestamp::default(),
             core,
-            world: World::new(&swarm, Rng::new(!seed)),
-            model: Model::new(&swarm, &devices, coverage),
+            world,
+            model,
             log,
             events: 0,
             slack: Duration::ZERO,
@@ -328,6 +342,12 @@ impl Run {
 
     /// A successor takes the pool's place. Some connections stay for a while, and submit.
     fn is_handed_over(&mut self) -> Result<(), Broken> {
+        if self.rng.chance(ONE_BY_ONE) {
+            let comes_up = self.world.successor_comes_up(self.now);
+            self.tell(comes_up)?;
+            let soon = self.now.after(self.rng.millis(0, 200));
+            self.until(soon)?;
+        }
         self.tell(Event::HandOver(HandOver::Begun))?;
         let soon = self.now.after(self.rng.millis(0, 50));
         self.until(soon)?;

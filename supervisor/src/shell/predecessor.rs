@@ -49,6 +49,9 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long it may take to end, beyond the time that its jobs have.
 pub(super) const END_GRACE: Duration = Duration::from_secs(10);
 
+/// A message, and the descriptor that came with it.
+type Heard = (FromPredecessor, Option<OwnedFd>);
+
 /// The link to the pool whose place this one takes.
 #[derive(Debug)]
 pub struct Predecessor {
@@ -120,8 +123,7 @@ impl Predecessor {
     }
 
     /// What each of its workers may have of the memory; 0 without a limit.
-    #[must_use]
-    pub fn worker_bytes_max(&self) -> u64 {
+    pub(super) fn worker_bytes_max(&self) -> u64 {
         self.pool.worker_bytes_max
     }
 
@@ -156,10 +158,28 @@ impl Predecessor {
         Ok(())
     }
 
-    /// Whether it has ended, or given up. It says nothing before this process is ready.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.reader.is_hung_up().is_ok_and(|is| is)
+    /// Whether it gives its devices one by one.
+    pub(super) fn gives_one_by_one(&self) -> bool {
+        self.pool.one_by_one
+    }
+
+    /// Hears, for some time, which devices are free for `shell`; it says nothing else before this process is ready.
+    ///
+    /// # Errors
+    /// [`TakeOverError::GivenUp`] if it has ended, or given up.
+    pub fn hear_of_devices(
+        &mut self,
+        shell: &Shell,
+        within: Duration,
+    ) -> Result<(), TakeOverError> {
+        match self.hear_within(Some(within))? {
+            Some((FromPredecessor::Freed { device }, _)) => {
+                shell.shared.post(Event::Predecessor(Said::Freed(device)));
+                Ok(())
+            }
+            Some((other, _)) => Err(unexpected(&other)),
+            None => Ok(()),
+        }
     }
 
     /// Tells it why this process does not take over.
@@ -192,6 +212,9 @@ impl Predecessor {
             match heard {
                 (FromPredecessor::Job(news), _) => {
                     shared.post(Event::Predecessor(Said::Told(news)));
+                }
+                (FromPredecessor::Freed { device }, _) => {
+                    shared.post(Event::Predecessor(Said::Freed(device)));
                 }
                 (FromPredecessor::Passed(what), Some(fd)) => sockets.keep(what, fd),
                 (FromPredecessor::Past(part), _) => past.take(*part),
@@ -270,6 +293,9 @@ impl Predecessor {
             };
             match message {
                 Ok(FromPredecessor::Job(news)) => shared.post(Event::Predecessor(Said::Told(news))),
+                Ok(FromPredecessor::Freed { device }) => {
+                    shared.post(Event::Predecessor(Said::Freed(device)));
+                }
                 Ok(FromPredecessor::Released { gateway }) => {
                     let gateway = gateway.and_then(FormerGateway::open);
                     gateway.map(|gateway| shared.former_gateway.get_or_init(|| gateway));
@@ -290,18 +316,21 @@ impl Predecessor {
     }
 
     /// The next message, with its descriptor.
-    fn hear(
-        &mut self,
-        timeout: Option<Duration>,
-    ) -> Result<(FromPredecessor, Option<OwnedFd>), TakeOverError> {
+    fn hear(&mut self, timeout: Option<Duration>) -> Result<Heard, TakeOverError> {
+        let late = || TakeOverError::GivenUp(format!("it said nothing for {NEXT_TIMEOUT:?}"));
+        self.hear_within(timeout)?.ok_or_else(late)
+    }
+
+    /// The same, or nothing if none comes in time.
+    fn hear_within(&mut self, timeout: Option<Duration>) -> Result<Option<Heard>, TakeOverError> {
         let given_up = |why: String| TakeOverError::GivenUp(why);
         match self.reader.read(timeout) {
             Ok(Some(Frame { body, fds })) => {
                 let message = codec::decode(&body);
                 let message = message.map_err(|error| given_up(Chain(&error).to_string()))?;
-                Ok((message, fds.into_iter().next()))
+                Ok(Some((message, fds.into_iter().next())))
             }
-            Ok(None) => Err(given_up(format!("it said nothing for {NEXT_TIMEOUT:?}"))),
+            Ok(None) => Ok(None),
             Err(error) => Err(given_up(Chain(&error).to_string())),
         }
     }

@@ -42,6 +42,7 @@ mod moves;
 mod notes;
 mod offers;
 mod outstanding;
+mod owners;
 mod placing;
 mod processes;
 mod quarantine;
@@ -59,7 +60,7 @@ use std::time::Duration;
 
 use gridpool_core::action::Action;
 use gridpool_core::config::{Concurrency, PoolConfig, RoleLimits};
-use gridpool_core::event::{ClientEvent, Event, Timestamp, WorkerEvent};
+use gridpool_core::event::{ClientEvent, Event, Predecessor, Timestamp, WorkerEvent};
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, Group, JobId, JobKey, WorkerId};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
@@ -78,6 +79,7 @@ use helpers::Helpers;
 use jobs::Job;
 use loads::Required;
 use models::Models;
+use owners::Owners;
 use versions::Swap;
 
 use notes::{Logged, Notes};
@@ -172,6 +174,7 @@ pub(crate) struct Model {
     /// When a signal first asked for the end.
     end_asked: Option<Timestamp>,
     replaced: Replaced,
+    owners: Owners,
     /// Each device and group.
     devices: BTreeMap<Station, Device>,
     /// Facts about each device.
@@ -234,6 +237,7 @@ impl Model {
             draining_since: None,
             end_asked: None,
             replaced: Replaced::default(),
+            owners: Owners::default(),
             devices: stations.map(|id| (id, Device::new(config.standbys))).collect(),
             facts: devices.iter().map(|&id| (id, Facts::default())).collect(),
             jobs: BTreeMap::new(),
@@ -295,7 +299,11 @@ impl Model {
             Event::DrainRequested => self.drain_requested(now),
             Event::EndRequested => self.end_requested(now),
             Event::HandOver(ref step) => self.handed_over(now, step),
-            Event::Predecessor(_) => unreachable!("the simulated pool takes no other's place"),
+            Event::Predecessor(Predecessor::Freed(device)) => self.device_is_freed(device),
+            Event::Predecessor(Predecessor::Gone) => self.predecessor_is_gone(),
+            Event::Predecessor(Predecessor::Told(_)) => {
+                unreachable!("the pool before the simulated one has no jobs")
+            }
             Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
             Event::ModelsRequired => self.models_are_required(),
             Event::QuotasSet(ref quotas) => self.quotas_set(quotas),
@@ -389,13 +397,16 @@ impl Model {
         for at in self.slot_ids() {
             self.slot_is_due(now, at);
         }
+        self.unwanted_devices_are_vacated(now);
         for group in self.all_groups() {
             self.jobs_have_no_device(now, group);
             self.jobs_have_no_model(now, group);
             self.drain_ends(now, group);
         }
+        self.vacated_workers_end(now);
         // Not for a group that has just ended.
         self.processes_start(now);
+        self.vacated_devices_are_free();
         self.principals_are_held(now);
     }
 
@@ -412,6 +423,7 @@ impl Model {
             Action::DeathReport(ref report) => self.death_reported(now, report),
             Action::Discard { job } => self.discarded(job),
             Action::Dispatch { worker, ref attempts } => self.dispatched(now, worker, attempts),
+            Action::Free { device } => self.freed(device),
             Action::Finish { client, job, key, ref receipt } => {
                 self.finished(now, client, job, key, receipt)
             }

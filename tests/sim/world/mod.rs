@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use gridpool_core::action::Action;
 use gridpool_core::event::{
-    ClientEvent, Event, Helper, HelperEvent, JobRequest, Timestamp, WorkerEvent,
+    ClientEvent, Event, HandOver, Helper, HelperEvent, JobRequest, Timestamp, WorkerEvent,
 };
 use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, JobId, WorkerId};
 
@@ -185,7 +185,15 @@ impl World {
     }
 
     fn on_delivered(&mut self, now: Timestamp, event: &Event) {
-        if let &Event::Client(client, ClientEvent::Connected) = event {
+        if *event == Event::HandOver(HandOver::Begun) {
+            self.successor_ends_well_or_not(now);
+        } else if *event == Event::HandOver(HandOver::Failed) {
+            // It takes over no more.
+            let begun = Event::HandOver(HandOver::Begun);
+            let is_its =
+                |delivery: &Delivery| matches!(delivery, Delivery::Event(event) if *event == begun);
+            self.network.retain(|_, delivery| !is_its(delivery));
+        } else if let &Event::Client(client, ClientEvent::Connected) = event {
             self.clients.push(client);
         } else if let &Event::Client(client, ClientEvent::Gone) = event {
             self.clients.retain(|&open| open != client);
@@ -204,6 +212,7 @@ impl World {
                 self.on_command(now, worker, number, command);
             }
             Action::Dispatch { worker, ref attempts } => self.on_dispatch(now, worker, attempts),
+            Action::Free { .. } => self.successor_may_start(now),
             Action::HashContent { job, ref work } => self.on_hash(now, job, work),
             Action::Helper(helper, ref action) => self.on_helper(now, helper, action),
             Action::Kill { worker, .. } => self.on_kill(now, worker),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use gridpool_protocol::handover::{JobName, JobNews};
 use gridpool_protocol::ids::{ClientId, JobId};
-use gridpool_protocol::receipt::Verdict;
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::Pool;
 use super::job::Job;
@@ -31,7 +31,11 @@ pub(super) enum Replaced {
 impl Pool {
     /// A step of handing everything over.
     pub(crate) fn on_hand_over(&mut self, now: Timestamp, step: HandOver) {
+        if step == HandOver::Failed && !self.is_replaced() {
+            self.take_devices_back();
+        }
         match (step, &self.replaced) {
+            (HandOver::OneByOne, Replaced::No) if !self.gives_devices => self.begin_giving(now),
             (HandOver::Begun, Replaced::No) => {
                 self.replaced = Replaced::Soon;
                 let remembered = self.verdicts.entries().map(Action::Tell);
@@ -40,7 +44,9 @@ impl Pool {
             }
             (HandOver::Failed, Replaced::Soon) => self.replaced = Replaced::No,
             (HandOver::Done { stay }, Replaced::Soon) => {
-                self.replaced = Replaced::Yes { stay: stay.into_iter().collect() };
+                // One by one, no worker can stay for them.
+                let stay = stay.into_iter().filter(|_| !self.gives_devices).collect();
+                self.replaced = Replaced::Yes { stay };
                 self.drain(now);
                 for id in self.jobs.ids() {
                     if self.may_begin_elsewhere(&self.jobs[id]) {
@@ -52,7 +58,10 @@ impl Pool {
                     self.let_go(client);
                 }
             }
-            (HandOver::Begun | HandOver::Failed | HandOver::Done { .. }, _) => {}
+            (
+                HandOver::Begun | HandOver::Failed | HandOver::Done { .. } | HandOver::OneByOne,
+                _,
+            ) => {}
         }
     }
 
@@ -88,6 +97,18 @@ impl Pool {
     pub(super) fn give_back(&mut self, now: Timestamp, id: JobId, reason: String) {
         self.jobs[id].is_given_back = true;
         self.finish(now, id, Verdict::Cancelled, reason);
+    }
+
+    /// Ends a job that no device can run: the successor may have one for it.
+    pub(super) fn end_without_device(&mut self, now: Timestamp, id: JobId, why: String) {
+        self.end_early(now, id, AttemptOutcome::Preempted);
+        match self.is_served_elsewhere(self.jobs[id].group) {
+            true => {
+                let reason = "the pool was upgraded, and the new one has the device".to_owned();
+                self.give_back(now, id, reason);
+            }
+            false => self.finish(now, id, Verdict::DeviceLost, why),
+        }
     }
 
     /// Lets a client go that has no job here.
