@@ -285,7 +285,9 @@ impl Pool {
         self.groups[job.group].finish(&job.request, verdict);
         self.groups[job.group].meters.finished(now, &job);
         self.accounts.finish(now, &job.request);
-        let client = (!job.orphaned).then_some(client);
+        let is_quiet = job.is_given_back && self.is_quiet(client);
+        let owner = (!job.orphaned).then_some(client);
+        let client = owner.filter(|_| !is_quiet);
         let receipt = job.into_receipt(now, verdict, reason);
         if is_kept {
             self.verdicts.remember(name.clone(), id, fingerprint, &receipt);
@@ -296,7 +298,7 @@ impl Pool {
             self.actions.push_back(Action::Tell(entry.unwrap_or(JobNews::Ended(name))));
         }
         self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
-        if let Some(client) = client {
+        if let Some(client) = owner {
             self.let_go(client);
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct Replaced {
     heard: BTreeMap<Name, Heard>,
     /// Jobs that were given back: their verdict is not remembered.
     given_back: BTreeSet<JobId>,
+    /// Clients that hear nothing of jobs that are given back.
+    quiet: BTreeSet<ClientId>,
     /// Clients that were let go.
     let_go: BTreeSet<ClientId>,
     /// Clients that must be let go in this event.
@@ -66,8 +68,10 @@ impl Model {
             (HandOver::Done { stay }, Step::Soon) => {
                 self.coverage.hit("hand over: done");
                 // Without workers, none can stay.
+                let quiet = stay.iter().copied().filter(|_| self.owners.gives).collect();
                 let stay = stay.iter().copied().filter(|_| !self.owners.gives);
                 self.replaced.step = Step::Yes { stay: stay.collect() };
+                self.replaced.quiet = quiet;
                 self.drain_requested(now);
                 let fresh = |(_, job): &(&JobId, &Job)| {
                     let may = job.request.idempotent && !job.orphaned && job.shards.is_empty();
@@ -102,10 +106,9 @@ impl Model {
             return self.fail(now, id, Verdict::DeviceLost);
         }
         let job = &self.jobs[&id];
-        self.coverage.hit(match (job.request.idempotent, job.runs()) {
-            (false, _) => "vacate: a job that must not run twice goes over",
-            (true, true) => "vacate: a job that still runs goes over",
-            (true, false) => "vacate: a job goes over for want of a device",
+        self.coverage.hit(match job.request.idempotent {
+            false => "vacate: a job that must not run twice goes over",
+            true => "vacate: a job goes over for want of a device",
         });
         self.cut_off(now, id, AttemptOutcome::Preempted);
         self.give_back(id);
@@ -117,6 +120,11 @@ impl Model {
             self.coverage.hit("hand over: a job is cut off");
             self.replaced.given_back.insert(id);
         }
+    }
+
+    /// Whether a client hears nothing of a job that is given back.
+    pub(super) fn is_quiet(&self, client: ClientId) -> bool {
+        self.replaced.quiet.contains(&client)
     }
 
     /// Whether the verdict of a job is not remembered, because it was given back.

@@ -24,8 +24,9 @@ pub(super) enum Replaced {
     No,
     /// A successor is told of all jobs.
     Soon,
-    /// The successor serves. These connections stay.
-    Yes { stay: BTreeSet<ClientId> },
+    /// The successor serves. These connections stay. Those that are quiet go over without a word about jobs that are given
+    /// back: they would take it for a verdict.
+    Yes { stay: BTreeSet<ClientId>, quiet: BTreeSet<ClientId> },
 }
 
 impl Pool {
@@ -44,9 +45,12 @@ impl Pool {
             }
             (HandOver::Failed, Replaced::Soon) => self.replaced = Replaced::No,
             (HandOver::Done { stay }, Replaced::Soon) => {
+                let stay = stay.into_iter().collect();
                 // One by one, no worker can stay for them.
-                let stay = stay.into_iter().filter(|_| !self.gives_devices).collect();
-                self.replaced = Replaced::Yes { stay };
+                self.replaced = match self.gives_devices {
+                    true => Replaced::Yes { stay: BTreeSet::new(), quiet: stay },
+                    false => Replaced::Yes { stay, quiet: BTreeSet::new() },
+                };
                 self.drain(now);
                 for id in self.jobs.ids() {
                     if self.may_begin_elsewhere(&self.jobs[id]) {
@@ -77,12 +81,12 @@ impl Pool {
 
     /// Whether a client goes over to the successor, and may submit nothing here.
     pub(crate) fn goes_over(&self, client: ClientId) -> bool {
-        matches!(&self.replaced, Replaced::Yes { stay } if !stay.contains(&client))
+        matches!(&self.replaced, Replaced::Yes { stay, .. } if !stay.contains(&client))
     }
 
     /// Whether connections stay that may submit.
     pub(super) fn awaits_submissions(&self) -> bool {
-        matches!(&self.replaced, Replaced::Yes { stay } if !stay.is_empty())
+        matches!(&self.replaced, Replaced::Yes { stay, .. } if !stay.is_empty())
     }
 
     /// Whether the successor can run a job as if it had never been here. Its client submits a job again only if that
@@ -111,6 +115,11 @@ impl Pool {
         }
     }
 
+    /// Whether a client hears nothing of jobs that are given back.
+    pub(super) fn is_quiet(&self, client: ClientId) -> bool {
+        matches!(&self.replaced, Replaced::Yes { quiet, .. } if quiet.contains(&client))
+    }
+
     /// Lets a client go that has no job here.
     pub(super) fn let_go(&mut self, client: ClientId) {
         if self.goes_over(client) && self.jobs.count_of_client(client) == 0 {
@@ -127,7 +136,7 @@ impl Pool {
     /// A connection has ended. Its jobs are orphans already.
     pub(super) fn forget_client(&mut self, client: ClientId) {
         self.clients.remove(&client);
-        if let Replaced::Yes { stay } = &mut self.replaced {
+        if let Replaced::Yes { stay, .. } = &mut self.replaced {
             stay.remove(&client);
         }
     }
