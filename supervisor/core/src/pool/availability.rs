@@ -1,6 +1,7 @@
 //! Which worker has which model, and which jobs wait for a model that no worker has.
 
 use gridpool_protocol::ids::{Group, JobId, WorkerId};
+use gridpool_protocol::receipt::AttemptOutcome;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 
 use super::Pool;
@@ -84,9 +85,10 @@ impl Pool {
         if self.slots.of_group(job.group).any(|(_, slot)| may_have(slot)) {
             return;
         }
+        self.end_early(now, id, AttemptOutcome::Preempted);
         let reason =
             format!("no device in service has the model `{model}`; `gridpool models` says why");
-        self.end_without_device(now, id, reason);
+        self.finish_without_device(now, id, reason);
     }
 
     fn availability(&self, slot: &Slot) -> Availability {

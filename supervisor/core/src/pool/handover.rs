@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use gridpool_protocol::handover::{JobName, JobNews};
 use gridpool_protocol::ids::{ClientId, JobId};
-use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+use gridpool_protocol::receipt::Verdict;
 
 use super::Pool;
 use super::job::Job;
@@ -104,8 +104,7 @@ impl Pool {
     }
 
     /// Ends a job that no device can run: the successor may have one for it.
-    pub(super) fn end_without_device(&mut self, now: Timestamp, id: JobId, why: String) {
-        self.end_early(now, id, AttemptOutcome::Preempted);
+    pub(super) fn finish_without_device(&mut self, now: Timestamp, id: JobId, why: String) {
         match self.is_served_elsewhere(self.jobs[id].group) {
             true => {
                 let reason = "the pool was upgraded, and the new one has the device".to_owned();

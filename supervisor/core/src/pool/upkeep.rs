@@ -33,7 +33,8 @@ impl Pool {
     /// When time alone changes something.
     pub(crate) fn deadline(&mut self) -> Option<Timestamp> {
         let job = self.jobs.next_deadline().map(|(at, _)| at);
-        [self.next_of_groups(), job, self.vacates_at].into_iter().flatten().min()
+        let vacates = [self.vacates_at];
+        [self.next_of_groups(), job].into_iter().chain(vacates).flatten().min()
     }
 
     /// When time alone changes something in a group, if its jobs have no deadlines.
@@ -69,8 +70,8 @@ impl Pool {
     fn advance_group(&mut self, now: Timestamp, group: Group) {
         self.give_up_if_no_device(now, group);
         self.give_up_if_unavailable(now, group);
-        self.end_drain(now, group);
         self.stop_vacated(now, group);
+        self.end_drain(now, group);
         self.start_workers(now, group);
         let state = &mut self.groups[group];
         state.queue.hold(&state.kills.all_spent(now, self.config.kills_max));
@@ -145,7 +146,8 @@ impl Pool {
         }
         let reason = format!("no device is left: {}", self.why_no_device(now, group));
         for id in self.groups[group].queue.all_jobs() {
-            self.end_without_device(now, id, reason.clone());
+            self.end_early(now, id, AttemptOutcome::Preempted);
+            self.finish_without_device(now, id, reason.clone());
         }
     }
 
