@@ -3,11 +3,12 @@
 
 mod error;
 mod former;
+mod sockets;
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,7 @@ use gridpool_ipc::frame::{self, Frame, FrameReader};
 use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed, Protocol, Welcome};
+use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Protocol, Welcome};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::tensor::model::ModelState;
@@ -32,15 +33,15 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{ForkResult, dup2_stdin, fork, getppid};
 
-use super::claim::{Claim, FileId, Inherited, SocketName};
-use super::gateway::{Front, FrontSocket, Gateway};
-use super::given;
+use super::claim::Claim;
+use super::gateway::{Front, Gateway};
 use super::{Shared, Shell};
 use crate::config::{HttpAddress, HttpOptions};
 use crate::timeline::Timeline;
 
 pub use error::TakeOverError;
 pub(super) use former::{FormerGateway, FormerPool};
+use sockets::Sockets;
 
 /// How long the predecessor may take for its next message, until it has sent everything.
 const NEXT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -367,78 +368,6 @@ fn say(link: &UnixStream, message: &FromSuccessor) {
 
 fn unexpected(message: &FromPredecessor) -> TakeOverError {
     TakeOverError::GivenUp(format!("it sent {message:?} out of order"))
-}
-
-/// Where a protocol is served, the file of a Unix socket, and the socket.
-type ServedSocket = (String, Option<FileId>, OwnedFd);
-
-/// The descriptors that have come.
-#[derive(Default)]
-struct Sockets {
-    socket: Option<((FileId, bool), OwnedFd)>,
-    lock: Option<OwnedFd>,
-    served: Vec<(Protocol, ServedSocket)>,
-    locks: Vec<(Protocol, OwnedFd)>,
-}
-
-impl Sockets {
-    fn keep(&mut self, what: Passed, fd: OwnedFd) {
-        match what {
-            Passed::Socket { id, is_kept } => self.socket = Some(((id, is_kept), fd)),
-            Passed::Lock => self.lock = Some(fd),
-            Passed::Served { protocol, address, id } => {
-                self.served.push((protocol, (address, id, fd)));
-            }
-            Passed::ServedLock(protocol) => self.locks.push((protocol, fd)),
-        }
-    }
-
-    fn claim(&mut self, path: &Path) -> Result<Claim, TakeOverError> {
-        let (Some(((id, is_kept), listener)), Some(lock)) = (self.socket.take(), self.lock.take())
-        else {
-            return Err(TakeOverError::GivenUp("it sent no socket".to_owned()));
-        };
-        let name = SocketName::inherit(path, Inherited { id, is_kept, lock })?;
-        let listener = UnixListener::from(listener);
-        given::listen_anew(&listener).map_err(TakeOverError::Link)?;
-        Ok(Claim { listener, name })
-    }
-
-    fn front(
-        &mut self,
-        places: &[(Protocol, &HttpAddress)],
-        options: &HttpOptions,
-    ) -> Result<Option<Front>, TakeOverError> {
-        if places.is_empty() {
-            return Ok(None);
-        }
-        let sockets = places.iter().map(|&(protocol, asked)| self.front_socket(protocol, asked));
-        let sockets = sockets.collect::<Result<_, _>>()?;
-        Ok(Some(Front::inherit(sockets, options)?))
-    }
-
-    fn front_socket(
-        &mut self,
-        protocol: Protocol,
-        asked: &HttpAddress,
-    ) -> Result<FrontSocket, TakeOverError> {
-        let none = || TakeOverError::GivenUp(format!("it sent no socket of {}", protocol.name()));
-        let (address, id, listener) = taken(&mut self.served, protocol).ok_or_else(none)?;
-        let name = match (asked, id, taken(&mut self.locks, protocol)) {
-            (HttpAddress::Unix(path), Some(id), Some(lock)) => {
-                Some(SocketName::inherit(path, Inherited { id, is_kept: false, lock })?)
-            }
-            (HttpAddress::Unix(_) | HttpAddress::Tcp(_), _, _) => None,
-        };
-        let address = HttpAddress::parse(&address).map_err(TakeOverError::GivenUp)?;
-        Ok(FrontSocket { protocol, listener, asked: asked.clone(), address, name })
-    }
-}
-
-/// Takes what came for a protocol.
-fn taken<T>(came: &mut Vec<(Protocol, T)>, protocol: Protocol) -> Option<T> {
-    let at = came.iter().position(|(of, _)| *of == protocol)?;
-    Some(came.swap_remove(at).1)
 }
 
 impl Shell {

@@ -56,11 +56,10 @@ mod versions;
 mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 use gridpool_core::action::Action;
 use gridpool_core::config::{Concurrency, PoolConfig, RoleLimits};
-use gridpool_core::event::{ClientEvent, Event, Predecessor, Timestamp, WorkerEvent};
+use gridpool_core::event::{ClientEvent, Event, Timestamp, WorkerEvent};
 use gridpool_protocol::ids::{AttemptId, ClientId, DeviceId, Group, JobId, JobKey, WorkerId};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Verdict;
@@ -299,11 +298,7 @@ impl Model {
             Event::DrainRequested => self.drain_requested(now),
             Event::EndRequested => self.end_requested(now),
             Event::HandOver(ref step) => self.handed_over(now, step),
-            Event::Predecessor(Predecessor::Freed(device)) => self.device_is_freed(device),
-            Event::Predecessor(Predecessor::Gone) => self.predecessor_is_gone(),
-            Event::Predecessor(Predecessor::Told(_)) => {
-                unreachable!("the pool before the simulated one has no jobs")
-            }
+            Event::Predecessor(ref said) => self.predecessor_says(said),
             Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
             Event::ModelsRequired => self.models_are_required(),
             Event::QuotasSet(ref quotas) => self.quotas_set(quotas),
@@ -371,22 +366,6 @@ impl Model {
             WorkerEvent::Ready(_) => self.ready(now, worker),
             WorkerEvent::Reclaimed => self.reclaimed(worker),
             WorkerEvent::SpawnFailed { is_final, .. } => self.spawn_failed(now, worker, is_final),
-        }
-    }
-
-    /// After a pause, extends the timeouts of workers and helpers by its length and a little more.
-    fn excuses_pause(&mut self, now: Timestamp) {
-        const PAUSE_MIN: Duration = Duration::from_millis(100);
-        let gap = self.wakes.map_or(Duration::ZERO, |wakes| now.since(wakes));
-        self.late = !gap.is_zero();
-        if gap >= PAUSE_MIN {
-            self.coverage.hit("pause: excused");
-            let slots = self.devices.values_mut().flat_map(|device| &mut device.slots);
-            slots.for_each(|slot| slot.excuse(now, gap + PAUSE_MIN));
-            self.models.values_mut().for_each(|models| models.excuse(gap + PAUSE_MIN));
-            self.helpers.excuse(gap + PAUSE_MIN);
-        } else if self.late {
-            self.coverage.hit("pause: short");
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gridpool_core::Core;
-use gridpool_core::event::Timestamp;
+use gridpool_core::event::{Predecessor, Timestamp};
 use gridpool_protocol::ids::{DeviceId, Group, WorkerId};
 
 use super::quarantine::Service;
@@ -72,8 +72,16 @@ impl Model {
         self.facts.keys().any(|&id| self.is_held_before(id))
     }
 
+    pub(super) fn predecessor_says(&mut self, said: &Predecessor) {
+        match *said {
+            Predecessor::Freed(device) => self.device_is_freed(device),
+            Predecessor::Gone => self.predecessor_is_gone(),
+            Predecessor::Told(_) => unreachable!("the pool before the simulated one has no jobs"),
+        }
+    }
+
     /// The pool before this one has freed a device.
-    pub(super) fn device_is_freed(&mut self, id: DeviceId) {
+    fn device_is_freed(&mut self, id: DeviceId) {
         if self.is_held_before(id) {
             self.coverage.hit("held: a device is freed");
             self.owners.away.remove(&id);
@@ -83,7 +91,7 @@ impl Model {
     }
 
     /// Nothing of the pool before this one is left.
-    pub(super) fn predecessor_is_gone(&mut self) {
+    fn predecessor_is_gone(&mut self) {
         if self.has_held_devices() {
             self.coverage.hit("held: all devices are free at the end of the pool before");
         }

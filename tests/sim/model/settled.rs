@@ -19,6 +19,22 @@ use super::{Broken, Due, Model, Phase, holds};
 const STATUS_EVERY: u64 = 8;
 
 impl Model {
+    /// After a pause, extends the timeouts of workers and helpers by its length and a little more.
+    pub(super) fn excuses_pause(&mut self, now: Timestamp) {
+        const PAUSE_MIN: Duration = Duration::from_millis(100);
+        let gap = self.wakes.map_or(Duration::ZERO, |wakes| now.since(wakes));
+        self.late = !gap.is_zero();
+        if gap >= PAUSE_MIN {
+            self.coverage.hit("pause: excused");
+            let slots = self.devices.values_mut().flat_map(|device| &mut device.slots);
+            slots.for_each(|slot| slot.excuse(now, gap + PAUSE_MIN));
+            self.models.values_mut().for_each(|models| models.excuse(gap + PAUSE_MIN));
+            self.helpers.excuse(gap + PAUSE_MIN);
+        } else if self.late {
+            self.coverage.hit("pause: short");
+        }
+    }
+
     /// When something must happen to a slot without any event.
     pub(super) fn slot_wakes_at(&self, at: SlotId) -> Option<Timestamp> {
         let (device, slot) = (&self.devices[&at.station], self.slot(at));

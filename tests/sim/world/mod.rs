@@ -7,6 +7,7 @@ mod clients;
 mod deaths;
 mod helpers;
 mod models;
+mod upgrades;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use gridpool_core::action::Action;
 use gridpool_core::event::{
-    ClientEvent, Event, HandOver, Helper, HelperEvent, JobRequest, Timestamp, WorkerEvent,
+    ClientEvent, Event, Helper, HelperEvent, JobRequest, Timestamp, WorkerEvent,
 };
 use gridpool_protocol::ids::{AttemptId, ClientId, ContentHash, JobId, WorkerId};
 
@@ -185,14 +186,8 @@ impl World {
     }
 
     fn on_delivered(&mut self, now: Timestamp, event: &Event) {
-        if *event == Event::HandOver(HandOver::Begun) {
-            self.successor_ends_well_or_not(now);
-        } else if *event == Event::HandOver(HandOver::Failed) {
-            // It takes over no more.
-            let begun = Event::HandOver(HandOver::Begun);
-            let is_its =
-                |delivery: &Delivery| matches!(delivery, Delivery::Event(event) if *event == begun);
-            self.network.retain(|_, delivery| !is_its(delivery));
+        if let Event::HandOver(step) = event {
+            self.on_hand_over(now, step);
         } else if let &Event::Client(client, ClientEvent::Connected) = event {
             self.clients.push(client);
         } else if let &Event::Client(client, ClientEvent::Gone) = event {
