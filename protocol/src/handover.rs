@@ -9,8 +9,9 @@
 //!    that it has accepted: it has the successor accept connections, which wait meanwhile, and serve HTTP
 //!    and gRPC. `HttpServing` ends both of the predecessor; before it, `Failed` says why that takes long.
 //!
-//! If the devices are given one by one, the successor starts workers only on a device for which it has heard `Freed`. The
-//! first one comes before `Ready`, the others whenever the predecessor needs them no more, at the latest with its end.
+//! If the devices are given one by one, the successor starts workers only on a device for which it has heard `Freed`.
+//! The first one comes before `Ready`, the others whenever the predecessor needs them no more, at the latest with its
+//! end.
 //!
 //! Before `Serving`, the end of the link leaves the predecessor as it was, and the successor ends. After it, the
 //! successor takes every job that the predecessor has not reported for ended.

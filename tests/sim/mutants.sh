@@ -723,7 +723,6 @@ mutant 'all devices are vacated before the successor serves' pool/owners.rs 's/i
 mutant 'the core does not wake to vacate devices' pool/upkeep.rs 's/let vacates = \[self\.vacates_at\]/let vacates = [self.vacates_at.filter(|_| false)]/'
 mutant 'a job is lost whose device the successor has' pool/handover.rs 's/match self\.is_served_elsewhere\(self\.jobs\[id\]\.group\) \{/match false {/'
 mutant 'a job waits for a device that the successor has' pool/starts.rs 's/may\(device\.id\) && !self\.is_given_away\(device\.id\)/may(device.id)/'
-mutant 'a request waits for a model that only the successor has' pool/availability.rs 's/\n\s+&& !self\.is_given_away\(slot\.device\)//'
 mutant 'connections stay although no worker does' pool/handover.rs 's/match self\.gives_devices \{/match false {/'
 mutant 'the gateway hears of jobs that are given back' pool/handover.rs 's/if quiet\.contains\(&client\)/if quiet.contains(\&client) \&\& false/'
 mutant 'a probe goes on on a vacated device' pool/owners.rs 's/self\.devices\.at_mut\(id\)\.service_mut\(slot\.group\)\.cancel_probe\(now\);/_ = now;/'

@@ -337,8 +337,8 @@ impl Pending {
         matches!(self.stage, Stage::Refused(_)) && !self.is_cancelled
     }
 
-    /// Whether the pool, and not this client, has cancelled it, and another pool may run it. One that must not run twice
-    /// was not begun, and no pool remembers that verdict.
+    /// Whether the pool, and not this client, has cancelled it, and another pool may run it. One that must not run
+    /// twice was not begun, and no pool remembers that verdict.
     fn is_given_back(&self, receipt: &Receipt, replayed: bool) -> bool {
         let is_unbegun = receipt.attempts.is_empty() && !replayed;
         receipt.verdict == Verdict::Cancelled

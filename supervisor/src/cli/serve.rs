@@ -216,7 +216,8 @@ fn take_over(
     Ok((shell, reloader, claim, front))
 }
 
-/// Waits until every device that the predecessor does not have serves, or is known not to. The predecessor ends this process if that takes too long.
+/// Waits until every device that the predecessor does not have serves, or is known not to. The predecessor ends this
+/// process if that takes too long.
 fn come_up(
     shell: &Shell,
     predecessor: &mut Predecessor,

@@ -24,8 +24,8 @@ pub(super) enum Replaced {
     No,
     /// A successor is told of all jobs.
     Soon,
-    /// The successor serves. These connections stay. Those that are quiet go over without a word about jobs that are given
-    /// back: they would take it for a verdict.
+    /// The successor serves. These connections stay. Those that are quiet go over without a word about jobs that are
+    /// given back: they would take it for a verdict.
     Yes { stay: BTreeSet<ClientId>, quiet: BTreeSet<ClientId> },
 }
 

@@ -200,3 +200,21 @@ fn a_pool_that_can_start_no_worker_on_what_it_has_is_misconfigured() {
     let said = |action: &Action| matches!(action, Action::Misconfigured { .. });
     assert_eq!(rig.count(said), 1, "the other device is not tried");
 }
+
+#[test]
+fn a_request_whose_model_only_the_given_device_had_goes_over() {
+    let mut rig = Rig::concurrent(2, 1, |_| {});
+    rig.tell(Event::TimePassed);
+    (0..2).for_each(|index| rig.ready(index));
+    rig.offer(0, &["m"]);
+    rig.offer(1, &[]);
+    rig.ask(1, "m");
+    rig.submit_as(1, 2, |request| (request.work, request.idempotent) = (model("m"), false));
+    rig.tell(ONE_BY_ONE);
+    rig.answer(0);
+    rig.ends(0);
+    assert_eq!((rig.free(), rig.verdicts(2)), (vec![0], vec![]));
+    rig.tell(BEGUN);
+    rig.tell(done());
+    assert_eq!(rig.verdicts(2), [Verdict::Cancelled], "not DEVICE_LOST");
+}
