@@ -216,8 +216,8 @@ struct Shared {
 }
 
 impl Shell {
-    /// Starts a pool over `devices`. It serves every client that is connected to it. Its workers may have as much memory
-    /// as those of its predecessor. If that gives devices one by one, they start on each once it is free.
+    /// Starts a pool over `devices`. It serves every client that is connected to it. Its workers may have as much
+    /// memory as those of its predecessor. If that gives devices one by one, they start on each once it is free.
     ///
     /// # Errors
     /// The system's, if a thread cannot be started.
