@@ -9,6 +9,10 @@
 //!    that it has accepted: it has the successor accept connections, which wait meanwhile, and serve HTTP
 //!    and gRPC. `HttpServing` ends both of the predecessor; before it, `Failed` says why that takes long.
 //!
+//! If the devices are given one by one, the successor starts workers only on a device for which it has heard `Freed`.
+//! The first one comes before `Ready`, the others whenever the predecessor needs them no more, at the latest with its
+//! end.
+//!
 //! Before `Serving`, the end of the link leaves the predecessor as it was, and the successor ends. After it, the
 //! successor takes every job that the predecessor has not reported for ended.
 
@@ -16,7 +20,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{JobId, JobKey};
+use crate::ids::{DeviceId, JobId, JobKey};
 use crate::message::Inline;
 use crate::principal::Principal;
 use crate::tensor::options::ModelPlan;
@@ -108,6 +112,8 @@ pub struct Welcome {
     pub worker_bytes_max: u64,
     /// The models.
     pub models: PoolModels,
+    /// It gets the devices one by one: it has none before it hears `Freed`.
+    pub one_by_one: bool,
 }
 
 /// What the gateway speaks at a socket of its own.
@@ -204,6 +210,11 @@ pub enum FromPredecessor {
     Released {
         /// The process of its gateway, which may ask the successor as long as it lives. There will be no other.
         gateway: Option<u32>,
+    },
+    /// Nothing of the predecessor is left on a device. Only if the devices are given one by one.
+    Freed {
+        /// The device.
+        device: DeviceId,
     },
 }
 

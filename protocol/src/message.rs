@@ -131,6 +131,8 @@ pub enum ClientMessage {
     Upgrade {
         /// Echoed.
         request: u64,
+        /// Replace workers one by one: no device ever holds those of both pools.
+        one_by_one: bool,
     },
     /// From the gateway: an order of a client that has shown a token for it.
     ByToken {

@@ -99,9 +99,8 @@ fn a_job_that_no_pool_takes_over_is_cancelled() {
     let client = Client::builder().socket(pool.socket()).reconnect_for(Duration::from_millis(50));
     let client = client.connect().expect("the pool is there");
     let patient = submit(&client, small_job(1));
-    let other = pool.client();
-    let [once, bound] =
-        [small_job(2).at_most_once(), small_job(3).end_with_pool()].map(|job| submit(&other, job));
+    let once = submit(&client, small_job(2).at_most_once());
+    let bound = submit(&pool.client(), small_job(3).end_with_pool());
     pool.until_busy("cpu0");
     let setup = drained(pool);
     for job in [patient, once, bound] {

@@ -1,5 +1,6 @@
 //! `gridpool upgrade`: another process takes the place of the supervisor, and nobody loses anything.
 
+mod one_by_one;
 mod turns;
 
 use std::fs;

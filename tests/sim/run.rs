@@ -1,11 +1,13 @@
 //! One seed from its first event to the last: faults, then calm, then the end.
 
+mod handed_over;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use gridpool_core::Core;
 use gridpool_core::action::Action;
-use gridpool_core::event::{ClientEvent, Event, HandOver, Helper, HelperEvent, Release, Timestamp};
+use gridpool_core::event::{ClientEvent, Event, Helper, HelperEvent, Release, Timestamp};
 use gridpool_core::policy::PolicyTable;
 use gridpool_protocol::ids::{ClientId, DeviceId, DeviceKind, JobId};
 use gridpool_protocol::message::ModelCommand;
@@ -38,6 +40,9 @@ const STOPS_AT_ONCE: u64 = 200;
 
 /// How often the pool ends because a successor has taken its place, of 1,000 cases.
 const HANDED_OVER: u64 = 300;
+
+/// How often the pool takes the place of another, which has the devices at first, of 1,000 cases.
+const HELD: u64 = 80;
 
 /// How often a pool without models is left alone until it has no process for them, of 1,000 cases.
 const RESTS_ALL_THE_WAY: u64 = 500;
@@ -121,11 +126,19 @@ impl Run {
         let (config, policy) = (swarm.config.clone(), PolicyTable::default());
         let mut core = Core::new(config, policy, &devices, &swarm.plans, limits);
         core.name_capsules("sim");
+        let mut world = World::new(&swarm, Rng::new(!seed));
+        let mut model = Model::new(&swarm, &devices, coverage);
+        // By chance of its own: other seeds stay as they are.
+        if Rng::new(seed.rotate_left(32)).chance(HELD) {
+            core.hold_devices();
+            model.holds_all_devices();
+            world.predecessor_ends();
+        }
         Self {
             now: Timestamp::default(),
             core,
-            world: World::new(&swarm, Rng::new(!seed)),
-            model: Model::new(&swarm, &devices, coverage),
+            world,
+            model,
             log,
             events: 0,
             slack: Duration::ZERO,
@@ -324,27 +337,6 @@ impl Run {
         self.the_pool_leaves_in_time()?;
         self.until(self.now.after(Duration::from_millis(500)))?;
         self.tell(Event::StopRequested)
-    }
-
-    /// A successor takes the pool's place. Some connections stay for a while, and submit.
-    fn is_handed_over(&mut self) -> Result<(), Broken> {
-        self.tell(Event::HandOver(HandOver::Begun))?;
-        let soon = self.now.after(self.rng.millis(0, 50));
-        self.until(soon)?;
-        let (stay, done) = self.world.successor_serves();
-        self.tell(done)?;
-        for client in stay {
-            let soon = self.now.after(self.rng.millis(0, 50));
-            self.until(soon)?;
-            let (_, event) = self.world.probe(self.now, client, None);
-            self.tell(event)?;
-            if self.rng.chance(700) {
-                let soon = self.now.after(self.rng.millis(0, 50));
-                self.until(soon)?;
-                self.tell(Event::Client(client, ClientEvent::Gone))?;
-            }
-        }
-        Ok(())
     }
 
     /// Lets the network and the pool's own clock go on until `end`.

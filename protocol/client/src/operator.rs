@@ -125,7 +125,20 @@ impl Client {
     /// # Errors
     /// [`ClientError::Refused`] if the pool goes on as it was, with the reason.
     pub fn upgrade(&self) -> Result<String, ClientError> {
-        let message = |request| ClientMessage::Upgrade { request };
+        self.upgraded(false)
+    }
+
+    /// As [`Client::upgrade`], but workers are replaced one by one: no device ever holds workers of both pools. While a
+    /// device changes hands, nothing runs there.
+    ///
+    /// # Errors
+    /// As for [`Client::upgrade`].
+    pub fn upgrade_one_by_one(&self) -> Result<String, ClientError> {
+        self.upgraded(true)
+    }
+
+    fn upgraded(&self, one_by_one: bool) -> Result<String, ClientError> {
+        let message = |request| ClientMessage::Upgrade { request, one_by_one };
         granted(&self.connection.request_within(UPGRADE_TIMEOUT_MAX, &message)?)
     }
 

@@ -160,7 +160,7 @@ impl State {
                     // Its shards wrote to the memory of an earlier submission.
                     pending.buffers.output = None;
                 }
-                let is_given_back = |pending: &Pending| pending.is_given_back(&receipt);
+                let is_given_back = |pending: &Pending| pending.is_given_back(&receipt, replayed);
                 let stage = match self.reconnects && self.jobs.get(&key).is_some_and(is_given_back)
                 {
                     true => Stage::GivenBack(receipt),
@@ -337,11 +337,13 @@ impl Pending {
         matches!(self.stage, Stage::Refused(_)) && !self.is_cancelled
     }
 
-    /// Whether the pool, and not this client, has cancelled it, and another pool may run it.
-    fn is_given_back(&self, receipt: &Receipt) -> bool {
+    /// Whether the pool, and not this client, has cancelled it, and another pool may run it. One that must not run
+    /// twice was not begun, and no pool remembers that verdict.
+    fn is_given_back(&self, receipt: &Receipt, replayed: bool) -> bool {
+        let is_unbegun = receipt.attempts.is_empty() && !replayed;
         receipt.verdict == Verdict::Cancelled
             && !self.is_cancelled
-            && self.job.options.idempotent
+            && (self.job.options.idempotent || is_unbegun)
             && self.job.options.outlives_pool
     }
 

@@ -246,7 +246,7 @@ impl Agent {
             | ClientMessage::Release { request, .. }
             | ClientMessage::Drain { request }
             | ClientMessage::Metrics { request }
-            | ClientMessage::Upgrade { request }
+            | ClientMessage::Upgrade { request, .. }
             | ClientMessage::ByToken { request, .. }
             | ClientMessage::Deaths { request, .. }
             | ClientMessage::Timeline { request, .. }

@@ -87,6 +87,11 @@ pub enum Action {
         /// Verdict and proof.
         receipt: Box<Receipt>,
     },
+    /// Nothing of this pool is left on the device: the successor may start workers there.
+    Free {
+        /// The device.
+        device: DeviceId,
+    },
     /// Hash the content of a suspect job. It comes back as
     /// [`Event::ContentHashed`](crate::event::Event::ContentHashed).
     HashContent {

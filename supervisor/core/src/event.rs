@@ -303,18 +303,22 @@ pub enum Event {
 pub enum HandOver {
     /// A successor is ready. From now on it is told of every job.
     Begun,
-    /// It does not take over.
+    /// It does not take over, or does not come up.
     Failed,
     /// It serves.
     Done {
         /// The connections that end by themselves, and may submit until then: the gateway's.
         stay: Vec<ClientId>,
     },
+    /// A successor comes up, and gets the devices one by one. The first must be free before it is ready.
+    OneByOne,
 }
 
 /// What a pool learns of its predecessor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Predecessor {
+    /// This device is free of its workers.
+    Freed(DeviceId),
     /// It has ended, and nothing of it runs.
     Gone,
     /// A job of its own.

@@ -89,6 +89,12 @@ impl Core {
         self.pool.name_capsules(prefix);
     }
 
+    /// The pool before this one has every device: no process starts on a device that it has not
+    /// [freed](Predecessor::Freed). Call it before the first event.
+    pub fn hold_devices(&mut self) {
+        self.pool.hold_devices();
+    }
+
     /// Handles one event, and everything that is due by `now`.
     pub fn handle(&mut self, now: Timestamp, event: Event) {
         self.excuse_pause(now);
@@ -232,7 +238,11 @@ impl Core {
     /// The pool whose place this one has taken says something: submissions that have waited for that wait no longer.
     fn on_predecessor(&mut self, now: Timestamp, said: Predecessor) {
         let ended = match said {
-            Predecessor::Gone => self.elsewhere.end_all(),
+            Predecessor::Freed(device) => return self.pool.on_freed(Some(device)),
+            Predecessor::Gone => {
+                self.pool.on_freed(None);
+                self.elsewhere.end_all()
+            }
             Predecessor::Told(JobNews::Live(name)) => return self.elsewhere.begin(name),
             Predecessor::Told(JobNews::Ended(name)) => {
                 self.elsewhere.end(&name).into_iter().collect()

@@ -28,6 +28,7 @@ pub(crate) mod kill;
 mod losses;
 mod meters;
 mod outstanding;
+mod owners;
 mod per_group;
 mod process;
 mod queue;
@@ -96,6 +97,10 @@ pub(crate) struct Pool {
     /// Open connections.
     clients: BTreeSet<ClientId>,
     replaced: Replaced,
+    /// A successor gets the devices one by one.
+    gives_devices: bool,
+    /// When the next devices are vacated for it, if only time passes.
+    vacates_at: Option<Timestamp>,
     denylist: Denylist,
     accounts: Accounts,
     /// The number of the latest group of suspects.
@@ -135,6 +140,8 @@ impl Pool {
             verdicts: Verdicts::new(config.verdicts_kept, config.verdict_bytes_max),
             clients: BTreeSet::new(),
             replaced: Replaced::No,
+            gives_devices: false,
+            vacates_at: None,
             denylist: Denylist::new(config.denylist_max),
             accounts: Accounts::default(),
             suspects: 0,
@@ -278,7 +285,9 @@ impl Pool {
         self.groups[job.group].finish(&job.request, verdict);
         self.groups[job.group].meters.finished(now, &job);
         self.accounts.finish(now, &job.request);
-        let client = (!job.orphaned).then_some(client);
+        let is_quiet = job.is_given_back && self.is_quiet(client);
+        let owner = (!job.orphaned).then_some(client);
+        let client = owner.filter(|_| !is_quiet);
         let receipt = job.into_receipt(now, verdict, reason);
         if is_kept {
             self.verdicts.remember(name.clone(), id, fingerprint, &receipt);
@@ -289,7 +298,7 @@ impl Pool {
             self.actions.push_back(Action::Tell(entry.unwrap_or(JobNews::Ended(name))));
         }
         self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
-        if let Some(client) = client {
+        if let Some(client) = owner {
             self.let_go(client);
         }
     }
@@ -362,6 +371,10 @@ impl Pool {
             },
             Release::Contents => {
                 Ok(format!("{} contents taken off the denylist", self.denylist.clear()))
+            }
+            Release::Device(device) if self.is_held(device) => {
+                let why = self.why_away(device).unwrap_or_default();
+                Err(format!("{device} cannot be released: {why}"))
             }
             Release::Device(device) => match self.is_out(device) {
                 Some(true) => {

@@ -34,6 +34,18 @@ impl Core {
         self.pool.worker_on(device, group)
     }
 
+    /// Whether the pool before this one still has a device.
+    #[must_use]
+    pub fn is_held(&self, device: DeviceId) -> bool {
+        self.pool.is_held(device)
+    }
+
+    /// Why this pool does not use a device, if another has it while one takes the place of the other.
+    #[must_use]
+    pub fn why_away(&self, device: DeviceId) -> Option<&'static str> {
+        self.pool.why_away(device)
+    }
+
     /// The full name of the version that runs a live job, if the job is a request for a model.
     #[must_use]
     pub fn model_of(&self, job: JobId) -> Option<&Arc<str>> {

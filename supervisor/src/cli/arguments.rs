@@ -227,6 +227,10 @@ pub(super) enum Command {
     /// Replace a running pool by the binaries that are installed now. No job is lost, and the pool goes on if
     /// the new binaries do not come up.
     Upgrade {
+        /// Replace workers one by one: no device ever holds those of both pools, and nothing runs on a device while its
+        /// worker is replaced. For GPUs without room for both.
+        #[arg(long)]
+        one_by_one: bool,
         #[command(flatten)]
         socket: SocketFlag,
     },

@@ -263,9 +263,10 @@ fn perform(command: Command) -> Result<u8, CommandError> {
             print_result(connect(socket.socket)?.kill(worker, signal as i32))
         }
         Command::Release { what, socket } => print_result(connect(socket.socket)?.release(what)),
-        Command::Upgrade { socket } => {
+        Command::Upgrade { one_by_one, socket } => {
             let client = Client::builder().socket(socket_path(socket.socket)?);
-            print_result(client.reconnect_for(Duration::ZERO).connect()?.upgrade())
+            let client = client.reconnect_for(Duration::ZERO).connect()?;
+            print_result(if one_by_one { client.upgrade_one_by_one() } else { client.upgrade() })
         }
         Command::Drain { socket } => {
             let client = connect(socket.socket)?;

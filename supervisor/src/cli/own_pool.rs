@@ -11,14 +11,14 @@ use super::error::{CommandError, system};
 use super::{private, state};
 use crate::config::{Settings, quotas_of};
 use crate::devices;
-use crate::shell::{self, Shell, WorkerCommand};
+use crate::shell::{self, Predecessor, Shell, WorkerCommand};
 
 /// Starts a pool, does some work in it, and stops it.
 pub(super) fn in_own_pool(
     settings: &Settings,
     work: impl FnOnce(&Client) -> Result<u8, CommandError>,
 ) -> Result<u8, CommandError> {
-    let shell = start_pool(settings, 0, false)?;
+    let shell = start_pool(settings, None, false)?;
     let (ours, theirs) = UnixStream::pair().map_err(system("a socket pair"))?;
     shell.connect(theirs).map_err(system("a thread for the client"))?;
     let client = Client::builder().connect_over(ours)?;
@@ -35,7 +35,7 @@ pub(super) fn in_own_pool(
 /// Starts a pool with its workers; it has no client yet. One that serves keeps a state folder by default.
 pub(super) fn start_pool(
     settings: &Settings,
-    worker_bytes_min: u64,
+    predecessor: Option<&Predecessor>,
     is_service: bool,
 ) -> Result<Shell, CommandError> {
     let state = state::open(&settings.state_dir, is_service)?;
@@ -62,9 +62,8 @@ pub(super) fn start_pool(
     let cpu_devices = pool_devices.iter().filter(|device| device.uuid.is_empty()).count();
     let threads = (cores / cpu_devices.max(1)).max(1);
     let command = WorkerCommand { models, ..private::worker_command(settings, program, threads) };
-    let shell =
-        Shell::start(limits, command, pool_devices, settings.socket.clone(), worker_bytes_min)
-            .map_err(system("the pool's threads"))?;
+    let shell = Shell::start(limits, command, pool_devices, settings.socket.clone(), predecessor)
+        .map_err(system("the pool's threads"))?;
     shell.allow_chaos(settings.allow_chaos);
     shell.set_users(&settings.users, quotas_of(&settings.quotas));
     if let Some(state) = &state {

@@ -69,7 +69,7 @@ impl PrivatePool {
         socket: &Path,
     ) -> Result<Self, CommandError> {
         let claim = Shell::claim(socket, None)?;
-        let shell = Shell::start(limits, command, devices.to_vec(), socket.to_owned(), 0);
+        let shell = Shell::start(limits, command, devices.to_vec(), socket.to_owned(), None);
         let shell = shell.map_err(system("the pool's threads"))?;
         let held = shell.listen(claim)?;
         Ok(Self { shell, _held: held })

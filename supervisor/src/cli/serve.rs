@@ -21,8 +21,7 @@ use crate::config::Settings;
 use crate::logging;
 use crate::repository::RepositoryMode;
 use crate::shell::{
-    Claim, Ended, Front, Given, ListenError, Notifier, Origin, Predecessor, Shell, TakeOverError,
-    TakenOver,
+    Claim, Ended, Front, Given, ListenError, Notifier, Origin, Predecessor, Shell, TakenOver,
 };
 
 /// Between two looks whether workers or HTTP serve.
@@ -83,7 +82,7 @@ fn begin(
     }
     let claim = Shell::claim(&settings.socket, given)?;
     let front = Front::open(&settings.places(), &settings.http_options)?;
-    let shell = start_pool(settings, 0, !flags.until_stdin_ends)?;
+    let shell = start_pool(settings, None, !flags.until_stdin_ends)?;
     logging::limit_for_clients();
     trace(&shell, settings).map_err(system("the tracer"))?;
     let held = shell.listen(claim)?;
@@ -208,8 +207,7 @@ fn take_over(
     let has_models = !models.is_empty();
     let settings_with_models = Settings { models, ..settings.clone() };
     let is_service = !flags.until_stdin_ends;
-    let bytes_min = predecessor.worker_bytes_max();
-    let shell = start_pool(&settings_with_models, bytes_min, is_service)?;
+    let shell = start_pool(&settings_with_models, Some(predecessor), is_service)?;
     come_up(&shell, predecessor, has_models)?;
     predecessor.check_models(&shell)?;
     let TakenOver { claim, front } = predecessor.take_over(&shell, (&inherits, options))?;
@@ -218,15 +216,17 @@ fn take_over(
     Ok((shell, reloader, claim, front))
 }
 
-/// Waits until every device serves, or is known not to. The predecessor ends this process if that takes too long.
-fn come_up(shell: &Shell, predecessor: &Predecessor, has_models: bool) -> Result<(), CommandError> {
+/// Waits until every device that the predecessor does not have serves, or is known not to. The predecessor ends this
+/// process if that takes too long.
+fn come_up(
+    shell: &Shell,
+    predecessor: &mut Predecessor,
+    has_models: bool,
+) -> Result<(), CommandError> {
     let roles = if has_models { &Role::ALL[..] } else { &[Role::Grid] };
     loop {
         if let Some(faults) = shell.misconfigured() {
             return Err(CommandError::Misconfigured(faults));
-        }
-        if predecessor.has_ended() {
-            return Err(TakeOverError::GivenUp("it has ended".to_owned()).into());
         }
         let workers = shell.workers(roles);
         let grid = Role::Grid.name();
@@ -235,7 +235,7 @@ fn come_up(shell: &Shell, predecessor: &Predecessor, has_models: bool) -> Result
             return Ok(());
         }
         // No event tells of that, so poll.
-        thread::park_timeout(LOOK_EVERY);
+        predecessor.hear_of_devices(shell, LOOK_EVERY)?;
     }
 }
 

@@ -109,7 +109,10 @@ impl Order {
             | ClientMessage::Timeline { .. }
             | ClientMessage::Verdicts { .. } => return None,
             ClientMessage::Drain { request } => (request, "drain", "drain it", String::new()),
-            ClientMessage::Upgrade { request } => (request, "upgrade", "upgrade it", String::new()),
+            ClientMessage::Upgrade { request, one_by_one } => {
+                let on = if *one_by_one { "one by one" } else { "" };
+                (request, "upgrade", "upgrade it", on.to_owned())
+            }
             ClientMessage::Kill { request, worker, signal } => {
                 let on = format!("{worker} with signal {signal}");
                 (request, "kill", "send signals to its workers", on)

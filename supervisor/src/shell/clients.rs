@@ -293,9 +293,9 @@ impl Connection {
                 self.reply(request, Ok("draining".to_owned()));
                 return self.shared.post(Event::DrainRequested);
             }
-            ClientMessage::Upgrade { .. } => {
+            ClientMessage::Upgrade { one_by_one, .. } => {
                 let outbox = self.outbox.clone();
-                return self.shared.upgrade(By::Command, move |result| {
+                return self.shared.upgrade(By::Command { one_by_one }, move |result| {
                     let has_failed = result.as_ref().is_err_and(UpgradeError::has_begun);
                     let result = result.map_err(|error| Refusal::Unable(Chain(&error).to_string()));
                     order.came_to(result.as_deref(), has_failed);

@@ -171,6 +171,10 @@ impl Core {
             Action::Finish { client, job, key, receipt } => {
                 self.finish(now, client, job, key, receipt);
             }
+            Action::Free { device } => {
+                tracing::info!(%device, "upgrade: the device is free for the successor");
+                self.tell_successor(&FromPredecessor::Freed { device });
+            }
             Action::HashContent { job, work } => {
                 let request = (job, work, Arc::clone(&self.payloads[&job]));
                 shared.hasher.send(request).expect("the hashing thread lives as long as the pool");
@@ -226,11 +230,7 @@ impl Core {
                 self.with_link(worker, |link| link.send(&ToWorker::Stop));
             }
             Action::Stop { worker } => drop(self.doomed.insert(worker)),
-            Action::Tell(news) => {
-                if let Some(successor) = &self.successor {
-                    successor.tell(&FromPredecessor::Job(news));
-                }
-            }
+            Action::Tell(news) => self.tell_successor(&FromPredecessor::Job(news)),
             Action::Withdraw { worker, attempt } => {
                 self.with_link(worker, |link| link.cancel(attempt));
             }

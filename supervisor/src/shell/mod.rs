@@ -216,8 +216,8 @@ struct Shared {
 }
 
 impl Shell {
-    /// Starts a pool over `devices`. It serves every client that is connected to it. If workers have limits of memory,
-    /// these are at least `worker_bytes_min`.
+    /// Starts a pool over `devices`. It serves every client that is connected to it. Its workers may have as much
+    /// memory as those of its predecessor. If that gives devices one by one, they start on each once it is free.
     ///
     /// # Errors
     /// The system's, if a thread cannot be started.
@@ -226,7 +226,7 @@ impl Shell {
         command: WorkerCommand,
         devices: Vec<PoolDevice>,
         socket: PathBuf,
-        worker_bytes_min: u64,
+        predecessor: Option<&Predecessor>,
     ) -> io::Result<Self> {
         logging::write_aside()?;
         let ids: Vec<DeviceId> = devices.iter().map(|device| device.id).collect();
@@ -244,7 +244,11 @@ impl Shell {
         let (spawner, starts) = crossbeam_channel::unbounded();
         let (hasher, suspects) = crossbeam_channel::unbounded();
         let (policy, models) = (command.policy.clone(), &command.models);
-        let core = gridpool_core::Core::new(config, policy, &ids, models, HelperLimits::of);
+        let mut core = gridpool_core::Core::new(config, policy, &ids, models, HelperLimits::of);
+        if predecessor.is_some_and(Predecessor::gives_one_by_one) {
+            core.hold_devices();
+        }
+        let worker_bytes_min = predecessor.map_or(0, Predecessor::worker_bytes_max);
         let confinement = command.confinement.clone();
         let watcher = (command.program.clone(), confinement.clone());
         let shared = Arc::new(Shared {

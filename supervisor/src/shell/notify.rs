@@ -393,7 +393,7 @@ mod tests {
             confinement: crate::shell::Confinement::default(),
             allows_chaos: false,
         };
-        Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new(), 0).unwrap()
+        Shell::start(PoolConfig::DEFAULT, command, Vec::new(), PathBuf::new(), None).unwrap()
     }
 
     #[test]

@@ -38,6 +38,13 @@ pub(super) fn kill(
     };
     let Some((named, pid)) = named.and_then(|named| Some((named, core.workers.get(&named)?.pid)))
     else {
+        let device = match &worker {
+            WorkerSelector::Process(_) => None,
+            WorkerSelector::Device(device) | WorkerSelector::Group(device, _) => Some(*device),
+        };
+        if let Some((device, why)) = device.and_then(|id| Some((id, core.pool.why_away(id)?))) {
+            return Err(Refusal::Invalid(format!("there is no worker on {device} now: {why}")));
+        }
         let own = |worker: &WorkerId| format!("{worker} ({})", core.pool.group_name(worker.group));
         let all: Vec<_> = core.workers.keys().map(own).collect();
         let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };

@@ -3,11 +3,12 @@
 
 mod error;
 mod former;
+mod sockets;
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,7 @@ use gridpool_ipc::frame::{self, Frame, FrameReader};
 use gridpool_protocol::build;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::codec;
-use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Passed, Protocol, Welcome};
+use gridpool_protocol::handover::{FromPredecessor, FromSuccessor, Protocol, Welcome};
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::tensor::model::ModelState;
@@ -32,15 +33,15 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{ForkResult, dup2_stdin, fork, getppid};
 
-use super::claim::{Claim, FileId, Inherited, SocketName};
-use super::gateway::{Front, FrontSocket, Gateway};
-use super::given;
+use super::claim::Claim;
+use super::gateway::{Front, Gateway};
 use super::{Shared, Shell};
 use crate::config::{HttpAddress, HttpOptions};
 use crate::timeline::Timeline;
 
 pub use error::TakeOverError;
 pub(super) use former::{FormerGateway, FormerPool};
+use sockets::Sockets;
 
 /// How long the predecessor may take for its next message, until it has sent everything.
 const NEXT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,6 +49,9 @@ const NEXT_TIMEOUT: Duration = Duration::from_secs(10);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long it may take to end, beyond the time that its jobs have.
 pub(super) const END_GRACE: Duration = Duration::from_secs(10);
+
+/// A message, and the descriptor that came with it.
+type Heard = (FromPredecessor, Option<OwnedFd>);
 
 /// The link to the pool whose place this one takes.
 #[derive(Debug)]
@@ -120,8 +124,7 @@ impl Predecessor {
     }
 
     /// What each of its workers may have of the memory; 0 without a limit.
-    #[must_use]
-    pub fn worker_bytes_max(&self) -> u64 {
+    pub(super) fn worker_bytes_max(&self) -> u64 {
         self.pool.worker_bytes_max
     }
 
@@ -156,10 +159,28 @@ impl Predecessor {
         Ok(())
     }
 
-    /// Whether it has ended, or given up. It says nothing before this process is ready.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.reader.is_hung_up().is_ok_and(|is| is)
+    /// Whether it gives its devices one by one.
+    pub(super) fn gives_one_by_one(&self) -> bool {
+        self.pool.one_by_one
+    }
+
+    /// Hears, for some time, which devices are free for `shell`; it says nothing else before this process is ready.
+    ///
+    /// # Errors
+    /// [`TakeOverError::GivenUp`] if it has ended, or given up.
+    pub fn hear_of_devices(
+        &mut self,
+        shell: &Shell,
+        within: Duration,
+    ) -> Result<(), TakeOverError> {
+        match self.hear_within(Some(within))? {
+            Some((FromPredecessor::Freed { device }, _)) => {
+                shell.shared.post(Event::Predecessor(Said::Freed(device)));
+                Ok(())
+            }
+            Some((other, _)) => Err(unexpected(&other)),
+            None => Ok(()),
+        }
     }
 
     /// Tells it why this process does not take over.
@@ -192,6 +213,9 @@ impl Predecessor {
             match heard {
                 (FromPredecessor::Job(news), _) => {
                     shared.post(Event::Predecessor(Said::Told(news)));
+                }
+                (FromPredecessor::Freed { device }, _) => {
+                    shared.post(Event::Predecessor(Said::Freed(device)));
                 }
                 (FromPredecessor::Passed(what), Some(fd)) => sockets.keep(what, fd),
                 (FromPredecessor::Past(part), _) => past.take(*part),
@@ -270,6 +294,9 @@ impl Predecessor {
             };
             match message {
                 Ok(FromPredecessor::Job(news)) => shared.post(Event::Predecessor(Said::Told(news))),
+                Ok(FromPredecessor::Freed { device }) => {
+                    shared.post(Event::Predecessor(Said::Freed(device)));
+                }
                 Ok(FromPredecessor::Released { gateway }) => {
                     let gateway = gateway.and_then(FormerGateway::open);
                     gateway.map(|gateway| shared.former_gateway.get_or_init(|| gateway));
@@ -290,18 +317,21 @@ impl Predecessor {
     }
 
     /// The next message, with its descriptor.
-    fn hear(
-        &mut self,
-        timeout: Option<Duration>,
-    ) -> Result<(FromPredecessor, Option<OwnedFd>), TakeOverError> {
+    fn hear(&mut self, timeout: Option<Duration>) -> Result<Heard, TakeOverError> {
+        let late = || TakeOverError::GivenUp(format!("it said nothing for {NEXT_TIMEOUT:?}"));
+        self.hear_within(timeout)?.ok_or_else(late)
+    }
+
+    /// The same, or nothing if none comes in time.
+    fn hear_within(&mut self, timeout: Option<Duration>) -> Result<Option<Heard>, TakeOverError> {
         let given_up = |why: String| TakeOverError::GivenUp(why);
         match self.reader.read(timeout) {
             Ok(Some(Frame { body, fds })) => {
                 let message = codec::decode(&body);
                 let message = message.map_err(|error| given_up(Chain(&error).to_string()))?;
-                Ok((message, fds.into_iter().next()))
+                Ok(Some((message, fds.into_iter().next())))
             }
-            Ok(None) => Err(given_up(format!("it said nothing for {NEXT_TIMEOUT:?}"))),
+            Ok(None) => Ok(None),
             Err(error) => Err(given_up(Chain(&error).to_string())),
         }
     }
@@ -338,78 +368,6 @@ fn say(link: &UnixStream, message: &FromSuccessor) {
 
 fn unexpected(message: &FromPredecessor) -> TakeOverError {
     TakeOverError::GivenUp(format!("it sent {message:?} out of order"))
-}
-
-/// Where a protocol is served, the file of a Unix socket, and the socket.
-type ServedSocket = (String, Option<FileId>, OwnedFd);
-
-/// The descriptors that have come.
-#[derive(Default)]
-struct Sockets {
-    socket: Option<((FileId, bool), OwnedFd)>,
-    lock: Option<OwnedFd>,
-    served: Vec<(Protocol, ServedSocket)>,
-    locks: Vec<(Protocol, OwnedFd)>,
-}
-
-impl Sockets {
-    fn keep(&mut self, what: Passed, fd: OwnedFd) {
-        match what {
-            Passed::Socket { id, is_kept } => self.socket = Some(((id, is_kept), fd)),
-            Passed::Lock => self.lock = Some(fd),
-            Passed::Served { protocol, address, id } => {
-                self.served.push((protocol, (address, id, fd)));
-            }
-            Passed::ServedLock(protocol) => self.locks.push((protocol, fd)),
-        }
-    }
-
-    fn claim(&mut self, path: &Path) -> Result<Claim, TakeOverError> {
-        let (Some(((id, is_kept), listener)), Some(lock)) = (self.socket.take(), self.lock.take())
-        else {
-            return Err(TakeOverError::GivenUp("it sent no socket".to_owned()));
-        };
-        let name = SocketName::inherit(path, Inherited { id, is_kept, lock })?;
-        let listener = UnixListener::from(listener);
-        given::listen_anew(&listener).map_err(TakeOverError::Link)?;
-        Ok(Claim { listener, name })
-    }
-
-    fn front(
-        &mut self,
-        places: &[(Protocol, &HttpAddress)],
-        options: &HttpOptions,
-    ) -> Result<Option<Front>, TakeOverError> {
-        if places.is_empty() {
-            return Ok(None);
-        }
-        let sockets = places.iter().map(|&(protocol, asked)| self.front_socket(protocol, asked));
-        let sockets = sockets.collect::<Result<_, _>>()?;
-        Ok(Some(Front::inherit(sockets, options)?))
-    }
-
-    fn front_socket(
-        &mut self,
-        protocol: Protocol,
-        asked: &HttpAddress,
-    ) -> Result<FrontSocket, TakeOverError> {
-        let none = || TakeOverError::GivenUp(format!("it sent no socket of {}", protocol.name()));
-        let (address, id, listener) = taken(&mut self.served, protocol).ok_or_else(none)?;
-        let name = match (asked, id, taken(&mut self.locks, protocol)) {
-            (HttpAddress::Unix(path), Some(id), Some(lock)) => {
-                Some(SocketName::inherit(path, Inherited { id, is_kept: false, lock })?)
-            }
-            (HttpAddress::Unix(_) | HttpAddress::Tcp(_), _, _) => None,
-        };
-        let address = HttpAddress::parse(&address).map_err(TakeOverError::GivenUp)?;
-        Ok(FrontSocket { protocol, listener, asked: asked.clone(), address, name })
-    }
-}
-
-/// Takes what came for a protocol.
-fn taken<T>(came: &mut Vec<(Protocol, T)>, protocol: Protocol) -> Option<T> {
-    let at = came.iter().position(|(of, _)| *of == protocol)?;
-    Some(came.swap_remove(at).1)
 }
 
 impl Shell {

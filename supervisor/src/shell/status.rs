@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use gridpool_ipc::account::Account;
-use gridpool_protocol::ids::{Role, WorkerId};
+use gridpool_protocol::ids::{DeviceId, Role, WorkerId};
 use gridpool_protocol::message::{JobSelector, JobView};
 use gridpool_protocol::metrics::{Metrics, News};
 use gridpool_protocol::principal::Principal;
@@ -20,12 +20,15 @@ use gridpool_core::Quarantine;
 use gridpool_core::event::{Helper, Timestamp};
 
 impl Shell {
-    /// The workers of these roles now.
+    /// The workers of these roles now, on devices that the pool before this one does not have.
     #[must_use]
     pub fn workers(&self, roles: &[Role]) -> Vec<WorkerStatus> {
-        let rows = self.shared.lock().pool.workers();
-        let is_wanted = |row: &WorkerStatus| roles.iter().any(|role| role.name() == row.role);
-        rows.into_iter().map(|(_, row)| row).filter(is_wanted).collect()
+        let core = self.shared.lock();
+        let is_wanted = |row: &WorkerStatus| {
+            let device = DeviceId { kind: row.device.kind, index: row.device.index };
+            roles.iter().any(|role| role.name() == row.role) && !core.pool.is_held(device)
+        };
+        core.pool.workers().into_iter().map(|(_, row)| row).filter(is_wanted).collect()
     }
 }
 

@@ -4,6 +4,7 @@
 //! Until the successor serves, this pool goes on as if nothing happened, and a successor that fails, ends or takes too
 //! long changes nothing.
 
+mod devices;
 mod error;
 mod origin;
 mod turn;
@@ -31,7 +32,6 @@ use nix::libc::SIGKILL;
 
 use super::core::Core;
 use super::gateway::Gateway;
-use super::outbox::Outbox;
 use super::pidfd::PidFd;
 use super::predecessor::END_GRACE;
 use super::{Shared, Shell};
@@ -65,6 +65,8 @@ struct Successor<'a> {
     /// The one that goes on, once it has said so.
     process: Option<PidFd>,
     reader: FrameReader,
+    /// It gets the devices one by one.
+    one_by_one: bool,
 }
 
 impl Shell {
@@ -156,7 +158,8 @@ impl Shared {
         let failed = |source| UpgradeError::Start { program: program.clone(), source };
         let (link, child) = spawned.map_err(failed)?;
         let reader = FrameReader::new(link);
-        Ok(Successor { shared: self, program, child, process: None, reader })
+        let one_by_one = by == By::Command { one_by_one: true };
+        Ok(Successor { shared: self, program, child, process: None, reader, one_by_one })
     }
 
     /// Waits until the pool before this one has ended: a successor hears only of what runs here.
@@ -187,9 +190,7 @@ impl Shared {
         let mut core = self.lock();
         let stay = core.of_gateway.iter().copied().collect();
         core.handle(self, self.timestamp(), Event::HandOver(HandOver::Done { stay }));
-        if let Some(successor) = &core.successor {
-            successor.tell(&FromPredecessor::Released { gateway });
-        }
+        core.tell_successor(&FromPredecessor::Released { gateway });
         let left = core.payloads.len();
         drop(core);
         tracing::info!(jobs = left, "the successor serves; what runs here is finished");
@@ -254,15 +255,12 @@ impl Successor<'_> {
         match self.try_hand_over(until) {
             Ok((pid, build)) => Ok((self.reader, pid, build)),
             Err(error) => {
-                let mut core = self.shared.lock();
-                core.successor = None;
-                core.handle(
-                    self.shared,
-                    self.shared.timestamp(),
-                    Event::HandOver(HandOver::Failed),
-                );
-                drop(core);
+                let shared = self.shared;
+                // First: its worker may be on a device that this pool takes back.
                 self.end();
+                let mut core = shared.lock();
+                core.successor = None;
+                core.handle(shared, shared.timestamp(), Event::HandOver(HandOver::Failed));
                 Err(error)
             }
         }
@@ -300,15 +298,16 @@ impl Successor<'_> {
             arena_bytes_max: shared.budget.limit(),
             worker_bytes_max: shared.groups.as_ref().map_or(0, |groups| groups.bytes_max),
             models: PoolModels { settings, now, ready },
+            one_by_one: self.one_by_one,
         }))?;
+        let outbox = self.outbox().map_err(|e| self.failed(e.to_string()))?;
+        self.give_devices(&outbox);
         self.hears(&FromSuccessor::Ready, until, &late)?;
         self.pass_sockets()?;
-        let link = self.reader.socket().try_clone().map_err(|e| self.failed(e.to_string()))?;
         if !shared.upgrading.hands_over() {
             return Err(self.failed(REPLACED.to_owned()));
         }
         // From here on everything goes through the outbox, in order.
-        let outbox = Outbox::to_successor(link);
         let tell = |part| outbox.tell(&FromPredecessor::Past(Box::new(part)));
         shared.timeline.parts().into_iter().for_each(tell);
         let mut core = shared.lock();

@@ -111,6 +111,15 @@ fn a_successor_that_cannot_serve_http_says_so_at_once_and_the_old_gateway_goes_o
 
 #[test]
 fn new_connections_are_answered_all_through_three_upgrades() {
+    are_answered_through(&["upgrade"]);
+}
+
+#[test]
+fn new_connections_are_answered_while_the_only_worker_is_replaced() {
+    are_answered_through(&["upgrade", "--one-by-one"]);
+}
+
+fn are_answered_through(order: &[&str]) {
     let pool = served(cpu(1));
     let (stop, done) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
     let address = super::http(&pool).address;
@@ -132,7 +141,7 @@ fn new_connections_are_answered_all_through_three_upgrades() {
         let before = done.load(Ordering::Relaxed);
         eventually_so("more answers", || done.load(Ordering::Relaxed) > before + 10);
         let old = gateway_pid(&pool);
-        upgrade(&pool);
+        pool.cli(order).run().output();
         all_gone(&[old]);
     }
     let before = done.load(Ordering::Relaxed);

@@ -96,7 +96,9 @@ impl Model {
         // It has an account from now on.
         self.account_of(&request.principal);
         let own = self.devices.iter().filter(|(at, _)| at.group == group);
-        let devices = own.filter(|(_, device)| device.may_serve()).count();
+        let serves =
+            own.filter(|(at, device)| device.may_serve() && !self.is_given_away(at.device));
+        let devices = serves.count();
         let request = JobRequest { work: self.bound(&request.work), ..request.clone() };
         let others = || self.jobs.values().filter(|job| job.group == group);
         let same = others().filter(|job| job.request.principal == request.principal);

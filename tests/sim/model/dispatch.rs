@@ -22,6 +22,7 @@ impl Model {
         let rule = "a_dispatch_is_not_empty";
         let lead = sent.first().ok_or_else(|| Broken { rule, detail: worker.to_string() })?;
         let at = self.only_a_ready_worker_of_this_generation_gets_a_job(worker)?;
+        self.a_vacated_device_gets_no_dispatch(worker)?;
         let second = self.slot(at).state != State::Ready;
         let (group, limits) = (worker.group, self.group(worker.group).limits);
         let many = self.group(group).is_concurrent();

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gridpool_core::event::{HandOver, Timestamp};
 use gridpool_protocol::handover::JobNews;
 use gridpool_protocol::ids::{ClientId, Group, JobId};
+use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
 
 use super::jobs::Job;
 use super::{Broken, Model, Name, Phase, holds};
@@ -18,6 +19,8 @@ pub(super) struct Replaced {
     heard: BTreeMap<Name, Heard>,
     /// Jobs that were given back: their verdict is not remembered.
     given_back: BTreeSet<JobId>,
+    /// Clients that hear nothing of jobs that are given back.
+    quiet: BTreeSet<ClientId>,
     /// Clients that were let go.
     let_go: BTreeSet<ClientId>,
     /// Clients that must be let go in this event.
@@ -49,13 +52,26 @@ impl Model {
                 self.replaced.step = Step::Soon;
                 self.replaced.heard.clear();
             }
+            (HandOver::OneByOne, Step::No) if !self.owners.gives => {
+                self.coverage.hit("hand over: one by one");
+                self.begins_to_give(now);
+            }
+            (HandOver::Failed, Step::No) if self.owners.gives => {
+                self.coverage.hit("hand over: failed before it began");
+                self.takes_back();
+            }
             (HandOver::Failed, Step::Soon) => {
+                self.takes_back();
                 self.coverage.hit("hand over: failed");
                 self.replaced.step = Step::No;
             }
             (HandOver::Done { stay }, Step::Soon) => {
                 self.coverage.hit("hand over: done");
-                self.replaced.step = Step::Yes { stay: stay.iter().copied().collect() };
+                // Without workers, none can stay.
+                let quiet = stay.iter().copied().filter(|_| self.owners.gives).collect();
+                let stay = stay.iter().copied().filter(|_| !self.owners.gives);
+                self.replaced.step = Step::Yes { stay: stay.collect() };
+                self.replaced.quiet = quiet;
                 self.drain_requested(now);
                 let fresh = |(_, job): &(&JobId, &Job)| {
                     let may = job.request.idempotent && !job.orphaned && job.shards.is_empty();
@@ -67,15 +83,35 @@ impl Model {
                     self.give_back(id);
                 }
             }
-            (HandOver::Begun | HandOver::Failed | HandOver::Done { .. }, _) => {
+            (
+                HandOver::Begun | HandOver::Failed | HandOver::Done { .. } | HandOver::OneByOne,
+                _,
+            ) => {
                 self.coverage.hit("hand over: out of order");
             }
         }
     }
 
-    fn give_back(&mut self, id: JobId) {
+    pub(super) fn give_back(&mut self, id: JobId) {
         self.replaced.given_back.insert(id);
-        self.end(id, gridpool_protocol::receipt::Verdict::Cancelled);
+        self.end(id, Verdict::Cancelled);
+    }
+
+    /// A job has no device here: the successor may have one.
+    pub(super) fn has_no_device(&mut self, now: Timestamp, id: JobId) {
+        let group = self.jobs[&id].group;
+        let given =
+            |(at, _): (super::slots::SlotId, &super::slots::Slot)| self.is_given_away(at.device());
+        if !self.slots_of(group).any(given) {
+            return self.fail(now, id, Verdict::DeviceLost);
+        }
+        let job = &self.jobs[&id];
+        self.coverage.hit(match job.request.idempotent {
+            false => "vacate: a job that must not run twice goes over",
+            true => "vacate: a job goes over for want of a device",
+        });
+        self.cut_off(now, id, AttemptOutcome::Preempted);
+        self.give_back(id);
     }
 
     /// A job is cut off at the end of the pool. The successor may run it, if it may run again.
@@ -86,6 +122,11 @@ impl Model {
         }
     }
 
+    /// Whether a client hears nothing of a job that is given back.
+    pub(super) fn is_quiet(&self, client: ClientId) -> bool {
+        self.replaced.quiet.contains(&client)
+    }
+
     /// Whether the verdict of a job is not remembered, because it was given back.
     pub(super) fn was_given_back(&mut self, id: JobId) -> bool {
         self.replaced.given_back.remove(&id)
@@ -93,7 +134,7 @@ impl Model {
 
     /// Whether a successor is about to serve, or to fail.
     pub(crate) fn is_being_replaced(&self) -> bool {
-        matches!(self.replaced.step, Step::Soon)
+        matches!(self.replaced.step, Step::Soon) || (self.gives_devices() && !self.is_replaced())
     }
 
     pub(crate) fn is_replaced(&self) -> bool {

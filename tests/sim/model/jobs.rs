@@ -264,7 +264,7 @@ impl Model {
 
     pub(super) fn jobs_have_no_device(&mut self, now: Timestamp, group: Group) {
         let mut own = self.devices.iter().filter(|(at, _)| at.group == group);
-        if own.any(|(_, device)| device.may_serve()) {
+        if own.any(|(at, device)| device.may_serve() && !self.is_given_away(at.device)) {
             return;
         }
         let waits = |job: &Job| job.group == group && job.waits();
@@ -274,7 +274,7 @@ impl Model {
             if self.jobs[&id].runs() {
                 self.coverage.hit("no device: an old process holds a shard of a job that waits");
             }
-            self.fail(now, id, Verdict::DeviceLost);
+            self.has_no_device(now, id);
         }
     }
 

@@ -42,6 +42,7 @@ mod moves;
 mod notes;
 mod offers;
 mod outstanding;
+mod owners;
 mod placing;
 mod processes;
 mod quarantine;
@@ -55,7 +56,6 @@ mod versions;
 mod writers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 use gridpool_core::action::Action;
 use gridpool_core::config::{Concurrency, PoolConfig, RoleLimits};
@@ -78,6 +78,7 @@ use helpers::Helpers;
 use jobs::Job;
 use loads::Required;
 use models::Models;
+use owners::Owners;
 use versions::Swap;
 
 use notes::{Logged, Notes};
@@ -172,6 +173,7 @@ pub(crate) struct Model {
     /// When a signal first asked for the end.
     end_asked: Option<Timestamp>,
     replaced: Replaced,
+    owners: Owners,
     /// Each device and group.
     devices: BTreeMap<Station, Device>,
     /// Facts about each device.
@@ -234,6 +236,7 @@ impl Model {
             draining_since: None,
             end_asked: None,
             replaced: Replaced::default(),
+            owners: Owners::default(),
             devices: stations.map(|id| (id, Device::new(config.standbys))).collect(),
             facts: devices.iter().map(|&id| (id, Facts::default())).collect(),
             jobs: BTreeMap::new(),
@@ -295,7 +298,7 @@ impl Model {
             Event::DrainRequested => self.drain_requested(now),
             Event::EndRequested => self.end_requested(now),
             Event::HandOver(ref step) => self.handed_over(now, step),
-            Event::Predecessor(_) => unreachable!("the simulated pool takes no other's place"),
+            Event::Predecessor(ref said) => self.predecessor_says(said),
             Event::Helper(helper, ref event) => self.on_helper_event(now, helper, event),
             Event::ModelsRequired => self.models_are_required(),
             Event::QuotasSet(ref quotas) => self.quotas_set(quotas),
@@ -366,22 +369,6 @@ impl Model {
         }
     }
 
-    /// After a pause, extends the timeouts of workers and helpers by its length and a little more.
-    fn excuses_pause(&mut self, now: Timestamp) {
-        const PAUSE_MIN: Duration = Duration::from_millis(100);
-        let gap = self.wakes.map_or(Duration::ZERO, |wakes| now.since(wakes));
-        self.late = !gap.is_zero();
-        if gap >= PAUSE_MIN {
-            self.coverage.hit("pause: excused");
-            let slots = self.devices.values_mut().flat_map(|device| &mut device.slots);
-            slots.for_each(|slot| slot.excuse(now, gap + PAUSE_MIN));
-            self.models.values_mut().for_each(|models| models.excuse(gap + PAUSE_MIN));
-            self.helpers.excuse(gap + PAUSE_MIN);
-        } else if self.late {
-            self.coverage.hit("pause: short");
-        }
-    }
-
     /// Handles timeouts, in the order that decides ties: a job whose deadline passes as its worker is given
     /// up is late.
     fn pass_time(&mut self, now: Timestamp) {
@@ -389,13 +376,16 @@ impl Model {
         for at in self.slot_ids() {
             self.slot_is_due(now, at);
         }
+        self.unwanted_devices_are_vacated(now);
         for group in self.all_groups() {
             self.jobs_have_no_device(now, group);
             self.jobs_have_no_model(now, group);
             self.drain_ends(now, group);
         }
+        self.vacated_workers_end(now);
         // Not for a group that has just ended.
         self.processes_start(now);
+        self.vacated_devices_are_free();
         self.principals_are_held(now);
     }
 
@@ -412,6 +402,7 @@ impl Model {
             Action::DeathReport(ref report) => self.death_reported(now, report),
             Action::Discard { job } => self.discarded(job),
             Action::Dispatch { worker, ref attempts } => self.dispatched(now, worker, attempts),
+            Action::Free { device } => self.freed(device),
             Action::Finish { client, job, key, ref receipt } => {
                 self.finished(now, client, job, key, receipt)
             }

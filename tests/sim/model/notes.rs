@@ -127,10 +127,15 @@ impl Model {
 
     /// Whether no device has ever served programs, or may.
     fn is_misconfigured(&self) -> bool {
-        let grid = self.devices.iter().filter(|(at, _)| at.group == Group::Grid);
-        { grid }.all(|(_, device)| {
-            device.service != Service::Open && device.refused && !device.ever_ready
-        })
+        let grid = || {
+            let own = self.devices.iter().filter(|(at, _)| at.group == Group::Grid);
+            own.filter(|(at, _)| !self.is_held_before(at.device))
+        };
+        let is_tried = grid().next().is_some();
+        is_tried
+            && grid().all(|(_, device)| {
+                device.service != Service::Open && device.refused && !device.ever_ready
+            })
     }
 
     pub(super) fn reported_misconfigured(&mut self) -> Result<(), Broken> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use gridpool_core::event::{JobRequest, Timestamp};
 use gridpool_protocol::ids::{AttemptId, Group, JobId, WorkerId};
-use gridpool_protocol::receipt::Verdict;
 
 use super::devices::Device;
 use super::jobs::Job;
@@ -89,7 +88,7 @@ impl Model {
                         (false, 0) => "model: gone while a request waited",
                         (false, _) => "model: gone while a request ran",
                     });
-                    self.fail(now, id, Verdict::DeviceLost);
+                    self.has_no_device(now, id);
                 }
             }
         }
@@ -105,7 +104,8 @@ impl Model {
     /// Devices that are in service for a group.
     fn open_devices(&self, group: Group) -> impl Iterator<Item = &Device> {
         let own = self.devices.iter().filter(move |(at, _)| at.group == group);
-        own.map(|(_, device)| device).filter(|device| device.service == Service::Open)
+        let here = own.filter(|(at, _)| !self.is_given_away(at.device));
+        here.map(|(_, device)| device).filter(|device| device.service == Service::Open)
     }
 
     /// Whether a process that will serve a group has not reported yet, or probes its device.

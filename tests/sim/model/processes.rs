@@ -17,6 +17,7 @@ impl Model {
         if self.due.spawns.remove(&worker) {
             return self.starts_with(worker, models);
         }
+        self.no_process_starts_on_a_device_of_another_pool(worker)?;
         let device = &self.devices[&Station::of(worker)];
         a_slot_has_one_process_at_a_time(worker, device)?;
         a_quarantined_device_stays_empty(worker, device)?;

@@ -160,7 +160,9 @@ impl Model {
         let device = &self.devices[&id];
         match device.service {
             Service::Quarantined { probe_at }
-                if self.starts_workers(id.group) && device.is_empty() =>
+                if self.starts_workers(id.group)
+                    && device.is_empty()
+                    && !self.is_away(id.device) =>
             {
                 probe_at
             }
@@ -189,6 +191,10 @@ impl Model {
     pub(super) fn device_released(&mut self, now: Timestamp, id: DeviceId) -> bool {
         if !self.facts.contains_key(&id) {
             self.coverage.hit("release: no such device");
+            return false;
+        }
+        if self.is_held_before(id) {
+            self.coverage.hit("release: a device that is held");
             return false;
         }
         let groups = self.all_groups();

@@ -92,6 +92,7 @@ impl Model {
     pub(super) fn ended_on_request(&mut self, now: Timestamp, at: SlotId) {
         self.coverage.hit(match self.group(at.group()).phase {
             Phase::Resting => "rest: a process has ended",
+            Phase::Serving if self.is_away(at.device()) => "vacate: a worker has ended",
             Phase::Leaving | Phase::Left | Phase::Serving => "wake: the last process has ended",
         });
         let until = now.after(self.config.reclaim_timeout);

@@ -68,6 +68,7 @@ impl Model {
         });
         let is_concurrent = self.group(worker.group).is_concurrent();
         let may = !is_concurrent && is_young && none_ends && no_suspects && waits;
+        let may = may && !self.is_away(worker.device);
         let job = self.jobs.get_mut(&attempt.job).filter(|job| job.runs_attempt(attempt));
         let Some(job) = job.filter(|job| may && job.request.idempotent && !job.orphaned) else {
             return false;

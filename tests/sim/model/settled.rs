@@ -19,6 +19,22 @@ use super::{Broken, Due, Model, Phase, holds};
 const STATUS_EVERY: u64 = 8;
 
 impl Model {
+    /// After a pause, extends the timeouts of workers and helpers by its length and a little more.
+    pub(super) fn excuses_pause(&mut self, now: Timestamp) {
+        const PAUSE_MIN: Duration = Duration::from_millis(100);
+        let gap = self.wakes.map_or(Duration::ZERO, |wakes| now.since(wakes));
+        self.late = !gap.is_zero();
+        if gap >= PAUSE_MIN {
+            self.coverage.hit("pause: excused");
+            let slots = self.devices.values_mut().flat_map(|device| &mut device.slots);
+            slots.for_each(|slot| slot.excuse(now, gap + PAUSE_MIN));
+            self.models.values_mut().for_each(|models| models.excuse(gap + PAUSE_MIN));
+            self.helpers.excuse(gap + PAUSE_MIN);
+        } else if self.late {
+            self.coverage.hit("pause: short");
+        }
+    }
+
     /// When something must happen to a slot without any event.
     pub(super) fn slot_wakes_at(&self, at: SlotId) -> Option<Timestamp> {
         let (device, slot) = (&self.devices[&at.station], self.slot(at));
@@ -26,7 +42,9 @@ impl Model {
         let soon = |at: Timestamp| Some(slot.end_by.unwrap_or(at).min(at));
         match slot.state {
             State::Absent { not_before } => {
-                let may = self.starts_workers(at.group()) && device.held_back(at.number).is_none();
+                let may = self.starts_workers(at.group())
+                    && device.held_back(at.number).is_none()
+                    && !self.is_away(at.device());
                 may.then_some(not_before)
             }
             State::Busy { ref outstanding } => {
@@ -45,6 +63,7 @@ impl Model {
     pub(crate) fn settled(&mut self, now: Timestamp, core: &mut Core) -> Result<(), Broken> {
         self.steps += 1;
         each_due_action_comes_at_once(&self.due)?;
+        self.every_device_that_may_be_freed_is()?;
         self.the_successor_knows_what_lives()?;
         self.each_end_of_a_process_is_reported_once()?;
         self.every_command_is_given()?;
@@ -71,6 +90,7 @@ impl Model {
         let ending = self.all_groups().into_iter().any(|group| self.is_ending(group));
         if ending || self.steps.is_multiple_of(STATUS_EVERY) {
             self.the_status_shows_the_true_state(core)?;
+            self.the_core_knows_who_has_each_device(core)?;
             self.the_status_shows_what_each_principal_has(now, core)?;
         }
         Ok(())
@@ -87,8 +107,8 @@ impl Model {
         let loads = self.loads_wake_at();
         let others =
             [drain, self.commands_wake_at(), loads, self.helpers.wake_at(), self.held_until(now)];
-        let due =
-            slots.chain(probes).chain(deadlines).chain(waits).chain(others.into_iter().flatten());
+        let others = others.into_iter().chain([self.vacates_at(now)]);
+        let due = slots.chain(probes).chain(deadlines).chain(waits).chain(others.flatten());
         let (due, wakes) = (due.min(), self.wakes);
         let in_time = match (due, wakes) {
             (Some(due), Some(wakes)) => now < wakes && wakes <= due,
@@ -249,7 +269,9 @@ impl Model {
     /// Devices of groups with work, without those that wait for an operator.
     fn due_devices(&self) -> impl Iterator<Item = &Device> {
         let due = self.devices.iter().filter(|(at, device)| {
-            self.group(at.group).phase == Phase::Serving && !device.is_halted()
+            self.group(at.group).phase == Phase::Serving
+                && !device.is_halted()
+                && !self.is_away(at.device)
         });
         due.map(|(_, device)| device)
     }

@@ -121,6 +121,7 @@ impl Model {
             && front.may_lead
             && front.attempts.len() < group.attempts_max()
             && !self.is_suspect(now, slot)
+            && !self.is_away(at.device())
     }
 
     pub(super) fn an_attempt_beside_others_is_allowed_and_fits(
@@ -239,6 +240,7 @@ impl Model {
             && front.may_lead
             && front.attempts.iter().all(|sent| sent.free_at.is_none())
             && !self.is_suspect(now, slot)
+            && !self.is_away(at.device())
     }
 
     pub(super) fn a_second_dispatch_is_sent_only_if_no_worker_idles_and_both_are_short(

@@ -326,6 +326,10 @@ impl Model {
             if !self.starts_workers(at.group()) {
                 continue;
             }
+            if self.is_away(at.device()) {
+                self.coverage.hit("spawn: another pool has the device");
+                continue;
+            }
             if at.number == 0 {
                 self.is_tried(now, at);
             }

@@ -40,7 +40,8 @@ impl Model {
         self.a_job_gets_one_verdict_and_only_if_it_was_accepted(id, receipt.verdict)?;
         let (job, verdict) = self.due.verdicts.remove(&id).expect("the rule holds");
         self.the_successor_is_told_before_the_client(&job)?;
-        if !self.was_given_back(id) && !job.orphaned {
+        let is_given_back = self.was_given_back(id);
+        if !is_given_back && !job.orphaned {
             self.remember(&job.request, verdict);
         }
         self.remember_verdict(id, &job, verdict);
@@ -50,7 +51,8 @@ impl Model {
         self.a_payload_is_hashed_before_it_is_forgotten(id)?;
         self.a_job_is_poison_only_after_poison_deaths_deaths_alone(id, &job, verdict)?;
         self.a_deadline_verdict_comes_at_the_deadline(now, id, &job, receipt)?;
-        a_client_that_is_gone_gets_no_message(id, &job, client)?;
+        let is_quiet = is_given_back && self.is_quiet(job.client);
+        a_client_that_is_gone_gets_no_message(id, &job, client, is_quiet)?;
         every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(id, &job, receipt)?;
         a_receipt_shows_what_happened(now, id, key, &job, receipt)?;
         self.a_receipt_names_the_capsules_of_its_deaths(id, &job, receipt)
@@ -118,9 +120,10 @@ fn a_client_that_is_gone_gets_no_message(
     id: JobId,
     job: &Job,
     told: Option<ClientId>,
+    is_quiet: bool,
 ) -> Result<(), Broken> {
     let rule = "a_client_that_is_gone_gets_no_message";
-    let due = (!job.orphaned).then_some(job.client);
+    let due = (!job.orphaned && !is_quiet).then_some(job.client);
     holds(rule, told == due, || format!("{id}: {told:?} was given and not {due:?}"))
 }
 

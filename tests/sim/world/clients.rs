@@ -21,6 +21,9 @@ use crate::swarm::Swarm;
 /// Submissions that may be repeated.
 const REMEMBERED: usize = 12;
 
+/// Of 1,000 upgrades, those in which the successor gets the devices one by one.
+const ONE_BY_ONE: u64 = 500;
+
 /// One job in this many is a search, if it is for no model.
 const SEARCHES: u128 = 12;
 
@@ -47,12 +50,10 @@ impl World {
             return Some(Event::DrainRequested);
         }
         if self.rng.chance(rates.hand_overs) {
-            let at = self.soon(now, 300);
-            let event = match self.rng.chance(300) {
-                true => Event::HandOver(HandOver::Failed),
-                false => self.successor_serves().1,
-            };
-            self.tell(at, event);
+            if self.rng.chance(ONE_BY_ONE) {
+                return Some(self.successor_comes_up(now));
+            }
+            self.successor_ends_well_or_not(now);
             return Some(Event::HandOver(HandOver::Begun));
         }
         if self.rng.chance(rates.reconfigures) {
@@ -171,13 +172,6 @@ impl World {
         let used = self.rng.pick(&[0, 0, 150, (1 << 30) - 150, 1 << 30, 2 << 30]);
         let memory = DeviceMemory { used, total: 3 << 30 };
         Event::DeviceMemory { device, memory }
-    }
-
-    /// The successor serves, and some connections stay.
-    pub(crate) fn successor_serves(&mut self) -> (Vec<ClientId>, Event) {
-        let mut stay = self.clients.clone();
-        stay.retain(|_| self.rng.chance(300));
-        (stay.clone(), Event::HandOver(HandOver::Done { stay }))
     }
 
     /// The pool ends a client's connection. What the client has sent before may still arrive.

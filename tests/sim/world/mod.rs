@@ -7,6 +7,7 @@ mod clients;
 mod deaths;
 mod helpers;
 mod models;
+mod upgrades;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -185,7 +186,9 @@ impl World {
     }
 
     fn on_delivered(&mut self, now: Timestamp, event: &Event) {
-        if let &Event::Client(client, ClientEvent::Connected) = event {
+        if let Event::HandOver(step) = event {
+            self.on_hand_over(now, step);
+        } else if let &Event::Client(client, ClientEvent::Connected) = event {
             self.clients.push(client);
         } else if let &Event::Client(client, ClientEvent::Gone) = event {
             self.clients.retain(|&open| open != client);
@@ -204,6 +207,7 @@ impl World {
                 self.on_command(now, worker, number, command);
             }
             Action::Dispatch { worker, ref attempts } => self.on_dispatch(now, worker, attempts),
+            Action::Free { .. } => self.successor_may_start(now),
             Action::HashContent { job, ref work } => self.on_hash(now, job, work),
             Action::Helper(helper, ref action) => self.on_helper(now, helper, action),
             Action::Kill { worker, .. } => self.on_kill(now, worker),

@@ -1,7 +1,7 @@
 //! Which worker has which model, and which jobs wait for a model that no worker has.
 
 use gridpool_protocol::ids::{Group, JobId, WorkerId};
-use gridpool_protocol::receipt::{AttemptOutcome, Verdict};
+use gridpool_protocol::receipt::AttemptOutcome;
 use gridpool_protocol::tensor::model::{ModelInfo, ModelState};
 
 use super::Pool;
@@ -88,11 +88,12 @@ impl Pool {
         self.end_early(now, id, AttemptOutcome::Preempted);
         let reason =
             format!("no device in service has the model `{model}`; `gridpool models` says why");
-        self.finish(now, id, Verdict::DeviceLost, reason);
+        self.finish_without_device(now, id, reason);
     }
 
     fn availability(&self, slot: &Slot) -> Availability {
-        let is_open = self.devices.at(slot.device).service(slot.group).is_open();
+        let is_open = self.devices.at(slot.device).service(slot.group).is_open()
+            && !self.is_given_away(slot.device);
         if self.groups[slot.group].has_nothing_to_do() || !is_open || !slot.may_serve() {
             return Availability::None;
         }

@@ -6,6 +6,7 @@ use gridpool_protocol::ids::{DeviceId, Group, WorkerId};
 use gridpool_protocol::receipt::DeviceInfo;
 
 use super::incidents::Incidents;
+use super::owners::Owner;
 use super::per_group::PerGroup;
 use super::service::Service;
 use crate::config::PoolConfig;
@@ -15,6 +16,7 @@ use crate::event::Timestamp;
 #[derive(Clone, Debug)]
 pub(super) struct Device {
     pub(super) id: DeviceId,
+    pub(super) owner: Owner,
     /// The number of its latest process, whatever its group.
     generation: u32,
     /// The process that was last killed or died here, and when.
@@ -34,6 +36,7 @@ impl Device {
     fn new(id: DeviceId) -> Self {
         Self {
             id,
+            owner: Owner::This,
             generation: 0,
             lost: None,
             driver_report: None,

@@ -81,6 +81,7 @@ impl Pool {
         feed_cost_max: u64,
     ) -> Option<(Position, usize)> {
         let (slots, jobs, config) = (&self.slots, &self.jobs, &self.config);
+        let is_own = |slot: &Slot| self.devices.at(slot.device).is_own();
         let slot_for = |position: Position| {
             let job = &jobs[position.job];
             let shard = job.shard_at(position);
@@ -95,7 +96,7 @@ impl Pool {
                 return None;
             }
             let others = slots.of_group(group).filter(|(_, slot)| !avoids(shard, slot.device));
-            let open = others.filter_map(|(index, slot)| {
+            let open = others.filter(|(_, slot)| is_own(slot)).filter_map(|(index, slot)| {
                 let front = slot.process()?.feeds_behind(now, config, feed_cost_max)?;
                 let worth = config.shard_cost_min;
                 let waits = front.is_in_the_way(&job.request.principal, shard.cost, worth);
@@ -132,6 +133,7 @@ impl Pool {
         let has_capacity = |slot: &Slot| {
             let process = slot.process();
             process.is_some_and(|own| own.takes_beside(now, &self.config, attempts_max).is_some())
+                && self.devices.at(slot.device).is_own()
         };
         // A worker stays only until it is skipped for a job that it serves.
         let with_capacity = self.slots.of_group(group).filter(|(_, slot)| has_capacity(slot));

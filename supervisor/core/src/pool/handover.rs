@@ -24,14 +24,19 @@ pub(super) enum Replaced {
     No,
     /// A successor is told of all jobs.
     Soon,
-    /// The successor serves. These connections stay.
-    Yes { stay: BTreeSet<ClientId> },
+    /// The successor serves. These connections stay. Those that are quiet go over without a word about jobs that are
+    /// given back: they would take it for a verdict.
+    Yes { stay: BTreeSet<ClientId>, quiet: BTreeSet<ClientId> },
 }
 
 impl Pool {
     /// A step of handing everything over.
     pub(crate) fn on_hand_over(&mut self, now: Timestamp, step: HandOver) {
+        if step == HandOver::Failed && !self.is_replaced() {
+            self.take_devices_back();
+        }
         match (step, &self.replaced) {
+            (HandOver::OneByOne, Replaced::No) if !self.gives_devices => self.begin_giving(now),
             (HandOver::Begun, Replaced::No) => {
                 self.replaced = Replaced::Soon;
                 let remembered = self.verdicts.entries().map(Action::Tell);
@@ -40,7 +45,12 @@ impl Pool {
             }
             (HandOver::Failed, Replaced::Soon) => self.replaced = Replaced::No,
             (HandOver::Done { stay }, Replaced::Soon) => {
-                self.replaced = Replaced::Yes { stay: stay.into_iter().collect() };
+                let stay = stay.into_iter().collect();
+                // One by one, no worker can stay for them.
+                self.replaced = match self.gives_devices {
+                    true => Replaced::Yes { stay: BTreeSet::new(), quiet: stay },
+                    false => Replaced::Yes { stay, quiet: BTreeSet::new() },
+                };
                 self.drain(now);
                 for id in self.jobs.ids() {
                     if self.may_begin_elsewhere(&self.jobs[id]) {
@@ -52,7 +62,10 @@ impl Pool {
                     self.let_go(client);
                 }
             }
-            (HandOver::Begun | HandOver::Failed | HandOver::Done { .. }, _) => {}
+            (
+                HandOver::Begun | HandOver::Failed | HandOver::Done { .. } | HandOver::OneByOne,
+                _,
+            ) => {}
         }
     }
 
@@ -68,12 +81,12 @@ impl Pool {
 
     /// Whether a client goes over to the successor, and may submit nothing here.
     pub(crate) fn goes_over(&self, client: ClientId) -> bool {
-        matches!(&self.replaced, Replaced::Yes { stay } if !stay.contains(&client))
+        matches!(&self.replaced, Replaced::Yes { stay, .. } if !stay.contains(&client))
     }
 
     /// Whether connections stay that may submit.
     pub(super) fn awaits_submissions(&self) -> bool {
-        matches!(&self.replaced, Replaced::Yes { stay } if !stay.is_empty())
+        matches!(&self.replaced, Replaced::Yes { stay, .. } if !stay.is_empty())
     }
 
     /// Whether the successor can run a job as if it had never been here. Its client submits a job again only if that
@@ -88,6 +101,22 @@ impl Pool {
     pub(super) fn give_back(&mut self, now: Timestamp, id: JobId, reason: String) {
         self.jobs[id].is_given_back = true;
         self.finish(now, id, Verdict::Cancelled, reason);
+    }
+
+    /// Ends a job that no device can run: the successor may have one for it.
+    pub(super) fn finish_without_device(&mut self, now: Timestamp, id: JobId, why: String) {
+        match self.is_served_elsewhere(self.jobs[id].group) {
+            true => {
+                let reason = "the pool was upgraded, and the new one has the device".to_owned();
+                self.give_back(now, id, reason);
+            }
+            false => self.finish(now, id, Verdict::DeviceLost, why),
+        }
+    }
+
+    /// Whether a client hears nothing of jobs that are given back.
+    pub(super) fn is_quiet(&self, client: ClientId) -> bool {
+        matches!(&self.replaced, Replaced::Yes { quiet, .. } if quiet.contains(&client))
     }
 
     /// Lets a client go that has no job here.
@@ -106,7 +135,7 @@ impl Pool {
     /// A connection has ended. Its jobs are orphans already.
     pub(super) fn forget_client(&mut self, client: ClientId) {
         self.clients.remove(&client);
-        if let Replaced::Yes { stay } = &mut self.replaced {
+        if let Replaced::Yes { stay, .. } = &mut self.replaced {
             stay.remove(&client);
         }
     }

@@ -46,6 +46,7 @@ impl Pool {
         let others = || {
             let others = self.slots.of_group(group);
             let others = others.filter(|(_, slot)| Some(slot.device) != shard.avoid);
+            let others = others.filter(|(_, slot)| self.devices.at(slot.device).is_own());
             others.filter_map(|(index, slot)| Some((index, busy_with(slot)?)))
         };
         let is_in_the_way =

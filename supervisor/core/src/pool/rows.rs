@@ -154,7 +154,7 @@ impl Pool {
                 .iter()
                 .map(|(reason, &count)| (reason.name().to_owned(), count))
                 .collect(),
-            last_fault: service.last_fault.clone(),
+            last_fault: device.why_away().map_or_else(|| service.last_fault.clone(), str::to_owned),
             start_us: slot.took_start.map(micros),
             end_us: slot.took_end().map(micros),
             ..WorkerStatus::default()

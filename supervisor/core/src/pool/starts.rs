@@ -33,7 +33,7 @@ impl Pool {
     pub(super) fn devices_that_may_serve(&self, group: Group) -> usize {
         let may = |id: DeviceId| self.slots.of(id, group).any(Slot::may_serve);
         let open = self.devices.iter().filter(|device| device.service(group).is_open());
-        open.filter(|device| may(device.id)).count()
+        open.filter(|device| may(device.id) && !self.is_given_away(device.id)).count()
     }
 
     /// A process is READY: it serves, or stands by if another does.
@@ -74,6 +74,9 @@ impl Pool {
         let slot = &self.slots[index];
         let due = slot.due()?;
         if self.groups[slot.group].has_nothing_to_do() {
+            return None;
+        }
+        if !self.devices.at(slot.device).is_own() {
             return None;
         }
         let is_held = || self.slots.of(slot.device, slot.group).any(Slot::holds_device);

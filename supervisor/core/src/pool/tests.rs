@@ -15,6 +15,7 @@ mod jobs;
 mod joins;
 mod meters;
 mod models;
+mod owners;
 mod poison;
 mod quarantine;
 mod quotas;

@@ -33,7 +33,8 @@ impl Pool {
     /// When time alone changes something.
     pub(crate) fn deadline(&mut self) -> Option<Timestamp> {
         let job = self.jobs.next_deadline().map(|(at, _)| at);
-        [self.next_of_groups(), job].into_iter().flatten().min()
+        let vacates = [self.vacates_at];
+        [self.next_of_groups(), job].into_iter().chain(vacates).flatten().min()
     }
 
     /// When time alone changes something in a group, if its jobs have no deadlines.
@@ -58,14 +59,18 @@ impl Pool {
                 pool.expire_slots(now, group);
             }
         });
+        self.vacate_unwanted(now);
         while let Some(group) = self.take_touched() {
             self.advance_group(now, group);
         }
+        self.free_vacated();
+        self.vacates_at = self.vacates_at(now);
     }
 
     fn advance_group(&mut self, now: Timestamp, group: Group) {
         self.give_up_if_no_device(now, group);
         self.give_up_if_unavailable(now, group);
+        self.stop_vacated(now, group);
         self.end_drain(now, group);
         self.start_workers(now, group);
         let state = &mut self.groups[group];
@@ -142,7 +147,7 @@ impl Pool {
         let reason = format!("no device is left: {}", self.why_no_device(now, group));
         for id in self.groups[group].queue.all_jobs() {
             self.end_early(now, id, AttemptOutcome::Preempted);
-            self.finish(now, id, Verdict::DeviceLost, reason.clone());
+            self.finish_without_device(now, id, reason.clone());
         }
     }
 
@@ -260,8 +265,18 @@ impl Pool {
 
     /// Asks every worker of a group to end: none has a job.
     pub(super) fn stop_workers(&mut self, now: Timestamp, group: Group) {
+        self.stop_those(now, group, |_| true);
+    }
+
+    /// The same in some slots.
+    pub(super) fn stop_those(
+        &mut self,
+        now: Timestamp,
+        group: Group,
+        which: impl Fn(&Slot) -> bool,
+    ) {
         let kill_at = now.after(self.config.kill_timeout);
-        for slot in self.slots.of_group_mut(group) {
+        for slot in self.slots.of_group_mut(group).filter(|slot| which(slot)) {
             if let Some(process) = slot.process_mut().filter(|process| !process.is_ending()) {
                 process.stop(kill_at);
                 self.ended.push(process.worker);
@@ -295,10 +310,11 @@ impl Pool {
             }
         }
         let was_misconfigured = self.is_misconfigured;
+        let tried = || self.devices.iter().filter(|device| !device.is_held());
         self.is_misconfigured =
-            self.devices.iter().all(|d| d.service(Group::Grid).is_misconfigured());
+            tried().next().is_some() && tried().all(|d| d.service(Group::Grid).is_misconfigured());
         if self.is_misconfigured && !was_misconfigured {
-            let faults = self.devices.iter().map(|d| d.service(Group::Grid).last_fault.clone());
+            let faults = tried().map(|d| d.service(Group::Grid).last_fault.clone());
             let faults = faults.collect();
             self.act(Action::Misconfigured { faults });
         }

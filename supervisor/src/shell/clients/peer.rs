@@ -157,7 +157,7 @@ mod tests {
             ClientMessage::Kill { request: 3, worker, signal: 9 },
             ClientMessage::Model { request: 3, command: ModelCommand::Unload { name } },
             ClientMessage::Release { request: 3, release: Release::Contents },
-            ClientMessage::Upgrade { request: 3 },
+            ClientMessage::Upgrade { request: 3, one_by_one: false },
         ];
         let who = Who { account: Account::new(1), pid: 2, client: ClientId(3) };
         for message in &orders {

@@ -18,7 +18,7 @@ const REPLACEABLE_PART: u32 = 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::shell) enum By {
     /// `gridpool upgrade`.
-    Command,
+    Command { one_by_one: bool },
     /// SIGUSR2.
     Signal,
 }
@@ -66,7 +66,7 @@ impl Turn {
         match &mut *stage {
             Stage::Free => {}
             Stage::ComingUp { since, link: Some(link), is_replaced: is_replaced @ false }
-                if by == By::Command && since.elapsed() >= replaceable =>
+                if by != By::Signal && since.elapsed() >= replaceable =>
             {
                 *is_replaced = true;
                 if let Err(error) = link.shutdown(Shutdown::Both) {
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_signal_takes_the_place_of_no_successor_however_long_that_takes() {
         let turn = Turn::default();
-        turn.take(By::Command, Duration::ZERO).unwrap();
+        turn.take(By::Command { one_by_one: false }, Duration::ZERO).unwrap();
         let (mut theirs, own) = UnixStream::pair().unwrap();
         turn.runs(own);
         let refused = turn.take(By::Signal, Duration::ZERO).unwrap_err().to_string();

@@ -132,3 +132,21 @@ fn a_worker_that_goes_on_with_others_after_a_cancellation_is_not_soon_free() {
     small(&mut rig, 4, 6);
     assert_eq!(asked(&rig), 3, "what is cancelled");
 }
+
+#[test]
+fn no_room_is_made_on_a_device_that_the_successor_gets() {
+    let mut rig = rig(2);
+    large(&mut rig, 1, 1);
+    large(&mut rig, 1, 2);
+    rig.wait_ms(1);
+    rig.answer(0);
+    large(&mut rig, 1, 3);
+    assert_eq!(rig.runs(0), Some((3, 1)), "the youngest");
+    rig.tell(Event::HandOver(crate::event::HandOver::OneByOne));
+    small(&mut rig, 2, 4);
+    let asked = rig.actions().filter_map(|action| {
+        let Action::Withdraw { worker, .. } = action else { return None };
+        Some(worker.device)
+    });
+    assert_eq!(asked.collect::<Vec<_>>(), [device(1)]);
+}
