@@ -69,8 +69,8 @@ fn a_seed_gives_the_same_events_and_actions_every_time() {
     });
 }
 
-/// Runs some seeds: what they reached, and their events; or what the first to fail broke. No seed above the lowest that has
-/// failed begins.
+/// Runs some seeds: what they reached, and their events; or what the first to fail broke. No seed above the lowest that
+/// has failed begins.
 fn some(seeds: &[u64], lowest: &AtomicU64) -> Result<(Coverage, u64), String> {
     let (mut coverage, mut events) = (Coverage::default(), 0);
     for &seed in seeds.iter().take_while(|&&seed| seed < lowest.load(Ordering::Relaxed)) {

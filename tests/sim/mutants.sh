@@ -12,7 +12,7 @@
 # or the bug changes.
 set -euo pipefail
 
-seeds=${1:-3000}
+seeds=${1:-8000}
 only=${2:-}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$root/target/mutants
@@ -53,10 +53,10 @@ fresh() {
     cp -r "$work/tree/supervisor/core" "$1/supervisor/core"
 }
 
-# simulate COPY: builds and runs the simulator on one core, seed after seed. Each process has two minutes of that core's time,
+# simulate COPY: builds and runs the simulator on one core, seed after seed. Each process has 4 minutes of that core's time,
 # since on a busy machine, a run is not to be taken for one that does not end; and 8 GiB of memory.
 simulate() {
-    (cd "$1" && ulimit -t 120 -v $((8 << 20)) && CARGO_TARGET_DIR=$1/../target RAYON_NUM_THREADS=1 SIM_SEEDS=$seeds \
+    (cd "$1" && ulimit -t 240 -v $((8 << 20)) && CARGO_TARGET_DIR=$1/../target RAYON_NUM_THREADS=1 SIM_SEEDS=$seeds \
         cargo test --offline --release --quiet -p gridpool-sim every_rule 2>&1)
 }
 
@@ -136,7 +136,7 @@ $seeds seeds; the ordinary test runs 2,000. It fails if the simulator misses a b
 the line that it changes has changed. Run it after every change to \`supervisor/core/src\` or to the simulator, and add a
 line to it for every bug that a test or a user found.
 
-    tests/sim/mutants.sh                 every bug, 3,000 seeds; writes this file
+    tests/sim/mutants.sh                 every bug, 8,000 seeds; writes this file
     tests/sim/mutants.sh 500 drain       the bugs whose name contains \`drain\`, 500 seeds
     tests/sim/mutants.sh 0               only says which bugs can no longer be planted
 

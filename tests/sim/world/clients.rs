@@ -140,9 +140,9 @@ impl World {
 
     fn quota(&mut self) -> Quota {
         let rng = &mut self.rng;
-        let time = Duration::from_millis(rng.pick(&[1, 20, 100]));
+        let time = Duration::from_millis(rng.pick(&[1, 1, 2, 20, 100]));
         // A quota that is paid back as time passes is often met to the nanosecond.
-        let per = rng.pick(&[time, Duration::from_millis(7), Duration::from_millis(3_000)]);
+        let per = rng.pick(&[time, time, Duration::from_millis(7), Duration::from_millis(3_000)]);
         Quota {
             jobs_max: rng.pick(&[None, None, None, Some(0), Some(1), Some(3), Some(3)]),
             // Bytes of jobs are multiples of 50: two quotas are met, by one job alone too, and one is passed by a byte.
