@@ -53,7 +53,7 @@ fresh() {
     cp -r "$work/tree/supervisor/core" "$1/supervisor/core"
 }
 
-# simulate COPY: builds and runs the simulator on one core, seed after seed. Each process has 4 minutes of that core's time,
+# simulate COPY: builds and runs the simulator on one core, seed after seed. Each process has 4 minutes of its time,
 # since on a busy machine, a run is not to be taken for one that does not end; and 8 GiB of memory.
 simulate() {
     (cd "$1" && ulimit -t 240 -v $((8 << 20)) && CARGO_TARGET_DIR=$1/../target RAYON_NUM_THREADS=1 SIM_SEEDS=$seeds \
