@@ -127,12 +127,16 @@ fn works(client: &Client, number: u64, seen: &Seen) {
 /// A client that had no answer for so long has met no busy machine, but an upgrade that left it behind.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Five upgrades, or as many as `GRIDPOOL_TEST_UPGRADES` says.
+/// How many upgrades there are under load: `least`, or as many as `GRIDPOOL_TEST_UPGRADES` says.
+fn upgrades(least: usize) -> usize {
+    let asked = std::env::var("GRIDPOOL_TEST_UPGRADES").ok();
+    asked.map_or(least, |count| count.parse().expect("a number"))
+}
+
 #[test]
 #[expect(clippy::print_stderr, reason = "what was measured")]
 fn clients_under_load_do_not_notice_upgrades() {
-    let upgrades = std::env::var("GRIDPOOL_TEST_UPGRADES").ok();
-    let upgrades: u32 = upgrades.map_or(5, |count| count.parse().expect("a number"));
+    let upgrades = upgrades(5);
     // No dispatch waits behind another, where it might have to move.
     let pool = cpu(2).limits("feed_cost_max = 0");
     let pool = pool.env("GRIDPOOL_LOG", "info,gridpool::shell::core=debug").start();

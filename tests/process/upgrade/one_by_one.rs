@@ -11,14 +11,12 @@ use std::time::Duration;
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::WorkerState;
 
-use super::{PAUSE_MAX, Seen, serving, works};
+use super::{PAUSE_MAX, Seen, serving, upgrades, works};
 use crate::binaries;
 use crate::jobs::{answer, serves, small_job, submit};
 use crate::pool::{Pool, cpu, named};
 use crate::processes::{all_gone, go_on};
 use crate::wait::{eventually, eventually_so, within};
-
-const UPGRADES: usize = 4;
 
 /// Upgrades a pool, which must go well; gives the process that serves then.
 #[track_caller]
@@ -63,8 +61,9 @@ fn under_load(devices: usize) {
         let before = seen.done.load(Ordering::Relaxed);
         eventually_so("more jobs", || seen.done.load(Ordering::Relaxed) > before + 12);
     };
+    let upgrades = upgrades(4);
     let mut former = vec![];
-    for _ in 0..UPGRADES {
+    for _ in 0..upgrades {
         more_jobs();
         former.push(serving(&pool));
         upgraded(&pool);
@@ -85,13 +84,13 @@ fn under_load(devices: usize) {
     let jobs = seen.done.load(Ordering::Relaxed);
     let dispatched = log.matches(" dispatch job=").count() as u64;
     let pause = Duration::from_micros(seen.pause_us.load(Ordering::Relaxed));
-    eprintln!("{devices} devices, {UPGRADES} upgrades, {jobs} jobs, longest pause {pause:?}");
+    eprintln!("{devices} devices, {upgrades} upgrades, {jobs} jobs, longest pause {pause:?}");
     assert_eq!(jobs, dispatched);
     assert!(pause < PAUSE_MAX, "a client had no answer for {pause:?}");
     assert!(!log.contains("panicked") && !log.contains("ERROR"), "{log}");
     assert_eq!(fs::read_to_string(folder.join("beside")).unwrap_or_default(), "");
     let starts = fs::read_to_string(folder.join("starts")).expect("it was written");
-    assert_eq!(starts.lines().count(), devices * (1 + UPGRADES), "{starts}");
+    assert_eq!(starts.lines().count(), devices * (1 + upgrades), "{starts}");
 }
 
 #[test]
