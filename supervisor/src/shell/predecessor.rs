@@ -309,6 +309,10 @@ impl Predecessor {
             }
         };
         tracing::debug!(why, "nothing more is heard of the pool before this one");
+        if self.pool.one_by_one {
+            // Its workers end with it, which may still have the devices.
+            self.process.await_end();
+        }
         shared.post(Event::Predecessor(Said::Gone));
         release();
         shared.lock().has_predecessor = false;

@@ -268,8 +268,12 @@ impl Successor<'_> {
 
     fn try_hand_over(&mut self, until: Instant) -> Result<(u32, String), UpgradeError> {
         let seconds = self.shared.upgrade_timeout().as_secs_f64();
+        let or = match self.one_by_one {
+            true => ", or the job on its first device did not end in that time",
+            false => "",
+        };
         let late = format!(
-            "it did not come up within {seconds} s; [limits] upgrade_timeout_s allows more"
+            "it did not come up within {seconds} s{or}; [limits] upgrade_timeout_s allows more"
         );
         let hello_by = clock::now() + HELLO_TIMEOUT;
         let hello = match until <= hello_by {

@@ -31,6 +31,16 @@ impl FormerPool {
         matches!(self.process.wait(Some(Duration::ZERO)), Ok(false))
     }
 
+    /// Waits until it has ended. Its link ends a moment earlier, and its workers with it.
+    pub(super) fn await_end(&self) {
+        let pid = self.pid;
+        match self.process.wait(Some(KILL_TIMEOUT)) {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!(pid, "the pool before this one says nothing, and goes on"),
+            Err(error) => tracing::error!(pid, %error, "the end of the pool before this one"),
+        }
+    }
+
     /// Kills it, since it has not ended by itself in time.
     pub(in super::super) fn end(&self, why: &str) {
         let pid = self.pid;
