@@ -1,5 +1,6 @@
 //! `gridpool upgrade`: another process takes the place of the supervisor, and nobody loses anything.
 
+mod load;
 mod one_by_one;
 mod turns;
 
@@ -9,23 +10,20 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::Duration;
 
-use gridpool_client::{Client, ClientError, Handle, JobKey, Outputs};
-use gridpool_ipc::{clock, frame};
+use gridpool_client::{ClientError, Handle, JobKey, Outputs};
+use gridpool_ipc::frame;
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::FromSuccessor;
 use gridpool_protocol::limits::PROTOCOL_VERSION;
 use gridpool_protocol::receipt::Verdict;
-use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
+
+use load::{Load, upgrades};
 
 use crate::binaries;
 use crate::command::{Finished, gridpool};
-use crate::jobs::{PROGRAM, answer, is_right, job, large_job, serves, small_job, submit};
+use crate::jobs::{answer, large_job, serves, small_job, submit};
 use crate::pool::{Pool, Setup, cpu, stub_worker};
 use crate::processes::{Process, all_gone, children, go_on, lives, signal};
 use crate::wait::{eventually, eventually_so, within};
@@ -85,89 +83,20 @@ pub(crate) fn says(messages: &[FromSuccessor]) -> String {
     format!("#!/bin/sh\nprintf '{said}' >&0; exec sleep 1000\n")
 }
 
-/// What the clients under load have seen.
-#[derive(Default)]
-struct Seen {
-    stop: AtomicBool,
-    /// Jobs with a right answer.
-    done: AtomicU64,
-    /// The longest that a client had no answer.
-    pause_us: AtomicU64,
-}
-
-/// What a client does again and again: jobs of two sizes, several at a time.
-fn works(client: &Client, number: u64, seen: &Seen) {
-    let Seen { stop, done, pause_us } = seen;
-    let mut count = 0;
-    let mut answered = clock::now();
-    while !stop.load(Ordering::Relaxed) {
-        let jobs: Vec<_> = (0..4)
-            .map(|of| {
-                count += 1;
-                let items = if (number + of).is_multiple_of(3) { 300 } else { 3 };
-                let grids = random_grids(number * 1_000_000 + count, items);
-                let key = JobKey(u128::from(number * 1_000_000 + count));
-                let job = job(PROGRAM, &grids).with_key(key);
-                let job = if number == 1 { job.at_most_once() } else { job };
-                (submit(client, job), grids)
-            })
-            .collect();
-        for (handle, grids) in jobs {
-            let answer = answer(handle);
-            is_right(&answer, PROGRAM, &grids);
-            assert_eq!(answer.receipt.attempts.len(), 1, "{:?}", answer.receipt);
-            let pause = u64::try_from(answered.elapsed().as_micros()).expect("it is short");
-            pause_us.fetch_max(pause, Ordering::Relaxed);
-            answered = clock::now();
-            done.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// A client that had no answer for so long has met no busy machine, but an upgrade that left it behind.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
-
-/// How many upgrades there are under load: `least`, or as many as `GRIDPOOL_TEST_UPGRADES` says.
-fn upgrades(least: usize) -> usize {
-    let asked = std::env::var("GRIDPOOL_TEST_UPGRADES").ok();
-    asked.map_or(least, |count| count.parse().expect("a number"))
-}
-
 #[test]
-#[expect(clippy::print_stderr, reason = "what was measured")]
 fn clients_under_load_do_not_notice_upgrades() {
     let upgrades = upgrades(5);
     // No dispatch waits behind another, where it might have to move.
     let pool = cpu(2).limits("feed_cost_max = 0");
     let pool = pool.env("GRIDPOOL_LOG", "info,gridpool::shell::core=debug").start();
-    let seen = Arc::<Seen>::default();
-    let clients: Vec<_> = (1..=3)
-        .map(|number| {
-            let (client, seen) = (pool.client(), Arc::clone(&seen));
-            thread::spawn(move || works(&client, number, &seen))
-        })
-        .collect();
-    let more_jobs = || {
-        let before = seen.done.load(Ordering::Relaxed);
-        eventually_so("more jobs", || seen.done.load(Ordering::Relaxed) > before + 12);
-    };
+    let load = Load::on(&pool);
     let mut supervisors = vec![serving(&pool)];
     for _ in 0..upgrades {
-        more_jobs();
+        load.more_jobs();
         supervisors.push(upgraded(&pool));
     }
-    more_jobs();
-    seen.stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        within("a client", move || client.join().expect("it saw no error"));
-    }
-    // Each was dispatched once, whichever pool did it: in no pool for nothing, and in no two.
-    let jobs = seen.done.load(Ordering::Relaxed);
-    let dispatched = pool.log().matches(" dispatch job=").count() as u64;
-    let pause = Duration::from_micros(seen.pause_us.load(Ordering::Relaxed));
-    eprintln!("{upgrades} upgrades, {jobs} jobs, {dispatched} dispatches, longest pause {pause:?}");
-    assert_eq!(jobs, dispatched);
-    assert!(pause < PAUSE_MAX, "a client had no answer for {pause:?}");
+    load.more_jobs();
+    load.end(&pool, &format!("{upgrades} upgrades"));
     let last = supervisors.pop().expect("there are six");
     all_gone(&supervisors[1..]);
     let log = pool.log();

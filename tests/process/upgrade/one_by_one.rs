@@ -3,20 +3,17 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::Duration;
 
 use gridpool_protocol::receipt::Verdict;
 use gridpool_protocol::status::WorkerState;
 
-use super::{PAUSE_MAX, Seen, serving, upgrades, works};
+use super::load::{Load, upgrades};
+use super::serving;
 use crate::binaries;
 use crate::jobs::{answer, serves, small_job, submit};
 use crate::pool::{Pool, cpu, named};
 use crate::processes::{all_gone, go_on};
-use crate::wait::{eventually, eventually_so, within};
+use crate::wait::{eventually, eventually_so};
 
 /// Upgrades a pool, which must go well; gives the process that serves then.
 #[track_caller]
@@ -42,7 +39,6 @@ fn alone(folder: &Path) -> PathBuf {
 }
 
 /// Upgrades a pool under the load of three clients, whose first sends jobs that must not run twice.
-#[expect(clippy::print_stderr, reason = "what was measured")]
 fn under_load(devices: usize) {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let folder = folder.path();
@@ -50,43 +46,23 @@ fn under_load(devices: usize) {
     let pool = pool.env("GRIDPOOL_LOG", "info,gridpool::shell::core=debug").start();
     let lock = File::open(folder.join("cpu0")).expect("it was made");
     assert!(lock.try_lock().is_err(), "its worker has it");
-    let seen = Arc::<Seen>::default();
-    let clients: Vec<_> = (1..=3)
-        .map(|number| {
-            let (client, seen) = (pool.client(), Arc::clone(&seen));
-            thread::spawn(move || works(&client, number, &seen))
-        })
-        .collect();
-    let more_jobs = || {
-        let before = seen.done.load(Ordering::Relaxed);
-        eventually_so("more jobs", || seen.done.load(Ordering::Relaxed) > before + 12);
-    };
+    let load = Load::on(&pool);
     let upgrades = upgrades(4);
     let mut former = vec![];
     for _ in 0..upgrades {
-        more_jobs();
+        load.more_jobs();
         former.push(serving(&pool));
         upgraded(&pool);
     }
-    more_jobs();
+    load.more_jobs();
     let all_serve = || {
         let workers = pool.client().status().expect("a status").workers;
         workers.iter().all(|row| matches!(row.state, WorkerState::Busy | WorkerState::Ready))
     };
     eventually_so("every device to serve", all_serve);
-    seen.stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        within("a client", move || client.join().expect("it saw no error"));
-    }
+    load.end(&pool, &format!("{upgrades} upgrades one by one, {devices} devices"));
     all_gone(&former[1..]);
     let log = pool.log();
-    // Each job was dispatched once, whichever pool did it.
-    let jobs = seen.done.load(Ordering::Relaxed);
-    let dispatched = log.matches(" dispatch job=").count() as u64;
-    let pause = Duration::from_micros(seen.pause_us.load(Ordering::Relaxed));
-    eprintln!("{devices} devices, {upgrades} upgrades, {jobs} jobs, longest pause {pause:?}");
-    assert_eq!(jobs, dispatched);
-    assert!(pause < PAUSE_MAX, "a client had no answer for {pause:?}");
     assert!(!log.contains("panicked") && !log.contains("ERROR"), "{log}");
     assert_eq!(fs::read_to_string(folder.join("beside")).unwrap_or_default(), "");
     let starts = fs::read_to_string(folder.join("starts")).expect("it was written");
