@@ -31,8 +31,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a server may take to say that it has no job.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Rounds of questions with failures, one after the other, after which streams and lanes are opened again.
-const FAILED_MAX: u32 = 10;
+/// For how long each round of questions may have failures until streams and lanes are opened again.
+const SILENT_MAX: Duration = Duration::from_secs(20);
 /// How soon a lane that cannot be opened is tried again.
 const OPEN_AGAIN: Duration = Duration::from_secs(5);
 
@@ -44,8 +44,8 @@ struct Lanes {
     generation: Option<Generation>,
     /// When to try again to open those that could not be opened.
     open_again: Option<Instant>,
-    /// Rounds of questions with failures, one after the other.
-    failed: u32,
+    /// The beginning of the first of the rounds of questions that had failures, one after the other.
+    silent_since: Option<Instant>,
     /// Rounds of questions. Each begins with another lane.
     rounds: usize,
     lanes: Vec<(Lane, PullConsumer)>,
@@ -114,9 +114,9 @@ impl Bridge {
                     continue;
                 }
             };
-            match lanes.failed {
-                0 => self.reach.lanes_answer(),
-                _ => self.reach.lanes_are_silent(),
+            match lanes.silent_since {
+                None => self.reach.lanes_answer(),
+                Some(_) => self.reach.lanes_are_silent(),
             }
             let mut permit = Some(permit);
             for job in jobs {
@@ -127,7 +127,7 @@ impl Bridge {
                     Some(_) | None => self.return_unused(&job).await,
                 }
             }
-            if lanes.failed >= FAILED_MAX {
+            if lanes.silent_since.is_some_and(|since| since.elapsed() >= SILENT_MAX) {
                 self.open_again(lanes).await;
             }
         }
@@ -240,7 +240,7 @@ impl Lanes {
     async fn take(&mut self, places: usize, counts: &Counts) -> Vec<Message> {
         *self.taken.lock() = self.arrived();
         let taken = &self.taken;
-        let mut has_failed = false;
+        let (began, mut has_failed) = (clock::now(), false);
         self.rounds = self.rounds.wrapping_add(1);
         for rank in 0..3 {
             let lanes = self.lanes.iter().filter(|(lane, _)| lane.rank() == rank);
@@ -268,7 +268,7 @@ impl Lanes {
             let asked = asked.map(|(lane, most)| fetch(lane, most, taken));
             has_failed |= join_all(asked).await.contains(&false);
         }
-        self.failed = if has_failed { self.failed.saturating_add(1) } else { 0 };
+        self.silent_since = has_failed.then(|| self.silent_since.unwrap_or(began));
         let taken = std::mem::take(&mut *taken.lock());
         if !taken.is_empty() {
             return taken;
