@@ -73,12 +73,14 @@ impl Model {
     }
 
     fn is_remembered(&mut self, denied: Denied) {
-        if self.denylist.knows(denied.content) {
-            self.coverage.hit("denylist: known already");
-        } else {
-            self.coverage.hit("denylist: remembered");
-            self.denylist.0.push_back(denied);
-        }
+        let is_known = self.denylist.knows(denied.content);
+        self.coverage.hit(match is_known {
+            true => "denylist: known already",
+            false => "denylist: remembered",
+        });
+        // One that is convicted again is the newest.
+        self.denylist.0.retain(|other| other.content != denied.content);
+        self.denylist.0.push_back(denied);
         while self.denylist.0.len() > self.config.denylist_max {
             self.coverage.hit("denylist: forgotten for a newer one");
             self.denylist.0.pop_front();
