@@ -113,6 +113,8 @@ impl Pool {
                 self.devices.at_mut(id).service_mut(slot.group).cancel_probe(now);
             }
         }
+        // One that had begun a probe is out without being tried.
+        self.services_changed = true;
         self.touch_all();
     }
 
