@@ -113,7 +113,7 @@ impl Pool {
                 self.devices.at_mut(id).service_mut(slot.group).cancel_probe(now);
             }
         }
-        // One that had begun a probe is out without being tried.
+        // The log must say that a service is out whose probe has ended.
         self.services_changed = true;
         self.touch_all();
     }
