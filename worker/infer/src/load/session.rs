@@ -141,6 +141,9 @@ pub(super) fn session(
         // Otherwise the second run of a shape would lay out its memory anew.
         builder = builder.with_memory_pattern(false).map_err(fails)?;
     }
+    // From here on, and not only for the session: adding the CUDA provider takes some of the device's memory and frees
+    // it, and libraries that are loaded may do so too.
+    let _changing = seam::changing();
     if on_gpu {
         cuda_libraries::preload(runtime.library());
     }
@@ -152,7 +155,6 @@ pub(super) fn session(
             source: seam::fault("AppendExecutionProvider", &error, on_gpu),
         })?;
     }
-    let _changing = seam::changing();
     let made = builder.commit_from_memory(&file.content);
     Ok(made.map_err(|error| seam::fault("CreateSession", &error, on_gpu))?)
 }
@@ -175,6 +177,7 @@ pub fn has_provider(_: &Runtime, provider: Provider) -> bool {
 pub fn try_provider(runtime: &Runtime, provider: Provider) -> Result<(), LoadError> {
     let fault = |error| seam::fault("CreateSessionOptions", &error, false);
     let builder = Session::builder(runtime.environment()).map_err(fault)?;
+    let _changing = seam::changing();
     if provider != Provider::Cpu {
         cuda_libraries::preload(runtime.library());
     }

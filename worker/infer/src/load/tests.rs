@@ -6,6 +6,7 @@
 use std::env;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 
@@ -17,10 +18,12 @@ use super::*;
 use crate::Places;
 use crate::context::RunInputs;
 use crate::place::Source;
-use crate::seam::{HostMemory, Manner, Stop};
+use crate::seam::{HostMemory, Manner, Stop, alone};
 
 const THREADS: u64 = 4;
 const RUNS: u64 = 500;
+/// Longer than it takes to add a provider.
+const ADDED: Duration = Duration::from_millis(300);
 
 /// Runs the row of `seed` with `rows - 1` others.
 fn run(context: &mut Context, seed: u64, rows: u64) -> Vec<u8> {
@@ -50,7 +53,7 @@ fn tests_that_load_onnx_runtime_pass_in_a_process_of_their_own() {
     let (out, errors) =
         (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success(), "{out}\n{errors}");
-    assert!(out.contains("3 passed"), "{out}");
+    assert!(out.contains("4 passed"), "{out}");
     println!("{out}");
 }
 
@@ -137,4 +140,23 @@ fn inputs_that_go_with_the_run_give_what_bound_ones_give_on_several_threads() {
     });
     assert_eq!(failures.into_inner().unwrap(), []);
     assert_eq!(fed.rows_max, Some(MAX_BATCH_DEFAULT));
+}
+
+#[test]
+fn no_provider_is_added_while_a_run_is_captured() {
+    let Some(runtime) = runtime() else { return };
+    let (sender, added) = mpsc::channel();
+    thread::scope(|scope| {
+        let alone = alone();
+        scope.spawn(|| {
+            let (options, providers) = (ModelOptions::default(), [Provider::Cuda]);
+            let gpu = DeviceKind::Gpu;
+            // Without a GPU it is added in vain.
+            let made = session(&runtime, gpu, &file(), &providers, &options, None, false);
+            sender.send(made.is_ok()).unwrap();
+        });
+        assert_eq!(added.recv_timeout(ADDED), Err(RecvTimeoutError::Timeout));
+        drop(alone);
+        added.recv().unwrap();
+    });
 }

@@ -30,7 +30,7 @@ struct Now {
     holds_runs: bool,
 }
 
-/// A session is being made or freed.
+/// A session is being made or freed, or a provider is added to its options.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Changing(&'static Quiet);
@@ -45,7 +45,7 @@ pub(crate) struct Running(&'static Quiet);
 #[must_use]
 pub(crate) struct Alone(&'static Quiet);
 
-/// To be held while a session is made or freed.
+/// To be held while a session is made, from its providers on, or freed.
 pub(crate) fn changing() -> Changing {
     QUIET.changing()
 }
