@@ -17,8 +17,17 @@
 //!
 //! # Why a capture is alone
 //! ONNX Runtime captures a run in CUDA's global mode: a call by any thread of the process that allocates or frees
-//! memory of the device meanwhile fails, and spoils the capture. So `quiet.rs` lets a capture begin when no run is
-//! under way and no session is made or freed, and lets those wait until it has ended.
+//! memory of the device or page-locked memory, or that waits for a stream or an event or asks after it, fails meanwhile
+//! and spoils the capture. The thread that made it may get the error once more, from the next kernel that it launches.
+//! So `quiet.rs` lets a capture begin when no run is under way and no session is made or freed, and lets those wait
+//! until it has ended. Of all calls here, these need that:
+//! - A session is made, from the first provider on: to add the CUDA provider allocates and frees a byte.
+//! - A session is freed. Its allocators free their memory with their last owner, so that must be the session: a
+//!   [`Value`] and an [`OwnedAllocator`] keep a share of it (`Held`).
+//! - A run, with the tensors that it makes and the waits for it.
+//!
+//! Streams and events may be made meanwhile, a thread may enter a context, and a tensor's memory goes back to its
+//! allocator without a call of CUDA.
 //!
 //! # Why inputs are not bound on a GPU
 //! `BindInput` copies a host tensor to the device at once, on a stream that it borrows from the session's
@@ -110,7 +119,8 @@ pub(super) struct SharedSession {
     manner: Manner,
 }
 
-/// A session that is freed while no run is captured.
+/// A session that is freed while no run is captured. What has memory of its allocators holds a share of it: the last
+/// owner of an allocator frees that memory, and so must be the session.
 #[derive(Debug)]
 struct Held(Option<Arc<SharedSessionInner>>);
 
@@ -141,6 +151,13 @@ impl SharedSession {
         self.session.0.as_ref().expect("only its drop takes it").ptr().cast_mut()
     }
 
+    /// Tells whether the session is freed.
+    #[cfg(test)]
+    pub(super) fn watch(&self) -> impl Fn() -> bool + 'static {
+        let held = Arc::downgrade(&self.session);
+        move || held.strong_count() == 0
+    }
+
     fn check(&self, call: &'static str, status: sys::OrtStatusPtr) -> Result<(), RuntimeFault> {
         check(call, status, self.host.is_of_gpu())
     }
@@ -159,8 +176,7 @@ impl SharedSession {
         let mut pairs = ptr::null_mut();
         #[expect(unsafe_code, reason = "ort has no wrapper for an allocator's counts")]
         // SAFETY: the allocator lives, and `pairs` is written before it is read.
-        let status =
-            unsafe { (ort::api().AllocatorGetStats)(allocator.0.as_ptr(), &raw mut pairs) };
+        let status = unsafe { (ort::api().AllocatorGetStats)(allocator.address(), &raw mut pairs) };
         match self.check("AllocatorGetStats", status) {
             Err(fault) if fault.code() == NOT_IMPLEMENTED => return Ok(None),
             checked => checked?,
@@ -253,7 +269,11 @@ fn number(pairs: NonNull<sys::OrtKeyValuePairs>, key: &CStr) -> Option<u64> {
 
 /// An allocator of a session.
 #[derive(Debug)]
-pub(super) struct OwnedAllocator(NonNull<sys::OrtAllocator>);
+pub(super) struct OwnedAllocator {
+    allocator: NonNull<sys::OrtAllocator>,
+    // Dropped after the allocator: see `Held`.
+    _session: Arc<Held>,
+}
 
 // SAFETY: an allocator belongs to no thread, and ONNX Runtime's lock themselves.
 #[expect(unsafe_code, reason = "a raw address is not Send by itself")]
@@ -272,7 +292,13 @@ impl OwnedAllocator {
             (ort::api().CreateAllocator)(session.address(), info.ptr(), &raw mut allocator)
         };
         session.check("CreateAllocator", status)?;
-        Ok(Self(NonNull::new(allocator).expect("CreateAllocator gives one or an error")))
+        let allocator = NonNull::new(allocator).expect("CreateAllocator gives one or an error");
+        Ok(Self { allocator, _session: Arc::clone(&session.session) })
+    }
+
+    /// For calls of the C API that use it while it is borrowed.
+    fn address(&self) -> *mut sys::OrtAllocator {
+        self.allocator.as_ptr()
     }
 }
 
@@ -281,7 +307,7 @@ impl Drop for OwnedAllocator {
         #[expect(unsafe_code, reason = "the end of what CreateAllocator gave")]
         // SAFETY: it is ours; fields that hold its tensors are declared, and so dropped, before it.
         unsafe {
-            (ort::api().ReleaseAllocator)(self.0.as_ptr());
+            (ort::api().ReleaseAllocator)(self.allocator.as_ptr());
         }
     }
 }

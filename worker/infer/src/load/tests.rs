@@ -18,7 +18,7 @@ use super::*;
 use crate::Places;
 use crate::context::RunInputs;
 use crate::place::Source;
-use crate::seam::{HostMemory, Manner, Stop, alone};
+use crate::seam::{Binding, HostMemory, Manner, OwnedAllocator, Stop, Value, alone};
 
 const THREADS: u64 = 4;
 const RUNS: u64 = 500;
@@ -53,7 +53,7 @@ fn tests_that_load_onnx_runtime_pass_in_a_process_of_their_own() {
     let (out, errors) =
         (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success(), "{out}\n{errors}");
-    assert!(out.contains("4 passed"), "{out}");
+    assert!(out.contains("5 passed"), "{out}");
     println!("{out}");
 }
 
@@ -140,6 +140,34 @@ fn inputs_that_go_with_the_run_give_what_bound_ones_give_on_several_threads() {
     });
     assert_eq!(failures.into_inner().unwrap(), []);
     assert_eq!(fed.rows_max, Some(MAX_BATCH_DEFAULT));
+}
+
+#[test]
+fn what_has_memory_of_a_session_keeps_it_so_that_the_session_frees_that_memory() {
+    let Some(runtime) = runtime() else { return };
+    let (memory, options) = ((HostMemory::Plain, Manner::Fed), ModelOptions::default());
+    let open = || {
+        let opened =
+            Opened::open_to_run(&runtime, DeviceKind::Cpu, memory, &file(), &options, None);
+        opened.expect("it opens")
+    };
+    let Opened { session, .. } = open();
+    let is_freed = session.watch();
+    let allocator = Arc::new(OwnedAllocator::of_host(&session).unwrap());
+    drop(session);
+    assert!(!is_freed(), "the allocator would free its memory later");
+    drop(allocator);
+    assert!(is_freed());
+    let Opened { session, signature, .. } = open();
+    let is_freed = session.watch();
+    let names = (Signature::names(&signature.inputs), Signature::names(&signature.outputs));
+    let mut binding = Binding::new(&session, names.0, names.1).unwrap();
+    binding.input(0, DataType::Fp32, &[1, 16]).unwrap();
+    let outputs: Vec<Value> = binding.run(&Stop::new().unwrap()).unwrap();
+    drop((binding, session));
+    assert!(!is_freed(), "an output has memory of an allocator");
+    drop(outputs);
+    assert!(is_freed());
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::signature::Signature;
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    // Dropped in this order: tensors, bindings, allocators, sessions, the stream.
+    // The stream is dropped last: no session outlives it.
     inputs: Vec<Option<Value>>,
     /// The inputs on a GPU.
     uploaded: Vec<Option<Value>>,

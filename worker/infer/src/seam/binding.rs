@@ -123,7 +123,8 @@ impl Binding {
             )
         };
         // Done before a failure is returned, so that values that a failed run left are freed.
-        let outputs: Vec<_> = outputs.into_iter().filter_map(Value::taken).collect();
+        let taken = |output| Value::taken(output, &self.session);
+        let outputs: Vec<_> = outputs.into_iter().filter_map(taken).collect();
         self.session.check("Run", status)?;
         Ok(outputs)
     }

@@ -96,7 +96,7 @@ impl Bound {
             #[expect(unsafe_code, reason = "reads the array that GetBoundOutputValues gave")]
             // SAFETY: it has `count` values, and each is read once.
             let value = unsafe { place.read() };
-            outputs.extend(Value::taken(value));
+            outputs.extend(Value::taken(value, &self.session));
         }
         #[expect(unsafe_code, reason = "the end of the array that GetBoundOutputValues gave")]
         // SAFETY: it came from this allocator; freeing a null is allowed.

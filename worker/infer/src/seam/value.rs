@@ -10,7 +10,7 @@ use ort::AsPointer;
 use ort::memory::Allocator;
 use ort::sys;
 
-use super::{OwnedAllocator, RuntimeFault, SharedSession};
+use super::{Held, OwnedAllocator, RuntimeFault, SharedSession};
 use crate::types;
 
 /// A tensor.
@@ -21,6 +21,8 @@ pub(crate) struct Value {
     made_as: Option<(DataType, Vec<i64>)>,
     /// What its memory came from; none for an output.
     _allocator: Option<Arc<OwnedAllocator>>,
+    // Dropped after the tensor: see `Held`.
+    _session: Arc<Held>,
 }
 
 // SAFETY: a tensor belongs to no thread.
@@ -63,7 +65,7 @@ impl Value {
         // SAFETY: the tensor keeps a share of the allocator, and `rank` sides are read.
         let status = unsafe {
             (ort::api().CreateTensorAsOrtValue)(
-                allocator.0.as_ptr(),
+                allocator.address(),
                 sides,
                 rank,
                 element.into(),
@@ -73,7 +75,8 @@ impl Value {
         session.check("CreateTensorAsOrtValue", status)?;
         let value = NonNull::new(value).expect("CreateTensorAsOrtValue gives one or an error");
         let made_as = Some((datatype, shape.to_vec()));
-        Ok(Self { value, made_as, _allocator: Some(Arc::clone(allocator)) })
+        let (_allocator, _session) = (Some(Arc::clone(allocator)), Arc::clone(&session.session));
+        Ok(Self { value, made_as, _allocator, _session })
     }
 
     /// A tensor of strings, in memory of the host.
@@ -98,7 +101,7 @@ impl Value {
         };
         session.check("CreateTensorAsOrtValue", status)?;
         let value = NonNull::new(value).expect("CreateTensorAsOrtValue gives one or an error");
-        let made = Self { value, made_as: None, _allocator: None };
+        let made = Self::without_allocator(value, session);
         for (at, text) in texts.iter().enumerate() {
             let mut room = ptr::null_mut();
             #[expect(unsafe_code, reason = "as above")]
@@ -162,9 +165,13 @@ impl Value {
         Ok(Ok(data))
     }
 
-    /// A tensor that the runtime gave us.
-    pub(super) fn taken(value: *mut sys::OrtValue) -> Option<Self> {
-        Some(Self { value: NonNull::new(value)?, made_as: None, _allocator: None })
+    /// A tensor that a run of this session gave us.
+    pub(super) fn taken(value: *mut sys::OrtValue, session: &SharedSession) -> Option<Self> {
+        Some(Self::without_allocator(NonNull::new(value)?, session))
+    }
+
+    fn without_allocator(value: NonNull<sys::OrtValue>, session: &SharedSession) -> Self {
+        Self { value, made_as: None, _allocator: None, _session: Arc::clone(&session.session) }
     }
 
     pub(super) fn address(&self) -> *const sys::OrtValue {
