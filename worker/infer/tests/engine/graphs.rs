@@ -16,11 +16,11 @@ use crate::tensors::{Full, device, fp32, full, irregular, model};
 /// How often a run is repeated until it is a replay.
 const TRIES: u32 = 5_000;
 
-fn graphs(contexts: u32) -> ModelOptions {
+pub(crate) fn graphs(contexts: u32) -> ModelOptions {
     ModelOptions { cuda_graphs: true, contexts: contexts.into(), ..ModelOptions::default() }
 }
 
-fn named(options: ModelOptions, shapes: &[(&str, &[u64])]) -> ModelOptions {
+pub(crate) fn named(options: ModelOptions, shapes: &[(&str, &[u64])]) -> ModelOptions {
     let warm_up = |(name, shape): &(&str, &[u64])| [((*name).to_owned(), shape.to_vec())].into();
     ModelOptions { warm_up: shapes.iter().map(warm_up).collect(), ..options }
 }

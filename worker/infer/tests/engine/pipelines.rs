@@ -39,7 +39,7 @@ fn pipeline(inputs: &[&str], steps: Vec<Step>, outputs: &[(&str, &str)]) -> Mode
 }
 
 /// Detection, a choice, crops, and two branches on them.
-fn tracker() -> ModelOptions {
+pub(crate) fn tracker() -> ModelOptions {
     let steps = vec![
         step("find", "find", &[("image", "image")]),
         step("select", "select", &[("boxes", "find.boxes"), ("scores", "find.scores")]),
@@ -60,7 +60,7 @@ fn tracker() -> ModelOptions {
 const MODELS: [&str; 6] = ["find", "select", "crop", "enlarge", "pose", "reid"];
 
 /// A picture with something in these cells, the brighter the later.
-fn picture(cells: &[usize]) -> Full {
+pub(crate) fn picture(cells: &[usize]) -> Full {
     let mut pixels: Vec<f32> =
         irregular(7, 32 * 32).iter().map(|number| number.abs() * 0.4).collect();
     for (at, cell) in cells.iter().enumerate() {
