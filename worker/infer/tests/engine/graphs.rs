@@ -5,16 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use gridpool_infer::{Answer, Engine, LoadError, ModelOptions};
+use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::limits::CUDA_GRAPHS_MAX;
 use gridpool_protocol::tensor::{Contexts, DataType};
 
 use crate::harness::{BlockedContext, ask, engine, load, outputs, submit};
-use crate::tensors::{Full, device, fp32, full, irregular, model};
-
-/// How often a run is repeated until it is a replay.
-const TRIES: u32 = 5_000;
+use crate::tensors::{Full, TIMEOUT, device, fp32, full, irregular, model};
 
 pub(crate) fn graphs(contexts: u32) -> ModelOptions {
     ModelOptions { cuda_graphs: true, contexts: contexts.into(), ..ModelOptions::default() }
@@ -43,9 +41,10 @@ fn answer(engine: &Engine, name: &str, inputs: &[Full]) -> Answer {
 fn same(engine: &Engine, name: &str, plain: &str, inputs: &[Full], replays: u32) {
     let want = if on_gpu() { replays } else { 0 };
     let plain = ask(engine, plain, inputs);
-    // A capture does not wait for what other tests load and run meanwhile: then the run is no replay, but soon is.
-    let most = if want == 0 { 1 } else { TRIES };
-    for at in 1..=most {
+    // A capture does not wait for what other tests load and run meanwhile: then the run is no replay, but is once they
+    // have ended.
+    let until = clock::now() + TIMEOUT;
+    loop {
         let got = answer(engine, name, inputs);
         assert_eq!(outputs(&got), plain, "bit for bit");
         assert_eq!(got.report.runs, 1);
@@ -53,7 +52,7 @@ fn same(engine: &Engine, name: &str, plain: &str, inputs: &[Full], replays: u32)
             return;
         }
         assert!(
-            got.report.graph_replays < want && at < most,
+            got.report.graph_replays < want && clock::now() < until,
             "{} replays of {want}",
             got.report.graph_replays
         );
