@@ -58,6 +58,8 @@ pub struct Core {
     wakes_at: Option<Timestamp>,
     /// Something has happened since, so that it may be another.
     has_changed: bool,
+    /// When the latest event was handled.
+    handled_at: Timestamp,
 }
 
 impl Core {
@@ -81,6 +83,7 @@ impl Core {
             load_timeout,
             wakes_at: None,
             has_changed: false,
+            handled_at: Timestamp::default(),
         }
     }
 
@@ -97,7 +100,10 @@ impl Core {
 
     /// Handles one event, and everything that is due by `now`.
     pub fn handle(&mut self, now: Timestamp, event: Event) {
-        self.excuse_pause(now);
+        // What was due by the last event was done then: a call that comes soon after it is not late.
+        if now.since(std::mem::replace(&mut self.handled_at, now)) >= PAUSE_MIN {
+            self.excuse_pause(now);
+        }
         self.take_in(now, event);
         while let Some(worker) = self.catalogue.late(now, self.command_timeout) {
             self.pool.on_breach(now, worker, pool::kill::Breach::LateCommand);

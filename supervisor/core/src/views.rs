@@ -184,6 +184,12 @@ impl Core {
         self.pool.asks_for_content(&work, request.items).then_some(work)
     }
 
+    /// Whether there is a denylist. Without one, [`Core::asks_for_content`] asks for nothing.
+    #[must_use]
+    pub fn denies_any(&self) -> bool {
+        self.pool.denies_any()
+    }
+
     /// What a helper is doing.
     #[must_use]
     pub fn helper(&self, helper: Helper) -> HelperStatus {

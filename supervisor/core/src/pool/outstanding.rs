@@ -52,6 +52,17 @@ pub(super) struct Dispatch {
     /// Whether a worker was lost with one of its jobs before: then another loss is no evidence against the
     /// device.
     pub(super) has_suspects: bool,
+    unanswered: Unanswered,
+}
+
+/// What the attempts of a dispatch come to that are not answered. Each answer asks, and there are many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Unanswered {
+    cost: u128,
+    /// Bytes that may still be in the channel.
+    inline_bytes: u64,
+    /// How many are cut off.
+    cut_off: usize,
 }
 
 impl Sent {
@@ -86,12 +97,22 @@ impl Sent {
 impl Dispatch {
     pub(super) fn new(now: Timestamp) -> Self {
         // Most have one.
-        let sent = VecDeque::with_capacity(1);
-        Self { sent, cost: 0, cost_max: 0, since: now, may_lead: true, has_suspects: false }
+        let (sent, unanswered) = (VecDeque::with_capacity(1), Unanswered::default());
+        Self {
+            sent,
+            cost: 0,
+            cost_max: 0,
+            since: now,
+            may_lead: true,
+            has_suspects: false,
+            unanswered,
+        }
     }
 
     /// Adds an attempt before the dispatch is sent.
     pub(super) fn add(&mut self, sent: Sent, cost: u64, may_run_again: bool, is_suspect: bool) {
+        self.unanswered.cost += u128::from(cost);
+        self.unanswered.inline_bytes += sent.inline_bytes;
         self.sent.push_back(Sent { since: self.since, cost, ..sent });
         self.cost = self.cost.saturating_add(cost);
         self.cost_max = self.cost_max.max(cost);
@@ -101,22 +122,45 @@ impl Dispatch {
 
     /// Bytes of unanswered attempts that may still be in the channel.
     pub(super) fn inline_bytes(&self) -> u64 {
-        self.sent.iter().map(|sent| sent.inline_bytes).sum()
+        self.unanswered.inline_bytes
+    }
+
+    /// Takes an answered attempt out.
+    fn remove(&mut self, attempt: AttemptId) -> Option<Sent> {
+        let at = self.sent.iter().position(|sent| sent.attempt == attempt)?;
+        let answered = self.sent.remove(at)?;
+        self.unanswered.cost -= u128::from(answered.cost);
+        self.unanswered.inline_bytes -= answered.inline_bytes;
+        self.unanswered.cut_off -= usize::from(answered.is_cut_off());
+        Some(answered)
+    }
+
+    /// Cuts an attempt off, if it has that one.
+    fn cut_off(&mut self, attempt: AttemptId, free_at: (Timestamp, AttemptOutcome)) -> bool {
+        let Some(sent) = self.sent.iter_mut().find(|sent| sent.attempt == attempt) else {
+            return false;
+        };
+        self.unanswered.cut_off += usize::from(!sent.is_cut_off());
+        sent.free_at = Some(free_at);
+        true
     }
 
     /// Adds another dispatch, whose attempts run beside its own.
     fn absorb(&mut self, other: Self) {
-        let Self { sent, cost, cost_max, since: _, may_lead, has_suspects } = other;
+        let Self { sent, cost, cost_max, since: _, may_lead, has_suspects, unanswered } = other;
         self.sent.extend(sent);
         self.cost = self.cost.saturating_add(cost);
         self.cost_max = self.cost_max.max(cost_max);
         self.may_lead &= may_lead;
         self.has_suspects |= has_suspects;
+        self.unanswered.cost += unanswered.cost;
+        self.unanswered.inline_bytes += unanswered.inline_bytes;
+        self.unanswered.cut_off += unanswered.cut_off;
     }
 
     /// Whether a job of it has its verdict already.
     pub(super) fn is_cut_off(&self) -> bool {
-        self.sent.iter().any(Sent::is_cut_off)
+        self.unanswered.cut_off > 0
     }
 }
 
@@ -211,12 +255,10 @@ impl Outstanding {
         attempt: AttemptId,
         grace: Duration,
     ) -> Answered {
-        let Some(at) = self.front.sent.iter().position(|sent| sent.attempt == attempt) else {
-            return Answered::Unknown;
-        };
-        self.advance(now);
+        let cost = self.front.unanswered.cost;
+        let Some(answered) = self.front.remove(attempt) else { return Answered::Unknown };
+        self.clock.advance(now, cost);
         self.progress(now);
-        let answered = self.front.sent.remove(at).expect("it was just found");
         let (charge, moved) = (self.clock.charge(&answered), answered.moved);
         if self.front.sent.is_empty() {
             let Some(next) = self.second.take() else {
@@ -228,8 +270,10 @@ impl Outstanding {
         } else if self.progressed.is_none() {
             return Answered::Known { is_last: false, moved, charge };
         }
-        for sent in &mut self.front.sent {
-            sent.free_at = sent.free_at.map(|(at, why)| (at.max(now.after(grace)), why));
+        if self.front.is_cut_off() {
+            for sent in &mut self.front.sent {
+                sent.free_at = sent.free_at.map(|(at, why)| (at.max(now.after(grace)), why));
+            }
         }
         Answered::Known { is_last: false, moved, charge }
     }
@@ -248,16 +292,14 @@ impl Outstanding {
     }
 
     fn advance(&mut self, now: Timestamp) {
-        let cost = self.front.sent.iter().map(|sent| u128::from(sent.cost)).sum();
-        self.clock.advance(now, cost);
+        self.clock.advance(now, self.front.unanswered.cost);
     }
 
     /// The attempt's job has its verdict; the worker must finish the attempt by `at`.
     pub(super) fn cut_off(&mut self, attempt: AttemptId, at: Timestamp, outcome: AttemptOutcome) {
-        let second = self.second.iter_mut().flat_map(|dispatch| &mut dispatch.sent);
-        let mut all = self.front.sent.iter_mut().chain(second);
-        let sent = all.find(|sent| sent.attempt == attempt);
-        sent.expect("a running attempt is outstanding").free_at = Some((at, outcome));
+        let mut dispatches = std::iter::once(&mut self.front).chain(&mut self.second);
+        let is_known = dispatches.any(|dispatch| dispatch.cut_off(attempt, (at, outcome)));
+        assert!(is_known, "a running attempt is outstanding");
     }
 
     /// The worker has finished a part of the front dispatch.
@@ -270,11 +312,14 @@ impl Outstanding {
     /// A dispatch that runs as one is answered as one. So if others in it are wanted, the worker goes on for them: it
     /// is killed only if it makes no progress. If none is wanted, it has the grace of each.
     pub(super) fn free_at(&self) -> Option<(Timestamp, AttemptOutcome)> {
+        if !self.front.is_cut_off() {
+            return None;
+        }
         let cut_off = || self.front.sent.iter().filter_map(|sent| sent.free_at);
         let (first, outcome) = cut_off().min_by_key(|&(at, _)| at)?;
         let at = match self.progressed {
             None => first,
-            Some(_) if cut_off().count() == self.front.sent.len() => {
+            Some(_) if self.front.unanswered.cut_off == self.front.sent.len() => {
                 cut_off().map(|(at, _)| at).max()?
             }
             Some(progressed) => first.max(progressed.after(PROGRESS_EVERY_MAX)),

@@ -84,8 +84,8 @@ pub(super) struct Queue {
     shares: Turns<Principal, Share>,
     /// The principals that are held, and what waits of them.
     held: BTreeMap<Principal, Share>,
-    /// Shards that may join others, by what they must have in common.
-    joiners: BTreeSet<(Joining, Owner, Position)>,
+    /// Shards that may join others, by what they must have in common and whose they are. None is empty.
+    joiners: BTreeMap<Joining, BTreeMap<Owner, BTreeSet<Position>>>,
     /// Jobs with a shard that waits.
     jobs: usize,
 }
@@ -142,7 +142,11 @@ impl Queue {
         let waiting = share.clients.wait(&owner.client);
         let is_new = usize::from(!has_job(waiting, position));
         if let Some(joining) = &entry.joins {
-            self.joiners.insert((joining.clone(), owner.clone(), position));
+            let same = match self.joiners.get_mut(joining) {
+                Some(same) => same,
+                None => self.joiners.entry(joining.clone()).or_default(),
+            };
+            same.entry(owner.clone()).or_default().insert(position);
         }
         let replaced = waiting.insert(position, entry);
         assert_eq!(replaced, None, "{position:?} is already waiting");
@@ -152,7 +156,7 @@ impl Queue {
 
     /// Takes a shard out, whatever its position.
     pub(super) fn remove(&mut self, owner: &Owner, position: Position) {
-        self.take_out(owner, position);
+        self.take_out(owner, position, false);
     }
 
     /// Takes the next shard that `may_go` and charges its client and principal.
@@ -163,7 +167,7 @@ impl Queue {
         })?;
         self.shares.reach(&owner.principal);
         self.share_mut(&owner).clients.reach(&owner.client);
-        self.charge(&owner, position);
+        self.take_out(&owner, position, true);
         Some(position)
     }
 
@@ -193,35 +197,19 @@ impl Queue {
         lead_max: u64,
         fits: impl Fn(Position) -> bool,
     ) -> Option<Position> {
-        self.joining(with, &Owner::FIRST).next()?;
+        let same = self.joiners.get(with)?;
         let near = self.shares.in_order().take_while(|&(lead, ..)| lead <= lead_max);
         let mut owners = near.flat_map(|(_, principal, share)| {
             let near = share.clients.in_order().take_while(|&(lead, ..)| lead <= lead_max);
             near.map(|(_, &client, _)| Owner { principal: principal.clone(), client })
         });
         let (owner, position) = owners.find_map(|owner| {
-            let mut own = self.joining(with, &owner).take_while(|&(other, _)| *other == owner);
-            let position = own.find(|&(_, position)| fits(position))?.1;
-            Some((owner.clone(), position))
+            let position = same.get(&owner)?.iter().copied().find(|&position| fits(position))?;
+            Some((owner, position))
         })?;
         drop(owners);
-        self.charge(&owner, position);
+        self.take_out(&owner, position, true);
         Some(position)
-    }
-
-    /// Shards that may join `with`, from `owner` on.
-    fn joining(&self, with: &Joining, owner: &Owner) -> impl Iterator<Item = (&Owner, Position)> {
-        let from = (with.clone(), owner.clone(), Position::FIRST);
-        let same = self.joiners.range(from..).take_while(move |(other, ..)| other == with);
-        same.map(|(_, owner, position)| (owner, *position))
-    }
-
-    fn charge(&mut self, owner: &Owner, position: Position) {
-        let share = self.share_mut(owner);
-        let cost = share.clients.get(&owner.client).map_or(0, |waiting| waiting[&position].cost);
-        share.clients.charge(&owner.client, cost);
-        self.shares.charge(&owner.principal, cost);
-        self.take_out(owner, position);
     }
 
     fn share_mut(&mut self, owner: &Owner) -> &mut Share {
@@ -230,21 +218,44 @@ impl Queue {
         share.expect("a principal that waits has a share")
     }
 
-    fn take_out(&mut self, owner: &Owner, position: Position) {
+    /// Takes a shard out. If it takes its turn, its client and its principal pay.
+    fn take_out(&mut self, owner: &Owner, position: Position, pays: bool) {
         let share = self.share_mut(owner);
         let waiting = share.clients.get_mut(&owner.client).expect("a client that waits is known");
-        let entry = waiting.remove(&position).expect("only what waits is taken out");
+        let Entry { cost, joins } =
+            waiting.remove(&position).expect("only what waits is taken out");
         let was_last = usize::from(!has_job(waiting, position));
-        if waiting.is_empty() {
+        let client_rests = waiting.is_empty();
+        if pays {
+            share.clients.charge(&owner.client, cost);
+        }
+        if client_rests {
             share.clients.rest(&owner.client);
         }
         share.jobs -= was_last;
-        if share.clients.is_empty() && !self.held.contains_key(&owner.principal) {
+        let principal_rests = share.clients.is_empty();
+        self.jobs -= was_last;
+        if pays {
+            self.shares.charge(&owner.principal, cost);
+        }
+        if principal_rests && !self.held.contains_key(&owner.principal) {
             self.shares.rest(&owner.principal);
         }
-        self.jobs -= was_last;
-        if let Some(joining) = entry.joins {
-            self.joiners.remove(&(joining, owner.clone(), position));
+        if let Some(joining) = joins {
+            self.take_joiner(&joining, owner, position);
+        }
+    }
+
+    fn take_joiner(&mut self, joining: &Joining, owner: &Owner, position: Position) {
+        let same = self.joiners.get_mut(joining).expect("what may join is among the joiners");
+        let own = same.get_mut(owner).expect("and its owner");
+        own.remove(&position);
+        if !own.is_empty() {
+            return;
+        }
+        same.remove(owner);
+        if same.is_empty() {
+            self.joiners.remove(joining);
         }
     }
 
@@ -265,11 +276,6 @@ impl Queue {
         let held = held.map(|(_, position)| position);
         self.in_order().chain(held).map(|position| position.job).collect()
     }
-}
-
-impl Owner {
-    /// The owner before all others.
-    const FIRST: Self = Self { principal: Principal::Uid(0), client: ClientId(0) };
 }
 
 /// Whether a shard of the job waits.

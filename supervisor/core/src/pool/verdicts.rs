@@ -29,15 +29,26 @@ pub(super) struct Verdicts {
     bytes: usize,
     kept: usize,
     bytes_max: usize,
+    /// The latest, which its client is told of at once.
+    latest: Option<(JobId, Arc<[u8]>)>,
+    /// Receipts are encoded here, so that each takes the memory of its own bytes alone.
+    scratch: Vec<u8>,
 }
+
+/// Room that is kept to encode receipts: most have 300 bytes.
+const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 impl Core {
     /// The encoded receipt of a job, if its verdict is remembered.
     #[must_use]
     pub fn encoded_receipt(&self, job: JobId) -> Option<Arc<[u8]>> {
         let verdicts = &self.pool.verdicts;
-        let name = verdicts.name_of(job)?;
-        Some(Arc::clone(&verdicts.receipts.get(name)?.receipt))
+        match &verdicts.latest {
+            Some((latest, receipt)) if *latest == job => Some(Arc::clone(receipt)),
+            Some(_) | None => {
+                Some(Arc::clone(&verdicts.receipts.get(verdicts.name_of(job)?)?.receipt))
+            }
+        }
     }
 }
 
@@ -50,7 +61,15 @@ struct Remembered {
 
 impl Verdicts {
     pub(super) fn new(kept: usize, bytes_max: usize) -> Self {
-        Self { receipts: Receipts::default(), order: VecDeque::new(), bytes: 0, kept, bytes_max }
+        Self {
+            receipts: Receipts::default(),
+            order: VecDeque::new(),
+            bytes: 0,
+            kept,
+            bytes_max,
+            latest: None,
+            scratch: Vec::new(),
+        }
     }
 
     /// Sets the limits. What is over them goes with the next verdict.
@@ -96,9 +115,14 @@ impl Verdicts {
     }
 
     pub(super) fn remember(&mut self, name: Name, job: JobId, fingerprint: u64, receipt: &Receipt) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
         // A receipt that fits no frame does not reach its client either.
-        if let Ok(bytes) = codec::encode(receipt) {
-            self.insert(name, job, fingerprint, bytes);
+        if codec::append(receipt, &mut scratch).is_ok() {
+            self.insert(name, job, fingerprint, scratch.as_slice().into());
+        }
+        if scratch.capacity() <= SCRATCH_BYTES_MAX {
+            self.scratch = scratch;
         }
     }
 
@@ -112,7 +136,7 @@ impl Verdicts {
     ) {
         // One that is of no receipt would be found out when it is asked for.
         if codec::decode::<Receipt>(&bytes).is_ok() {
-            self.insert(name, job, fingerprint, bytes);
+            self.insert(name, job, fingerprint, bytes.into());
         }
     }
 
@@ -128,9 +152,10 @@ impl Verdicts {
         Some(JobNews::Verdict { name, job, fingerprint: *fingerprint, receipt })
     }
 
-    fn insert(&mut self, name: Name, job: JobId, fingerprint: u64, bytes: Vec<u8>) {
-        self.bytes += bytes.len();
-        let remembered = Remembered { fingerprint, receipt: bytes.into() };
+    fn insert(&mut self, name: Name, job: JobId, fingerprint: u64, receipt: Arc<[u8]>) {
+        self.bytes += receipt.len();
+        self.latest = Some((job, Arc::clone(&receipt)));
+        let remembered = Remembered { fingerprint, receipt };
         match self.receipts.insert(name.clone(), remembered) {
             Some(before) => self.bytes -= before.receipt.len(),
             None => self.order.push_back((name, job)),
