@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use gridpool_ipc::account::Account;
@@ -25,13 +26,14 @@ use super::arenas::{ClientArena, Owner, OwnerLimits};
 use super::audit::{self, Order, Who};
 use super::content;
 use super::held::HeldJob;
+use super::inbox::Batch;
 use super::operator;
 use super::outbox::{ArenaToSend, Outbox};
 use super::refused::Refused;
 use super::seats::{NoSeat, Seat, Sitter};
 use super::upgrade::By;
 use super::{Shared, UpgradeError};
-use check::Checked;
+pub(super) use check::Checked;
 use gridpool_core::event::{ClientEvent, Event, Work};
 pub(super) use peer::Peer;
 pub(super) use saying::answer;
@@ -41,9 +43,6 @@ pub(super) const DESCRIPTORS_PER_CLIENT: usize = 2;
 
 /// Descriptors that an arena takes until its client has been sent one of them. Then it is one.
 const DESCRIPTORS_FOR_ARENA: usize = 2;
-
-/// The list of jobs that came together is kept for the next ones if it has room for at most so many.
-const CHECKED_KEPT_MAX: usize = 8;
 
 /// Starts the thread of a connection.
 pub(super) fn start(shared: &Arc<Shared>, socket: UnixStream) -> io::Result<()> {
@@ -356,39 +355,36 @@ impl Connection {
         }
     }
 
-    /// Hands valid jobs to the core, those together that have come together. They are numbered under the lock that
-    /// submits them: numbers tell in which order jobs came.
+    /// Hands valid jobs to the core, those together that have come together.
     fn submit_checked(&mut self) {
         if self.checked.is_empty() {
             return;
         }
-        let shared = Arc::clone(&self.shared);
+        let all = std::mem::take(&mut self.checked);
+        match self.shared.denies_any.load(Ordering::Acquire) {
+            true => self.submit_examined(all),
+            false => self.shared.hand_in(Batch::Submissions(self.id, all)),
+        }
+    }
+
+    /// The same while there is a denylist.
+    fn submit_examined(&self, all: Vec<(Checked, Submission)>) {
+        let shared = &*self.shared;
         let mut core = shared.lock();
-        let mut all = std::mem::take(&mut self.checked);
-        for (mut checked, submission) in all.drain(..) {
-            let held = Arc::new(checked.hold(self.id, submission));
-            let mut request = checked.request(JobId(shared.next_id()), &held.submission);
+        for (checked, submission) in all {
+            let (mut request, held) = checked.number(shared, self.id, submission);
             if let Some(work) = core.pool.asks_for_content(&request) {
                 // Hashing takes long: do it on the client's own thread, without the lock.
-                let told = core.take_told();
-                drop(core);
-                told.send(&shared);
+                core.take_told().send_after(core, shared);
                 request.content = self.read(&work, &held);
                 core = shared.lock();
                 // Others may have come meanwhile.
                 request.job = JobId(shared.next_id());
             }
-            core.tells_acceptance = held.submission.tell_acceptance;
-            core.hold(request.job, held);
-            let event = Event::Client(self.id, ClientEvent::Submitted(request));
-            core.handle_quietly(&shared, shared.timestamp(), event);
+            core.submit(shared, self.id, (request, held));
         }
-        let told = core.take_told();
-        drop(core);
-        told.send(&shared);
-        if all.capacity() <= CHECKED_KEPT_MAX {
-            self.checked = all;
-        }
+        core.rearm(shared);
+        core.take_told().send_after(core, shared);
     }
 
     /// The content of a job that looks like one on the denylist.

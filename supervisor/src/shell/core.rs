@@ -2,7 +2,8 @@
 //! Performing an action never blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::FromPredecessor;
@@ -121,10 +122,12 @@ impl Core {
     /// dispatches a job and finishes it in the same event.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
         self.handle_quietly(shared, now, event);
+        self.rearm(shared);
         self.take_told().send(shared);
     }
 
-    /// As [`Core::handle`], but what clients hear waits for [`Told::send`], best without the lock.
+    /// As [`Core::handle`], but what clients hear waits for [`Told::send`], best without the lock, and the timer for
+    /// [`Core::rearm`].
     pub(super) fn handle_quietly(&mut self, shared: &Shared, now: Timestamp, event: Event) {
         self.pool.handle(now, event);
         let mut rest = std::mem::take(&mut self.rest);
@@ -137,6 +140,15 @@ impl Core {
         }
         rest.drain(..).for_each(|action| self.perform(shared, now, action));
         self.rest = rest;
+        let denies_any = self.pool.denies_any();
+        if denies_any != shared.denies_any.load(Ordering::Relaxed) {
+            // Before any client hears of it.
+            shared.denies_any.store(denies_any, Ordering::Release);
+        }
+    }
+
+    /// Sets the timer for what the core does next if nothing happens.
+    pub(super) fn rearm(&mut self, shared: &Shared) {
         let next = self.pool.poll_deadline();
         if shared.timer.rearm(self.armed, next) {
             self.armed = next;
@@ -401,6 +413,12 @@ impl Told {
     fn log(&mut self, held: &HeldJob, receipt: Arc<[u8]>) {
         let (principal, holders) = (held.principal.clone(), held.holders.clone());
         self.logged.push(Logged { principal, holders, receipt });
+    }
+
+    /// Releases the lock, and sends all that.
+    pub(super) fn send_after(self, core: MutexGuard<'_, Core>, shared: &Shared) {
+        drop(core);
+        self.send(shared);
     }
 
     /// Sends all that.

@@ -85,6 +85,7 @@ impl Shell {
         core.is_over = true;
         self.shared.timer.wake();
         drop(core);
+        self.shared.inbox.end();
         if let Some(job_log) = self.shared.job_log.get() {
             job_log.close();
         }

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gridpool_core::action;
-use gridpool_core::event;
+use gridpool_core::event::{self, ClientEvent, Event, JobRequest};
 use gridpool_protocol::ids::{ArenaId, ClientId, JobId};
 use gridpool_protocol::message::{Assignment, Submission};
 use gridpool_protocol::principal::Principal;
 
+use super::Shared;
 use super::arenas::ClientArena;
 use super::core::Core;
 use crate::gateway::Holders;
@@ -50,8 +51,20 @@ impl HeldJob {
 }
 
 impl Core {
-    /// Keeps a job and its arenas until the job is discarded.
-    pub(super) fn hold(&mut self, job: JobId, held: Arc<HeldJob>) {
+    /// Submits a job, and keeps it and its arenas until it is discarded.
+    pub(super) fn submit(
+        &mut self,
+        shared: &Shared,
+        client: ClientId,
+        (request, held): (JobRequest, Arc<HeldJob>),
+    ) {
+        self.tells_acceptance = held.submission.tell_acceptance;
+        self.hold(request.job, held);
+        let event = Event::Client(client, ClientEvent::Submitted(request));
+        self.handle_quietly(shared, shared.timestamp(), event);
+    }
+
+    fn hold(&mut self, job: JobId, held: Arc<HeldJob>) {
         held.arenas.keys().for_each(|&arena| self.use_arena(arena));
         self.payloads.insert(job, held);
     }

@@ -35,6 +35,7 @@ mod given;
 mod groups;
 mod held;
 mod helper;
+mod inbox;
 mod lines;
 mod link;
 mod listen;
@@ -93,6 +94,7 @@ use gridpool_core::event::{Event, Helper, HelperEvent, Timestamp};
 use gridpool_core::placing::DeviceMemory;
 use gridpool_core::policy::PolicyTable;
 use groups::Groups;
+use inbox::Inbox;
 use listen::Door;
 use monitor::Monitor;
 use predecessor::{FormerGateway, FormerPool};
@@ -147,6 +149,7 @@ pub struct Shell {
 #[derive(Debug)]
 struct Shared {
     core: Mutex<Core>,
+    inbox: Inbox,
     /// Signalled when the pool has ended, or can never serve.
     ended: Condvar,
     timer: Timer,
@@ -199,6 +202,8 @@ struct Shared {
     outbox_bytes_high: Arc<AtomicU64>,
     /// What is kept of deaths, if anything is.
     capsules: OnceLock<capsules::Capsules>,
+    /// There is a denylist: submissions that look like a job on it are hashed.
+    denies_any: AtomicBool,
     /// Jobs may make a worker fault on purpose.
     allows_chaos: AtomicBool,
     /// Open connections, including those before their handshake.
@@ -253,6 +258,7 @@ impl Shell {
         let watcher = (command.program.clone(), confinement.clone());
         let shared = Arc::new(Shared {
             core: Mutex::new(Core::new(core, groups)),
+            inbox: Inbox::default(),
             ended: Condvar::new(),
             timer: Timer::default(),
             notifier: OnceLock::new(),
@@ -284,6 +290,7 @@ impl Shell {
             worker_spin,
             outbox_bytes_high: Arc::default(),
             capsules: OnceLock::new(),
+            denies_any: AtomicBool::new(false),
             allows_chaos: AtomicBool::new(false),
             seats: Seats::new(Arc::clone(&descriptors)),
             users,
@@ -309,6 +316,8 @@ impl Shell {
         thread::Builder::new().name("hash".into()).spawn(hash_all)?;
         let for_timer = Arc::clone(&shared);
         thread::Builder::new().name("timer".into()).spawn(move || timer::serve(&for_timer))?;
+        let for_inbox = Arc::clone(&shared);
+        thread::Builder::new().name("inbox".into()).spawn(move || inbox::serve(&for_inbox))?;
         let for_timeline = Arc::clone(&shared);
         let sample = move || timeline::serve(&for_timeline);
         thread::Builder::new().name("timeline".into()).spawn(sample)?;
@@ -400,9 +409,14 @@ impl Clone for Shell {
 }
 
 impl Shared {
+    /// The core, which knows of all that was left in the inbox before.
     fn lock(&self) -> MutexGuard<'_, Core> {
         // The release build aborts on panic. In tests, the panic that poisoned the lock is in the log.
-        self.core.lock()
+        let mut core = self.core.lock();
+        if core.empty_inbox(self) {
+            core.take_told().send(self);
+        }
+        core
     }
 
     fn timestamp(&self) -> Timestamp {

@@ -270,7 +270,7 @@ fn parse_address(value: &[u8]) -> io::Result<SocketAddr> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::{Path, PathBuf};
 
     use gridpool_protocol::exit::cli as exit;
@@ -379,7 +379,7 @@ mod tests {
     }
 
     /// A pool without a device: no event ever comes but those that a test makes.
-    fn idle_shell() -> Shell {
+    pub(in crate::shell) fn idle_shell() -> Shell {
         let command = WorkerCommand {
             program: Pinned::new(PathBuf::from("/bin/false")),
             cpu_threads: 1,

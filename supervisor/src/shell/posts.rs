@@ -16,30 +16,6 @@ use super::{Shared, helper};
 pub(super) type Answered = (AttemptId, Result<AttemptAnswer, AttemptError>);
 
 impl Shared {
-    /// A worker answered, several attempts perhaps. The core keeps an inline result only while it handles the answer,
-    /// so a dropped answer leaves nothing behind.
-    pub(super) fn answered(&self, worker: WorkerId, answers: &mut Vec<Answered>) {
-        if answers.is_empty() {
-            return;
-        }
-        let mut core = self.lock();
-        for (attempt, result) in answers.drain(..) {
-            let result = result.map(|AttemptAnswer { report, output }| {
-                core.output = output;
-                report
-            });
-            let answered = WorkerEvent::Answered { attempt, result };
-            core.handle_quietly(self, self.timestamp(), Event::Worker(worker, answered));
-            core.output = None;
-            if let Some(link) = core.workers.get_mut(&worker) {
-                link.answered(attempt);
-            }
-        }
-        let told = core.take_told();
-        drop(core);
-        told.send(self);
-    }
-
     /// A worker sent a heartbeat with its resources, and has finished so many chunks.
     pub(super) fn heard(&self, worker: WorkerId, memory: WorkerMemory, chunks: u64) {
         let mut core = self.lock();

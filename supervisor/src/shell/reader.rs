@@ -21,13 +21,18 @@ use nix::libc::{self, SIGKILL};
 
 use super::Shared;
 use super::death_report::{self, Death};
+use super::inbox::Batch;
 use super::link::Link;
 use super::pidfd::PidFd;
+use super::posts::Answered;
 use super::stderr::Stderr;
 use gridpool_core::event::{Event, Exit, ExitStatus, WorkerEvent};
 
 /// How long to wait before a worker is connected to again when descriptors have run out.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers that are handled together. The first clients then hear while the next answers are decoded.
+const ANSWERS_MAX: usize = 16;
 
 /// The supervisor's handles on one worker process.
 pub(super) struct Reader {
@@ -166,7 +171,7 @@ fn listen(
         let taken = replies.take();
         if !matches!(taken, Ok(Some(FromWorker::Answer { .. }))) {
             // Answers that came together are handled together, before what follows them.
-            shared.answered(worker, &mut answers);
+            hand_in(shared, worker, &mut answers);
         }
         let next = taken.and_then(|taken| taken.map_or_else(|| replies.recv(), Ok));
         let message = match next {
@@ -210,10 +215,13 @@ fn listen(
                 if let Ok(answer) = &result
                     && let Err(error) = answer.report.check()
                 {
-                    shared.answered(worker, &mut answers);
+                    hand_in(shared, worker, &mut answers);
                     return Err(error.to_string().into());
                 }
                 answers.push((attempt, result));
+                if answers.len() == ANSWERS_MAX {
+                    hand_in(shared, worker, &mut answers);
+                }
             }
             FromWorker::Forgot => shared.forgot(worker),
             FromWorker::Models { models } => {
@@ -242,6 +250,13 @@ fn listen(
                 *last_words = LastWords { fault, message: Some(message), attempt };
             }
         }
+    }
+}
+
+/// Hands answers that came together to the core.
+fn hand_in(shared: &Shared, worker: WorkerId, answers: &mut Vec<Answered>) {
+    if !answers.is_empty() {
+        shared.hand_in(Batch::Answers(worker, std::mem::take(answers)));
     }
 }
 

@@ -30,7 +30,8 @@ const NO_CHAOS: &str = "this pool takes no faults on purpose; to have it take th
 type Arenas = BTreeMap<ArenaId, Arc<ClientArena>>;
 
 /// A submission that can run, as far as can be told without looking into shared memory.
-pub(super) struct Checked {
+#[derive(Debug)]
+pub(in crate::shell) struct Checked {
     work: event::Work,
     arenas: Arenas,
     principal: Principal,
@@ -45,12 +46,41 @@ pub(super) struct Checked {
 }
 
 impl Checked {
-    /// The job, to be kept until its verdict.
-    pub(super) fn hold(&mut self, client: ClientId, submission: Submission) -> HeldJob {
-        let (work, principal, span) = (self.work.clone(), self.principal.clone(), self.span);
-        let arenas = std::mem::take(&mut self.arenas);
-        let holders = self.holders.take();
-        HeldJob { client, principal, holders, submission, span, work, arenas }
+    /// The job with its number, and what is kept of it until its verdict. Only under the core's lock: numbers tell in
+    /// which order jobs came.
+    pub(in crate::shell) fn number(
+        self,
+        shared: &Shared,
+        client: ClientId,
+        submission: Submission,
+    ) -> (JobRequest, Arc<HeldJob>) {
+        let Self { work, arenas, principal, holders, span, fingerprint, label, .. } = self;
+        let Self { items, cost, inline_bytes, bytes, .. } = self;
+        let Submission { key, ref payload, terms, .. } = submission;
+        let Terms { priority, idempotent, .. } = terms;
+        let is_inline = matches!(payload.output, Destination::Inline);
+        let request = JobRequest {
+            job: JobId(shared.next_id()),
+            // Each shard writes its own items' places of the result, which tensors do not have.
+            divisible: !is_inline && work.model().is_none(),
+            work: work.clone(),
+            principal: principal.clone(),
+            key,
+            fingerprint,
+            label,
+            items,
+            cost,
+            inline_bytes,
+            bytes,
+            deadline: terms.deadline(),
+            priority,
+            idempotent,
+            answer_inline: is_inline,
+            trace: submission.trace.map(|context| context.trace),
+            content: None,
+        };
+        let held = HeldJob { client, principal, holders, submission, span, work, arenas };
+        (request, Arc::new(held))
     }
 
     /// Gives the job a span of its trace, or of a new one, if this pool sends traces. The gateway's own health checks
@@ -63,33 +93,6 @@ impl Checked {
             && let Some(span) = tracer.begin(submission.trace)
         {
             (submission.trace, self.span) = (Some(span.own), Some(span));
-        }
-    }
-
-    /// What the core has to know of the submission.
-    pub(super) fn request(&self, job: JobId, submission: &Submission) -> JobRequest {
-        let &Submission { key, ref payload, terms, .. } = submission;
-        let Terms { priority, idempotent, .. } = terms;
-        let is_inline = matches!(payload.output, Destination::Inline);
-        JobRequest {
-            job,
-            // Each shard writes its own items' places of the result, which tensors do not have.
-            divisible: !is_inline && self.work.model().is_none(),
-            work: self.work.clone(),
-            principal: self.principal.clone(),
-            key,
-            fingerprint: self.fingerprint,
-            label: Arc::clone(&self.label),
-            items: self.items,
-            cost: self.cost,
-            inline_bytes: self.inline_bytes,
-            bytes: self.bytes,
-            deadline: terms.deadline(),
-            priority,
-            idempotent,
-            answer_inline: is_inline,
-            trace: submission.trace.map(|context| context.trace),
-            content: None,
         }
     }
 }

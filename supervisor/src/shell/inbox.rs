@@ -1,0 +1,257 @@
+//! Submissions and answers on their way to the core: the events of which there are many.
+//!
+//! A thread that has some leaves them here, and does not wait for the core's lock. If no thread handles what lies here,
+//! it does so itself; otherwise it goes on reading. So a job that comes alone is handled by its own thread, and under
+//! load one thread after another handles what all have left, with the core's data in its processor's cache. A thread
+//! that has done so for long leaves the rest to a thread that does nothing else: its peer waits for it.
+//!
+//! Who takes the core's lock for something else first handles what lies here ([`Shared::lock`]), so what a thread does
+//! next comes after what it has left here.
+
+use std::sync::{Condvar, PoisonError};
+
+use gridpool_ipc::mutex::Mutex;
+use gridpool_protocol::ids::{ClientId, WorkerId};
+use gridpool_protocol::message::{AttemptAnswer, Submission};
+
+use super::Shared;
+use super::clients::Checked;
+use super::core::Core;
+use super::posts::Answered;
+use gridpool_core::event::{Event, WorkerEvent};
+
+/// Batches that may lie here. A thread that has one more waits for the core's lock.
+const BATCHES_MAX: usize = 256;
+
+/// How often a thread handles what lies here before it leaves the rest to the inbox's own thread.
+const ROUNDS_MAX: usize = 8;
+
+/// What a thread has for the core.
+#[derive(Debug)]
+pub(super) enum Batch {
+    /// A worker's answers.
+    Answers(WorkerId, Vec<Answered>),
+    /// A client's valid submissions.
+    Submissions(ClientId, Vec<(Checked, Submission)>),
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    state: Mutex<State>,
+    /// Signalled when the own thread has something to do.
+    called: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The oldest first.
+    batches: Vec<Batch>,
+    /// A thread handles them, until none is left.
+    is_served: bool,
+    /// That is the own thread, and it has not begun.
+    is_called: bool,
+    is_over: bool,
+}
+
+impl Inbox {
+    /// Leaves a batch; `true` if the caller must serve the inbox. Without room the batch comes back.
+    fn leave(&self, batch: Batch) -> Result<bool, Batch> {
+        let mut state = self.state.lock();
+        if state.batches.len() == BATCHES_MAX {
+            return Err(batch);
+        }
+        state.batches.push(batch);
+        Ok(!std::mem::replace(&mut state.is_served, true))
+    }
+
+    /// What lies here. Only with the core's lock: otherwise others could get ahead of it.
+    fn take(&self, _core: &mut Core) -> Vec<Batch> {
+        std::mem::take(&mut self.state.lock().batches)
+    }
+
+    /// Whether the thread that serves the inbox is done.
+    fn is_done(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_served = !state.batches.is_empty();
+        !state.is_served
+    }
+
+    /// Leaves the rest to the own thread.
+    fn call(&self) {
+        self.state.lock().is_called = true;
+        self.called.notify_one();
+    }
+
+    /// Waits until the own thread has something to do. Returns `false` if the pool is over.
+    fn wait(&self) -> bool {
+        let is_idle = |state: &mut State| !state.is_called && !state.is_over;
+        let waited = self.called.wait_while(self.state.lock(), is_idle);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut state.is_called)
+    }
+
+    /// The pool is over: the own thread ends.
+    pub(super) fn end(&self) {
+        self.state.lock().is_over = true;
+        self.called.notify_one();
+    }
+}
+
+impl Shared {
+    /// Hands a batch to the core, now or soon.
+    pub(super) fn hand_in(&self, batch: Batch) {
+        match self.inbox.leave(batch) {
+            Ok(false) => {}
+            Ok(true) if (0..ROUNDS_MAX).any(|_| self.serve_inbox()) => {}
+            Ok(true) => self.inbox.call(),
+            Err(batch) => {
+                let mut core = self.lock();
+                core.take_in(self, [batch]);
+                core.take_told().send_after(core, self);
+            }
+        }
+    }
+
+    /// Handles what lies in the inbox. Returns whether it is empty then, and nobody serves it.
+    fn serve_inbox(&self) -> bool {
+        let mut core = self.core.lock();
+        core.empty_inbox(self);
+        core.take_told().send_after(core, self);
+        self.inbox.is_done()
+    }
+}
+
+impl Core {
+    /// Handles what lies in the inbox. Returns whether there was something.
+    pub(super) fn empty_inbox(&mut self, shared: &Shared) -> bool {
+        let batches = shared.inbox.take(self);
+        let is_empty = batches.is_empty();
+        self.take_in(shared, batches);
+        !is_empty
+    }
+
+    fn take_in(&mut self, shared: &Shared, batches: impl IntoIterator<Item = Batch>) {
+        for batch in batches {
+            match batch {
+                Batch::Answers(worker, answers) => self.answered(shared, worker, answers),
+                Batch::Submissions(client, all) => {
+                    for (checked, submission) in all {
+                        let job = checked.number(shared, client, submission);
+                        self.submit(shared, client, job);
+                    }
+                }
+            }
+        }
+        self.rearm(shared);
+    }
+
+    /// A worker answered attempts. The core keeps an inline result only while it handles the answer, so a dropped
+    /// answer leaves nothing behind.
+    fn answered(&mut self, shared: &Shared, worker: WorkerId, answers: Vec<Answered>) {
+        let now = shared.timestamp();
+        for (attempt, result) in answers {
+            let result = result.map(|AttemptAnswer { report, output }| {
+                self.output = output;
+                report
+            });
+            let answered = WorkerEvent::Answered { attempt, result };
+            self.handle_quietly(shared, now, Event::Worker(worker, answered));
+            self.output = None;
+            if let Some(link) = self.workers.get_mut(&worker) {
+                link.answered(attempt);
+            }
+        }
+    }
+}
+
+/// The body of the inbox's own thread. It ends with the pool.
+pub(super) fn serve(shared: &Shared) {
+    while shared.inbox.wait() {
+        while !shared.serve_inbox() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+    use std::time::Duration;
+
+    use gridpool_ipc::clock;
+    use gridpool_protocol::ids::{AttemptId, DeviceId, DeviceKind, Group, JobId};
+    use gridpool_protocol::message::AttemptError;
+
+    use super::super::notify::tests::idle_shell;
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+    const SILENCE: Duration = Duration::from_millis(200);
+
+    /// An answer of a worker that the pool does not know: it counts as stale.
+    fn stale() -> Batch {
+        let device = DeviceId { kind: DeviceKind::Cpu, index: 0 };
+        let worker = WorkerId { device, group: Group::Grid, generation: 1 };
+        let attempt = AttemptId { job: JobId(1), number: 1 };
+        Batch::Answers(worker, vec![(attempt, Err(AttemptError::Device(String::new())))])
+    }
+
+    #[test]
+    fn one_thread_waits_for_the_core_and_the_others_leave_what_they_have_with_it() {
+        let shell = idle_shell();
+        let shared = Arc::clone(&shell.shared);
+        let (sender, left) = mpsc::channel();
+        let hand_in = || {
+            let (shared, sender) = (Arc::clone(&shared), sender.clone());
+            thread::spawn(move || {
+                shared.hand_in(stale());
+                sender.send(()).unwrap();
+            })
+        };
+        let core = shared.lock();
+        let mut threads: Vec<_> = (0..BATCHES_MAX).map(|_| hand_in()).collect();
+        // All but the one that serves the inbox, while the core is locked.
+        (1..BATCHES_MAX).for_each(|_| left.recv_timeout(TIMEOUT).unwrap());
+        threads.push(hand_in());
+        assert!(left.recv_timeout(SILENCE).is_err(), "there is no room: it waits for the core");
+        drop(core);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(shared.lock().pool.counters().stale, BATCHES_MAX as u64 + 1);
+        assert!(shared.inbox.state.lock().batches.is_empty());
+        shell.drain();
+        shell.wait();
+    }
+
+    #[test]
+    fn who_locks_the_core_finds_all_handled_that_was_left_before() {
+        let shell = idle_shell();
+        // Another thread serves the inbox, and has not come to it yet.
+        shell.shared.inbox.state.lock().is_served = true;
+        shell.shared.hand_in(stale());
+        assert_eq!(shell.shared.core.lock().pool.counters().stale, 0);
+        assert_eq!(shell.shared.lock().pool.counters().stale, 1);
+        shell.drain();
+        shell.wait();
+    }
+
+    #[test]
+    fn the_own_thread_handles_the_rest_until_none_is_left() {
+        let shell = idle_shell();
+        let shared = &shell.shared;
+        shared.inbox.state.lock().is_served = true;
+        (0..3).for_each(|_| shared.hand_in(stale()));
+        shared.inbox.call();
+        let is_done = || {
+            let state = shared.inbox.state.lock();
+            state.batches.is_empty() && !state.is_served
+        };
+        let (until, pause) = (clock::now() + TIMEOUT, Duration::from_millis(1));
+        while !is_done() {
+            assert!(!clock::until(until).is_zero(), "nobody handles the rest");
+            thread::park_timeout(pause);
+        }
+        assert_eq!(shared.core.lock().pool.counters().stale, 3);
+        shell.drain();
+        shell.wait();
+    }
+}
