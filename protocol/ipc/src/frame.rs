@@ -7,6 +7,7 @@
 //! The reader checks lengths before it allocates. It takes ownership of every received descriptor before it
 //! looks at it. A descriptor that no frame announced is an error.
 
+mod arrived;
 mod error;
 mod room;
 #[cfg(test)]
