@@ -11,7 +11,8 @@ use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::message::{Limit, Packing, Refusal, Work};
 
 use super::ClientError;
-use super::connection::Connection;
+use super::buffers::Buffers;
+use super::connection::{Connection, Outgoing};
 use super::link::SEND_TIMEOUT;
 use super::runnable::AnyJob;
 use super::state::{Pending, Stage, State};
@@ -196,6 +197,26 @@ impl Connection {
                 waited => return waited,
             }
         }
+    }
+
+    /// Sends a job if no part of that waits, and returns whether: there is a connection, the pool reads, and has lent
+    /// enough memory already.
+    pub(super) fn try_send(&self, mut own: Outgoing) -> Result<bool, ClientError> {
+        let lease = |bytes| self.wire.lend_free(bytes).ok_or(());
+        // A loaded batch of a lost connection would be copied, however large it is.
+        let leased = match own.job.runnable.loaded() {
+            None => Buffers::new(&own.job, self.wire.epoch(), lease),
+            Some(_) => Err(()),
+        };
+        let Ok(buffers) = leased else { return Ok(false) };
+        buffers.pack(&own.job);
+        own.buffers = buffers;
+        // Who reconnects has the lock for as long as the pool takes to lend memory.
+        let Some(mut state) = self.lock_soon() else { return Ok(false) };
+        if !self.wire.is_open() || !state.has_room() {
+            return Ok(false);
+        }
+        state.take_in(&mut vec![own])
     }
 
     /// Sends a job again that the pool refused for the moment.

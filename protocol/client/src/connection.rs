@@ -1,6 +1,9 @@
 //! The connection that all threads of a client share: which thread reads, and how the client reconnects.
 
+use std::iter;
 use std::path::PathBuf;
+#[cfg(feature = "async")]
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread;
@@ -21,12 +24,14 @@ use super::keys::Keys;
 use super::known::KnownModels;
 use super::link::{self, Endpoint, Given, Received};
 use super::runnable::AnyJob;
-use super::state::{Pending, Stage, State};
+use super::state::{Stage, State};
 use super::wire::Wire;
 use crate::lease::Lease;
 
 /// How long a pool may take to drain.
 const DRAIN_TIMEOUT_MAX: Duration = Duration::from_secs(2 * 3_600);
+/// How often a thread that must not wait tries to lock the state: for some microseconds.
+const LOCK_TRIES_MAX: usize = 200;
 
 /// A connection, which the client makes again if it is lost.
 #[derive(Debug)]
@@ -41,6 +46,9 @@ pub(super) struct Connection {
     changed: Condvar,
     #[cfg(feature = "async")]
     pub(super) reading: super::reading::Reading,
+    /// Whether a [`Watch`](super::Watch) reads for futures.
+    #[cfg(feature = "async")]
+    pub(super) is_watched: AtomicBool,
 }
 
 /// A job that is about to be sent.
@@ -81,6 +89,8 @@ impl Connection {
             changed,
             #[cfg(feature = "async")]
             reading: super::reading::Reading::default(),
+            #[cfg(feature = "async")]
+            is_watched: AtomicBool::new(false),
         })
     }
 
@@ -91,6 +101,15 @@ impl Connection {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    /// The state, unless another thread has it for longer than a message takes.
+    pub(super) fn lock_soon(&self) -> Option<MutexGuard<'_, State>> {
+        let try_again = || {
+            std::hint::spin_loop();
+            self.state.try_lock()
+        };
+        iter::repeat_with(try_again).take(LOCK_TRIES_MAX).find_map(|locked| locked)
     }
 
     /// Waits until `ready` returns a value. Reads messages meanwhile, unless another thread does.
@@ -123,7 +142,7 @@ impl Connection {
             let received = link::receive(&mut reader, Some(left));
             state = self.lock();
             match received.and_then(|received| state.on_messages(&mut reader, received)) {
-                Ok(()) => state.reader = Some(reader),
+                Ok(()) => state.put_back(reader),
                 Err(_) => state = self.on_lost(state),
             }
             state = self.tell(state);
@@ -159,7 +178,7 @@ impl Connection {
                 self.reconnect_aside();
                 return Ok(None);
             }
-            state.reader = Some(reader);
+            state.put_back(reader);
             state = self.tell(state);
             if !is_news {
                 return Ok(None);
@@ -180,7 +199,7 @@ impl Connection {
     }
 
     /// Wakes the threads and the futures that wait for a change of the state.
-    fn tell<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub(super) fn tell<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         // Skip the system call if no thread sleeps.
         if state.sleepers > 0 {
             self.changed.notify_all();
@@ -257,26 +276,10 @@ impl Connection {
                 // Copy outside the lock, since that takes time.
                 buffers.pack(job);
             }
-            let mut state = self.lock();
-            let epoch = self.wire.epoch();
-            if !jobs.iter().all(|own| own.buffers.are_of(epoch)) {
-                continue;
+            // A connection that was lost meanwhile has taken their memory along.
+            if self.lock().take_in(&mut jobs)? {
+                return Ok(());
             }
-            // Another thread may have used a key meanwhile.
-            state.check_keys(&jobs)?;
-            let mut keys = Vec::with_capacity(jobs.len());
-            // Also of those that are held: reading sends them.
-            state.unread_bytes += jobs.iter().map(|own| own.job.message_bytes()).sum::<usize>();
-            for Outgoing { key, job, deadline, buffers } in jobs {
-                let (stage, is_cancelled, waker) = (Stage::Sent, false, None);
-                let pending = Pending { job, deadline, buffers, epoch, stage, is_cancelled, waker };
-                state.jobs.insert(key, pending);
-                if !state.hold(key) {
-                    keys.push(key);
-                }
-            }
-            state.send_jobs(&keys);
-            return Ok(());
         }
     }
 

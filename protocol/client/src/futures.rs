@@ -7,6 +7,7 @@ use std::future::{Future, IntoFuture};
 use std::ops::Bound;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -123,8 +124,13 @@ impl State {
         refused.map(|(&key, _)| key)
     }
 
+    /// Whether a future waits for a job that the pool has refused for the moment.
+    pub(super) fn has_refused(&self) -> bool {
+        self.refused(None).next().is_some()
+    }
+
     /// Collects the wakers of futures whose time is over.
-    fn wake_late(&mut self) {
+    pub(super) fn wake_late(&mut self) {
         let is_over = |pending: &Pending| match &pending.stage {
             Stage::Refused(refusal) => !pending.may_try_again(refusal),
             Stage::Abandoned
@@ -140,8 +146,12 @@ impl State {
 }
 
 impl Connection {
-    /// Has a thread read until no future waits.
+    /// Has a thread read until no future waits, unless a [`Watch`](super::Watch) does.
     fn start_reading(self: &Arc<Self>) -> Result<(), ClientError> {
+        if self.is_watched.load(Ordering::Acquire) { Ok(()) } else { self.have_thread_read() }
+    }
+
+    pub(super) fn have_thread_read(self: &Arc<Self>) -> Result<(), ClientError> {
         let connection = Arc::downgrade(self);
         let started = self.reading.start(move || {
             connection.upgrade().map(|connection| connection.read_for_futures()).is_some()
@@ -157,8 +167,10 @@ impl Connection {
             last = refused.last().copied();
             let span = if refused.is_empty() { TICK } else { RETRY_EVERY };
             let waited = self.wait_for(clock::now() + span, |state| {
-                let is_news = refused.is_empty() && state.refused(None).next().is_some();
-                (state.futures == 0 || is_news).then_some(state.futures > 0)
+                let is_news = refused.is_empty() && state.has_refused();
+                let is_watched = self.is_watched.load(Ordering::Acquire);
+                let is_needed = state.futures > 0 && !(is_watched && !state.has_refused());
+                (!is_needed || is_news).then_some(is_needed)
             });
             match waited {
                 Ok(true) => continue,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gridpool_ipc::clock;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::DEADLINE_MAX;
-use gridpool_protocol::message::Refusal;
+use gridpool_protocol::message::{Packing, Refusal};
 use gridpool_protocol::receipt::Verdict;
 
 use super::buffers::Buffers;
@@ -46,6 +46,27 @@ impl<O: 'static> Handle<O> {
         let claims = Claim::send(connection, outgoing)?;
         let handle = |(claim, runnable)| Self { claim, runnable };
         Ok(claims.into_iter().zip(runnables).map(handle).collect())
+    }
+
+    /// Sends a job if that takes no wait.
+    pub(super) fn try_send(
+        connection: &Arc<Connection>,
+        job: &Job<O>,
+    ) -> Result<Option<Self>, ClientError> {
+        let Job { runnable, options } = job;
+        let output_bytes = match options.output_bytes {
+            Some(bytes) => bytes,
+            // The pool may have to be asked.
+            None if matches!(runnable.packing(), Packing::Tensors) => return Ok(None),
+            None => runnable.output_bytes(connection)?.unwrap_or(OUTPUT_BYTES_DEFAULT),
+        };
+        let (runnable, options) = (Arc::clone(runnable), options.clone());
+        let any = Arc::<dyn Produces<O>>::clone(&runnable);
+        let job = Claim::prepare(connection, AnyJob { runnable: any, options, output_bytes });
+        let (key, deadline) = (job.key, job.deadline);
+        let is_sent = connection.try_send(job)?;
+        let claim = || Claim::new(connection, key, deadline);
+        Ok(is_sent.then(|| Self { claim: claim(), runnable }))
     }
 
     /// Waits until the pool has accepted the job.
@@ -144,6 +165,11 @@ pub(super) struct Claim {
 }
 
 impl Claim {
+    fn new(connection: &Arc<Connection>, key: JobKey, deadline: Instant) -> Self {
+        let connection = Arc::clone(connection);
+        Self { connection, key, deadline, retry_at: None, taken: false }
+    }
+
     fn prepare(connection: &Connection, job: AnyJob) -> Outgoing {
         let key = job.options.key.unwrap_or_else(|| connection.next_key());
         let deadline = clock::now() + job.options.deadline.min(DEADLINE_MAX);
@@ -165,10 +191,8 @@ impl Claim {
             let named: Vec<_> = some.iter().map(|job| (job.key, job.deadline)).collect();
             connection.send_jobs(some)?;
             // From here on, dropping a claim cancels its job.
-            claims.extend(named.into_iter().map(|(key, deadline)| {
-                let connection = Arc::clone(connection);
-                Self { connection, key, deadline, retry_at: None, taken: false }
-            }));
+            let claim = |(key, deadline)| Self::new(connection, key, deadline);
+            claims.extend(named.into_iter().map(claim));
         }
         Ok(claims)
     }

@@ -13,10 +13,16 @@ use super::runnable::{JobOptions, Produces};
 
 /// A job for a pool; `O` is the type of its result. [`Job::program`] and [`Job::over`] make a job that runs
 /// a program over grids, [`Job::model`] one that runs a model over tensors. Clones share the input.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Job<O> {
     pub(super) runnable: Arc<dyn Produces<O>>,
     pub(super) options: JobOptions,
+}
+
+impl<O> Clone for Job<O> {
+    fn clone(&self) -> Self {
+        Self { runnable: Arc::clone(&self.runnable), options: self.options.clone() }
+    }
 }
 
 impl<O> Job<O> {

@@ -64,6 +64,7 @@
 //! a model's outputs (at most [`ClientBuilder::reply_timeout`]), gets shared memory for a large job (if the
 //! pool has none left, until the job's deadline), copies the input, and writes to the socket (10 s at most).
 //! Call it on a thread that may block, such as one of `spawn_blocking` under tokio, and await the handle.
+//! [`Client::try_send`] never waits: it sends a small job at once in most cases, and leaves the others to `send`.
 //! Use `send` and not `submit` there: `submit` also waits until the pool accepts the job.
 //!
 //! # What may grow
@@ -79,7 +80,8 @@
 //! # Threads
 //!
 //! Calls that block need no thread of the client: one of the waiting threads reads the socket for all.
-//! Futures (feature `async`) share one reading thread. A program that polls ([`Handle::try_wait`])
+//! Futures (feature `async`) share one reading thread; a runtime that watches sockets can read for them
+//! ([`Client::watch`]), which saves the thread's turn. A program that polls ([`Handle::try_wait`])
 //! gets a thread for the time of a reconnect.
 
 mod answer;
@@ -114,6 +116,8 @@ mod state;
 mod tensors;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "async")]
+mod watch;
 mod wire;
 
 use std::path::PathBuf;
@@ -169,6 +173,8 @@ pub use search::{
     Search, SearchOutcome, SearchResult, SearchStopper, SearchStream, SearchSummary, Verdicts,
 };
 pub use tensors::{ModelInput, ReadError, TensorOutputs, Values};
+#[cfg(feature = "async")]
+pub use watch::Watch;
 
 use connection::Connection;
 use lease::Lease;
@@ -217,6 +223,17 @@ impl Client {
     /// connection.
     pub fn send<O: 'static>(&self, job: Job<O>) -> Result<Handle<O>, ClientError> {
         Ok(Handle::send(&self.connection, [job])?.remove(0))
+    }
+
+    /// Sends a job as [`Client::send`] does if that takes no wait, and returns `None` if it may take one: the pool does
+    /// not read, or has lent too little shared memory yet, the client reconnects, or must ask for the size of the
+    /// outputs ([`Job::with_output_bytes`] sets it). Jobs over a [`LoadedBatch`] are never sent so. For a thread that
+    /// must not wait, such as one of an async runtime: what it cannot send so, another thread sends.
+    ///
+    /// # Errors
+    /// A [`ClientError`] of the connection.
+    pub fn try_send<O: 'static>(&self, job: &Job<O>) -> Result<Option<Handle<O>>, ClientError> {
+        Handle::try_send(&self.connection, job)
     }
 
     /// Submits jobs together, for many small ones, and waits until the pool has accepted all of

@@ -172,6 +172,12 @@ pub(super) fn receive(
     reader.read_with(timeout, decode)?.transpose()
 }
 
+/// Receives the next message, if all of it has arrived.
+#[cfg(feature = "async")]
+pub(super) fn receive_arrived(reader: &mut FrameReader) -> Result<Option<Received>, ClientError> {
+    reader.read_arrived_with(decode)?.transpose()
+}
+
 /// Takes the next message, if it came together with an earlier one.
 pub(super) fn take(reader: &mut FrameReader) -> Result<Option<Received>, ClientError> {
     reader.take_frame_with(decode)?.transpose()

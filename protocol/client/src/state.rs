@@ -46,6 +46,9 @@ pub(super) struct State {
     /// The number of futures that wait for an answer.
     #[cfg(feature = "async")]
     pub(super) futures: usize,
+    /// Who watches the socket, and reads when the reading side is given back.
+    #[cfg(feature = "async")]
+    pub(super) watcher: Option<Waker>,
     /// Wakers of futures whose jobs have changed. Call them after the lock is released.
     pub(super) wakers: Vec<Waker>,
     next_request: u64,
@@ -103,6 +106,8 @@ impl State {
             sleepers: 0,
             #[cfg(feature = "async")]
             futures: 0,
+            #[cfg(feature = "async")]
+            watcher: None,
             wakers: Vec::new(),
             next_request: 0,
             unread_bytes: 0,
@@ -211,8 +216,25 @@ impl State {
                 pending.stage = Stage::Done(std::mem::take(receipt), None);
             }
         }
+        self.wake_all();
+    }
+
+    /// Wakes whoever waits for anything.
+    pub(super) fn wake_all(&mut self) {
         let wakers = self.jobs.values_mut().filter_map(|pending| pending.waker.take());
         self.wakers.extend(wakers);
+        self.wake_watcher();
+    }
+
+    /// Gives the reading side to the next who reads.
+    pub(super) fn put_back(&mut self, reader: FrameReader) {
+        self.reader = Some(reader);
+        self.wake_watcher();
+    }
+
+    fn wake_watcher(&mut self) {
+        #[cfg(feature = "async")]
+        self.wakers.extend(self.watcher.take());
     }
 
     /// Notes that a job could not be submitted again.
@@ -232,7 +254,7 @@ impl State {
     /// Uses a new connection, and submits the jobs without a verdict there.
     pub(super) fn reconnect(&mut self, reader: FrameReader) -> Result<(), ClientError> {
         self.wire.open(reader.socket().try_clone().map_err(ClientError::System)?);
-        self.reader = Some(reader);
+        self.put_back(reader);
         self.held.on_reconnect();
         // A pool that has drained has given every verdict: it never accepted what was only sent.
         let has_drained = self.drained.take().is_some();
@@ -299,6 +321,30 @@ impl State {
         self.replies.insert(request, None);
         self.wire.send_or_hang_up(&message(request));
         Some(request)
+    }
+
+    /// Takes new jobs, and sends them, or holds them if the pool is full; `false` if memory of theirs is not of the
+    /// current connection. After an error, none of them is sent.
+    pub(super) fn take_in(&mut self, jobs: &mut Vec<Outgoing>) -> Result<bool, ClientError> {
+        let epoch = self.wire.epoch();
+        if !jobs.iter().all(|own| own.buffers.are_of(epoch)) {
+            return Ok(false);
+        }
+        // Another thread may have used a key meanwhile.
+        self.check_keys(jobs)?;
+        let mut keys = Vec::with_capacity(jobs.len());
+        // Also of those that are held: reading sends them.
+        self.unread_bytes += jobs.iter().map(|own| own.job.message_bytes()).sum::<usize>();
+        for Outgoing { key, job, deadline, buffers } in jobs.drain(..) {
+            let (stage, is_cancelled, waker) = (Stage::Sent, false, None);
+            let pending = Pending { job, deadline, buffers, epoch, stage, is_cancelled, waker };
+            self.jobs.insert(key, pending);
+            if !self.hold(key) {
+                keys.push(key);
+            }
+        }
+        self.send_jobs(&keys);
+        Ok(true)
     }
 
     /// Sends jobs in `jobs` together. Without a connection, the thread that reconnects sends them.

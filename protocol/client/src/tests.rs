@@ -1,10 +1,13 @@
 //! A client and a supervisor that follows a script.
 
+mod at_once;
 mod busy;
 #[cfg(feature = "async")]
 mod futures;
 mod greeting;
 mod polling;
+#[cfg(feature = "async")]
+mod watch;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;

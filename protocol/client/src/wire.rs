@@ -50,6 +50,13 @@ impl Wire {
         self.inner.lock().socket.is_some()
     }
 
+    /// Another descriptor of the socket, if there is a connection.
+    #[cfg(feature = "async")]
+    pub(super) fn socket(&self) -> Result<Option<UnixStream>, ClientError> {
+        let socket = self.inner.lock().socket.as_ref().map(UnixStream::try_clone);
+        socket.transpose().map_err(ClientError::System)
+    }
+
     /// The number of the current connection, or of the next if there is none.
     pub(super) fn epoch(&self) -> u64 {
         self.inner.lock().epoch
@@ -69,7 +76,10 @@ impl Wire {
     pub(super) fn close(&self) {
         let free = {
             let mut inner = self.inner.lock();
-            inner.socket = None;
+            if let Some(socket) = inner.socket.take() {
+                // Whoever watches it learns so. An error means that the other end has hung up already.
+                drop(socket.shutdown(Shutdown::Both));
+            }
             inner.epoch += 1;
             std::mem::take(&mut inner.free)
         };
