@@ -5,7 +5,6 @@
 //! does not read costs only that share.
 
 use std::future::poll_fn;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +18,7 @@ use tokio::time::timeout;
 use super::failure::Failure;
 use super::limits::{
     BODIES_BYTES_MAX, BODIES_EACH_MAX, BODIES_SMALL, BODY_BYTES_MAX, BODY_TIMEOUT,
-    DOCUMENT_BYTES_MAX, GRACE, HELD_PER_BYTE, RATE_MIN, REPLY_BYTES_MAX, SMALL_BYTES_MAX,
+    DOCUMENT_BYTES_MAX, GRACE, HELD_PER_BYTE, RATE_MIN, SMALL_BYTES_MAX,
 };
 use super::pace::Pace;
 use super::reason::Reason;
@@ -48,15 +47,6 @@ impl AsRef<[u8]> for Sent {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
-}
-
-/// A response body that is being written. It holds memory as it grows, up to a limit.
-#[derive(Debug)]
-pub(super) struct Draft<'a> {
-    bytes: Vec<u8>,
-    held: &'a mut HeldBytes,
-    /// Why writing stopped.
-    failure: Option<Failure>,
 }
 
 impl BodyBudget {
@@ -277,6 +267,11 @@ impl HeldBytes {
         self.hold(0)
     }
 
+    /// Whether the request is known and has at most so many bytes.
+    pub(super) fn is_at_most(&self, bytes: usize) -> bool {
+        self.bytes <= bytes * HELD_PER_BYTE
+    }
+
     /// Holds so many bytes more for the request.
     pub(super) fn hold_more(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes += bytes;
@@ -290,7 +285,7 @@ impl HeldBytes {
     }
 
     /// Holds the request's share and `of_answer` bytes of its response.
-    fn hold(&mut self, of_answer: usize) -> Result<(), Failure> {
+    pub(super) fn hold(&mut self, of_answer: usize) -> Result<(), Failure> {
         self.share.grow(self.bytes + of_answer).map_err(|full| match full {
             Full::All => Failure::busy(format!(
                 "BUSY: the requests in progress hold most of {BODIES_BYTES_MAX} bytes already"
@@ -315,67 +310,13 @@ impl HeldBytes {
     }
 }
 
-impl<'a> Draft<'a> {
-    pub(super) fn new(held: &'a mut HeldBytes) -> Self {
-        Self { bytes: Vec::new(), held, failure: None }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Makes room for `more` bytes, so that writing them moves nothing.
-    pub(super) fn reserve(&mut self, more: usize) -> Result<(), Failure> {
-        let bytes = self.bytes.len() + more;
-        if bytes > REPLY_BYTES_MAX {
-            return Err(Failure::bad(format!(
-                "the answer would have more than {REPLY_BYTES_MAX} bytes: send fewer rows at once, name the \
-                 outputs that you want, or, over HTTP, ask for them with binary_data, which takes less"
-            )));
-        }
-        if bytes > self.bytes.capacity() {
-            self.held.hold(bytes)?;
-            self.bytes.reserve_exact(more);
-        }
-        Ok(())
-    }
-
-    /// The body, or why there is none. `written` is the writer's result.
-    pub(super) fn finish(self, written: io::Result<()>) -> Result<Vec<u8>, Failure> {
-        match (self.failure, written) {
-            (Some(failure), _) => Err(failure),
-            // A tensor holds a number that JSON cannot express.
-            (None, Err(error)) => Err(Failure::bad(error.to_string())),
-            (None, Ok(())) => Ok(self.bytes),
-        }
-    }
-}
-
-impl io::Write for Draft<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let (have, more) = (self.bytes.len(), bytes.len());
-        if have + more > self.bytes.capacity() {
-            // Double the size, so that many small pieces cause few moves.
-            let ample = more.max(have.min(REPLY_BYTES_MAX.saturating_sub(have)));
-            if let Err(failure) = self.reserve(ample) {
-                self.failure = Some(failure);
-                return Err(io::ErrorKind::OutOfMemory.into());
-            }
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(more)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
 
     use super::super::access::Peer;
+    use super::super::draft::Draft;
+    use super::super::limits::REPLY_BYTES_MAX;
     use super::super::seats::Seats;
     use super::*;
 

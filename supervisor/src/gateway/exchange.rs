@@ -15,6 +15,7 @@ use super::failure::Failure;
 use super::job::PoolJob;
 use super::limits::{REQUESTS_EACH_MAX, REQUESTS_MAX};
 use super::models::Model;
+use super::outliving::Outliving;
 use super::pool::{Asker, HangUp, Origin};
 use super::reason::Reason;
 use super::regions::Memory;
@@ -23,8 +24,8 @@ use super::request::{Request, WantedOutputs};
 use super::shares::{Full, Share};
 use super::tally::GatewayTimes;
 
-/// An IO thread decodes requests and encodes results up to this size itself, bytes, but writes into no client's file:
-/// a client that allocates gigabytes in it holds the file's lock for seconds.
+/// An IO thread reads and sends requests, and encodes results, up to this size itself, bytes, but touches no client's
+/// file: a client that allocates gigabytes in it holds the file's lock for seconds.
 pub(super) const QUICK_BYTES_MAX: usize = 16 << 10;
 
 /// A body of a protocol.
@@ -88,13 +89,13 @@ impl Server {
         let hang_up = HangUp::default();
         let watch = hang_up.watch();
         let origin = Origin { asker, hang_up };
-        // A task of its own, so that the request is counted even if its client hangs up.
-        let work = tokio::spawn(async move {
+        // The request is counted even if its client hangs up.
+        let answer = Outliving::new(async move {
             let answer = self.infer(model, exchange, (origin, held)).await;
             drop(slot);
             answer
-        });
-        let answer = work.await.map_err(|error| Failure::internal(error.to_string()))?;
+        })
+        .await;
         drop(watch);
         answer
     }
@@ -125,13 +126,30 @@ impl Server {
         let (pool, asked) = (Arc::clone(&self.pool), model.clone());
         let (regions, door) = (Arc::clone(&self.regions), self.door.current());
         let mut memory = Memory::new(regions, Some(door), (principal.clone(), held));
-        let (form, ParsedRequest { id, wanted, items, input }, (answer, held)) =
-            run_blocking(move || {
-                let (parsed, work) = ParsedRequest::read(&asked, &exchange, &mut memory)?;
-                let sent = work.send(&pool, origin)?;
-                Ok((exchange.into_form(), parsed, (sent, memory.into_held())))
-            })
-            .await?;
+        let read = match memory.is_at_most(QUICK_BYTES_MAX) {
+            true => memory.without_files(|own| ParsedRequest::read(&asked, &exchange, own))?,
+            false => None,
+        };
+        let sent = match &read {
+            Some((_, work)) => work.try_send(&pool, &origin)?,
+            None => None,
+        };
+        let (form, ParsedRequest { id, wanted, items, input }, (answer, held)) = match (read, sent)
+        {
+            (Some((parsed, _)), Some(sent)) => {
+                (exchange.into_form(), parsed, (sent, memory.into_held()))
+            }
+            (read, _) => {
+                let work = move || {
+                    let read = read
+                        .map_or_else(|| ParsedRequest::read(&asked, &exchange, &mut memory), Ok);
+                    let (parsed, work) = read?;
+                    let sent = work.send(&pool, origin)?;
+                    Ok((exchange.into_form(), parsed, (sent, memory.into_held())))
+                };
+                run_blocking(work).await?
+            }
+        };
         let (receipt, unread) = answer.await?;
         let answered = clock::now();
         let model = &self.observer.ran(model, &receipt);
@@ -142,7 +160,7 @@ impl Server {
         let write = move || {
             let (outputs, errors) = (unread.read)()?;
             if !errors.is_empty() {
-                parameters.insert("errors".to_owned(), Value::Array(errors).to_string().into());
+                parameters.push(("errors", Value::Array(errors).to_string().into()));
             }
             E::write(form, &Reply { model: name, version, id, parameters, outputs }, &wanted, held)
         };

@@ -45,35 +45,50 @@ impl PoolJob {
         pool: &Arc<PoolConnections>,
         origin: Origin,
     ) -> Result<PendingAnswer, Failure> {
-        match self {
-            Self::Program(job) => {
-                let answer = pool.send(job, origin)?;
-                Ok(Box::pin(async move {
-                    let (receipt, outputs) = outputs(answer.await?, Failure::verdict)?;
-                    let bytes = grids::bytes(&outputs);
-                    Ok((
-                        receipt,
-                        UnreadResults { bytes, read: Box::new(move || grids::results(&outputs)) },
-                    ))
-                }))
-            }
-            Self::Model(job) => {
-                let answer = pool.send(job, origin)?;
-                Ok(Box::pin(async move {
-                    let answer = match answer.await {
-                        Err(ClientError::Refused(Refusal::Invalid(why))) => {
-                            return Err(Failure::of_model(why));
-                        }
-                        answer => answer?,
-                    };
-                    let (receipt, outputs) = outputs(answer, no_outputs)?;
-                    let bytes = outputs.tensors().iter().map(Tensor::bytes).sum();
-                    let read = move || Ok((OutputTensor::shared(&outputs), Vec::new()));
-                    Ok((receipt, UnreadResults { bytes, read: Box::new(read) }))
-                }))
-            }
-        }
+        Ok(match self {
+            Self::Program(job) => of_program(pool.send(job, origin)?),
+            Self::Model(job) => of_model(pool.send(job, origin)?),
+        })
     }
+
+    /// The same if that takes no wait; `None` if it may.
+    pub(super) fn try_send(
+        &self,
+        pool: &Arc<PoolConnections>,
+        origin: &Origin,
+    ) -> Result<Option<PendingAnswer>, Failure> {
+        Ok(match self {
+            Self::Program(job) => pool.try_send(job, origin)?.map(of_program),
+            Self::Model(job) => pool.try_send(job, origin)?.map(of_model),
+        })
+    }
+}
+
+/// The results of a program over grids.
+fn of_program(
+    answer: impl Future<Output = Result<Answer<Outputs>, ClientError>> + Send + 'static,
+) -> PendingAnswer {
+    Box::pin(async move {
+        let (receipt, outputs) = outputs(answer.await?, Failure::verdict)?;
+        let bytes = grids::bytes(&outputs);
+        Ok((receipt, UnreadResults { bytes, read: Box::new(move || grids::results(&outputs)) }))
+    })
+}
+
+/// The outputs of a model.
+fn of_model(
+    answer: impl Future<Output = Result<Answer<TensorOutputs>, ClientError>> + Send + 'static,
+) -> PendingAnswer {
+    Box::pin(async move {
+        let answer = match answer.await {
+            Err(ClientError::Refused(Refusal::Invalid(why))) => return Err(Failure::of_model(why)),
+            answer => answer?,
+        };
+        let (receipt, outputs) = outputs(answer, no_outputs)?;
+        let bytes = outputs.tensors().iter().map(Tensor::bytes).sum();
+        let read = move || Ok((OutputTensor::shared(&outputs), Vec::new()));
+        Ok((receipt, UnreadResults { bytes, read: Box::new(read) }))
+    })
 }
 
 /// The receipt and the outputs, or the failure that `why` makes of another verdict than OK.

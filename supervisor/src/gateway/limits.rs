@@ -41,6 +41,8 @@ pub(super) const PROBES_MAX: usize = 8;
 /// Connections to the pool. Requests are spread evenly, so each has at most `REQUESTS_MAX /
 /// POOL_CONNECTIONS` jobs: half of the pool's default limit for one client.
 pub(super) const POOL_CONNECTIONS: usize = 4;
+/// How often it is looked for jobs whose answer is overdue.
+pub(super) const LATE_EVERY: Duration = Duration::from_secs(1);
 /// Longest body of a request.
 pub(super) const BODY_BYTES_MAX: usize = 64 << 20;
 /// Longest body of an answer.

@@ -9,9 +9,9 @@
 //!   whom to admit (`door`). When it closes the socket, the gateway answers the requests in progress and stops.
 //!
 //! Only this folder names the async runtime and the HTTP crates. A request passes these stations: the
-//! runtime reads it (`serve`, `tls`, `grpc`); `access` admits it; a thread (`exchange`) turns its body into tensors
-//! (`request`) and tensors into a job (`models`, `job`), and sends the job (`pool`); the runtime awaits the answer and
-//! writes the response (`reply`). `routes` and `grpc` are the two protocols, and `documents` what both say.
+//! runtime reads it (`serve`, `tls`, `grpc`); `access` admits it; its body becomes tensors (`request`) and tensors a
+//! job (`models`, `job`), which is sent (`pool`), all on a thread of the runtime if nothing there waits, or else on
+//! another (`exchange`); the runtime reads the answer and writes the response (`reply`). `routes` and `grpc` are the two protocols, and `documents` what both say.
 //! `observer` and `catalogue` ask the pool for its models; `readiness` and `probe` find
 //! out whether they work; `metrics` prints the counts. `page` is what a browser gets, `watch` and `events` tell it of
 //! the pool, and `orders` gives what an operator orders there.
@@ -23,6 +23,7 @@ mod catalogue;
 mod desk;
 mod documents;
 mod door;
+mod draft;
 mod events;
 mod exchange;
 mod failure;
@@ -35,6 +36,7 @@ mod metrics;
 mod models;
 mod observer;
 mod orders;
+mod outliving;
 mod pace;
 mod page;
 mod pool;
@@ -60,9 +62,11 @@ mod watch;
 
 use std::io;
 use std::iter;
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
@@ -120,8 +124,9 @@ pub use tokens::{NewToken, Scope, TokenMark};
 /// clients, two that query the pool, and some that cancel jobs. A pool that does not read its socket can block all of
 /// them.
 const BLOCKING_THREADS: usize = REQUESTS_MAX + ASKED_MAX + 8;
-/// IO threads: they read and write sockets.
-const IO_THREADS: usize = 2;
+/// IO threads also read and send small requests. They are a quarter of the processors, since the supervisor, workers
+/// and clients need some, too; so many at least and at most.
+const IO_THREADS: RangeInclusive<usize> = 2..=8;
 
 /// The sockets to serve, and what is spoken at each.
 type Listeners = Vec<(Protocol, Listener)>;
@@ -201,6 +206,7 @@ struct Server {
 /// [`GatewayError`]; the supervisor then starts another gateway.
 pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
     let (HandedOver { listeners, traces, memory, repository }, link, door) = take_over(flags)?;
+    let processors = thread::available_parallelism().map_err(system("the processor's threads"))?;
     // It needs no file but its libraries.
     flags.confine(Calls::Local, iter::empty()).map_err(HelperError::from)?;
     // The log is a pipe of the supervisor. A slow reader must not delay requests.
@@ -233,7 +239,7 @@ pub fn run(flags: &HelperFlags) -> Result<(), GatewayError> {
         closing: tokio::sync::watch::Sender::new(false),
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(IO_THREADS)
+        .worker_threads((processors.get() / 4).clamp(*IO_THREADS.start(), *IO_THREADS.end()))
         .max_blocking_threads(BLOCKING_THREADS)
         .enable_all()
         .build()
@@ -351,6 +357,7 @@ async fn live(
         tasks.push(tokio::spawn(serve::accept(protocol, listener, entrance.clone())));
     }
     drop(entrance);
+    gateway.pool.read_on_runtime();
     let ended = stay(&gateway, &link).await;
     gateway.closing.send_replace(true);
     for task in tasks {

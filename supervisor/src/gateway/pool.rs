@@ -1,20 +1,25 @@
 //! The gateway's connections to the pool. Each job names the principal of its request. If an HTTP client hangs up, the
 //! gateway cancels its job.
 
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use gridpool_client::{
-    Answer, Canceller, Client, ClientError, Job, Principal, TraceContext, TraceState,
+    Answer, Canceller, Client, ClientError, Job, Principal, TraceContext, TraceState, Watch,
 };
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::receipt::Verdict;
+use tokio::io::{Interest, unix::AsyncFd};
 use tokio::runtime::Handle;
+use tokio::time::interval;
 
-use super::limits::POOL_CONNECTIONS;
+use super::limits::{LATE_EVERY, POOL_CONNECTIONS};
 use super::receipts::Receipts;
 
 /// The connections for jobs of requests.
@@ -50,26 +55,26 @@ impl PoolConnections {
     pub(super) fn send<O: Send + 'static>(
         self: &Arc<Self>,
         job: Job<O>,
-        Origin { asker: Asker { principal, trace, trace_state }, hang_up }: Origin,
+        origin: Origin,
     ) -> Result<impl Future<Output = Result<Answer<O>, ClientError>> + Send + use<O>, ClientError>
     {
-        let running = self.choose();
-        let client = running.connection().client.lock().clone();
-        let (receipts, whose) = (Arc::clone(&self.receipts), principal.clone());
-        let job = job.on_behalf_of(principal).with_trace(trace).with_trace_state(trace_state);
-        let handle = client.send(job).inspect_err(|error| running.note(error))?;
-        hang_up.attach(handle.canceller());
-        Ok(async move {
-            let answer = handle.await;
-            hang_up.detach();
-            // That of one that succeeded is kept once the answer is written.
-            if let Ok(answer) = &answer
-                && answer.receipt.verdict != Verdict::Ok
-            {
-                receipts.keep(whose, answer.receipt.clone());
-            }
-            answer.inspect_err(|error| running.note(error))
-        })
+        let (running, job) = (self.choose(), origin.asker.sign(job));
+        let sent = running.client().send(job).inspect_err(|error| running.note(error))?;
+        Ok(running.answer(sent, origin))
+    }
+
+    /// The same if that takes no wait; `None` if it may.
+    pub(super) fn try_send<O: Send + 'static>(
+        self: &Arc<Self>,
+        job: &Job<O>,
+        origin: &Origin,
+    ) -> Result<
+        Option<impl Future<Output = Result<Answer<O>, ClientError>> + Send + use<O>>,
+        ClientError,
+    > {
+        let (running, job) = (self.choose(), origin.asker.sign(job.clone()));
+        let sent = running.client().try_send(&job).inspect_err(|error| running.note(error))?;
+        Ok(sent.map(|sent| running.answer(sent, origin.clone())))
     }
 
     /// Chooses the connection with the fewest jobs, and counts one more job there.
@@ -81,6 +86,11 @@ impl PoolConnections {
         let (index, least) = least.expect("there are several");
         least.jobs.fetch_add(1, Ordering::Relaxed);
         RunningJob { pool: Arc::clone(self), index }
+    }
+
+    /// Has the runtime read the answers, on which this is called.
+    pub(super) fn read_on_runtime(&self) {
+        self.connections.iter().for_each(|own| read_on_runtime(&own.client.lock()));
     }
 
     /// Reads the supervisor's last messages on every connection and on `observer`'s, so that nothing stays
@@ -96,7 +106,10 @@ impl PoolConnections {
     /// Replaces a connection that is closed for good.
     fn replace(&self, index: usize) {
         match connect(&self.socket) {
-            Ok(client) => *self.connections[index].client.lock() = client,
+            Ok(client) => {
+                read_on_runtime(&client);
+                *self.connections[index].client.lock() = client;
+            }
             Err(error) => tracing::warn!(%error, "cannot reconnect to the pool"),
         }
     }
@@ -114,6 +127,30 @@ impl RunningJob {
         &self.pool.connections[self.index]
     }
 
+    fn client(&self) -> Client {
+        self.connection().client.lock().clone()
+    }
+
+    /// Waits for the answer of the job, which was sent.
+    fn answer<O: Send + 'static>(
+        self,
+        sent: gridpool_client::Handle<O>,
+        Origin { asker, hang_up }: Origin,
+    ) -> impl Future<Output = Result<Answer<O>, ClientError>> + Send + use<O> {
+        hang_up.attach(sent.canceller());
+        async move {
+            let answer = sent.await;
+            hang_up.detach();
+            // That of one that succeeded is kept once the answer is written.
+            if let Ok(answer) = &answer
+                && answer.receipt.verdict != Verdict::Ok
+            {
+                self.pool.receipts.keep(asker.principal, answer.receipt.clone());
+            }
+            answer.inspect_err(|error| self.note(error))
+        }
+    }
+
     /// Notes why a job got no answer, and replaces the connection if that is closed.
     fn note(&self, error: &ClientError) {
         if matches!(error, ClientError::Lost | ClientError::Closed(_)) {
@@ -127,6 +164,42 @@ impl Drop for RunningJob {
     fn drop(&mut self) {
         self.connection().jobs.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Has the runtime read a connection. Where it cannot, a thread of the client does.
+fn read_on_runtime(client: &Client) {
+    match client.watch() {
+        Ok(Some(watch)) => drop(tokio::spawn(async {
+            let Err(error) = read(watch).await;
+            tracing::debug!(%error, "a connection to the pool is no longer watched");
+        })),
+        // It is lost already, and whoever uses it finds that.
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%error, "a connection to the pool cannot be watched"),
+    }
+}
+
+/// Reads a connection until it is lost.
+async fn read(watch: Watch) -> io::Result<Infallible> {
+    #[expect(unsafe_code, reason = "the runtime watches a descriptor that it did not open")]
+    // SAFETY: a `Watch` owns its socket from its making to its end, always names the same, and lends it to nobody who
+    // could close it.
+    let socket = unsafe { AsyncFd::register_with_interest(watch, Interest::READABLE) }?;
+    let mut late = interval(LATE_EVERY);
+    poll_fn(|cx| {
+        while late.poll_tick(cx).is_ready() {
+            socket.get_ref().wake_late();
+        }
+        loop {
+            let mut ready = ready!(socket.poll_read_ready(cx))?;
+            match ready!(socket.get_ref().poll_read(cx)) {
+                Ok(true) => ready.clear_ready(),
+                Ok(false) => {}
+                Err(error) => return Poll::Ready(Err(io::Error::other(error))),
+            }
+        }
+    })
+    .await
 }
 
 /// Connects without busy polling: the reading thread sleeps while it waits.
@@ -143,6 +216,14 @@ pub(super) struct Asker {
     pub(super) trace: Option<TraceContext>,
     /// What systems on the way of that trace have noted.
     pub(super) trace_state: Option<TraceState>,
+}
+
+impl Asker {
+    /// The job with the names of who asks.
+    fn sign<O>(&self, job: Job<O>) -> Job<O> {
+        let Self { principal, trace, trace_state } = self.clone();
+        job.on_behalf_of(principal).with_trace(trace).with_trace_state(trace_state)
+    }
 }
 
 /// Where a request comes from.
@@ -176,7 +257,8 @@ impl HangUp {
     fn attach(&self, job: Canceller) {
         let mut state = self.0.lock();
         if state.is_gone {
-            job.cancel();
+            drop(state);
+            cancel(job);
         } else {
             state.job = Some(job);
         }
@@ -195,11 +277,14 @@ impl Drop for OnDrop {
             state.is_gone = true;
             state.job.take()
         };
-        let Some(job) = job else { return };
-        // Cancelling may block if the supervisor is slow to read, so use another thread than the runtime's.
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(move || job.cancel())),
-            Err(_) => job.cancel(),
-        }
+        job.into_iter().for_each(cancel);
+    }
+}
+
+/// Cancels a job. That may block if the supervisor is slow to read, so another thread than the runtime's does it.
+fn cancel(job: Canceller) {
+    match Handle::try_current() {
+        Ok(runtime) => drop(runtime.spawn_blocking(move || job.cancel())),
+        Err(_) => job.cancel(),
     }
 }

@@ -7,13 +7,25 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use gridpool_protocol::receipt::{AttemptOutcome, Receipt};
 use gridpool_protocol::tensor::model::ProviderNodes;
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
-use super::body::{Draft, HeldBytes};
+use super::body::HeldBytes;
+use super::draft::Draft;
 use super::failure::Failure;
+use super::limits::REPLY_BYTES_MAX;
 use super::request::{Delivery, HEADER_LENGTH, WantedOutputs};
 use super::tensors::{Flat, OutputTensor};
+
+/// Bytes that are reserved for the JSON of an answer beside its data, with the receipt of a job that ran once.
+const HEAD_ROOM: usize = 4 << 10;
+/// The same for the receipt alone.
+const RECEIPT_ROOM: usize = 1 << 10;
+/// So many parameters say where and how a job ran.
+const FACTS: usize = 20;
+
+/// Parameters of an answer, in their order.
+pub(super) type Facts = Vec<(&'static str, Value)>;
 
 /// The result of a request.
 #[derive(Debug)]
@@ -22,7 +34,7 @@ pub(super) struct Reply {
     /// The version that ran.
     pub(super) version: Cow<'static, str>,
     pub(super) id: Option<String>,
-    pub(super) parameters: Map<String, Value>,
+    pub(super) parameters: Facts,
     pub(super) outputs: Vec<OutputTensor>,
 }
 
@@ -40,7 +52,8 @@ struct ResponseJson<'a> {
     model_version: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
-    parameters: &'a Map<String, Value>,
+    #[serde(serialize_with = "as_map")]
+    parameters: &'a [(&'static str, Value)],
     outputs: Vec<OutputJson<'a>>,
 }
 
@@ -53,6 +66,10 @@ struct OutputJson<'a> {
     parameters: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<Flat<'a>>,
+}
+
+fn as_map<S: Serializer>(facts: &[(&'static str, Value)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(facts.iter().map(|(name, value)| (name, value)))
 }
 
 impl Reply {
@@ -111,17 +128,20 @@ impl Reply {
             parameters: &self.parameters,
             outputs: outputs.collect(),
         };
-        let mut draft = Draft::new(held);
-        let written = serde_json::to_writer(&mut draft, &wire).map_err(io::Error::other);
-        if written.is_err() {
-            return draft.finish(written).map(|body| Encoded { body, header: None });
-        }
         let binary = || {
             let binary = chosen.iter().filter(|(_, delivery)| **delivery == Delivery::Bytes);
             binary.map(|&(output, _)| output)
         };
+        let bytes = binary().map(|output| output.tensor.bytes()).sum::<usize>();
+        let mut draft = Draft::new(held);
+        // At once, for most answers.
+        draft.reserve(REPLY_BYTES_MAX.min(HEAD_ROOM + bytes))?;
+        let written = serde_json::to_writer(&mut draft, &wire).map_err(io::Error::other);
+        if written.is_err() {
+            return draft.finish(written).map(|body| Encoded { body, header: None });
+        }
         let header = binary().next().is_some().then_some(draft.len());
-        draft.reserve(binary().map(|output| output.tensor.bytes()).sum())?;
+        draft.reserve(bytes)?;
         let written = binary().try_for_each(|o| o.chunks(|chunk| draft.write_all(chunk)));
         Ok(Encoded { body: draft.finish(written)?, header })
     }
@@ -146,12 +166,15 @@ impl Encoded {
 
 /// Where and how a job ran, as response parameters: the main facts as plain values, and the whole receipt
 /// as JSON in a string, since parameters have no structure.
-pub(super) fn proof(receipt: &Receipt) -> Result<Map<String, Value>, Failure> {
-    let whole = serde_json::to_string(receipt).map_err(|error| {
+pub(super) fn proof(receipt: &Receipt) -> Result<Facts, Failure> {
+    let mut whole = Vec::with_capacity(RECEIPT_ROOM);
+    let written = serde_json::to_writer(&mut whole, receipt).map_err(|error| error.to_string());
+    let whole = written.and_then(|()| String::from_utf8(whole).map_err(|error| error.to_string()));
+    let whole = whole.map_err(|error| {
         Failure::internal(format!("the receipt cannot be written as JSON: {error}"))
     })?;
-    let mut proof = Map::new();
-    let mut say = |key: &str, value: Value| drop(proof.insert(key.to_owned(), value));
+    let mut proof = Vec::with_capacity(FACTS);
+    let mut say = |name: &'static str, value: Value| proof.push((name, value));
     say("verdict", json!(receipt.verdict));
     say("job", json!(receipt.job));
     say("attempts", json!(receipt.attempts.len()));
@@ -183,6 +206,6 @@ pub(super) fn proof(receipt: &Receipt) -> Result<Map<String, Value>, Failure> {
             }
         }
     }
-    say("receipt", json!(whole));
+    say("receipt", whole.into());
     Ok(proof)
 }

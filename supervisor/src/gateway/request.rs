@@ -282,7 +282,7 @@ fn inputs<'a>(
 fn wanted(
     outputs: Vec<(String, Parameters)>,
     all_binary: bool,
-    memory: &Memory,
+    memory: &mut Memory,
 ) -> Result<WantedOutputs, Failure> {
     // Other servers of the protocol treat an empty list as no list, too.
     if outputs.is_empty() {

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use gridpool_ipc::clock;
+use gridpool_protocol::batch::Grid;
 use gridpool_protocol::status::WorkerState;
 use serde_json::json;
 
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::jobs::serves;
 use crate::pool::{Pool, cpu, named, stub_worker};
-use crate::processes::{all_gone, go_on};
+use crate::processes::{all_gone, go_on, stop};
 use crate::wait::{eventually, within};
 
 const INFER: &str = "/v2/models/rot90/infer";
@@ -80,6 +81,28 @@ fn the_job_of_a_client_that_hangs_up_is_cancelled() {
     drop(web);
     pool.until_status("its end", |status| status.counters.cancelled == before.cancelled + 1);
     until_ready(&pool);
+}
+
+#[test]
+fn a_pool_that_does_not_read_holds_up_its_requests_and_not_the_gateway() {
+    // Nearly as many as one client may have, each as large as an IO thread sends: four connections do not hold them.
+    const REQUESTS: usize = 90;
+    let grid = Grid::from_rows(&[[7; 30]; 30]).expect("it is a grid");
+    let body = as_request(&vec![grid; 8]);
+    let length = body.to_string().len();
+    assert!((12 << 10..16 << 10).contains(&length), "{length} bytes");
+    let pool = served(cpu(1));
+    let mut web = Web::open(&pool);
+    let supervisor = pool.supervisor.pid();
+    stop(supervisor);
+    let all: Vec<_> = (0..REQUESTS).map(|_| post_aside(&pool, INFER, &body)).collect();
+    for _ in 0..100 {
+        assert_eq!(web.ask("GET", "/v2/health/live", "", b"").status, 200);
+    }
+    go_on(supervisor);
+    for one in all {
+        assert_eq!(within("an answer", || one.join().expect("an answer")).status, 200);
+    }
 }
 
 #[test]

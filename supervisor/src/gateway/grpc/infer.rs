@@ -15,13 +15,14 @@ use gridpool_protocol::limits::DEADLINE_MAX;
 use gridpool_protocol::tensor::{DataType, Scalar, Tensor, put_text};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::body::prefix;
 use super::late;
 use super::messages::PREFIX_BYTES;
 use super::packing::pack;
-use crate::gateway::body::{Draft, HeldBytes};
+use crate::gateway::body::HeldBytes;
+use crate::gateway::draft::Draft;
 use crate::gateway::exchange::Exchange;
 use crate::gateway::failure::Failure;
 use crate::gateway::regions::{Memory, REGION};
@@ -104,7 +105,7 @@ impl Exchange for InferCall {
         mut held: HeldBytes,
     ) -> Result<Bytes, Failure> {
         let chosen = reply.deliver(wanted)?;
-        let mut parameters = choices(&reply.parameters);
+        let mut parameters = choices(reply.parameters.iter().map(|(name, value)| (*name, value)));
         if form.says_final {
             parameters.extend(mark_of_final());
         }
@@ -138,7 +139,10 @@ pub(super) fn mark_of_final() -> [(String, InferParameter); 1] {
 
 fn described(tensor: &Tensor, how: &Delivery) -> InferOutputTensor {
     let parameters = match how {
-        Delivery::Shared(part) => choices(&part.parameters(tensor.bytes())),
+        Delivery::Shared(part) => {
+            let named = part.parameters(tensor.bytes());
+            choices(named.iter().map(|(name, value)| (&**name, value)))
+        }
         Delivery::Bytes | Delivery::Json => BTreeMap::new(),
     };
     InferOutputTensor {
@@ -200,7 +204,9 @@ fn values(parameters: &BTreeMap<String, InferParameter>) -> Parameters {
     parameters.iter().map(|(name, parameter)| (name.clone(), value(parameter))).collect()
 }
 
-fn choices(parameters: &Map<String, Value>) -> BTreeMap<String, InferParameter> {
+fn choices<'a>(
+    parameters: impl Iterator<Item = (&'a str, &'a Value)>,
+) -> BTreeMap<String, InferParameter> {
     let choice = |value: &Value| match value {
         Value::Bool(is) => Choice::Bool(*is),
         Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
@@ -211,7 +217,7 @@ fn choices(parameters: &Map<String, Value>) -> BTreeMap<String, InferParameter> 
         Value::String(text) => Choice::String(text.clone()),
         Value::Null | Value::Array(_) | Value::Object(_) => Choice::String(value.to_string()),
     };
-    parameters.iter().map(|(name, value)| (name.clone(), choice(value).into())).collect()
+    parameters.map(|(name, value)| (name.to_owned(), choice(value).into())).collect()
 }
 
 // ---- inputs ----

@@ -9,7 +9,8 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
 use super::messages::{PACKED, PREFIX_BYTES, too_much};
-use crate::gateway::body::{Draft, HeldBytes};
+use crate::gateway::body::HeldBytes;
+use crate::gateway::draft::Draft;
 use crate::gateway::failure::Failure;
 
 /// How the messages of a call are packed, and of its answer.

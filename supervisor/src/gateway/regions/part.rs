@@ -52,6 +52,19 @@ pub(in crate::gateway) struct Memory {
     held: HeldBytes,
     /// Bytes that were read.
     taken: usize,
+    /// Whether it may be used.
+    usable: Usable,
+}
+
+/// Whether a request may use regions. A client may hold up for long who reads its file, or closes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Usable {
+    /// It may.
+    Yes,
+    /// It may not, on this thread.
+    Elsewhere,
+    /// It may not, and has named one.
+    Named,
 }
 
 impl Memory {
@@ -60,7 +73,25 @@ impl Memory {
         door: Option<Arc<Door>>,
         (principal, held): (Principal, HeldBytes),
     ) -> Self {
-        Self { regions, door, principal, held, taken: 0 }
+        Self { regions, door, principal, held, taken: 0, usable: Usable::Yes }
+    }
+
+    /// Whether the request has at most so many bytes.
+    pub(in crate::gateway) fn is_at_most(&self, bytes: usize) -> bool {
+        self.held.is_at_most(bytes)
+    }
+
+    /// Reads a request on a thread that must not wait; `None` if it names a region.
+    pub(in crate::gateway) fn without_files<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        self.usable = Usable::Elsewhere;
+        let read = read(self);
+        match std::mem::replace(&mut self.usable, Usable::Yes) {
+            Usable::Named => Ok(None),
+            Usable::Elsewhere | Usable::Yes => read.map(Some),
+        }
     }
 
     /// Without regions.
@@ -76,7 +107,7 @@ impl Memory {
     }
 
     /// The part of a region that a tensor's parameters name, if they do.
-    pub(in crate::gateway) fn part(&self, of: &Parameters) -> Result<Option<Part>, Failure> {
+    pub(in crate::gateway) fn part(&mut self, of: &Parameters) -> Result<Option<Part>, Failure> {
         let Some(name) = text(of, REGION)? else {
             return match of.keys().find(|key| key.starts_with("shared_memory_")) {
                 Some(key) => Err(Failure::bad(format!("there is {key}, but no {REGION}"))),
@@ -86,6 +117,10 @@ impl Memory {
         let (offset, bytes) = (number(of, OFFSET)?.unwrap_or(0), number(of, BYTES)?);
         let bytes =
             bytes.ok_or_else(|| Failure::bad(format!("there is {REGION}, but no {BYTES}")))?;
+        if self.usable != Usable::Yes {
+            self.usable = Usable::Named;
+            return Err(Failure::internal("it is read by another thread"));
+        }
         let region = self.regions.find(&self.principal, name)?;
         if let Some(door) = &self.door {
             access::check_again(door, (&self.principal, None), &[Scope::Memory])?;

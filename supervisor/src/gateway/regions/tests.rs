@@ -134,6 +134,22 @@ fn a_region_lies_in_its_file_and_a_part_in_its_region() {
 }
 
 #[test]
+fn a_thread_that_must_not_wait_reads_no_request_that_names_a_region() {
+    let regions = of_file(file(&[7; 100]));
+    enter(&regions, holder(1), named("r", "/k", 0, 100)).unwrap();
+    let mut memory = memory(&regions, 1);
+    let read = |memory: &mut Memory| match memory.part(&at("r", 0, 8))? {
+        Some(part) => memory.read(&part),
+        None => Ok(Vec::new()),
+    };
+    assert_eq!(memory.without_files(read), Ok(None));
+    // Also if it says that it was read.
+    assert_eq!(memory.without_files(|own| Ok(drop(own.part(&at("r", 0, 8))))), Ok(None));
+    assert_eq!(memory.without_files(|own| own.part(&Parameters::new())), Ok(Some(None)));
+    assert_eq!(read(&mut memory), Ok(vec![7; 8]), "another thread does");
+}
+
+#[test]
 fn a_file_that_shrinks_fails_the_request_and_holes_are_zeros() {
     let own = file(&[7; 100_000]);
     let regions = of_file(own.try_clone().unwrap());
@@ -153,10 +169,8 @@ fn a_file_that_shrinks_fails_the_request_and_holes_are_zeros() {
     assert_eq!(memory.read(&part), Ok(vec![0; 90_000]), "a hole");
     own.set_len(5).unwrap();
     assert_eq!(part.take(&output(&[9; 70_000])), Ok(()), "the file grows again");
-    assert_eq!(
-        memory.read(&memory.part(&at("r", 10, 70_000)).unwrap().unwrap()).unwrap()[69_999],
-        9
-    );
+    let part = memory.part(&at("r", 10, 70_000)).unwrap().unwrap();
+    assert_eq!(memory.read(&part).unwrap()[69_999], 9);
     assert_eq!(own.metadata().unwrap().len(), 70_010, "and no further");
     let why = part.take(&output(&[9; 90_001])).unwrap_err();
     assert!(
@@ -238,7 +252,7 @@ fn a_region_ends_with_its_token_and_another_of_that_name_has_none() {
         regions.register(&of(&own), holder.clone(), named("r", "/k", 0, 8)).unwrap();
         let part = |door| {
             let held = crate::gateway::body::BodyBudget::new().held(&who);
-            let memory =
+            let mut memory =
                 Memory::new(Arc::clone(&regions), Some(Arc::new(door)), (who.clone(), held));
             memory.part(&at("r", 0, 8))
         };

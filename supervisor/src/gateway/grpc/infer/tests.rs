@@ -114,7 +114,7 @@ fn an_answer_is_a_frame_with_a_message_that_has_the_data_behind() {
     let tensor = Tensor::new("y", DataType::Uint8, vec![3]).unwrap();
     let outputs = vec![OutputTensor::private(tensor, b"abc".to_vec())];
     let mut parameters = reply::proof(&Receipt::default()).unwrap();
-    parameters.insert("more".to_owned(), json!(0.5));
+    parameters.push(("more", json!(0.5)));
     let reply = Reply {
         model: "m".to_owned(),
         version: "1".into(),
