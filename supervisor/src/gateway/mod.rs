@@ -8,13 +8,13 @@
 //! - descriptor 1: a socket to which the gateway writes a line as a sign of life. The supervisor writes
 //!   whom to admit (`door`). When it closes the socket, the gateway answers the requests in progress and stops.
 //!
-//! Only this folder names the async runtime and the HTTP crates. A request passes these stations: the
-//! runtime reads it (`serve`, `tls`, `grpc`); `access` admits it; its body becomes tensors (`request`) and tensors a
-//! job (`models`, `job`), which is sent (`pool`), all on a thread of the runtime if nothing there waits, or else on
-//! another (`exchange`); the runtime reads the answer and writes the response (`reply`). `routes` and `grpc` are the two protocols, and `documents` what both say.
-//! `observer` and `catalogue` ask the pool for its models; `readiness` and `probe` find
-//! out whether they work; `metrics` prints the counts. `page` is what a browser gets, `watch` and `events` tell it of
-//! the pool, and `orders` gives what an operator orders there.
+//! Only this folder names the async runtime and the HTTP crates. A request passes these stations: the runtime reads it
+//! (`serve`, `tls`, `grpc`); `access` admits it; its body becomes tensors (`request`) and tensors a job (`models`,
+//! `job`), which is sent (`pool`), all on a thread of the runtime if nothing there waits, or else on another
+//! (`exchange`); the runtime reads the answer and writes the response (`reply`). `routes` and `grpc` are the two
+//! protocols, and `documents` what both say. `observer` and `catalogue` ask the pool for its models; `readiness` and
+//! `probe` find out whether they work; `metrics` prints the counts. `page` is what a browser gets, `watch` and `events`
+//! tell it of the pool, and `orders` gives what an operator orders there.
 
 mod access;
 mod blocking;
