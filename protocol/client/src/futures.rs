@@ -169,7 +169,7 @@ impl Connection {
             let waited = self.wait_for(clock::now() + span, |state| {
                 let is_news = refused.is_empty() && state.has_refused();
                 let is_watched = self.is_watched.load(Ordering::Acquire);
-                let is_needed = state.futures > 0 && !(is_watched && !state.has_refused());
+                let is_needed = state.futures > 0 && (!is_watched || state.has_refused());
                 (!is_needed || is_news).then_some(is_needed)
             });
             match waited {
