@@ -367,6 +367,7 @@ pub(crate) const WANTED: &[&str] = &[
     "held: a device is freed",
     "held: a device that is not held is freed",
     "held: all devices are free at the end of the pool before",
+    "release: a device that is given away",
     "release: a device that is held",
     "spawn: another pool has the device",
     "vacate: a busy worker goes on",

@@ -372,17 +372,14 @@ impl Pool {
             Release::Contents => {
                 Ok(format!("{} contents taken off the denylist", self.denylist.clear()))
             }
-            Release::Device(device) if self.is_held(device) => {
-                let why = self.why_away(device).unwrap_or_default();
-                Err(format!("{device} cannot be released: {why}"))
-            }
-            Release::Device(device) => match self.is_out(device) {
-                Some(true) => {
+            Release::Device(device) => match (self.why_away(device), self.is_out(device)) {
+                (Some(why), _) => Err(format!("{device} cannot be released: {why}")),
+                (None, Some(true)) => {
                     self.release_device(now, device);
                     Ok(format!("{device} is tried again now"))
                 }
-                Some(false) => Err(format!("{device} is in service")),
-                None => Err(format!("the pool has no device {device}")),
+                (None, Some(false)) => Err(format!("{device} is in service")),
+                (None, None) => Err(format!("the pool has no device {device}")),
             },
         }
         .map_err(Refusal::Invalid)

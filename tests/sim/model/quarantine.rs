@@ -193,8 +193,11 @@ impl Model {
             self.coverage.hit("release: no such device");
             return false;
         }
-        if self.is_held_before(id) {
-            self.coverage.hit("release: a device that is held");
+        if self.is_away(id) {
+            self.coverage.hit(match self.is_held_before(id) {
+                true => "release: a device that is held",
+                false => "release: a device that is given away",
+            });
             return false;
         }
         let groups = self.all_groups();

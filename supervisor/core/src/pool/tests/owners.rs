@@ -46,6 +46,18 @@ impl Rig {
         rig
     }
 
+    /// Why an operator may not release a device.
+    fn why_not_released(&mut self, index: u32) -> String {
+        self.tell(released(Release::Device(device(index))));
+        let why = self.actions().filter_map(|action| {
+            let Action::Reply { result: Err(Refusal::Invalid(why)), .. } = action else {
+                return None;
+            };
+            Some(why.clone())
+        });
+        why.last().expect("it is refused")
+    }
+
     fn last_fault(&self, index: u32) -> String {
         self.rows()[index as usize].last_fault.clone()
     }
@@ -170,6 +182,17 @@ fn a_job_whose_worker_dies_on_the_last_device_goes_over() {
 }
 
 #[test]
+fn a_device_that_was_given_away_is_not_released() {
+    let mut rig = Rig::with(2, |_| {});
+    rig.die(0, ExitStatus::Code(73));
+    rig.tell(ONE_BY_ONE);
+    let why = "gpu1 cannot be released: the pool is upgraded, and the new one gets it";
+    assert_eq!((rig.stopped(), &*rig.why_not_released(1)), (vec![1], why));
+    rig.tell(FAILED);
+    assert_eq!(rig.why_not_released(1), "gpu1 is in service");
+}
+
+#[test]
 fn no_process_starts_on_a_held_device_and_jobs_wait_for_it() {
     let mut rig = Rig::held(2);
     assert_eq!(rig.core.poll_deadline(), None, "no timer runs");
@@ -177,12 +200,8 @@ fn no_process_starts_on_a_held_device_and_jobs_wait_for_it() {
     rig.wait_ms(500);
     assert_eq!((rig.spawns(0), rig.verdicts(1)), (vec![], vec![]));
     assert_eq!(rig.last_fault(1), "the pool before this one still has it");
-    rig.tell(released(Release::Device(device(1))));
-    let why = rig.actions().find_map(|action| {
-        let Action::Reply { result: Err(Refusal::Invalid(why)), .. } = action else { return None };
-        Some(why.clone())
-    });
-    assert_eq!(why.unwrap(), "gpu1 cannot be released: the pool before this one still has it");
+    let why = "gpu1 cannot be released: the pool before this one still has it";
+    assert_eq!(rig.why_not_released(1), why);
     rig.tell(freed(1));
     rig.tell(freed(9));
     assert_eq!((rig.spawns(0).len(), rig.spawns(1).len()), (0, 1));
