@@ -214,7 +214,11 @@ fn post(pool: &Pool, path: &str, body: &Value) -> Answer {
 
 /// Sends a request, and reads the answer on another thread.
 fn post_aside(pool: &Pool, path: &str, body: &Value) -> thread::JoinHandle<Answer> {
-    let mut web = Web::open(pool);
+    post_over(Web::open(pool), path, body)
+}
+
+/// The same over a connection that is open already.
+fn post_over(mut web: Web<TcpStream>, path: &str, body: &Value) -> thread::JoinHandle<Answer> {
     web.send(&request("POST", path, "", body.to_string().as_bytes()));
     thread::spawn(move || web.hear())
 }

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::access::with_tokens;
 use super::{
-    Web, as_request, get, post, post_aside, request, served, small, until_ready, until_status_of,
-    with_http,
+    Web, as_request, get, post, post_aside, post_over, request, served, small, until_ready,
+    until_status_of, with_http,
 };
 use crate::jobs::serves;
 use crate::pool::{Pool, cpu, named, stub_worker};
@@ -93,9 +93,10 @@ fn a_pool_that_does_not_read_holds_up_its_requests_and_not_the_gateway() {
     assert!((12 << 10..16 << 10).contains(&length), "{length} bytes");
     let pool = served(cpu(1));
     let mut web = Web::open(&pool);
+    let open: Vec<_> = (0..REQUESTS).map(|_| Web::open(&pool)).collect();
     let supervisor = pool.supervisor.pid();
     stop(supervisor);
-    let all: Vec<_> = (0..REQUESTS).map(|_| post_aside(&pool, INFER, &body)).collect();
+    let all: Vec<_> = open.into_iter().map(|own| post_over(own, INFER, &body)).collect();
     for _ in 0..100 {
         assert_eq!(web.ask("GET", "/v2/health/live", "", b"").status, 200);
     }
