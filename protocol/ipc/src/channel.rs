@@ -180,7 +180,7 @@ impl Receiver {
         loop {
             let packets = &self.packets;
             let received = self.wait.receive(|ask| match ask {
-                Ask::Now => now_or_never(packets.try_recv()),
+                Ask::Now => at_once(packets),
                 Ask::Sleeping => now_or_never(packets.recv().map_err(TryRecvError::IpcError)),
             });
             if let Some(message) = decoded(received)? {
@@ -201,9 +201,9 @@ impl Receiver {
         loop {
             let is_over = clock::until(until).is_zero();
             let received = match is_over {
-                true => now_or_never(packets.try_recv()),
+                true => at_once(packets),
                 false => self.wait.receive(|ask| match ask {
-                    Ask::Now => now_or_never(packets.try_recv()),
+                    Ask::Now => at_once(packets),
                     Ask::Sleeping => now_or_never(packets.try_recv_timeout(timeout())),
                 }),
             };
@@ -213,6 +213,12 @@ impl Receiver {
             }
         }
     }
+}
+
+/// `None` if there is no message yet. ipc-channel's `try_recv` changes the socket's mode for each call and back, three
+/// system calls for a message or none; a wait of no time is one, and one more if there is a message.
+fn at_once(packets: &IpcReceiver<Packet>) -> Result<Option<Packet>, IpcError> {
+    now_or_never(packets.try_recv_timeout(Duration::ZERO))
 }
 
 /// `None` if there is no message yet, or a signal interrupted the call.
