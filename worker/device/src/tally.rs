@@ -14,7 +14,14 @@ pub(crate) struct Tally {
 impl Tally {
     /// Adds one launch of `name` that took `device_us` microseconds.
     pub(crate) fn add(&mut self, name: &str, device_us: f64) {
-        self.add_use(KernelUse { name: name.to_owned(), launches: 1, device_us });
+        match self.uses.iter_mut().find(|kernel| kernel.name == name) {
+            // Every chunk comes here: only the first of a dispatch needs a name of its own.
+            Some(kernel) => {
+                kernel.launches += 1;
+                kernel.device_us += device_us;
+            }
+            None => self.uses.push(KernelUse { name: name.to_owned(), launches: 1, device_us }),
+        }
     }
 
     /// Adds another tally's launches.
