@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ContentHash, DeviceId, DeviceKind};
-use crate::limits::{REPORT_BYTES_MAX, REPORT_US_MAX};
+use crate::limits::{JOIN_MAX, REPORT_BYTES_MAX, REPORT_US_MAX};
 use crate::named::named;
 use crate::search::SearchReport;
 use crate::tensor::model::InferReport;
@@ -136,11 +136,27 @@ pub struct RunReport {
 /// An impossible number in a report.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ReportError {
+    /// A number of attempts.
+    #[error("it answers {attempts} attempts together; the limit is {JOIN_MAX}")]
+    Attempts {
+        /// The attempts.
+        attempts: usize,
+    },
     /// A number of bytes.
     #[error("its report says {bytes} bytes copied one way; the limit is {REPORT_BYTES_MAX}")]
     Bytes {
         /// The bytes.
         bytes: u64,
+    },
+    /// A place of a result.
+    #[error("its report says that a result of {bytes} bytes has bytes {start} to {end}")]
+    Place {
+        /// The first byte.
+        start: u32,
+        /// One past the last.
+        end: u32,
+        /// The bytes there are.
+        bytes: usize,
     },
     /// A time.
     #[error("its report says {us} us in {what}; the limits are 0 and {REPORT_US_MAX:e}")]
@@ -169,7 +185,13 @@ impl RunReport {
                 return Err(ReportError::Time { what: what.to_owned(), us });
             }
         }
-        let handed = steps().map(|step| step.device_bytes.max(step.host_bytes)).max();
+        self.check_bytes()
+    }
+
+    /// The part of [`RunReport::check`] about bytes.
+    pub(crate) fn check_bytes(&self) -> Result<(), ReportError> {
+        let steps = self.infer.iter().flat_map(|infer| &infer.steps);
+        let handed = steps.map(|step| step.device_bytes.max(step.host_bytes)).max();
         let most = self.h2d_bytes.max(self.d2h_bytes).max(handed.unwrap_or(0));
         if most > REPORT_BYTES_MAX {
             return Err(ReportError::Bytes { bytes: most });

@@ -23,7 +23,16 @@ pub(crate) struct Cancels(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     running: BTreeMap<AttemptId, Running>,
+    /// Those that run together.
+    dispatch: Dispatch,
     cancelled: BTreeSet<AttemptId>,
+}
+
+/// The attempts of a dispatch, and the flag of each. There are few.
+#[derive(Debug, Default)]
+struct Dispatch {
+    attempts: Vec<AttemptId>,
+    flags: Arc<[AtomicBool]>,
 }
 
 #[derive(Default)]
@@ -46,6 +55,24 @@ impl Cancels {
         let flag = Arc::new(AtomicBool::new(state.cancelled.remove(&attempt)));
         state.running.insert(attempt, Running { flag: Arc::clone(&flag), stop: None });
         flag
+    }
+
+    /// Attempts begin that run together, after those of the last [`Cancels::begin_together`] have ended. Returns their
+    /// flags, in order; some may be set already.
+    pub(crate) fn begin_together(&self, attempts: Vec<AttemptId>) -> Arc<[AtomicBool]> {
+        let mut state = self.0.lock();
+        let State { dispatch, cancelled, .. } = &mut *state;
+        // Mostly nothing is cancelled.
+        let mut is_cancelled = |attempt| !cancelled.is_empty() && cancelled.remove(attempt);
+        let flags: Arc<[_]> =
+            attempts.iter().map(|attempt| AtomicBool::new(is_cancelled(attempt))).collect();
+        *dispatch = Dispatch { attempts, flags: Arc::clone(&flags) };
+        flags
+    }
+
+    /// All of these attempts are answered.
+    pub(crate) fn end_together(&self) {
+        self.0.lock().dispatch.attempts.clear();
     }
 
     /// Calls `stop` once the attempt is cancelled, at once if it is already, and never if it has ended.
@@ -81,6 +108,10 @@ impl Cancels {
             stop.into_iter().for_each(|stop| stop());
             return;
         }
+        let Dispatch { attempts, flags } = &state.dispatch;
+        if let Some(at) = attempts.iter().position(|known| *known == attempt) {
+            return flags[at].store(true, Ordering::Relaxed);
+        }
         state.cancelled.insert(attempt);
         if state.cancelled.len() > KEPT_MAX {
             // Numbers of jobs grow: the oldest was answered long ago.
@@ -112,6 +143,22 @@ mod tests {
         assert!(other.load(Ordering::Relaxed));
         cancels.end(attempt(2));
         assert!(!cancels.begin(attempt(3)).load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn attempts_that_run_together_have_a_flag_each_until_they_end() {
+        let cancels = Cancels::default();
+        cancels.cancel(attempt(2));
+        let flags = cancels.begin_together(vec![attempt(1), attempt(2), attempt(3)]);
+        let set = || flags.iter().map(|flag| flag.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        assert_eq!(set(), [false, true, false]);
+        cancels.cancel(attempt(3));
+        assert_eq!(set(), [false, true, true]);
+        cancels.end_together();
+        cancels.cancel(attempt(1));
+        assert_eq!(set(), [false, true, true]);
+        let again = cancels.begin_together(vec![attempt(2), attempt(1)]);
+        assert!(!again[0].load(Ordering::Relaxed) && again[1].load(Ordering::Relaxed));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use gridpool_protocol::exit::{cli, worker as exit};
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{AttemptId, WorkerName};
 use gridpool_protocol::limits::{HEARTBEAT_EVERY, PROTOCOL_VERSION};
-use gridpool_protocol::message::{FromWorker, ToWorker};
+use gridpool_protocol::message::{Answers, FromWorker, ToWorker};
 
 use crate::arenas::Arenas;
 use crate::cancels::Cancels;
@@ -243,9 +243,21 @@ impl Link {
         send(&self.replies, message);
     }
 
-    /// Sends messages together.
-    pub(crate) fn send_all(&self, messages: &[FromWorker]) {
-        note_sent(self.replies.send_all(messages));
+    /// Sends the answers to attempts that ran together. Errors of many programs may be longer than a message: then each
+    /// answer goes alone.
+    pub(crate) fn answer(&self, answers: Answers) {
+        let message = FromWorker::Answers(Box::new(answers));
+        let sent = self.replies.send(&message);
+        let FromWorker::Answers(answers) = message else { return };
+        if !matches!(sent, Err(ChannelError::Encode(_))) || answers.attempts.len() < 2 {
+            return note_sent(sent);
+        }
+        let split = answers.each(|attempt, result| {
+            self.send(&FromWorker::Answer { attempt, result });
+        });
+        if let Err(error) = split {
+            tracing::error!(%error, "answers cannot be sent");
+        }
     }
 }
 

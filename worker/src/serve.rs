@@ -23,8 +23,11 @@ use gridpool_ipc::clock;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::ids::{ArenaId, AttemptId};
-use gridpool_protocol::message::{Assignment, AttemptError, Dispatch, FromWorker, ToWorker, Work};
+use gridpool_protocol::message::{
+    Answers, Assignment, AttemptError, Dispatch, FromWorker, Inline, JoinedAnswer, ToWorker, Work,
+};
 use gridpool_protocol::program::Programs;
+use gridpool_protocol::receipt::RunReport;
 use tracing::field::display;
 
 use crate::attempts::{Hold, Task, run_together};
@@ -158,7 +161,6 @@ impl Worker {
         assignments: Vec<Assignment>,
         arrived: Instant,
     ) -> Result<(), (Fault, Option<AttemptId>)> {
-        let attempts: Vec<_> = assignments.iter().map(|assignment| assignment.attempt).collect();
         let chaos = assignments.iter().find_map(|a| Some((a, a.chaos?)));
         if let Some((&Assignment { attempt, trace, .. }, fault)) = chaos {
             let (AttemptId { job, number: attempt }, trace_id) = (attempt, trace.map(display));
@@ -167,35 +169,28 @@ impl Worker {
         let chaos = chaos.map(|(_, fault)| fault);
         device.arm(chaos);
         // If several attempts ran together, it is unknown which one met the fault.
-        let suspect = if let [only] = attempts.as_slice() { Some(*only) } else { None };
-        let results = match self.task(work) {
+        let suspect = if let [only] = assignments.as_slice() { Some(only.attempt) } else { None };
+        let attempts = assignments.iter().map(|assignment| assignment.attempt);
+        let stops = self.link.cancels.begin_together(attempts.collect());
+        let answers = match self.task(work) {
             Ok(task) => {
                 let fatal = |fault| (fault, suspect);
                 let mut holds = Vec::with_capacity(assignments.len());
                 for assignment in assignments {
-                    holds.push(self.hold(device, &task, assignment).map_err(fatal)?);
+                    let attempt = assignment.attempt;
+                    holds.push((attempt, self.hold(device, &task, assignment).map_err(fatal)?));
                 }
-                run_together(device, &task, holds, arrived).map_err(fatal)?
+                run_together(device, &task, holds, &stops, arrived).map_err(fatal)?
             }
-            Err(error) => {
-                let refused = AttemptError::Refused(error);
-                attempts.iter().map(|_| Err(refused.clone())).collect()
-            }
+            Err(error) => refuse_all(&assignments, &AttemptError::Refused(error)),
         };
         match chaos::before_the_answer(chaos, &self.link.replies) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             Err(error) => tracing::debug!(error = %Chain(&error), "the supervisor does not listen"),
         }
-        let answers: Vec<_> = attempts
-            .into_iter()
-            .zip(results)
-            .map(|(attempt, result)| {
-                self.link.cancels.end(attempt);
-                FromWorker::Answer { attempt, result }
-            })
-            .collect();
-        self.link.send_all(&answers);
+        self.link.cancels.end_together();
+        self.link.answer(answers);
         Ok(())
     }
 
@@ -218,8 +213,7 @@ impl Worker {
         task: &Task,
         assignment: Assignment,
     ) -> Result<Result<Hold, AttemptError>, Fault> {
-        let stop = self.link.cancels.begin(assignment.attempt);
-        let held = Hold::new(task, assignment, stop, |slice| self.adopt(device, slice.arena));
+        let held = Hold::new(task, assignment, |slice| self.adopt(device, slice.arena));
         match held {
             Ok(hold) => Ok(Ok(hold)),
             Err(AttemptFailure::Attempt(error)) => Ok(Err(error)),
@@ -261,6 +255,16 @@ impl Worker {
         self.link.send(&FromWorker::Forgot);
         Ok(())
     }
+}
+
+/// Answers each with the error.
+fn refuse_all(assignments: &[Assignment], error: &AttemptError) -> Answers {
+    let refused = |assignment: &Assignment| {
+        let (attempt, result) = (assignment.attempt, Err(error.clone()));
+        JoinedAnswer { attempt, result }
+    };
+    let attempts = assignments.iter().map(refused).collect();
+    Answers { report: RunReport::default(), attempts, outputs: Inline::default() }
 }
 
 #[cfg(test)]

@@ -259,20 +259,6 @@ impl Replies {
         self.send_frames(&frame::of(message, 0).map_err(ChannelError::Encode)?)
     }
 
-    /// Sends messages together: the supervisor is woken once. Those before one that cannot be encoded are sent.
-    ///
-    /// # Errors
-    /// As for [`Replies::send`].
-    pub fn send_all(&self, messages: &[FromWorker]) -> Result<(), ChannelError> {
-        let (mut frames, mut sent) = (Vec::new(), Ok(()));
-        for message in messages {
-            if let Err(error) = frame::append(message, 0, &mut frames) {
-                sent = Err(ChannelError::Encode(error));
-            }
-        }
-        self.send_frames(&frames).and(sent)
-    }
-
     /// Sends a frame with any bytes in it, for `gridpool chaos corrupt`.
     ///
     /// # Errors

@@ -1,13 +1,17 @@
 //! The messages between supervisor and worker: over ipc-channel, and over the lifeline if they carry a
 //! descriptor.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Inline, ModelCommand, Payload, Priority, Work};
 use crate::chaos::ChaosFault;
 use crate::fault::FaultCode;
 use crate::ids::{ArenaId, AttemptId, ClientId, WorkerName};
-use crate::receipt::{DeviceInfo, ItemRange, RunReport};
+use crate::limits::JOIN_MAX;
+use crate::receipt::{DeviceInfo, ItemRange, ReportError, RunReport};
+use crate::search::SearchReport;
 use crate::status::{LoadPhase, WorkerMemory};
 use crate::tensor::model::ModelInfo;
 use crate::trace::TraceId;
@@ -96,6 +100,8 @@ pub enum FromWorker {
         /// Its result.
         result: Result<AttemptAnswer, AttemptError>,
     },
+    /// The answers to attempts that ran together.
+    Answers(Box<Answers>),
     /// The arenas of `Forget` are unmapped.
     Forgot,
     /// The models of an inference worker. Sent before `Ready` and after each change.
@@ -139,6 +145,87 @@ pub struct AttemptAnswer {
     pub output: Option<Inline>,
 }
 
+/// The answers to attempts that ran together. What is the same in all of their reports is said once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Answers {
+    /// What was done. What each attempt has for itself is empty here.
+    pub report: RunReport,
+    /// In the order of the dispatch; at most [`JOIN_MAX`].
+    pub attempts: Vec<JoinedAnswer>,
+    /// The packed results that go into the answers.
+    pub outputs: Inline,
+}
+
+/// The answer to one of these attempts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JoinedAnswer {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Its result.
+    pub result: Result<OwnReport, AttemptError>,
+}
+
+/// What an attempt's report says of it alone: see the fields of [`RunReport`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OwnReport {
+    /// Its items.
+    pub items: u32,
+    /// Those with an error.
+    pub item_errors: u32,
+    /// Bytes copied in.
+    pub h2d_bytes: u64,
+    /// Bytes copied back.
+    pub d2h_bytes: u64,
+    /// What a search did.
+    pub search: Option<Box<SearchReport>>,
+    /// Where its packed result lies in [`Answers::outputs`], bytes, if it goes into the answer.
+    pub output: Option<Range<u32>>,
+}
+
+impl Answers {
+    /// Hands over each answer, in order, with a whole report.
+    ///
+    /// # Errors
+    /// The first [`ReportError`]. Answers before it have been handed over.
+    pub fn each(
+        self,
+        mut take: impl FnMut(AttemptId, Result<AttemptAnswer, AttemptError>),
+    ) -> Result<(), ReportError> {
+        let Self { report, attempts, outputs: Inline(outputs) } = self;
+        // Each gets a copy of what is shared.
+        if attempts.len() > JOIN_MAX {
+            return Err(ReportError::Attempts { attempts: attempts.len() });
+        }
+        report.check()?;
+        for JoinedAnswer { attempt, result } in attempts {
+            let answer = match result {
+                Ok(own) => Ok(own.answer(&report, &outputs)?),
+                Err(error) => Err(error),
+            };
+            take(attempt, answer);
+        }
+        Ok(())
+    }
+}
+
+impl OwnReport {
+    /// The whole answer.
+    fn answer(self, shared: &RunReport, outputs: &[u8]) -> Result<AttemptAnswer, ReportError> {
+        let Self { items, item_errors, h2d_bytes, d2h_bytes, search, output } = self;
+        let whole =
+            RunReport { items, item_errors, h2d_bytes, d2h_bytes, search, ..shared.clone() };
+        whole.check_bytes()?;
+        let output = match output {
+            Some(Range { start, end }) => match outputs.get(start as usize..end as usize) {
+                Some(bytes) => Some(Inline(bytes.to_vec())),
+                None => return Err(ReportError::Place { start, end, bytes: outputs.len() }),
+            },
+            None => None,
+        };
+        Ok(AttemptAnswer { report: whole, output })
+    }
+}
+
 /// An attempt that failed without harm to the worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttemptError {
@@ -167,4 +254,81 @@ pub struct SharedArena {
     pub arena: ArenaId,
     /// Its size.
     pub bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::JobId;
+    use crate::limits::REPORT_BYTES_MAX;
+    use crate::receipt::KernelUse;
+
+    fn attempt(job: u64) -> AttemptId {
+        AttemptId { job: JobId(job), number: 1 }
+    }
+
+    fn own(output: Option<Range<u32>>) -> OwnReport {
+        OwnReport { items: 2, item_errors: 1, h2d_bytes: 5, d2h_bytes: 6, search: None, output }
+    }
+
+    /// Answers of which the second has failed and the third is in an arena.
+    fn answers() -> Answers {
+        let why = AttemptError::Refused("no".to_owned());
+        let results = [Ok(own(Some(0..3))), Err(why), Ok(own(None)), Ok(own(Some(4..6)))];
+        let attempts = results.into_iter().zip(1..);
+        let kernels = vec![KernelUse { name: "rot90".to_owned(), launches: 1, device_us: 1.5 }];
+        Answers {
+            report: RunReport { joined_items: 8, kernels, service_us: 9, ..RunReport::default() },
+            attempts: attempts
+                .map(|(result, job)| JoinedAnswer { attempt: attempt(job), result })
+                .collect(),
+            outputs: Inline(vec![1, 2, 3, 4, 5, 6]),
+        }
+    }
+
+    #[test]
+    fn each_answer_has_what_is_shared_and_what_is_its_own() {
+        let mut got = Vec::new();
+        answers().each(|attempt, result| got.push((attempt.job.0, result))).unwrap();
+        let jobs: Vec<_> = got.iter().map(|(job, _)| *job).collect();
+        assert_eq!(jobs, [1, 2, 3, 4]);
+        let report =
+            RunReport { items: 2, item_errors: 1, h2d_bytes: 5, d2h_bytes: 6, ..answers().report };
+        let ok = |output: Option<&[u8]>| {
+            let output = output.map(|bytes| Inline(bytes.to_vec()));
+            Ok(AttemptAnswer { report: report.clone(), output })
+        };
+        assert_eq!(got[0].1, ok(Some(&[1, 2, 3])));
+        assert_eq!(got[1].1, Err(AttemptError::Refused("no".to_owned())));
+        assert_eq!(got[2].1, ok(None));
+        assert_eq!(got[3].1, ok(Some(&[5, 6])));
+    }
+
+    #[test]
+    fn impossible_answers_are_refused_behind_those_that_are_possible() {
+        let refused = |change: &dyn Fn(&mut Answers)| {
+            let (mut answers, mut taken) = (answers(), 0);
+            change(&mut answers);
+            let error = answers.each(|_, _| taken += 1).unwrap_err().to_string();
+            (taken, error)
+        };
+        let last =
+            |own: OwnReport| refused(&move |answers| answers.attempts[3].result = Ok(own.clone()));
+        for (start, end) in [(4, 7), (7, 8), (5, 4), (0, u32::MAX)] {
+            let (taken, why) = last(own(Some(start..end)));
+            assert_eq!(taken, 3);
+            assert_eq!(
+                why,
+                format!("its report says that a result of 6 bytes has bytes {start} to {end}")
+            );
+        }
+        let (taken, why) = last(OwnReport { h2d_bytes: REPORT_BYTES_MAX + 1, ..own(None) });
+        assert!(taken == 3 && why.contains("copied one way"), "{why}");
+        let (taken, why) = refused(&|answers| answers.report.kernels[0].device_us = f64::NAN);
+        assert!(taken == 0 && why.contains("NaN us in rot90"), "{why}");
+        let (taken, why) = refused(&|answers| {
+            answers.attempts = vec![answers.attempts[0].clone(); JOIN_MAX + 1];
+        });
+        assert_eq!((taken, why.as_str()), (0, "it answers 65 attempts together; the limit is 64"));
+    }
 }

@@ -169,7 +169,7 @@ fn listen(
     let (mut introduced, mut answers) = (false, Vec::new());
     loop {
         let taken = replies.take();
-        if !matches!(taken, Ok(Some(FromWorker::Answer { .. }))) {
+        if !matches!(taken, Ok(Some(FromWorker::Answer { .. } | FromWorker::Answers(_)))) {
             // Answers that came together are handled together, before what follows them.
             hand_in(shared, worker, &mut answers);
         }
@@ -218,9 +218,15 @@ fn listen(
                     hand_in(shared, worker, &mut answers);
                     return Err(error.to_string().into());
                 }
-                answers.push((attempt, result));
-                if answers.len() == ANSWERS_MAX {
+                note(shared, worker, &mut answers, (attempt, result));
+            }
+            FromWorker::Answers(together) => {
+                let each = together.each(|attempt, result| {
+                    note(shared, worker, &mut answers, (attempt, result));
+                });
+                if let Err(error) = each {
                     hand_in(shared, worker, &mut answers);
+                    return Err(error.to_string().into());
                 }
             }
             FromWorker::Forgot => shared.forgot(worker),
@@ -250,6 +256,14 @@ fn listen(
                 *last_words = LastWords { fault, message: Some(message), attempt };
             }
         }
+    }
+}
+
+/// Adds an answer to those that came with it.
+fn note(shared: &Shared, worker: WorkerId, answers: &mut Vec<Answered>, answer: Answered) {
+    answers.push(answer);
+    if answers.len() == ANSWERS_MAX {
+        hand_in(shared, worker, answers);
     }
 }
 

@@ -158,6 +158,14 @@ impl Lone {
                     let answer = result.map(|answer| self.check(answer.output));
                     self.answers.push(answer);
                 }
+                Some(FromWorker::Answers(together)) => {
+                    let mut results = Vec::new();
+                    together.each(|_, result| results.push(result)).expect("it reports well");
+                    for result in results {
+                        let answer = result.map(|answer| self.check(answer.output));
+                        self.answers.push(answer);
+                    }
+                }
                 Some(FromWorker::Dying { code, message, .. }) => {
                     self.last_words = Some((code, message));
                 }

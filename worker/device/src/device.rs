@@ -54,7 +54,21 @@ impl<'a> GridAttempt<'a> {
         input: SharedSlice<'a>,
         output: SharedSlice<'a>,
     ) -> Result<Self, AttemptRefusal> {
-        let output_layout = OutputLayout::new(program, batch)?;
+        let layout = OutputLayout::new(program, batch)?;
+        Self::placed(batch, layout, items, input, output)
+    }
+
+    /// As [`GridAttempt::new`], with the layout of the program's result over that batch.
+    ///
+    /// # Errors
+    /// As for [`GridAttempt::new`].
+    pub fn placed(
+        batch: BatchLayout,
+        output_layout: OutputLayout,
+        items: Range<usize>,
+        input: SharedSlice<'a>,
+        output: SharedSlice<'a>,
+    ) -> Result<Self, AttemptRefusal> {
         if items.is_empty() || items.end > batch.items() {
             let Range { start, end } = items;
             return Err(AttemptRefusal::Part { start, end, items: batch.items() });
@@ -62,11 +76,9 @@ impl<'a> GridAttempt<'a> {
         if input.bytes() < batch.bytes() {
             return Err(BatchError::Bytes { got: input.bytes(), want: batch.bytes() }.into());
         }
-        if output.bytes() != output_layout.bytes() {
-            return Err(AttemptRefusal::Output {
-                got: output.bytes(),
-                want: output_layout.bytes(),
-            });
+        let (got, want) = (output.bytes(), output_layout.bytes());
+        if got != want {
+            return Err(AttemptRefusal::Output { got, want });
         }
         Ok(Self { batch, items, input, output_layout, output, stop: None })
     }

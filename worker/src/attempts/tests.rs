@@ -5,7 +5,7 @@ use gridpool_ipc::arena::Arena;
 use gridpool_ipc::clock;
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId};
-use gridpool_protocol::message::Priority;
+use gridpool_protocol::message::{AttemptAnswer, Priority};
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::ItemRange;
 
@@ -24,9 +24,25 @@ fn batch() -> (BatchLayout, Vec<u8>) {
     (layout, bytes)
 }
 
+fn attempt() -> AttemptId {
+    AttemptId { job: JobId(7), number: 1 }
+}
+
+/// The results, as the supervisor takes them.
+fn each(answers: Answers) -> Vec<Result<AttemptAnswer, AttemptError>> {
+    let mut results = Vec::new();
+    answers
+        .each(|of, result| {
+            assert_eq!(of, attempt());
+            results.push(result);
+        })
+        .unwrap();
+    results
+}
+
 fn assignment(input: Input, output: Destination) -> Assignment {
     Assignment {
-        attempt: AttemptId { job: JobId(7), number: 1 },
+        attempt: attempt(),
         client: ClientId(1),
         priority: Priority::Normal,
         payload: Payload { packing: Packing::Grids { items: 3, cells: 6 }, input, output },
@@ -66,13 +82,16 @@ fn each_attempt_has_its_own_answer_and_a_wrong_one_fails_alone() {
         beyond,
         inline(bytes),
     ];
-    let hold = |assignment| {
-        Hold::new(&task, assignment, Arc::default(), |_| Ok::<_, AttemptError>(Arc::clone(&map)))
+    let hold = |assignment: Assignment| {
+        let attempt = assignment.attempt;
+        (attempt, Hold::new(&task, assignment, |_| Ok::<_, AttemptError>(Arc::clone(&map))))
     };
     let mut holds: Vec<_> = assignments.into_iter().map(hold).collect();
-    holds.push(Err(AttemptError::Device("the arena could not be registered".to_owned())));
+    let unregistered = AttemptError::Device("the arena could not be registered".to_owned());
+    holds.push((attempt(), Err(unregistered)));
     let mut device = CpuDevice::open(0, 1).unwrap();
-    let answers = run_together(&mut device, &task, holds, clock::now()).unwrap();
+    let stops = [(); 9].map(|()| AtomicBool::default());
+    let answers = each(run_together(&mut device, &task, holds, &stops, clock::now()).unwrap());
     let why = |answer: &Result<AttemptAnswer, AttemptError>| match answer {
         Ok(AttemptAnswer { report, output }) => {
             format!("{} of {} {}", report.items, report.joined_items, output.is_some())
@@ -93,13 +112,16 @@ fn each_attempt_has_its_own_answer_and_a_wrong_one_fails_alone() {
     let mut placed = vec![0; inline.0.len()];
     map.all().read(4_096, &mut placed);
     assert_eq!(inline.0, placed, "inline and in an arena are the same bytes");
+    let last = answers[7].as_ref().unwrap().output.as_ref().unwrap();
+    assert_eq!(last.0, placed, "also behind answers that failed");
 }
 
 #[test]
 fn an_empty_dispatch_does_not_reach_the_device() {
     let mut device = CpuDevice::open(0, 1).unwrap();
     let task = Task::Program(Arc::new(program()));
-    let gone = Err(AttemptError::Refused("gone".to_owned()));
-    let answers = run_together(&mut device, &task, vec![gone], clock::now()).unwrap();
-    assert_eq!(answers, [Err(AttemptError::Refused("gone".to_owned()))]);
+    let gone = (attempt(), Err(AttemptError::Refused("gone".to_owned())));
+    let stops = [AtomicBool::default()];
+    let answers = run_together(&mut device, &task, vec![gone], &stops, clock::now()).unwrap();
+    assert_eq!(each(answers), [Err(AttemptError::Refused("gone".to_owned()))]);
 }

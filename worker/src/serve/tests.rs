@@ -12,13 +12,12 @@ use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::chaos::{ChaosFault, DeviceFault, ReplyFault};
 use gridpool_protocol::fault::FaultCode;
 use gridpool_protocol::ids::{ClientId, JobId};
-use gridpool_protocol::message::{Destination, Inline, Input, Packing, Payload, Priority};
+use gridpool_protocol::message::{AttemptAnswer, Destination, Input, Packing, Payload, Priority};
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::receipt::ItemRange;
 use gridpool_protocol::shared::SharedSlice;
 
 use super::*;
-use crate::cancels::Cancels;
 use crate::checkup::LATEST;
 
 /// Far longer than any step takes.
@@ -49,16 +48,18 @@ fn looped_over(queued: u32, mut checkup: Checkup, is_wrong: bool) -> Looped {
     let (end, ended) = mpsc::channel();
     // Not joined: it may wait forever.
     thread::spawn(move || {
-        let (arenas, idle_step, growth_max, growth) = Default::default();
-        let replies = Replies::new(theirs);
-        let cancels = Cancels::default();
-        let link = Link { replies, arenas, cancels, idle_step, growth_max, growth };
+        let link = link_over(theirs);
         let mut worker = Worker { link, programs: Programs::default(), adopted: BTreeMap::new() };
         let mut device = FaultInjector::new(Box::new(CpuDevice::open(0, 1).unwrap()));
         device.arm(is_wrong.then_some(ChaosFault::Reply(ReplyFault::Wrong)));
         end.send(worker.serve(&mut from_supervisor, &mut device, &mut checkup)).unwrap();
     });
     Looped { requests, replies: ReplyReader::new(ours), ended }
+}
+
+fn link_over(lifeline: UnixStream) -> Link {
+    let (arenas, cancels, idle_step, growth_max, growth) = Default::default();
+    Link { replies: Replies::new(lifeline), arenas, cancels, idle_step, growth_max, growth }
 }
 
 fn run(number: u32) -> ToWorker {
@@ -93,6 +94,19 @@ fn assignment(number: u32, chaos: Option<ChaosFault>) -> Assignment {
     }
 }
 
+/// The answers of a message that has nothing else.
+fn answers_in(reply: FromWorker) -> Vec<(AttemptId, Result<AttemptAnswer, AttemptError>)> {
+    let mut answers = Vec::new();
+    let mut push = |attempt, result| answers.push((attempt, result));
+    if let FromWorker::Answer { attempt, result } = reply {
+        push(attempt, result);
+    } else {
+        let FromWorker::Answers(together) = reply else { panic!("{reply:?}") };
+        together.each(push).unwrap();
+    }
+    answers
+}
+
 /// How many runs were answered before the worker ended because of a wrong answer.
 fn answered_until_found_out(looped: Looped) -> usize {
     let Looped { requests: _requests, mut replies, ended } = looped;
@@ -105,8 +119,8 @@ fn answered_until_found_out(looped: Looped) -> usize {
     assert_eq!((code, attempt), (exit::DEVICE_LOST, None));
     assert_eq!(fault, Some(FaultCode::WrongAnswer));
     assert!(message.starts_with("the device fails its known-answer test: "), "{message}");
-    assert!(said.iter().all(|reply| matches!(reply, FromWorker::Answer { result: Ok(_), .. })));
-    said.len()
+    let answers = said.into_iter().flat_map(answers_in);
+    answers.map(|(_, result)| assert!(result.is_ok())).count()
 }
 
 #[test]
@@ -130,8 +144,7 @@ fn a_right_device_is_tested_again_and_again_and_jobs_are_answered_in_between() {
     let Looped { requests, mut replies, ended } = looped(Duration::from_millis(1), false);
     for number in 0..2 * u32::try_from(KNOWN_ANSWERS.len()).unwrap() {
         requests.send(&run(number)).unwrap();
-        let reply = replies.recv().unwrap();
-        let FromWorker::Answer { attempt, result: Ok(_) } = reply else { panic!("{reply:?}") };
+        let [(attempt, Ok(_))] = &answers_in(replies.recv().unwrap())[..] else { panic!() };
         assert_eq!(attempt.number, number);
     }
     requests.send(&ToWorker::Stop).unwrap();
@@ -143,7 +156,7 @@ fn before_its_time_no_test_is_made_however_much_is_run() {
     let Looped { requests, mut replies, ended } = looped(NEVER, true);
     for number in 0..2 * u32::try_from(KNOWN_ANSWERS.len()).unwrap() {
         requests.send(&run(number)).unwrap();
-        assert!(matches!(replies.recv(), Ok(FromWorker::Answer { result: Ok(_), .. })));
+        assert!(matches!(answers_in(replies.recv().unwrap())[..], [(_, Ok(_))]));
     }
     drop(requests);
     assert_eq!(ended.recv_timeout(TIMEOUT), Ok(exit::OK), "its supervisor is gone");
@@ -155,16 +168,30 @@ fn all_attempts_of_a_launch_meet_the_fault_of_one_of_them() {
     let memory = Some(ChaosFault::Device(DeviceFault::Memory));
     let all = vec![assignment(0, None), assignment(1, memory), assignment(2, None)];
     requests.send(&joined(all)).unwrap();
-    for number in 0..3 {
-        let reply = replies.recv().unwrap();
-        let FromWorker::Answer { attempt, result: Err(AttemptError::Device(why)) } = reply else {
-            panic!("{reply:?}")
-        };
+    let answers = answers_in(replies.recv().unwrap());
+    assert_eq!(answers.len(), 3);
+    for ((attempt, result), number) in answers.into_iter().zip(0..) {
+        let Err(AttemptError::Device(why)) = result else { panic!("{result:?}") };
         assert_eq!(attempt.number, number);
         assert!(why.starts_with("no memory for"), "{why}");
     }
     requests.send(&run(3)).unwrap();
-    assert!(matches!(replies.recv(), Ok(FromWorker::Answer { result: Ok(_), .. })));
+    assert!(matches!(answers_in(replies.recv().unwrap())[..], [(_, Ok(_))]));
     requests.send(&ToWorker::Stop).unwrap();
     assert_eq!(ended.recv_timeout(TIMEOUT), Ok(exit::OK));
+}
+
+#[test]
+fn answers_that_are_together_too_long_for_a_message_go_alone() {
+    let (theirs, ours) = UnixStream::pair().unwrap();
+    let all: Vec<_> = (0..64).map(|number| assignment(number, None)).collect();
+    let error = AttemptError::Refused("x".repeat(8_000));
+    let answers = refuse_all(&all, &error);
+    let sender = thread::spawn(move || link_over(theirs).answer(answers));
+    let mut replies = ReplyReader::new(ours);
+    for number in 0..64 {
+        let [(attempt, Err(why))] = &answers_in(replies.recv().unwrap())[..] else { panic!() };
+        assert_eq!((attempt.number, why), (number, &error));
+    }
+    sender.join().unwrap();
 }
