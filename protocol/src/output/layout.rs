@@ -17,10 +17,12 @@ pub struct OutputLayout {
     /// Capacity for the cells of all values.
     capacity: usize,
     packed: bool,
-    with_cells: bool,
-    /// Whether a solver gives it: then errors name instructions.
-    of_solver: bool,
+    /// Where each part ends, in order. Devices ask for every part of every attempt.
+    ends: [usize; PARTS],
 }
+
+/// The number of parts.
+const PARTS: usize = 10;
 
 impl OutputLayout {
     /// The layout of the result of `program` over a batch.
@@ -32,10 +34,11 @@ impl OutputLayout {
     /// Never: every converted number is below a smaller limit.
     pub fn new(program: &Program, batch: BatchLayout) -> Result<Self, BatchError> {
         program.check_items(batch.grids_per_item())?;
-        let kind = program.gives().kind;
+        let gives = program.gives();
+        let kind = gives.kind;
         let of_solver = program.solver().is_some();
         let has_cells = kind.has_cells() || kind == Kind::Value;
-        let width = program.gives().width();
+        let width = gives.width();
         let values = batch.items() * width;
         if values > JOB_VALUES_MAX as usize {
             return Err(BatchError::Values { values });
@@ -50,16 +53,31 @@ impl OutputLayout {
         if cells > u64::from(JOB_CELLS_MAX) {
             return Err(BatchError::Capacity { cells });
         }
-        Ok(Self {
-            kind,
-            values,
-            width,
-            extent,
-            capacity: usize::try_from(cells).expect("2^30 cells can be counted"),
-            packed: program.is_packed(),
-            of_solver,
-            with_cells: has_cells && (kind != Kind::Objects || program.changes_ground()),
-        })
+        let capacity = usize::try_from(cells).expect("2^30 cells can be counted");
+        let packed = program.is_packed();
+        let of_values = |has: bool, bytes: usize| if has { bytes * values } else { 0 };
+        let of_cells = |has: bool| if has { capacity } else { 0 };
+        let is_list = kind == Kind::Objects;
+        // A solver's errors name instructions.
+        let has_numbers = of_solver || matches!(kind, Kind::Flag | Kind::Number | Kind::Vector);
+        let lengths = [
+            of_values(true, 2),
+            of_values(kind.has_cells(), 2),
+            of_values(matches!(kind, Kind::Object | Kind::Patch), 4),
+            of_values(packed, 4),
+            of_values(has_numbers, 4),
+            of_values(kind == Kind::Colors, PALETTE_BYTES),
+            of_values(is_list, 2),
+            of_cells(is_list),
+            of_cells(is_list),
+            of_cells(has_cells && (!is_list || program.changes_ground())),
+        ];
+        let mut end = 0;
+        let ends = lengths.map(|length| {
+            end = align(end) + length;
+            end
+        });
+        Ok(Self { kind, values, width, extent, capacity, packed, ends })
     }
 
     /// The kind of every value.
@@ -101,62 +119,61 @@ impl OutputLayout {
     /// `(code, op)` of every value; code 0 is success.
     #[must_use]
     pub fn status(&self) -> Range<usize> {
-        0..2 * self.values
+        self.part(0)
     }
 
     /// `(h, w)` of every picture, or of the grid of every list of objects.
     #[must_use]
     pub fn shapes(&self) -> Range<usize> {
-        self.after(&self.status(), self.kind.has_cells(), 2)
+        self.part(1)
     }
 
     /// `(row, col)` of every object and patch.
     #[must_use]
     pub fn origins(&self) -> Range<usize> {
-        self.after(&self.shapes(), matches!(self.kind, Kind::Object | Kind::Patch), 4)
+        self.part(2)
     }
 
     /// The start of every value's cells and labels in their parts, if the result is packed.
     #[must_use]
     pub fn offsets(&self) -> Range<usize> {
-        self.after(&self.origins(), self.packed, 4)
+        self.part(3)
     }
 
     /// A number, flag or vector for every value; for a solver's value the instruction that failed, else 0.
     #[must_use]
     pub fn numbers(&self) -> Range<usize> {
-        let has = self.of_solver || matches!(self.kind, Kind::Flag | Kind::Number | Kind::Vector);
-        self.after(&self.offsets(), has, 4)
+        self.part(4)
     }
 
     /// A palette for every value.
     #[must_use]
     pub fn palettes(&self) -> Range<usize> {
-        self.after(&self.numbers(), self.kind == Kind::Colors, PALETTE_BYTES)
+        self.part(5)
     }
 
     /// The number of objects of every value.
     #[must_use]
     pub fn counts(&self) -> Range<usize> {
-        self.after(&self.palettes(), self.kind == Kind::Objects, 2)
+        self.part(6)
     }
 
     /// Low bytes of the labels.
     #[must_use]
     pub fn labels_low(&self) -> Range<usize> {
-        self.capacity_after(&self.counts(), self.kind == Kind::Objects)
+        self.part(7)
     }
 
     /// High bytes of the labels. They count only for values with more than 255 objects.
     #[must_use]
     pub fn labels_high(&self) -> Range<usize> {
-        self.capacity_after(&self.labels_low(), self.kind == Kind::Objects)
+        self.part(8)
     }
 
     /// The cells of the pictures, or of the grids whose objects are listed.
     #[must_use]
     pub fn cells(&self) -> Range<usize> {
-        self.capacity_after(&self.labels_high(), self.with_cells)
+        self.part(9)
     }
 
     /// The length of the whole result.
@@ -165,15 +182,9 @@ impl OutputLayout {
         align(self.cells().end)
     }
 
-    /// The part after `start`, with `bytes` bytes for each value if the result `has` it.
-    fn after(&self, part: &Range<usize>, has: bool, bytes: usize) -> Range<usize> {
-        let start = align(part.end);
-        start..start + if has { bytes * self.values } else { 0 }
-    }
-
-    /// The part after `start`, with a byte for each cell if the result `has` it.
-    fn capacity_after(&self, part: &Range<usize>, has: bool) -> Range<usize> {
-        let start = align(part.end);
-        start..start + if has { self.capacity } else { 0 }
+    /// The part of that number.
+    fn part(&self, at: usize) -> Range<usize> {
+        let start = if at == 0 { 0 } else { align(self.ends[at - 1]) };
+        start..self.ends[at]
     }
 }
