@@ -21,7 +21,7 @@ use super::posts::Answered;
 use gridpool_core::event::{Event, WorkerEvent};
 
 /// Batches that may lie here. A thread that has one more waits for the core's lock.
-const BATCHES_MAX: usize = 256;
+const BATCHES_MAX: usize = 64;
 
 /// How often a thread handles what lies here before it leaves the rest to the inbox's own thread.
 const ROUNDS_MAX: usize = 8;
