@@ -21,6 +21,9 @@ use crate::wait::{eventually, within};
 /// as long as it likes.
 const PATIENT: &str = "heartbeat_suspect_s = 600\nheartbeat_kill_s = 3000\n";
 
+/// Threads of a supervisor without workers and clients.
+const OWN_THREADS: usize = 13;
+
 /// How a pool is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
@@ -346,7 +349,7 @@ impl Pool {
         self.until_status("all others to be gone", |status| status.supervisor.clients == 1);
         // The last thread closes its descriptors and ends some moments after it was counted out, and an arena
         // stays until the worker has unmapped it.
-        let idle = 12 + 3 * self.pids().len() + 1;
+        let idle = OWN_THREADS + 3 * self.pids().len() + 1;
         eventually("the threads and arenas of clients to be gone", || {
             let (now, arenas) = (self.footprint(), arenas(self.supervisor.pid()));
             let is_idle = now.threads <= idle && arenas == 0;
