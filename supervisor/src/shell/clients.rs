@@ -361,7 +361,7 @@ impl Connection {
             return;
         }
         let all = std::mem::take(&mut self.checked);
-        match self.shared.denies_any.load(Ordering::Acquire) {
+        match self.shared.inbox.denies_any.load(Ordering::Acquire) {
             true => self.submit_examined(all),
             false => self.shared.hand_in(Batch::Submissions(self.id, all)),
         }

@@ -2,14 +2,13 @@
 //! Performing an action never blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, Role, WorkerId};
 use gridpool_protocol::message::{Dispatch, EncodedDone, Inline, ServerMessage, ToWorker, Work};
-use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use gridpool_protocol::status::MissingModel;
 use nix::libc::SIGKILL;
@@ -21,10 +20,10 @@ use super::descriptors::Taken;
 use super::held::HeldJob;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
+use super::told::Told;
 use super::tracer::TracedJob;
 use super::{Shared, clients, notes};
-use crate::gateway::Holders;
-use crate::job_log::{Admission, Client};
+use crate::job_log::Admission;
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
 use gridpool_core::event::{Event, Timestamp};
 
@@ -141,9 +140,9 @@ impl Core {
         rest.drain(..).for_each(|action| self.perform(shared, now, action));
         self.rest = rest;
         let denies_any = self.pool.denies_any();
-        if denies_any != shared.denies_any.load(Ordering::Relaxed) {
+        if denies_any != shared.inbox.denies_any.load(Ordering::Relaxed) {
             // Before any client hears of it.
-            shared.denies_any.store(denies_any, Ordering::Release);
+            shared.inbox.denies_any.store(denies_any, Ordering::Release);
         }
     }
 
@@ -384,55 +383,6 @@ fn tell(
         && outbox.hold(message)
     {
         told.clients.push(outbox.clone());
-    }
-}
-
-/// What waits until the lock is released.
-#[derive(Debug, Default)]
-#[must_use = "clients wait for their messages"]
-pub(super) struct Told {
-    /// Clients with messages that wait to be sent together.
-    clients: Vec<Outbox>,
-    /// Jobs for the tracer.
-    traced: Vec<TracedJob>,
-    /// Verdicts for the job log.
-    logged: Vec<Logged>,
-}
-
-/// A verdict for the job log, and whose it is.
-#[derive(Debug)]
-struct Logged {
-    principal: Principal,
-    holders: Option<Arc<Holders>>,
-    /// Encoded.
-    receipt: Arc<[u8]>,
-}
-
-impl Told {
-    /// Has a verdict for the job log.
-    fn log(&mut self, held: &HeldJob, receipt: Arc<[u8]>) {
-        let (principal, holders) = (held.principal.clone(), held.holders.clone());
-        self.logged.push(Logged { principal, holders, receipt });
-    }
-
-    /// Releases the lock, and sends all that.
-    pub(super) fn send_after(self, core: MutexGuard<'_, Core>, shared: &Shared) {
-        drop(core);
-        self.send(shared);
-    }
-
-    /// Sends all that.
-    pub(super) fn send(self, shared: &Shared) {
-        self.clients.iter().for_each(Outbox::send_held);
-        if let Some(tracer) = shared.tracer.get() {
-            self.traced.into_iter().for_each(|job| job.send(tracer));
-        }
-        if let Some(log) = shared.job_log.get() {
-            self.logged.into_iter().for_each(|Logged { principal, holders, receipt }| {
-                let token = holders.and_then(|holders| holders.mark_of(&principal));
-                log.keep(Client { principal, token }, receipt);
-            });
-        }
     }
 }
 

@@ -8,7 +8,8 @@
 //! Who takes the core's lock for something else first handles what lies here ([`Shared::lock`]), so what a thread does
 //! next comes after what it has left here.
 
-use std::sync::{Condvar, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Condvar, MutexGuard, PoisonError};
 
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::{ClientId, WorkerId};
@@ -41,6 +42,8 @@ pub(super) struct Inbox {
     state: Mutex<State>,
     /// Signalled when the own thread has something to do.
     called: Condvar,
+    /// There is a denylist: submissions that look like a job on it are hashed, and are not left here.
+    pub(super) denies_any: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +102,16 @@ impl Inbox {
 }
 
 impl Shared {
+    /// The core, which knows of all that was left in the inbox before.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        // The release build aborts on panic. In tests, the panic that poisoned the lock is in the log.
+        let mut core = self.core.lock();
+        if core.empty_inbox(self) {
+            core.take_told().send(self);
+        }
+        core
+    }
+
     /// Hands a batch to the core, now or soon.
     pub(super) fn hand_in(&self, batch: Batch) {
         match self.inbox.leave(batch) {

@@ -61,6 +61,7 @@ mod status;
 mod stderr;
 mod timeline;
 mod timer;
+mod told;
 mod tracer;
 mod upgrade;
 mod users;
@@ -202,8 +203,6 @@ struct Shared {
     outbox_bytes_high: Arc<AtomicU64>,
     /// What is kept of deaths, if anything is.
     capsules: OnceLock<capsules::Capsules>,
-    /// There is a denylist: submissions that look like a job on it are hashed.
-    denies_any: AtomicBool,
     /// Jobs may make a worker fault on purpose.
     allows_chaos: AtomicBool,
     /// Open connections, including those before their handshake.
@@ -290,7 +289,6 @@ impl Shell {
             worker_spin,
             outbox_bytes_high: Arc::default(),
             capsules: OnceLock::new(),
-            denies_any: AtomicBool::new(false),
             allows_chaos: AtomicBool::new(false),
             seats: Seats::new(Arc::clone(&descriptors)),
             users,
@@ -409,16 +407,6 @@ impl Clone for Shell {
 }
 
 impl Shared {
-    /// The core, which knows of all that was left in the inbox before.
-    fn lock(&self) -> MutexGuard<'_, Core> {
-        // The release build aborts on panic. In tests, the panic that poisoned the lock is in the log.
-        let mut core = self.core.lock();
-        if core.empty_inbox(self) {
-            core.take_told().send(self);
-        }
-        core
-    }
-
     fn timestamp(&self) -> Timestamp {
         Timestamp(self.started.elapsed())
     }
