@@ -19,8 +19,6 @@ use super::tensors::{Flat, OutputTensor};
 
 /// Bytes that are reserved for the JSON of an answer beside its data, with the receipt of a job that ran once.
 const HEAD_ROOM: usize = 4 << 10;
-/// The same for the receipt alone.
-const RECEIPT_ROOM: usize = 1 << 10;
 /// So many parameters say where and how a job ran.
 const FACTS: usize = 20;
 
@@ -167,10 +165,7 @@ impl Encoded {
 /// Where and how a job ran, as response parameters: the main facts as plain values, and the whole receipt
 /// as JSON in a string, since parameters have no structure.
 pub(super) fn proof(receipt: &Receipt) -> Result<Facts, Failure> {
-    let mut whole = Vec::with_capacity(RECEIPT_ROOM);
-    let written = serde_json::to_writer(&mut whole, receipt).map_err(|error| error.to_string());
-    let whole = written.and_then(|()| String::from_utf8(whole).map_err(|error| error.to_string()));
-    let whole = whole.map_err(|error| {
+    let whole = serde_json::to_string(receipt).map_err(|error| {
         Failure::internal(format!("the receipt cannot be written as JSON: {error}"))
     })?;
     let mut proof = Vec::with_capacity(FACTS);

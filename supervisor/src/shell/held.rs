@@ -59,14 +59,10 @@ impl Core {
         (request, held): (JobRequest, Arc<HeldJob>),
     ) {
         self.tells_acceptance = held.submission.tell_acceptance;
-        self.hold(request.job, held);
+        held.arenas.keys().for_each(|&arena| self.use_arena(arena));
+        self.payloads.insert(request.job, held);
         let event = Event::Client(client, ClientEvent::Submitted(request));
         self.handle_quietly(shared, shared.timestamp(), event);
-    }
-
-    fn hold(&mut self, job: JobId, held: Arc<HeldJob>) {
-        held.arenas.keys().for_each(|&arena| self.use_arena(arena));
-        self.payloads.insert(job, held);
     }
 
     /// A job that has no verdict yet.

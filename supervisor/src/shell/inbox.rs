@@ -12,13 +12,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Condvar, MutexGuard, PoisonError};
 
 use gridpool_ipc::mutex::Mutex;
-use gridpool_protocol::ids::{ClientId, WorkerId};
-use gridpool_protocol::message::{AttemptAnswer, Submission};
+use gridpool_protocol::ids::{AttemptId, ClientId, WorkerId};
+use gridpool_protocol::message::{AttemptAnswer, AttemptError, Submission};
 
 use super::Shared;
 use super::clients::Checked;
 use super::core::Core;
-use super::posts::Answered;
 use gridpool_core::event::{Event, WorkerEvent};
 
 /// Batches that may lie here. A thread that has one more waits for the core's lock.
@@ -26,6 +25,9 @@ const BATCHES_MAX: usize = 64;
 
 /// How often a thread handles what lies here before it leaves the rest to the inbox's own thread.
 const ROUNDS_MAX: usize = 8;
+
+/// What a worker says of an attempt.
+pub(super) type Answered = (AttemptId, Result<AttemptAnswer, AttemptError>);
 
 /// What a thread has for the core.
 #[derive(Debug)]
@@ -139,9 +141,11 @@ impl Core {
     /// Handles what lies in the inbox. Returns whether there was something.
     pub(super) fn empty_inbox(&mut self, shared: &Shared) -> bool {
         let batches = shared.inbox.take(self);
-        let is_empty = batches.is_empty();
+        if batches.is_empty() {
+            return false;
+        }
         self.take_in(shared, batches);
-        !is_empty
+        true
     }
 
     fn take_in(&mut self, shared: &Shared, batches: impl IntoIterator<Item = Batch>) {
@@ -192,8 +196,7 @@ mod tests {
     use std::time::Duration;
 
     use gridpool_ipc::clock;
-    use gridpool_protocol::ids::{AttemptId, DeviceId, DeviceKind, Group, JobId};
-    use gridpool_protocol::message::AttemptError;
+    use gridpool_protocol::ids::{DeviceId, DeviceKind, Group, JobId};
 
     use super::super::notify::tests::idle_shell;
     use super::*;

@@ -4,16 +4,12 @@ use std::sync::Arc;
 
 use gridpool_core::action::HelperAction;
 use gridpool_core::event::{ClientEvent, Event, Helper, HelperEvent, WorkerEvent};
-use gridpool_protocol::ids::{AttemptId, ClientId, WorkerId};
-use gridpool_protocol::message::{AttemptAnswer, AttemptError};
+use gridpool_protocol::ids::{ClientId, WorkerId};
 use gridpool_protocol::status::WorkerMemory;
 
 use super::link::Link;
 use super::monitor::{self, Monitor, Reclaim};
 use super::{Shared, helper};
-
-/// What a worker says of an attempt.
-pub(super) type Answered = (AttemptId, Result<AttemptAnswer, AttemptError>);
 
 impl Shared {
     /// A worker sent a heartbeat with its resources, and has finished so many chunks.

@@ -21,10 +21,9 @@ use nix::libc::{self, SIGKILL};
 
 use super::Shared;
 use super::death_report::{self, Death};
-use super::inbox::Batch;
+use super::inbox::{Answered, Batch};
 use super::link::Link;
 use super::pidfd::PidFd;
-use super::posts::Answered;
 use super::stderr::Stderr;
 use gridpool_core::event::{Event, Exit, ExitStatus, WorkerEvent};
 
