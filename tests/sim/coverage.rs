@@ -377,6 +377,7 @@ pub(crate) const WANTED: &[&str] = &[
     "vacate: a device that was free is taken back",
     "vacate: a job goes over for want of a device",
     "vacate: a job that must not run twice goes over",
+    "together: several events",
     "vacate: a probe is called off",
     "vacate: a standby ends",
     "vacate: a starting worker ends",

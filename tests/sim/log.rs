@@ -169,7 +169,7 @@ fn brief_command(command: &ModelCommand) -> String {
 
 fn brief_action(action: &Action) -> String {
     match action {
-        Action::Accept { client, key } => format!("Accept {client} key {}", key.0),
+        Action::Accept { client, key, .. } => format!("Accept {client} key {}", key.0),
         Action::Capsule { worker, attempts, .. } => format!("Capsule {worker} {attempts:?}"),
         Action::Command { worker, number, command } => {
             format!("Command {worker} {number} {}", brief_command(command))

@@ -53,10 +53,10 @@ fresh() {
     cp -r "$work/tree/supervisor/core" "$1/supervisor/core"
 }
 
-# simulate COPY: builds and runs the simulator on one core, seed after seed. Each process has 4 minutes of its time,
-# since on a busy machine, a run is not to be taken for one that does not end; and 8 GiB of memory.
+# simulate COPY [SECONDS]: builds and runs the simulator on one core, seed after seed. Each process has that much of its
+# time, since on a busy machine, a run is not to be taken for one that does not end; and 8 GiB of memory.
 simulate() {
-    (cd "$1" && ulimit -t 240 -v $((8 << 20)) && CARGO_TARGET_DIR=$1/../target RAYON_NUM_THREADS=1 SIM_SEEDS=$seeds \
+    (cd "$1" && ulimit -t "${2:-unlimited}" -v $((8 << 20)) && CARGO_TARGET_DIR=$1/../target RAYON_NUM_THREADS=1 SIM_SEEDS=$seeds \
         cargo test --offline --release --quiet -p gridpool-sim every_rule 2>&1)
 }
 
@@ -82,7 +82,7 @@ plant() {
         echo 'NOT PLANTED | the text that it changes is gone'
     elif [[ $seeds == 0 ]]; then
         echo 'not run |'
-    elif output=$(simulate "$copy"); then
+    elif output=$(simulate "$copy" "$(<"$none")"); then
         echo 'MISSED |'
     elif grep -qE "SIGXCPU|memory allocation of" <<<"$output"; then
         echo 'any | (the core does not come to rest)'
@@ -148,6 +148,8 @@ TEXT
 }
 
 section 'Generations and messages'
+mutant 'of events that come together, the first alone is handled' lib.rs 's/for event in events \{/for event in events.into_iter().take(1) {/'
+mutant 'of events that come together, the last is handled first' lib.rs 's/for event in events \{/for event in events.into_iter().collect::<Vec<_>>().into_iter().rev() {/'
 mutant 'no generation fence' pool.rs 's/self\.slots\.find\(worker\);\n(\s+)match index/self.slots.iter().position(|slot| slot.device == worker.device \&\& slot.group == worker.group \&\& slot.has_process());\n$1match index/'
 mutant 'a dead process is still heard' pool.rs 's/(\n\s+)(None => self\.groups\[worker\.group\]\.counters\.stale)/$1None if self.devices.at(worker.device).service(worker.group).latest == Some(worker) => {}$1$2/'
 mutant 'an answer for another attempt of the job counts' pool/outstanding.rs 's/position\(\|sent\| sent\.attempt == attempt\)/position(|sent| sent.attempt.job == attempt.job)/'
@@ -892,8 +894,11 @@ if [[ $seeds == 0 ]]; then
 fi
 none=$(known none)
 if [[ ! -f $none ]]; then
-    simulate "$work/0/gridpool" >/dev/null || { echo "the simulator fails without any bug planted" >&2; exit 1; }
-    touch "$none"
+    TIMEFORMAT=%0U
+    { time simulate "$work/0/gridpool" >/dev/null; } 2>"$none.new" ||
+        { echo "the simulator fails without any bug planted" >&2; exit 1; }
+    # Twice what it takes, with its build, to run all seeds without a bug.
+    echo $((2 * $(<"$none.new"))) >"$none"
 fi
 try_all
 # count WORD: rows that begin with it.

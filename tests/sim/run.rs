@@ -41,6 +41,9 @@ const STOPS_AT_ONCE: u64 = 200;
 /// How often the pool ends because a successor has taken its place, of 1,000 cases.
 const HANDED_OVER: u64 = 300;
 
+/// How often a frequent event is handled with the one before, of 1,000 cases.
+const TOGETHER: u64 = 300;
+
 /// How often the pool takes the place of another, which has the devices at first, of 1,000 cases.
 const HELD: u64 = 80;
 
@@ -178,12 +181,18 @@ impl Run {
         while steps > 0 {
             self.until(next)?;
             let burst = if self.rng.chance(100) { self.rng.between(2, 8) } else { 1 };
+            let are_together = self.rng.chance(TOGETHER);
+            let mut together = Vec::new();
             for _ in 0..burst.min(steps) {
                 steps -= 1;
-                if let Some(event) = self.world.act(self.now) {
-                    self.tell(event)?;
+                let Some(event) = self.world.act(self.now) else { continue };
+                let joins = are_together && event.is_frequent();
+                if !joins {
+                    self.tell_together(std::mem::take(&mut together))?;
                 }
+                together.push(event);
             }
+            self.tell_together(together)?;
             if self.rng.chance(self.swarm.rates.pauses) {
                 self.log.note(self.now, "the supervisor is stopped for a while");
                 self.now = self.now.after(self.rng.millis(1, PAUSE_MAX_MS));
@@ -358,7 +367,15 @@ impl Run {
         let by_timer = timer.is_some_and(|at| at <= self.now);
         if by_network && (!by_timer || self.rng.chance(500)) {
             if let Some(event) = self.world.deliver(self.now) {
-                self.tell(event)?;
+                let mut together = vec![event];
+                while together[0].is_frequent()
+                    && self.rng.chance(TOGETHER)
+                    && let Some((at, event)) = self.world.deliver_frequent(timer.unwrap_or(end))
+                {
+                    self.now = self.now.max(at);
+                    together.push(event);
+                }
+                self.tell_together(together)?;
             }
         } else if by_timer {
             self.tell(Event::TimePassed)?;
@@ -366,20 +383,30 @@ impl Run {
         Ok(())
     }
 
-    fn tell(&mut self, mut event: Event) -> Result<(), Broken> {
-        self.events += 1;
-        self.the_core_comes_to_rest()?;
-        if let Event::Client(_, ClientEvent::Submitted(request)) = &mut event {
-            let asked = self.core.asks_for_content(request);
-            self.model.a_content_hash_is_required_if_a_similar_job_is_denylisted(
-                request,
-                asked.as_ref(),
-            )?;
-            request.content = asked.and_then(|work| self.world.content_of(request.job, &work));
+    fn tell(&mut self, event: Event) -> Result<(), Broken> {
+        self.tell_together(vec![event])
+    }
+
+    /// The core handles these events together. None is no event.
+    fn tell_together(&mut self, mut events: Vec<Event>) -> Result<(), Broken> {
+        if events.is_empty() {
+            return Ok(());
         }
-        self.log.event(self.now, &event);
-        self.model.expect(self.now, &event);
-        self.core.handle(self.now, event);
+        self.events += events.len() as u64;
+        self.the_core_comes_to_rest()?;
+        for event in &mut events {
+            if let Event::Client(_, ClientEvent::Submitted(request)) = event {
+                let asked = self.core.asks_for_content(request);
+                self.model.a_content_hash_is_required_if_a_similar_job_is_denylisted(
+                    request,
+                    asked.as_ref(),
+                )?;
+                request.content = asked.and_then(|work| self.world.content_of(request.job, &work));
+            }
+            self.log.event(self.now, event);
+        }
+        self.model.expect(self.now, &events);
+        self.core.handle_together(self.now, events);
         while let Some(action) = self.core.poll_action() {
             self.log.action(self.now, &action);
             if let Action::Finish { job, receipt, .. } = &action {

@@ -40,7 +40,9 @@ pub enum Action {
     Accept {
         /// The client.
         client: ClientId,
-        /// The job.
+        /// The submission.
+        job: JobId,
+        /// The job's name; a repeated submission has that of the job that it repeats.
         key: JobKey,
     },
     /// The work of this worker may be the cause of its death: keep what it ran. Only if the pool

@@ -298,6 +298,18 @@ pub enum Event {
     Worker(WorkerId, WorkerEvent),
 }
 
+impl Event {
+    /// Whether there are many such events, so that the core takes in several before it does what follows.
+    #[must_use]
+    pub fn is_frequent(&self) -> bool {
+        matches!(
+            self,
+            Self::Client(_, ClientEvent::Submitted(_))
+                | Self::Worker(_, WorkerEvent::Answered { .. })
+        )
+    }
+}
+
 /// How far a pool is replaced by its successor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandOver {

@@ -2,8 +2,9 @@
 //! fairness and drain (`pool`), the models of each worker (`models`), and the restarts of helper
 //! processes (`helpers`).
 //!
-//! The core has one interface. The shell passes an event to [`Core::handle`], takes actions from
-//! [`Core::poll_action`] until it returns `None`, and calls again no later than [`Core::poll_deadline`].
+//! The core has one interface. The shell passes an event to [`Core::handle`], or several to
+//! [`Core::handle_together`], takes actions from [`Core::poll_action`] until it returns `None`, and calls again no later
+//! than [`Core::poll_deadline`].
 //! Everything else is a view, for status and metrics.
 //!
 //! The core has no clock, thread, file or socket, no randomness that shows, and goes through no `HashMap`: the
@@ -100,11 +101,19 @@ impl Core {
 
     /// Handles one event, and everything that is due by `now`.
     pub fn handle(&mut self, now: Timestamp, event: Event) {
+        self.handle_together(now, [event]);
+    }
+
+    /// Handles events that have come together, in their order, then everything that is due by `now`: devices get jobs
+    /// when all of them are known. Several events must be [frequent](Event::is_frequent) ones.
+    pub fn handle_together(&mut self, now: Timestamp, events: impl IntoIterator<Item = Event>) {
         // What was due by the last event was done then: a call that comes soon after it is not late.
         if now.since(std::mem::replace(&mut self.handled_at, now)) >= PAUSE_MIN {
             self.excuse_pause(now);
         }
-        self.take_in(now, event);
+        for event in events {
+            self.take_in(now, event);
+        }
         while let Some(worker) = self.catalogue.late(now, self.command_timeout) {
             self.pool.on_breach(now, worker, pool::kill::Breach::LateCommand);
             self.forget_ended();

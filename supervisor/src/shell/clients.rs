@@ -381,7 +381,7 @@ impl Connection {
                 // Others may have come meanwhile.
                 request.job = JobId(shared.next_id());
             }
-            core.submit(shared, self.id, (request, held));
+            core.submit(shared, self.id, request, held);
         }
         core.rearm(shared);
         core.take_told().send_after(core, shared);

@@ -43,10 +43,8 @@ pub(super) struct Core {
     /// The link to the pool that takes this one's place.
     pub(super) successor: Option<Outbox>,
     pub(super) payloads: BTreeMap<JobId, Arc<HeldJob>>,
-    /// The inline result of the answer that the core handles now. It goes out with the verdict.
-    pub(super) output: Option<Inline>,
-    /// Whether the client of the job that the core handles now waits for its acceptance.
-    pub(super) tells_acceptance: bool,
+    /// The inline results of the answers that the core handles now. They go out with the verdicts.
+    pub(super) outputs: BTreeMap<JobId, Inline>,
     /// Users of each arena: the connection until it drops the arena, and every job that uses it.
     pub(super) arenas: BTreeMap<ArenaId, usize>,
     pub(super) workers: BTreeMap<WorkerId, Link>,
@@ -95,8 +93,7 @@ impl Core {
             has_predecessor: false,
             successor: None,
             payloads: BTreeMap::new(),
-            output: None,
-            tells_acceptance: false,
+            outputs: BTreeMap::new(),
             arenas: BTreeMap::new(),
             workers: BTreeMap::new(),
             reports: BTreeMap::new(),
@@ -120,15 +117,20 @@ impl Core {
     /// them, then the rest, each in order. No other action undoes what a dispatch needs: the core never
     /// dispatches a job and finishes it in the same event.
     pub(super) fn handle(&mut self, shared: &Shared, now: Timestamp, event: Event) {
-        self.handle_quietly(shared, now, event);
+        self.handle_quietly(shared, now, [event]);
         self.rearm(shared);
         self.take_told().send(shared);
     }
 
-    /// As [`Core::handle`], but what clients hear waits for [`Told::send`], best without the lock, and the timer for
-    /// [`Core::rearm`].
-    pub(super) fn handle_quietly(&mut self, shared: &Shared, now: Timestamp, event: Event) {
-        self.pool.handle(now, event);
+    /// As [`Core::handle`], with events that have come together, but what clients hear waits for [`Told::send`], best
+    /// without the lock, and the timer for [`Core::rearm`].
+    pub(super) fn handle_quietly(
+        &mut self,
+        shared: &Shared,
+        now: Timestamp,
+        events: impl IntoIterator<Item = Event>,
+    ) {
+        self.pool.handle_together(now, events);
         let mut rest = std::mem::take(&mut self.rest);
         while let Some(action) = self.pool.poll_action() {
             if let Action::Dispatch { worker, attempts } = &action {
@@ -161,14 +163,15 @@ impl Core {
 
     fn perform(&mut self, shared: &Shared, now: Timestamp, action: Action) {
         match action {
-            Action::Accept { client, key } if self.tells_acceptance => {
-                self.tell(client, &ServerMessage::Accepted { key });
+            Action::Accept { client, job, key } => {
+                // Otherwise its client waits for the verdict alone.
+                if self.held(job).is_some_and(|held| held.submission.tell_acceptance) {
+                    self.tell(client, &ServerMessage::Accepted { key });
+                }
             }
             Action::Capsule { worker, name, attempts } => {
                 self.suspicions.insert(worker, Suspicion { name, attempts });
             }
-            // Its client waits for the verdict alone.
-            Action::Accept { .. } => {}
             Action::Command { worker, number, command } => {
                 tracing::debug!(%worker, number, name = command.name(), "command about a model");
                 let message = ToWorker::Model { number, command: Box::new(command) };
@@ -260,7 +263,7 @@ impl Core {
         let held = self.discard(job);
         // Each answer brings about at most one OK verdict, and there is no OK verdict without an answer.
         let ok = receipt.verdict == Verdict::Ok;
-        let output = if ok { self.output.take() } else { None };
+        let output = if ok { self.outputs.remove(&job) } else { None };
         let (verdict, reason) = (receipt.verdict, &*receipt.reason);
         let attempt = receipt.attempts.len();
         let worker = receipt.attempts.last().map_or(NO_WORKER, |last| &*last.worker);

@@ -51,18 +51,28 @@ impl HeldJob {
 }
 
 impl Core {
-    /// Submits a job, and keeps it and its arenas until it is discarded.
+    /// Submits a job.
     pub(super) fn submit(
         &mut self,
         shared: &Shared,
         client: ClientId,
-        (request, held): (JobRequest, Arc<HeldJob>),
+        request: JobRequest,
+        held: Arc<HeldJob>,
     ) {
-        self.tells_acceptance = held.submission.tell_acceptance;
+        let event = self.hold(client, request, held);
+        self.handle_quietly(shared, shared.timestamp(), [event]);
+    }
+
+    /// Keeps a job and its arenas until it is discarded; the core must get this event.
+    pub(super) fn hold(
+        &mut self,
+        client: ClientId,
+        request: JobRequest,
+        held: Arc<HeldJob>,
+    ) -> Event {
         held.arenas.keys().for_each(|&arena| self.use_arena(arena));
         self.payloads.insert(request.job, held);
-        let event = Event::Client(client, ClientEvent::Submitted(request));
-        self.handle_quietly(shared, shared.timestamp(), event);
+        Event::Client(client, ClientEvent::Submitted(request))
     }
 
     /// A job that has no verdict yet.

@@ -23,6 +23,9 @@ use gridpool_core::event::{Event, WorkerEvent};
 /// Batches that may lie here. A thread that has one more waits for the core's lock.
 const BATCHES_MAX: usize = 64;
 
+/// Events that the core takes in before it does what follows from them: devices wait for that.
+const TOGETHER_MAX: usize = 64;
+
 /// How often a thread handles what lies here before it leaves the rest to the inbox's own thread.
 const ROUNDS_MAX: usize = 8;
 
@@ -149,33 +152,60 @@ impl Core {
     }
 
     fn take_in(&mut self, shared: &Shared, batches: impl IntoIterator<Item = Batch>) {
+        let mut together = Together::default();
         for batch in batches {
             match batch {
-                Batch::Answers(worker, answers) => self.answered(shared, worker, answers),
+                Batch::Answers(worker, answers) => {
+                    for (attempt, result) in answers {
+                        if self.outputs.contains_key(&attempt.job) {
+                            // Of two attempts of a job, the result must be that of the one whose answer counts.
+                            together.handle(self, shared);
+                        }
+                        let result = result.map(|AttemptAnswer { report, output }| {
+                            self.outputs.extend(output.map(|output| (attempt.job, output)));
+                            report
+                        });
+                        let answered = WorkerEvent::Answered { attempt, result };
+                        together.answered.push((worker, attempt));
+                        together.add(self, shared, Event::Worker(worker, answered));
+                    }
+                }
                 Batch::Submissions(client, all) => {
                     for (checked, submission) in all {
-                        let job = checked.number(shared, client, submission);
-                        self.submit(shared, client, job);
+                        let (request, held) = checked.number(shared, client, submission);
+                        let event = self.hold(client, request, held);
+                        together.add(self, shared, event);
                     }
                 }
             }
         }
+        together.handle(self, shared);
         self.rearm(shared);
     }
+}
 
-    /// A worker answered attempts. The core keeps an inline result only while it handles the answer, so a dropped
-    /// answer leaves nothing behind.
-    fn answered(&mut self, shared: &Shared, worker: WorkerId, answers: Vec<Answered>) {
-        let now = shared.timestamp();
-        for (attempt, result) in answers {
-            let result = result.map(|AttemptAnswer { report, output }| {
-                self.output = output;
-                report
-            });
-            let answered = WorkerEvent::Answered { attempt, result };
-            self.handle_quietly(shared, now, Event::Worker(worker, answered));
-            self.output = None;
-            if let Some(link) = self.workers.get_mut(&worker) {
+/// What the core handles together.
+#[derive(Debug, Default)]
+struct Together {
+    events: Vec<Event>,
+    /// The answers among them.
+    answered: Vec<(WorkerId, AttemptId)>,
+}
+
+impl Together {
+    fn add(&mut self, core: &mut Core, shared: &Shared, event: Event) {
+        self.events.push(event);
+        if self.events.len() == TOGETHER_MAX {
+            self.handle(core, shared);
+        }
+    }
+
+    /// The core keeps inline results only meanwhile, so a dropped answer leaves nothing behind.
+    fn handle(&mut self, core: &mut Core, shared: &Shared) {
+        core.handle_quietly(shared, shared.timestamp(), self.events.drain(..));
+        core.outputs.clear();
+        for (worker, attempt) in self.answered.drain(..) {
+            if let Some(link) = core.workers.get_mut(&worker) {
                 link.answered(attempt);
             }
         }

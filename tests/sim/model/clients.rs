@@ -25,7 +25,7 @@ impl Model {
         let (job, key) = (request.job, request.key);
         if self.goes_over(client) {
             self.coverage.hit("hand over: a submission crosses");
-            self.due.discard = Some(job);
+            self.due.discards.insert(job);
             return;
         }
         let name = (request.principal.clone(), key);
@@ -35,31 +35,31 @@ impl Model {
             if live.request.fingerprint != request.fingerprint {
                 self.coverage.hit("refuse: key of another live job");
                 let refusal = Refusal::Invalid(String::new());
-                self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
+                self.due.replies.push_back(Reply::Refuse(client, job, key, refusal));
             } else if live.client == client {
                 self.coverage.hit("accept: same key again");
-                self.due.discard = Some(job);
-                self.due.reply = Some(Reply::Accept(client, key));
+                self.due.discards.insert(job);
+                self.due.replies.push_back(Reply::Accept(client, key));
             } else {
                 self.coverage.hit("refuse: key in use");
-                self.due.reply = Some(Reply::Refuse(client, job, key, Refusal::KeyInUse(key)));
+                self.due.replies.push_back(Reply::Refuse(client, job, key, Refusal::KeyInUse(key)));
             }
             return;
         }
         if live.any(|job| job.client == client) {
             self.coverage.hit("refuse: key of another principal on the same connection");
-            self.due.reply = Some(Reply::Refuse(client, job, key, Refusal::KeyInUse(key)));
+            self.due.replies.push_back(Reply::Refuse(client, job, key, Refusal::KeyInUse(key)));
             return;
         }
         if let Some(known) = self.memory.get(&name) {
             if known.fingerprint == request.fingerprint {
                 self.coverage.hit("replay");
-                self.due.discard = Some(job);
-                self.due.reply = Some(Reply::Replay(client, key, known.verdict));
+                self.due.discards.insert(job);
+                self.due.replies.push_back(Reply::Replay(client, key, known.verdict));
             } else {
                 self.coverage.hit("refuse: key of another job");
                 let refusal = Refusal::Invalid(String::new());
-                self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
+                self.due.replies.push_back(Reply::Refuse(client, job, key, refusal));
             }
             return;
         }
@@ -71,7 +71,7 @@ impl Model {
                 let invalid = Refusal::Invalid(String::new());
                 let refusal = if ends { Refusal::Draining } else { invalid };
                 self.account_of(&request.principal).refused += 1;
-                self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
+                self.due.replies.push_back(Reply::Refuse(client, job, key, refusal));
                 return;
             }
         };
@@ -79,13 +79,13 @@ impl Model {
             self.coverage.hit("refuse: POISON");
             self.counters.refused_poison += 1;
             self.account_of(&request.principal).refused += 1;
-            self.due.reply = Some(Reply::Refuse(client, job, key, Refusal::Poison(content)));
+            self.due.replies.push_back(Reply::Refuse(client, job, key, Refusal::Poison(content)));
             return;
         }
         if let Some(refusal) = self.limit_reached(now, client, request, group) {
             self.counters.refused_busy += u64::from(matches!(refusal, Refusal::Busy(_)));
             self.account_of(&request.principal).refused += 1;
-            self.due.reply = Some(Reply::Refuse(client, job, key, refusal));
+            self.due.replies.push_back(Reply::Refuse(client, job, key, refusal));
             return;
         }
         if self.forgotten.contains(&name) {
@@ -116,7 +116,7 @@ impl Model {
         let bytes = own.map(|job| job.request.inline_bytes).sum();
         let state = self.group_mut(group);
         state.bytes_high = state.bytes_high.max(bytes);
-        self.due.reply = Some(Reply::Accept(client, key));
+        self.due.replies.push_back(Reply::Accept(client, key));
     }
 
     /// The model itself counts the waiting jobs and the jobs of each client.
@@ -315,7 +315,7 @@ impl Model {
         self.coverage.hit("accept");
         let said = Reply::Accept(client, key);
         self.a_submission_is_refused_if_and_only_if_a_limit_is_reached(&said)?;
-        self.due.reply = None;
+        self.due.replies.pop_front();
         Ok(())
     }
 
@@ -337,7 +337,7 @@ impl Model {
         };
         let said = Reply::Refuse(client, job, key, refusal);
         self.a_submission_is_refused_if_and_only_if_a_limit_is_reached(&said)?;
-        self.due.reply = None;
+        self.due.replies.pop_front();
         Ok(())
     }
 
@@ -346,8 +346,8 @@ impl Model {
         said: &Reply,
     ) -> Result<(), Broken> {
         let rule = "a_submission_is_refused_if_and_only_if_a_limit_is_reached";
-        let due = &self.due.reply;
-        holds(rule, due.as_ref() == Some(said), || format!("{said:?} where {due:?} is due"))
+        let due = self.due.replies.front();
+        holds(rule, due == Some(said), || format!("{said:?} where {due:?} is due"))
     }
 
     pub(super) fn replayed(
@@ -358,7 +358,7 @@ impl Model {
     ) -> Result<(), Broken> {
         let said = Reply::Replay(client, key, receipt.verdict);
         self.a_key_that_has_its_verdict_is_answered_from_memory(&said)?;
-        self.due.reply = None;
+        self.due.replies.pop_front();
         Ok(())
     }
 
@@ -367,13 +367,13 @@ impl Model {
         said: &Reply,
     ) -> Result<(), Broken> {
         let rule = "a_key_that_has_its_verdict_is_answered_from_memory";
-        let due = &self.due.reply;
-        holds(rule, due.as_ref() == Some(said), || format!("{said:?} where {due:?} is due"))
+        let due = self.due.replies.front();
+        holds(rule, due == Some(said), || format!("{said:?} where {due:?} is due"))
     }
 
     pub(super) fn discarded(&mut self, job: JobId) -> Result<(), Broken> {
         self.a_payload_is_discarded_if_its_submission_is_a_duplicate(job)?;
-        self.due.discard = None;
+        self.due.discards.remove(&job);
         Ok(())
     }
 
@@ -382,7 +382,7 @@ impl Model {
         job: JobId,
     ) -> Result<(), Broken> {
         let rule = "a_payload_is_discarded_if_its_submission_is_a_duplicate";
-        let due = self.due.discard;
-        holds(rule, due == Some(job), || format!("{job} was discarded where {due:?} is due"))
+        let due = &self.due.discards;
+        holds(rule, due.contains(&job), || format!("{job} was discarded where {due:?} is due"))
     }
 }

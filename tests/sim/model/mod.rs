@@ -146,8 +146,9 @@ impl GroupModel {
 /// The actions that must come before the event is over.
 #[derive(Debug, Default)]
 struct Due {
-    reply: Option<Reply>,
-    discard: Option<JobId>,
+    /// To submissions, in their order.
+    replies: VecDeque<Reply>,
+    discards: BTreeSet<JobId>,
     verdicts: BTreeMap<JobId, (Job, Verdict)>,
     kills: BTreeSet<WorkerId>,
     spawns: BTreeSet<WorkerId>,
@@ -284,10 +285,26 @@ impl Model {
         self.groups.get_mut(&group).expect("groups stay")
     }
 
-    /// Computes what must follow from `event` at `now`.
-    pub(crate) fn expect(&mut self, now: Timestamp, event: &Event) {
+    /// Computes what must follow from events that the core handles together at `now`.
+    pub(crate) fn expect(&mut self, now: Timestamp, events: &[Event]) {
         self.excuses_pause(now);
-        self.notes_dying(now, event);
+        if events.len() > 1 {
+            self.coverage.hit("together: several events");
+        }
+        for event in events {
+            self.notes_dying(now, event);
+            self.on_event(now, event);
+        }
+        self.commands_are_late(now);
+        self.pass_time(now);
+        self.models_change(now);
+        self.missing_models_are_reported();
+        self.helpers_are_due(now);
+        self.services_are_reported(now);
+        self.clients_go_over();
+    }
+
+    fn on_event(&mut self, now: Timestamp, event: &Event) {
         match *event {
             Event::Client(client, ref event) => self.on_client_event(now, client, event),
             Event::ContentHashed { job, content } => self.content_hashed(job, content),
@@ -307,13 +324,6 @@ impl Model {
             Event::TimePassed => {}
             Event::Worker(worker, ref event) => self.on_worker_event(now, worker, event),
         }
-        self.commands_are_late(now);
-        self.pass_time(now);
-        self.models_change(now);
-        self.missing_models_are_reported();
-        self.helpers_are_due(now);
-        self.services_are_reported(now);
-        self.clients_go_over();
     }
 
     /// The pool goes on with other limits. Its standbys and the windows of its workers stay.
@@ -392,7 +402,7 @@ impl Model {
     /// Checks one action against the rules.
     pub(crate) fn check(&mut self, now: Timestamp, action: &Action) -> Result<(), Broken> {
         match *action {
-            Action::Accept { client, key } => self.accepted(client, key),
+            Action::Accept { client, key, .. } => self.accepted(client, key),
             Action::Capsule { worker, ref name, ref attempts } => {
                 self.capsule_asked(worker, name, attempts)
             }

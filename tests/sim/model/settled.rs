@@ -340,8 +340,8 @@ fn shown_as(slot: &Slot) -> Option<WorkerState> {
 }
 
 fn each_due_action_comes_at_once(due: &Due) -> Result<(), Broken> {
-    let done = due.reply.is_none()
-        && due.discard.is_none()
+    let done = due.replies.is_empty()
+        && due.discards.is_empty()
         && due.verdicts.is_empty()
         && due.kills.is_empty()
         && due.spawns.is_empty()

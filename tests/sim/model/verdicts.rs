@@ -100,8 +100,8 @@ impl Model {
         key: JobKey,
     ) -> Result<(), Broken> {
         let rule = "an_acceptance_comes_before_the_verdict";
-        let unsaid =
-            client.is_some_and(|client| self.due.reply == Some(Reply::Accept(client, key)));
+        let is_due = |client| self.due.replies.contains(&Reply::Accept(client, key));
+        let unsaid = client.is_some_and(is_due);
         holds(rule, !unsaid, || format!("key {}", key.0))
     }
 }

@@ -185,6 +185,20 @@ impl World {
         }
     }
 
+    /// Takes what happens next, and when, if that is a frequent event before `end`.
+    pub(crate) fn deliver_frequent(&mut self, end: Timestamp) -> Option<(Timestamp, Event)> {
+        let next = self.network.first_entry().filter(|next| next.key().0 < end)?;
+        match next.get() {
+            Delivery::Event(event) if event.is_frequent() => {}
+            _ => return None,
+        }
+        let ((at, _), delivery) = next.remove_entry();
+        match delivery {
+            Delivery::Event(event) => Some((at, event)),
+            _ => None,
+        }
+    }
+
     fn on_delivered(&mut self, now: Timestamp, event: &Event) {
         if let Event::HandOver(step) = event {
             self.on_hand_over(now, step);

@@ -56,7 +56,7 @@ impl Pool {
         }
         self.jobs.insert(job);
         (0..count).for_each(|shard| self.enqueue(id, shard));
-        self.act(Action::Accept { client, key });
+        self.act(Action::Accept { client, job: id, key });
     }
 
     /// Answers a submission whose key has a live job or a remembered verdict.
@@ -69,8 +69,8 @@ impl Pool {
             if live.request.fingerprint != request.fingerprint {
                 self.refuse(client, request, another());
             } else if live.client == client {
+                self.act(Action::Accept { client, job, key });
                 self.act(Action::Discard { job });
-                self.act(Action::Accept { client, key });
             } else {
                 self.refuse(client, request, Refusal::KeyInUse(key));
             }
