@@ -127,23 +127,25 @@ pub fn with_arguments(words: &[&str]) -> Vec<u32> {
     everybody().filter(has_all).collect()
 }
 
-/// Resident memory in KiB; 0 once the process has ended.
-pub fn resident_kib(pid: u32) -> u64 {
-    let text = fs::read_to_string(proc(pid, "status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    number.unwrap_or_default()
+/// The memory that a process holds now, bytes, without the pages of its binary and libraries: those come with the first use
+/// of a function, and the kernel drops them when it likes.
+pub fn held(pid: u32) -> u64 {
+    memory_but_files(pid, "VmRSS:")
 }
 
-/// The most memory that a process ever held, without the pages of its binary and libraries.
+/// The most memory that a process ever held, without the same.
 pub fn most_held(pid: u32) -> u64 {
+    memory_but_files(pid, "VmHWM:")
+}
+
+fn memory_but_files(pid: u32, all: &str) -> u64 {
     let status = fs::read_to_string(proc(pid, "status")).expect("the process lives");
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
         kib.expect("the kernel says so").parse::<u64>().expect("a number") << 10
     };
-    bytes("VmHWM:") - bytes("RssFile:")
+    bytes(all) - bytes("RssFile:")
 }
 
 /// Open descriptors, without the two files of the job log, which are there from the first verdict of their kind on.

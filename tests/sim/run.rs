@@ -185,12 +185,14 @@ impl Run {
             let mut together = Vec::new();
             for _ in 0..burst.min(steps) {
                 steps -= 1;
-                let Some(event) = self.world.act(self.now) else { continue };
-                let joins = are_together && event.is_frequent();
-                if !joins {
-                    self.tell_together(std::mem::take(&mut together))?;
+                match self.world.act(self.now) {
+                    Some(event) if are_together && event.is_frequent() => together.push(event),
+                    Some(event) => {
+                        self.tell_together(std::mem::take(&mut together))?;
+                        self.tell(event)?;
+                    }
+                    None => {}
                 }
-                together.push(event);
             }
             self.tell_together(together)?;
             if self.rng.chance(self.swarm.rates.pauses) {

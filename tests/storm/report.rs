@@ -172,14 +172,14 @@ impl Report {
         let Self { first, last, zombies, .. } = self;
         writeln!(
             f,
-            "supervisor {} -> {} descriptors, {} -> {} threads, {} -> {} KiB resident; at most {zombies} \
+            "supervisor {} -> {} descriptors, {} -> {} threads, {} -> {} KiB held; at most {zombies} \
              zombies at a look, {} in the end",
             first.descriptors,
             last.descriptors,
             first.threads,
             last.threads,
-            first.resident_kib,
-            last.resident_kib,
+            first.held_kib,
+            last.held_kib,
             last.zombies
         )
     }

@@ -28,7 +28,7 @@ const LEFT: [&str; 2] = ["log", "pool.toml"];
 const SAME_LOOKS: usize = 20;
 /// How much the supervisor's memory may grow from the first gauge to the last: what an allocator keeps
 /// for the largest flood that it has seen.
-pub const RESIDENT_GROWTH_KIB_MAX: u64 = 8 << 10;
+pub const GROWTH_KIB_MAX: u64 = 8 << 10;
 
 /// How a pool is started.
 #[derive(Clone, Debug)]
@@ -48,8 +48,8 @@ pub struct Gauge {
     pub descriptors: usize,
     /// Threads.
     pub threads: usize,
-    /// Resident memory.
-    pub resident_kib: u64,
+    /// Memory that it holds, KiB.
+    pub held_kib: u64,
     /// Children that have ended and were not waited for.
     pub zombies: usize,
 }
@@ -130,7 +130,7 @@ impl Server {
         Gauge {
             descriptors: processes::descriptors(pid),
             threads: processes::threads(pid),
-            resident_kib: processes::resident_kib(pid),
+            held_kib: processes::held(pid) >> 10,
             zombies: processes::zombies(pid),
         }
     }
@@ -192,7 +192,7 @@ impl Gauge {
         };
         check("descriptors", first.descriptors as u64, self.descriptors as u64, 0);
         check("threads", first.threads as u64, self.threads as u64, 0);
-        check("resident KiB", first.resident_kib, self.resident_kib, RESIDENT_GROWTH_KIB_MAX);
+        check("KiB held", first.held_kib, self.held_kib, GROWTH_KIB_MAX);
         check("zombies", 0, self.zombies as u64, 0);
         grown
     }

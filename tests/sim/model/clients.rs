@@ -15,7 +15,7 @@ use super::{Broken, Model, holds};
 /// The due reply to a submission.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
-    Accept(ClientId, JobKey),
+    Accept(ClientId, JobId, JobKey),
     Refuse(ClientId, JobId, JobKey, Refusal),
     Replay(ClientId, JobKey, Verdict),
 }
@@ -39,7 +39,7 @@ impl Model {
             } else if live.client == client {
                 self.coverage.hit("accept: same key again");
                 self.due.discards.insert(job);
-                self.due.replies.push_back(Reply::Accept(client, key));
+                self.due.replies.push_back(Reply::Accept(client, job, key));
             } else {
                 self.coverage.hit("refuse: key in use");
                 self.due.replies.push_back(Reply::Refuse(client, job, key, Refusal::KeyInUse(key)));
@@ -116,7 +116,7 @@ impl Model {
         let bytes = own.map(|job| job.request.inline_bytes).sum();
         let state = self.group_mut(group);
         state.bytes_high = state.bytes_high.max(bytes);
-        self.due.replies.push_back(Reply::Accept(client, key));
+        self.due.replies.push_back(Reply::Accept(client, job, key));
     }
 
     /// The model itself counts the waiting jobs and the jobs of each client.
@@ -311,9 +311,14 @@ impl Model {
         self.groups.values_mut().for_each(|group| group.fair.gone(client));
     }
 
-    pub(super) fn accepted(&mut self, client: ClientId, key: JobKey) -> Result<(), Broken> {
+    pub(super) fn accepted(
+        &mut self,
+        client: ClientId,
+        job: JobId,
+        key: JobKey,
+    ) -> Result<(), Broken> {
         self.coverage.hit("accept");
-        let said = Reply::Accept(client, key);
+        let said = Reply::Accept(client, job, key);
         self.a_submission_is_refused_if_and_only_if_a_limit_is_reached(&said)?;
         self.due.replies.pop_front();
         Ok(())

@@ -402,7 +402,7 @@ impl Model {
     /// Checks one action against the rules.
     pub(crate) fn check(&mut self, now: Timestamp, action: &Action) -> Result<(), Broken> {
         match *action {
-            Action::Accept { client, key, .. } => self.accepted(client, key),
+            Action::Accept { client, job, key } => self.accepted(client, job, key),
             Action::Capsule { worker, ref name, ref attempts } => {
                 self.capsule_asked(worker, name, attempts)
             }

@@ -46,7 +46,7 @@ impl Model {
         }
         self.remember_verdict(id, &job, verdict);
         self.account_of(&job.request.principal).done += 1;
-        self.an_acceptance_comes_before_the_verdict(client, key)?;
+        self.an_acceptance_comes_before_the_verdict(client, id, key)?;
         a_verdict_follows_from_the_events(id, verdict, receipt)?;
         self.a_payload_is_hashed_before_it_is_forgotten(id)?;
         self.a_job_is_poison_only_after_poison_deaths_deaths_alone(id, &job, verdict)?;
@@ -97,10 +97,11 @@ impl Model {
     fn an_acceptance_comes_before_the_verdict(
         &self,
         client: Option<ClientId>,
+        id: JobId,
         key: JobKey,
     ) -> Result<(), Broken> {
         let rule = "an_acceptance_comes_before_the_verdict";
-        let is_due = |client| self.due.replies.contains(&Reply::Accept(client, key));
+        let is_due = |client| self.due.replies.contains(&Reply::Accept(client, id, key));
         let unsaid = client.is_some_and(is_due);
         holds(rule, !unsaid, || format!("key {}", key.0))
     }
