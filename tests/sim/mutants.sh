@@ -786,6 +786,7 @@ mutant 'a new version has the number of the last' catalogue/versions.rs 's/\|las
 mutant 'an unload of a name leaves its other versions' catalogue.rs 's/\[\(_, group, only\)\] => \{/[(_, group, only), ..] => {/'
 mutant 'all versions are unloaded beside another change' catalogue.rs 's/own => own\.iter\(\)\.try_for_each\(\|\(_, group, _\)\| self\.groups\[group\]\.check_settled\(\)\)\?/_ => {}/'
 mutant 'versions are unloaded in the order of their names' catalogue/versions.rs 's/all\.sort_unstable\(\);/all.sort_unstable_by(|(.., one), (.., other)| one.cmp(other));/'
+mutant 'an unload is done while a worker that is busy has the model' models/step.rs 's/\|\| is_pending \|\| is_there \{/|| is_pending || (is_there \&\& false) {/'
 mutant 'an unload beside another change is lost' models.rs 's/Some\(_\) => self\.unloads\.push_back\(\(client, request, name\)\),/Some(_) => drop((client, request, name)),/'
 mutant 'an unload that waits is never begun' models/step.rs 's/if let Some\(\(client, request, name\)\) = self\.unloads\.pop_front\(\) \{\n(.*?)\} else if self\.wanted\.is_empty\(\) \{/if self.wanted.is_empty() {/s'
 mutant 'a version that goes accepts requests until the change before ends' models.rs 's/(pub\(crate\) fn unload\(.*?\{\n)        self\.close\(&name\);\n/$1/s'

@@ -393,7 +393,9 @@ impl Model {
         };
         match &change.command {
             ModelCommand::Unload { .. } => {
-                (!models.wanted.contains_key(name) && !is_under_way).then_some(true)
+                let is_there = holders().any(|holder| holder.has.contains_key(name));
+                let waits = models.wanted.contains_key(name) || is_under_way || is_there;
+                (!waits).then_some(true)
             }
             ModelCommand::Contexts { .. } | ModelCommand::Load(_)
                 if change.failed || change.given_up =>

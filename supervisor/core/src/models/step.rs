@@ -134,7 +134,9 @@ impl Models {
         let done: Vec<_> = self.holders.iter().filter_map(is_done).collect();
         let result = match &change.command {
             ModelCommand::Unload { .. } => {
-                if self.wanted.contains_key(name) || is_pending {
+                // A worker may still be at the command before.
+                let is_there = self.holders.values().any(|holder| holder.has.contains_key(name));
+                if self.wanted.contains_key(name) || is_pending || is_there {
                     return None;
                 }
                 Ok(done_in_words(&change.command, &done))

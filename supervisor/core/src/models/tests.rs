@@ -251,6 +251,22 @@ fn an_unload_keeps_the_model_until_its_last_request_has_its_verdict_despite_deat
 }
 
 #[test]
+fn an_unload_is_done_once_no_worker_has_the_model_even_one_that_is_busy_with_another() {
+    let mut world = World::new(&["a", "b"], 1);
+    world.asked.insert("a".to_owned());
+    world.begin(unload("a"));
+    world.models.unload(CLIENT, 7, "b".to_owned());
+    world.step();
+    assert_eq!(world.commands[&worker(0, 2)].1, unload("b"));
+    world.asked.clear();
+    world.step();
+    assert_eq!(world.told, [], "the worker is at the other model, and has this one");
+    world.all_do();
+    let done = |name| Ok(format!("`{name}` is unloaded from cpu0#2"));
+    assert_eq!((world.told, world.rests), (vec![done("a"), done("b")], 1));
+}
+
+#[test]
 fn an_unloaded_model_does_not_come_back_with_a_worker_that_started_before() {
     let mut world = World::new(&["a", "b"], 1);
     world.dies(worker(0, 2));
