@@ -637,7 +637,7 @@ mutant 'a rest closes empty slots' pool/slots.rs 's/self\.starts = 0;/self.start
 mutant 'the first process after a rest counts as a restart' pool/slots.rs 's/self\.starts = 0;//'
 mutant 'an unkillable process of a resting group leaves its device in service' pool/losses.rs 's/if !self\.groups\[worker\.group\]\.is_leaving\(\) \{/if !self.groups[worker.group].has_nothing_to_do() {/'
 mutant 'a device of a resting group is shown in backoff' pool/rows.rs 's/false if self\.groups\[slot\.group\]\.has_nothing_to_do\(\) =>/false if false =>/'
-mutant 'a process starts for a group that has just left' pool/upkeep.rs 's/(self\.end_drain\(now, group\);)\n(\s+)(self\.start_workers\(now, group\);)/$3\n$2$1/'
+mutant 'a process starts for a group that has just left' pool/upkeep.rs 's/(self\.end_drain\(now, group\);)(.*?)(self\.start_workers\(now, group\);)/$3$2$1/s'
 
 section 'Changes of models'
 mutant 'an unload does not wait for the requests of the model' models/step.rs 's/!wanted\.is_closing \|\| \(context\.is_requested\)\(name\)/!wanted.is_closing/'

@@ -70,8 +70,9 @@ impl Pool {
     fn advance_group(&mut self, now: Timestamp, group: Group) {
         self.give_up_if_no_device(now, group);
         self.give_up_if_unavailable(now, group);
-        self.stop_vacated(now, group);
         self.end_drain(now, group);
+        // Those that the drain has not ended.
+        self.stop_vacated(now, group);
         self.start_workers(now, group);
         let state = &mut self.groups[group];
         state.queue.hold(&state.kills.all_spent(now, self.config.kills_max));
