@@ -261,6 +261,17 @@ impl Rig {
     }
 
     fn submit_as(&mut self, client: u64, key: u128, change: impl FnOnce(&mut JobRequest)) {
+        let submitted = self.submission(client, key, change);
+        self.tell(submitted);
+    }
+
+    /// A client submits a job that is ordinary but for `change`.
+    fn submission(
+        &mut self,
+        client: u64,
+        key: u128,
+        change: impl FnOnce(&mut JobRequest),
+    ) -> Event {
         self.next_job += 1;
         let mut request = JobRequest {
             job: JobId(self.next_job),
@@ -282,7 +293,7 @@ impl Rig {
             content: None,
         };
         change(&mut request);
-        self.tell(Event::Client(ClientId(client), ClientEvent::Submitted(request)));
+        Event::Client(ClientId(client), ClientEvent::Submitted(request))
     }
 
     fn cancel(&mut self, key: u128) {

@@ -37,6 +37,20 @@ fn a_busy_worker_gets_a_second_dispatch_and_no_third() {
 }
 
 #[test]
+fn jobs_that_come_together_share_the_first_dispatch() {
+    let mut rig = rig(1);
+    let together: Vec<_> = (1..=3).map(|key| rig.submission(1, key, |_| {})).collect();
+    rig.core.handle_together(rig.now, together);
+    let mut sent = Vec::new();
+    while let Some(action) = rig.core.poll_action() {
+        if let Action::Dispatch { attempts, .. } = action {
+            sent.push(attempts.iter().map(|sent| sent.attempt.job.0).collect::<Vec<_>>());
+        }
+    }
+    assert_eq!(sent, [[1, 2, 3]], "one by one, the first would go alone");
+}
+
+#[test]
 fn searches_have_dispatches_of_their_own() {
     let search = || Work::Search { score: gridpool_protocol::search::Score::Exact };
     let mut rig = rig(1);
