@@ -1,5 +1,5 @@
-//! The capacity that a program has for its pictures, computed before it runs, against what they need: after
-//! every step, for every value. The kernels of a GPU rely on it.
+//! The capacity that a program has for its pictures, and the sizes of its grids that do not depend on cells, computed
+//! before it runs, against what they need and are: after every step, for every value. The kernels of a GPU rely on it.
 
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{Grid, GridBatch};
@@ -53,9 +53,18 @@ fn check(steps: &[Step], ties: Ties, batch: &GridBatch) {
     assert_eq!(program.extent(), last.to, "{text}");
     let outputs = run_batch(&program, batch).expect("a small batch");
     let layout = OutputLayout::new(&program, batch.layout().expect("items")).expect("small");
-    let shapes = &outputs.packed()[layout.shapes()];
+    let (status, shapes) = (&outputs.packed()[layout.status()], &outputs.packed()[layout.shapes()]);
     let offsets = batch.tables().offsets();
+    let is_of_grids = program.takes() == Type::one(Kind::Grid) && last.gives.kind == Kind::Grid;
     for (value, shape) in shapes.as_chunks::<2>().0.iter().enumerate() {
+        let item = value / last.gives.width();
+        if is_of_grids && status[2 * value] == 0 {
+            let size = batch.tables().shapes()[item].map(usize::from);
+            if let Ok(known) = program.sizes_of_result(size) {
+                let known = known[value % last.gives.width()];
+                assert_eq!(shape.map(usize::from), known, "{text}: value {value} of {size:?}");
+            }
+        }
         let area = u64::from(shape[0]) * u64::from(shape[1]);
         let capacity = last.to.start_of(offsets, value + 1) - last.to.start_of(offsets, value);
         assert!(

@@ -14,6 +14,7 @@ mod names;
 mod ops;
 mod parameter;
 mod parse;
+mod size;
 mod symmetry;
 mod table;
 #[cfg(test)]
