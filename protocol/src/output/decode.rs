@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::layout::OutputLayout;
-use super::value::{ItemError, ItemErrorCode, Object, ObjectCell, Output, PatchCell};
+use super::value::{ItemError, Object, ObjectCell, Output, PatchCell};
 use super::{HOLE, NO_OP, PALETTE_BYTES};
 use crate::batch::{BatchSource, Grid, GridBatch, Tables};
 use crate::limits::{COLOR_MAX, GRID_CELLS_MAX, RESULT_BYTES_MAX};
-use crate::program::{Kind, Program, Step};
+use crate::program::{Kind, Program};
 use crate::receipt::ItemRange;
 
 /// The error of bytes that cannot be a result of the program.
@@ -204,18 +204,15 @@ impl Outputs {
         if byte == 0 {
             return Ok(None);
         }
-        let code = ItemErrorCode::from_byte(byte).ok_or("unknown status code")?;
-        let step = self.program.steps().get(usize::from(at));
-        let input = || "input".to_owned();
-        let (op, message) = match self.program.solver() {
-            Some(solver) if at != NO_OP => {
-                let instruction = usize::try_from(self.number(value)).unwrap_or(usize::MAX);
-                let (op, line) = solver.place(instruction).ok_or("it failed in no instruction")?;
-                (format!("{op} in line {line}"), solver.reason(instruction, code))
-            }
-            Some(_) | None => (step.map_or_else(input, Step::to_string), code.message()),
+        let failed = ItemError::in_chain(&self.program, [byte, at]).ok_or("unknown status code")?;
+        let Some(solver) = self.program.solver().filter(|_| at != NO_OP) else {
+            return Ok(Some(failed));
         };
-        Ok(Some(ItemError { code, op, message }))
+        let instruction = usize::try_from(self.number(value)).unwrap_or(usize::MAX);
+        let (op, line) = solver.place(instruction).ok_or("it failed in no instruction")?;
+        let (op, message) =
+            (format!("{op} in line {line}"), solver.reason(instruction, failed.code));
+        Ok(Some(ItemError { op, message, ..failed }))
     }
 
     pub(super) fn value(&self, value: usize) -> Result<Output, &'static str> {

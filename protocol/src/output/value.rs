@@ -2,6 +2,7 @@
 
 use crate::grid::Grid;
 use crate::limits::{GRID_CELLS_MAX, SIDE_MAX};
+use crate::program::{Program, Step};
 
 /// Why one item has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,6 +102,18 @@ pub struct ItemError {
     pub op: String,
     /// One sentence.
     pub message: String,
+}
+
+impl ItemError {
+    /// The error of an item of a chain with this status, its code and its op; `None` if there is no such code. A
+    /// status of 0 is success, and has none.
+    #[must_use]
+    pub fn in_chain(program: &Program, [code, at]: [u8; 2]) -> Option<Self> {
+        let code = ItemErrorCode::from_byte(code)?;
+        let step = program.steps().get(usize::from(at));
+        let op = step.map_or_else(|| "input".to_owned(), Step::to_string);
+        Some(Self { code, op, message: code.message() })
+    }
 }
 
 /// One cell of an object. Objects may leave the grid: rows and columns may be negative.

@@ -5,6 +5,7 @@
 //! of inputs have no dot, so the first dot of a wire ends the name of a step.
 
 mod error;
+mod grids;
 mod order;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use error::PipelineError;
+pub use grids::{GRIDS, GridStep, GridStepError, GridsError, GridsRun, STATUS};
 
 use crate::limits::{MODEL_NAME_BYTES_MAX, PIPELINE_STEPS_MAX, PIPELINE_WIRES_MAX};
 use crate::near;

@@ -231,6 +231,10 @@ exports! { SYMBOLS:
         let copy = Job::Copy { from, to: on_device, on_device, bytes, defect };
         machine.put_into(stream.addr(), copy)
     };
+    cuMemsetD8Async(to: Address, byte: u8, bytes: usize, stream: Handle) |mut machine, _| {
+        machine.in_context()?.memory.check(number(to), bytes).map_err(|_| code::INVALID_VALUE)?;
+        machine.put_into(stream.addr(), Job::Fill { to: number(to), byte, bytes })
+    };
     cuModuleGetFunction(to: *mut Handle, module: Handle, name: *const c_char) |mut machine, _| {
         let at = module.addr().checked_sub(1).ok_or(code::INVALID_HANDLE)?;
         let entries = machine.in_context()?.modules.get(at).ok_or(code::INVALID_HANDLE)?;

@@ -78,6 +78,12 @@ pub(crate) enum Job {
         bytes: usize,
         defect: Defect,
     },
+    /// Every byte becomes this one.
+    Fill {
+        to: usize,
+        byte: u8,
+        bytes: usize,
+    },
     Launch(Launch, Defect),
     Record(usize),
     /// What is left of a search's launch, from this evaluation on.
@@ -284,6 +290,7 @@ impl Machine {
                 }
                 copy_to(to, &came);
             }
+            Job::Fill { to, byte, bytes } => self.memory.write(to, &vec![byte; bytes])?,
             Job::Launch(launch, defect) => {
                 self.stream(stream)?.clock_ms += KERNEL_MS;
                 self.flips |= defect.flips;

@@ -1,6 +1,7 @@
 //! What bytes decode to, well-formed or not.
 
 use super::super::NO_OP;
+use super::super::value::ItemErrorCode;
 use super::*;
 use crate::program::Ties;
 

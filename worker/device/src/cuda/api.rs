@@ -83,6 +83,7 @@ api! {
     cuMemHostUnregister as mem_host_unregister(*mut c_void);
     cuMemcpyDtoHAsync_v2 as memcpy_dtoh_async(*mut c_void, CUdeviceptr, usize, CUstream);
     cuMemcpyHtoDAsync_v2 as memcpy_htod_async(CUdeviceptr, *const c_void, usize, CUstream);
+    cuMemsetD8Async as memset_d8_async(CUdeviceptr, u8, usize, CUstream);
     cuModuleGetFunction as module_get_function(*mut CUfunction, CUmodule, *const c_char);
     cuModuleLoadData as module_load_data(*mut CUmodule, *const c_void);
     cuStreamCreate as stream_create(*mut CUstream, c_uint);

@@ -1,9 +1,9 @@
-//! A stream on which ONNX Runtime computes, with copies between host and device and with times. Whatever is put into
-//! it runs in order, so nobody waits between a copy and what computes on it.
+//! A stream on which ONNX Runtime computes, with copies between host and device, programs over grids, and times.
+//! Whatever is put into it runs in order, so nobody waits between a copy and what computes on it.
 //!
 //! A stream is never destroyed: one that is dropped is kept for the next owner.
 
-#![expect(unsafe_code, reason = "copies between addresses that another library gave")]
+#![expect(unsafe_code, reason = "copies and kernels between addresses that another library gave")]
 
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +12,9 @@ use gridpool_kernels::argument::DeviceAddress;
 use gridpool_kernels::module::CUDA_VERSION_MIN;
 
 use super::driver::{ContextHandle, Driver, Event, Stream};
+use super::grids::{GridPlaces, GridsOnDevice};
+use super::launch::{Launcher, Module};
+use super::schedule::launches;
 use crate::fault::Fault;
 
 /// Streams without an owner. All are of the one device of this process.
@@ -30,10 +33,40 @@ struct Parts {
     stream: Stream,
     /// Marks, made when they are first set.
     marks: Vec<Event>,
+    /// For programs over grids.
+    launcher: Launcher,
 }
 
 // SAFETY: the driver's handles belong to a process, not to a thread; the owner enters the context on its thread.
 unsafe impl Send for Parts {}
+
+/// The kernels of programs over grids, in the context of the one device that this process sees.
+#[derive(Debug)]
+pub struct GridKernels {
+    module: Module,
+}
+
+// SAFETY: a module's functions belong to a process, not to a thread, and are only read.
+unsafe impl Send for GridKernels {}
+
+// SAFETY: as above.
+unsafe impl Sync for GridKernels {}
+
+impl GridKernels {
+    /// Loads them, and starts each over nothing: a driver loads a kernel at its first launch.
+    ///
+    /// # Errors
+    /// [`Fault`] of the driver.
+    pub fn load(stream: &mut ComputeStream) -> Result<Self, Fault> {
+        stream.enter()?;
+        let Parts { driver, launcher, .. } = stream.parts_mut();
+        let module = Module::load(driver)?;
+        launcher.reset();
+        launcher.launch_all_over_nothing(driver, &module)?;
+        stream.wait()?;
+        Ok(Self { module })
+    }
+}
 
 impl ComputeStream {
     /// A stream of the one device that this process sees.
@@ -48,14 +81,19 @@ impl ComputeStream {
         }
     }
 
-    fn over(driver: Driver) -> Result<Self, Fault> {
+    pub(super) fn over(driver: Driver) -> Result<Self, Fault> {
         let context = driver.enter_context(driver.only_device()?)?;
         let stream = driver.stream()?;
-        Ok(Self { parts: Some(Parts { driver, context, stream, marks: Vec::new() }) })
+        let (marks, launcher) = (Vec::new(), Launcher::new(stream));
+        Ok(Self { parts: Some(Parts { driver, context, stream, marks, launcher }) })
     }
 
     fn parts(&self) -> &Parts {
         self.parts.as_ref().expect("only a drop takes them")
+    }
+
+    fn parts_mut(&mut self) -> &mut Parts {
+        self.parts.as_mut().expect("only a drop takes them")
     }
 
     /// Its address, for another library in this process.
@@ -107,13 +145,40 @@ impl ComputeStream {
         unsafe { driver.copy_to_host(to.as_mut_ptr(), on_device(from), to.len(), *stream) }
     }
 
+    /// Queues the kernels of a program.
+    ///
+    /// # Safety
+    /// `places` are addresses of device memory of at least the lengths that [`GridsOnDevice`] says, the tables as it
+    /// writes them. All of it stays valid until [`ComputeStream::wait`].
+    ///
+    /// # Errors
+    /// [`Fault`] of the driver.
+    pub unsafe fn run_grids(
+        &mut self,
+        kernels: &GridKernels,
+        run: &GridsOnDevice,
+        places: &GridPlaces,
+    ) -> Result<(), Fault> {
+        let Parts { driver, stream, launcher, .. } = self.parts_mut();
+        let cleared = run.cleared_bytes();
+        if cleared > 0 {
+            // SAFETY: by this function's own contract.
+            unsafe { driver.clear(on_device(places.results), cleared, *stream)? };
+        }
+        launcher.reset();
+        for (kernel, step) in launches(run.program(), &run.places(&places.each(on_device))) {
+            // SAFETY: by this function's own contract: the layout gives each kernel what it needs.
+            unsafe { launcher.launch(driver, &kernels.module, kernel, &step)? };
+        }
+        Ok(())
+    }
+
     /// Sets a mark, by its number, behind what was queued so far.
     ///
     /// # Errors
     /// [`Fault`] of the driver.
     pub fn mark(&mut self, number: usize) -> Result<(), Fault> {
-        let Parts { driver, stream, marks, .. } =
-            self.parts.as_mut().expect("only a drop takes them");
+        let Parts { driver, stream, marks, .. } = self.parts_mut();
         while marks.len() <= number {
             marks.push(driver.event()?);
         }

@@ -346,6 +346,21 @@ impl Driver {
         checked("cuMemcpyHtoDAsync", code)
     }
 
+    /// Starts to fill memory with zeros.
+    ///
+    /// # Safety
+    /// The range must be valid until `stream` has been waited for.
+    pub(super) unsafe fn clear(
+        &self,
+        start: DeviceAddress,
+        bytes: usize,
+        stream: Stream,
+    ) -> Result<(), Fault> {
+        // SAFETY: by this function's own contract.
+        let code = unsafe { (self.api.memset_d8_async)(start.number(), 0, bytes, stream.0) };
+        checked("cuMemsetD8Async", code)
+    }
+
     /// Starts a copy to the host.
     ///
     /// # Safety

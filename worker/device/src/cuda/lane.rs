@@ -290,6 +290,7 @@ impl Lane {
             offsets: input.plus(pass.input.offsets_start()),
             scratch: self.scratch_places(&pass.scratch, sums),
             result: self.result_places(dispatch, pass),
+            even: None,
         }
     }
 

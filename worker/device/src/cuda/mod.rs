@@ -10,7 +10,8 @@
 //!   results in place; `pipeline` sends chunks round the lanes.
 //! - `solve` runs solvers, with a module, a stream and buffers of its own.
 //! - `device` is the [`Device`](crate::device::Device); `resident` times kernels alone.
-//! - `compute` is a stream for ONNX Runtime, with copies and times.
+//! - `compute` is a stream for ONNX Runtime, with copies and times, and with programs over grids that lie on the device
+//!   already; `grids` says where such a program finds and leaves what.
 //! - `inspect` checks the library and the device for `gridpool diagnose`, `exercise` checks plain memory.
 //! - `chaos` injects faults.
 //!
@@ -27,6 +28,7 @@ mod exercise;
 #[cfg(test)]
 mod fake;
 mod gpu;
+mod grids;
 mod inspect;
 mod lane;
 mod launch;
@@ -39,9 +41,10 @@ mod schedule;
 mod scratch;
 mod solve;
 
-pub use compute::ComputeStream;
+pub use compute::{ComputeStream, GridKernels};
 pub use device::CudaDevice;
 pub use exercise::{MemoryFault, PlainMemory};
+pub use grids::{GridPlaces, GridsOnDevice};
 pub use inspect::{DeviceFacts, Library};
 pub use limits::{CopyLimits, LimitError};
 pub use resident::Resident;

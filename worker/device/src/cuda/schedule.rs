@@ -1,7 +1,9 @@
 //! Which kernels a program launches over a chunk, on which memory, in which order. Pure: it returns a
 //! list and launches nothing.
 
-use gridpool_kernels::argument::{self, DeviceAddress, OpArgument, PicturesArgument, StepArgument};
+use gridpool_kernels::argument::{
+    self, DeviceAddress, ExtentArgument, OpArgument, PicturesArgument, StepArgument,
+};
 use gridpool_kernels::module::{Kernel, Segment, is_small, segments};
 use gridpool_protocol::program::{Kind, Program};
 
@@ -53,6 +55,8 @@ pub(super) struct Places {
     pub(super) offsets: DeviceAddress,
     pub(super) scratch: ScratchPlaces,
     pub(super) result: ResultPlaces,
+    /// Cells of each grid of the result, if all have as many and lie one behind the other, without tables.
+    pub(super) even: Option<u32>,
 }
 
 /// Grids, and the stage that they occupy.
@@ -85,7 +89,7 @@ pub(super) fn launches(program: &Program, places: &Places) -> Vec<(&'static Kern
             }
         }
     }
-    if program.is_packed() {
+    if program.is_packed() && places.even.is_none() {
         let pack = planner.pack();
         launches.extend([Kernel::ADD_AREAS, Kernel::PLACE, Kernel::PACK].map(|k| (k, pack)));
     }
@@ -184,7 +188,12 @@ impl<'a> Planner<'a> {
         let extent = picture_capacity(self.program, at);
         let extent = extent.clamped(self.places.cells, self.places.items as usize).into();
         let mut pictures = PicturesArgument { extent, ..PicturesArgument::default() };
-        let stage = leaves_pictures(self.program, at).then(|| self.free_stage());
+        let even = self.places.even.filter(|_| is_last);
+        let stage = leaves_pictures(self.program, at) && even.is_none();
+        let stage = stage.then(|| self.free_stage());
+        if let Some(cells) = even {
+            pictures.extent = ExtentArgument { per_value: cells, ..ExtentArgument::default() };
+        }
         if let Some(stage) = stage {
             let StagePlaces { shapes, cells } = self.places.scratch.stages[stage];
             (pictures.shapes, pictures.cells) = (shapes, cells);

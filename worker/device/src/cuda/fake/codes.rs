@@ -1,19 +1,22 @@
 //! Every code at every call that the device makes: at its start, in a job, in a job that needs more memory
-//! than those before, when arenas come and go, and while `gridpool diagnose` inspects it. This file states the
-//! expected classes itself instead of asking the table under test.
+//! than those before, when arenas come and go, in a step of a pipeline, and while `gridpool diagnose` inspects it. This
+//! file states the expected classes itself instead of asking the table under test.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use gridpool_protocol::batch::{Grid, GridBatch};
 use gridpool_protocol::exit::worker as exit;
 use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::shared::SharedSlice;
+use gridpool_protocol::tensor::pipeline::GridStep;
 use gridpool_stub_cuda::script::without_version;
 
 use super::*;
 use crate::attempts::{AttemptData, run_together};
 use crate::chunk::ChunkLimits;
 use crate::cuda::exercise::{MemoryFault, PlainMemory};
+use crate::cuda::grids::tests::OnDevice;
 use crate::cuda::inspect::Library;
 use crate::device::Device;
 use crate::fault::FaultClass::{self, Device as DeviceFault, Sticky, Transient};
@@ -94,6 +97,8 @@ enum Scene {
     /// A job larger than any before it.
     Growth,
     Arena,
+    /// A program over a tensor of grids.
+    Step,
     /// Library, device and plain memory, as `gridpool diagnose` inspects them.
     Inspect,
 }
@@ -138,6 +143,13 @@ impl Setup {
                 set_script_from_here(script);
                 let adopted = device.adopt(SharedSlice::private(&mut arena));
                 adopted.and_then(|()| device.release(SharedSlice::private(&mut arena)))
+            }
+            Scene::Step => {
+                let step = Arc::new(GridStep::compile("hsplit(2) | hconcat").unwrap());
+                let run = step.run([4, 3, 4]).unwrap();
+                let mut own = OnDevice::new(&step, run, &[3; 48]);
+                set_script_from_here(script);
+                own.run()
             }
             Scene::Inspect => {
                 driver("").unwrap();
@@ -197,7 +209,8 @@ fn set_script_from_here(script: &str) {
 fn every_code_at_every_call_is_a_fault_of_its_class_and_ends_nothing_by_a_signal() {
     let setup = Setup::new();
     let mut swept: BTreeMap<&str, usize> = BTreeMap::new();
-    for scene in [Scene::Start, Scene::Job, Scene::Arena, Scene::Growth, Scene::Inspect] {
+    use Scene::{Arena, Growth, Inspect, Job, Start, Step};
+    for scene in [Start, Job, Arena, Growth, Step, Inspect] {
         let (ended, calls) = setup.play(scene, "");
         assert_eq!(ended, Ok(()), "{scene:?} goes well");
         for (at, call) in calls.iter().enumerate() {

@@ -71,6 +71,7 @@ impl Memory {
                 labels_high: part(result.labels_high()),
                 cells: part(result.cells()),
             },
+            even: None,
         };
         Some(Self { batch, result, places, parts })
     }
