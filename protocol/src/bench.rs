@@ -92,20 +92,21 @@ impl ModelSubject {
         has_graphs.then_some(plain)
     }
 
-    /// All models that its pool serves: the model, without its CUDA graphs if it has some, and each step of a pipeline
-    /// as a model of its own.
+    /// All models that its pool serves: the model, without its CUDA graphs if it has some, and the model of each step
+    /// of a pipeline as one of its own.
     #[must_use]
     pub fn served(&self) -> Vec<ModelPlan> {
         let ModelPlan { name, path: _, options } = &self.model;
         let steps = options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
-        let alone = steps.map(|step| ModelPlan {
-            name: step_model(name, &step.name),
-            path: step.path.clone(),
+        let models = steps.filter_map(|step| Some((&step.name, step.model()?)));
+        let alone = models.map(|(step, model)| ModelPlan {
+            name: step_model(name, step),
+            path: model.path.clone(),
             options: ModelOptions {
                 max_batch: Some(1),
                 warm_up: Vec::new(),
                 group: None,
-                sha256: step.sha256.clone(),
+                sha256: model.sha256.clone(),
                 pipeline: None,
                 ..options.clone()
             },

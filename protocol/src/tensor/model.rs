@@ -74,15 +74,17 @@ impl ContextsMeasured {
 pub struct StepInfo {
     /// Its name.
     pub name: String,
-    /// Its model, as the pipeline names it.
-    pub model: String,
-    /// SHA-256 of the model's file.
+    /// Its model, as the pipeline names it; none for a program.
+    pub model: Option<String>,
+    /// The text of its program over grids; none for a model.
+    pub program: Option<String>,
+    /// SHA-256 of the model's file, or the hash of the program.
     pub sha256: String,
-    /// For each input of the model, the wire that it takes: `image`, `detect.boxes`.
+    /// For each of its own inputs, the wire that it takes: `image`, `detect.boxes`.
     pub inputs: Vec<(String, String)>,
     /// The outputs that the pipeline uses.
     pub outputs: Vec<TensorSpec>,
-    /// The number of nodes that each provider runs.
+    /// The number of nodes that each provider runs; none for a program.
     pub nodes: Vec<ProviderNodes>,
 }
 
@@ -203,7 +205,7 @@ pub struct InferReport {
 pub struct StepReport {
     /// The step.
     pub name: String,
-    /// SHA-256 of its model's file.
+    /// SHA-256 of its model's file, or the hash of its program.
     pub sha256: String,
     /// Its time, microseconds: device time from CUDA events on a GPU, else by the worker's clock.
     pub device_us: f64,

@@ -1,5 +1,5 @@
-//! The description of a pipeline: models as steps, and the wires between them. It knows names and files; types and
-//! shapes are known only where the models are loaded.
+//! The description of a pipeline: models and programs over grids as steps, and the wires between them. It knows names,
+//! files and programs; types and shapes of models are known only where they are loaded.
 //!
 //! A wire is a text: the name of an input of the pipeline, or `STEP.TENSOR`, an output of a step. Names of steps and
 //! of inputs have no dot, so the first dot of a wire ends the name of a step.
@@ -33,13 +33,32 @@ pub struct Pipeline {
     pub outputs: BTreeMap<String, String>,
 }
 
-/// A step of a pipeline: one run of a model.
+/// A step of a pipeline: one run of a model, or of a program over grids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
     /// Its name in wires.
     pub name: String,
-    /// Its model: the name of one, or the path of an ONNX file.
+    /// What it runs.
+    pub body: StepBody,
+    /// For each of its own inputs, the wire that it takes.
+    pub inputs: BTreeMap<String, String>,
+}
+
+/// What a step runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StepBody {
+    /// A model.
+    Model(StepModel),
+    /// The text of a program over grids: see [`GridStep`].
+    Program(String),
+}
+
+/// The model of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepModel {
+    /// The name of one, or the path of an ONNX file.
     pub model: String,
     /// The ONNX file, once the model has been found.
     #[serde(default)]
@@ -47,8 +66,6 @@ pub struct Step {
     /// SHA-256 that the file must have. Without one, that of the file that a worker loads first.
     #[serde(default)]
     pub sha256: Option<String>,
-    /// For each input of the model, the wire that it takes.
-    pub inputs: BTreeMap<String, String>,
 }
 
 /// Where a tensor comes from.
@@ -76,8 +93,33 @@ impl<'a> Wire<'a> {
     }
 }
 
+impl Default for StepBody {
+    fn default() -> Self {
+        Self::Model(StepModel::default())
+    }
+}
+
 impl Step {
-    /// Whether its model is written as a path: `crop.onnx`, `models/crop`.
+    /// Its model, if it runs one.
+    #[must_use]
+    pub fn model(&self) -> Option<&StepModel> {
+        match &self.body {
+            StepBody::Model(model) => Some(model),
+            StepBody::Program(_) => None,
+        }
+    }
+
+    /// Its model, to be changed.
+    pub fn model_mut(&mut self) -> Option<&mut StepModel> {
+        match &mut self.body {
+            StepBody::Model(model) => Some(model),
+            StepBody::Program(_) => None,
+        }
+    }
+}
+
+impl StepModel {
+    /// Whether it is written as a path: `crop.onnx`, `models/crop`.
     #[must_use]
     pub fn names_file(&self) -> bool {
         self.model.contains('/') || self.model.ends_with(".onnx")
@@ -92,6 +134,7 @@ impl Pipeline {
     pub fn check(&self) -> Result<(), PipelineError> {
         self.check_counts()?;
         self.check_names()?;
+        self.check_programs()?;
         for step in &self.steps {
             for (input, wire) in &step.inputs {
                 self.check_wire(wire, || {
@@ -145,6 +188,22 @@ impl Pipeline {
             seen.push((what, name));
         }
         Ok(())
+    }
+
+    /// Checks that its programs can be steps, and that it has a model besides.
+    fn check_programs(&self) -> Result<(), PipelineError> {
+        for step in &self.steps {
+            if let StepBody::Program(text) = &step.body {
+                GridStep::compile(text).map_err(|why| {
+                    let step = step.name.clone();
+                    PipelineError::Program { step, why: Box::new(why) }
+                })?;
+            }
+        }
+        match self.steps.iter().any(|step| step.model().is_some()) {
+            true => Ok(()),
+            false => Err(PipelineError::NoModel),
+        }
     }
 
     /// Checks that a wire begins at an input or a step.
@@ -209,14 +268,18 @@ impl Pipeline {
         known: &[&str],
         find: impl Fn(&str) -> Option<(&'a PathBuf, &'a Option<String>)>,
     ) -> Result<(), PipelineError> {
-        for step in self.steps.iter_mut().filter(|step| step.path.as_os_str().is_empty()) {
-            let Some((path, sha256)) = find(&step.model) else {
-                let suggestion = near::suggestion(&step.model, known);
-                let (step, model) = (step.name.clone(), step.model.clone());
+        for Step { name, body, .. } in &mut self.steps {
+            let StepBody::Model(model) = body else { continue };
+            if !model.path.as_os_str().is_empty() {
+                continue;
+            }
+            let Some((path, sha256)) = find(&model.model) else {
+                let suggestion = near::suggestion(&model.model, known);
+                let (step, model) = (name.clone(), model.model.clone());
                 return Err(PipelineError::Model { step, model, suggestion });
             };
-            step.path.clone_from(path);
-            step.sha256 = step.sha256.take().or_else(|| sha256.clone());
+            model.path.clone_from(path);
+            model.sha256 = model.sha256.take().or_else(|| sha256.clone());
         }
         Ok(())
     }
@@ -226,13 +289,13 @@ impl Pipeline {
     pub fn is_same(&self, other: &Self) -> bool {
         let bare = |pipeline: &Self| {
             let mut bare = pipeline.clone();
-            bare.steps.iter_mut().for_each(|step| step.sha256 = None);
+            bare.steps.iter_mut().filter_map(Step::model_mut).for_each(|own| own.sha256 = None);
             bare
         };
         bare(self) == bare(other)
     }
 
-    /// What the hash of the pipeline covers: names, wires, and the hash of each step's file.
+    /// What the hash of the pipeline covers: names, wires, and the hash of each step's file or program.
     #[must_use]
     pub fn hashed(&self, sha256: &[String]) -> String {
         use std::fmt::Write as _;

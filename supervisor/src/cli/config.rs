@@ -7,7 +7,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use gridpool_protocol::tensor::pipeline::Pipeline;
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody, StepModel};
 
 use super::error::CommandError;
 use super::flags::ServeFlags;
@@ -112,6 +112,7 @@ impl SettingsDocument {
                 }
                 Some(Pipeline { inputs, steps, outputs }) => {
                     fields.shift_insert(1, "inputs".to_owned(), json!(inputs));
+                    let steps: Vec<_> = steps.iter().map(step_fields).collect();
                     fields.shift_insert(2, "steps".to_owned(), json!(steps));
                     fields.shift_insert(3, "outputs".to_owned(), json!(outputs));
                     Section::Pipeline(model.name.clone())
@@ -263,6 +264,16 @@ fn write(out: &mut dyn Write, document: &SettingsDocument, columns: usize) -> io
         table.push(row);
     }
     write!(out, "{}", text::table(&table, &widths, columns))
+}
+
+/// A step as the config file has it.
+fn step_fields(Step { name, body, inputs }: &Step) -> Value {
+    match body {
+        StepBody::Model(StepModel { model, path, sha256 }) => {
+            json!({ "name": name, "model": model, "path": path, "sha256": sha256, "inputs": inputs })
+        }
+        StepBody::Program(program) => json!({ "name": name, "program": program, "inputs": inputs }),
+    }
 }
 
 impl Setting {

@@ -37,8 +37,8 @@ pub(super) fn check_plan(plan: &ModelPlan) -> Result<(), ModelFileError> {
     match &plan.options.pipeline {
         None => check(&plan.path),
         Some(pipeline) => {
-            let mut own = pipeline.steps.iter().filter(|step| step.names_file());
-            own.try_for_each(|step| check(&step.path))
+            let models = pipeline.steps.iter().filter_map(|step| step.model());
+            models.filter(|model| model.names_file()).try_for_each(|model| check(&model.path))
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use gridpool_protocol::tensor::options::ModelPlan;
-use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody, StepModel};
 use toml::{Table, Value};
 
 use super::models::{self, FieldError, Noun};
@@ -14,7 +14,7 @@ use super::origins::{Origin, Origins};
 use super::{ConfigError, Named, file};
 
 /// The keys of a step.
-const STEP: [&str; 4] = ["name", "model", "sha256", "inputs"];
+const STEP: [&str; 5] = ["name", "model", "program", "sha256", "inputs"];
 
 /// Reads one `[[pipeline]]` of `file`. A path in it is relative to `folder`.
 ///
@@ -123,33 +123,53 @@ fn step(value: Value, at: usize, folder: &Path) -> Result<Step, String> {
     };
     let name = table.remove("name").and_then(text);
     let name = name.ok_or_else(|| format!("step {} needs a `name` in quotes", at + 1))?;
-    let model = table.remove("model").and_then(text).filter(|model| !model.is_empty());
-    let model = model.ok_or_else(|| {
-        format!("the step `{name}` needs a `model` in quotes: the name of one, or an ONNX file")
-    })?;
     let inputs = table.remove("inputs").and_then(wires).ok_or_else(|| {
         format!(
-            "the step `{name}` needs `inputs` with a wire for each input of its model, such as {{ x = \"image\", y = \
+            "the step `{name}` needs `inputs` with a wire for each of its inputs, such as {{ x = \"image\", y = \
              \"step.tensor\" }}"
         )
     })?;
-    let sha256 = match table.remove("sha256") {
-        None => None,
-        Some(value) => Some(text(value).ok_or_else(|| {
-            format!("`sha256` of the step `{name}` needs the 64 digits in quotes that `sha256sum FILE` prints")
-        })?),
-    };
+    let body = body(&name, &mut table, folder)?;
     if let Some(key) = table.keys().next() {
         return Err(format!(
             "the step `{name}` has no field `{key}`; the fields are {}",
             STEP.join(", ")
         ));
     }
-    let mut step = Step { name, model, sha256, inputs, ..Step::default() };
-    if step.names_file() {
-        step.path = folder.join(&step.model);
+    Ok(Step { name, body, inputs })
+}
+
+/// What a step of this name runs.
+fn body(name: &str, table: &mut Table, folder: &Path) -> Result<StepBody, String> {
+    let needs = || {
+        format!(
+            "the step `{name}` needs a `model` in quotes, the name of one or an ONNX file, or a `program` over grids, \
+             such as \"rot90\""
+        )
+    };
+    let mut named = |key: &str| {
+        let value = table.remove(key);
+        value.map(|value| text(value).filter(|text| !text.is_empty()).ok_or_else(needs)).transpose()
+    };
+    let model = match (named("model")?, named("program")?) {
+        (Some(_), Some(_)) => {
+            return Err(format!("the step `{name}` has a `model` and a `program`: leave one out"));
+        }
+        (None, Some(program)) => return Ok(StepBody::Program(program)),
+        (Some(model), None) => model,
+        (None, None) => return Err(needs()),
+    };
+    let sha256 = match table.remove("sha256") {
+        None => None,
+        Some(value) => Some(text(value).ok_or_else(|| {
+            format!("`sha256` of the step `{name}` needs the 64 digits in quotes that `sha256sum FILE` prints")
+        })?),
+    };
+    let mut model = StepModel { model, sha256, ..StepModel::default() };
+    if model.names_file() {
+        model.path = folder.join(&model.model);
     }
-    Ok(step)
+    Ok(StepBody::Model(model))
 }
 
 /// Finds the file of each step that names a model of the settings.
@@ -203,10 +223,11 @@ pub fn parse_pipeline(path: &Path) -> Result<ModelPlan, String> {
         return Err(format!("{} has {count} pipelines: write one [[pipeline]]", path.display()));
     };
     let steps = plan.options.pipeline.iter_mut().flat_map(|pipeline| &mut pipeline.steps);
-    for step in steps.filter(|step| step.path.as_os_str().is_empty()) {
-        if let Some(own) = known.iter().find(|own| own.name == step.model) {
-            step.path.clone_from(&own.path);
-            step.sha256 = step.sha256.take().or_else(|| own.options.sha256.clone());
+    let models = steps.filter_map(Step::model_mut);
+    for model in models.filter(|model| model.path.as_os_str().is_empty()) {
+        if let Some(own) = known.iter().find(|own| own.name == model.model) {
+            model.path.clone_from(&own.path);
+            model.sha256 = model.sha256.take().or_else(|| own.options.sha256.clone());
         }
     }
     Ok(plan)

@@ -489,12 +489,39 @@ def reid():
     )
 
 
+def colors():
+    """Grids from numbers: a cell for each, of a colour from 0 to 9 if the number is between -1 and 1."""
+    return save(
+        "colors",
+        [
+            node("Abs", "x", "size"),
+            node("Mul", "size ten", "scaled"),
+            node("Floor", "scaled", "whole"),
+            node("Cast", "whole", "grids", to=T.UINT8),
+        ],
+        [value("x", T.FLOAT, ["N", "H", "W"])],
+        [value("grids", T.UINT8, ["N", "H", "W"])],
+        [constant("ten", 10, numpy.float32)],
+    )
+
+
+def columns():
+    """The sum of each column of grids."""
+    return save(
+        "columns",
+        [node("Cast", "grids", "cells", to=T.FLOAT), node("ReduceSum", "cells axes", "sums", keepdims=0)],
+        [value("grids", T.UINT8, ["N", "H", "W"])],
+        [value("sums", T.FLOAT, ["N", "W"])],
+        [constant("axes", [1])],
+    )
+
+
 MODELS = [
     find, select, crop, enlarge, pose, reid,
     three_outputs, mlp, two_inputs, datatypes, no_cuda_kernel, shape_ops, strings, words, four_bits,
     four_bit_weights, halves, sequence, scalar,
     nonzero, random, not_rows, lookup, external, external_weights, distinct, fixed,
-    turns, endless,
+    turns, endless, colors, columns,
 ]
 
 

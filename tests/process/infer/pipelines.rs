@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use gridpool_client::ClientError;
 use gridpool_protocol::message::Refusal;
+use gridpool_protocol::program::{Program, Ties};
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
-use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody, StepModel};
 
 use super::*;
 use crate::binaries;
@@ -82,10 +83,12 @@ fn long() -> ModelPlan {
     };
     let step = |name: &str, file: &str, inputs: &[(&str, &str)]| Step {
         name: name.to_owned(),
-        model: format!("{file}.onnx"),
-        path: model(file),
+        body: StepBody::Model(StepModel {
+            model: format!("{file}.onnx"),
+            path: model(file),
+            sha256: None,
+        }),
         inputs: text(inputs),
-        ..Step::default()
     };
     let pipeline = Pipeline {
         inputs: vec!["n".to_owned()],
@@ -131,6 +134,123 @@ fn a_pipeline_of_the_config_file_is_served_as_a_model_with_its_steps_in_the_rece
     let mut groups: Vec<_> = workers.iter().map(|row| row.group.clone()).collect();
     groups.sort();
     assert_eq!(groups, ["detect", "grid", "tracker"]);
+}
+
+/// `[[pipeline]]` of a program between two models.
+fn line(program: &str, outputs: &str) -> String {
+    let file = |name: &str| model(name).display().to_string();
+    format!(
+        "[[pipeline]]\nname = 'line'\ninputs = ['x']\noutputs = {{ {outputs} }}\n\
+         [[pipeline.steps]]\nname = 'color'\nmodel = '{}'\ninputs = {{ x = 'x' }}\n\
+         [[pipeline.steps]]\nname = 'turn'\nprogram = '{program}'\ninputs = {{ grids = 'color.grids' }}\n\
+         [[pipeline.steps]]\nname = 'sum'\nmodel = '{}'\ninputs = {{ grids = 'turn.grids' }}\n",
+        file("colors"),
+        file("columns"),
+    )
+}
+
+/// The cells of two grids of two rows and three columns; the last one is `last` tenths.
+fn cells(last: f32) -> Vec<f32> {
+    let mut cells: Vec<f32> = (0..12_u8).map(|at| f32::from(at % 10) / 10.0 + 0.05).collect();
+    cells[11] = last / 10.0 + 0.05;
+    cells
+}
+
+fn two_grids(last: f32) -> Job<TensorOutputs> {
+    let x = ModelInput::new("x", [2, 2, 3], cells(last)).expect("two grids");
+    Job::model("line", [x]).expect("a small tensor")
+}
+
+/// The same as NumPy writes it.
+fn npy(last: f32) -> Vec<u8> {
+    let head = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2, 3), }";
+    let head = format!("{head:<117}\n");
+    let mut bytes = [b"\x93NUMPY\x01\x00", &118_u16.to_le_bytes()[..], head.as_bytes()].concat();
+    bytes.extend(cells(last).iter().flat_map(|cell| cell.to_le_bytes()));
+    bytes
+}
+
+#[test]
+fn a_program_between_models_is_served_and_in_the_receipt_and_a_bad_cell_fails_its_request_alone() {
+    if !has_runtime() {
+        return;
+    }
+    let program = "rot90 | fill(5, ofcolor(0))";
+    let pool = configured(&line(program, "sums = 'sum.sums', turned = 'turn.grids'"), 1);
+    let text = pool.cli(&["models"]).run().output();
+    let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("turned UINT8 [?, ?, ?] (steps color, turn, sum)"), "{text}");
+    let listed = pool.cli(&["models", "--json"]).run().output();
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let step = &listed["models"][0]["model"]["steps"][1];
+    assert_eq!(step["program"], "rot90 | ofcolor(0) | fill(5)", "{step}");
+    assert_eq!(step["model"], Value::Null);
+    let client = pool.client();
+    let mut workers = Vec::new();
+    for last in [3.0, 10.0, 9.0] {
+        let answer = answer(ask(&client, two_grids(last)));
+        let outputs = answer.outputs();
+        if last > 9.0 {
+            assert_ne!(answer.verdict(), Verdict::Ok);
+            assert!(outputs.is_none());
+            let said = format!("{:?}", answer.receipt);
+            assert!(
+                said.contains("the step `turn` has no result for grid 1: input: a cell is not"),
+                "{said}"
+            );
+            continue;
+        }
+        assert_eq!(answer.verdict(), Verdict::Ok, "{:?}", answer.receipt);
+        let outputs = outputs.expect("outputs come with the verdict OK");
+        let shapes: Vec<_> = outputs.tensors().iter().map(ToString::to_string).collect();
+        assert_eq!(shapes, ["sums FP32 [2, 2]", "turned UINT8 [2, 3, 2]"]);
+        let low = if last < 9.0 { 3 } else { 9 };
+        assert_eq!(outputs.data(1), [3, 5, 4, 1, 5, 2, 9, 6, 5, 7, low, 8]);
+        let [attempt] = answer.receipt.attempts.as_slice() else { panic!("{:?}", answer.receipt) };
+        let report = attempt.infer.as_ref().expect("it was a request of a model");
+        let steps: Vec<_> =
+            report.steps.iter().map(|step| (&*step.name, step.device_bytes)).collect();
+        assert_eq!(steps, [("color", 0), ("turn", 12), ("sum", 12)]);
+        assert!(report.steps.iter().all(|step| step.host_bytes == 0), "{:?}", report.steps);
+        let hash = Program::compile(program, Ties::Cpython).expect("a program").hash().to_owned();
+        assert_eq!(report.steps[1].sha256, hash);
+        workers.push(attempt.worker.clone());
+    }
+    workers.dedup();
+    assert_eq!(workers.len(), 1, "no worker has died of it");
+    let infer = |last: f32| {
+        let file = pool.folder().join("x.npy");
+        fs::write(&file, npy(last)).expect("a file can be written");
+        pool.cli(&["infer", "line"]).arg(file).run()
+    };
+    let text = infer(9.0).output();
+    assert!(text.contains("turned UINT8 [2, 3, 2]") && text.contains("step turn"), "{text}");
+    infer(10.0).complains(1, &["the step `turn` has no result for grid 1: input: a cell is not a"]);
+}
+
+#[test]
+fn a_program_that_cannot_be_a_step_is_refused_at_load() {
+    let Some(pool) = pool(&["colors"]) else { return };
+    let file = pool.folder().join("line.toml");
+    let load = |text: String| {
+        fs::write(&file, text).expect("the folder is the test's own");
+        pool.cli(&["model", "load"]).arg(format!("--pipeline={}", file.display())).run()
+    };
+    let sums = "sums = 'sum.sums'";
+    load(line("o_g(5) | argmax(size) | subgrid", sums)).complains(
+        2,
+        &[
+            "line.toml, line ",
+            "pipeline `line`: its step `turn` cannot run its program: the cells decide",
+        ],
+    );
+    load(line("rot90", sums).replace("'color.grids'", "'x'"))
+        .complains(2, &["nothing takes its step `color`"]);
+    let both = format!("{sums}, colors = 'color.grids'");
+    load(line("rot90", &both).replace("grids = 'color.grids' }", "grids = 'x' }")).complains(
+        1,
+        &["the input `x` is FP32 [?, ?, ?] for the step `color` and UINT8 [?, ?, ?] for the step `turn`"],
+    );
 }
 
 #[test]
@@ -185,7 +305,7 @@ fn a_pipeline_is_loaded_and_unloaded_while_the_pool_serves() {
     );
     load(&right.replace("boxes = 'select.kept' }", "boxes = 'find.scores' }")).complains(
         1,
-        &["the step `crop` takes `find.scores` as its input `boxes`: that is FP32 [?], and its model"],
+        &["the step `crop` takes `find.scores` as its input `boxes`: that is FP32 [?], and it takes"],
     );
     load(&right.replace("'select.kept' }", "'slect.kept' }"))
         .complains(2, &["tracker.toml, line 1: pipeline `tracker`: ", "close to it: select"]);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use gridpool_protocol::tensor::pipeline::STATUS;
 use gridpool_protocol::tensor::{DataType, Tensor, TensorLayout, Texts, TextsError};
 
 use super::error::RuntimeFault;
@@ -94,6 +95,19 @@ pub enum RunError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A program of a pipeline failed for a grid, and nothing takes the statuses of its grids.
+    #[error(
+        "the step `{step}` has no result for grid {grid}: {why}; to have those of the others, take `{step}.{STATUS}` \
+         as an output"
+    )]
+    Grid {
+        /// The step.
+        step: String,
+        /// Which grid of the run, from 0.
+        grid: usize,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A step of a pipeline gave a tensor that the next one does not take.
     #[error(transparent)]
     Wire(Box<WireError>),
@@ -104,7 +118,7 @@ impl RunError {
     pub(super) fn leaves_device_usable(&self) -> bool {
         match self {
             Self::Fault(fault) => fault.leaves_device_usable(),
-            Self::Input { .. } | Self::Output { .. } | Self::Wire(_) => true,
+            Self::Grid { .. } | Self::Input { .. } | Self::Output { .. } | Self::Wire(_) => true,
         }
     }
 }

@@ -27,7 +27,7 @@ use super::signature::Signature;
 use super::warm_up::{NotRows, WarmUp, WarmUpError};
 
 pub use error::{LoadError, MODEL_FILE_BYTES_MAX};
-pub(super) use files::{ModelFile, ModelFiles};
+pub(super) use files::{ModelFile, ModelFiles, StepSource};
 pub(super) use session::Opened;
 pub use session::{has_provider, try_provider};
 
@@ -79,13 +79,13 @@ pub(super) fn load(
     options.check()?;
     is_at(LoadPhase::Session);
     let Some(pipeline) = &options.pipeline else {
-        let opened = Opened::open(runtime, kind, &files.files[0], options, None)?;
-        let plan = graphs(runtime, kind, name, &files.files[0], options, &opened)?;
+        let opened = Opened::open(runtime, kind, files.only(), options, None)?;
+        let plan = graphs(runtime, kind, name, files.only(), options, &opened)?;
         let Opened { session, signature, nodes } = opened;
         is_at(LoadPhase::Warming);
         return warmed(kind, Graph::Model(session), signature, nodes, options, plan);
     };
-    let loaded = LoadedPipeline::load(runtime, kind, name, pipeline, &files.files, options)?;
+    let loaded = LoadedPipeline::load(runtime, kind, name, pipeline, &files.sources, options)?;
     let (pipeline, signature) = loaded;
     let nodes = pipeline.nodes();
     is_at(LoadPhase::Warming);

@@ -1,26 +1,30 @@
-//! Pipelines: models whose outputs go on to other models, in one process and without a way over the host's memory.
+//! Pipelines: models and programs over grids whose outputs go on to others, in one process and without a way over the
+//! host's memory.
 //!
 //! - `wires` finds the types and shapes of all wires, and what does not fit.
 //! - `chain` is the run state of one context: its bindings, its tensors and, on a GPU, its stream.
+//! - `program` is a program over grids in a chain.
 //!
 //! On a cpu device the contexts share the sessions. On a GPU each has its own, because a session computes on one
 //! stream only, and a context's steps are ordered by theirs.
 
 mod chain;
+mod program;
 mod wires;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use gridpool_device::cuda::ComputeStream;
+use gridpool_device::cuda::{ComputeStream, GridKernels};
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::DeviceKind;
 use gridpool_protocol::tensor::model::{ProviderNodes, StepInfo};
 use gridpool_protocol::tensor::options::{ChangedFile, ModelOptions};
-use gridpool_protocol::tensor::pipeline::Pipeline;
+use gridpool_protocol::tensor::pipeline::{GridStep, Pipeline};
 
-use super::load::{LoadError, ModelFile, Opened};
+use super::load::{LoadError, ModelFile, Opened, StepSource};
 use super::runtime::Runtime;
+use super::seam::{SharedSession, changing};
 use super::signature::Signature;
 
 pub(super) use chain::{Chain, StepRun};
@@ -33,21 +37,30 @@ pub(super) struct LoadedPipeline {
     wiring: Arc<Wiring>,
     steps: Vec<StepInfo>,
     sessions: Sessions,
+    /// What its programs run on a GPU.
+    kernels: Option<Arc<GridKernels>>,
 }
 
-/// The models of all steps, in the order in which they run.
+/// All steps, in the order in which they run.
 #[derive(Debug)]
 struct Lane {
-    steps: Vec<Opened>,
+    steps: Vec<LaneStep>,
     /// What they compute on; none on a cpu device.
     stream: Option<ComputeStream>,
+}
+
+/// What a step runs.
+#[derive(Clone, Debug)]
+enum LaneStep {
+    Model(Opened),
+    Program(Arc<GridStep>),
 }
 
 /// The sessions of a pipeline.
 #[derive(Debug)]
 enum Sessions {
     /// All contexts run these.
-    Shared(Vec<Opened>),
+    Shared(Vec<LaneStep>),
     /// Each context has its own.
     Own(Box<OwnSessions>),
 }
@@ -66,50 +79,90 @@ struct Recipe {
     kind: DeviceKind,
     name: String,
     options: ModelOptions,
-    /// In the order in which they run: name, file and hash.
-    steps: Vec<(String, PathBuf, String)>,
+    /// In the order in which they run, by name.
+    steps: Vec<(String, MadeOf)>,
+}
+
+/// What a step is made of.
+#[derive(Debug)]
+enum MadeOf {
+    /// A file with its hash.
+    File(PathBuf, String),
+    Program(Arc<GridStep>),
+}
+
+impl MadeOf {
+    fn of(source: &StepSource) -> Self {
+        match source {
+            StepSource::Model(file) => Self::File(file.path.clone(), file.sha256.clone()),
+            StepSource::Program(step) => Self::Program(Arc::clone(step)),
+        }
+    }
+
+    /// The hash of the file or of the program.
+    fn hash(&self) -> &str {
+        match self {
+            Self::File(_, sha256) => sha256,
+            Self::Program(step) => step.program().hash(),
+        }
+    }
 }
 
 impl LoadedPipeline {
-    /// Loads the models of all steps. `files` are theirs, in the order in which the pipeline is written.
+    /// Loads the models of all steps. `sources` are those of the steps, in the order in which the pipeline is written.
     pub(super) fn load(
         runtime: &Runtime,
         kind: DeviceKind,
         name: &str,
         pipeline: &Pipeline,
-        files: &[ModelFile],
+        sources: &[StepSource],
         options: &ModelOptions,
     ) -> Result<(Self, Signature), LoadError> {
         let order = pipeline.order()?;
-        let steps = order.iter().map(|&at| (&pipeline.steps[at].name, &files[at]));
+        let steps = order.iter().map(|&at| (&pipeline.steps[at].name, &sources[at]));
         let recipe = Recipe {
             runtime: runtime.clone(),
             kind,
             name: name.to_owned(),
             options: options.clone(),
-            steps: steps
-                .clone()
-                .map(|(name, file)| (name.clone(), file.path.clone(), file.sha256.clone()))
-                .collect(),
+            steps: steps.map(|(name, source)| (name.clone(), MadeOf::of(source))).collect(),
         };
-        let lane = recipe.open(steps.map(|(_, file)| Ok(file)))?;
-        let signatures: Vec<_> = lane.steps.iter().map(|step| &*step.signature).collect();
-        let (wiring, signature) = Wiring::of(pipeline, &order, &signatures)?;
-        let infos = order.iter().zip(&lane.steps).enumerate().map(|(place, (&at, opened))| {
+        let mut lane = recipe.open(|place| match &sources[order[place]] {
+            StepSource::Model(file) => Ok(file),
+            StepSource::Program(_) => unreachable!("a program has no file"),
+        })?;
+        let mut signatures = Vec::with_capacity(order.len());
+        for step in &lane.steps {
+            signatures.push(match step {
+                LaneStep::Model(opened) => Arc::clone(&opened.signature),
+                LaneStep::Program(step) => {
+                    Arc::new(wires::of_program(step, pipeline, &order, &signatures)?)
+                }
+            });
+        }
+        let own: Vec<_> = signatures.iter().map(|signature| &**signature).collect();
+        let (wiring, signature) = Wiring::of(pipeline, &order, &own)?;
+        let infos = order.iter().zip(&signatures).enumerate().map(|(place, (&at, signature))| {
             let step = &pipeline.steps[at];
-            let wires = opened.signature.inputs.iter();
+            let wires = signature.inputs.iter();
             let wires = wires.map(|spec| (spec.name.clone(), step.inputs[&spec.name].clone()));
             let used = wiring.steps[place].gives.iter();
+            let (program, nodes) = match &lane.steps[place] {
+                LaneStep::Model(opened) => (None, opened.nodes.clone()),
+                LaneStep::Program(own) => (Some(own.program().text().to_owned()), Vec::new()),
+            };
             StepInfo {
                 name: step.name.clone(),
-                model: step.model.clone(),
-                sha256: files[at].sha256.clone(),
+                model: step.model().map(|own| own.model.clone()),
+                program,
+                sha256: recipe.steps[place].1.hash().to_owned(),
                 inputs: wires.collect(),
-                outputs: used.map(|&output| opened.signature.outputs[output].clone()).collect(),
-                nodes: opened.nodes.clone(),
+                outputs: used.map(|&output| signature.outputs[output].clone()).collect(),
+                nodes,
             }
         });
         let (steps, wiring) = (infos.collect(), Arc::new(wiring));
+        let kernels = lane.load_kernels()?;
         let sessions = match kind {
             DeviceKind::Cpu => Sessions::Shared(lane.steps),
             DeviceKind::Gpu => {
@@ -117,7 +170,7 @@ impl LoadedPipeline {
                 Sessions::Own(Box::new(OwnSessions { spare, recipe }))
             }
         };
-        Ok((Self { wiring, steps, sessions }, signature))
+        Ok((Self { wiring, steps, sessions, kernels }, signature))
     }
 
     pub(super) fn steps(&self) -> &[StepInfo] {
@@ -152,33 +205,62 @@ impl LoadedPipeline {
                 spare.map_or_else(|| recipe.again(), Ok)?
             }
         };
-        Chain::new(&self.wiring, &self.steps, lane)
+        Chain::new(&self.wiring, &self.steps, lane, self.kernels.as_ref())
+    }
+}
+
+impl Lane {
+    /// A session of a model, for what concerns all of them alike.
+    fn session(&self) -> &SharedSession {
+        let session = self.steps.iter().find_map(|step| match step {
+            LaneStep::Model(opened) => Some(&opened.session),
+            LaneStep::Program(_) => None,
+        });
+        session.expect("a pipeline without a model was refused")
+    }
+
+    /// Loads the kernels of programs, if it is on a GPU and has some.
+    fn load_kernels(&mut self) -> Result<Option<Arc<GridKernels>>, super::RuntimeFault> {
+        let has_programs = self.steps.iter().any(|step| matches!(step, LaneStep::Program(_)));
+        match &mut self.stream {
+            Some(stream) if has_programs => {
+                let _changing = changing();
+                Ok(Some(Arc::new(GridKernels::load(stream)?)))
+            }
+            Some(_) | None => Ok(None),
+        }
     }
 }
 
 impl Recipe {
-    /// Loads these files, one for each step, on a new stream.
+    /// Makes all steps on a new stream, those of models from the files that `file` gives by the step's place.
     fn open<F: std::borrow::Borrow<ModelFile>>(
         &self,
-        files: impl Iterator<Item = Result<F, LoadError>>,
+        file: impl Fn(usize) -> Result<F, LoadError>,
     ) -> Result<Lane, LoadError> {
         let stream = match self.kind {
             DeviceKind::Cpu => None,
             DeviceKind::Gpu => Some(ComputeStream::open().map_err(super::RuntimeFault::from)?),
         };
-        let steps = self.steps.iter().zip(files).map(|((name, ..), file)| {
-            let opened = file.and_then(|file| {
-                let (file, stream) = (file.borrow(), stream.as_ref());
-                Opened::open(&self.runtime, self.kind, file, &self.options, stream)
-            });
-            opened.map_err(|error| error.in_step(name))
+        let steps = self.steps.iter().enumerate().map(|(place, (name, of))| match of {
+            MadeOf::Program(step) => Ok(LaneStep::Program(Arc::clone(step))),
+            MadeOf::File(..) => {
+                let opened = file(place).and_then(|file| {
+                    let (file, stream) = (file.borrow(), stream.as_ref());
+                    Opened::open(&self.runtime, self.kind, file, &self.options, stream)
+                });
+                opened.map(LaneStep::Model).map_err(|error| error.in_step(name))
+            }
         });
         Ok(Lane { steps: steps.collect::<Result<_, _>>()?, stream })
     }
 
     /// Loads the same files again.
     fn again(&self) -> Result<Lane, LoadError> {
-        self.open(self.steps.iter().map(|(_, path, then)| {
+        self.open(|place| {
+            let MadeOf::File(path, then) = &self.steps[place].1 else {
+                unreachable!("a program has no file")
+            };
             let file = ModelFile::read(path)?;
             match file.sha256 == *then {
                 true => Ok(file),
@@ -189,6 +271,6 @@ impl Recipe {
                     now: file.sha256,
                 })),
             }
-        }))
+        })
     }
 }

@@ -67,7 +67,7 @@ use super::library::is_new_enough;
 pub(super) use binding::Binding;
 pub(super) use bound::Bound;
 pub(super) use fixed::Fixed;
-pub(super) use place::{Place, download, on_stream, on_stream_too, places, upload};
+pub(super) use place::{Place, download, on_stream, on_stream_too, places, run_grids, upload};
 pub(super) use placement::{AssignedNode, assigned_nodes};
 pub(super) use quiet::{Alone, Running, alone, alone_soon, changing, running};
 pub(super) use value::Value;

@@ -1,5 +1,6 @@
 //! Why a description of a pipeline is wrong.
 
+use super::GridStepError;
 use crate::limits::{MODEL_NAME_BYTES_MAX, PIPELINE_STEPS_MAX, PIPELINE_WIRES_MAX};
 
 /// Why a description of a pipeline is wrong. The caller says of which pipeline.
@@ -34,6 +35,12 @@ pub enum PipelineError {
         /// The name.
         name: String,
     },
+    /// It has programs only.
+    #[error(
+        "all its steps are programs, and a pipeline has a model: without one, submit one program with the ops of all \
+         steps, joined by `|`"
+    )]
+    NoModel,
     /// A wire names a step and none of its outputs.
     #[error("{of} takes `{step}`, which is a step: write `{step}.TENSOR` with one of its outputs")]
     NoTensor {
@@ -57,6 +64,14 @@ pub enum PipelineError {
         output: String,
         /// The input.
         input: String,
+    },
+    /// A program cannot be a step.
+    #[error("its step `{step}` cannot run its program: {why}")]
+    Program {
+        /// The step.
+        step: String,
+        /// Why not.
+        why: Box<GridStepError>,
     },
     /// Two outputs are the same tensor.
     #[error("its outputs `{first}` and `{second}` are both `{wire}`: keep one")]

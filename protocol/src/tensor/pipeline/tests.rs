@@ -4,8 +4,13 @@ use super::*;
 
 fn step(name: &str, inputs: &[(&str, &str)]) -> Step {
     let text = |&(to, from): &(&str, &str)| (to.to_owned(), from.to_owned());
-    let (name, model) = (name.to_owned(), format!("{name}.onnx"));
-    Step { name, model, inputs: inputs.iter().map(text).collect(), ..Step::default() }
+    let model = StepModel { model: format!("{name}.onnx"), ..StepModel::default() };
+    let (name, body) = (name.to_owned(), StepBody::Model(model));
+    Step { name, body, inputs: inputs.iter().map(text).collect() }
+}
+
+fn model(pipeline: &mut Pipeline, step: usize) -> &mut StepModel {
+    pipeline.steps[step].model_mut().unwrap()
 }
 
 /// Detection, then two branches on what was found.
@@ -101,23 +106,23 @@ fn names_and_numbers_are_within_their_limits() {
 #[test]
 fn a_step_finds_the_file_of_a_model_by_name_with_its_hash() {
     let mut pipeline = tracker();
-    for step in &mut pipeline.steps[..3] {
-        step.path = "/models/some.onnx".into();
-    }
-    pipeline.steps[3].model = "yolo".to_owned();
-    assert!(!pipeline.steps[3].names_file() && pipeline.steps[0].names_file());
+    (0..3).for_each(|step| model(&mut pipeline, step).path = "/models/some.onnx".into());
+    model(&mut pipeline, 3).model = "yolo".to_owned();
+    let names_file = [3, 0].map(|step| pipeline.steps[step].model().unwrap().names_file());
+    assert_eq!(names_file, [false, true]);
     let (path, hash) = (PathBuf::from("/models/yolo.onnx"), Some("ab".to_owned()));
     let find = |name: &str| (name == "yolo8").then_some((&path, &hash));
     let error = pipeline.find_models(&["yolo8"], find).unwrap_err().to_string();
     assert!(error.starts_with("its step `detect` runs the model `yolo`, and"), "{error}");
     assert!(error.contains("close to it: yolo8."), "{error}");
-    pipeline.steps[3].model = "yolo8".to_owned();
+    model(&mut pipeline, 3).model = "yolo8".to_owned();
     let as_written = pipeline.clone();
     pipeline.find_models(&["yolo8"], find).unwrap();
-    assert_eq!((&pipeline.steps[3].path, &pipeline.steps[3].sha256), (&path, &hash));
+    let found = model(&mut pipeline, 3).clone();
+    assert_eq!((&found.path, &found.sha256), (&path, &hash));
     assert!(!pipeline.is_same(&as_written), "another file");
     let mut other = pipeline.clone();
-    other.steps[3].sha256 = None;
+    model(&mut other, 3).sha256 = None;
     assert!(pipeline.is_same(&other));
 }
 
@@ -131,4 +136,64 @@ fn the_hash_of_a_pipeline_covers_its_wires_and_the_files_of_its_steps() {
     let mut other = tracker();
     wire(&mut other, 0, "x", "image");
     assert_ne!(other.hashed(&hashes), text);
+}
+
+/// What the step `crop` is told if it has this program.
+fn refused(text: &str) -> String {
+    why(|pipeline| pipeline.steps[1].body = StepBody::Program(text.to_owned()))
+}
+
+#[test]
+fn a_program_that_cannot_be_a_step_is_refused_with_the_step_and_the_reason() {
+    let mut pipeline = tracker();
+    pipeline.steps[1].body = StepBody::Program("rot90 | fill(5, ofcolor(0))".to_owned());
+    assert_eq!(pipeline.check(), Ok(()));
+    let before = pipeline.clone();
+    pipeline.find_models(&[], |_| Some((Box::leak(Box::new("/m".into())), &None))).unwrap();
+    assert_eq!(pipeline.steps[1], before.steps[1], "it has no file");
+    for (text, reason) in [
+        ("rot9", "there is no op `rot9`"),
+        ("o_g(5)", "it gives a list of objects, and a step gives grids"),
+        ("hsplit(2)", "it gives a pair of grids, and a step gives grids"),
+        ("first", "it takes pairs of grids, and a step takes grids: leave `first` out"),
+        ("trim | compress", "the cells decide how large a result of `compress` is"),
+        ("o_g(5) | merge | subgrid", "the cells decide how large a result of `subgrid` is"),
+        ("O = rot90(I)", "it is a solver, and a step is a chain of ops"),
+        (&"x".repeat(20_000), "it has 20000 bytes; a program has at most 16384"),
+    ] {
+        let error = refused(text);
+        let start = "its step `crop` cannot run its program: ";
+        assert!(error.starts_with(start) && error.contains(reason), "{text}: {error}");
+    }
+    let all = |pipeline: &mut Pipeline| {
+        let program = StepBody::Program("rot90".to_owned());
+        pipeline.steps.iter_mut().for_each(|step| step.body = program.clone());
+    };
+    assert!(why(all).starts_with("all its steps are programs, and a pipeline has a model"));
+}
+
+#[test]
+fn the_tensors_of_a_program_have_the_sizes_of_its_results() {
+    let step = GridStep::compile("rot90 | upscale(2)").unwrap();
+    let written = |grids: &[i64]| step.outputs(grids).unwrap().map(|spec| spec.to_string());
+    assert_eq!(step.input().to_string(), "grids UINT8 [?, ?, ?]");
+    assert_eq!(written(&[-1, -1, -1]), ["grids UINT8 [?, ?, ?]", "status UINT8 [?, 2]"]);
+    assert_eq!(written(&[7, 3, 5]), ["grids UINT8 [7, 10, 6]", "status UINT8 [7, 2]"]);
+    assert_eq!(written(&[-1, 3, -1])[0], "grids UINT8 [?, ?, ?]");
+    let run = step.run([7, 3, 5]).unwrap();
+    assert_eq!((run.count(), run.size, run.result, run.result_cells()), (7, [3, 5], [10, 6], 60));
+    assert_eq!(step.run([0, 3, 5]).unwrap().batch, None);
+    let why = |shape| step.run(shape).unwrap_err().to_string();
+    assert!(why([1, 0, 5]).ends_with("not 0 x 5"));
+    assert!(why([1, 65, 64]).ends_with("at most 4096 cells, not 65 x 64"));
+    assert!(why([1, 256, 1]).contains("1 to 255 rows"));
+    assert!(why([1, 40, 40]).starts_with("its results would be 80 x 80, and a grid has"));
+    assert!(why([1, 1, 200]).starts_with("its results would be 400 x 2"));
+    assert!(why([5_000_000, 1, 1]).contains("at most 4194304"));
+    assert!(why([1 << 40, 3, 5]).contains("items"));
+    assert!(step.outputs(&[-1, 40, 40]).is_err());
+    assert_eq!(step.error_of([0, 0]), None);
+    assert_eq!(step.error_of([1, 255]).unwrap(), "input: a cell is not a colour from 0 to 9");
+    assert!(step.error_of([3, 1]).unwrap().starts_with("upscale(2): the result would have over"));
+    assert!(step.error_of([99, 0]).unwrap().contains("the status 99 of op 0"));
 }

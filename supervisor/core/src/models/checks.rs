@@ -57,7 +57,8 @@ pub(crate) fn check_new(plan: &ModelPlan) -> Result<(), String> {
     let what = if plan.options.pipeline.is_some() { "pipeline" } else { "model" };
     plan.check().map_err(|error| format!("{what} `{}`: {error}", plan.name))?;
     let steps = plan.options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
-    let mut paths = steps.map(|step| &step.path).chain([&plan.path]);
+    let models = steps.filter_map(|step| step.model());
+    let mut paths = models.map(|model| &model.path).chain([&plan.path]);
     match paths.find(|path| !path.is_absolute()) {
         None => Ok(()),
         Some(path) => Err(format!("`{}` is not an absolute path", path.display())),

@@ -30,8 +30,8 @@ impl Models {
                 let steps = plan.options.pipeline.iter_mut().flat_map(|own| &mut own.steps);
                 for step in steps {
                     let loaded = info.steps.iter().find(|loaded| loaded.name == step.name);
-                    step.sha256 =
-                        loaded.map(|loaded| loaded.sha256.clone()).or_else(|| step.sha256.take());
+                    let (Some(loaded), Some(own)) = (loaded, step.model_mut()) else { continue };
+                    own.sha256 = Some(loaded.sha256.clone());
                 }
             }
             if info.state == ModelState::Ready && plan.options.contexts == Contexts::Auto {

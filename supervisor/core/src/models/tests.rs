@@ -9,7 +9,7 @@ use gridpool_protocol::ids::{DeviceId, DeviceKind, Group};
 use gridpool_protocol::tensor::Contexts;
 use gridpool_protocol::tensor::model::StepInfo;
 use gridpool_protocol::tensor::options::ModelOptions;
-use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody};
 
 use super::*;
 

@@ -43,10 +43,11 @@ impl FileParser<'_> {
         let keys: BTreeMap<&str, Range<usize>> = keys.collect();
         let read = pipelines::parse_table(own.clone(), self.file, self.folder);
         let steps = read.iter().flat_map(|plan| &plan.options.pipeline);
-        for step in steps.flat_map(|pipeline| &pipeline.steps).filter(|step| step.names_file()) {
+        for step in steps.flat_map(|pipeline| &pipeline.steps) {
+            let Some(model) = step.model().filter(|model| model.names_file()) else { continue };
             let at = keys.get("steps").cloned().unwrap_or_else(|| table.span());
             let remedy = format!("name the ONNX file of the step `{}`", step.name);
-            self.names_file(&step.path, &at, &remedy);
+            self.names_file(&model.path, &at, &remedy);
         }
         self.add_model(table, &own, keys, read);
     }

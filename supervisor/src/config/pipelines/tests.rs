@@ -24,9 +24,20 @@ fn a_pipeline_has_steps_wires_and_the_options_of_a_model() {
     assert_eq!(pipeline.inputs, ["image"]);
     assert_eq!(pipeline.outputs["who"], "reid.who");
     let [find, reid] = &pipeline.steps[..] else { panic!("{:?}", pipeline.steps) };
+    assert_eq!(reid.inputs["x"], "find.boxes");
+    let [find, reid] = [find, reid].map(|step| step.model().unwrap());
     assert_eq!((&*find.model, &*find.path), ("detect", Path::new("")));
     assert_eq!(reid.path, Path::new("/etc/nets/reid.onnx"));
-    assert_eq!(reid.inputs["x"], "find.boxes");
+}
+
+#[test]
+fn a_step_has_a_program_in_place_of_a_model() {
+    let plan = parse(&TRACKER.replace("model = 'nets/reid.onnx'", "program = 'rot90 | trim'"));
+    let mut plans = [plan.unwrap()];
+    let pipeline = plans[0].options.pipeline.as_ref().unwrap();
+    assert_eq!(pipeline.steps[1].body, StepBody::Program("rot90 | trim".to_owned()));
+    let error = find_models(&mut plans, &Origins::default()).unwrap_err().to_string();
+    assert!(error.contains("its step `find` runs the model `detect`"), "{error}");
 }
 
 #[test]
@@ -56,6 +67,22 @@ fn what_is_wrong_is_said_with_pipeline_step_and_what_to_write() {
         ("model = 'detect'\n", "", "the pipeline `tracker`: the step `find` needs a `model` in"),
         ("name = 'find'\n", "", "the pipeline `tracker`: step 1 needs a `name` in quotes"),
         ("inputs = { image = 'image' }", "inputs = 'image'", "the step `find` needs `inputs` with"),
+        ("model = 'detect'", "program = 1", "the step `find` needs a `model` in quotes"),
+        (
+            "model = 'detect'",
+            "model = 'detect'\nprogram = 'rot90'",
+            "the step `find` has a `model` and a `program`: leave one out",
+        ),
+        (
+            "model = 'detect'",
+            "program = 'rot90'\nsha256 = 'x'",
+            "the step `find` has no field `sha256`",
+        ),
+        (
+            "model = 'detect'",
+            "program = 'rot9'",
+            "pipeline `tracker`: its step `find` cannot run its program: ",
+        ),
         (
             "model = 'detect'",
             "model = 'detect'\ntf32 = true",
@@ -84,7 +111,8 @@ fn the_file_of_a_step_is_that_of_the_model_it_names() {
     let mut plans = [parse(TRACKER).unwrap(), detect];
     find_models(&mut plans, &Origins::default()).unwrap();
     let step = &plans[0].options.pipeline.as_ref().unwrap().steps[0];
-    assert_eq!((&step.path, &step.sha256), (&PathBuf::from("/etc/d.onnx"), &Some(hash)));
+    let found = step.model().unwrap();
+    assert_eq!((&found.path, &found.sha256), (&PathBuf::from("/etc/d.onnx"), &Some(hash)));
     let mut plans = [parse(TRACKER).unwrap(), model("name = 'detct'\npath = 'd.onnx'")];
     let error = find_models(&mut plans, &Origins::default()).unwrap_err().to_string();
     assert!(
@@ -110,11 +138,12 @@ fn a_file_with_one_pipeline_is_read_with_the_models_beside_it() {
         parse_pipeline(&path)
     };
     let steps = whole("").unwrap().options.pipeline.unwrap().steps;
-    assert_eq!(steps[0].path, Path::new(""), "the pool knows `detect`");
-    assert_eq!(steps[1].path, folder.path().join("nets/reid.onnx"));
+    let found = |step: &Step| step.model().unwrap().path.clone();
+    assert_eq!(found(&steps[0]), Path::new(""), "the pool knows `detect`");
+    assert_eq!(found(&steps[1]), folder.path().join("nets/reid.onnx"));
     let steps = whole("[[model]]\nname = 'detect'\npath = 'nets/reid.onnx'\n");
     let steps = steps.unwrap().options.pipeline.unwrap().steps;
-    assert_eq!(steps[0].path, folder.path().join("nets/reid.onnx"));
+    assert_eq!(found(&steps[0]), folder.path().join("nets/reid.onnx"));
     std::fs::remove_file(folder.path().join("nets/reid.onnx")).unwrap();
     let error = whole("").unwrap_err();
     assert!(error.contains("tracker.toml, line "), "{error}");

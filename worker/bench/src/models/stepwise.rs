@@ -39,9 +39,11 @@ pub(super) struct StepCaller<R> {
 }
 
 impl<R: OneRun> StepCaller<R> {
-    /// A caller of the steps of `plan`; none if it is no pipeline.
+    /// A caller of the steps of `plan`; none if it is no pipeline, or if a step is no model.
     pub(super) fn new(plan: &Arc<ModelPlan>, runs: R, test_input: &Arc<TestInput>) -> Option<Self> {
-        let order = plan.options.pipeline.as_ref()?.order().ok()?;
+        let pipeline = plan.options.pipeline.as_ref()?;
+        let has_models = pipeline.steps.iter().all(|step| step.model().is_some());
+        let order = pipeline.order().ok().filter(|_| has_models)?;
         let (plan, test_input) = (Arc::clone(plan), Arc::clone(test_input));
         let evidence = Evidence::of_requests(test_input.rows);
         Some(Self { plan, order, runs, test_input, evidence })

@@ -1,12 +1,13 @@
-//! The files of a model, read once, with their hashes.
+//! The files of a model, read once, with their hashes; of a pipeline also the programs of its steps.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use gridpool_ipc::regular;
 use gridpool_protocol::program::hex;
 use gridpool_protocol::tensor::options::{ModelOptions, check_file};
-use gridpool_protocol::tensor::pipeline::Step;
+use gridpool_protocol::tensor::pipeline::{GridStep, Step, StepBody};
 use sha2::{Digest, Sha256};
 
 use super::error::{LoadError, MODEL_FILE_BYTES_MAX};
@@ -39,10 +40,26 @@ impl ModelFile {
     }
 }
 
+/// What a step of a pipeline, or a model, is made of.
+#[derive(Debug)]
+pub(crate) enum StepSource {
+    Model(ModelFile),
+    Program(Arc<GridStep>),
+}
+
+impl StepSource {
+    fn hash(&self) -> String {
+        match self {
+            Self::Model(file) => file.sha256.clone(),
+            Self::Program(step) => step.program().hash().to_owned(),
+        }
+    }
+}
+
 /// The files of a model: its own, or those of a pipeline's steps.
 #[derive(Debug)]
 pub(crate) struct ModelFiles {
-    pub(super) files: Vec<ModelFile>,
+    pub(super) sources: Vec<StepSource>,
     pub(crate) sha256: String,
 }
 
@@ -56,22 +73,36 @@ impl ModelFiles {
             let sha256 = file.sha256.clone();
             let checked = check_file(name, path, options.sha256.as_ref(), &sha256);
             checked.map_err(|error| fails(error.into(), &sha256))?;
-            return Ok(Self { files: vec![file], sha256 });
+            return Ok(Self { sources: vec![StepSource::Model(file)], sha256 });
         };
         pipeline.check().map_err(|error| fails(error.into(), ""))?;
-        let read = |step: &Step| {
-            let file = ModelFile::read(&step.path)?;
-            check_file(name, &step.path, step.sha256.as_ref(), &file.sha256)?;
-            Ok(file)
+        let read = |step: &Step| match &step.body {
+            StepBody::Model(model) => {
+                let file = ModelFile::read(&model.path)?;
+                check_file(name, &model.path, model.sha256.as_ref(), &file.sha256)?;
+                Ok(StepSource::Model(file))
+            }
+            StepBody::Program(text) => {
+                let program = GridStep::compile(text).expect("the pipeline was checked");
+                Ok(StepSource::Program(Arc::new(program)))
+            }
         };
-        let files = pipeline.steps.iter().map(|step| {
+        let sources = pipeline.steps.iter().map(|step| {
             read(step).map_err(|error: LoadError| fails(error.in_step(&step.name), ""))
         });
-        let files = files.collect::<Result<Vec<_>, _>>()?;
-        let hashes: Vec<_> = files.iter().map(|file| file.sha256.clone()).collect();
+        let sources = sources.collect::<Result<Vec<_>, _>>()?;
+        let hashes: Vec<_> = sources.iter().map(StepSource::hash).collect();
         let sha256 = hex(&Sha256::digest(pipeline.hashed(&hashes)));
         let checked = check_file(name, path, options.sha256.as_ref(), &sha256);
         checked.map_err(|error| fails(error.into(), &sha256))?;
-        Ok(Self { files, sha256 })
+        Ok(Self { sources, sha256 })
+    }
+
+    /// The only file of a model that is no pipeline.
+    pub(super) fn only(&self) -> &ModelFile {
+        match self.sources.as_slice() {
+            [StepSource::Model(file)] => file,
+            sources => unreachable!("one model has one file: {sources:?}"),
+        }
     }
 }

@@ -1,16 +1,30 @@
 //! Types and shapes along the wires of a pipeline: what can be known before a run.
 
+use std::sync::Arc;
+
 use gridpool_protocol::near;
-use gridpool_protocol::tensor::pipeline::{Pipeline, Wire};
+use gridpool_protocol::tensor::pipeline::{GRIDS, GridStep, GridsError, Pipeline, Wire};
 use gridpool_protocol::tensor::{ANY_SIZE, DataType, TensorSpec};
 
 use crate::signature::Signature;
 
-/// Why the models of a pipeline do not fit together.
+/// Why the steps of a pipeline do not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// A model's input has no wire.
-    #[error("the step `{step}` has no wire for the input `{input}` of its model, {spec}")]
+    /// A program cannot run over a tensor of this shape.
+    #[error("the step `{step}` takes `{wire}` as its input `{GRIDS}`: that is {got}; {why}")]
+    Grids {
+        /// The step that takes it.
+        step: String,
+        /// The wire.
+        wire: String,
+        /// What the wire has.
+        got: String,
+        /// Why not.
+        why: GridsError,
+    },
+    /// An input of a step has no wire.
+    #[error("the step `{step}` has no wire for its input `{input}`, {spec}")]
     Missing {
         /// The step.
         step: String,
@@ -26,7 +40,7 @@ pub enum WireError {
     Text {
         /// The step.
         step: String,
-        /// The input or output of its model.
+        /// Its input or output.
         tensor: String,
     },
     /// Two steps take an input of the pipeline in ways that exclude each other.
@@ -47,24 +61,22 @@ pub enum WireError {
     },
     /// A step gives something else than another takes.
     #[error(
-        "the step `{step}` takes `{wire}` as its input `{input}`: that is {got}, and its model takes {want}"
+        "the step `{step}` takes `{wire}` as its input `{input}`: that is {got}, and it takes {want}"
     )]
     Unfit {
         /// The step that takes it.
         step: String,
         /// The wire.
         wire: String,
-        /// The input of its model.
+        /// Its input.
         input: String,
         /// What the wire has.
         got: String,
-        /// What the model takes.
+        /// What the step takes.
         want: String,
     },
-    /// A model has no such input.
-    #[error(
-        "the step `{step}` has a wire for `{input}`, and its model has no such input; {suggestion}"
-    )]
+    /// A step has no such input.
+    #[error("the step `{step}` has a wire for `{input}`, and has no such input; {suggestion}")]
     NoInput {
         /// The step.
         step: String,
@@ -73,10 +85,8 @@ pub enum WireError {
         /// Those with a similar name, or all.
         suggestion: String,
     },
-    /// A model has no such output.
-    #[error(
-        "{of} takes `{wire}`, and the model of `{step}` has no output `{tensor}`; {suggestion}"
-    )]
+    /// A step has no such output.
+    #[error("{of} takes `{wire}`, and the step `{step}` has no output `{tensor}`; {suggestion}")]
     NoOutput {
         /// What takes it.
         of: String,
@@ -108,9 +118,9 @@ pub(super) enum Origin {
 /// A step and its wires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WiredStep {
-    /// For each input of its model, in the model's order.
+    /// For each of its inputs, in its own order.
     pub(super) takes: Vec<Origin>,
-    /// The outputs of its model that are used, by index.
+    /// Its outputs that are used, by index.
     pub(super) gives: Vec<usize>,
 }
 
@@ -125,7 +135,7 @@ pub(super) struct Wiring {
 
 impl Wiring {
     /// Finds the wires, and the signature of the whole. `order` has the steps by their index in the pipeline,
-    /// `signatures` those of their models.
+    /// `signatures` theirs.
     pub(super) fn of(
         pipeline: &Pipeline,
         order: &[usize],
@@ -158,6 +168,38 @@ impl Wiring {
         };
         Ok((Self { inputs, steps, outputs }, signature))
     }
+}
+
+/// The signature of a program, with the sizes that the wire of its input fixes. `before` has the signatures of the
+/// steps before it.
+pub(super) fn of_program(
+    program: &GridStep,
+    pipeline: &Pipeline,
+    order: &[usize],
+    before: &[Arc<Signature>],
+) -> Result<Signature, WireError> {
+    let step = &pipeline.steps[order[before.len()]];
+    let input = program.input();
+    let wire = step.inputs.get(GRIDS).map_or("", String::as_str);
+    let given = match Wire::parse(wire) {
+        Wire::Input(_) => None,
+        Wire::Output { step: from, tensor } => {
+            let mut steps = order.iter().zip(before);
+            let from = steps.find(|(at, _)| pipeline.steps[**at].name == from);
+            from.and_then(|(_, from)| from.outputs.iter().find(|spec| spec.name == tensor))
+        }
+    };
+    let given = given.and_then(|given| merged(given, &input));
+    let grids = given.as_ref().unwrap_or(&input);
+    let outputs = program.outputs(&grids.shape).map_err(|why| WireError::Grids {
+        step: step.name.clone(),
+        wire: wire.to_owned(),
+        got: written(grids),
+        why,
+    })?;
+    // Each grid is on its own.
+    let (inputs, outputs) = (vec![input], outputs.into());
+    Ok(Signature { inputs, outputs, may_have_rows: true, rows_share_a_name: true })
 }
 
 struct Maker<'a> {

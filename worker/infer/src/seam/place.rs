@@ -1,8 +1,8 @@
-//! In which memory tensors lie, and copies between the two.
+//! In which memory tensors lie, copies between the two, and programs over grids that are tensors of the device.
 
 use std::ptr;
 
-use gridpool_device::cuda::ComputeStream;
+use gridpool_device::cuda::{ComputeStream, GridKernels, GridPlaces, GridsOnDevice};
 use ort::ep;
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::sys;
@@ -134,6 +134,32 @@ pub(crate) fn download(
     // SAFETY: as above.
     let copied = unsafe { stream.download(host, start) };
     Ok(copied?)
+}
+
+/// Queues the kernels of a program over tensors of the device, which are as long as the layout says and must live until
+/// the stream has been waited for.
+pub(crate) fn run_grids(
+    kernels: &GridKernels,
+    run: &GridsOnDevice,
+    tensors: &GridPlaces<&Value>,
+    session: &SharedSession,
+    stream: &mut ComputeStream,
+) -> Result<(), RuntimeFault> {
+    let start = |value: &Value| -> Result<*mut u8, RuntimeFault> {
+        let (start, _) = value.memory(session)?;
+        Ok(start.map_or(ptr::null_mut(), ptr::NonNull::as_ptr))
+    };
+    let places = GridPlaces {
+        tables: start(tensors.tables)?,
+        scratch: start(tensors.scratch)?,
+        grids: start(tensors.grids)?,
+        results: start(tensors.results)?,
+        status: start(tensors.status)?,
+    };
+    #[expect(unsafe_code, reason = "kernels over tensors of another library")]
+    // SAFETY: the tensors are as long as the layout says; the caller keeps them until the stream has been waited for.
+    let queued = unsafe { stream.run_grids(kernels, run, &places) };
+    Ok(queued?)
 }
 
 /// The CUDA provider that computes on a stream, which must outlive the session.

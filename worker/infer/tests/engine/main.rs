@@ -17,6 +17,7 @@ mod joined;
 mod loading;
 mod onnx;
 mod pipelines;
+mod programs;
 mod published;
 mod requests;
 mod row_turns;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use gridpool_infer::{InferError, LoadError, ModelOptions};
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::ids::DeviceKind;
-use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody, StepModel};
 use gridpool_protocol::tensor::{Contexts, DataType};
 
 use crate::harness::{BlockedContext, ask, close, engine, load, outputs, submit};
@@ -18,21 +18,25 @@ const ENDLESS: i64 = 1 << 50;
 const TOLERANCE: f32 = 1e-4;
 
 /// A step that runs a model of `tests/data/models`.
-fn step(name: &str, file: &str, wires: &[(&str, &str)]) -> Step {
-    Step {
-        name: name.to_owned(),
-        model: format!("{file}.onnx"),
-        path: model(file),
-        inputs: texts(wires),
-        ..Step::default()
-    }
+pub(crate) fn step(name: &str, file: &str, wires: &[(&str, &str)]) -> Step {
+    let model = StepModel { model: format!("{file}.onnx"), path: model(file), sha256: None };
+    Step { name: name.to_owned(), body: StepBody::Model(model), inputs: texts(wires) }
 }
 
-fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+/// The model of a step, to be changed.
+fn own(pipeline: &mut Pipeline, step: usize) -> &mut StepModel {
+    pipeline.steps[step].model_mut().expect("it runs a model")
+}
+
+pub(crate) fn texts(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|&(to, from)| (to.to_owned(), from.to_owned())).collect()
 }
 
-fn pipeline(inputs: &[&str], steps: Vec<Step>, outputs: &[(&str, &str)]) -> ModelOptions {
+pub(crate) fn pipeline(
+    inputs: &[&str],
+    steps: Vec<Step>,
+    outputs: &[(&str, &str)],
+) -> ModelOptions {
     let inputs = inputs.iter().map(|&name| name.to_owned()).collect();
     let pipeline = Pipeline { inputs, steps, outputs: texts(outputs) };
     ModelOptions { pipeline: Some(Box::new(pipeline)), ..ModelOptions::default() }
@@ -70,7 +74,7 @@ pub(crate) fn picture(cells: &[usize]) -> Full {
     fp32("image", &[1, 1, 32, 32], &pixels)
 }
 
-fn named(name: &str, tensor: &Full) -> Full {
+pub(crate) fn named(name: &str, tensor: &Full) -> Full {
     Full { name: name.to_owned(), ..tensor.clone() }
 }
 
@@ -97,7 +101,7 @@ fn same(got: &[Full], want: &[Full]) {
     }
 }
 
-fn why(engine: &gridpool_infer::Engine, options: &ModelOptions) -> String {
+pub(crate) fn why(engine: &gridpool_infer::Engine, options: &ModelOptions) -> String {
     let error = engine.load("wrong", &model("find"), options).expect_err("it does not fit");
     Chain(&error).to_string()
 }
@@ -227,24 +231,24 @@ fn what_does_not_fit_is_refused_at_load_with_step_and_tensor() {
         change(|own| drop(own.steps[5].inputs.insert("crops".into(), "enlarge.large".into())));
     assert_eq!(
         error,
-        "the step `reid` takes `enlarge.large` as its input `crops`: that is FP32 [?, 1, 16, 16], and its model takes \
-         FP32 [?, 1, 8, 8]"
+        "the step `reid` takes `enlarge.large` as its input `crops`: that is FP32 [?, 1, 16, 16], and it takes FP32 \
+         [?, 1, 8, 8]"
     );
     let error =
         change(|own| drop(own.steps[2].inputs.insert("boxes".into(), "select.keep".into())));
     assert!(error.ends_with("has no output `keep`; there is kept"), "{error}");
     let error = change(|own| drop(own.steps[2].inputs.remove("boxes")));
-    assert!(error.contains("no wire for the input `boxes` of its model, FP32 [?, 4]"), "{error}");
-    let error = change(|own| own.steps[3].path = PathBuf::from("/nowhere/large.onnx"));
+    assert!(error.contains("no wire for its input `boxes`, FP32 [?, 4]"), "{error}");
+    let error = change(|all| own(all, 3).path = PathBuf::from("/nowhere/large.onnx"));
     assert!(error.starts_with("the step `enlarge`: /nowhere/large.onnx: No such file"), "{error}");
-    let error = change(|own| own.steps[5].path = model("four_bits"));
+    let error = change(|all| own(all, 5).path = model("four_bits"));
     assert!(
         error.contains("`reid`: its input `") && error.contains(" numbers of 4 bits"),
         "{error}"
     );
-    let error = change(|own| {
-        own.steps[5].path = model("strings");
-        own.steps[5].inputs = [("text".to_owned(), "image".to_owned())].into();
+    let error = change(|all| {
+        own(all, 5).path = model("strings");
+        all.steps[5].inputs = [("text".to_owned(), "image".to_owned())].into();
     });
     let why = match device() {
         DeviceKind::Cpu => "the step `reid` has the tensor `text`, which is text",
@@ -252,7 +256,7 @@ fn what_does_not_fit_is_refused_at_load_with_step_and_tensor() {
         DeviceKind::Gpu => "the step `reid`: 1 of 1 nodes would run on CPUExecutionProvider",
     };
     assert!(error.starts_with(why), "{error}");
-    let error = change(|own| own.steps[1].sha256 = Some("0".repeat(64)));
+    let error = change(|all| own(all, 1).sha256 = Some("0".repeat(64)));
     assert!(error.starts_with("the step `select`: "), "{error}");
     assert!(error.contains("select.onnx has changed since the model was loaded"), "{error}");
     let error = change(|own| drop(own.steps.remove(0)));
@@ -301,7 +305,7 @@ fn what_only_a_run_can_tell_names_the_step_and_the_pipeline_still_works() {
     assert!(matches!(error, InferError::Run(_)), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "the step `judge` takes `add.y` as its input `x`: that is FP32 [1, 5], and its model takes FP32 [?, 16]"
+        "the step `judge` takes `add.y` as its input `x`: that is FP32 [1, 5], and it takes FP32 [?, 16]"
     );
     assert_eq!(ask(&engine, "sums", &inputs(16)), first);
     let error = why(&engine, &any_then_16());
@@ -365,9 +369,9 @@ fn a_changed_file_of_a_step_is_noticed_by_a_load_that_knows_its_hash() {
     let folder = Folder::new();
     let copy = folder.file("reid.onnx", &std::fs::read(model("reid")).unwrap());
     let mut options = tracker();
-    options.pipeline.as_mut().unwrap().steps[5].path.clone_from(&copy);
+    own(options.pipeline.as_mut().unwrap(), 5).path.clone_from(&copy);
     let info = engine.load("own", &model("find"), &options).expect("it loads");
-    options.pipeline.as_mut().unwrap().steps[5].sha256 = Some(info.steps[5].sha256.clone());
+    own(options.pipeline.as_mut().unwrap(), 5).sha256 = Some(info.steps[5].sha256.clone());
     std::fs::write(&copy, std::fs::read(model("mlp")).unwrap()).unwrap();
     let error = engine.load("other", &model("find"), &options).unwrap_err();
     assert!(matches!(&error, LoadError::Step { step, .. } if step == "reid"), "{error:?}");

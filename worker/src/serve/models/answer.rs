@@ -42,7 +42,10 @@ pub(super) fn answer(
             | InferError::Outputs(_)
             | InferError::Parts { .. }
             | InferError::Run(
-                RunError::Input { .. } | RunError::Output { .. } | RunError::Wire(_),
+                RunError::Grid { .. }
+                | RunError::Input { .. }
+                | RunError::Output { .. }
+                | RunError::Wire(_),
             )),
         ) => Err(AttemptError::Refused(Chain(&error).to_string())),
     };

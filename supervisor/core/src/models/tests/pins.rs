@@ -58,13 +58,16 @@ fn all_workers_have_as_many_contexts_as_the_first_one_chose() {
 #[test]
 fn each_step_of_a_pipeline_keeps_the_file_that_was_loaded_first() {
     let step = |name: &str| Step { name: name.to_owned(), ..Step::default() };
-    let pipeline = Pipeline { steps: vec![step("one"), step("two")], ..Pipeline::default() };
+    let program = Step { body: StepBody::Program("rot90".to_owned()), ..step("three") };
+    let steps = vec![step("one"), step("two"), program];
+    let pipeline = Pipeline { steps, ..Pipeline::default() };
     let options = ModelOptions { pipeline: Some(Box::new(pipeline)), ..ModelOptions::default() };
     let mut models = Models::new(&[ModelPlan { options, ..plan("a") }]);
     models.start(worker(0, 2));
     let loaded = |name: &str, sha256: &str| StepInfo {
         name: name.to_owned(),
-        model: String::new(),
+        model: None,
+        program: None,
         sha256: sha256.to_owned(),
         inputs: Vec::new(),
         outputs: Vec::new(),
@@ -72,10 +75,10 @@ fn each_step_of_a_pipeline_keeps_the_file_that_was_loaded_first() {
     };
     let mut info = ModelInfo::unavailable("a", String::new());
     (info.state, info.sha256) = (ModelState::Ready, "12".to_owned());
-    info.steps = vec![loaded("two", "2"), loaded("one", "1")];
+    info.steps = vec![loaded("two", "2"), loaded("one", "1"), loaded("three", "3")];
     models.on_reported(worker(0, 2), &mut [info]);
     let options = models.start(worker(0, 4)).remove(0).options;
-    let hashes: Vec<_> =
-        options.pipeline.unwrap().steps.into_iter().map(|step| step.sha256).collect();
-    assert_eq!(hashes, [Some("1".to_owned()), Some("2".to_owned())]);
+    let steps = options.pipeline.unwrap().steps;
+    let hashes: Vec<_> = steps.iter().map(|step| step.model()?.sha256.clone()).collect();
+    assert_eq!(hashes, [Some("1".to_owned()), Some("2".to_owned()), None], "a program has no file");
 }

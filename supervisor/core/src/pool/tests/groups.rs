@@ -9,7 +9,7 @@ use gridpool_protocol::ids::Role;
 use gridpool_protocol::message::ModelCommand;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::tensor::options::{ModelOptions, ModelPlan};
-use gridpool_protocol::tensor::pipeline::{Pipeline, Step};
+use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody, StepModel};
 
 use super::*;
 
@@ -391,8 +391,9 @@ fn groups_change_side_by_side_and_a_group_one_at_a_time() {
 fn a_pipeline_gets_the_files_of_the_models_that_its_steps_name() {
     let steps = |model: &str| {
         let wires = |to: &str, from: &str| [(to.to_owned(), from.to_owned())].into();
-        let (name, model, inputs) = ("s".to_owned(), model.to_owned(), wires("x", "x"));
-        let step = Step { name, model, inputs, ..Step::default() };
+        let model = StepModel { model: model.to_owned(), ..StepModel::default() };
+        let (name, inputs) = ("s".to_owned(), wires("x", "x"));
+        let step = Step { name, body: StepBody::Model(model), inputs };
         let pipeline =
             Pipeline { inputs: vec!["x".into()], steps: vec![step], outputs: wires("y", "s.y") };
         let options =
@@ -413,7 +414,8 @@ fn a_pipeline_gets_the_files_of_the_models_that_its_steps_name() {
         let Action::Command { command: ModelCommand::Load(plan), .. } = action else { return None };
         plan.options.pipeline.clone()
     });
-    assert_eq!(loads.expect("it is to load").steps[0].path, Path::new("/m/detect.onnx"));
+    let steps = loads.expect("it is to load").steps;
+    assert_eq!(steps[0].model().expect("a model").path, Path::new("/m/detect.onnx"));
 }
 
 #[test]

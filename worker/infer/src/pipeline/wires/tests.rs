@@ -63,7 +63,7 @@ fn what_does_not_fit_is_named_with_what_it_is_and_what_is_wanted() {
     let error = why(&whole, &fp32("boxes", &[-1, 5]));
     assert_eq!(
         error,
-        "the step `crop` takes `find.boxes` as its input `boxes`: that is FP32 [?, 4], and its model takes FP32 [?, 5]"
+        "the step `crop` takes `find.boxes` as its input `boxes`: that is FP32 [?, 4], and it takes FP32 [?, 5]"
     );
     assert!(why(&whole, &spec("boxes", DataType::Int64, &[-1, 4])).contains("takes INT64 [?, 4]"));
     assert!(why(&whole, &fp32("boxes", &[-1, 4, 1])).contains("takes FP32 [?, 4, 1]"));
@@ -71,8 +71,8 @@ fn what_does_not_fit_is_named_with_what_it_is_and_what_is_wanted() {
     let typo = [("image", "image"), ("boxes", "find.boxe")];
     assert_eq!(
         why(&pair(&typo, OUT), &fp32("boxes", &[-1, 4])),
-        "the input `boxes` of the step `crop` takes `find.boxe`, and the model of `find` has no output `boxe`; close \
-         to it: boxes"
+        "the input `boxes` of the step `crop` takes `find.boxe`, and the step `find` has no output `boxe`; close to \
+         it: boxes"
     );
     let out = [("crops", "crop.z")];
     let error = why(&pair(CROP, &out), &fp32("boxes", &[-1, 4]));
@@ -84,10 +84,7 @@ fn what_does_not_fit_is_named_with_what_it_is_and_what_is_wanted() {
 fn a_model_gets_all_its_inputs_and_no_others() {
     let boxes = fp32("boxes", &[-1, 4]);
     let error = why(&pair(&CROP[..1], OUT), &boxes);
-    assert_eq!(
-        error,
-        "the step `crop` has no wire for the input `boxes` of its model, FP32 [?, 4]"
-    );
+    assert_eq!(error, "the step `crop` has no wire for its input `boxes`, FP32 [?, 4]");
     let more = [CROP, &[("bxes", "find.boxes")]].concat();
     let error = why(&pair(&more, OUT), &boxes);
     assert!(error.ends_with("has no such input; close to it: boxes"), "{error}");
@@ -112,4 +109,58 @@ fn a_run_tells_what_was_open() {
     assert!(!takes(&want, Some(DataType::Fp32), &[3, 5]));
     assert!(!takes(&want, Some(DataType::Fp64), &[3, 4]));
     assert!(!takes(&want, None, &[3, 4]));
+}
+
+#[test]
+fn what_a_program_gives_has_the_sizes_that_its_wire_fixes() {
+    let program = |text: &str| GridStep::compile(text).unwrap();
+    let grids = |shape: &[i64]| spec("grids", DataType::Uint8, shape);
+    let pipeline = |wire: &str| Pipeline {
+        inputs: vec!["image".to_owned()],
+        steps: vec![step("color", &[("x", "image")]), step("turn", &[("grids", wire)])],
+        outputs: [("out".to_owned(), "turn.grids".to_owned())].into(),
+    };
+    let of = |text: &str, wire: &str, given: &TensorSpec| {
+        let before = signature(vec![fp32("x", &[-1])], vec![given.clone()]);
+        of_program(&program(text), &pipeline(wire), &[0, 1], &[Arc::new(before)])
+    };
+    let turned = of("rot90 | upscale(2)", "color.grids", &grids(&[-1, 3, 5])).unwrap();
+    assert_eq!(turned.inputs, [grids(&[-1, -1, -1])]);
+    assert_eq!(turned.outputs[0], grids(&[-1, 10, 6]));
+    assert_eq!(turned.outputs[1], spec("status", DataType::Uint8, &[-1, 2]));
+    assert!(turned.may_have_rows && turned.rows_share_a_name, "each grid is on its own");
+    for (wire, given) in [
+        ("image", grids(&[7, 3, 5])),
+        ("color.grids", grids(&[-1, -1, 5])),
+        ("color.grids", fp32("grids", &[-1, 3, 5])),
+        ("color.other", grids(&[7, 3, 5])),
+    ] {
+        let open = of("rot90", wire, &given).unwrap();
+        assert_eq!(open.outputs[0], grids(&[-1, -1, -1]), "{wire} {given}");
+    }
+    let error = of("upscale(9)", "color.grids", &grids(&[-1, 30, 30])).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "the step `turn` takes `color.grids` as its input `grids`: that is UINT8 [?, 30, 30]; its results would be 270 \
+         x 270, and a grid has at most 255 rows and columns, and 4096 cells"
+    );
+}
+
+#[test]
+fn a_model_of_one_size_takes_a_programs_results_of_that_size_alone() {
+    let pipeline = Pipeline {
+        inputs: vec!["image".to_owned()],
+        steps: vec![step("turn", &[("grids", "image")]), step("sum", &[("x", "turn.grids")])],
+        outputs: [("out".to_owned(), "sum.y".to_owned())].into(),
+    };
+    let turn = |shape: &[i64]| {
+        let program = GridStep::compile("rot90").unwrap();
+        signature(vec![program.input()], program.outputs(shape).unwrap().into())
+    };
+    let sum = signature(vec![spec("x", DataType::Uint8, &[-1, 5, 3])], vec![fp32("y", &[-1])]);
+    let fits = |shape: &[i64]| Wiring::of(&pipeline, &[0, 1], &[&turn(shape), &sum]);
+    assert_eq!(fits(&[-1, 3, 5]).unwrap().0.steps[0].gives, [0], "nobody takes the statuses");
+    assert!(fits(&[-1, -1, -1]).is_ok(), "a run tells");
+    let error = fits(&[-1, 5, 3]).unwrap_err().to_string();
+    assert!(error.ends_with("that is UINT8 [?, 3, 5], and it takes UINT8 [?, 5, 3]"), "{error}");
 }
