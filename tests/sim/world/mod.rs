@@ -188,15 +188,10 @@ impl World {
     /// Takes what happens next, and when, if that is a frequent event before `end`.
     pub(crate) fn deliver_frequent(&mut self, end: Timestamp) -> Option<(Timestamp, Event)> {
         let next = self.network.first_entry().filter(|next| next.key().0 < end)?;
-        match next.get() {
-            Delivery::Event(event) if event.is_frequent() => {}
-            _ => return None,
-        }
-        let ((at, _), delivery) = next.remove_entry();
-        match delivery {
-            Delivery::Event(event) => Some((at, event)),
-            _ => None,
-        }
+        let is_frequent = matches!(next.get(), Delivery::Event(event) if event.is_frequent());
+        let next = is_frequent.then(|| next.remove_entry())?;
+        let ((at, _), Delivery::Event(event)) = next else { return None };
+        Some((at, event))
     }
 
     fn on_delivered(&mut self, now: Timestamp, event: &Event) {
