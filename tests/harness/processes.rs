@@ -127,8 +127,8 @@ pub fn with_arguments(words: &[&str]) -> Vec<u32> {
     everybody().filter(has_all).collect()
 }
 
-/// The memory that a process holds now, bytes, without the pages of its binary and libraries: those come with the first use
-/// of a function, and the kernel drops them when it likes.
+/// The memory that a process holds now, bytes, without the pages of its binary and libraries: those come
+/// with the first use of a function, and the kernel drops them when it likes.
 pub fn held(pid: u32) -> u64 {
     memory_but_files(pid, "VmRSS:")
 }

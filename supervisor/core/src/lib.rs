@@ -3,8 +3,8 @@
 //! processes (`helpers`).
 //!
 //! The core has one interface. The shell passes an event to [`Core::handle`], or several to
-//! [`Core::handle_together`], takes actions from [`Core::poll_action`] until it returns `None`, and calls again no later
-//! than [`Core::poll_deadline`].
+//! [`Core::handle_together`], takes actions from [`Core::poll_action`] until it returns `None`, and calls
+//! again no later than [`Core::poll_deadline`].
 //! Everything else is a view, for status and metrics.
 //!
 //! The core has no clock, thread, file or socket, no randomness that shows, and goes through no `HashMap`: the
