@@ -202,6 +202,9 @@ impl Together {
 
     /// The core keeps inline results only meanwhile, so a dropped answer leaves nothing behind.
     fn handle(&mut self, core: &mut Core, shared: &Shared) {
+        if self.events.is_empty() {
+            return;
+        }
         core.handle_quietly(shared, shared.timestamp(), self.events.drain(..));
         core.outputs.clear();
         for (worker, attempt) in self.answered.drain(..) {
