@@ -59,7 +59,7 @@ pub(super) struct Elaborator<'t> {
     failed: BTreeSet<&'t str>,
     calls: usize,
     depth: usize,
-    /// The call of the text that is being worked off.
+    /// The call of the text that is being worked off, or the statement before its first.
     pub(super) at: Range<usize>,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn elaborate<'t>(
     holes: &'t [Hole],
 ) -> Result<Elaborated<'t>, Vec<Mistake>> {
     let builder = Builder::new();
-    let (failed, at) = (BTreeSet::new(), 0..text.len().min(1));
+    let (failed, at) = (BTreeSet::new(), 0..0);
     let (globals, calls, depth) = (Names::new(), 0, 0);
     let mut elaborator =
         Elaborator { text, builder, module, globals, holes, failed, calls, depth, at };
@@ -102,7 +102,6 @@ pub(super) fn elaborate<'t>(
                     mistakes.push(*mistake);
                 }
                 elaborator.failed.extend(statement.name);
-                elaborator.at = 0..0;
             }
         }
         if statement.name.is_none() && body.len() > 1 {
@@ -150,6 +149,7 @@ impl<'t> Elaborator<'t> {
                 let mistake = Mistake::new(statement.span.clone(), message).with_help(help);
                 Err(Halt::Mistake(Box::new(mistake)))
             } else {
+                self.at = statement.value.span.clone();
                 self.expression(&Names::new(), &statement.value)
             };
             match made {
@@ -162,7 +162,6 @@ impl<'t> Elaborator<'t> {
                         mistakes.push(*mistake);
                     }
                     self.failed.insert(name);
-                    self.at = 0..0;
                 }
             }
         }
@@ -170,6 +169,7 @@ impl<'t> Elaborator<'t> {
     }
 
     fn statement(&mut self, names: &mut Names<'t>, statement: &Statement<'t>) -> Made<Value<'t>> {
+        self.at = statement.value.span.clone();
         let value = self.expression(names, &statement.value)?;
         if let Some(name) = statement.name {
             self.failed.remove(name);

@@ -155,6 +155,8 @@ fn mistakes_say_where_what_and_what_instead() {
             "x6 = first(I)\nx7 = increment(x6)\nO = I",
             &["line 2, column 6: increment wants a number or a vector; x6 is a tuple of numbers"],
         ),
+        ("\u{a0}x = (2, 61, I)", &["line 1, column 6: "]),
+        ("x1 = size(I)\nO = (2, 61, I)", &["line 2, column 5: "]),
         ("O = objekts(I, T, F, T)", &["line 1, column 5: there is no name `objekts`", "objects"]),
         ("O = fill(I, ONE)", &["fill(grid, value, patch) takes 3 arguments, got 2"]),
         ("O = rot90(ONE)", &["rot90 wants a grid; ONE is a number"]),
