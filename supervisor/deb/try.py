@@ -1,7 +1,7 @@
 """Makes the archive and the Debian package of the binaries in a folder, unpacks each, and runs a job with it.
 
 The package is what `[package.metadata.deb]` of Cargo.toml says, built by dpkg-deb: cargo-deb itself, which the release
-workflow uses, takes minutes to build. Nothing is installed, so the user that postinst makes is not.
+workflow uses, takes minutes to build. Nothing is installed here: the workflow does that, by deb/trial.
 
 try.py BINARIES
 """
@@ -18,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CRATE = ROOT / "supervisor"
+# What dpkg runs.
+SCRIPTS = ["postinst", "prerm", "postrm"]
 # What a field of the control file is called in the metadata.
 FIELDS = {"maintainer": "Maintainer", "section": "Section", "recommends": "Recommends"}
 
@@ -66,11 +68,11 @@ def package_root(folder, binaries):
             target.chmod(int(mode, 8))
     (tree / "DEBIAN").mkdir()
     (tree / "DEBIAN/control").write_text(control(package, deb, version))
-    script = (CRATE / deb["maintainer-scripts"] / "postinst").read_text()
-    postinst = tree / "DEBIAN/postinst"
-    postinst.write_text(script.replace("#DEBHELPER#\n", ""))
-    postinst.chmod(0o755)
-    call("sh", "-n", postinst)
+    for name in SCRIPTS:
+        script = tree / "DEBIAN" / name
+        script.write_text((CRATE / deb["maintainer-scripts"] / name).read_text().replace("#DEBHELPER#\n", ""))
+        script.chmod(0o755)
+        call("sh", "-n", script)
     return tree
 
 
