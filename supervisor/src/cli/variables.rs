@@ -9,11 +9,12 @@ use gridpool_protocol::log::FILTER_VARIABLE;
 use gridpool_protocol::near;
 
 use super::bench::TASKS;
+use crate::shell::groups::DELEGATED;
 
 /// The prefix of our variables.
 const PREFIX: &str = "GRIDPOOL_";
 /// Variables that are no flag's.
-const OTHERS: [&str; 2] = [FILTER_VARIABLE, TASKS];
+const OTHERS: [&str; 3] = [FILTER_VARIABLE, TASKS, DELEGATED];
 
 /// A variable with our prefix that nothing reads.
 #[derive(Debug, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 //!
 //! Only in a group that systemd has delegated to this service (`Delegate=memory`): others are not ours to divide.
 
+use std::env;
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs;
 use std::io;
@@ -17,6 +19,9 @@ const MOUNT: &str = "/sys/fs/cgroup";
 const OWN: &str = "supervisor";
 /// The attributes by which systemd marks a group that it has delegated.
 const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
+/// By which the unit says so itself: a user's manager sets neither mark (252 and 257), and before 251 the system's sets
+/// only the one that root alone may read.
+pub(crate) const DELEGATED: &str = "GRIDPOOL_DELEGATED";
 /// Where the kernel tells what its buffers of TCP may have, and how much that usually is.
 const TCP: &str = "/proc/sys/net/ipv4";
 const SOCKET_BYTES_MAX: [(&str, u64); 2] = [("tcp_rmem", 6 << 20), ("tcp_wmem", 4 << 20)];
@@ -38,7 +43,9 @@ impl Groups {
     /// scarce.
     pub(super) fn of_this_process(bytes_min: u64) -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let found = delegated(Path::new(MOUNT), &groups, is_marked);
+        let declared = env::var_os(DELEGATED);
+        let is_ours = |group: &Path| is_declared(declared.as_deref()) || is_marked(group);
+        let found = delegated(Path::new(MOUNT), &groups, is_ours);
         let made = found.map_err(str::to_owned).and_then(|root| {
             let made = Self::divide(root, std::process::id(), bytes_min);
             made.map_err(|error| error.to_string())
@@ -147,7 +154,7 @@ fn remove(folder: &Path, whose: &dyn Display) {
 fn delegated(
     mount: &Path,
     groups: &str,
-    is_marked: impl Fn(&Path) -> bool,
+    is_ours: impl Fn(&Path) -> bool,
 ) -> Result<PathBuf, &'static str> {
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
     let group = group.ok_or("there is no control group of version 2")?;
@@ -160,13 +167,18 @@ fn delegated(
     if !controllers.split_whitespace().any(|controller| controller == "memory") {
         return Err("its control group has no controller of memory");
     }
-    if !is_marked(&root) {
+    if !is_ours(&root) {
         return Err("its control group is not delegated: a systemd unit needs Delegate=memory");
     }
     Ok(root)
 }
 
-/// Whether systemd has delegated a group.
+/// Whether the unit says that its group is delegated.
+fn is_declared(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| value == "1")
+}
+
+/// Whether systemd says that it has delegated a group.
 fn is_marked(group: &Path) -> bool {
     let is_one = |name: &&str| {
         let mut value = [0; 8];
@@ -212,6 +224,15 @@ mod tests {
         assert!(of("4:memory:/x\n", true).unwrap_err().contains("version 2"));
         assert!(of("0::/\n", true).unwrap_err().contains("no controller"));
         assert!(!is_marked(&group));
+        assert!(is_declared(Some(OsStr::new("1"))));
+        assert!(!is_declared(Some(OsStr::new("0"))) && !is_declared(None));
+    }
+
+    /// A variable without the setting would have the pool divide what is not its own.
+    #[test]
+    fn the_unit_delegates_what_it_declares() {
+        let unit = include_str!("../../systemd/gridpool.service");
+        assert!(unit.contains(&format!("\nDelegate=memory\nEnvironment={DELEGATED}=1\n")));
     }
 
     #[test]

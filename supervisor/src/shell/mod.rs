@@ -32,7 +32,7 @@ mod descriptors;
 mod end;
 mod gateway;
 mod given;
-mod groups;
+pub(crate) mod groups;
 mod held;
 mod helper;
 mod inbox;
