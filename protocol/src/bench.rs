@@ -2,14 +2,17 @@
 //! line of JSON for each step and result. [`Row`] is also a row of `--json`, so its field names are part of
 //! the interface.
 
+mod model;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{DeviceId, DeviceKind};
+use crate::ids::DeviceKind;
 use crate::named::named;
 use crate::tensor::model::ProviderNodes;
-use crate::tensor::options::{ModelOptions, ModelPlan};
+
+pub use model::{ModelSubject, step_model};
 
 /// The task of a measuring process, as JSON after `--plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +27,19 @@ pub struct Plan {
     pub repetitions: u32,
     /// Fewer programs and shorter repetitions.
     pub quick: bool,
+    /// A file with a [`SolverTask`] in each line: these are measured in place of other programs.
+    pub solvers: Option<PathBuf>,
+}
+
+/// A solver, and the grids that are copied for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SolverTask {
+    /// Its task's name.
+    pub name: String,
+    /// Its program.
+    pub text: String,
+    /// The task's inputs, rows of colours.
+    pub inputs: Vec<Vec<Vec<u8>>>,
 }
 
 /// What is measured.
@@ -53,73 +69,6 @@ pub enum Subject {
         /// `GPU-…`.
         uuid: String,
     },
-}
-
-/// A model to be measured, and where.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelSubject {
-    /// The socket of the pool that serves it.
-    pub socket: PathBuf,
-    /// The pool's only device, on which the measuring process loads it too.
-    pub device: DeviceId,
-    /// `GPU-…`; empty on a CPU device.
-    pub uuid: String,
-    /// Threads of a CPU device.
-    pub threads: usize,
-    /// ONNX Runtime's library, if it is named.
-    pub onnxruntime: Option<PathBuf>,
-    /// The model, as the pool's workers load it.
-    pub model: ModelPlan,
-}
-
-impl ModelSubject {
-    /// The same model once more, under another name: it has workers of its own.
-    #[must_use]
-    pub fn neighbour(&self) -> ModelPlan {
-        let mut plan = self.model.clone();
-        plan.name.push_str("-neighbour");
-        plan.options.group = None;
-        plan
-    }
-
-    /// The same model once more, whose runs are not replays; none unless it has CUDA graphs.
-    #[must_use]
-    pub fn without_graphs(&self) -> Option<Self> {
-        let mut plain = self.clone();
-        plain.model.name.push_str("-plain");
-        plain.model.options.group = None;
-        let has_graphs = std::mem::take(&mut plain.model.options.cuda_graphs);
-        has_graphs.then_some(plain)
-    }
-
-    /// All models that its pool serves: the model, without its CUDA graphs if it has some, and the model of each step
-    /// of a pipeline as one of its own.
-    #[must_use]
-    pub fn served(&self) -> Vec<ModelPlan> {
-        let ModelPlan { name, path: _, options } = &self.model;
-        let steps = options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
-        let models = steps.filter_map(|step| Some((&step.name, step.model()?)));
-        let alone = models.map(|(step, model)| ModelPlan {
-            name: step_model(name, step),
-            path: model.path.clone(),
-            options: ModelOptions {
-                max_batch: Some(1),
-                warm_up: Vec::new(),
-                group: None,
-                sha256: model.sha256.clone(),
-                pipeline: None,
-                ..options.clone()
-            },
-        });
-        let plain = self.without_graphs().map(|plain| plain.model);
-        std::iter::once(self.model.clone()).chain(plain).chain(alone).collect()
-    }
-}
-
-/// The name of a pipeline's step where it is a model of its own.
-#[must_use]
-pub fn step_model(pipeline: &str, step: &str) -> String {
-    format!("{pipeline}.{step}")
 }
 
 /// Which rows of a pool are wanted.
@@ -308,7 +257,7 @@ pub struct Row {
     pub program: Option<String>,
     /// What ran it: `library`, `cpu:1 pool`, `pool`, `direct`, or a device's name. In a row of isolation, the model.
     pub runner: String,
-    /// The grids.
+    /// The grids; absent for a solver, which has copies of its own task's.
     pub workload: Option<Workload>,
     /// Items of one job.
     pub batch: Option<u32>,
@@ -338,6 +287,8 @@ pub struct Row {
     pub to_idle: Option<f64>,
     /// Times of single jobs.
     pub latency: Option<Latency>,
+    /// Items of a run of a solver that needed more memory than the first launch gives each.
+    pub unfit_items: Option<u64>,
     /// Where it ran.
     pub proof: Option<Proof>,
     /// Why it was not measured.
@@ -370,6 +321,7 @@ impl Row {
             to_one_context: None,
             to_idle: None,
             latency: None,
+            unfit_items: None,
             proof: None,
             skipped: None,
             fault: None,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -72,6 +73,96 @@ fn searches_are_measured_from_texts_to_verdicts() {
         assert_eq!(row["section"], "search");
         assert!(row["value"]["min"].as_f64() > Some(0.0), "{row}");
     }
+}
+
+/// A bench of solvers over the example tasks.
+fn of_solvers(file: &Path) -> Cli {
+    gridpool(["bench", "--quick", "--devices", "cpu:2", "--batches=60", "--solvers"])
+        .arg(file)
+        .arg("--tasks")
+        .arg(data("tasks"))
+}
+
+#[test]
+fn solvers_are_measured_over_copies_of_their_own_inputs() {
+    let document = of_solvers(&data("solvers.py")).arg("--json").run().document();
+    let rows = document["rows"].as_array().expect("a list of rows");
+    let tasks = ["left_and_right", "lines", "one_becomes_five", "quarter_turn"];
+    for (section, runner) in [("native", "library"), ("end_to_end", "pool")] {
+        let of: Vec<_> = rows.iter().filter(|row| row["section"] == section).collect();
+        let names: BTreeSet<_> = of.iter().filter_map(|row| row["name"].as_str()).collect();
+        assert_eq!((names, of.len()), (tasks.into(), tasks.len()), "{section}");
+        for row in of {
+            assert!(row["fault"].is_null() && row["skipped"].is_null(), "{row}");
+            assert!(row["value"]["min"].as_f64() > Some(0.0), "{row}");
+            assert!(row["workload"].is_null() && row["runner"] == runner, "{row}");
+            let batch = row["batch"].as_u64().expect("a number of copies");
+            assert!(section == "native" && batch <= 60 || batch == 60, "{row}");
+            if section == "end_to_end" {
+                assert!(row["to_native"].as_f64() > Some(0.0), "{row}");
+                assert!(row["proof"]["kernels"][0]["launches"].as_u64() > Some(0), "{row}");
+            }
+        }
+    }
+    let summaries = document["summaries"].as_array().expect("a list of summaries");
+    assert_eq!(summaries.len(), 2, "{summaries:?}");
+    for summary in summaries {
+        let rate = |key: &str| summary[key].as_f64().expect("a rate");
+        assert_eq!(summary["measured"], 4, "{summary}");
+        assert!(0.0 < rate("worst") && rate("worst") <= rate("p10"), "{summary}");
+        assert!(rate("p10") <= rate("median"), "{summary}");
+    }
+}
+
+#[test]
+fn one_definition_may_be_measured_over_all_tasks_and_names_choose_some() {
+    let file = format!("@{}:solve_quarter_turn", data("solvers.py").display());
+    let text = of_solvers(Path::new(&file)).arg("--ops=lines,one_cell").run().output();
+    assert!(text.contains("END TO END, 2 devices, pool\n"), "{text}");
+    assert!(text.contains("pool: 2 solvers, median "), "{text}");
+    assert!(text.lines().skip(1).all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn mistakes_in_what_solvers_to_measure_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).expect("a file can be written");
+        path
+    };
+    let none = file("none.py", "BG = 5\n");
+    of_solvers(&none).run().complains(2, &["none.py has no `def solve_", "it has no functions"]);
+    let bad = "def solve_lines(I):\n    return rot91(I)\n";
+    let only_bad = of_solvers(&file("bad.py", bad)).run();
+    only_bad.complains(2, &["no solver compiles: solve_lines does not compile: line 2", "rot91"]);
+    let good = data("solvers.py");
+    of_solvers(&good).arg("--ops=no such").run().complains(2, &["--ops no such: no task with a"]);
+    let two = of_solvers(&good).arg("--batches=1,2").run();
+    two.complains(2, &["--batches: solvers are measured over one number of copies"]);
+    let bench = |more: &[&str]| gridpool(["bench", "--devices", "cpu:1"]).args(more).run();
+    bench(&["--solvers", "x.py"]).complains(2, &["--tasks"]);
+    bench(&["--tasks", "x"]).complains(2, &["--solvers"]);
+    let good = good.display().to_string();
+    let gone = bench(&["--solvers", &good, "--tasks", "/no/such/task.json"]);
+    gone.complains(65, &["/no/such/task.json: cannot be read"]);
+
+    // One that does not compile leaves the others alone.
+    let text = format!("{bad}def solve_one_cell(I):\n    return rot90(I)\n");
+    let text = of_solvers(&file("both.py", &text)).run().output();
+    assert!(text.contains("skipped: solve_lines does not compile: line 2"), "{text}");
+    assert!(text.contains("library: 1 solvers,") && text.contains("; 1 not measured"), "{text}");
+}
+
+#[test]
+fn wrong_results_of_solvers_have_no_rate() {
+    let call = of_solvers(&data("solvers.py")).arg("--ops=lines").arg("--worker-bin");
+    let call = call.arg(stub_worker()).env("GRIDPOOL_STUB", "gives-zeros");
+    let Finished { code, stdout, stderr } =
+        call.env("GRIDPOOL_STUB_REAL", binaries::worker()).run();
+    assert_eq!(code, Some(70), "{stdout}{stderr}");
+    assert!(stdout.contains("(input 0 of the task) from cpu"), "{stdout}");
+    assert!(!stdout.contains("pool: 1 solvers"), "{stdout}");
 }
 
 #[test]

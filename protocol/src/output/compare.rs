@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::PALETTE_BYTES;
 use super::decode::{MalformedOutput, Outputs};
+use super::layout::OutputLayout;
 use crate::program::Kind;
 
 /// The number of values that are compared at a time, byte for byte.
@@ -33,11 +34,32 @@ impl Outputs {
                 continue;
             }
             for value in values {
-                let differs = self.differs(other, value, &mut planes);
+                let differs = self.differs(other, [value, value], &mut planes);
                 let item = value / width;
                 if differs.map_err(|what| MalformedOutput { item, what })? {
                     return Ok(Some(item));
                 }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first item whose result differs from that of the item it is a copy of: items 0, 1, … are copies of the
+    /// items of `one` in turn. Both must be results of one program.
+    ///
+    /// # Errors
+    /// [`MalformedOutput`] if a value has an invalid place.
+    pub fn first_difference_of_copies(&self, one: &Self) -> Result<Option<usize>, MalformedOutput> {
+        if (self.layout.kind(), self.layout.width()) != (one.layout.kind(), one.layout.width()) {
+            return Ok(Some(0));
+        }
+        let mut planes = Planes::default();
+        for value in 0..self.layout.values_count() {
+            let places = [value, value % one.layout.values_count()];
+            let item = value / self.layout.width();
+            let differs = self.differs(one, places, &mut planes);
+            if differs.map_err(|what| MalformedOutput { item, what })? {
+                return Ok(Some(item));
             }
         }
         Ok(None)
@@ -82,46 +104,52 @@ impl Outputs {
         })
     }
 
-    /// Whether one value differs.
+    /// Whether a value differs from another of `other`; both places are given.
     fn differs(
         &self,
         other: &Self,
-        value: usize,
+        [value, of_other]: [usize; 2],
         planes: &mut Planes,
     ) -> Result<bool, &'static str> {
-        let layout = &self.layout;
+        let (layout, values) = (&self.layout, [value, of_other]);
         let status: [u8; 2] = self.word(layout.status(), value);
-        if status != other.word(layout.status(), value) {
+        if status != other.word(other.layout.status(), of_other) {
             return Ok(true);
         }
         if status[0] != 0 {
             return Ok(false);
         }
-        let words_differ = self.word_differs::<2>(other, layout.shapes(), value)
-            || self.word_differs::<4>(other, layout.origins(), value)
-            || self.word_differs::<4>(other, layout.numbers(), value)
-            || self.word_differs::<PALETTE_BYTES>(other, layout.palettes(), value)
-            || self.word_differs::<2>(other, layout.counts(), value);
+        let words_differ = self.word_differs::<2>(other, OutputLayout::shapes, values)
+            || self.word_differs::<4>(other, OutputLayout::origins, values)
+            || self.word_differs::<4>(other, OutputLayout::numbers, values)
+            || self.word_differs::<PALETTE_BYTES>(other, OutputLayout::palettes, values)
+            || self.word_differs::<2>(other, OutputLayout::counts, values);
         if !words_differ && layout.kind() == Kind::Value {
-            return Ok(self.value(value)? != other.value(value)?);
+            return Ok(self.value(value)? != other.value(of_other)?);
         }
         if words_differ || !layout.kind().has_cells() {
             return Ok(words_differ);
         }
-        let (ours, theirs) = (self.place(value)?, other.place(value)?);
+        let (ours, theirs) = (self.place(value)?, other.place(of_other)?);
         let has_high = !layout.counts().is_empty() && self.count(value) > usize::from(u8::MAX);
-        let high = if has_high { layout.labels_high() } else { 0..0 };
-        let parts = [layout.labels_low(), high, layout.cells()].into_iter();
-        let mut parts = parts.filter(|part| !part.is_empty());
-        Ok(parts.any(|part| {
-            self.plane_into(part.clone(), &ours, &mut planes.ours);
-            other.plane_into(part, &theirs, &mut planes.theirs);
+        let planes_of = [OutputLayout::labels_low, OutputLayout::labels_high, OutputLayout::cells];
+        let counts = [true, has_high, true].into_iter().zip(planes_of);
+        let mut parts = counts.filter(|(counts, part)| *counts && !part(layout).is_empty());
+        Ok(parts.any(|(_, part)| {
+            self.plane_into(part(layout), &ours, &mut planes.ours);
+            other.plane_into(part(&other.layout), &theirs, &mut planes.theirs);
             planes.ours != planes.theirs
         }))
     }
 
-    fn word_differs<const N: usize>(&self, other: &Self, part: Range<usize>, value: usize) -> bool {
-        !part.is_empty() && self.word::<N>(part.clone(), value) != other.word(part, value)
+    fn word_differs<const N: usize>(
+        &self,
+        other: &Self,
+        part: fn(&OutputLayout) -> Range<usize>,
+        [value, of_other]: [usize; 2],
+    ) -> bool {
+        let (ours, theirs) = (part(&self.layout), part(&other.layout));
+        !ours.is_empty() && self.word::<N>(ours, value) != other.word(theirs, of_other)
     }
 }
 
@@ -181,6 +209,37 @@ mod tests {
         assert_eq!(differ("palette", &[], &[|l, b| b[l.palettes().start + 13] = 1]), Some(1));
         let other = outputs("rot180", &[]);
         assert_eq!(outputs("o_g(1)", &[]).first_difference(&other).unwrap(), Some(0));
+    }
+
+    #[test]
+    fn copies_are_compared_with_what_they_are_copies_of() {
+        let program = Program::compile("crop((0, 0), (1, 2))", Ties::Cpython).unwrap();
+        let of = |grids: &[&Grid], edit: Edit| {
+            let batch = Arc::new(GridBatch::from_grids(grids.iter().copied()).unwrap());
+            let layout = OutputLayout::new(&program, batch.layout().unwrap()).unwrap();
+            let mut bytes = vec![0; layout.bytes()];
+            for (item, cell) in (0_u8..).zip(0..grids.len()) {
+                let at = layout.shapes().start + 2 * cell;
+                bytes[at..at + 2].copy_from_slice(&[1, 2]);
+                bytes[layout.offsets().start + 4 * cell] = 2 * item;
+                let at = layout.cells().start + 2 * cell;
+                bytes[at..at + 2].fill(1 + item % 2);
+            }
+            edit(&layout, &mut bytes);
+            Outputs::new(program.clone(), batch, bytes).unwrap()
+        };
+        let (one, two) = (Grid::new(1, 3, vec![1; 3]), Grid::new(2, 2, vec![2; 4]));
+        let (one, two) = (one.unwrap(), two.unwrap());
+        let want = of(&[&one, &two], |_, _| ());
+        let differs = |edit| {
+            let copies = of(&[&one, &two, &one, &two, &one], edit);
+            copies.first_difference_of_copies(&want).unwrap()
+        };
+        assert_eq!(differs(|_, _| ()), None);
+        assert_eq!(differs(|l, b| b[l.cells().start + 9] = 2), Some(4));
+        assert_eq!(differs(|l, b| b[l.cells().start + 6] = 1), Some(3));
+        assert_eq!(differs(|l, b| b[l.status().start + 4] = 3), Some(2));
+        assert_eq!(differs(|l, b| b[l.shapes().start + 3] = 1), Some(1));
     }
 
     #[test]

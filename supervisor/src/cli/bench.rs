@@ -4,6 +4,7 @@
 //! - `flags` is the command line. Child processes measure, since this process has neither a reference nor
 //!   CUDA; `limits` adds up the limits of the devices.
 //! - `models` plans the measurements of models; a run with models measures nothing else.
+//! - `solvers` reads the solvers of a file and their tasks, and adds up their rows.
 //! - `ledger` relates each row to the others; `table`, `plot` and a JSON document show the rows.
 //!
 //! Owns the order of the steps and the exit code. May not measure anything itself.
@@ -14,6 +15,7 @@ mod limits;
 mod machine;
 mod models;
 mod plot;
+mod solvers;
 mod table;
 
 use std::io::Write;
@@ -38,6 +40,7 @@ use crate::shell::{PoolDevice, WorkerCommand};
 use ledger::Ledger;
 use limits::Measurers;
 use machine::Machine;
+use solvers::{Solvers, Summary};
 use table::Table;
 
 pub(super) use flags::{BenchFlags, COLUMNS};
@@ -87,13 +90,24 @@ pub(super) fn run(flags: &BenchFlags, settings: &Settings) -> Result<u8, Command
     let picture = flags.plot.as_deref().map(|path| Output::open("--plot", path, flags.json));
     let picture = picture.transpose()?;
     let models = models::plans(flags, &settings.models)?;
+    let solvers = Solvers::of(flags)?;
     let worker = devices::worker_binary(settings.worker_bin.as_deref())?;
     let pool_devices = devices::resolve(&settings.devices, &worker)?;
     let scratch = Scratch::new().map_err(system("a thread for signals"))?;
     let folder = scratch.make("gridpool-bench-");
     let folder = folder.map_err(system("a folder for the pools' sockets"))?;
+    let (of_solvers, refused) = match solvers {
+        Some(solvers) => {
+            let file = folder.join("solvers");
+            let refused = solvers.write(&file)?;
+            (Some(file), refused)
+        }
+        None => (None, Vec::new()),
+    };
     let mut bench = Bench {
         flags,
+        solvers: of_solvers,
+        refused,
         settings,
         worker,
         socket: folder.join("pool.sock"),
@@ -110,6 +124,9 @@ pub(super) fn run(flags: &BenchFlags, settings: &Settings) -> Result<u8, Command
 struct Bench<'a> {
     flags: &'a BenchFlags,
     settings: &'a Settings,
+    /// The file of the solvers to measure, and rows of those that cannot be.
+    solvers: Option<PathBuf>,
+    refused: Vec<Row>,
     worker: PathBuf,
     socket: PathBuf,
     machine: Machine,
@@ -126,6 +143,9 @@ struct BenchDocument<'a> {
     machine: &'a Machine,
     quick: bool,
     rows: &'a [Row],
+    /// With `--solvers`, one for each runner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summaries: Option<Vec<Summary>>,
 }
 
 impl Bench<'_> {
@@ -146,10 +166,16 @@ impl Bench<'_> {
             let of_model = if self.flags.isolation { Subject::Isolation } else { Subject::Model };
             return models.iter().try_for_each(|model| self.model(device, model, of_model));
         }
+        let cores = self.machine.cores;
+        if self.solvers.is_some() {
+            std::mem::take(&mut self.refused).into_iter().try_for_each(|row| self.row(row))?;
+            self.process(Subject::Library, "")?;
+            self.pool(all, (cores / all.len().max(1)).max(1), PoolRows::Large)?;
+            return self.resident(all);
+        }
         let counts = counts(all.len());
         self.limits(all, kind, &counts)?;
         self.process(Subject::Library, "")?;
-        let cores = self.machine.cores;
         let native = PoolDevice {
             id: DeviceId { kind: DeviceKind::Cpu, index: 0 },
             uuid: String::new(),
@@ -160,6 +186,11 @@ impl Bench<'_> {
             let rows = if at == 0 { PoolRows::All } else { PoolRows::Large };
             self.pool(&all[..count], (cores / all.len()).max(1), rows)?;
         }
+        self.resident(all)
+    }
+
+    /// The kernels of the first device alone, if it is a GPU.
+    fn resident(&mut self, all: &[PoolDevice]) -> Result<(), CommandError> {
         match all.first() {
             Some(PoolDevice { id: DeviceId { kind: DeviceKind::Gpu, index }, uuid, .. }) => {
                 let subject = Subject::Resident { index: *index, uuid: uuid.clone() };
@@ -290,6 +321,7 @@ impl Bench<'_> {
             batches: flags.batches(),
             repetitions: flags.repetitions,
             quick: flags.quick,
+            solvers: self.solvers.clone(),
         };
         let plan =
             serde_json::to_string(&plan).map_err(|error| CommandError::Output(error.into()))?;
@@ -319,8 +351,12 @@ impl Bench<'_> {
     fn finish(&mut self, picture: Option<Output>) -> Result<u8, CommandError> {
         self.progress.finish_and_clear();
         let (rows, machine) = (&self.ledger.rows, &self.machine);
+        let summaries = self.solvers.as_ref().map(|_| Summary::all(rows));
         if self.flags.json {
-            super::say_json(&BenchDocument { machine, quick: self.flags.quick, rows })?;
+            let quick = self.flags.quick;
+            super::say_json(&BenchDocument { machine, quick, rows, summaries })?;
+        } else if let Some(summaries) = summaries {
+            self.table.summaries(&mut self.out, &summaries).map_err(CommandError::Output)?;
         }
         if let Some(picture) = picture
             && let Some(svg) = plot::svg(rows, machine)

@@ -65,26 +65,45 @@ enum Ended {
 
 /// A task before it runs.
 pub(super) struct Task {
-    name: String,
-    inputs: Vec<Grid>,
+    pub(super) name: String,
+    pub(super) inputs: Vec<Grid>,
     expected: Vec<Option<Grid>>,
     program: Result<Program, Ended>,
 }
 
+impl Task {
+    /// Its solver, or why that does not compile; `None` if there is none.
+    pub(super) fn solver(&self) -> Option<Result<&Program, &str>> {
+        match &self.program {
+            Ok(program) => Some(Ok(program)),
+            Err(Ended::Refused(why)) => Some(Err(why)),
+            Err(Ended::NoSolver | Ended::Pairs(_)) => None,
+        }
+    }
+}
+
 /// The tasks of the inputs, each with its solver.
 pub(super) fn prepare(flags: &SolveFlags, inputs: &[Input]) -> Result<Vec<Task>, CommandError> {
-    let FileName { file, definition } = FileName::of(&flags.solvers);
+    with_solvers(&flags.solvers, flags.ties, inputs)
+}
+
+/// The tasks of the inputs, each with its solver of a file; or with one definition of it.
+pub(super) fn with_solvers(
+    solvers: &Path,
+    ties: Ties,
+    inputs: &[Input],
+) -> Result<Vec<Task>, CommandError> {
+    let FileName { file, definition } = FileName::of(solvers);
     let text = read(&file)?;
     let source = Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
     let one = definition.map(|name| ProgramText::definition(&file, &source, &name)).transpose()?;
-    let one =
-        one.map(|text| text.compile(flags.ties)).transpose().map_err(CommandError::Program)?;
+    let one = one.map(|text| text.compile(ties)).transpose().map_err(CommandError::Program)?;
     let mut tasks = Vec::new();
     for input in inputs {
         let Body::Task(task) = &input.body else {
             let name = &input.name;
             return Err(CommandError::Usage(format!(
-                "{name} is no ARC task: solve takes files with train and test"
+                "{name} is no ARC task: solvers take files with train and test"
             )));
         };
         let pairs = || task.train.iter().chain(&task.test);
@@ -92,7 +111,7 @@ pub(super) fn prepare(flags: &SolveFlags, inputs: &[Input]) -> Result<Vec<Task>,
         let name = short.strip_suffix(".json").unwrap_or(short).to_owned();
         let own = || match source.extract(&format!("solve_{name}")) {
             None => Err(Ended::NoSolver),
-            Some((part, first_line)) => Program::compile(part.trim_end(), flags.ties)
+            Some((part, first_line)) => Program::compile(part.trim_end(), ties)
                 .map_err(|error| Ended::Refused(error.from_line(first_line).to_string())),
         };
         let program = one.clone().map_or_else(own, Ok);

@@ -6,7 +6,7 @@
 //!   before anything is timed. `library` measures it.
 //! - `load` keeps jobs in flight in a pool, `evidence` adds up their receipts, `pool` makes rows of them.
 //! - `recovery` kills the workers of a pool and measures how soon the next right answer comes.
-//! - `search` measures searches, from texts to verdicts.
+//! - `search` measures searches, from texts to verdicts; `solvers` measures solvers over copies of their own grids.
 //! - `repeat` warms up and repeats; `memory` limits the memory of a row.
 //! - `models` sends requests to a model, through the engine in this process and through a pool.
 //! - `resident` times the kernels alone. `limits` measures the limits of the hardware, in a process of its own
@@ -30,6 +30,7 @@ mod recovery;
 mod repeat;
 mod resident;
 mod search;
+mod solvers;
 pub mod workload;
 
 use std::env;
@@ -138,6 +139,9 @@ impl From<TasksError> for BenchError {
 /// [`BenchError`] at the first failure that prevents further rows; a wrong result is a row.
 pub fn run(plan: &str, out: &mut dyn Write) -> Result<(), BenchError> {
     let plan: Plan = serde_json::from_str(plan).map_err(BenchError::Plan)?;
+    if let Some(file) = &plan.solvers {
+        return solvers::measure(&plan, file, &mut Report { out });
+    }
     if programs::chosen(&plan).next().is_none() {
         return Err(BenchError::NoProgram { ops: plan.ops.join(","), names: programs::names() });
     }

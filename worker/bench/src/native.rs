@@ -8,18 +8,23 @@ use std::sync::Arc;
 
 use gridpool_kernels::part::{ItemSpan, Part};
 use gridpool_kernels::reference::Evaluator;
+use gridpool_kernels::reference::machine::Runner;
 use gridpool_protocol::batch::{BatchError, GridBatch};
 use gridpool_protocol::output::{OutputLayout, Outputs};
 use gridpool_protocol::program::Program;
 use gridpool_protocol::shared::SharedSlice;
 use rayon::prelude::*;
 
-/// Cells that a thread takes at once: the cells, their results and their labels stay in its cache.
-const CHUNK_CELLS: usize = 32 * 1024;
+/// Most cells that a thread takes at once: the cells, their results and their labels stay in its cache.
+const CHUNK_CELLS_MAX: usize = 32 * 1024;
+/// A solver may need long for a grid: each thread has this many chunks at least, so that none waits long for another.
+const SOLVER_CHUNKS: usize = 8;
 
 thread_local! {
     /// Its buffers are kept, so that only the first run allocates.
     static EVALUATOR: RefCell<Evaluator> = RefCell::default();
+    /// The same for solvers.
+    static RUNNER: RefCell<Runner> = RefCell::default();
 }
 
 /// A program over a batch, ready to run any number of times.
@@ -36,7 +41,13 @@ impl Library {
     /// Allocates the result.
     pub(super) fn new(program: &Program, batch: Arc<GridBatch>) -> Result<Self, BatchError> {
         let layout = OutputLayout::new(program, batch.layout()?)?;
-        let chunks = chunks(&batch);
+        let chunks = chunks(
+            &batch,
+            match program.solver() {
+                Some(_) => batch.cells().len() / (SOLVER_CHUNKS * rayon::current_num_threads()),
+                None => CHUNK_CELLS_MAX,
+            },
+        );
         let output = vec![0; layout.bytes()];
         Ok(Self { program: program.clone(), batch, layout, chunks, output })
     }
@@ -46,9 +57,7 @@ impl Library {
         let output = SharedSlice::private(&mut self.output);
         let (program, batch, layout) = (&self.program, self.batch.as_ref(), &self.layout);
         self.chunks.par_iter().for_each(|chunk| {
-            EVALUATOR.with_borrow_mut(|evaluator| {
-                run_chunk(evaluator, program, batch, layout, chunk, &output);
-            });
+            run_chunk(program, batch, layout, chunk, &output);
         });
     }
 
@@ -69,8 +78,9 @@ pub fn outputs(program: &Program, batch: Arc<GridBatch>) -> Result<Outputs, Batc
     Ok(library.into_outputs())
 }
 
-/// Neighbouring items with about [`CHUNK_CELLS`] cells each.
-fn chunks(batch: &GridBatch) -> Vec<ItemSpan> {
+/// Neighbouring items with about so many cells each, at most [`CHUNK_CELLS_MAX`].
+fn chunks(batch: &GridBatch, cells: usize) -> Vec<ItemSpan> {
+    let cells = cells.min(CHUNK_CELLS_MAX);
     let width = batch.grids_per_item() as usize;
     let offsets = batch.tables().offsets();
     let mut chunks = Vec::new();
@@ -78,7 +88,7 @@ fn chunks(batch: &GridBatch) -> Vec<ItemSpan> {
     while start < batch.len() {
         let first = offsets[width * start] as usize;
         let rest = &offsets[width * start + 1..];
-        let grids = rest.partition_point(|&end| end as usize - first <= CHUNK_CELLS);
+        let grids = rest.partition_point(|&end| end as usize - first <= cells);
         let end = start + (grids / width).max(1);
         chunks.push(ItemSpan { items: start..end, cells: first..offsets[width * end] as usize });
         start = end;
@@ -87,7 +97,6 @@ fn chunks(batch: &GridBatch) -> Vec<ItemSpan> {
 }
 
 fn run_chunk(
-    evaluator: &mut Evaluator,
     program: &Program,
     batch: &GridBatch,
     layout: &OutputLayout,
@@ -95,20 +104,29 @@ fn run_chunk(
     output: &SharedSlice<'_>,
 ) {
     let width = batch.grids_per_item() as usize;
-    let grids = width * chunk.items.start..width * chunk.items.end;
-    evaluator.load(width, &batch.tables().shapes()[grids], |cells| {
-        cells.copy_from_slice(&batch.cells()[chunk.cells.clone()]);
-    });
-    evaluator.validate();
-    for (at, step) in program.steps().iter().enumerate() {
-        evaluator.apply(step, at, program.ties());
-    }
-    evaluator.finish(layout, chunk);
-    for part in Part::ALL {
+    let shapes = &batch.tables().shapes()[width * chunk.items.start..width * chunk.items.end];
+    let fill = |cells: &mut [u8]| cells.copy_from_slice(&batch.cells()[chunk.cells.clone()]);
+    let write = |part: Part, bytes: &[u8]| {
         if let Some(span) = part.span(layout, chunk) {
-            output.write(span.start, evaluator.part(part));
+            output.write(span.start, bytes);
         }
+    };
+    if let Some(solver) = program.solver() {
+        return RUNNER.with_borrow_mut(|runner| {
+            runner.load(shapes, fill);
+            runner.run(solver, layout, chunk, || false);
+            Part::ALL.into_iter().for_each(|part| write(part, runner.part(part)));
+        });
     }
+    EVALUATOR.with_borrow_mut(|evaluator| {
+        evaluator.load(width, shapes, fill);
+        evaluator.validate();
+        for (at, step) in program.steps().iter().enumerate() {
+            evaluator.apply(step, at, program.ties());
+        }
+        evaluator.finish(layout, chunk);
+        Part::ALL.into_iter().for_each(|part| write(part, evaluator.part(part)));
+    });
 }
 
 #[cfg(test)]
@@ -135,6 +153,18 @@ mod tests {
     }
 
     #[test]
+    fn all_cores_give_the_results_of_one_for_solvers() {
+        let source = Source::open(None).unwrap();
+        let batch = Arc::new(source.batch(Workload::Arc, 0..300));
+        for text in ["O = trim(rot90(I))", "O = objects(I, T, F, T)", "O = first(frontiers(I))"] {
+            let program = Program::compile(text, Ties::Cpython).unwrap();
+            let got = outputs(&program, Arc::clone(&batch)).unwrap();
+            let want = reference::run_batch(&program, &batch).unwrap();
+            assert_eq!(got.first_difference(&want), Ok(None), "{text}");
+        }
+    }
+
+    #[test]
     fn pairs_are_never_split_between_threads() {
         let grids = Source::open(None).unwrap().batch(Workload::Arc, 0..3_000);
         let pair =
@@ -142,7 +172,7 @@ mod tests {
         let pairs: Vec<_> = (0..2_999).map(pair).collect();
         let pairs = pairs.iter().map(|(input, output)| (input, output.as_ref()));
         let batch = Arc::new(GridBatch::from_pairs(pairs).unwrap());
-        assert!(chunks(&batch).len() > 10);
+        assert!(chunks(&batch, CHUNK_CELLS_MAX).len() > 10);
         for text in ["hconcat", "apply(rot90)", "second | o_g(5)", "apply(palette)"] {
             let program = Program::compile(text, Ties::Cpython).unwrap();
             let got = outputs(&program, Arc::clone(&batch)).unwrap();

@@ -340,6 +340,7 @@ mod tests {
             batches: Vec::new(),
             repetitions: 5,
             quick,
+            solvers: None,
         };
         let source = Source::open(None).unwrap();
         let jobs = |quick| {

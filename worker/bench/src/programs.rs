@@ -123,6 +123,7 @@ mod tests {
             batches: vec![1],
             repetitions: 5,
             quick,
+            solvers: None,
         };
         let names = |plan: &Plan| chosen(plan).map(|entry| entry.name).collect::<Vec<_>>();
         assert_eq!(names(&plan(&[], false)).len(), PROGRAMS.len());

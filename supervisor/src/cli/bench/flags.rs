@@ -10,6 +10,9 @@ use crate::cli::flags::whole;
 const BATCHES: [u32; 5] = [1, 32, 1_000, 100_000, 1_000_000];
 /// The same for a quick run.
 const BATCHES_QUICK: [u32; 3] = [1, 32, 1_000];
+/// The same for solvers.
+const COPIES: u32 = 100_000;
+const COPIES_QUICK: u32 = 1_000;
 
 /// The last lines of `--help`.
 pub(in crate::cli) const COLUMNS: &str = "\
@@ -52,6 +55,11 @@ the output's largest number (a fiftieth in types of two bytes).
   x one     the rate over the rate with one context
   a run     requests that shared a run
 
+With --solvers the last lines say of each runner the median of all solvers, the rate that a tenth
+of them is below, and the slowest. They count solvers with wrong results, that do not compile, with
+items in error, and with items that need more memory than the first launch gives each. The result of
+every copy is compared.
+
 With --isolation the rows of a model are what happened to its neighbour, in turns of 2 s:
   troubles  how often it was asked, killed, stopped or loaded meanwhile
   x idle    the longest time of a request, over the 99th percentile beside an idle neighbour";
@@ -86,6 +94,15 @@ pub(in crate::cli) struct BenchFlags {
     /// single requests while that is idle, busy, killed, stopped, and loaded again and again. Needs --model.
     #[arg(long, conflicts_with_all = ["recovery", "search"])]
     pub(super) isolation: bool,
+    /// Measure only the solvers of a file, `solve_TASK` for each of --tasks: the reference on all cores, a pool, and on a
+    /// GPU the kernels alone, each over 100,000 copies (--quick: 1,000; or --batches) of the inputs of its own task.
+    /// --ops chooses them by parts of the tasks' names.
+    #[arg(long, value_name = "FILE", requires = "tasks")]
+    #[arg(conflicts_with_all = ["recovery", "search", "isolation", "plot"])]
+    pub(super) solvers: Option<PathBuf>,
+    /// ARC task files, or directories of them, for --solvers.
+    #[arg(long, value_name = "TASKS", num_args = 1.., requires = "solvers")]
+    pub(super) tasks: Vec<PathBuf>,
     /// Set a field of `[[model]]` for all measured models, such as max_batch=16 or cpu_ops=["Shape"];
     /// repeat for more fields. It overrides the config file.
     #[arg(long = "set", value_name = "KEY=VALUE", conflicts_with = "recovery")]
@@ -103,6 +120,7 @@ impl BenchFlags {
     /// Items of one job.
     pub(super) fn batches(&self) -> Vec<u32> {
         match self.batches.as_slice() {
+            [] if self.solvers.is_some() => vec![if self.quick { COPIES_QUICK } else { COPIES }],
             [] if self.quick => BATCHES_QUICK.to_vec(),
             [] => BATCHES.to_vec(),
             named => named.to_vec(),

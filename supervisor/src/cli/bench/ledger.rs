@@ -14,7 +14,7 @@ impl Ledger {
     /// Adds a row, with its proportions to those before it.
     pub(super) fn add(&mut self, mut row: Row) -> &Row {
         let rate = row.value.filter(|_| row.unit == Unit::ItemsPerSecond).map(|value| value.median);
-        let native = row.workload.and_then(|workload| self.native(workload, &row.name));
+        let native = self.native(row.workload, &row.name);
         row.to_native = rate.zip(native).map(|(rate, native)| rate / native);
         if row.section == Section::EndToEnd {
             let moved = rate.zip(row.bytes_per_item).map(|(rate, bytes)| rate * bytes);
@@ -42,9 +42,9 @@ impl Ledger {
     }
 
     /// The better native rate of a program so far.
-    fn native(&self, workload: Workload, name: &str) -> Option<f64> {
+    fn native(&self, workload: Option<Workload>, name: &str) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| {
-            row.section == Section::Native && row.name == name && row.workload == Some(workload)
+            row.section == Section::Native && row.name == name && row.workload == workload
         });
         rows.filter_map(|row| row.value).map(|value| value.median).reduce(f64::max)
     }

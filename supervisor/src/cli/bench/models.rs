@@ -21,7 +21,7 @@ pub(super) fn plans(
     flags: &BenchFlags,
     models: &[ModelPlan],
 ) -> Result<Vec<ModelPlan>, BenchError> {
-    let wants_grids = !flags.ops.is_empty() || flags.recovery.is_some();
+    let wants_grids = !flags.ops.is_empty() || flags.recovery.is_some() || flags.solvers.is_some();
     let models = if wants_grids { &[] } else { models };
     if models.is_empty() && flags.isolation {
         let why = "--isolation measures models: name one, such as --model resnet=resnet50.onnx";

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use gridpool_protocol::bench::{Row, Section, Spread, Unit};
 
+use super::solvers::Summary;
 use crate::cli::text::wrap;
 
 /// Columns of the table.
@@ -40,7 +41,7 @@ impl Table {
         let name = if is_long { LIMIT_NAME } else { NAME };
         // Each model has a heading with its name.
         let is_model = matches!(row.section, Section::Models | Section::ModelLatency);
-        let first = if is_model { &row.runner } else { &row.name };
+        let first = cut(if is_model { &row.runner } else { &row.name }, name);
         let (known, measured) = (known(row), measured(row));
         let heading = heading(row);
         if heading != self.heading {
@@ -58,12 +59,21 @@ impl Table {
             (None, None) => {
                 let cells = known.iter().chain(&measured);
                 let cells = cells.map(|cell| (cell.text.as_str(), cell.width));
-                return writeln!(out, "{}", line(first, name, cells));
+                return writeln!(out, "{}", line(&first, name, cells));
             }
         };
         let cells = known.iter().map(|cell| (cell.text.as_str(), cell.width));
-        writeln!(out, "{}", line(first, name, cells))?;
+        writeln!(out, "{}", line(&first, name, cells))?;
         wrap(&sentence, COLUMNS - 2).iter().try_for_each(|text| writeln!(out, "  {text}"))
+    }
+}
+
+impl Table {
+    /// Writes what all solvers say together.
+    pub(super) fn summaries(&self, out: &mut dyn Write, all: &[Summary]) -> io::Result<()> {
+        writeln!(out, "\nSOLVERS, items/s")?;
+        let lines = all.iter().flat_map(|summary| wrap(&summary.line(si), COLUMNS));
+        lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 }
 
@@ -118,7 +128,9 @@ fn known(row: &Row) -> Vec<Cell> {
         }
         return cells;
     }
-    cells.push(cell("grids", 6, row.workload.map(|workload| workload.to_string())));
+    if let Some(workload) = row.workload {
+        cells.push(cell("grids", 6, Some(workload.to_string())));
+    }
     cells.push(cell("batch", 7, row.batch.map(items)));
     if row.section == Section::EndToEnd {
         cells.push(cell("jobs", 5, row.jobs.map(|jobs| jobs.to_string())));
@@ -263,6 +275,14 @@ fn items(items: u32) -> String {
         _ if items.is_multiple_of(1_000_000) => format!("{}M", items / 1_000_000),
         _ if items.is_multiple_of(1_000) => format!("{}k", items / 1_000),
         _ => items.to_string(),
+    }
+}
+
+/// A name that leaves a gap in so many columns, as tasks' names may not.
+fn cut(name: &str, columns: usize) -> String {
+    match name.chars().nth(columns - 1) {
+        Some(_) => name.chars().take(columns - 2).chain(['…']).collect(),
+        None => name.to_owned(),
     }
 }
 

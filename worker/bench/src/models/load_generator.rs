@@ -177,6 +177,7 @@ mod tests {
             batches: Vec::new(),
             repetitions: 5,
             quick: true,
+            solvers: None,
         };
         let repeat = Repeat::new(&plan).with_span(Duration::from_millis(2));
         let caller =

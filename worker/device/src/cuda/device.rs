@@ -88,6 +88,12 @@ impl CudaDevice {
         Self { chunk_limits, ..self }
     }
 
+    /// How many items of solvers did not fit the arenas of a first launch, so far.
+    #[must_use]
+    pub fn unfit_items(&self) -> u64 {
+        self.solving.as_ref().map_or(0, |solving| solving.unfit)
+    }
+
     /// The kernels of solvers and searches, loaded at the first use.
     fn loaded<'a>(solving: &'a mut Option<Solving>, gpu: &Gpu) -> Result<&'a mut Solving, Fault> {
         match solving {

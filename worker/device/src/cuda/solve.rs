@@ -67,6 +67,8 @@ pub(super) struct Solving {
     arenas: DeviceBuffer,
     /// For what needs more than the largest arena.
     runner: Runner,
+    /// Items that did not fit the arenas of a first launch, so far.
+    pub(super) unfit: u64,
     /// Once there was a search: it has threads of its own.
     searching: Option<Searching>,
 }
@@ -87,6 +89,7 @@ impl Solving {
             results_staging: PinnedBuffer::default(),
             arenas: DeviceBuffer::default(),
             runner: Runner::default(),
+            unfit: 0,
             searching: None,
         })
     }
@@ -193,6 +196,9 @@ impl Solving {
                     }
                 }
                 left = again;
+            }
+            if words == self.kernel.arena_words()[0] {
+                self.unfit += larger.len() as u64;
             }
             left = larger;
             if left.is_empty() {
