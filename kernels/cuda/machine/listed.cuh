@@ -94,7 +94,7 @@ __device__ __forceinline__ void judge_listed(const Search &search, u32 *arena, c
                 const bool is_last = checkpoints + 1 == room;
                 const u32 until =
                     checkpoints < room ? run.next_place(search, done, outcome.instruction, is_last) : NO_PLACE;
-                go_on(m, machine, alike(head[3]), search.stop, LOOK_EVERY, until, outcome);
+                go_on<true>(m, machine, alike(head[3]), search.stop, LOOK_EVERY, until, outcome);
                 if (m.error || outcome.instruction != until) {
                     break;
                 }

@@ -301,7 +301,8 @@ constexpr u32 NO_PLACE = ~0u;
 
 // Goes on with a program, which load_program has put into the arena, over the grid in register 0: from the instruction
 // and the steps of `outcome` on, until its end, an error, or the instruction `until`, which lies outside of loops and
-// branches. It looks at `stop` first after `first_look` steps: 0 or LOOK_EVERY.
+// branches, if it HAS_UNTIL. It looks at `stop` first after `first_look` steps: 0 or LOOK_EVERY.
+template <bool HAS_UNTIL>
 __device__ __forceinline__ void go_on(Machine &m, Machine &machine, u32 limit, const u32 *stop, u32 first_look, u32 until,
                                       Outcome &outcome) {
     u32 at = outcome.instruction;
@@ -309,7 +310,7 @@ __device__ __forceinline__ void go_on(Machine &m, Machine &machine, u32 limit, c
     while (m.error == FINE) {
         // All lanes have done with the instruction before.
         __syncwarp();
-        if (at == until) {
+        if (HAS_UNTIL && at == until) {
             break;
         }
         if (outcome.steps == limit) {
@@ -372,6 +373,6 @@ __device__ __forceinline__ void go_on(Machine &m, Machine &machine, u32 limit, c
 // Runs a program from its start to its end.
 __device__ __forceinline__ Outcome run(Machine &m, Machine &machine, u32 limit, const u32 *stop, u32 first_look) {
     Outcome outcome = {FINE, 0, 0, {0, 0}};
-    go_on(m, machine, limit, stop, first_look, NO_PLACE, outcome);
+    go_on<false>(m, machine, limit, stop, first_look, NO_PLACE, outcome);
     return outcome;
 }

@@ -158,21 +158,29 @@ __device__ __forceinline__ void solve_items(const Solve &solve, u32 *arena, u32 
     const u32 loaded = load_program(machine, program, solve.arena_words);
     Machine m = in_registers(machine);
     const u32 start = alike(loaded), unfit = m.error;
+    if (!unfit) {
+        load_constants(m, program);
+        __syncwarp();
+    }
 #pragma unroll 1
     for (u32 at = warp; at < solve.items_count; at += warps) {
         const u32 item = solve.items ? solve.items[at] : at;
+        // Read before the grid, so that the warp waits for both at once.
+        const u32 stop = static_cast<const volatile u32 *>(solve.used)[1];
         m.cap = solve.arena_words & ~3u;
         m.top = start;
         m.error = unfit;
         m.frame = 0;
         if (!m.error) {
-            load_constants(m, program);
             load_grid(m, machine, solve.cells, solve.offsets[item] - solve.offsets[0], solve.shapes[2 * item],
                       solve.shapes[2 * item + 1]);
         }
+        if (alike(stop) != 0) {
+            m.fail(STOPPED);
+        }
         Outcome outcome = {m.error, NO_INSTRUCTION, 0, {0, 0}};
         if (m.error == FINE) {
-            outcome = run(m, machine, solve.steps_max, solve.used + 1, 0);
+            outcome = run(m, machine, solve.steps_max, solve.used + 1, LOOK_EVERY);
             if (outcome.code == FINE) {
                 store(m, machine, solve, item, outcome);
             }

@@ -108,7 +108,7 @@ __device__ __forceinline__ void judge_run(Machine &m, Machine &machine, const Se
                     choose(m, search, hole, holes.choice_of(hole));
                 }
                 const u32 until = hole == 0 ? NO_PLACE : holes.needed_by(hole - 1);
-                go_on(m, machine, limit, search.stop, LOOK_EVERY, until, outcome);
+                go_on<true>(m, machine, limit, search.stop, LOOK_EVERY, until, outcome);
                 if (hole == 0 || m.error) {
                     break;
                 }

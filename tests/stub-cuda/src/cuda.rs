@@ -45,8 +45,9 @@ pub(crate) mod code {
 }
 
 const NAME: &CStr = c"gridpool stub GPU";
-/// The attributes of its compute capability, an H200's.
-const CAPABILITY: [(c_uint, c_int); 2] = [(75, 9), (76, 0)];
+/// Its attributes, an H200's: the compute capability, multiprocessors, and how many blocks fit each.
+const ATTRIBUTES: [(c_uint, c_int); 6] =
+    [(75, 9), (76, 0), (16, 132), (81, 233_472), (106, 32), (111, 1_024)];
 /// The context of the one device.
 const CONTEXT: usize = 1;
 
@@ -131,7 +132,7 @@ exports! { SYMBOLS:
     };
     cuDeviceGetAttribute(to: *mut c_int, attribute: c_uint, device: c_int) |mut machine, effects| {
         machine.device(device)?;
-        let known = CAPABILITY.iter().find(|(known, _)| *known == attribute);
+        let known = ATTRIBUTES.iter().find(|(known, _)| *known == attribute);
         let value = effects.value.and_then(|value| c_int::try_from(value).ok());
         let value = value.or_else(|| known.map(|known| known.1));
         give(to, value.ok_or(code::INVALID_VALUE)?)

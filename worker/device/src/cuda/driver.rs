@@ -28,6 +28,12 @@ const DEVICE_NAME_BYTES: usize = 256;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR` and `…_MINOR`.
 const CAPABILITY_MAJOR: c_uint = 75;
 const CAPABILITY_MINOR: c_uint = 76;
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`; and of each `…_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR`, how much of it the
+/// driver takes for each block, and `…_MAX_BLOCKS_PER_MULTIPROCESSOR`.
+const MULTIPROCESSORS: c_uint = 16;
+const SHARED_BYTES: c_uint = 81;
+const RESERVED_SHARED_BYTES: c_uint = 111;
+const BLOCKS_MAX: c_uint = 106;
 
 /// The driver, initialised.
 #[derive(Clone, Copy, Debug)]
@@ -121,15 +127,23 @@ impl Driver {
 
     /// The device's compute capability.
     pub(super) fn capability(&self, device: DeviceHandle) -> Result<(u32, u32), Fault> {
-        let attribute = |attribute: c_uint| {
-            let mut value: c_int = 0;
-            // SAFETY: the call writes one int.
-            let code =
-                unsafe { (self.api.device_get_attribute)(&raw mut value, attribute, device.0) };
-            checked("cuDeviceGetAttribute", code)?;
-            Ok(u32::try_from(value).unwrap_or(0))
-        };
+        let attribute = |attribute| self.attribute(device, attribute);
         Ok((attribute(CAPABILITY_MAJOR)?, attribute(CAPABILITY_MINOR)?))
+    }
+
+    /// How many blocks with so many bytes of shared memory the device holds at once, as far as that decides.
+    pub(super) fn resident(&self, device: DeviceHandle, bytes: u32) -> Result<u32, Fault> {
+        let attribute = |attribute| self.attribute(device, attribute);
+        let fit = attribute(SHARED_BYTES)? / (bytes + attribute(RESERVED_SHARED_BYTES)?).max(1);
+        Ok(attribute(MULTIPROCESSORS)? * fit.min(attribute(BLOCKS_MAX)?))
+    }
+
+    fn attribute(&self, device: DeviceHandle, attribute: c_uint) -> Result<u32, Fault> {
+        let mut value: c_int = 0;
+        // SAFETY: the call writes one int.
+        let code = unsafe { (self.api.device_get_attribute)(&raw mut value, attribute, device.0) };
+        checked("cuDeviceGetAttribute", code)?;
+        Ok(u32::try_from(value).unwrap_or(0))
     }
 
     /// The device's 16 bytes of identity.

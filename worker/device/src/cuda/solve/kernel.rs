@@ -1,7 +1,9 @@
 //! The kernel of solvers or of searches: which of its modules runs, with which arenas.
 
 use gridpool_kernels::argument::DeviceAddress;
-use gridpool_kernels::solve::{Images, Modules, NEAR_CAPABILITY, NEAR_WORDS, SOLVE_THREADS};
+use gridpool_kernels::solve::{
+    Images, Modules, NEAR_CAPABILITY, NEAR_WORDS, SOLVE, SOLVE_THREADS,
+};
 
 use crate::cuda::driver::{Driver, FunctionHandle, ModuleHandle};
 use crate::cuda::gpu::Gpu;
@@ -36,6 +38,8 @@ pub(super) struct Kernel {
     modules: Modules,
     /// The compute capability of the GPU.
     capability: (u32, u32),
+    /// Most blocks with arenas in shared memory.
+    near_blocks_max: u32,
     near: Option<Entries>,
     far: Option<Entries>,
 }
@@ -50,8 +54,15 @@ struct Entries {
 impl Kernel {
     /// Of the GPU of this driver.
     pub(super) fn new(driver: &Driver, modules: Modules) -> Result<Self, Fault> {
-        let capability = driver.capability(driver.only_device()?)?;
-        Ok(Self { modules, capability, near: None, far: None })
+        let device = driver.only_device()?;
+        let capability = driver.capability(device)?;
+        // Each block of a solver prepares the program once and serves items in turn: none should wait for another to end.
+        // Those of a search take what is left from a queue.
+        let near_blocks_max = match modules.entry {
+            SOLVE => driver.resident(device, 4 * NEAR_WORDS)?.clamp(1, NEAR_BLOCKS_MAX),
+            _ => NEAR_BLOCKS_MAX,
+        };
+        Ok(Self { modules, capability, near_blocks_max, near: None, far: None })
     }
 
     /// Words of the arenas to begin with, and of those for what did not fit.
@@ -70,7 +81,7 @@ impl Kernel {
         let is_near = words == NEAR_WORDS;
         let Entries { function, before } = self.entries(&gpu.driver, is_near)?;
         let (blocks, shared_bytes, arenas) = if is_near {
-            (items.min(NEAR_BLOCKS_MAX), 4 * words, DeviceAddress::NULL)
+            (items.min(self.near_blocks_max), 4 * words, DeviceAddress::NULL)
         } else {
             let blocks = items.min(FAR_BLOCKS_MAX).min(FAR_WORDS_MAX / words);
             (reserve(arenas, &mut gpu.allocator, words, blocks)?, 0, arenas.at(0))
