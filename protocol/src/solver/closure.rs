@@ -31,10 +31,10 @@ pub(super) enum Function<'t> {
     Builtin(&'static Builtin),
     /// One of these, which each program of a template chooses: the number of the hole.
     Hole(usize, &'t [&'static Primitive]),
-    Defined(Rc<Definition<'t>>),
+    Defined(&'t Definition<'t>),
     Lambda {
-        parameters: Rc<[&'t str]>,
-        body: Rc<Expression<'t>>,
+        parameters: &'t [&'t str],
+        body: &'t Expression<'t>,
         names: Rc<Names<'t>>,
     },
     /// Each is applied to the result of the one behind it.
@@ -153,7 +153,7 @@ impl<'t> Function<'t> {
         match self {
             Self::Primitive(of) => of.parameters.iter().map(|(name, _)| *name).collect(),
             Self::Builtin(of) => of.parameters.iter().map(|(name, _)| *name).collect(),
-            Self::Defined(of) => of.parameters.to_vec(),
+            Self::Defined(of) => of.parameters.clone(),
             Self::Lambda { parameters, .. } => parameters.to_vec(),
             Self::Hole(..)
             | Self::Compose(_)

@@ -68,7 +68,7 @@ pub(super) fn elaborate<'t>(
     text: &'t str,
     module: &'t Module<'t>,
     parameter: &'t str,
-    body: &[Statement<'t>],
+    body: &'t [Statement<'t>],
     holes: &'t [Hole],
 ) -> Result<Elaborated<'t>, Vec<Mistake>> {
     let builder = Builder::new();
@@ -77,7 +77,7 @@ pub(super) fn elaborate<'t>(
     let mut elaborator =
         Elaborator { text, builder, module, globals, holes, failed, calls, depth, at };
     let mut names = Names::from([(parameter, Value::Node(0))]);
-    let is_outside = std::ptr::eq(body, module.statements.as_ref());
+    let is_outside = std::ptr::eq(body, module.statements.as_slice());
     let mut mistakes = if is_outside { Vec::new() } else { elaborator.outside() };
     let (mut lines, mut result) = (Vec::new(), None);
     for statement in body {
@@ -138,7 +138,7 @@ impl<'t> Elaborator<'t> {
     /// Works off the statements outside of functions, for a program that is a function.
     fn outside(&mut self) -> Vec<Mistake> {
         let (module, mut mistakes) = (self.module, Vec::new());
-        for statement in module.statements.iter() {
+        for statement in &module.statements {
             let Some(name) = statement.name else { continue };
             let mut uses_grid = false;
             statement.value.names(&mut |name| uses_grid |= name == "I");
@@ -168,7 +168,11 @@ impl<'t> Elaborator<'t> {
         mistakes
     }
 
-    fn statement(&mut self, names: &mut Names<'t>, statement: &Statement<'t>) -> Made<Value<'t>> {
+    fn statement(
+        &mut self,
+        names: &mut Names<'t>,
+        statement: &'t Statement<'t>,
+    ) -> Made<Value<'t>> {
         self.at = statement.value.span.clone();
         let value = self.expression(names, &statement.value)?;
         if let Some(name) = statement.name {
@@ -181,7 +185,7 @@ impl<'t> Elaborator<'t> {
     pub(super) fn expression(
         &mut self,
         names: &Names<'t>,
-        expression: &Expression<'t>,
+        expression: &'t Expression<'t>,
     ) -> Made<Value<'t>> {
         match &expression.form {
             Form::Name(name) => self.name(names, name, &expression.span),
@@ -199,7 +203,6 @@ impl<'t> Elaborator<'t> {
                 self.settled(false, values)
             }
             Form::Lambda { parameters, body } => {
-                let (parameters, body) = (Rc::clone(parameters), Rc::clone(body));
                 Ok(Function::Lambda { parameters, body, names: Rc::new(names.clone()) }.into())
             }
             Form::Call { function, arguments } => {
@@ -255,7 +258,7 @@ impl<'t> Elaborator<'t> {
         let defined =
             self.module.definitions.iter().rev().find(|definition| definition.name == name);
         if let Some(definition) = defined {
-            return Ok(Function::Defined(Rc::clone(definition)).into());
+            return Ok(Function::Defined(definition).into());
         }
         match meaning {
             Some(Meaning::Builtin(builtin)) => return Ok(Function::Builtin(builtin).into()),
@@ -416,12 +419,12 @@ impl<'t> Elaborator<'t> {
 
     fn defined(
         &mut self,
-        definition: &Definition<'t>,
+        definition: &'t Definition<'t>,
         arguments: Vec<Value<'t>>,
     ) -> Made<Value<'t>> {
         let mut names: Names<'t> = definition.parameters.iter().copied().zip(arguments).collect();
         let mut last = None;
-        for statement in definition.body.iter() {
+        for statement in &definition.body {
             let value = self.statement(&mut names, statement)?;
             last = Some(value);
             if statement.name.is_none() {

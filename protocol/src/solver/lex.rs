@@ -9,8 +9,10 @@ use super::mistake::Mistake;
 pub(super) enum Token<'t> {
     Word(&'t str),
     Number(i64),
-    /// One of `( ) , = : | - ;`, `->`, or a sign that the language does not have.
-    Sign(&'static str),
+    /// One of `( ) , = : | - ;`, or a sign that the language does not have.
+    Sign(char),
+    /// `->`, or two signs that are one in Python.
+    Signs(&'static str),
     /// The end of a line.
     Line,
     End,
@@ -28,12 +30,9 @@ pub(crate) fn unmarked(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// Bytes of a usual piece with the space behind it, or fewer.
-const PIECE_BYTES: usize = 2;
-
-/// The sign with which a text begins, if it begins with one.
-fn sign(text: &str) -> Option<&'static str> {
-    Some(match text.as_bytes() {
+/// The two signs with which a text begins, if they are one in Python.
+fn signs(text: &[u8]) -> Option<&'static str> {
+    Some(match text {
         [b'-', b'>', ..] => "->",
         [b'=', b'=', ..] => "==",
         [b'!', b'=', ..] => "!=",
@@ -41,156 +40,146 @@ fn sign(text: &str) -> Option<&'static str> {
         [b'>', b'=', ..] => ">=",
         [b'*', b'*', ..] => "**",
         [b'/', b'/', ..] => "//",
-        [b'(', ..] => "(",
-        [b')', ..] => ")",
-        [b',', ..] => ",",
-        [b'=', ..] => "=",
-        [b':', ..] => ":",
-        [b'|', ..] => "|",
-        [b'-', ..] => "-",
-        [b';', ..] => ";",
-        [b'[', ..] => "[",
-        [b']', ..] => "]",
-        [b'{', ..] => "{",
-        [b'}', ..] => "}",
-        [b'+', ..] => "+",
-        [b'*', ..] => "*",
-        [b'/', ..] => "/",
-        [b'%', ..] => "%",
-        [b'<', ..] => "<",
-        [b'>', ..] => ">",
-        [b'.', ..] => ".",
-        [b'&', ..] => "&",
-        [b'^', ..] => "^",
-        [b'@', ..] => "@",
-        [b'~', ..] => "~",
         _ => return None,
     })
 }
 
-/// The pieces of a text, the last of them `End`. What is no piece is a mistake and left out.
-pub(super) fn pieces<'t>(text: &'t str, mistakes: &mut Vec<Mistake>) -> Vec<Piece<'t>> {
-    let pieces = Vec::with_capacity(text.len() / PIECE_BYTES);
-    let mut lexer = Lexer { text, at: 0, depth: 0, pieces };
-    while let Some(next) = lexer.rest().chars().next() {
-        if let Err(mistake) = lexer.piece(next) {
-            mistakes.push(mistake);
+/// Bytes of the word, or of the number, at the start of a text.
+fn word_length(text: &str) -> usize {
+    let is_ascii = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let length = text.bytes().position(|byte| !is_ascii(byte)).unwrap_or(text.len());
+    match text[length..].chars().next() {
+        Some(next) if next.is_alphanumeric() => {
+            let ends = |c: char| !(c == '_' || c.is_alphanumeric());
+            text.find(ends).unwrap_or(text.len())
         }
+        Some(_) | None => length,
     }
-    let end = text.len();
-    lexer.pieces.push(Piece { token: Token::Line, span: end..end });
-    lexer.pieces.push(Piece { token: Token::End, span: end..end });
-    lexer.pieces
 }
 
-/// Whether this holds for a token of a text. It is asked for one after the other, until it does.
-pub(super) fn any(text: &str, mut holds: impl FnMut(Token<'_>) -> bool) -> bool {
-    let mut lexer = Lexer { text, at: 0, depth: 0, pieces: Vec::new() };
-    while let Some(next) = lexer.rest().chars().next() {
-        // What is no piece is left out.
-        drop(lexer.piece(next));
-        if lexer.pieces.drain(..).any(|piece| holds(piece.token)) {
-            return true;
-        }
-    }
-    false
-}
-
-struct Lexer<'t> {
+/// Gives the pieces of a text, one after the other. What is no piece is a mistake and left out.
+pub(super) struct Lexer<'t> {
     text: &'t str,
     at: usize,
     depth: usize,
-    pieces: Vec<Piece<'t>>,
+    /// The token before.
+    last: Token<'t>,
+    /// Whether the last line has ended.
+    is_over: bool,
+    pub(super) mistakes: Vec<Mistake>,
 }
 
+/// A token, if one begins here.
+type Found<'t> = Result<Option<Token<'t>>, Box<Mistake>>;
+
 impl<'t> Lexer<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { text, at: 0, depth: 0, last: Token::Line, is_over: false, mistakes: Vec::new() }
+    }
+
+    /// The next piece. The last line ends with the text; behind it is `End`, however often one asks.
+    pub(super) fn next(&mut self) -> Piece<'t> {
+        loop {
+            let start = self.at;
+            match self.token() {
+                Ok(Some(token)) => {
+                    self.last = token;
+                    return Piece { token, span: start..self.at };
+                }
+                Ok(None) => {}
+                Err(mistake) => self.mistakes.push(*mistake),
+            }
+        }
+    }
+
     fn rest(&self) -> &'t str {
         &self.text[self.at..]
     }
 
-    fn push(&mut self, token: Token<'t>, length: usize) {
-        let span = self.at..self.at + length;
-        self.at = span.end;
-        self.pieces.push(Piece { token, span });
+    /// Goes on by so many bytes, which are no token.
+    fn skip(&mut self, bytes: usize) -> Found<'t> {
+        self.at += bytes;
+        Ok(None)
     }
 
-    fn piece(&mut self, next: char) -> Result<(), Mistake> {
-        let rest = self.rest();
-        if next.is_ascii_alphabetic() {
-            return self.word();
-        }
-        if next == '\n' {
-            if self.depth == 0 {
-                self.push(Token::Line, 1);
-            } else {
-                self.at += 1;
-            }
-            return Ok(());
-        }
-        if next.is_whitespace() {
-            self.at += next.len_utf8();
-            return Ok(());
-        }
-        if next == '#' {
-            self.at += rest.find('\n').unwrap_or(rest.len());
-            return Ok(());
-        }
-        if next == '\\' && rest[1..].starts_with(['\n', '\r']) {
-            self.at += if rest[1..].starts_with("\r\n") { 3 } else { 2 };
-            return Ok(());
-        }
-        if next == '"' || next == '\'' {
-            return self.string();
-        }
-        if next.is_alphanumeric() || next == '_' {
-            return self.word();
-        }
-        let start = self.at;
-        let Some(sign) = sign(rest) else {
-            self.at += next.len_utf8();
-            return Err(Mistake::new(start..self.at, format!("`{next}` is not in the language")));
+    fn token(&mut self) -> Found<'t> {
+        let Some(next) = self.text.as_bytes().get(self.at) else {
+            let is_over = std::mem::replace(&mut self.is_over, true);
+            return Ok(Some(if is_over { Token::End } else { Token::Line }));
         };
-        match sign {
-            "(" | "[" | "{" => self.depth += 1,
-            ")" | "]" | "}" => self.depth = self.depth.saturating_sub(1),
-            _ => {}
+        match next {
+            b'A'..=b'Z' | b'a'..=b'z' | b'_' => Ok(Some(self.word())),
+            b'0'..=b'9' => self.number(),
+            b'\n' => {
+                self.at += 1;
+                Ok((self.depth == 0).then_some(Token::Line))
+            }
+            b' ' => self.skip(1),
+            b'#' => self.skip(self.rest().find('\n').unwrap_or(self.rest().len())),
+            b'"' | b'\'' => self.string(),
+            _ => self.sign(),
         }
-        self.push(Token::Sign(sign), sign.len());
-        Ok(())
     }
 
-    fn word(&mut self) -> Result<(), Mistake> {
+    /// Signs, and what is not of ASCII.
+    fn sign(&mut self) -> Found<'t> {
         let rest = self.rest();
-        let ends = |c: char| !(c.is_ascii_alphanumeric() || c == '_' || c.is_alphanumeric());
-        let length = rest.find(ends).unwrap_or(rest.len());
-        let word = &rest[..length];
-        let start = self.at;
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            let number: Result<i64, _> = word.replace('_', "").parse();
-            let Ok(number) = number else {
-                self.at += length;
-                let message = format!("`{word}` is not a number that fits");
-                return Err(Mistake::new(start..self.at, message));
-            };
-            self.push(Token::Number(number), length);
-        } else {
-            self.push(Token::Word(word), length);
-            // A statement that begins a line ends the brackets that the line before left open.
-            if self.depth > 0 && matches!(word, "def" | "return") {
-                let before = &self.text[..start];
-                let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
-                if line.trim().is_empty() {
-                    self.depth = 0;
-                    let at = self.pieces.len() - 1;
-                    self.pieces.insert(at, Piece { token: Token::Line, span: start..start });
-                }
+        if let Some(signs) = signs(rest.as_bytes()) {
+            self.at += signs.len();
+            return Ok(Some(Token::Signs(signs)));
+        }
+        let Some(next) = rest.chars().next() else { return Ok(None) };
+        match next {
+            '(' | '[' | '{' => self.depth += 1,
+            ')' | ']' | '}' => self.depth = self.depth.saturating_sub(1),
+            ',' | '=' | ':' | '|' | '-' | ';' | '+' | '*' | '/' | '%' | '<' | '>' | '.' | '&'
+            | '^' | '@' | '~' => {}
+            '\\' if rest[1..].starts_with("\r\n") => return self.skip(3),
+            '\\' if rest[1..].starts_with(['\n', '\r']) => return self.skip(2),
+            _ if next.is_alphanumeric() => return Ok(Some(self.word())),
+            _ if next.is_whitespace() => return self.skip(next.len_utf8()),
+            _ => {
+                let span = self.at..self.at + next.len_utf8();
+                self.at = span.end;
+                return Err(Mistake::new(span, format!("`{next}` is not in the language")).into());
             }
         }
-        Ok(())
+        self.at += 1;
+        Ok(Some(Token::Sign(next)))
+    }
+
+    fn number(&mut self) -> Found<'t> {
+        let (rest, start) = (self.rest(), self.at);
+        let word = &rest[..word_length(rest)];
+        self.at += word.len();
+        let number = if word.contains('_') { word.replace('_', "").parse() } else { word.parse() };
+        match number {
+            Ok(number) => Ok(Some(Token::Number(number))),
+            Err(_) => {
+                let message = format!("`{word}` is not a number that fits");
+                Err(Mistake::new(start..self.at, message).into())
+            }
+        }
+    }
+
+    fn word(&mut self) -> Token<'t> {
+        let rest = self.rest();
+        let word = &rest[..word_length(rest)];
+        // A statement that begins a line ends the brackets that the line before left open.
+        if self.depth > 0 && matches!(word, "def" | "return") {
+            let before = &self.text[..self.at];
+            let line = before.rfind('\n').map_or(before, |end| &before[end + 1..]);
+            if line.trim().is_empty() {
+                self.depth = 0;
+                return Token::Line;
+            }
+        }
+        self.at += word.len();
+        Token::Word(word)
     }
 
     /// Leaves out a string that is a statement of its own: a description.
-    fn string(&mut self) -> Result<(), Mistake> {
+    fn string(&mut self) -> Found<'t> {
         let rest = self.rest();
         let quote = &rest[..1];
         let triple = quote.repeat(3);
@@ -202,11 +191,12 @@ impl<'t> Lexer<'t> {
         let (start, end) = (self.at, inside.find(mark));
         self.at += mark.len() + end.map_or(inside.len(), |end| end + mark.len());
         if end.is_none() {
-            return Err(Mistake::new(start..start + mark.len(), "this string is never closed"));
+            let opens = start..start + mark.len();
+            return Err(Mistake::new(opens, "this string is never closed").into());
         }
-        match self.pieces.last().map(|piece| &piece.token) {
-            None | Some(Token::Line | Token::Sign(":" | ";")) if self.depth == 0 => Ok(()),
-            _ => Err(Mistake::new(start..self.at, "there are no strings in the language")),
+        match self.last {
+            Token::Line | Token::Sign(':' | ';') if self.depth == 0 => Ok(None),
+            _ => Err(Mistake::new(start..self.at, "there are no strings in the language").into()),
         }
     }
 }

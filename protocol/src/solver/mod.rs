@@ -39,7 +39,6 @@ mod verify;
 mod want;
 
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 pub use builtin::{BUILTINS, Builtin, Takes, function_names};
@@ -211,7 +210,7 @@ fn compiled<T>(
         return Err(refused(mistakes));
     }
     let (parameter, body) = program(&module).map_err(|mistake| refused(vec![mistake]))?;
-    let made = elaborate(text, &module, parameter, &body, holes).map_err(refused)?;
+    let made = elaborate(text, &module, parameter, body, holes).map_err(refused)?;
     let Elaborated { builder, lines, result } = made;
     let (mut nodes, computed) = builder.finish();
     let mut block = Block { parameters: Vec::new(), nodes: computed, result };
@@ -248,7 +247,7 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
     let (_, start) = mistake::line_of(text, statement.span.start);
     let margin = &text[start..statement.span.start];
     let before = &text[..statement.span.end];
-    let is_outside = Rc::ptr_eq(&body, &module.statements);
+    let is_outside = std::ptr::eq(body, module.statements.as_slice());
     let last = module.definitions.last().filter(|_| !is_outside);
     let behind = last.map_or("", |definition| &text[definition.span.end..]);
     Ok(match &statement.name {
@@ -263,20 +262,21 @@ pub fn traced(text: &str, until: &str) -> Result<String, Mistakes> {
 /// Whether a text is a solver and no chain of ops: it has a definition, a statement, or the grid `I`.
 #[must_use]
 pub fn is_solver(text: &str) -> bool {
-    let mut depth = 0_usize;
-    lex::any(unmarked(text), |token| match token {
-        lex::Token::Word(word) => matches!(word, "I" | "def" | "return" | "lambda"),
-        lex::Token::Sign("(" | "[" | "{") => {
-            depth += 1;
-            false
+    let (mut lexer, mut depth) = (lex::Lexer::new(unmarked(text)), 0_usize);
+    loop {
+        match lexer.next().token {
+            lex::Token::Word("I" | "def" | "return" | "lambda") => return true,
+            lex::Token::Sign('(' | '[' | '{') => depth += 1,
+            lex::Token::Sign(')' | ']' | '}') => depth = depth.saturating_sub(1),
+            lex::Token::Sign('=') if depth == 0 => return true,
+            lex::Token::End => return false,
+            lex::Token::Word(_)
+            | lex::Token::Number(_)
+            | lex::Token::Sign(_)
+            | lex::Token::Signs(_)
+            | lex::Token::Line => {}
         }
-        lex::Token::Sign(")" | "]" | "}") => {
-            depth = depth.saturating_sub(1);
-            false
-        }
-        lex::Token::Sign(sign) => sign == "=" && depth == 0,
-        lex::Token::Number(_) | lex::Token::Line | lex::Token::End => false,
-    })
+    }
 }
 
 /// A file with definitions, read once.
@@ -373,7 +373,7 @@ impl<'t> Source<'t> {
 }
 
 /// The parameter and the statements of the program of a text.
-fn program<'t>(module: &Module<'t>) -> Result<(&'t str, Rc<[Statement<'t>]>), Mistake> {
+fn program<'m, 't>(module: &'m Module<'t>) -> Result<(&'t str, &'m [Statement<'t>]), Mistake> {
     // Behind the last definition, what uses the grid is the program; other named values are what functions see.
     let behind = module.definitions.last().map_or(0, |last| last.span.end);
     let is_program = |statement: &Statement<'_>| {
@@ -383,17 +383,17 @@ fn program<'t>(module: &Module<'t>) -> Result<(&'t str, Rc<[Statement<'t>]>), Mi
     };
     let mut statements = module.statements.iter();
     if statements.any(|of| module.definitions.is_empty() || is_program(of)) {
-        return Ok(("I", Rc::clone(&module.statements)));
+        return Ok(("I", &module.statements));
     }
     let Some(definition) = module.definitions.last() else {
         let help = "write O = …, for instance O = rot90(I)";
         return Err(Mistake::new(0..0, "the program has no statement").with_help(help));
     };
-    let Definition { name, parameters, body, span } = definition.as_ref();
-    let [parameter] = parameters.as_ref() else {
+    let Definition { name, parameters, body, span } = definition;
+    let [parameter] = parameters.as_slice() else {
         let (count, place) = (arguments::count(parameters.len()), span.start..span.start + 3);
         let message = format!("a program takes 1 argument, the grid; `{name}` takes {count}");
         return Err(Mistake::new(place, message));
     };
-    Ok((parameter, Rc::clone(body)))
+    Ok((parameter, body))
 }

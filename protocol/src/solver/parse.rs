@@ -10,26 +10,27 @@
 //! ```
 
 use std::ops::Range;
-use std::rc::Rc;
 
 use super::indents::{Indents, Place};
-use super::lex::{Piece, Token, pieces};
+use super::lex::{Lexer, Piece, Token};
 use super::mistake::Mistake;
 use super::python::{BLOCKS, INSTEAD_OF_BLOCKS, instead};
 use super::syntax::{Argument, Definition, Expression, Form, Module, Statement};
 use crate::limits::SOLVER_DEPTH_MAX;
 
+/// A part of a text, or its mistake.
+type Parsed<T> = Result<T, Box<Mistake>>;
+
 /// The module of a text, and its mistakes.
 pub(super) fn module(text: &str) -> (Module<'_>, Vec<Mistake>) {
     let mut mistakes = Vec::new();
-    let pieces = pieces(text, &mut mistakes);
-    let mut parser = Parser { text, pieces, at: 0, depth: 0, brackets: Vec::new() };
+    let mut parser = Parser::new(text);
     let mut indents = Indents::default();
     let (mut module, mut outside) = (Module::default(), Vec::new());
     let mut open: Option<Open<'_>> = None;
     while parser.next() != Token::End {
-        if matches!(parser.next(), Token::Line | Token::Sign(";")) {
-            parser.at += 1;
+        if matches!(parser.next(), Token::Line | Token::Sign(';')) {
+            parser.advance();
             continue;
         }
         let indent = parser.indent();
@@ -39,6 +40,7 @@ pub(super) fn module(text: &str) -> (Module<'_>, Vec<Mistake>) {
                 Place::Inside => {}
                 Place::Outside => {
                     let end = parser.here().start;
+                    mistakes.append(&mut parser.lexer.mistakes);
                     close(&mut open, &mut module, text, end, &mistakes);
                 }
                 Place::Skipped => {
@@ -55,22 +57,23 @@ pub(super) fn module(text: &str) -> (Module<'_>, Vec<Mistake>) {
         let is_block = parser.begins_block() && (open.is_some() || !parser.is_word("def"));
         parser.brackets.clear();
         if let Err(mistake) = parser.line(&mut open, &mut outside) {
-            mistakes.push(mistake);
+            mistakes.push(*mistake);
             parser.skip_line();
             if is_block {
                 indents.skip_below(indent);
             }
         }
     }
+    mistakes.append(&mut parser.lexer.mistakes);
     close(&mut open, &mut module, text, text.len(), &mistakes);
-    module.statements = outside.into();
+    module.statements = outside;
     (module, mistakes)
 }
 
 /// A definition whose body is being read.
 struct Open<'t> {
     name: &'t str,
-    parameters: Rc<[&'t str]>,
+    parameters: Vec<&'t str>,
     body: Vec<Statement<'t>>,
     start: usize,
 }
@@ -87,42 +90,46 @@ fn close<'t>(
         let is_broken = mistakes.iter().any(|one| (start..=end).contains(&one.span.start));
         let whole = start + text[start..end].trim_end().len();
         let end = body.last().filter(|_| !is_broken).map_or(whole, |last| last.span.end);
-        let definition = Definition { name, parameters, body: body.into(), span: start..end };
-        module.definitions.push(Rc::new(definition));
+        module.definitions.push(Definition { name, parameters, body, span: start..end });
     }
 }
 
 struct Parser<'t> {
     text: &'t str,
-    pieces: Vec<Piece<'t>>,
-    at: usize,
+    lexer: Lexer<'t>,
+    /// The piece before the next, the next, and the one behind it.
+    before: Piece<'t>,
+    next: Piece<'t>,
+    second: Piece<'t>,
     depth: usize,
     /// The brackets of the statement that are open, the outermost first.
     brackets: Vec<Range<usize>>,
 }
 
 impl<'t> Parser<'t> {
+    fn new(text: &'t str) -> Self {
+        let mut lexer = Lexer::new(text);
+        let before = Piece { token: Token::Line, span: 0..0 };
+        let (next, second) = (lexer.next(), lexer.next());
+        Self { text, lexer, before, next, second, depth: 0, brackets: Vec::new() }
+    }
+
     fn next(&self) -> Token<'t> {
-        self.token(self.at)
-    }
-
-    /// The token behind the next.
-    fn second(&self) -> Token<'t> {
-        self.token(self.at + 1)
-    }
-
-    fn token(&self, at: usize) -> Token<'t> {
-        self.pieces.get(at).map_or(Token::End, |piece| piece.token)
+        self.next.token
     }
 
     fn here(&self) -> Range<usize> {
-        let end = self.text.len();
-        self.pieces.get(self.at).map_or(end..end, |piece| piece.span.clone())
+        self.next.span.clone()
+    }
+
+    /// Goes past the next piece.
+    fn advance(&mut self) {
+        let second = std::mem::replace(&mut self.second, self.lexer.next());
+        self.before = std::mem::replace(&mut self.next, second);
     }
 
     fn is_on_new_line(&self) -> bool {
-        let before = self.at.checked_sub(1).map_or(0, |before| self.pieces[before].span.end);
-        self.text[before..self.here().start].contains('\n')
+        self.text[self.before.span.end..self.next.span.start].contains('\n')
     }
 
     /// Whether no statement goes on here, though a bracket may be open.
@@ -131,12 +138,12 @@ impl<'t> Parser<'t> {
             Token::Line | Token::End => true,
             Token::Word(word) => self.is_on_new_line() || matches!(word, "def" | "return"),
             Token::Number(_) => self.is_on_new_line(),
-            Token::Sign(_) => false,
+            Token::Sign(_) | Token::Signs(_) => false,
         }
     }
 
     fn begins_line(&self) -> bool {
-        self.at == 0 || self.pieces[self.at - 1].token == Token::Line
+        self.before.token == Token::Line
     }
 
     /// The white space at the begin of the line.
@@ -154,55 +161,57 @@ impl<'t> Parser<'t> {
         matches!(self.next(), Token::Word(word) if word == "def" || BLOCKS.contains(&word))
     }
 
-    fn is_sign(&self, sign: &str) -> bool {
-        matches!(self.next(), Token::Sign(next) if next == sign)
+    fn is_sign(&self, sign: char) -> bool {
+        self.next() == Token::Sign(sign)
     }
 
     /// Goes past the sign, or says what stands there instead.
-    fn expect(&mut self, sign: &str, what: &str) -> Result<(), Mistake> {
+    fn expect(&mut self, sign: char, what: &str) -> Parsed<()> {
         if self.is_sign(sign) {
-            self.at += 1;
+            self.advance();
             return Ok(());
         }
         Err(self.unexpected(what))
     }
 
-    fn unexpected(&self, what: &str) -> Mistake {
+    fn unexpected(&self, what: &str) -> Box<Mistake> {
         if let Some(opens) = self.brackets.last().filter(|_| self.ends_statement()) {
-            return Mistake::new(opens.clone(), "this bracket is never closed");
+            return Mistake::new(opens.clone(), "this bracket is never closed").into();
         }
         let found = match self.next() {
             Token::Word(word) => format!("`{word}`"),
             Token::Number(number) => format!("`{number}`"),
             Token::Sign(sign) => format!("`{sign}`"),
+            Token::Signs(signs) => format!("`{signs}`"),
             Token::Line => "the end of the line".to_owned(),
             Token::End => "the end".to_owned(),
         };
         let mistake = Mistake::new(self.here(), format!("expected {what}, found {found}"));
-        match self.next() {
-            Token::Sign(sign) => match instead(sign) {
-                Some(help) => mistake.with_help(help),
-                None => mistake,
-            },
-            Token::Word(_) | Token::Number(_) | Token::Line | Token::End => mistake,
+        let help = match self.next() {
+            Token::Sign(_) | Token::Signs(_) => instead(&self.text[self.here()]),
+            Token::Word(_) | Token::Number(_) | Token::Line | Token::End => None,
+        };
+        match help {
+            Some(help) => mistake.with_help(help).into(),
+            None => mistake.into(),
         }
     }
 
     /// Goes into a bracket.
     fn opens(&mut self) {
         self.brackets.push(self.here());
-        self.at += 1;
+        self.advance();
     }
 
     /// Goes out of the innermost bracket.
     fn closes(&mut self) {
         self.brackets.pop();
-        self.at += 1;
+        self.advance();
     }
 
     fn skip_line(&mut self) {
         while !matches!(self.next(), Token::Line | Token::End) {
-            self.at += 1;
+            self.advance();
         }
     }
 
@@ -210,21 +219,25 @@ impl<'t> Parser<'t> {
         &mut self,
         open: &mut Option<Open<'t>>,
         outside: &mut Vec<Statement<'t>>,
-    ) -> Result<(), Mistake> {
+    ) -> Parsed<()> {
         let start = self.here().start;
         if let Token::Word(word) = self.next() {
             match word {
                 "def" if open.is_some() => {
                     let message = "a `def` stands inside of another function";
                     let help = "move it out of the function, or write NAME = lambda x: …";
-                    return Err(Mistake::new(self.here(), message).with_help(help));
+                    return Err(Mistake::new(self.here(), message).with_help(help).into());
                 }
                 "def" => {
-                    let name = match self.second() {
+                    let name = match self.second.token {
                         Token::Word(name) => name,
-                        Token::Number(_) | Token::Sign(_) | Token::Line | Token::End => "",
+                        Token::Number(_)
+                        | Token::Sign(_)
+                        | Token::Signs(_)
+                        | Token::Line
+                        | Token::End => "",
                     };
-                    let (parameters, body) = (Rc::from([]), Vec::new());
+                    let (parameters, body) = (Vec::new(), Vec::new());
                     // The text of a function without a head is its own all the same.
                     let headless = Open { name, parameters, body, start };
                     let made = self.definition(start);
@@ -241,7 +254,8 @@ impl<'t> Parser<'t> {
                 }
                 word if BLOCKS.contains(&word) => {
                     let message = format!("the language has no `{word}`");
-                    return Err(Mistake::new(self.here(), message).with_help(INSTEAD_OF_BLOCKS));
+                    let mistake = Mistake::new(self.here(), message);
+                    return Err(mistake.with_help(INSTEAD_OF_BLOCKS).into());
                 }
                 _ => {}
             }
@@ -252,48 +266,49 @@ impl<'t> Parser<'t> {
             None => outside.push(statement),
         }
         match self.next() {
-            Token::Line | Token::End | Token::Sign(";") => Ok(()),
-            Token::Word(_) | Token::Number(_) | Token::Sign(_) => {
+            Token::Line | Token::End | Token::Sign(';') => Ok(()),
+            Token::Word(_) | Token::Number(_) | Token::Sign(_) | Token::Signs(_) => {
                 Err(self.unexpected("the end of the line"))
             }
         }
     }
 
-    fn definition(&mut self, start: usize) -> Result<Open<'t>, Mistake> {
-        self.at += 1;
+    fn definition(&mut self, start: usize) -> Parsed<Open<'t>> {
+        self.advance();
         let name = self.word("the name of the function")?;
-        if !self.is_sign("(") {
+        if !self.is_sign('(') {
             return Err(self.unexpected("`(`"));
         }
         self.opens();
         let mut parameters = Vec::new();
-        while !self.is_sign(")") {
+        while !self.is_sign(')') {
             parameters.push(self.word("the name of a parameter")?);
-            if self.is_sign(":") {
-                self.at += 1;
+            if self.is_sign(':') {
+                self.advance();
                 self.expression()?;
             }
-            if !self.is_sign(")") {
-                self.expect(",", "`,` or `)`")?;
+            if !self.is_sign(')') {
+                self.expect(',', "`,` or `)`")?;
             }
         }
         self.closes();
-        if self.is_sign("->") {
-            self.at += 1;
+        if self.next() == Token::Signs("->") {
+            self.advance();
             self.expression()?;
         }
-        self.expect(":", "`:`")?;
-        Ok(Open { name, parameters: parameters.into(), body: Vec::new(), start })
+        self.expect(':', "`:`")?;
+        Ok(Open { name, parameters, body: Vec::new(), start })
     }
 
-    fn statement(&mut self, start: usize) -> Result<Statement<'t>, Mistake> {
-        let name = match (self.next(), self.second()) {
+    fn statement(&mut self, start: usize) -> Parsed<Statement<'t>> {
+        let name = match (self.next(), self.second.token) {
             (Token::Word("return"), _) => {
-                self.at += 1;
+                self.advance();
                 None
             }
-            (Token::Word(name), Token::Sign("=")) => {
-                self.at += 2;
+            (Token::Word(name), Token::Sign('=')) => {
+                self.advance();
+                self.advance();
                 Some(name)
             }
             _ => None,
@@ -303,22 +318,22 @@ impl<'t> Parser<'t> {
         Ok(Statement { name, value, span })
     }
 
-    fn word(&mut self, what: &str) -> Result<&'t str, Mistake> {
+    fn word(&mut self, what: &str) -> Parsed<&'t str> {
         match self.next() {
             Token::Word(word) => {
-                self.at += 1;
+                self.advance();
                 Ok(word)
             }
-            Token::Number(_) | Token::Sign(_) | Token::Line | Token::End => {
+            Token::Number(_) | Token::Sign(_) | Token::Signs(_) | Token::Line | Token::End => {
                 Err(self.unexpected(what))
             }
         }
     }
 
-    fn expression(&mut self) -> Result<Expression<'t>, Mistake> {
+    fn expression(&mut self) -> Parsed<Expression<'t>> {
         if self.depth == SOLVER_DEPTH_MAX {
             let message = format!("expressions nest deeper than {SOLVER_DEPTH_MAX}");
-            return Err(Mistake::new(self.here(), message));
+            return Err(Mistake::new(self.here(), message).into());
         }
         self.depth += 1;
         let result = self.pipe();
@@ -326,10 +341,10 @@ impl<'t> Parser<'t> {
         result
     }
 
-    fn pipe(&mut self) -> Result<Expression<'t>, Mistake> {
+    fn pipe(&mut self) -> Parsed<Expression<'t>> {
         let mut left = self.value()?;
-        while self.is_sign("|") {
-            self.at += 1;
+        while self.is_sign('|') {
+            self.advance();
             let right = self.value()?;
             let span = left.span.start..right.span.end;
             left = Expression { form: Form::Pipe(Box::new(left), Box::new(right)), span };
@@ -337,63 +352,66 @@ impl<'t> Parser<'t> {
         Ok(left)
     }
 
-    fn value(&mut self) -> Result<Expression<'t>, Mistake> {
+    fn value(&mut self) -> Parsed<Expression<'t>> {
         let mut value = self.primary()?;
-        while self.is_sign("(") {
+        while self.is_sign('(') {
             let arguments = self.arguments()?;
-            let span = value.span.start..self.pieces[self.at - 1].span.end;
+            let span = value.span.start..self.before.span.end;
             value = Expression { form: Form::Call { function: Box::new(value), arguments }, span };
         }
         Ok(value)
     }
 
-    fn arguments(&mut self) -> Result<Vec<Argument<'t>>, Mistake> {
+    fn arguments(&mut self) -> Parsed<Vec<Argument<'t>>> {
         self.opens();
         let mut arguments = Vec::new();
-        while !self.is_sign(")") {
-            let named = match (self.next(), self.second()) {
-                (Token::Word(name), Token::Sign("=")) => Some(name),
+        while !self.is_sign(')') {
+            let named = match (self.next(), self.second.token) {
+                (Token::Word(name), Token::Sign('=')) => Some(name),
                 _ => None,
             };
-            self.at += if named.is_some() { 2 } else { 0 };
+            if named.is_some() {
+                self.advance();
+                self.advance();
+            }
             arguments.push(Argument { name: named, value: self.expression()? });
-            if !self.is_sign(")") {
-                self.expect(",", "`,` or `)`")?;
+            if !self.is_sign(')') {
+                self.expect(',', "`,` or `)`")?;
             }
         }
         self.closes();
         Ok(arguments)
     }
 
-    fn primary(&mut self) -> Result<Expression<'t>, Mistake> {
+    fn primary(&mut self) -> Parsed<Expression<'t>> {
         let span = self.here();
         match self.next() {
             Token::Word(word) => self.name(word, span),
             Token::Number(number) => {
-                self.at += 1;
+                self.advance();
                 Ok(Expression { form: Form::Number(number), span })
             }
-            Token::Sign("-") => {
-                self.at += 1;
+            Token::Sign('-') => {
+                self.advance();
                 let Token::Number(number) = self.next() else {
                     return Err(self.unexpected("a number after `-`"));
                 };
                 let span = span.start..self.here().end;
-                self.at += 1;
+                self.advance();
                 Ok(Expression { form: Form::Number(-number), span })
             }
-            Token::Sign("(") => self.tuple(span),
-            Token::Sign(_) | Token::Line | Token::End => {
+            Token::Sign('(') => self.tuple(span),
+            Token::Sign(_) | Token::Signs(_) | Token::Line | Token::End => {
                 Err(self.unexpected("a name, a number or a call"))
             }
         }
     }
 
-    fn name(&mut self, word: &'t str, span: Range<usize>) -> Result<Expression<'t>, Mistake> {
+    fn name(&mut self, word: &'t str, span: Range<usize>) -> Parsed<Expression<'t>> {
         if matches!(word, "def" | "return") {
             return Err(self.unexpected("a name, a number or a call"));
         }
-        self.at += 1;
+        self.advance();
         let form = match word {
             "lambda" => return self.lambda(span.start),
             "True" | "true" => Form::Flag(true),
@@ -402,8 +420,8 @@ impl<'t> Parser<'t> {
                 let message = format!("`{word}` is not in the language");
                 let mistake = Mistake::new(span, message);
                 return Err(match instead(word) {
-                    Some(help) => mistake.with_help(help),
-                    None => mistake,
+                    Some(help) => mistake.with_help(help).into(),
+                    None => mistake.into(),
                 });
             }
             _ => Form::Name(word),
@@ -411,29 +429,29 @@ impl<'t> Parser<'t> {
         Ok(Expression { form, span })
     }
 
-    fn lambda(&mut self, start: usize) -> Result<Expression<'t>, Mistake> {
+    fn lambda(&mut self, start: usize) -> Parsed<Expression<'t>> {
         let mut parameters = Vec::new();
-        while !self.is_sign(":") {
+        while !self.is_sign(':') {
             parameters.push(self.word("the name of a parameter, or `:`")?);
-            if !self.is_sign(":") {
-                self.expect(",", "`,` or `:`")?;
+            if !self.is_sign(':') {
+                self.expect(',', "`,` or `:`")?;
             }
         }
-        self.at += 1;
-        let body = Rc::new(self.expression()?);
+        self.advance();
+        let body = Box::new(self.expression()?);
         let span = start..body.span.end;
-        Ok(Expression { form: Form::Lambda { parameters: parameters.into(), body }, span })
+        Ok(Expression { form: Form::Lambda { parameters, body }, span })
     }
 
     /// An expression in brackets, or a tuple.
-    fn tuple(&mut self, opens: Range<usize>) -> Result<Expression<'t>, Mistake> {
+    fn tuple(&mut self, opens: Range<usize>) -> Parsed<Expression<'t>> {
         self.opens();
         let mut values = Vec::new();
-        let mut is_tuple = self.is_sign(")");
-        while !self.is_sign(")") {
+        let mut is_tuple = self.is_sign(')');
+        while !self.is_sign(')') {
             values.push(self.expression()?);
-            if !self.is_sign(")") {
-                self.expect(",", "`,` or `)`")?;
+            if !self.is_sign(')') {
+                self.expect(',', "`,` or `)`")?;
                 is_tuple = true;
             }
         }

@@ -11,7 +11,7 @@ impl<'t> Elaborator<'t> {
     pub(super) fn pipe(
         &mut self,
         names: &Names<'t>,
-        expression: &Expression<'t>,
+        expression: &'t Expression<'t>,
     ) -> Made<Value<'t>> {
         let Form::Pipe(left, right) = &expression.form else { return Err(Halt::Noted) };
         let (value, ground) = self.left(names, left)?;
@@ -22,7 +22,7 @@ impl<'t> Elaborator<'t> {
     fn left(
         &mut self,
         names: &Names<'t>,
-        expression: &Expression<'t>,
+        expression: &'t Expression<'t>,
     ) -> Made<(Value<'t>, Option<NodeId>)> {
         let (value, ground) = match &expression.form {
             Form::Pipe(left, right) => {
@@ -55,7 +55,7 @@ impl<'t> Elaborator<'t> {
         names: &Names<'t>,
         value: Value<'t>,
         ground: Option<NodeId>,
-        op: &Expression<'t>,
+        op: &'t Expression<'t>,
     ) -> Made<Value<'t>> {
         let (called, arguments) = match &op.form {
             Form::Call { function, arguments } => {
@@ -107,7 +107,7 @@ impl<'t> Elaborator<'t> {
         &mut self,
         names: &Names<'t>,
         ground: Option<NodeId>,
-        expression: &Expression<'t>,
+        expression: &'t Expression<'t>,
     ) -> Made<Value<'t>> {
         if let (Form::Call { function, arguments }, Some(ground)) = (&expression.form, ground)
             && let Form::Name(_) = function.form

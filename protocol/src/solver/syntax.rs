@@ -1,7 +1,6 @@
 //! What a text says, before its names and kinds are known.
 
 use std::ops::Range;
-use std::rc::Rc;
 
 /// An expression and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +22,8 @@ pub(super) enum Form<'t> {
     /// `left | right`.
     Pipe(Box<Expression<'t>>, Box<Expression<'t>>),
     Lambda {
-        parameters: Rc<[&'t str]>,
-        body: Rc<Expression<'t>>,
+        parameters: Vec<&'t str>,
+        body: Box<Expression<'t>>,
     },
 }
 
@@ -47,8 +46,8 @@ pub(super) struct Statement<'t> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Definition<'t> {
     pub(super) name: &'t str,
-    pub(super) parameters: Rc<[&'t str]>,
-    pub(super) body: Rc<[Statement<'t>]>,
+    pub(super) parameters: Vec<&'t str>,
+    pub(super) body: Vec<Statement<'t>>,
     /// From `def` to the end of the body.
     pub(super) span: Range<usize>,
 }
@@ -56,9 +55,9 @@ pub(super) struct Definition<'t> {
 /// A whole text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Module<'t> {
-    pub(super) definitions: Vec<Rc<Definition<'t>>>,
+    pub(super) definitions: Vec<Definition<'t>>,
     /// The statements outside of definitions.
-    pub(super) statements: Rc<[Statement<'t>]>,
+    pub(super) statements: Vec<Statement<'t>>,
 }
 
 impl<'t> Expression<'t> {
@@ -88,9 +87,9 @@ impl<'t> Expression<'t> {
 impl<'t> Definition<'t> {
     /// The names of the text around it that it uses.
     pub(super) fn free_names(&self) -> Vec<&'t str> {
-        let mut own = self.parameters.to_vec();
+        let mut own = self.parameters.clone();
         let mut free = Vec::new();
-        for statement in self.body.iter() {
+        for statement in &self.body {
             statement.value.names(&mut |name| {
                 if !own.contains(&name) {
                     free.push(name);
