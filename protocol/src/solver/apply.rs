@@ -1,9 +1,10 @@
 //! Applies functions to the elements of containers: loops with inlined bodies, or one call for each known element.
 
 use std::rc::Rc;
+use std::slice;
 
 use super::builtin::Does;
-use super::closure::{Each, Function, Value};
+use super::closure::{Closure, Each, Value};
 use super::code::Constant;
 use super::elaborate::{Elaborator, Halt, Made};
 use super::ir::{Block, NodeId, Op, Scope};
@@ -16,8 +17,8 @@ const UNROLLED_MAX: usize = 64;
 
 impl<'t> Elaborator<'t> {
     /// Works off a builtin. The number of arguments and which are functions has been checked.
-    pub(super) fn builtin(&mut self, does: Does, arguments: Vec<Value<'t>>) -> Made<Value<'t>> {
-        let mut arguments = arguments.into_iter();
+    pub(super) fn builtin(&mut self, does: Does, arguments: &[Value<'t>]) -> Made<Value<'t>> {
+        let mut arguments = arguments.iter().cloned();
         let mut next = || arguments.next().ok_or(Halt::Noted);
         match does {
             Does::Identity => next(),
@@ -29,10 +30,10 @@ impl<'t> Elaborator<'t> {
                 let condition = next()?;
                 self.branch(&condition, next()?, next()?)
             }
-            Does::Compose => Ok(Function::Compose(vec![next()?, next()?]).into()),
-            Does::Chain => Ok(Function::Compose(vec![next()?, next()?, next()?]).into()),
-            Does::Fork => Ok(Function::Fork { outer: next()?, a: next()?, b: next()? }.into()),
-            Does::Matcher => Ok(Function::Matcher { function: next()?, target: next()? }.into()),
+            Does::Compose => Ok(Closure::Compose(vec![next()?, next()?]).into()),
+            Does::Chain => Ok(Closure::Compose(vec![next()?, next()?, next()?]).into()),
+            Does::Fork => Ok(Closure::Fork { outer: next()?, a: next()?, b: next()? }.into()),
+            Does::Matcher => Ok(Closure::Matcher { function: next()?, target: next()? }.into()),
             Does::RBind => self.bound(next()?, next()?, false),
             Does::LBind => self.bound(next()?, next()?, true),
             Does::Power => self.power(next()?, &next()?),
@@ -73,7 +74,7 @@ impl<'t> Elaborator<'t> {
     fn bound(&mut self, function: Value<'t>, fixed: Value<'t>, first: bool) -> Made<Value<'t>> {
         match function.arity() {
             Some(arity) if arity >= 2 => {
-                Ok(Function::Bound { function, fixed, first, arity: arity - 1 }.into())
+                Ok(Closure::Bound { function, fixed, first, arity: arity - 1 }.into())
             }
             Some(_) | None => {
                 let words = self.words(&function);
@@ -86,13 +87,13 @@ impl<'t> Elaborator<'t> {
         let times = self.node(times)?;
         match self.builder.nodes[times].op {
             Op::Constant(Constant::Number(number)) => match u32::try_from(number) {
-                Ok(times) if times > 0 => Ok(Function::Power { function, times }.into()),
+                Ok(times) if times > 0 => Ok(Closure::Power { function, times }.into()),
                 _ => self.mistake(format!("power wants a number of at least 1; it gets {number}")),
             },
             // A text unrolls it.
             Op::Hole(..) => self.mistake("a hole says how often a function is applied"),
             Op::Constant(_) | Op::Input | Op::Parameter | Op::Machine(_) | Op::Chosen(..) => {
-                Ok(Function::Repeated { function, times }.into())
+                Ok(Closure::Repeated { function, times }.into())
             }
         }
     }
@@ -109,7 +110,7 @@ impl<'t> Elaborator<'t> {
         loop {
             let (scope, (parameter, result)) = self.arm(|this| {
                 let parameter = this.builder.parameter(kind.clone());
-                let result = this.call(function, vec![Value::Node(parameter)], &[])?;
+                let result = this.call(function, &[Value::Node(parameter)], &[])?;
                 Ok((parameter, this.node(&result)?))
             })?;
             let Some(joined) = kind.join_containers(&self.kind_of(result)) else {
@@ -121,7 +122,7 @@ impl<'t> Elaborator<'t> {
             if joined == kind {
                 let (scope, result) = self.resumed(scope, |this| this.convert(result, &kind))?;
                 let body = Block { parameters: vec![parameter], nodes: scope.nodes, result };
-                let made = self.emit_with(Opcode::Iterate, vec![start, times], kind, vec![body]);
+                let made = self.emit_with(Opcode::Iterate, &[start, times], kind, vec![body]);
                 return made.map(Value::Node);
             }
             start = self.convert(start, &joined)?;
@@ -155,10 +156,11 @@ impl<'t> Elaborator<'t> {
         let found = &self.builder.nodes[node];
         match found.op {
             Op::Machine(Opcode::Pair | Opcode::Tuple) => {
-                Ok(Some(found.arguments.iter().copied().map(Value::Node).collect()))
+                let items = self.builder.nodes.arguments(node).iter();
+                Ok(Some(items.copied().map(Value::Node).collect()))
             }
             Op::Machine(Opcode::Convert) if matches!(found.kind, Kind::Tuple(_)) => {
-                let from = found.arguments[0];
+                let from = self.builder.nodes.arguments(node)[0];
                 match self.builder.kind(from) {
                     Kind::Pair(_) | Kind::Tuple(_) | Kind::Vector => self.items(&Value::Node(from)),
                     Kind::Never
@@ -171,7 +173,7 @@ impl<'t> Elaborator<'t> {
                 }
             }
             Op::Machine(Opcode::Combine) if !self.is_set(node) => {
-                let parts = found.arguments.clone();
+                let parts = self.builder.nodes.arguments(node).to_vec();
                 let mut items = Vec::new();
                 for part in parts {
                     let Some(more) = self.items(&Value::Node(part))? else { return Ok(None) };
@@ -186,8 +188,8 @@ impl<'t> Elaborator<'t> {
             | Op::Hole(..)
             | Op::Parameter => {
                 let Some((first, last)) = found.kind.halves() else { return Ok(None) };
-                let first = self.emit(Opcode::First, vec![node], first)?;
-                let last = self.emit(Opcode::Last, vec![node], last)?;
+                let first = self.emit(Opcode::First, &[node], first)?;
+                let last = self.emit(Opcode::Last, &[node], last)?;
                 Ok(Some(vec![Value::Node(first), Value::Node(last)]))
             }
         }
@@ -199,7 +201,7 @@ impl<'t> Elaborator<'t> {
             return Ok(None);
         }
         let mut bounds = Vec::new();
-        for argument in &self.builder.nodes[node].arguments {
+        for argument in self.builder.nodes.arguments(node) {
             match self.builder.nodes[*argument].op {
                 Op::Constant(Constant::Number(number)) => bounds.push(i64::from(number)),
                 Op::Hole(..) => return self.mistake("a hole is a bound of an interval"),
@@ -234,7 +236,7 @@ impl<'t> Elaborator<'t> {
             }
             Value::Each(each) => {
                 let each = Rc::clone(each);
-                return self.continued(&each, |this, value| this.call(function, vec![value], &[]));
+                return self.continued(&each, |this, value| this.call(function, &[value], &[]));
             }
             Value::Node(_) | Value::Static(_) | Value::Function(_) => {}
         }
@@ -245,7 +247,7 @@ impl<'t> Elaborator<'t> {
         let (base, element) = self.container(container)?;
         let (scope, (parameter, value)) = self.arm(|this| {
             let parameter = this.builder.parameter(element);
-            Ok((parameter, this.call(function, vec![Value::Node(parameter)], &[])?))
+            Ok((parameter, this.call(function, &[Value::Node(parameter)], &[])?))
         })?;
         if value.has_function()
             && let Some(items) = self.interval(base)?
@@ -264,7 +266,7 @@ impl<'t> Elaborator<'t> {
     ) -> Made<Value<'t>> {
         let mut results = Vec::new();
         for item in items {
-            results.push(self.call(function, vec![item], &[])?);
+            results.push(self.call(function, &[item], &[])?);
         }
         self.settled(is_set, results)
     }
@@ -280,12 +282,12 @@ impl<'t> Elaborator<'t> {
         let base = match (each.is_set, self.is_set(each.base)) {
             (false, true) => {
                 let kind = self.builder.kind(each.base).element().cloned().ok_or(Halt::Noted)?;
-                self.emit(Opcode::ToTuple, vec![each.base], Kind::tuple(kind))?
+                self.emit(Opcode::ToTuple, &[each.base], Kind::tuple(kind))?
             }
             _ => each.base,
         };
         let body = Block { parameters: vec![each.parameter], nodes: scope.nodes, result };
-        self.emit_with(Opcode::Map, vec![base], kind, vec![body]).map(Value::Node)
+        self.emit_with(Opcode::Map, &[base], kind, vec![body]).map(Value::Node)
     }
 
     /// Goes on computing for each element of a container of functions.
@@ -305,14 +307,14 @@ impl<'t> Elaborator<'t> {
             Value::Static(of) => {
                 let mut results = Vec::new();
                 for function in &of.items {
-                    results.push(self.call(function, vec![value.clone()], &[])?);
+                    results.push(self.call(function, slice::from_ref(value), &[])?);
                 }
                 self.settled(of.is_set, results)
             }
             Value::Each(each) => {
                 let each = Rc::clone(each);
                 self.continued(&each, |this, function| {
-                    this.call(&function, vec![value.clone()], &[])
+                    this.call(&function, slice::from_ref(value), &[])
                 })
             }
             Value::Choice(choice) => {
@@ -329,7 +331,7 @@ impl<'t> Elaborator<'t> {
     /// The elements of the elements.
     fn merged(&mut self, value: Value<'t>) -> Made<Value<'t>> {
         match Primitive::of(Opcode::Merge) {
-            Some(merge) => self.primitive(merge, vec![value], &[]),
+            Some(merge) => self.primitive(merge, &[value], &[]),
             None => Err(Halt::Noted),
         }
     }
@@ -339,8 +341,8 @@ impl<'t> Elaborator<'t> {
         let (scope, (parameters, result)) = self.arm(|this| {
             let parameters: Vec<_> =
                 kinds.iter().map(|kind| this.builder.parameter(kind.clone())).collect();
-            let values = parameters.iter().copied().map(Value::Node).collect();
-            let result = this.call(function, values, &[])?;
+            let values: Vec<_> = parameters.iter().copied().map(Value::Node).collect();
+            let result = this.call(function, &values, &[])?;
             Ok((parameters, this.node(&result)?))
         })?;
         Ok((scope, parameters, result))
@@ -352,7 +354,7 @@ impl<'t> Elaborator<'t> {
         self.check_condition("the condition", result)?;
         let kind = self.kind_of(base);
         let body = Block { parameters, nodes: scope.nodes, result };
-        self.emit_with(Opcode::Filter, vec![base], kind, vec![body]).map(Value::Node)
+        self.emit_with(Opcode::Filter, &[base], kind, vec![body]).map(Value::Node)
     }
 
     fn check_condition(&mut self, what: &str, result: NodeId) -> Made<()> {
@@ -378,7 +380,7 @@ impl<'t> Elaborator<'t> {
             return self.choose(opcode, &items, function);
         }
         let (base, element) = self.container(container)?;
-        let (scope, parameters, result) = self.body(function, std::slice::from_ref(&element))?;
+        let (scope, parameters, result) = self.body(function, slice::from_ref(&element))?;
         let kind = if opcode == Opcode::Order {
             Kind::tuple(element)
         } else if matches!(opcode, Opcode::ValMax | Opcode::ValMin) {
@@ -390,7 +392,7 @@ impl<'t> Elaborator<'t> {
             self.check_condition("the condition", result)?;
         }
         let body = Block { parameters, nodes: scope.nodes, result };
-        self.emit_with(opcode, vec![base], kind, vec![body]).map(Value::Node)
+        self.emit_with(opcode, &[base], kind, vec![body]).map(Value::Node)
     }
 
     fn zip(&mut self, function: &Value<'t>, a: &Value<'t>, b: &Value<'t>) -> Made<Value<'t>> {
@@ -400,7 +402,7 @@ impl<'t> Elaborator<'t> {
             };
             let mut results = Vec::new();
             for (one, two) in one.into_iter().zip(two) {
-                results.push(self.call(function, vec![one, two], &[])?);
+                results.push(self.call(function, &[one, two], &[])?);
             }
             return self.settled(false, results);
         }
@@ -408,7 +410,7 @@ impl<'t> Elaborator<'t> {
         let (scope, parameters, result) = self.body(function, &[one, two])?;
         let kind = Kind::tuple(self.kind_of(result));
         let body = Block { parameters, nodes: scope.nodes, result };
-        self.emit_with(Opcode::Zip, vec![a, b], kind, vec![body]).map(Value::Node)
+        self.emit_with(Opcode::Zip, &[a, b], kind, vec![body]).map(Value::Node)
     }
 
     fn pairs(&mut self, function: &Value<'t>, a: &Value<'t>, b: &Value<'t>) -> Made<Value<'t>> {
@@ -420,7 +422,7 @@ impl<'t> Elaborator<'t> {
             let mut results = Vec::new();
             for two in two {
                 for one in &one {
-                    results.push(self.call(function, vec![one.clone(), two.clone()], &[])?);
+                    results.push(self.call(function, &[one.clone(), two.clone()], &[])?);
                 }
             }
             return self.settled(true, results);
@@ -429,7 +431,7 @@ impl<'t> Elaborator<'t> {
         let (scope, parameters, result) = self.body(function, &[one, two])?;
         let kind = Kind::set(self.kind_of(result));
         let body = Block { parameters, nodes: scope.nodes, result };
-        self.emit_with(Opcode::Pairs, vec![a, b], kind, vec![body]).map(Value::Node)
+        self.emit_with(Opcode::Pairs, &[a, b], kind, vec![body]).map(Value::Node)
     }
 
     /// `o_g(grid, type)`: the three flags of `objects` in one number.
@@ -443,7 +445,7 @@ impl<'t> Elaborator<'t> {
             arguments.push(self.constant(Constant::Flag(code & bit != 0)));
         }
         match Primitive::of(Opcode::Objects) {
-            Some(objects) => self.primitive(objects, arguments, &[]),
+            Some(objects) => self.primitive(objects, &arguments, &[]),
             None => Err(Halt::Noted),
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::builtin::{Builtin, Takes};
-use super::closure::{Function, Value};
+use super::closure::{Closure, Function, Value};
 use super::elaborate::{Elaborator, Halt, Made};
 use super::mistake::Mistake;
 use super::syntax::Argument;
@@ -50,7 +50,7 @@ impl<'t> Elaborator<'t> {
         &mut self,
         builtin: &Builtin,
         arguments: &[Value<'t>],
-        texts: &[&str],
+        written: &[Argument<'t>],
     ) -> Made<()> {
         let (want, got) = (builtin.parameters.len(), arguments.len());
         if want != got {
@@ -76,7 +76,7 @@ impl<'t> Elaborator<'t> {
             };
             if !fits {
                 let (name, wants) = (builtin.name, takes.words());
-                return self.refused(name, wants, argument, texts.get(at).copied());
+                return self.refused(name, wants, argument, written.get(at));
             }
         }
         Ok(())
@@ -88,9 +88,10 @@ impl<'t> Elaborator<'t> {
         name: &str,
         wants: &str,
         argument: &Value<'t>,
-        text: Option<&str>,
+        written: Option<&Argument<'t>>,
     ) -> Made<T> {
         let words = self.words(argument);
+        let text = written.map(|argument| &self.text[argument.value.span.clone()]);
         let is = match text {
             Some(text) if text.len() <= TEXT_SHOWN_MAX && !text.contains('\n') => {
                 format!("{text} is {words}")
@@ -125,15 +126,10 @@ pub(super) fn function_words(function: &Function<'_>) -> String {
         Function::Primitive(primitive) => format!("the function {}", primitive.name),
         Function::Builtin(builtin) => format!("the function {}", builtin.name),
         Function::Defined(definition) => format!("the function {}", definition.name),
-        Function::Lambda { .. } => "the lambda".to_owned(),
-        Function::Compose(_)
-        | Function::Fork { .. }
-        | Function::Matcher { .. }
-        | Function::Bound { .. }
-        | Function::Power { .. }
-        | Function::Repeated { .. }
-        | Function::Hole(..)
-        | Function::Branch { .. } => "a function".to_owned(),
+        Function::Made(closure) if matches!(closure.as_ref(), Closure::Lambda { .. }) => {
+            "the lambda".to_owned()
+        }
+        Function::Made(_) | Function::Hole(..) => "a function".to_owned(),
     }
 }
 

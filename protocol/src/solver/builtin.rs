@@ -1,6 +1,5 @@
 //! The functions that the compiler works off: those that take or make functions, and second names.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use super::code::Constant::{self, Flag, Number, Vector};
@@ -140,21 +139,35 @@ pub(super) enum Meaning {
     Primitive(&'static Primitive),
 }
 
-/// All names of the language, second names too.
-static MEANINGS: LazyLock<BTreeMap<&str, Meaning>> = LazyLock::new(|| {
+/// Lists over which the names of the language are spread.
+const LISTS: usize = 512;
+
+/// All names of the language, second names too, in the list of their hash.
+static MEANINGS: LazyLock<Vec<Vec<(&str, Meaning)>>> = LazyLock::new(|| {
     let primitives = PRIMITIVES.iter().map(|of| (of.name, Meaning::Primitive(of)));
-    let primitives: BTreeMap<_, _> = primitives.collect();
-    let aliases = ALIASES.iter().map(|(alias, of)| (*alias, primitives[of]));
     let builtins = BUILTINS.iter().map(|of| (of.name, Meaning::Builtin(of)));
     let constants = CONSTANTS.iter().map(|(name, of)| (*name, Meaning::Constant(*of)));
-    let all = aliases.chain(builtins).chain(constants);
-    all.chain(primitives.iter().map(|(name, of)| (*name, *of))).collect()
+    let mut lists = vec![Vec::new(); LISTS];
+    for (name, meaning) in primitives.chain(builtins).chain(constants) {
+        let second = ALIASES.iter().filter(|(_, of)| *of == name).map(|(alias, _)| *alias);
+        for name in second.chain([name]) {
+            lists[list(name)].push((name, meaning));
+        }
+    }
+    lists
 });
+
+/// The list in which a name is, if it is one of the language.
+fn list(name: &str) -> usize {
+    let spread = |hash: usize, byte| hash.wrapping_mul(31).wrapping_add(usize::from(byte));
+    name.bytes().fold(0, spread) % LISTS
+}
 
 impl Meaning {
     /// What this name stands for, if it is one of the language.
     pub(super) fn of(name: &str) -> Option<Self> {
-        MEANINGS.get(name).copied()
+        let found = MEANINGS[list(name)].iter().find(|(known, _)| *known == name);
+        found.map(|(_, meaning)| *meaning)
     }
 }
 

@@ -6,13 +6,14 @@ use super::code::Constant;
 use super::elaborate::{Elaborator, Halt, Made};
 use super::ir::{Block, NodeId};
 use super::kind::Kind;
-use super::opcode::{Opcode, Primitive};
+use super::opcode::{OPERANDS, Opcode, Primitive};
+use super::syntax::Argument;
 use super::want::{Fit, Want};
 use crate::limits::KIND_DEPTH_MAX;
 
 /// Whether a primitive takes arguments of these kinds as they are.
-pub(super) fn accepts(primitive: &Primitive, kinds: &[Kind]) -> bool {
-    let takes = |((_, wants), kind): (&(&str, Want), &Kind)| {
+pub(super) fn accepts(primitive: &Primitive, kinds: &[&Kind]) -> bool {
+    let takes = |((_, wants), kind): (&(&str, Want), &&Kind)| {
         wants.accept(kind).is_some_and(|accepted| accepted.is_like(kind))
     };
     primitive.parameters.len() == kinds.len() && primitive.parameters.iter().zip(kinds).all(takes)
@@ -23,7 +24,7 @@ impl<'t> Elaborator<'t> {
     pub(super) fn emit(
         &mut self,
         opcode: Opcode,
-        arguments: Vec<NodeId>,
+        arguments: &[NodeId],
         kind: Kind,
     ) -> Made<NodeId> {
         self.emit_with(opcode, arguments, kind, Vec::new())
@@ -33,7 +34,7 @@ impl<'t> Elaborator<'t> {
     pub(super) fn emit_with(
         &mut self,
         opcode: Opcode,
-        arguments: Vec<NodeId>,
+        arguments: &[NodeId],
         kind: Kind,
         blocks: Vec<Block>,
     ) -> Made<NodeId> {
@@ -69,10 +70,10 @@ impl<'t> Elaborator<'t> {
     }
 
     /// A container of these nodes. Two values of different kinds are a pair.
-    fn collected(&mut self, is_set: bool, nodes: Vec<NodeId>) -> Made<NodeId> {
+    fn collected(&mut self, is_set: bool, mut nodes: Vec<NodeId>) -> Made<NodeId> {
         if let ([first, second], false) = (nodes.as_slice(), is_set) {
             let kind = Kind::pair(self.kind_of(*first), self.kind_of(*second));
-            return self.emit(Opcode::Pair, nodes, kind);
+            return self.emit(Opcode::Pair, &nodes, kind);
         }
         let mut element = Kind::Never;
         for node in &nodes {
@@ -86,12 +87,11 @@ impl<'t> Elaborator<'t> {
                 }
             };
         }
-        let mut converted = Vec::new();
-        for node in nodes {
-            converted.push(self.convert(node, &element)?);
+        for node in &mut nodes {
+            *node = self.convert(*node, &element)?;
         }
-        let tuple = self.emit(Opcode::Tuple, converted, Kind::tuple(element.clone()))?;
-        if is_set { self.emit(Opcode::ToSet, vec![tuple], Kind::set(element)) } else { Ok(tuple) }
+        let tuple = self.emit(Opcode::Tuple, &nodes, Kind::tuple(element.clone()))?;
+        if is_set { self.emit(Opcode::ToSet, &[tuple], Kind::set(element)) } else { Ok(tuple) }
     }
 
     /// The node in another kind; the same node if the layout is the same.
@@ -103,14 +103,14 @@ impl<'t> Elaborator<'t> {
         if !from.converts(kind) {
             return self.mistake(format!("{from} cannot be seen as {kind}"));
         }
-        self.emit(Opcode::Convert, vec![node], kind.clone())
+        self.emit(Opcode::Convert, &[node], kind.clone())
     }
 
     pub(super) fn primitive(
         &mut self,
         primitive: &'static Primitive,
-        arguments: Vec<Value<'t>>,
-        texts: &[&str],
+        arguments: &[Value<'t>],
+        written: &[Argument<'t>],
     ) -> Made<Value<'t>> {
         let (want, got) = (primitive.parameters.len(), arguments.len());
         if want != got {
@@ -118,17 +118,18 @@ impl<'t> Elaborator<'t> {
             return self.mistake(format!("{signature} takes {}, got {got}", count(want)));
         }
         if arguments.iter().any(Value::has_function)
-            && let Some(made) = self.with_functions(primitive.opcode, &arguments)?
+            && let Some(made) = self.with_functions(primitive.opcode, arguments)?
         {
             return Ok(made);
         }
-        let mut nodes = Vec::with_capacity(arguments.len());
+        let mut nodes = [0; OPERANDS];
+        let nodes = &mut nodes[..want];
         for (at, argument) in arguments.iter().enumerate() {
             if argument.has_function() {
                 let wants = primitive.parameters[at].1.words();
-                return self.refused(primitive.name, wants, argument, texts.get(at).copied());
+                return self.refused(primitive.name, wants, argument, written.get(at));
             }
-            nodes.push(self.node(argument)?);
+            nodes[at] = self.node(argument)?;
         }
         if primitive.opcode == Opcode::Equality {
             return self.equality(Value::Node(nodes[0]), Value::Node(nodes[1]));
@@ -142,17 +143,18 @@ impl<'t> Elaborator<'t> {
         for (at, (_, wants)) in primitive.parameters.iter().enumerate() {
             let Some(accepted) = wants.accept(self.builder.kind(nodes[at])) else {
                 let argument = Value::Node(nodes[at]);
-                let text = texts.get(at).copied();
-                return self.refused(primitive.name, wants.words(), &argument, text);
+                let written = written.get(at);
+                return self.refused(primitive.name, wants.words(), &argument, written);
             };
             nodes[at] = self.convert(nodes[at], &accepted)?;
         }
-        if let Some(other) = self.fit(primitive, &mut nodes)? {
+        if let Some(other) = self.fit(primitive, nodes)? {
             return Ok(other);
         }
-        let kinds: Vec<Kind> = nodes.iter().map(|node| self.kind_of(*node)).collect();
-        let Some(kind) = primitive.gives_accepted(&kinds) else {
-            let words: Vec<_> = kinds.iter().map(Kind::to_string).collect();
+        let mut kinds = [&Kind::Never; OPERANDS];
+        kinds.iter_mut().zip(&*nodes).for_each(|(kind, node)| *kind = self.builder.kind(*node));
+        let Some(kind) = primitive.gives_accepted(&kinds[..want]) else {
+            let words: Vec<_> = kinds[..want].iter().map(ToString::to_string).collect();
             let message = format!("{} does not work on {}", primitive.name, words.join(" and "));
             return self.mistake(message);
         };
@@ -206,7 +208,7 @@ impl<'t> Elaborator<'t> {
             Opcode::Remove => Ok(Value::Node(container)),
             Opcode::Other => {
                 let kind = self.element(container)?;
-                self.emit(Opcode::First, vec![container], kind).map(Value::Node)
+                self.emit(Opcode::First, &[container], kind).map(Value::Node)
             }
             _ => {
                 let (value, container) = (self.kind_of(value), self.kind_of(container));
@@ -242,18 +244,18 @@ impl<'t> Elaborator<'t> {
         let Some(kind) = self.kind_of(one).join(&self.kind_of(two)) else {
             return Ok(self.constant(Constant::Flag(false)));
         };
-        let nodes = vec![self.convert(one, &kind)?, self.convert(two, &kind)?];
-        self.emit(Opcode::Equality, nodes, Kind::Flag).map(Value::Node)
+        let nodes = [self.convert(one, &kind)?, self.convert(two, &kind)?];
+        self.emit(Opcode::Equality, &nodes, Kind::Flag).map(Value::Node)
     }
 
     /// Whether a value is a half of a pair whose halves are of different kinds.
     fn contained_in_pair(&mut self, value: NodeId, pair: NodeId) -> Made<Value<'t>> {
         let Some((first, last)) = self.builder.kind(pair).halves() else { return Err(Halt::Noted) };
-        let first = self.emit(Opcode::First, vec![pair], first)?;
-        let last = self.emit(Opcode::Last, vec![pair], last)?;
+        let first = self.emit(Opcode::First, &[pair], first)?;
+        let last = self.emit(Opcode::Last, &[pair], last)?;
         let is_first = self.equality(Value::Node(value), Value::Node(first))?;
         let is_last = self.equality(Value::Node(value), Value::Node(last))?;
-        let flags = vec![self.node(&is_first)?, self.node(&is_last)?];
-        self.emit(Opcode::Either, flags, Kind::Flag).map(Value::Node)
+        let flags = [self.node(&is_first)?, self.node(&is_last)?];
+        self.emit(Opcode::Either, &flags, Kind::Flag).map(Value::Node)
     }
 }

@@ -1,8 +1,9 @@
 //! Choices: between values, between functions, and of one function among several when the solver runs.
 
 use std::rc::Rc;
+use std::slice;
 
-use super::closure::{Choice, Function, Value};
+use super::closure::{Choice, Closure, Value};
 use super::code::Constant;
 use super::elaborate::{Elaborator, Halt, Made};
 use super::ir::{Block, NodeId, Scope};
@@ -37,7 +38,7 @@ impl<'t> Elaborator<'t> {
                     let message = "branch wants functions of as many arguments each";
                     return self.mistake(format!("{message}; it gets {arity} and {other}"));
                 }
-                Ok(Function::Branch { condition, yes: a, no: b, arity }.into())
+                Ok(Closure::Branch { condition, yes: a, no: b, arity }.into())
             }
             _ => {
                 let (first, second) = (Constant::Number(0), Constant::Number(1));
@@ -52,7 +53,7 @@ impl<'t> Elaborator<'t> {
     fn select(&mut self, condition: NodeId, a: NodeId, b: NodeId) -> Made<NodeId> {
         let kind = self.joined(a, b)?;
         let (a, b) = (self.convert(a, &kind)?, self.convert(b, &kind)?);
-        self.emit(Opcode::Select, vec![condition, a, b], kind)
+        self.emit(Opcode::Select, &[condition, a, b], kind)
     }
 
     fn joined(&self, a: NodeId, b: NodeId) -> Made<Kind> {
@@ -84,11 +85,11 @@ impl<'t> Elaborator<'t> {
         let (then, a) = self.resumed(then, |this| this.convert(a, &kind))?;
         let (otherwise, b) = self.resumed(otherwise, |this| this.convert(b, &kind))?;
         if then.nodes.is_empty() && otherwise.nodes.is_empty() {
-            return self.emit(Opcode::Select, vec![condition, a, b], kind).map(Value::Node);
+            return self.emit(Opcode::Select, &[condition, a, b], kind).map(Value::Node);
         }
         let arm = |scope: Scope, result| Block { parameters: vec![], nodes: scope.nodes, result };
         let blocks = vec![arm(then, a), arm(otherwise, b)];
-        self.emit_with(Opcode::If, vec![condition], kind, blocks).map(Value::Node)
+        self.emit_with(Opcode::If, &[condition], kind, blocks).map(Value::Node)
     }
 
     /// What a computation makes in a scope of its own.
@@ -163,7 +164,7 @@ impl<'t> Elaborator<'t> {
         } else {
             let mut keys = Vec::new();
             for item in items {
-                keys.push(self.call(function, vec![item.clone()], &[])?);
+                keys.push(self.call(function, slice::from_ref(item), &[])?);
             }
             self.best_of(opcode, keys)?
         };
@@ -175,9 +176,9 @@ impl<'t> Elaborator<'t> {
         let Some(item) = items.get(at) else {
             let code = crate::output::ItemErrorCode::EmptyArg as i32;
             let code = self.builder.constant(Constant::Number(code));
-            return self.emit(Opcode::Fail, vec![code], Kind::Number);
+            return self.emit(Opcode::Fail, &[code], Kind::Number);
         };
-        let found = self.call(function, vec![item.clone()], &[])?;
+        let found = self.call(function, slice::from_ref(item), &[])?;
         let found = self.node(&found)?;
         let number = i32::try_from(at).unwrap_or(i32::MAX);
         let number = self.constant(Constant::Number(number));
@@ -205,7 +206,7 @@ impl<'t> Elaborator<'t> {
         let element = container.element().cloned().ok_or(Halt::Noted)?;
         let parameter = self.builder.parameter(element.clone());
         let body = Block { parameters: vec![parameter], nodes: vec![], result: parameter };
-        let best = self.emit_with(opcode, vec![tuple], element.clone(), vec![body])?;
+        let best = self.emit_with(opcode, &[tuple], element.clone(), vec![body])?;
         let last = i32::try_from(nodes.len().saturating_sub(1)).unwrap_or(i32::MAX);
         let mut index = self.builder.constant(Constant::Number(last));
         for (at, key) in nodes.iter().enumerate().rev().skip(1) {
@@ -214,7 +215,7 @@ impl<'t> Elaborator<'t> {
             let is_it = self.node(&is_it)?;
             let number = i32::try_from(at).unwrap_or(i32::MAX);
             let number = self.builder.constant(Constant::Number(number));
-            index = self.emit(Opcode::Select, vec![is_it, number, index], Kind::Number)?;
+            index = self.emit(Opcode::Select, &[is_it, number, index], Kind::Number)?;
         }
         Ok(index)
     }

@@ -13,7 +13,7 @@ use super::syntax::{Definition, Expression};
 pub(super) enum Value<'t> {
     /// A value of the machine.
     Node(NodeId),
-    Function(Rc<Function<'t>>),
+    Function(Function<'t>),
     /// A container whose elements are known one by one.
     Static(Rc<Static<'t>>),
     /// A container of one function for each element of another container.
@@ -25,13 +25,19 @@ pub(super) enum Value<'t> {
 /// The names that an expression may use.
 pub(super) type Names<'t> = BTreeMap<&'t str, Value<'t>>;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Function<'t> {
     Primitive(&'static Primitive),
     Builtin(&'static Builtin),
     /// One of these, which each program of a template chooses: the number of the hole.
-    Hole(usize, &'t [&'static Primitive]),
+    Hole(usize, &'t Vec<&'static Primitive>),
     Defined(&'t Definition<'t>),
+    Made(Rc<Closure<'t>>),
+}
+
+/// A function that the text makes.
+#[derive(Debug)]
+pub(super) enum Closure<'t> {
     Lambda {
         parameters: &'t [&'t str],
         body: &'t Expression<'t>,
@@ -97,9 +103,9 @@ pub(super) struct Choice<'t> {
     pub(super) values: Vec<Value<'t>>,
 }
 
-impl<'t> From<Function<'t>> for Value<'t> {
-    fn from(function: Function<'t>) -> Self {
-        Self::Function(Rc::new(function))
+impl<'t> From<Closure<'t>> for Value<'t> {
+    fn from(closure: Closure<'t>) -> Self {
+        Self::Function(Function::Made(Rc::new(closure)))
     }
 }
 
@@ -138,13 +144,7 @@ impl<'t> Function<'t> {
             Self::Builtin(builtin) => builtin.parameters.len(),
             Self::Hole(_, primitives) => primitives[0].parameters.len(),
             Self::Defined(definition) => definition.parameters.len(),
-            Self::Lambda { parameters, .. } => parameters.len(),
-            Self::Compose(_)
-            | Self::Fork { .. }
-            | Self::Matcher { .. }
-            | Self::Power { .. }
-            | Self::Repeated { .. } => 1,
-            Self::Bound { arity, .. } | Self::Branch { arity, .. } => *arity,
+            Self::Made(closure) => closure.arity(),
         }
     }
 
@@ -154,15 +154,31 @@ impl<'t> Function<'t> {
             Self::Primitive(of) => of.parameters.iter().map(|(name, _)| *name).collect(),
             Self::Builtin(of) => of.parameters.iter().map(|(name, _)| *name).collect(),
             Self::Defined(of) => of.parameters.clone(),
-            Self::Lambda { parameters, .. } => parameters.to_vec(),
-            Self::Hole(..)
-            | Self::Compose(_)
+            Self::Made(closure) => match closure.as_ref() {
+                Closure::Lambda { parameters, .. } => parameters.to_vec(),
+                Closure::Compose(_)
+                | Closure::Fork { .. }
+                | Closure::Matcher { .. }
+                | Closure::Bound { .. }
+                | Closure::Power { .. }
+                | Closure::Repeated { .. }
+                | Closure::Branch { .. } => Vec::new(),
+            },
+            Self::Hole(..) => Vec::new(),
+        }
+    }
+}
+
+impl Closure<'_> {
+    fn arity(&self) -> usize {
+        match self {
+            Self::Lambda { parameters, .. } => parameters.len(),
+            Self::Compose(_)
             | Self::Fork { .. }
             | Self::Matcher { .. }
-            | Self::Bound { .. }
             | Self::Power { .. }
-            | Self::Repeated { .. }
-            | Self::Branch { .. } => Vec::new(),
+            | Self::Repeated { .. } => 1,
+            Self::Bound { arity, .. } | Self::Branch { arity, .. } => *arity,
         }
     }
 }

@@ -22,7 +22,7 @@ impl<'t> Elaborator<'t> {
                 let mut arguments = arguments.to_vec();
                 arguments[at] = one.clone();
                 match primitive {
-                    Some(primitive) => this.primitive(primitive, arguments, &[]),
+                    Some(primitive) => this.primitive(primitive, &arguments, &[]),
                     None => this.mistake("a function stands where a value is needed"),
                 }
             })?;
@@ -83,7 +83,7 @@ impl<'t> Elaborator<'t> {
         for side in [a, b] {
             let items = match side {
                 Value::Node(node) => {
-                    let from = self.builder.nodes[*node].arguments.first().copied();
+                    let from = self.builder.nodes.arguments(*node).first().copied();
                     let tuple = match (self.builder.nodes[*node].op, from) {
                         (Op::Machine(Opcode::ToSet), Some(tuple)) => tuple,
                         _ => *node,

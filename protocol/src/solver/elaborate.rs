@@ -7,13 +7,13 @@ use std::rc::Rc;
 
 use super::arguments::{count, function_words};
 use super::builtin::{self, Meaning};
-use super::closure::{Function, Names, Value};
+use super::closure::{Closure, Function, Names, Value};
 use super::code::Constant;
 use super::hole::{Choices, Hole};
 use super::ir::{Builder, NodeId, TooLarge};
 use super::kind::Kind;
 use super::mistake::Mistake;
-use super::syntax::{Definition, Expression, Form, Module, Statement};
+use super::syntax::{Argument, Definition, Expression, Form, Module, Statement};
 use super::value::NOTHING;
 use crate::limits::{SOLVER_CALL_DEPTH_MAX, SOLVER_CALLS_MAX, SOLVER_NODES_MAX};
 use crate::near;
@@ -57,6 +57,8 @@ pub(super) struct Elaborator<'t> {
     holes: &'t [Hole],
     /// Names whose statements have mistakes.
     failed: BTreeSet<&'t str>,
+    /// Lists of arguments that no call needs.
+    spare: Vec<Vec<Value<'t>>>,
     calls: usize,
     depth: usize,
     /// The call of the text that is being worked off, or the statement before its first.
@@ -73,9 +75,9 @@ pub(super) fn elaborate<'t>(
 ) -> Result<Elaborated<'t>, Vec<Mistake>> {
     let builder = Builder::new();
     let (failed, at) = (BTreeSet::new(), 0..0);
-    let (globals, calls, depth) = (Names::new(), 0, 0);
+    let (globals, spare, calls, depth) = (Names::new(), Vec::new(), 0, 0);
     let mut elaborator =
-        Elaborator { text, builder, module, globals, holes, failed, calls, depth, at };
+        Elaborator { text, builder, module, globals, holes, failed, spare, calls, depth, at };
     let mut names = Names::from([(parameter, Value::Node(0))]);
     let is_outside = std::ptr::eq(body, module.statements.as_slice());
     let mut mistakes = if is_outside { Vec::new() } else { elaborator.outside() };
@@ -203,23 +205,26 @@ impl<'t> Elaborator<'t> {
                 self.settled(false, values)
             }
             Form::Lambda { parameters, body } => {
-                Ok(Function::Lambda { parameters, body, names: Rc::new(names.clone()) }.into())
+                Ok(Closure::Lambda { parameters, body, names: Rc::new(names.clone()) }.into())
             }
             Form::Call { function, arguments } => {
                 let called = self.expression(names, function)?;
-                let text = self.text;
-                let mut values = Vec::with_capacity(arguments.len());
-                let mut texts = Vec::with_capacity(arguments.len());
+                let mut values = self.spare.pop().unwrap_or_default();
                 for argument in arguments {
                     values.push(self.expression(names, &argument.value)?);
-                    texts.push(&text[argument.value.span.clone()]);
                 }
-                if arguments.iter().any(|argument| argument.name.is_some()) {
-                    let order = self.order(&called, arguments, &expression.span)?;
-                    values = order.iter().map(|at| values[*at].clone()).collect();
-                    texts = order.iter().map(|at| texts[*at]).collect();
-                }
-                self.called(&expression.span, |this| this.call(&called, values, &texts))
+                let span = &expression.span;
+                let made = if arguments.iter().any(|argument| argument.name.is_some()) {
+                    let order = self.order(&called, arguments, span)?;
+                    let values: Vec<_> = order.iter().map(|at| values[*at].clone()).collect();
+                    let written: Vec<_> = order.iter().map(|at| arguments[*at].clone()).collect();
+                    self.called(span, |this| this.call(&called, &values, &written))
+                } else {
+                    self.called(span, |this| this.call(&called, &values, arguments))
+                };
+                values.clear();
+                self.spare.push(values);
+                made
             }
             Form::Pipe(..) => self.pipe(names, expression),
         }
@@ -258,11 +263,15 @@ impl<'t> Elaborator<'t> {
         let defined =
             self.module.definitions.iter().rev().find(|definition| definition.name == name);
         if let Some(definition) = defined {
-            return Ok(Function::Defined(definition).into());
+            return Ok(Value::Function(Function::Defined(definition)));
         }
         match meaning {
-            Some(Meaning::Builtin(builtin)) => return Ok(Function::Builtin(builtin).into()),
-            Some(Meaning::Primitive(primitive)) => return Ok(Function::Primitive(primitive).into()),
+            Some(Meaning::Builtin(builtin)) => {
+                return Ok(Value::Function(Function::Builtin(builtin)));
+            }
+            Some(Meaning::Primitive(primitive)) => {
+                return Ok(Value::Function(Function::Primitive(primitive)));
+            }
             Some(Meaning::Constant(_)) | None => {}
         }
         let mistake = Mistake::new(span.clone(), format!("there is no name `{name}`"));
@@ -290,7 +299,7 @@ impl<'t> Elaborator<'t> {
         }
         Ok(match &hole.choices {
             Choices::Constants(constants) => Value::Node(self.builder.hole(number, constants[0])),
-            Choices::Primitives(primitives) => Function::Hole(number, primitives).into(),
+            Choices::Primitives(primitives) => Value::Function(Function::Hole(number, primitives)),
         })
     }
 
@@ -298,12 +307,12 @@ impl<'t> Elaborator<'t> {
         Value::Node(self.builder.constant(constant))
     }
 
-    /// Applies a function. `texts` are its arguments as they are written, if it is called in the text.
+    /// Applies a function. `written` are its arguments in the text, if it is called there.
     pub(super) fn call(
         &mut self,
         function: &Value<'t>,
-        arguments: Vec<Value<'t>>,
-        texts: &[&str],
+        arguments: &[Value<'t>],
+        written: &[Argument<'t>],
     ) -> Made<Value<'t>> {
         self.calls += 1;
         if self.calls > SOLVER_CALLS_MAX {
@@ -315,7 +324,7 @@ impl<'t> Elaborator<'t> {
             ));
         }
         self.depth += 1;
-        let made = self.apply(function, arguments, texts);
+        let made = self.apply(function, arguments, written);
         self.depth -= 1;
         made
     }
@@ -323,96 +332,82 @@ impl<'t> Elaborator<'t> {
     fn apply(
         &mut self,
         function: &Value<'t>,
-        arguments: Vec<Value<'t>>,
-        texts: &[&str],
+        arguments: &[Value<'t>],
+        written: &[Argument<'t>],
     ) -> Made<Value<'t>> {
         let function = match function {
-            Value::Function(function) => Rc::clone(function),
+            Value::Function(function) => function,
             Value::Choice(choice) => {
-                let choice = Rc::clone(choice);
-                return self.pick(&choice, |this, one| this.call(one, arguments.clone(), &[]));
+                return self.pick(choice, |this, one| this.call(one, arguments, &[]));
             }
             Value::Node(_) | Value::Static(_) | Value::Each(_) => {
                 let words = self.words(function);
                 return self.mistake(format!("{words} is called as a function"));
             }
         };
-        match function.as_ref() {
-            Function::Primitive(primitive) => self.primitive(primitive, arguments, texts),
+        match function {
+            Function::Primitive(primitive) => self.primitive(primitive, arguments, written),
             Function::Builtin(builtin) => {
-                self.check_builtin(builtin, &arguments, texts)?;
+                self.check_builtin(builtin, arguments, written)?;
                 self.builtin(builtin.does, arguments)
             }
-            Function::Hole(hole, primitives) => self.chosen(*hole, primitives, &arguments),
-            Function::Defined(_)
-            | Function::Lambda { .. }
-            | Function::Compose(_)
-            | Function::Fork { .. }
-            | Function::Matcher { .. }
-            | Function::Bound { .. }
-            | Function::Power { .. }
-            | Function::Repeated { .. }
-            | Function::Branch { .. } => {
-                let (want, got) = (function.arity(), arguments.len());
-                if want != got {
-                    let words = function_words(&function);
-                    return self.mistake(format!("{words} takes {}, got {got}", count(want)));
-                }
-                self.closure(&function, arguments)
+            Function::Hole(hole, primitives) => self.chosen(*hole, primitives, arguments),
+            Function::Defined(_) | Function::Made(_) if function.arity() != arguments.len() => {
+                let (words, want) = (function_words(function), count(function.arity()));
+                self.mistake(format!("{words} takes {want}, got {}", arguments.len()))
             }
+            Function::Defined(definition) => self.defined(definition, arguments),
+            Function::Made(closure) => self.closure(closure, arguments),
         }
     }
 
-    fn closure(
-        &mut self,
-        function: &Function<'t>,
-        mut arguments: Vec<Value<'t>>,
-    ) -> Made<Value<'t>> {
-        match function {
-            Function::Primitive(_) | Function::Builtin(_) | Function::Hole(..) => Err(Halt::Noted),
-            Function::Defined(definition) => self.defined(definition, arguments),
-            Function::Lambda { parameters, body, names } => {
+    fn closure(&mut self, closure: &Closure<'t>, arguments: &[Value<'t>]) -> Made<Value<'t>> {
+        match closure {
+            Closure::Lambda { parameters, body, names } => {
                 let mut names = names.as_ref().clone();
-                names.extend(parameters.iter().copied().zip(arguments));
+                names.extend(parameters.iter().copied().zip(arguments.iter().cloned()));
                 let at = self.at.clone();
                 let made = self.expression(&names, body);
                 self.at = at;
                 made
             }
-            Function::Compose(functions) => {
-                for function in functions.iter().rev() {
-                    arguments = vec![self.call(function, arguments, &[])?];
+            Closure::Compose(functions) => {
+                let (innermost, others) = functions.split_last().ok_or(Halt::Noted)?;
+                let mut value = self.call(innermost, arguments, &[])?;
+                for function in others.iter().rev() {
+                    value = self.call(function, &[value], &[])?;
                 }
-                arguments.pop().ok_or(Halt::Noted)
+                Ok(value)
             }
-            Function::Fork { outer, a, b } => {
-                let first = self.call(a, arguments.clone(), &[])?;
+            Closure::Fork { outer, a, b } => {
+                let first = self.call(a, arguments, &[])?;
                 let second = self.call(b, arguments, &[])?;
-                self.call(outer, vec![first, second], &[])
+                self.call(outer, &[first, second], &[])
             }
-            Function::Matcher { function, target } => {
+            Closure::Matcher { function, target } => {
                 let value = self.call(function, arguments, &[])?;
                 self.equality(value, target.clone())
             }
-            Function::Bound { function, fixed, first, .. } => {
-                let at = if *first { 0 } else { arguments.len() };
-                arguments.insert(at, fixed.clone());
-                self.call(function, arguments, &[])
+            Closure::Bound { function, fixed, first, .. } => {
+                let mut arguments = arguments.to_vec();
+                arguments.insert(if *first { 0 } else { arguments.len() }, fixed.clone());
+                self.call(function, &arguments, &[])
             }
-            Function::Power { function, times } => {
+            Closure::Power { function, times } => {
+                let mut value = arguments.first().cloned().ok_or(Halt::Noted)?;
                 for _ in 0..*times {
-                    arguments = vec![self.call(function, arguments, &[])?];
+                    value = self.call(function, &[value], &[])?;
                 }
-                arguments.pop().ok_or(Halt::Noted)
+                Ok(value)
             }
-            Function::Repeated { function, times } => {
-                let start = arguments.pop().ok_or(Halt::Noted)?;
-                self.iterate(function, *times, &start)
+            Closure::Repeated { function, times } => {
+                let start = arguments.first().ok_or(Halt::Noted)?;
+                self.iterate(function, *times, start)
             }
-            Function::Branch { condition, yes, no, .. } => self.either(
+            Closure::Branch { condition, yes, no, .. } => self.either(
                 *condition,
-                |this| this.call(yes, arguments.clone(), &[]),
-                |this| this.call(no, arguments.clone(), &[]),
+                |this| this.call(yes, arguments, &[]),
+                |this| this.call(no, arguments, &[]),
             ),
         }
     }
@@ -420,9 +415,10 @@ impl<'t> Elaborator<'t> {
     fn defined(
         &mut self,
         definition: &'t Definition<'t>,
-        arguments: Vec<Value<'t>>,
+        arguments: &[Value<'t>],
     ) -> Made<Value<'t>> {
-        let mut names: Names<'t> = definition.parameters.iter().copied().zip(arguments).collect();
+        let parameters = definition.parameters.iter().copied();
+        let mut names: Names<'t> = parameters.zip(arguments.iter().cloned()).collect();
         let mut last = None;
         for statement in &definition.body {
             let value = self.statement(&mut names, statement)?;

@@ -113,7 +113,7 @@ impl<'t> Elaborator<'t> {
         for argument in arguments {
             nodes.push(self.node(argument)?);
         }
-        let kinds: Vec<_> = nodes.iter().map(|node| self.kind_of(*node)).collect();
+        let kinds: Vec<_> = nodes.iter().map(|node| self.builder.kind(*node)).collect();
         let gives = |primitive: &Primitive| {
             // What these make depends on more than the kinds.
             let is_plain = !matches!(primitive.fit, Fit::ElementOf { .. } | Fit::SameElements)
@@ -126,7 +126,7 @@ impl<'t> Elaborator<'t> {
         let Some(kind) = kind else {
             return self.mistake("the functions of the hole do not give one kind here");
         };
-        let made = self.builder.chosen(hole, primitives, nodes, kind, self.at.clone());
+        let made = self.builder.chosen(hole, primitives, &nodes, kind, self.at.clone());
         self.fitting(made).map(Value::Node)
     }
 }

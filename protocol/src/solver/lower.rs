@@ -4,16 +4,13 @@ use std::ops::Range;
 
 use super::code::{Code, Constant, Instruction};
 use super::hole::HolePlace;
-use super::ir::{Block, Node, NodeId, Op};
+use super::ir::{Block, NodeId, Nodes, Op};
 use super::kind::Kind;
-use super::opcode::Opcode;
+use super::opcode::{OPERANDS, Opcode};
 use crate::limits::{
     SOLVER_INSTRUCTIONS_MAX, SOLVER_KINDS_MAX, SOLVER_REGISTERS_MAX, STEPS_DEFAULT,
 };
 use crate::program::Ties;
-
-/// Registers that one instruction reads.
-const OPERANDS: usize = 4;
 
 /// A value's place before it has a register.
 type Slot = usize;
@@ -29,9 +26,9 @@ struct Draft {
 }
 
 /// Up to so many slots. The others are 0, the input's: unused operands are 0.
-fn operands(slots: &[Slot]) -> [Slot; OPERANDS] {
+fn operands(slots: impl IntoIterator<Item = Slot>) -> [Slot; OPERANDS] {
     let mut operands = [0; OPERANDS];
-    operands.iter_mut().zip(slots).for_each(|(operand, slot)| *operand = *slot);
+    operands.iter_mut().zip(slots).for_each(|(operand, slot)| *operand = slot);
     operands
 }
 
@@ -46,22 +43,22 @@ pub(super) struct Lowered {
 }
 
 /// The instructions of a block. The error is a sentence.
-pub(super) fn lower(nodes: &[Node], block: &Block, ties: Ties) -> Result<Lowered, String> {
+pub(super) fn lower(nodes: &Nodes, block: &Block, ties: Ties) -> Result<Lowered, String> {
     let mut lowering = Lowering {
         nodes,
         drafts: Vec::with_capacity(nodes.len()),
-        kinds: Vec::with_capacity(nodes.len()),
+        kinds: Vec::new(),
+        slot_kinds: Vec::with_capacity(nodes.len()),
         slots: vec![None; nodes.len()],
         holes: Vec::new(),
     };
     // Register 0 is the input's.
-    let input = lowering.slot(Kind::Grid);
-    lowering.slots[0] = Some(input);
+    lowering.slot(0);
     let mut constants = Vec::new();
     lowering.constants(block, &mut constants);
     lowering.block(block);
     let result = lowering.of(block.result);
-    lowering.draft(Opcode::Return, None, &[result], 0, &(0..0));
+    lowering.draft(Opcode::Return, None, [result], 0, &(0..0));
     let count = lowering.drafts.len();
     if count > SOLVER_INSTRUCTIONS_MAX {
         return Err(format!(
@@ -72,49 +69,63 @@ pub(super) fn lower(nodes: &[Node], block: &Block, ties: Ties) -> Result<Lowered
 }
 
 struct Lowering<'n> {
-    nodes: &'n [Node],
+    nodes: &'n Nodes,
     drafts: Vec<Draft>,
-    /// The kind of each slot.
-    kinds: Vec<Kind>,
+    /// The kinds of slots, each once.
+    kinds: Vec<&'n Kind>,
+    /// The kind of each slot, as a place in `kinds`.
+    slot_kinds: Vec<usize>,
     /// Where the values of nodes are; of a node in two blocks, that of the last.
     slots: Vec<Option<Slot>>,
     holes: Vec<(usize, HolePlace)>,
 }
 
-impl Lowering<'_> {
-    fn slot(&mut self, kind: Kind) -> Slot {
-        self.kinds.push(kind);
-        self.kinds.len() - 1
+impl<'n> Lowering<'n> {
+    /// A new slot for the value of a node.
+    fn new_slot(&mut self, node: NodeId) -> Slot {
+        let kind = &self.nodes[node].kind;
+        let known = self.kinds.iter().position(|known| *known == kind);
+        self.slot_kinds.push(known.unwrap_or(self.kinds.len()));
+        if known.is_none() {
+            self.kinds.push(kind);
+        }
+        self.slot_kinds.len() - 1
+    }
+
+    /// The same, which the value has from here on.
+    fn slot(&mut self, node: NodeId) -> Slot {
+        let slot = self.new_slot(node);
+        self.slots[node] = Some(slot);
+        slot
     }
 
     /// Gives slots to all constants that a block needs.
     fn constants(&mut self, block: &Block, found: &mut Vec<Constant>) {
-        let mut needed = Vec::new();
+        let nodes = self.nodes;
         for at in &block.nodes {
-            let node = &self.nodes[*at];
-            if node.op != Op::Machine(Opcode::Fail) {
-                needed.extend(&node.arguments);
+            if nodes[*at].op != Op::Machine(Opcode::Fail) {
+                nodes.arguments(*at).iter().for_each(|needed| self.needs(*needed, found));
             }
         }
-        needed.push(block.result);
-        for at in needed {
-            let (Op::Constant(constant) | Op::Hole(_, constant)) = self.nodes[at].op else {
-                continue;
-            };
-            if self.slots[at].is_none() {
-                let slot = self.slot(constant.kind());
-                self.slots[at] = Some(slot);
-                if let Op::Hole(hole, _) = self.nodes[at].op {
-                    self.holes.push((hole, HolePlace::Constant(found.len())));
-                }
-                found.push(constant);
-            }
-        }
+        self.needs(block.result, found);
         for at in &block.nodes {
-            for inner in &self.nodes[*at].blocks {
+            for inner in &nodes[*at].blocks {
                 self.constants(inner, found);
             }
         }
+    }
+
+    /// Gives a slot to a node if it is a constant.
+    fn needs(&mut self, node: NodeId, found: &mut Vec<Constant>) {
+        let (Op::Constant(constant) | Op::Hole(_, constant)) = self.nodes[node].op else { return };
+        if self.slots[node].is_some() {
+            return;
+        }
+        self.slot(node);
+        if let Op::Hole(hole, _) = self.nodes[node].op {
+            self.holes.push((hole, HolePlace::Constant(found.len())));
+        }
+        found.push(constant);
     }
 
     /// The slot of a node that has been computed.
@@ -126,7 +137,7 @@ impl Lowering<'_> {
         &mut self,
         op: Opcode,
         to: Option<Slot>,
-        from: &[Slot],
+        from: impl IntoIterator<Item = Slot>,
         immediate: usize,
         span: &Range<usize>,
     ) -> usize {
@@ -151,54 +162,53 @@ impl Lowering<'_> {
             }
             Op::Input | Op::Constant(_) | Op::Hole(..) | Op::Parameter => return,
         };
-        let from: Vec<Slot> = node.arguments.iter().map(|argument| self.of(*argument)).collect();
-        let to = self.slot(node.kind.clone());
+        let arguments = self.nodes.arguments(at);
+        let from = operands(arguments.iter().map(|argument| self.of(*argument)));
+        let to = self.new_slot(at);
         match (op, node.blocks.as_slice()) {
             (Opcode::If, [then, otherwise]) => {
-                let begin = self.draft(op, None, &from, 0, &node.span);
+                let begin = self.draft(op, None, from, 0, &node.span);
                 self.block(then);
                 let value = self.of(then.result);
-                let middle = self.draft(Opcode::Else, Some(to), &[value], 0, &node.span);
+                let middle = self.draft(Opcode::Else, Some(to), [value], 0, &node.span);
                 self.block(otherwise);
                 let value = self.of(otherwise.result);
-                let end = self.draft(Opcode::EndIf, Some(to), &[value], 0, &node.span);
+                let end = self.draft(Opcode::EndIf, Some(to), [value], 0, &node.span);
                 self.drafts[begin].immediate = middle;
                 self.drafts[middle].immediate = end;
             }
             (_, [body]) => {
-                let mut operands = from;
-                operands.resize(2, 0);
-                for parameter in &body.parameters {
-                    let slot = self.slot(self.nodes[*parameter].kind.clone());
-                    self.slots[*parameter] = Some(slot);
-                    operands.push(slot);
+                // The elements are in c and d.
+                let mut from = from;
+                for (parameter, operand) in body.parameters.iter().zip(&mut from[2..]) {
+                    *operand = self.slot(*parameter);
                 }
-                let begin = self.draft(op, Some(to), &operands, 0, &node.span);
+                let begin = self.draft(op, Some(to), from, 0, &node.span);
                 self.block(body);
                 let value = self.of(body.result);
-                let next = self.draft(Opcode::Next, None, &[value], begin, &node.span);
+                let next = self.draft(Opcode::Next, None, [value], begin, &node.span);
                 self.drafts[begin].immediate = next;
             }
             (Opcode::Tuple, _) => {
-                let mut parts = from.chunks(OPERANDS);
-                let first = parts.next().unwrap_or(&[]);
-                self.draft(op, Some(to), first, first.len(), &node.span);
-                for part in parts {
-                    self.draft(Opcode::Push, Some(to), part, part.len(), &node.span);
+                for at in (0..arguments.len().max(1)).step_by(OPERANDS) {
+                    let part = &arguments[at..arguments.len().min(at + OPERANDS)];
+                    let from = operands(part.iter().map(|argument| self.of(*argument)));
+                    let op = if at == 0 { op } else { Opcode::Push };
+                    self.draft(op, Some(to), from, part.len(), &node.span);
                 }
             }
             (Opcode::Fail, _) => {
-                let code = node.arguments.first().map(|argument| self.nodes[*argument].op);
+                let code = arguments.first().map(|argument| self.nodes[*argument].op);
                 let code = match code {
                     Some(Op::Constant(Constant::Number(code))) => {
                         usize::try_from(code).unwrap_or(0)
                     }
                     _ => 0,
                 };
-                self.draft(op, Some(to), &[], code, &node.span);
+                self.draft(op, Some(to), [], code, &node.span);
             }
             (_, _) => {
-                self.draft(op, Some(to), &from, 0, &node.span);
+                self.draft(op, Some(to), from, 0, &node.span);
             }
         }
         self.slots[at] = Some(to);
@@ -206,7 +216,7 @@ impl Lowering<'_> {
 
     /// Where each slot is first written and last needed.
     fn lives(&self, fixed: usize) -> Vec<Option<Range<usize>>> {
-        let mut lives: Vec<Option<Range<usize>>> = vec![None; self.kinds.len()];
+        let mut lives: Vec<Option<Range<usize>>> = vec![None; self.slot_kinds.len()];
         for life in lives.iter_mut().take(fixed) {
             *life = Some(0..self.drafts.len());
         }
@@ -248,15 +258,15 @@ impl Lowering<'_> {
             }
         }
         order.sort_unstable();
-        let mut register_kinds: Vec<Kind> = self.kinds[..fixed].to_vec();
+        let mut register_kinds: Vec<usize> = self.slot_kinds[..fixed].to_vec();
         let mut busy_until: Vec<usize> = vec![usize::MAX; fixed];
-        let mut registers: Vec<usize> = (0..self.kinds.len()).collect();
+        let mut registers: Vec<usize> = (0..self.slot_kinds.len()).collect();
         for (start, end, slot) in order {
-            let kind = &self.kinds[slot];
+            let kind = self.slot_kinds[slot];
             let free = (fixed..register_kinds.len())
-                .find(|at| busy_until[*at] < start && register_kinds[*at] == *kind);
+                .find(|at| busy_until[*at] < start && register_kinds[*at] == kind);
             let register = free.unwrap_or_else(|| {
-                register_kinds.push(kind.clone());
+                register_kinds.push(kind);
                 busy_until.push(0);
                 register_kinds.len() - 1
             });
@@ -269,17 +279,21 @@ impl Lowering<'_> {
                 "the program takes {count} registers; at most {SOLVER_REGISTERS_MAX} are allowed"
             ));
         }
-        let mut kinds = Vec::new();
-        register_kinds.iter().for_each(|kind| collect(kind, &mut kinds));
+        let mut kinds = Vec::with_capacity(self.kinds.len());
+        // The number in the code of each of `self.kinds`.
+        let mut numbers = vec![None; self.kinds.len()];
+        for kind in &register_kinds {
+            numbers[*kind].get_or_insert_with(|| collect(self.kinds[*kind], &mut kinds));
+        }
         if kinds.len() > SOLVER_KINDS_MAX {
             let count = kinds.len();
             return Err(format!(
                 "the program has {count} kinds of values; at most {SOLVER_KINDS_MAX} are allowed"
             ));
         }
-        let number = |of: &Kind| kinds.iter().position(|kind| kind == of).unwrap_or(0);
         let byte = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
-        let registers_kinds = register_kinds.iter().map(|kind| byte(number(kind))).collect();
+        let number = |kind: &usize| byte(numbers[*kind].unwrap_or(0));
+        let registers_kinds = register_kinds.iter().map(number).collect();
         let instructions = self.drafts.iter().map(|draft| Instruction {
             op: draft.op,
             to: draft.to.map_or(0, |slot| byte(registers[slot])),
@@ -294,13 +308,15 @@ impl Lowering<'_> {
     }
 }
 
-/// Adds a kind behind those that it is made of.
-fn collect(kind: &Kind, kinds: &mut Vec<Kind>) {
-    if kinds.contains(kind) {
-        return;
+/// Adds a kind behind those that it is made of, unless it is there. Returns its place.
+fn collect(kind: &Kind, kinds: &mut Vec<Kind>) -> usize {
+    if let Some(known) = kinds.iter().position(|known| known == kind) {
+        return known;
     }
     match kind {
-        Kind::Set(of) | Kind::Tuple(of) => collect(of, kinds),
+        Kind::Set(of) | Kind::Tuple(of) => {
+            collect(of, kinds);
+        }
         Kind::Pair(halves) => {
             collect(&halves.0, kinds);
             collect(&halves.1, kinds);
@@ -314,4 +330,5 @@ fn collect(kind: &Kind, kinds: &mut Vec<Kind>) {
         | Kind::Grid => {}
     }
     kinds.push(kind.clone());
+    kinds.len() - 1
 }

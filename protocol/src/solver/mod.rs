@@ -58,7 +58,7 @@ use crate::limits::PROGRAM_BYTES_MAX;
 use crate::output::ItemErrorCode;
 use crate::program::Ties;
 use elaborate::{Elaborated, elaborate};
-use ir::{Block, Node};
+use ir::{Block, Nodes};
 use lower::Lowered;
 use syntax::{Definition, Module, Statement};
 
@@ -187,7 +187,7 @@ struct Compiled<'m> {
     /// The place of each instruction in the text.
     spans: Vec<Range<usize>>,
     lines: Vec<elaborate::Line<'m>>,
-    nodes: Vec<Node>,
+    nodes: Nodes,
     holes: Vec<(usize, HolePlace)>,
 }
 

@@ -26,6 +26,9 @@ pub struct Primitive {
     pub(super) gives: Gives,
 }
 
+/// Registers that one instruction reads, at most.
+pub(super) const OPERANDS: usize = 4;
+
 impl Primitive {
     /// Its row.
     #[must_use]
@@ -35,7 +38,7 @@ impl Primitive {
 
     /// The kind that it gives for arguments of these kinds; `None` if it does not take them as they are.
     #[must_use]
-    pub fn gives(&self, kinds: &[Kind]) -> Option<Kind> {
+    pub fn gives(&self, kinds: &[&Kind]) -> Option<Kind> {
         let accepted = self.parameters.iter().zip(kinds).all(|((_, want), kind)| {
             want.accept(kind).is_some_and(|accepted| accepted.is_like(kind))
         });
@@ -43,7 +46,7 @@ impl Primitive {
     }
 
     /// The same for arguments each of which it accepts as it is.
-    pub(super) fn gives_accepted(&self, kinds: &[Kind]) -> Option<Kind> {
+    pub(super) fn gives_accepted(&self, kinds: &[&Kind]) -> Option<Kind> {
         let fits = match self.fit {
             Fit::Free => true,
             Fit::Alike => kinds.first()?.is_like(kinds.get(1)?),

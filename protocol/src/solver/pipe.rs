@@ -78,8 +78,8 @@ impl<'t> Elaborator<'t> {
         }
         let missing = arity.checked_sub(values.len());
         if missing == Some(0) && !arguments.is_empty() {
-            let function = self.call(&called, values, &[])?;
-            return self.call(&function, vec![value], &[]);
+            let function = self.call(&called, &values, &[])?;
+            return self.call(&function, &[value], &[]);
         }
         let (subject, on_ground) = places(&called);
         let is_grid =
@@ -99,7 +99,7 @@ impl<'t> Elaborator<'t> {
             }
             _ => values.insert(subject.min(values.len()), value),
         }
-        self.call(&called, values, &[])
+        self.call(&called, &values, &[])
     }
 
     /// An argument of an op in a chain: a call that lacks one value gets the ground.
@@ -127,21 +127,12 @@ impl<'t> Elaborator<'t> {
 /// The argument that a chain puts in, and the one for the ground.
 fn places(called: &Value<'_>) -> (usize, Option<usize>) {
     let Value::Function(function) = called else { return (0, None) };
-    match function.as_ref() {
+    match function {
         Function::Primitive(primitive) => {
             let grid = primitive.parameters.iter().position(|(_, want)| *want == Want::Grid);
             (usize::from(primitive.subject), grid)
         }
         Function::Builtin(builtin) => (usize::from(builtin.subject), None),
-        Function::Defined(_)
-        | Function::Lambda { .. }
-        | Function::Compose(_)
-        | Function::Fork { .. }
-        | Function::Matcher { .. }
-        | Function::Bound { .. }
-        | Function::Power { .. }
-        | Function::Repeated { .. }
-        | Function::Hole(..)
-        | Function::Branch { .. } => (0, None),
+        Function::Defined(_) | Function::Hole(..) | Function::Made(_) => (0, None),
     }
 }

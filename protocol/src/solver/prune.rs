@@ -2,18 +2,17 @@
 //!
 //! Python runs every statement, so a node that may fail stays even if its value is not used.
 
-use super::ir::{Block, Node};
+use super::ir::{Block, Nodes};
 
 /// Prunes a block and the blocks in it.
-pub(super) fn prune(nodes: &mut [Node], block: &mut Block) {
+pub(super) fn prune(nodes: &mut Nodes, block: &mut Block) {
     let mut used = vec![false; nodes.len()];
     walk(nodes, block, &mut used);
 }
 
 /// Goes through a block from its end. `used` says of each node whether what comes behind needs it.
-fn walk(nodes: &mut [Node], block: &mut Block, used: &mut [bool]) {
+fn walk(nodes: &mut Nodes, block: &mut Block, used: &mut [bool]) {
     used[block.result] = true;
-    let mut kept = Vec::new();
     for at in block.nodes.iter().rev() {
         if !nodes[*at].fails && !used[*at] {
             continue;
@@ -23,9 +22,7 @@ fn walk(nodes: &mut [Node], block: &mut Block, used: &mut [bool]) {
             walk(nodes, inner, used);
         }
         nodes[*at].blocks = blocks;
-        nodes[*at].arguments.iter().for_each(|argument| used[*argument] = true);
-        kept.push(*at);
+        nodes.arguments(*at).iter().for_each(|argument| used[*argument] = true);
     }
-    kept.reverse();
-    block.nodes = kept;
+    block.nodes.retain(|at| nodes[*at].fails || used[*at]);
 }

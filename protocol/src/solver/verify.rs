@@ -2,7 +2,7 @@
 
 use super::code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
 use super::kind::Kind;
-use super::opcode::{Opcode, Primitive};
+use super::opcode::{OPERANDS, Opcode, Primitive};
 use super::registers::Registers;
 use crate::limits::{
     KIND_DEPTH_MAX, SOLVER_INSTRUCTIONS_MAX, SOLVER_KINDS_MAX, SOLVER_NESTING_MAX,
@@ -229,9 +229,10 @@ impl Checker<'_> {
         if let Some(primitive) = Primitive::of(op) {
             let count = primitive.parameters.len();
             self.operands(instruction, count, 0)?;
-            let kinds: Vec<Kind> =
-                from[..count].iter().map(|from| self.kind(*from).clone()).collect();
-            let gives = primitive.gives(&kinds).ok_or("its arguments are of the wrong kinds")?;
+            let mut kinds = [&Kind::Never; OPERANDS];
+            kinds.iter_mut().zip(from).for_each(|(kind, from)| *kind = self.kind(from));
+            let gives = primitive.gives(&kinds[..count]);
+            let gives = gives.ok_or("its arguments are of the wrong kinds")?;
             return self.write(to, &gives);
         }
         if op.begins_loop() {

@@ -63,18 +63,9 @@ impl Want {
             Self::Patch => patch(kind),
             Self::Object => object(kind),
             Self::Element => grid().or_else(|| object(kind).filter(is_set)),
-            Self::Piece => match patch(kind) {
-                Some(patch) if *kind != Kind::Grid => Some(patch),
-                Some(_) | None => grid(),
-            },
+            Self::Piece | Self::Mirrored | Self::Colored if *kind == Kind::Grid => same(),
+            Self::Piece | Self::Colored => patch(kind).or_else(grid),
             Self::Mirrored => patch(kind).filter(is_set).or_else(grid),
-            Self::Colored => {
-                if *kind == Kind::Grid {
-                    same()
-                } else {
-                    patch(kind).or_else(grid)
-                }
-            }
             Self::Container => container(kind),
             Self::Containers => of_elements(kind, |element| {
                 if *element == Kind::Never {
@@ -153,7 +144,10 @@ fn is_set(kind: &Kind) -> bool {
 }
 
 fn container(kind: &Kind) -> Option<Kind> {
-    if is_set(kind) { Some(kind.clone()) } else { kind.tuple_of().map(Kind::tuple) }
+    match kind.element() {
+        Some(_) => Some(kind.clone()),
+        None => kind.tuple_of().map(Kind::tuple),
+    }
 }
 
 /// The kind as a container whose elements are converted by `each`.
@@ -171,6 +165,7 @@ fn object(kind: &Kind) -> Option<Kind> {
     let patch = patch(kind)?;
     match (&patch, patch.element()?) {
         (_, Kind::Vector) => None,
+        (_, Kind::Cell) => Some(patch),
         (Kind::Set(_), _) => Some(Kind::object()),
         (_, _) => Some(Kind::tuple(Kind::Cell)),
     }

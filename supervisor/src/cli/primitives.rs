@@ -27,6 +27,7 @@ fn gives(primitive: &Primitive) -> String {
     };
     let kinds: Vec<Kind> = primitive.parameters.iter().map(|(_, want)| usual(want)).collect();
     let of = |kind: Kind| kind.to_string();
+    let kinds: Vec<&Kind> = kinds.iter().collect();
     let gives = primitive.gives(&kinds).map_or_else(|| "a value".to_owned(), of);
     let depends = primitive.parameters.iter().any(|(_, want)| {
         !matches!(
