@@ -1,6 +1,5 @@
 //! The values of the compiler: nodes, and functions and containers of functions, which exist only here.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::builtin::Builtin;
@@ -22,8 +21,33 @@ pub(super) enum Value<'t> {
     Choice(Rc<Choice<'t>>),
 }
 
-/// The names that an expression may use.
-pub(super) type Names<'t> = BTreeMap<&'t str, Value<'t>>;
+/// The names that an expression may use, each once. They are few: a text is short.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names<'t>(Vec<(&'t str, Value<'t>)>);
+
+impl<'t> Names<'t> {
+    pub(super) fn get(&self, name: &str) -> Option<&Value<'t>> {
+        self.0.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    /// Gives a name a value, in the place of the one that it had.
+    pub(super) fn insert(&mut self, name: &'t str, value: Value<'t>) {
+        match self.0.iter_mut().rev().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((name, value)),
+        }
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &'t str> {
+        self.0.iter().map(|(name, _)| *name)
+    }
+}
+
+impl<'t> Extend<(&'t str, Value<'t>)> for Names<'t> {
+    fn extend<I: IntoIterator<Item = (&'t str, Value<'t>)>>(&mut self, named: I) {
+        named.into_iter().for_each(|(name, value)| self.insert(name, value));
+    }
+}
 
 #[derive(Clone, Debug)]
 pub(super) enum Function<'t> {

@@ -75,13 +75,14 @@ pub(super) fn elaborate<'t>(
 ) -> Result<Elaborated<'t>, Vec<Mistake>> {
     let builder = Builder::new();
     let (failed, at) = (BTreeSet::new(), 0..0);
-    let (globals, spare, calls, depth) = (Names::new(), Vec::new(), 0, 0);
+    let (globals, spare, calls, depth) = (Names::default(), Vec::new(), 0, 0);
     let mut elaborator =
         Elaborator { text, builder, module, globals, holes, failed, spare, calls, depth, at };
-    let mut names = Names::from([(parameter, Value::Node(0))]);
+    let mut names = Names::default();
+    names.insert(parameter, Value::Node(0));
     let is_outside = std::ptr::eq(body, module.statements.as_slice());
     let mut mistakes = if is_outside { Vec::new() } else { elaborator.outside() };
-    let (mut lines, mut result) = (Vec::new(), None);
+    let (mut lines, mut result) = (Vec::with_capacity(body.len()), None);
     for statement in body {
         match elaborator.statement(&mut names, statement) {
             Ok(value) => {
@@ -152,7 +153,7 @@ impl<'t> Elaborator<'t> {
                 Err(Halt::Mistake(Box::new(mistake)))
             } else {
                 self.at = statement.value.span.clone();
-                self.expression(&Names::new(), &statement.value)
+                self.expression(&Names::default(), &statement.value)
             };
             match made {
                 Ok(value) => {
@@ -276,7 +277,7 @@ impl<'t> Elaborator<'t> {
         }
         let mistake = Mistake::new(span.clone(), format!("there is no name `{name}`"));
         let functions: Vec<&str> = builtin::function_names().collect();
-        let known = names.keys().copied().chain(functions);
+        let known = names.all().chain(functions);
         let close = near::names(name, known);
         let help = if close.is_empty() {
             "the functions are in the book, under primitives; names are given by NAME = …"
@@ -292,7 +293,7 @@ impl<'t> Elaborator<'t> {
         let hole = &self.holes[number];
         let is_own = |word: &String| {
             let defined = self.module.definitions.iter().any(|definition| definition.name == word);
-            defined || names.contains_key(word.as_str()) || self.globals.contains_key(word.as_str())
+            defined || names.get(word).is_some() || self.globals.get(word).is_some()
         };
         if let Some(word) = hole.words.iter().find(|word| is_own(word)) {
             return self.mistake(format!("`{word}` has a meaning of its own in the text"));
@@ -417,8 +418,8 @@ impl<'t> Elaborator<'t> {
         definition: &'t Definition<'t>,
         arguments: &[Value<'t>],
     ) -> Made<Value<'t>> {
-        let parameters = definition.parameters.iter().copied();
-        let mut names: Names<'t> = parameters.zip(arguments.iter().cloned()).collect();
+        let mut names = Names::default();
+        names.extend(definition.parameters.iter().copied().zip(arguments.iter().cloned()));
         let mut last = None;
         for statement in &definition.body {
             let value = self.statement(&mut names, statement)?;

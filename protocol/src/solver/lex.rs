@@ -48,13 +48,11 @@ fn signs(text: &[u8]) -> Option<&'static str> {
 fn word_length(text: &str) -> usize {
     let is_ascii = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let length = text.bytes().position(|byte| !is_ascii(byte)).unwrap_or(text.len());
-    match text[length..].chars().next() {
-        Some(next) if next.is_alphanumeric() => {
-            let ends = |c: char| !(c == '_' || c.is_alphanumeric());
-            text.find(ends).unwrap_or(text.len())
-        }
-        Some(_) | None => length,
+    if text.as_bytes().get(length).is_none_or(u8::is_ascii) {
+        return length;
     }
+    let ends = |c: char| !(c == '_' || c.is_alphanumeric());
+    text.find(ends).unwrap_or(text.len())
 }
 
 /// Gives the pieces of a text, one after the other. What is no piece is a mistake and left out.

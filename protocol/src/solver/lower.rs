@@ -54,7 +54,7 @@ pub(super) fn lower(nodes: &Nodes, block: &Block, ties: Ties) -> Result<Lowered,
     };
     // Register 0 is the input's.
     lowering.slot(0);
-    let mut constants = Vec::new();
+    let mut constants = Vec::with_capacity(nodes.len());
     lowering.constants(block, &mut constants);
     lowering.block(block);
     let result = lowering.of(block.result);
