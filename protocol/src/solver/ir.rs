@@ -134,7 +134,8 @@ impl Builder {
         let mut builder = Self::default();
         builder.nodes.nodes.reserve(NODES_USUAL);
         builder.nodes.arguments.reserve(NODES_USUAL);
-        builder.scopes.push(Scope::default());
+        let nodes = Vec::with_capacity(NODES_USUAL);
+        builder.scopes.push(Scope { nodes, known: BTreeMap::new() });
         builder.loose(Op::Input, Kind::Grid);
         builder
     }

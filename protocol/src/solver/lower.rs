@@ -47,7 +47,7 @@ pub(super) fn lower(nodes: &Nodes, block: &Block, ties: Ties) -> Result<Lowered,
     let mut lowering = Lowering {
         nodes,
         drafts: Vec::with_capacity(nodes.len()),
-        kinds: Vec::new(),
+        kinds: Vec::with_capacity(nodes.len()),
         slot_kinds: Vec::with_capacity(nodes.len()),
         slots: vec![None; nodes.len()],
         holes: Vec::new(),
@@ -258,8 +258,11 @@ impl<'n> Lowering<'n> {
             }
         }
         order.sort_unstable();
-        let mut register_kinds: Vec<usize> = self.slot_kinds[..fixed].to_vec();
-        let mut busy_until: Vec<usize> = vec![usize::MAX; fixed];
+        let mut register_kinds = Vec::with_capacity(lives.len());
+        register_kinds.extend_from_slice(&self.slot_kinds[..fixed]);
+        // Until when each register is needed.
+        let mut busy_until = Vec::with_capacity(lives.len());
+        busy_until.resize(fixed, usize::MAX);
         let mut registers: Vec<usize> = (0..self.slot_kinds.len()).collect();
         for (start, end, slot) in order {
             let kind = self.slot_kinds[slot];

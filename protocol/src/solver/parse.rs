@@ -18,6 +18,9 @@ use super::python::{BLOCKS, INSTEAD_OF_BLOCKS, instead};
 use super::syntax::{Argument, Definition, Expression, Form, Module, Statement};
 use crate::limits::SOLVER_DEPTH_MAX;
 
+/// Bytes of a usual statement, or fewer.
+const STATEMENT_BYTES: usize = 16;
+
 /// A part of a text, or its mistake.
 type Parsed<T> = Result<T, Box<Mistake>>;
 
@@ -26,7 +29,8 @@ pub(super) fn module(text: &str) -> (Module<'_>, Vec<Mistake>) {
     let mut mistakes = Vec::new();
     let mut parser = Parser::new(text);
     let mut indents = Indents::default();
-    let (mut module, mut outside) = (Module::default(), Vec::new());
+    let mut module = Module::default();
+    let mut outside = Vec::with_capacity(text.len() / STATEMENT_BYTES);
     let mut open: Option<Open<'_>> = None;
     while parser.next() != Token::End {
         if matches!(parser.next(), Token::Line | Token::Sign(';')) {
