@@ -113,7 +113,10 @@ impl<'t> Lexer<'t> {
                 Ok((self.depth == 0).then_some(Token::Line))
             }
             b' ' => self.skip(1),
-            b'#' => self.skip(self.rest().find('\n').unwrap_or(self.rest().len())),
+            b'#' => {
+                let rest = self.rest();
+                self.skip(rest.find('\n').unwrap_or(rest.len()))
+            }
             b'"' | b'\'' => self.string(),
             _ => self.sign(),
         }
@@ -192,9 +195,9 @@ impl<'t> Lexer<'t> {
             let opens = start..start + mark.len();
             return Err(Mistake::new(opens, "this string is never closed").into());
         }
-        match self.last {
-            Token::Line | Token::Sign(':' | ';') if self.depth == 0 => Ok(None),
-            _ => Err(Mistake::new(start..self.at, "there are no strings in the language").into()),
+        if self.depth == 0 && matches!(self.last, Token::Line | Token::Sign(':' | ';')) {
+            return Ok(None);
         }
+        Err(Mistake::new(start..self.at, "there are no strings in the language").into())
     }
 }
