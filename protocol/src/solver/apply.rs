@@ -240,8 +240,8 @@ impl<'t> Elaborator<'t> {
             }
             Value::Node(_) | Value::Static(_) | Value::Function(_) => {}
         }
-        let is_set = matches!(container, Value::Static(of) if of.is_set);
         if let Some(items) = self.items(container)? {
+            let is_set = matches!(container, Value::Static(of) if of.is_set);
             return self.one_by_one(is_set, items, function);
         }
         let (base, element) = self.container(container)?;
@@ -311,16 +311,10 @@ impl<'t> Elaborator<'t> {
                 }
                 self.settled(of.is_set, results)
             }
-            Value::Each(each) => {
-                let each = Rc::clone(each);
-                self.continued(&each, |this, function| {
-                    this.call(&function, slice::from_ref(value), &[])
-                })
-            }
-            Value::Choice(choice) => {
-                let choice = Rc::clone(choice);
-                self.pick(&choice, |this, one| this.rapply(one, value))
-            }
+            Value::Each(each) => self.continued(each, |this, function| {
+                this.call(&function, slice::from_ref(value), &[])
+            }),
+            Value::Choice(choice) => self.pick(choice, |this, one| this.rapply(one, value)),
             Value::Node(_) | Value::Function(_) => {
                 let words = self.words(functions);
                 self.mistake(format!("rapply wants a set or tuple of functions; it gets {words}"))

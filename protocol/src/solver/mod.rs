@@ -24,6 +24,7 @@ mod literal;
 mod lower;
 mod mistake;
 mod opcode;
+mod open;
 mod parse;
 mod pipe;
 mod prune;

@@ -14,8 +14,9 @@ use std::ops::Range;
 use super::indents::{Indents, Place};
 use super::lex::{Lexer, Piece, Token};
 use super::mistake::Mistake;
+use super::open::{Open, close};
 use super::python::{BLOCKS, INSTEAD_OF_BLOCKS, instead};
-use super::syntax::{Argument, Definition, Expression, Form, Module, Statement};
+use super::syntax::{Argument, Expression, Form, Module, Statement};
 use crate::limits::SOLVER_DEPTH_MAX;
 
 /// Bytes of a usual statement, or fewer.
@@ -72,30 +73,6 @@ pub(super) fn module(text: &str) -> (Module<'_>, Vec<Mistake>) {
     close(&mut open, &mut module, text, text.len(), &mistakes);
     module.statements = outside;
     (module, mistakes)
-}
-
-/// A definition whose body is being read.
-struct Open<'t> {
-    name: &'t str,
-    parameters: Vec<&'t str>,
-    body: Vec<Statement<'t>>,
-    start: usize,
-}
-
-/// Ends a definition. One with a mistake takes all text before the next line outside of functions.
-fn close<'t>(
-    open: &mut Option<Open<'t>>,
-    module: &mut Module<'t>,
-    text: &'t str,
-    end: usize,
-    mistakes: &[Mistake],
-) {
-    if let Some(Open { name, parameters, body, start }) = open.take() {
-        let is_broken = mistakes.iter().any(|one| (start..=end).contains(&one.span.start));
-        let whole = start + text[start..end].trim_end().len();
-        let end = body.last().filter(|_| !is_broken).map_or(whole, |last| last.span.end);
-        module.definitions.push(Definition { name, parameters, body, span: start..end });
-    }
 }
 
 struct Parser<'t> {
