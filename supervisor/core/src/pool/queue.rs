@@ -16,7 +16,7 @@ use gridpool_protocol::ids::{ClientId, JobId};
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::principal::Principal;
 
-use super::turns::Turns;
+use super::turns::{Spent, Turns};
 
 /// The position of one shard of a job in its client's queue. A retried shard takes its old position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,14 +53,68 @@ pub(super) struct Entry {
 }
 
 /// Whose a shard is.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) principal: Principal,
     pub(super) client: ClientId,
 }
 
 /// The waiting shards of one client for one principal.
-type Waiting = BTreeMap<Position, Entry>;
+#[derive(Debug, Default)]
+struct Waiting {
+    shards: BTreeMap<Position, Entry>,
+    /// Those that may join others, by what they must have in common. None is empty.
+    joiners: BTreeMap<Joining, BTreeSet<Position>>,
+}
+
+/// A shard that was taken out.
+struct Taken {
+    cost: u64,
+    /// No other shard of its job waits.
+    ends_job: bool,
+    /// Its client has no more that may join these.
+    ends_joining: Option<Joining>,
+}
+
+impl Waiting {
+    /// Whether a shard of the job waits.
+    fn has_job(&self, position: Position) -> bool {
+        let (first, last) =
+            (Position { shard: 0, ..position }, Position { shard: u32::MAX, ..position });
+        self.shards.range(first..=last).next().is_some()
+    }
+
+    /// Adds a shard; gives what it may join if it is the first such.
+    fn insert(&mut self, position: Position, entry: Entry) -> Option<Joining> {
+        let mut begun = None;
+        if let Some(joining) = &entry.joins {
+            match self.joiners.get_mut(joining) {
+                Some(same) => drop(same.insert(position)),
+                None => {
+                    self.joiners.insert(joining.clone(), BTreeSet::from([position]));
+                    begun = Some(joining.clone());
+                }
+            }
+        }
+        let replaced = self.shards.insert(position, entry);
+        assert_eq!(replaced, None, "{position:?} is already waiting");
+        begun
+    }
+
+    fn take_out(&mut self, position: Position) -> Taken {
+        let Entry { cost, joins } =
+            self.shards.remove(&position).expect("only what waits is taken out");
+        let ends_joining = joins.filter(|joining| {
+            let same = self.joiners.get_mut(joining).expect("what may join is among the joiners");
+            same.remove(&position);
+            same.is_empty()
+        });
+        if let Some(joining) = &ends_joining {
+            self.joiners.remove(joining);
+        }
+        Taken { cost, ends_job: !self.has_job(position), ends_joining }
+    }
+}
 
 /// What waits of one principal.
 #[derive(Debug, Default)]
@@ -73,8 +127,19 @@ struct Share {
 impl Share {
     fn in_order(&self) -> impl Iterator<Item = (ClientId, Position)> {
         self.clients.in_order().flat_map(|(_, &client, waiting)| {
-            waiting.keys().map(move |&position| (client, position))
+            waiting.shards.keys().map(move |&position| (client, position))
         })
+    }
+
+    /// Takes a shard out. If it takes its turn, its client pays.
+    fn take_out(&mut self, client: ClientId, position: Position, pays: bool) -> Taken {
+        let taken = self.clients.spend(&client, |waiting| {
+            let taken = waiting.take_out(position);
+            let cost = if pays { taken.cost } else { 0 };
+            (taken, Spent { cost, rests: waiting.shards.is_empty() })
+        });
+        self.jobs -= usize::from(taken.ends_job);
+        taken
     }
 }
 
@@ -84,8 +149,8 @@ pub(super) struct Queue {
     shares: Turns<Principal, Share>,
     /// The principals that are held, and what waits of them.
     held: BTreeMap<Principal, Share>,
-    /// Shards that may join others, by what they must have in common and whose they are. None is empty.
-    joiners: BTreeMap<Joining, BTreeMap<Owner, BTreeSet<Position>>>,
+    /// How many clients have shards that may join others, by what they must have in common. None is 0.
+    joining: BTreeMap<Joining, usize>,
     /// Jobs with a shard that waits.
     jobs: usize,
 }
@@ -140,34 +205,36 @@ impl Queue {
             None => self.shares.wait(&owner.principal),
         };
         let waiting = share.clients.wait(&owner.client);
-        let is_new = usize::from(!has_job(waiting, position));
-        if let Some(joining) = &entry.joins {
-            let same = match self.joiners.get_mut(joining) {
-                Some(same) => same,
-                None => self.joiners.entry(joining.clone()).or_default(),
-            };
-            same.entry(owner.clone()).or_default().insert(position);
-        }
-        let replaced = waiting.insert(position, entry);
-        assert_eq!(replaced, None, "{position:?} is already waiting");
+        let is_new = usize::from(!waiting.has_job(position));
+        let begun = waiting.insert(position, entry);
         share.jobs += is_new;
         self.jobs += is_new;
+        if let Some(joining) = begun {
+            *self.joining.entry(joining).or_default() += 1;
+        }
     }
 
     /// Takes a shard out, whatever its position.
     pub(super) fn remove(&mut self, owner: &Owner, position: Position) {
-        self.take_out(owner, position, false);
+        let taken = match self.held.get_mut(&owner.principal) {
+            Some(share) => share.take_out(owner.client, position, false),
+            None => self.shares.spend(&owner.principal, |share| {
+                let taken = share.take_out(owner.client, position, false);
+                (taken, Spent { cost: 0, rests: share.clients.is_empty() })
+            }),
+        };
+        self.note(taken);
     }
 
     /// Takes the next shard that `may_go` and charges its client and principal.
     pub(super) fn take(&mut self, may_go: impl Fn(Position) -> bool) -> Option<Position> {
-        let found = self.owned().find(|&(_, _, position)| may_go(position));
-        let (owner, position) = found.map(|(principal, client, position)| {
-            (Owner { principal: principal.clone(), client }, position)
-        })?;
-        self.shares.reach(&owner.principal);
-        self.share_mut(&owner).clients.reach(&owner.client);
-        self.take_out(&owner, position, true);
+        let (principal, client, position) =
+            self.owned().find(|&(_, _, position)| may_go(position))?;
+        let principal = principal.clone();
+        self.shares.reach(&principal);
+        let share = self.shares.get_mut(&principal).expect("a principal that waits has a share");
+        share.clients.reach(&client);
+        self.take_turn(&principal, client, position);
         Some(position)
     }
 
@@ -197,65 +264,43 @@ impl Queue {
         lead_max: u64,
         fits: impl Fn(Position) -> bool,
     ) -> Option<Position> {
-        let same = self.joiners.get(with)?;
+        let clients = *self.joining.get(with)?;
         let near = self.shares.in_order().take_while(|&(lead, ..)| lead <= lead_max);
-        let mut owners = near.flat_map(|(_, principal, share)| {
+        let near = near.flat_map(|(_, principal, share)| {
             let near = share.clients.in_order().take_while(|&(lead, ..)| lead <= lead_max);
-            near.map(|(_, &client, _)| Owner { principal: principal.clone(), client })
+            near.map(move |(_, &client, waiting)| (principal, client, waiting))
         });
-        let (owner, position) = owners.find_map(|owner| {
-            let position = same.get(&owner)?.iter().copied().find(|&position| fits(position))?;
-            Some((owner, position))
-        })?;
-        drop(owners);
-        self.take_out(&owner, position, true);
+        let same = near.filter_map(|(principal, client, waiting)| {
+            Some((principal, client, waiting.joiners.get(with)?))
+        });
+        let (principal, client, position) =
+            same.take(clients).find_map(|(principal, client, same)| {
+                let position = same.iter().copied().find(|&position| fits(position))?;
+                Some((principal.clone(), client, position))
+            })?;
+        self.take_turn(&principal, client, position);
         Some(position)
     }
 
-    fn share_mut(&mut self, owner: &Owner) -> &mut Share {
-        let held = self.held.get_mut(&owner.principal);
-        let share = held.or_else(|| self.shares.get_mut(&owner.principal));
-        share.expect("a principal that waits has a share")
+    /// Takes a shard out, and its client and its principal pay.
+    fn take_turn(&mut self, principal: &Principal, client: ClientId, position: Position) {
+        let taken = self.shares.spend(principal, |share| {
+            let taken = share.take_out(client, position, true);
+            let cost = taken.cost;
+            (taken, Spent { cost, rests: share.clients.is_empty() })
+        });
+        self.note(taken);
     }
 
-    /// Takes a shard out. If it takes its turn, its client and its principal pay.
-    fn take_out(&mut self, owner: &Owner, position: Position, pays: bool) {
-        let share = self.share_mut(owner);
-        let waiting = share.clients.get_mut(&owner.client).expect("a client that waits is known");
-        let Entry { cost, joins } =
-            waiting.remove(&position).expect("only what waits is taken out");
-        let was_last = usize::from(!has_job(waiting, position));
-        let client_rests = waiting.is_empty();
-        if pays {
-            share.clients.charge(&owner.client, cost);
-        }
-        if client_rests {
-            share.clients.rest(&owner.client);
-        }
-        share.jobs -= was_last;
-        let principal_rests = share.clients.is_empty();
-        self.jobs -= was_last;
-        if pays {
-            self.shares.charge(&owner.principal, cost);
-        }
-        if principal_rests && !self.held.contains_key(&owner.principal) {
-            self.shares.rest(&owner.principal);
-        }
-        if let Some(joining) = joins {
-            self.take_joiner(&joining, owner, position);
-        }
-    }
-
-    fn take_joiner(&mut self, joining: &Joining, owner: &Owner, position: Position) {
-        let same = self.joiners.get_mut(joining).expect("what may join is among the joiners");
-        let own = same.get_mut(owner).expect("and its owner");
-        own.remove(&position);
-        if !own.is_empty() {
-            return;
-        }
-        same.remove(owner);
-        if same.is_empty() {
-            self.joiners.remove(joining);
+    /// A shard was taken out.
+    fn note(&mut self, taken: Taken) {
+        self.jobs -= usize::from(taken.ends_job);
+        if let Some(joining) = taken.ends_joining {
+            let clients = self.joining.get_mut(&joining).expect("the client had some");
+            *clients -= 1;
+            if *clients == 0 {
+                self.joining.remove(&joining);
+            }
         }
     }
 
@@ -264,7 +309,7 @@ impl Queue {
         let shares = self.shares.in_order().map(|(_, _, share)| share).chain(self.held.values());
         let clients = shares.flat_map(|share| share.clients.in_order());
         let firsts = clients.flat_map(|(_, _, waiting)| {
-            let first = |priority| waiting.range(Position { priority, ..Position::FIRST }..).next();
+            let first = |priority| waiting.shards.range(Position { priority, ..Position::FIRST }..).next();
             Priority::ALL.into_iter().filter_map(first)
         });
         firsts.map(|(position, _)| position.job).min()
@@ -276,13 +321,6 @@ impl Queue {
         let held = held.map(|(_, position)| position);
         self.in_order().chain(held).map(|position| position.job).collect()
     }
-}
-
-/// Whether a shard of the job waits.
-fn has_job(waiting: &Waiting, position: Position) -> bool {
-    let (first, last) =
-        (Position { shard: 0, ..position }, Position { shard: u32::MAX, ..position });
-    waiting.range(first..=last).next().is_some()
 }
 
 #[cfg(test)]

@@ -29,6 +29,14 @@ struct Member<V> {
     value: V,
 }
 
+/// What a turn comes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spent {
+    pub(super) cost: u64,
+    /// It has nothing left.
+    pub(super) rests: bool,
+}
+
 impl<K, V> Default for Turns<K, V> {
     fn default() -> Self {
         let (waiting, idle) = (BTreeSet::new(), BTreeSet::new());
@@ -83,15 +91,9 @@ impl<K: Ord + Clone, V: Default> Turns<K, V> {
 
     /// It waits no more.
     pub(super) fn rest(&mut self, key: &K) {
-        let Some(member) = self.members.get_mut(key).filter(|member| member.waits) else { return };
-        member.waits = false;
-        self.waiting.remove(&(member.clock, key.clone()));
-        self.idle.insert((member.clock, key.clone()));
-        if self.idle.len() > IDLE_MAX {
-            let least = self.idle.first().map_or(0, |&(clock, _)| clock);
-            self.reached = self.reached.max(least);
+        if self.members.get(key).is_some_and(|member| member.waits) {
+            self.spend(key, |_| ((), Spent { cost: 0, rests: true }));
         }
-        self.forget();
     }
 
     /// One that waits takes its turn.
@@ -100,12 +102,27 @@ impl<K: Ord + Clone, V: Default> Turns<K, V> {
         self.forget();
     }
 
-    /// One that waits pays for what it gets.
-    pub(super) fn charge(&mut self, key: &K, cost: u64) {
+    /// Changes the value of one that waits: it pays for what it gets, and waits no more if it has nothing left.
+    pub(super) fn spend<R>(&mut self, key: &K, what: impl FnOnce(&mut V) -> (R, Spent)) -> R {
         let member = self.members.get_mut(key).expect("one that waits is known");
-        self.waiting.remove(&(member.clock, key.clone()));
-        member.clock = member.clock.saturating_add(cost);
-        self.waiting.insert((member.clock, key.clone()));
+        let (result, Spent { cost, rests }) = what(&mut member.value);
+        let before = member.clock;
+        member.clock = before.saturating_add(cost);
+        member.waits = !rests;
+        let place = (member.clock, key.clone());
+        if rests {
+            self.waiting.remove(&(before, key.clone()));
+            self.idle.insert(place);
+            if self.idle.len() > IDLE_MAX {
+                let least = self.idle.first().map_or(0, |&(clock, _)| clock);
+                self.reached = self.reached.max(least);
+            }
+            self.forget();
+        } else if cost > 0 {
+            self.waiting.remove(&(before, key.clone()));
+            self.waiting.insert(place);
+        }
+        result
     }
 
     /// Forgets those that have no advantage to pay back.
@@ -125,6 +142,10 @@ mod tests {
 
     type Some = Turns<u32, ()>;
 
+    fn charge(turns: &mut Some, key: u32, cost: u64) {
+        turns.spend(&key, |()| ((), Spent { cost, rests: false }));
+    }
+
     fn first(turns: &Some) -> Option<u32> {
         turns.in_order().next().map(|(_, &key, ())| key)
     }
@@ -135,12 +156,12 @@ mod tests {
         turns.wait(&1);
         turns.wait(&2);
         turns.reach(&1);
-        turns.charge(&1, 10);
+        charge(&mut turns, 1, 10);
         turns.rest(&1);
         turns.wait(&1);
         assert_eq!(first(&turns), Some(2), "it rested, and still has to pay");
         turns.rest(&1);
-        turns.charge(&2, 10);
+        charge(&mut turns, 2, 10);
         turns.reach(&2);
         assert_eq!(turns.values().count(), 1, "nothing is left to pay");
         turns.wait(&1);
@@ -153,7 +174,7 @@ mod tests {
         for key in 0..10_000 {
             turns.wait(&key);
             turns.reach(&key);
-            turns.charge(&key, 10);
+            charge(&mut turns, key, 10);
             turns.rest(&key);
         }
         assert!(turns.values().count() <= IDLE_MAX, "{}", turns.values().count());
