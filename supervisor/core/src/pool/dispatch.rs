@@ -181,8 +181,6 @@ impl Pool {
         let state = &mut self.groups[worker.group];
         let limits: RoleLimits = state.limits;
         let joins = self.jobs[lead.job].joins(&limits);
-        let mut dispatch = Dispatch::new(now);
-        let mut attempts = Vec::with_capacity(1);
         let beside = self.slots[index].takes_beside(now, &self.config, limits.concurrency);
         let mut inline_bytes = beside.map_or(0, Dispatch::inline_bytes);
         let attempts_max = match limits.concurrency {
@@ -191,6 +189,10 @@ impl Pool {
             }
             Concurrency::Exclusive { .. } => JOIN_MAX,
         };
+        let attempts_max =
+            if joins.is_some() { attempts_max.min(1 + state.queue.jobs()) } else { 1 };
+        let mut dispatch = Dispatch::new(now, attempts_max);
+        let mut attempts = Vec::with_capacity(attempts_max);
         // Nothing may run beside a job that must run alone.
         let may_share = !limits.concurrency.is_concurrent() || joins.is_some();
         let mut next = Some(lead);

@@ -95,9 +95,9 @@ impl Sent {
 }
 
 impl Dispatch {
-    pub(super) fn new(now: Timestamp) -> Self {
-        // Most have one.
-        let (sent, unanswered) = (VecDeque::with_capacity(1), Unanswered::default());
+    /// One of up to so many attempts.
+    pub(super) fn new(now: Timestamp, attempts_max: usize) -> Self {
+        let (sent, unanswered) = (VecDeque::with_capacity(attempts_max), Unanswered::default());
         Self {
             sent,
             cost: 0,
@@ -185,6 +185,10 @@ impl CostClock {
 
     /// Time has passed for attempts that cost so much together.
     fn advance(&mut self, now: Timestamp, cost: u128) {
+        if now == self.read {
+            // Answers that came together.
+            return;
+        }
         let passed = now.since(self.read).as_nanos() << Self::PARTS;
         self.now += passed / cost.max(1);
         self.read = now;
