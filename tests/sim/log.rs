@@ -186,7 +186,7 @@ fn brief_action(action: &Action) -> String {
             format!("Dispatch {worker}{all}")
         }
         Action::Free { device } => format!("Free {device}"),
-        Action::Finish { client, job, key, receipt } => {
+        Action::Finish { client, job, key, receipt, .. } => {
             let client = client.map_or_else(|| "no client".to_owned(), |client| client.to_string());
             let (key, runs) = (key.0, receipt.attempts.len());
             format!(

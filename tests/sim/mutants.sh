@@ -178,7 +178,7 @@ mutant 'a worker that makes progress runs on for a cancelled job' pool/outstandi
 mutant 'a cancelled job has no grace' pool/process.rs 's/cut_off\(attempt, now\.after\(grace\), outcome\)/cut_off(attempt, now.after(grace * 0), outcome)/'
 mutant 'a late job has no grace' pool/process.rs 's/cut_off\(attempt, now\.after\(grace\), outcome\)/cut_off(attempt, if outcome == AttemptOutcome::Deadline { now } else { now.after(grace) }, outcome)/'
 mutant 'any client may cancel' pool/jobs.rs 's/self\.own\.get\(&\(client, key\)\)\.copied\(\)/self.own.iter().find(|((_, own), _)| (*own, client) == (key, client)).map(|(_, \&job)| job)/'
-mutant 'the verdict is given twice' pool.rs 's/(self\.actions\.push_back\(Action::Finish \{ client, job: id, key, receipt: Box::new\(receipt\) \}\);)/let again = Box::new(receipt.clone());\n        $1\n        if again.attempts.len() > 1 { self.actions.push_back(Action::Finish { client, job: id, key, receipt: again }); }/'
+mutant 'the verdict is given twice' pool.rs 's/(self\.actions\.push_back\(Action::Finish \{ client, job: id, key, receipt), encoded \}\);/let again = receipt.clone();\n        $1, encoded: encoded.clone() });\n        if again.attempts.len() > 1 { self.actions.push_back(Action::Finish { client, job: id, key, receipt: again, encoded }); }/'
 mutant 'a receipt forgets the attempt that was cut off' pool/losses.rs 's/job\.failed\(now, shard, process\.device_info\(\), outcome, String::new\(\)\);/job.shards[shard].state = super::shard::ShardState::Ended;/'
 
 section 'Clients'
@@ -289,7 +289,7 @@ mutant 'only the errors of the last shard are reported' pool/job.rs 's/self\.ite
 mutant 'shards share their attempts' pool/losses.rs 's/let tries = tried\.tries;/let tries: u32 = job.shards.iter().map(|shard| shard.tries).sum();/'
 mutant 'shards run on after the verdict' pool/losses.rs 's/self\.end_early\(now, id, AttemptOutcome::Preempted\);//g'
 mutant 'the other shards of a job that failed have only a grace' pool/losses.rs 's/match outcome == AttemptOutcome::Preempted \{/match false {/'
-mutant 'running shards count as waiting' pool/queue.rs 's/usize::from\(!waiting\.has_job\(position\)\)/1/; s/ends_job: !self\.has_job\(position\)/ends_job: true/'
+mutant 'running shards count as waiting' pool/queue.rs 's/usize::from\(entry\.joins\.is_some\(\) \|\| !waiting\.has_job\(position\)\)/1/; s/ends_job: is_whole \|\| !self\.has_job\(position\)/ends_job: true/'
 
 section 'Second dispatches'
 mutant 'a second dispatch is sent while a device idles' pool/dispatch.rs 's/(let some_idle = self\.slots\.of_group\(group\)\.any\(\|\(_, slot\)\| is_idle\(slot\)\));/$1 \&\& match limits.concurrency {\n                Concurrency::Concurrent { .. } => true,\n                Concurrency::Exclusive { feed_cost_max, .. } => self.slots.of_group(group).all(|(_, slot)| slot.process().is_none_or(|own| own.feeds_behind(now, \&self.config, feed_cost_max).is_none())),\n            };/'

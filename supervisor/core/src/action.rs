@@ -62,7 +62,7 @@ pub enum Action {
         /// The number that its answer must name.
         number: u64,
         /// The change.
-        command: ModelCommand,
+        command: Box<ModelCommand>,
     },
     /// Report the death of a worker.
     DeathReport(Box<DeathReport>),
@@ -88,6 +88,8 @@ pub enum Action {
         key: JobKey,
         /// Verdict and proof.
         receipt: Box<Receipt>,
+        /// The same encoded, if the pool remembers it.
+        encoded: Option<Arc<[u8]>>,
     },
     /// Nothing of this pool is left on the device: the successor may start workers there.
     Free {
@@ -222,14 +224,13 @@ impl fmt::Display for HelperEnd {
 
 /// Something worth a line in the log.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "changes of models are rare")]
 pub enum Note {
     /// A worker failed to carry out a command.
     CommandFailed {
         /// The worker.
         worker: WorkerId,
         /// The command.
-        command: ModelCommand,
+        command: Box<ModelCommand>,
         /// Why, as the worker says.
         why: String,
     },

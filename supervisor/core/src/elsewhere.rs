@@ -16,20 +16,20 @@ pub(crate) struct Elsewhere(BTreeMap<JobName, Option<Waiting>>);
 #[derive(Debug)]
 pub(crate) struct Waiting {
     pub(crate) client: ClientId,
-    pub(crate) request: JobRequest,
+    pub(crate) request: Box<JobRequest>,
 }
 
 /// What becomes of a submission.
 #[derive(Debug)]
 pub(crate) enum Held {
     /// Its job is not elsewhere.
-    No(JobRequest),
+    No(Box<JobRequest>),
     /// It waits.
     Waits,
     /// Its client waits for the job already.
     Again(JobId),
     /// Another client waits for the job.
-    Taken(JobRequest),
+    Taken(Box<JobRequest>),
 }
 
 impl Elsewhere {
@@ -49,7 +49,10 @@ impl Elsewhere {
     }
 
     /// Has a submission wait if its job is elsewhere.
-    pub(crate) fn hold(&mut self, client: ClientId, request: JobRequest) -> Held {
+    pub(crate) fn hold(&mut self, client: ClientId, request: Box<JobRequest>) -> Held {
+        if self.0.is_empty() {
+            return Held::No(request);
+        }
         match self.0.get_mut(&(request.principal.clone(), request.key)) {
             None => Held::No(request),
             Some(Some(other))

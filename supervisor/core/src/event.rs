@@ -354,7 +354,7 @@ pub enum ClientEvent {
         /// Its number for this request.
         request: u64,
         /// The change.
-        command: ModelCommand,
+        command: Box<ModelCommand>,
     },
     /// It asks to release a device or to unblock denylisted jobs, as an operator may.
     ReleaseRequested {
@@ -364,7 +364,7 @@ pub enum ClientEvent {
         release: Release,
     },
     /// It submits a job.
-    Submitted(JobRequest),
+    Submitted(Box<JobRequest>),
 }
 
 /// What a worker sends, and what the shell learns of its process.

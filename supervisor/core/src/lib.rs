@@ -16,6 +16,7 @@ pub mod config;
 mod elsewhere;
 pub mod event;
 mod helpers;
+pub mod maps;
 mod models;
 pub mod placing;
 pub mod policy;
@@ -214,7 +215,7 @@ impl Core {
                 self.pool.on_client_gone(now, client);
             }
             ClientEvent::ModelsChangeRequested { request, command } => {
-                self.on_models_change(now, client, request, command);
+                self.on_models_change(now, client, request, *command);
             }
             ClientEvent::ReleaseRequested { request, release } => {
                 let result = self.pool.release(now, release);
@@ -227,7 +228,8 @@ impl Core {
                 Held::No(request) => self.submit(now, client, request),
                 Held::Waits => {}
                 Held::Again(job) => self.pool.act(Action::Discard { job }),
-                Held::Taken(JobRequest { job, key, .. }) => {
+                Held::Taken(request) => {
+                    let (job, key) = (request.job, request.key);
                     let refusal = Refusal::KeyInUse(key);
                     self.pool.act(Action::Refuse { client, job, key, refusal });
                 }
@@ -235,7 +237,7 @@ impl Core {
         }
     }
 
-    fn submit(&mut self, now: Timestamp, client: ClientId, mut request: JobRequest) {
+    fn submit(&mut self, now: Timestamp, client: ClientId, mut request: Box<JobRequest>) {
         let group = match &mut request.work {
             Work::Program { .. } | Work::Search { .. } => Ok(Group::Grid),
             // From here on it is a request for one version, whatever happens to the name.
@@ -380,6 +382,7 @@ impl Core {
         match effect {
             Effect::Command { worker, number, command } => {
                 self.pool.begin_change(worker);
+                let command = Box::new(command);
                 self.pool.act(Action::Command { worker, number, command });
             }
             Effect::Rest => self.pool.rest(now, group),

@@ -222,7 +222,8 @@ impl Models {
             (ModelCommand::Contexts { .. } | ModelCommand::Load(_), Err(why)) => {
                 holder.refused.push((pending.edition, contexts_of(&pending.command)));
                 self.failed(worker, &pending, why.clone());
-                return Ok(Some(Note::CommandFailed { worker, command: pending.command, why }));
+                let command = Box::new(pending.command);
+                return Ok(Some(Note::CommandFailed { worker, command, why }));
             }
         }
         Ok(None)

@@ -288,16 +288,17 @@ impl Pool {
         let is_quiet = job.is_given_back && self.is_quiet(client);
         let owner = (!job.orphaned).then_some(client);
         let client = owner.filter(|_| !is_quiet);
-        let receipt = job.into_receipt(now, verdict, reason);
-        if is_kept {
-            self.verdicts.remember(name.clone(), id, fingerprint, &receipt);
-        }
+        let receipt = Box::new(job.into_receipt(now, verdict, reason));
+        let encoded = match is_kept {
+            true => self.verdicts.remember(name.clone(), id, fingerprint, &receipt),
+            false => None,
+        };
         // Before its client: that may be quick to submit the job elsewhere.
         if self.has_successor() {
             let entry = if is_kept { self.verdicts.entry(&name, id) } else { None };
             self.actions.push_back(Action::Tell(entry.unwrap_or(JobNews::Ended(name))));
         }
-        self.actions.push_back(Action::Finish { client, job: id, key, receipt: Box::new(receipt) });
+        self.actions.push_back(Action::Finish { client, job: id, key, receipt, encoded });
         if let Some(client) = owner {
             self.let_go(client);
         }
@@ -326,7 +327,7 @@ impl Pool {
 
     /// Whether a live job uses a model.
     pub(crate) fn is_asked(&self, model: &str) -> bool {
-        self.jobs.iter().any(|job| job.request.work.model().is_some_and(|own| **own == *model))
+        self.jobs.any(|job| job.request.work.model().is_some_and(|own| **own == *model))
     }
 
     /// The model that a live job asks for.

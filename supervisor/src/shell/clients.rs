@@ -309,7 +309,7 @@ impl Connection {
                 });
             }
             ClientMessage::Model { command, .. } => {
-                ClientEvent::ModelsChangeRequested { request: number, command }
+                ClientEvent::ModelsChangeRequested { request: number, command: Box::new(command) }
             }
             ClientMessage::Release { release, .. } => {
                 ClientEvent::ReleaseRequested { request: number, release }

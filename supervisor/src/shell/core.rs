@@ -26,6 +26,7 @@ use super::{Shared, clients, notes};
 use crate::job_log::Admission;
 use gridpool_core::action::{self, Action, DeathReport, KillReason};
 use gridpool_core::event::{Event, Timestamp};
+use gridpool_core::maps::ByNumber;
 
 /// The data under the lock.
 #[derive(Debug)]
@@ -42,9 +43,9 @@ pub(super) struct Core {
     pub(super) has_predecessor: bool,
     /// The link to the pool that takes this one's place.
     pub(super) successor: Option<Outbox>,
-    pub(super) payloads: BTreeMap<JobId, Arc<HeldJob>>,
+    pub(super) payloads: ByNumber<JobId, Arc<HeldJob>>,
     /// The inline results of the answers that the core handles now. They go out with the verdicts.
-    pub(super) outputs: BTreeMap<JobId, Inline>,
+    pub(super) outputs: ByNumber<JobId, Inline>,
     /// Users of each arena: the connection until it drops the arena, and every job that uses it.
     pub(super) arenas: BTreeMap<ArenaId, usize>,
     pub(super) workers: BTreeMap<WorkerId, Link>,
@@ -92,8 +93,8 @@ impl Core {
             of_gateway: BTreeSet::new(),
             has_predecessor: false,
             successor: None,
-            payloads: BTreeMap::new(),
-            outputs: BTreeMap::new(),
+            payloads: ByNumber::default(),
+            outputs: ByNumber::default(),
             arenas: BTreeMap::new(),
             workers: BTreeMap::new(),
             reports: BTreeMap::new(),
@@ -174,7 +175,7 @@ impl Core {
             }
             Action::Command { worker, number, command } => {
                 tracing::debug!(%worker, number, name = command.name(), "command about a model");
-                let message = ToWorker::Model { number, command: Box::new(command) };
+                let message = ToWorker::Model { number, command };
                 self.with_link(worker, |link| link.send(&message));
             }
             Action::DeathReport(report) => {
@@ -182,8 +183,8 @@ impl Core {
             }
             Action::Discard { job } => drop(self.discard(job)),
             Action::Dispatch { worker, attempts } => self.dispatch(shared, worker, &attempts),
-            Action::Finish { client, job, key, receipt } => {
-                self.finish(now, client, job, key, receipt);
+            Action::Finish { client, job, key, receipt, encoded } => {
+                self.finish(now, client, (job, key), receipt, encoded);
             }
             Action::Free { device } => {
                 tracing::info!(%device, "upgrade: the device is free for the successor");
@@ -256,9 +257,9 @@ impl Core {
         &mut self,
         now: Timestamp,
         client: Option<ClientId>,
-        job: JobId,
-        key: JobKey,
+        (job, key): (JobId, JobKey),
         receipt: Box<Receipt>,
+        encoded: Option<Arc<[u8]>>,
     ) {
         let held = self.discard(job);
         // Each answer brings about at most one OK verdict, and there is no OK verdict without an answer.
@@ -271,7 +272,6 @@ impl Core {
             true => tracing::error!(%job, attempt, worker, reason, "job is denylisted"),
             false => tracing::debug!(%job, attempt, worker, %verdict, reason, "done"),
         }
-        let encoded = self.pool.encoded_receipt(job);
         match (client, &encoded) {
             (None, _) => {}
             (Some(client), Some(receipt)) => {

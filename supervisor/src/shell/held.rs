@@ -72,7 +72,7 @@ impl Core {
     ) -> Event {
         held.arenas.keys().for_each(|&arena| self.use_arena(arena));
         self.payloads.insert(request.job, held);
-        Event::Client(client, ClientEvent::Submitted(request))
+        Event::Client(client, ClientEvent::Submitted(Box::new(request)))
     }
 
     /// A job that has no verdict yet.

@@ -413,7 +413,7 @@ impl Model {
             Action::Discard { job } => self.discarded(job),
             Action::Dispatch { worker, ref attempts } => self.dispatched(now, worker, attempts),
             Action::Free { device } => self.freed(device),
-            Action::Finish { client, job, key, ref receipt } => {
+            Action::Finish { client, job, key, ref receipt, .. } => {
                 self.finished(now, client, job, key, receipt)
             }
             Action::HashContent { job, ref work } => self.hash_requested(job, work),

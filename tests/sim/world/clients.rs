@@ -329,7 +329,7 @@ impl World {
             self.submitted.remove(0);
         }
         self.submitted.push((client, request.clone()));
-        Event::Client(client, ClientEvent::Submitted(request))
+        Event::Client(client, ClientEvent::Submitted(Box::new(request)))
     }
 
     /// Who a job of a client is for.

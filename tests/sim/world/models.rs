@@ -202,6 +202,7 @@ impl World {
     pub(crate) fn change_of(&mut self, client: ClientId, command: ModelCommand) -> Event {
         self.next_request += 1;
         let request = self.next_request;
+        let command = Box::new(command);
         Event::Client(client, ClientEvent::ModelsChangeRequested { request, command })
     }
 

@@ -36,15 +36,17 @@ impl Pool {
         // A job that was cut off meanwhile has its verdict, or is about to get it: the answer is dropped.
         let Some(job) = self.jobs.get_mut(attempt.job) else { return };
         let Some(shard) = job.shard_of(attempt) else { return };
-        let device = self.slots.process(index).device_info();
+        let process = self.slots.process(index);
+        let device = process.device_info();
         match result {
             Ok(report) => {
+                let name = process.name.to_string();
                 let items = u64::from(job.shards[shard].items.len());
                 self.slots[index].items_done += items;
                 self.slots[index].graph_replays += meters::graph_replays(&report);
                 service.work.items += items;
                 state.meters.answered(now, &job.shards[shard], &report);
-                job.answered(now, shard, device, report);
+                job.answered(now, shard, (name, device), report);
                 self.finish_if_ended(now, attempt.job);
             }
             Err(AttemptError::Refused(_)) if job.shards[shard].makes_room => {

@@ -38,7 +38,7 @@ pub(super) enum Content {
 /// One accepted job.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
-    pub(super) request: JobRequest,
+    pub(super) request: Box<JobRequest>,
     /// The group of the workers that run it.
     pub(super) group: Group,
     /// The client to answer.
@@ -72,7 +72,7 @@ impl Job {
     pub(super) fn new(
         now: Timestamp,
         client: ClientId,
-        request: JobRequest,
+        request: Box<JobRequest>,
         group: Group,
         shards: Vec<Shard>,
     ) -> Self {
@@ -199,18 +199,18 @@ impl Job {
         Assignment { attempt: AttemptId { job, number }, shard: shard.items, drop_after }
     }
 
-    /// The running attempt of a shard was answered.
+    /// The running attempt of a shard was answered, by a worker of this name.
     pub(super) fn answered(
         &mut self,
         now: Timestamp,
         shard: usize,
-        device: DeviceInfo,
+        (worker, device): (String, DeviceInfo),
         report: RunReport,
     ) {
-        let (worker, shard) = self.end(shard);
+        let (_, shard) = self.end(shard);
         let (items, begun) = (shard.items, shard.begun);
         self.item_errors = self.item_errors.saturating_add(report.item_errors);
-        self.note((begun, now), Attempt::answered(worker.to_string(), device, items, report));
+        self.note((begun, now), Attempt::answered(worker, device, items, report));
     }
 
     /// The running attempt of a shard ended without an answer.

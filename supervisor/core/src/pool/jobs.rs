@@ -1,51 +1,60 @@
 //! Every job that has no verdict: by its number, by its key, by its deadline, and by its client.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::{Index, IndexMut};
 
+use gridpool_protocol::handover::JobName;
 use gridpool_protocol::ids::{AttemptId, ClientId, Group, JobId, JobKey};
 use gridpool_protocol::principal::Principal;
 
 use super::job::Job;
 use crate::event::Timestamp;
+use crate::maps::{ByKey, ByNumber};
+
+/// Fewer deadlines are not worth looking through.
+const DEADLINES_MIN: usize = 64;
 
 /// All live jobs.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     /// Boxed, since a map moves what it holds.
-    live: BTreeMap<JobId, Box<Job>>,
-    keys: BTreeMap<(Principal, JobKey), JobId>,
+    live: ByNumber<JobId, Box<Job>>,
+    keys: ByKey<JobName, JobId>,
     /// The same by connection: what it sends about a job names the key alone.
-    own: BTreeMap<(ClientId, JobKey), JobId>,
-    deadlines: BTreeSet<(Timestamp, JobId)>,
-    /// Of every open connection with jobs.
-    clients: BTreeMap<(ClientId, Group), BTreeSet<JobId>>,
+    own: ByKey<(ClientId, JobKey), JobId>,
+    /// The next first; those of jobs that are no longer live too, until they come first or are the most.
+    deadlines: BinaryHeap<Reverse<(Timestamp, JobId)>>,
+    /// How many jobs every open connection has of a group, if any.
+    counts: BTreeMap<(ClientId, Group), usize>,
 }
 
 impl Jobs {
     pub(super) fn insert(&mut self, job: Job) {
         let id = job.request.job;
-        self.keys.insert((job.request.principal.clone(), job.request.key), id);
+        self.keys.insert(job.name(), id);
         self.own.insert((job.client, job.request.key), id);
-        self.deadlines.insert((job.deadline, id));
-        self.clients.entry((job.client, job.group)).or_default().insert(id);
+        self.deadlines.push(Reverse((job.deadline, id)));
+        *self.counts.entry((job.client, job.group)).or_default() += 1;
         self.live.insert(id, Box::new(job));
     }
 
     /// A job has its verdict.
-    pub(super) fn remove(&mut self, id: JobId) -> Job {
+    pub(super) fn remove(&mut self, id: JobId) -> Box<Job> {
         let job = self.live.remove(&id).expect("a verdict is for a live job");
-        self.keys.remove(&(job.request.principal.clone(), job.request.key));
+        self.keys.remove(&job.name());
         self.own.remove(&(job.client, job.request.key));
-        self.deadlines.remove(&(job.deadline, id));
+        if self.deadlines.len() > DEADLINES_MIN.max(2 * self.live.len()) {
+            self.deadlines.retain(|Reverse((_, id))| self.live.contains_key(id));
+        }
         let place = (job.client, job.group);
-        if let Some(own) = self.clients.get_mut(&place) {
-            own.remove(&id);
-            if own.is_empty() {
-                self.clients.remove(&place);
+        if let Some(count) = self.counts.get_mut(&place) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&place);
             }
         }
-        *job
+        job
     }
 
     pub(super) fn get(&self, id: JobId) -> Option<&Job> {
@@ -71,33 +80,56 @@ impl Jobs {
         self.own.get(&(client, key)).copied()
     }
 
+    /// All of them, in order of their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Job> {
-        self.live.values().map(Box::as_ref)
+        let mut all: Vec<_> = self.live.values().map(Box::as_ref).collect();
+        all.sort_unstable_by_key(|job| job.request.job);
+        all.into_iter()
     }
 
     pub(super) fn ids(&self) -> Vec<JobId> {
-        self.live.keys().copied().collect()
+        self.iter().map(|job| job.request.job).collect()
+    }
+
+    /// Whether one of them is so.
+    pub(super) fn any(&self, is_it: impl Fn(&Job) -> bool) -> bool {
+        self.live.values().any(|job| is_it(job))
     }
 
     /// How many jobs of a group a client has.
     pub(super) fn count_of(&self, client: ClientId, group: Group) -> usize {
-        self.clients.get(&(client, group)).map_or(0, BTreeSet::len)
+        self.counts.get(&(client, group)).copied().unwrap_or(0)
     }
 
     /// How many jobs a client has.
     pub(super) fn count_of_client(&self, client: ClientId) -> usize {
         let own = (client, Group::Grid)..=(client, Group::Models(u16::MAX));
-        self.clients.range(own).map(|(_, jobs)| jobs.len()).sum()
+        self.counts.range(own).map(|(_, count)| count).sum()
     }
 
-    /// The connection of a client has ended: its jobs are no longer its own.
-    pub(super) fn take_of(&mut self, client: ClientId, group: Group) -> BTreeSet<JobId> {
-        self.clients.remove(&(client, group)).unwrap_or_default()
+    /// The connection of a client has ended: its jobs are no longer its own. Their numbers, in order.
+    pub(super) fn take_of(&mut self, client: ClientId, group: Group) -> Vec<JobId> {
+        if self.counts.remove(&(client, group)).is_none() {
+            return Vec::new();
+        }
+        let own = self.iter().filter(|job| job.client == client && job.group == group);
+        own.map(|job| job.request.job).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn deadlines_kept(&self) -> usize {
+        self.deadlines.len()
     }
 
     /// The next deadline, and whose it is.
-    pub(super) fn next_deadline(&self) -> Option<(Timestamp, JobId)> {
-        self.deadlines.first().copied()
+    pub(super) fn next_deadline(&mut self) -> Option<(Timestamp, JobId)> {
+        while let Some(&Reverse((at, id))) = self.deadlines.peek() {
+            if self.live.contains_key(&id) {
+                return Some((at, id));
+            }
+            self.deadlines.pop();
+        }
+        None
     }
 }
 

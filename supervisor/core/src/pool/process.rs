@@ -55,6 +55,8 @@ struct Introduced {
 #[derive(Clone, Debug)]
 pub(super) struct Process {
     pub(super) worker: WorkerId,
+    /// Every receipt has it.
+    pub(super) name: Box<str>,
     stage: Stage,
     pub(super) heard: Timestamp,
     /// The models that it has, and how often it has reported them.
@@ -77,6 +79,7 @@ impl Process {
     pub(super) fn new(now: Timestamp, worker: WorkerId, ready_timeout: Duration) -> Self {
         Self {
             worker,
+            name: worker.to_string().into(),
             stage: Stage::Starting { ready_by: now.after(ready_timeout) },
             heard: now,
             models: BTreeSet::new(),

@@ -48,7 +48,7 @@ pub(super) struct Joining {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) cost: u64,
-    /// The jobs that it may join; `None` if it must run alone.
+    /// The jobs that it may join; `None` if it must run alone. One that may join is all of its job.
     pub(super) joins: Option<Joining>,
 }
 
@@ -86,24 +86,23 @@ impl Waiting {
 
     /// Adds a shard; gives what it may join if it is the first such.
     fn insert(&mut self, position: Position, entry: Entry) -> Option<Joining> {
-        let mut begun = None;
-        if let Some(joining) = &entry.joins {
-            match self.joiners.get_mut(joining) {
-                Some(same) => drop(same.insert(position)),
-                None => {
-                    self.joiners.insert(joining.clone(), BTreeSet::from([position]));
-                    begun = Some(joining.clone());
-                }
+        let begins = entry.joins.as_ref().and_then(|joining| {
+            if let Some(same) = self.joiners.get_mut(joining) {
+                same.insert(position);
+                return None;
             }
-        }
+            self.joiners.insert(joining.clone(), BTreeSet::from([position]));
+            Some(joining.clone())
+        });
         let replaced = self.shards.insert(position, entry);
         assert_eq!(replaced, None, "{position:?} is already waiting");
-        begun
+        begins
     }
 
     fn take_out(&mut self, position: Position) -> Taken {
         let Entry { cost, joins } =
             self.shards.remove(&position).expect("only what waits is taken out");
+        let is_whole = joins.is_some();
         let ends_joining = joins.filter(|joining| {
             let same = self.joiners.get_mut(joining).expect("what may join is among the joiners");
             same.remove(&position);
@@ -112,7 +111,7 @@ impl Waiting {
         if let Some(joining) = &ends_joining {
             self.joiners.remove(joining);
         }
-        Taken { cost, ends_job: !self.has_job(position), ends_joining }
+        Taken { cost, ends_job: is_whole || !self.has_job(position), ends_joining }
     }
 }
 
@@ -205,11 +204,11 @@ impl Queue {
             None => self.shares.wait(&owner.principal),
         };
         let waiting = share.clients.wait(&owner.client);
-        let is_new = usize::from(!waiting.has_job(position));
-        let begun = waiting.insert(position, entry);
+        let is_new = usize::from(entry.joins.is_some() || !waiting.has_job(position));
+        let begins = waiting.insert(position, entry);
         share.jobs += is_new;
         self.jobs += is_new;
-        if let Some(joining) = begun {
+        if let Some(joining) = begins {
             *self.joining.entry(joining).or_default() += 1;
         }
     }
@@ -309,7 +308,8 @@ impl Queue {
         let shares = self.shares.in_order().map(|(_, _, share)| share).chain(self.held.values());
         let clients = shares.flat_map(|share| share.clients.in_order());
         let firsts = clients.flat_map(|(_, _, waiting)| {
-            let first = |priority| waiting.shards.range(Position { priority, ..Position::FIRST }..).next();
+            let first =
+                |priority| waiting.shards.range(Position { priority, ..Position::FIRST }..).next();
             Priority::ALL.into_iter().filter_map(first)
         });
         firsts.map(|(position, _)| position.job).min()

@@ -16,7 +16,7 @@ impl Pool {
         &mut self,
         now: Timestamp,
         client: ClientId,
-        request: JobRequest,
+        request: Box<JobRequest>,
         group: Result<Group, String>,
     ) {
         if self.goes_over(client) {

@@ -293,7 +293,7 @@ impl Rig {
             content: None,
         };
         change(&mut request);
-        Event::Client(ClientId(client), ClientEvent::Submitted(request))
+        Event::Client(ClientId(client), ClientEvent::Submitted(Box::new(request)))
     }
 
     fn cancel(&mut self, key: u128) {

@@ -10,11 +10,7 @@ use gridpool_protocol::message::{Inline, JobSelector};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Receipt;
 
-use crate::Core;
-
-/// Hashed with a secret: clients choose their keys.
-#[expect(clippy::disallowed_types, reason = "nothing goes through it in its order")]
-type Receipts = std::collections::HashMap<Name, Remembered>;
+use crate::maps::ByKey;
 
 /// Verdicts among which a client's question is looked up: the latest. It waits for nobody's lock for long.
 const LOOKED_AT_MAX: usize = 8_192;
@@ -23,34 +19,18 @@ const LOOKED_AT_MAX: usize = 8_192;
 #[derive(Debug)]
 pub(super) struct Verdicts {
     /// Encoded, because that takes a third of the memory and of the allocations, and its size is known.
-    receipts: Receipts,
+    receipts: ByKey<Name, Remembered>,
     order: VecDeque<(Name, JobId)>,
     /// Of all receipts.
     bytes: usize,
     kept: usize,
     bytes_max: usize,
-    /// The latest, which its client is told of at once.
-    latest: Option<(JobId, Arc<[u8]>)>,
     /// Receipts are encoded here, so that each takes the memory of its own bytes alone.
     scratch: Vec<u8>,
 }
 
 /// Room that is kept to encode receipts: most have 300 bytes.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
-
-impl Core {
-    /// The encoded receipt of a job, if its verdict is remembered.
-    #[must_use]
-    pub fn encoded_receipt(&self, job: JobId) -> Option<Arc<[u8]>> {
-        let verdicts = &self.pool.verdicts;
-        match &verdicts.latest {
-            Some((latest, receipt)) if *latest == job => Some(Arc::clone(receipt)),
-            Some(_) | None => {
-                Some(Arc::clone(&verdicts.receipts.get(verdicts.name_of(job)?)?.receipt))
-            }
-        }
-    }
-}
 
 #[derive(Debug)]
 struct Remembered {
@@ -62,12 +42,11 @@ struct Remembered {
 impl Verdicts {
     pub(super) fn new(kept: usize, bytes_max: usize) -> Self {
         Self {
-            receipts: Receipts::default(),
+            receipts: ByKey::default(),
             order: VecDeque::new(),
             bytes: 0,
             kept,
             bytes_max,
-            latest: None,
             scratch: Vec::new(),
         }
     }
@@ -114,16 +93,25 @@ impl Verdicts {
         Some(&found.0)
     }
 
-    pub(super) fn remember(&mut self, name: Name, job: JobId, fingerprint: u64, receipt: &Receipt) {
+    /// Remembers a verdict. Returns its receipt encoded, unless it fits no frame: then it does not reach its client either.
+    pub(super) fn remember(
+        &mut self,
+        name: Name,
+        job: JobId,
+        fingerprint: u64,
+        receipt: &Receipt,
+    ) -> Option<Arc<[u8]>> {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        // A receipt that fits no frame does not reach its client either.
-        if codec::append(receipt, &mut scratch).is_ok() {
-            self.insert(name, job, fingerprint, scratch.as_slice().into());
+        let is_encoded = codec::append(receipt, &mut scratch).is_ok();
+        let encoded = is_encoded.then(|| Arc::<[u8]>::from(scratch.as_slice()));
+        if let Some(encoded) = &encoded {
+            self.insert(name, job, fingerprint, Arc::clone(encoded));
         }
         if scratch.capacity() <= SCRATCH_BYTES_MAX {
             self.scratch = scratch;
         }
+        encoded
     }
 
     /// Remembers a receipt of another pool.
@@ -154,7 +142,6 @@ impl Verdicts {
 
     fn insert(&mut self, name: Name, job: JobId, fingerprint: u64, receipt: Arc<[u8]>) {
         self.bytes += receipt.len();
-        self.latest = Some((job, Arc::clone(&receipt)));
         let remembered = Remembered { fingerprint, receipt };
         match self.receipts.insert(name.clone(), remembered) {
             Some(before) => self.bytes -= before.receipt.len(),

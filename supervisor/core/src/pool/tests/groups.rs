@@ -120,11 +120,12 @@ fn submitted(job: u64, work: Work) -> Event {
         trace: None,
         content: None,
     };
-    Event::Client(CLIENT, ClientEvent::Submitted(request))
+    Event::Client(CLIENT, ClientEvent::Submitted(Box::new(request)))
 }
 
 fn load(name: &str) -> Event {
     let command = ModelCommand::Load(plan(name));
+    let command = Box::new(command);
     Event::Client(CLIENT, ClientEvent::ModelsChangeRequested { request: 7, command })
 }
 
@@ -292,6 +293,7 @@ fn shared(name: &str) -> ModelPlan {
 }
 
 fn change(request: u64, command: ModelCommand) -> Event {
+    let command = Box::new(command);
     Event::Client(CLIENT, ClientEvent::ModelsChangeRequested { request, command })
 }
 
@@ -411,7 +413,8 @@ fn a_pipeline_gets_the_files_of_the_models_that_its_steps_name() {
     let own = spawned(&tell(&mut core, steps("detect")))[0];
     let told = comes_up(&mut core, own, &[]);
     let loads = told.iter().find_map(|action| {
-        let Action::Command { command: ModelCommand::Load(plan), .. } = action else { return None };
+        let Action::Command { command, .. } = action else { return None };
+        let ModelCommand::Load(plan) = &**command else { return None };
         plan.options.pipeline.clone()
     });
     let steps = loads.expect("it is to load").steps;

@@ -294,3 +294,18 @@ fn the_counters_add_up_at_every_moment() {
     rig.tell(Event::StopRequested);
     rig.assert_counters_add_up(0);
 }
+
+#[test]
+fn a_deadline_outlives_those_of_many_jobs_that_end_before() {
+    let mut rig = Rig::new(2);
+    rig.submit(1);
+    for key in 2..1_000 {
+        rig.submit_as(1, key, |request| request.deadline = Duration::from_secs(60));
+        rig.answer(1);
+        assert!(rig.core.pool.jobs.deadlines_kept() <= 64, "those of jobs that ended go");
+    }
+    rig.wait(Duration::from_secs(29));
+    assert_eq!(rig.verdicts(1), []);
+    rig.wait(Duration::from_secs(2));
+    assert_eq!(rig.verdicts(1), [Verdict::Deadline]);
+}

@@ -36,6 +36,7 @@ fn is_unload(what: &ModelCommand) -> bool {
 impl Rig {
     /// An operator asks to change the models.
     fn change(&mut self, command: ModelCommand) {
+        let command = Box::new(command);
         let event = ClientEvent::ModelsChangeRequested { request: 1, command };
         self.tell(Event::Client(ClientId(9), event));
     }
@@ -44,7 +45,7 @@ impl Rig {
     fn commands(&self) -> Vec<(u64, ModelCommand)> {
         let command = |action: &Action| {
             let Action::Command { number, command, .. } = action else { return None };
-            Some((*number, command.clone()))
+            Some((*number, (**command).clone()))
         };
         self.actions().filter_map(command).collect()
     }

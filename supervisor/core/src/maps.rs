@@ -1,0 +1,10 @@
+//! Hash maps, for the core and its shell. Nothing goes through one in its order, so that a seed replays.
+#![expect(clippy::disallowed_types, reason = "see the module's text")]
+
+use std::collections::HashMap;
+
+/// By numbers that the pool or its shell counts up.
+pub type ByNumber<K, V> = HashMap<K, V, foldhash::fast::FixedState>;
+
+/// By keys that clients choose: hashed with a secret, so that nobody can choose many with one hash.
+pub type ByKey<K, V> = HashMap<K, V, foldhash::quality::RandomState>;
