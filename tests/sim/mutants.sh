@@ -275,7 +275,7 @@ mutant 'a principal is not charged' pool/queue.rs 's/let cost = taken\.cost;/let
 mutant 'the clients of a principal take no turns' pool/queue.rs 's/if pays \{ taken\.cost \} else \{ 0 \}/if pays { 0 } else { 0 }/'
 mutant 'work is not charged' pool/turns.rs 's/before\.saturating_add\(cost\)/before.saturating_add(cost.min(1))/'
 mutant 'clients go in order of their number' pool/turns.rs 's/\((member\.clock|before), key\.clone\(\)\)/(0, key.clone())/g'
-mutant 'the last job of a client goes first' pool/queue.rs 's/waiting\.shards\.keys\(\)\.map\(move/waiting.shards.keys().rev().map(move/'
+mutant 'the last job of a client goes first' pool/queue.rs 's/waiting\.shards\.iter\(\)\.map\(move/waiting.shards.iter().rev().map(move/'
 
 section 'Shards'
 mutant 'a job is split as if no other were live' pool/shard.rs 's/live\.max\(1\)/u128::from(request.cost).max(1)/'

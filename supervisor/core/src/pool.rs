@@ -27,6 +27,7 @@ mod jobs;
 pub(crate) mod kill;
 mod losses;
 mod meters;
+mod ordered;
 mod outstanding;
 mod owners;
 mod per_group;

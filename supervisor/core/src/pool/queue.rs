@@ -9,13 +9,14 @@
 //!
 //! A principal that is held gets no turn: its shards wait aside.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use gridpool_protocol::ids::{ClientId, JobId};
 use gridpool_protocol::message::Priority;
 use gridpool_protocol::principal::Principal;
 
+use super::ordered::Ordered;
 use super::turns::{Spent, Turns};
 
 /// The position of one shard of a job in its client's queue. A retried shard takes its old position.
@@ -62,9 +63,10 @@ pub(super) struct Owner {
 /// The waiting shards of one client for one principal.
 #[derive(Debug, Default)]
 struct Waiting {
-    shards: BTreeMap<Position, Entry>,
+    /// In order. Nearly all come at the end and go from the beginning.
+    shards: VecDeque<(Position, Entry)>,
     /// Those that may join others, by what they must have in common. None is empty.
-    joiners: BTreeMap<Joining, BTreeSet<Position>>,
+    joiners: BTreeMap<Joining, Ordered<Position>>,
 }
 
 /// A shard that was taken out.
@@ -77,11 +79,15 @@ struct Taken {
 }
 
 impl Waiting {
+    /// Where the shards from a position on begin.
+    fn from(&self, position: Position) -> usize {
+        self.shards.partition_point(|&(other, _)| other < position)
+    }
+
     /// Whether a shard of the job waits.
     fn has_job(&self, position: Position) -> bool {
-        let (first, last) =
-            (Position { shard: 0, ..position }, Position { shard: u32::MAX, ..position });
-        self.shards.range(first..=last).next().is_some()
+        let first = self.shards.get(self.from(Position { shard: 0, ..position }));
+        first.is_some_and(|(first, _)| Position { shard: position.shard, ..*first } == position)
     }
 
     /// Adds a shard; gives what it may join if it is the first such.
@@ -91,17 +97,20 @@ impl Waiting {
                 same.insert(position);
                 return None;
             }
-            self.joiners.insert(joining.clone(), BTreeSet::from([position]));
+            self.joiners.entry(joining.clone()).or_default().insert(position);
             Some(joining.clone())
         });
-        let replaced = self.shards.insert(position, entry);
-        assert_eq!(replaced, None, "{position:?} is already waiting");
+        let at = self.from(position);
+        let is_there = self.shards.get(at).is_some_and(|&(other, _)| other == position);
+        assert!(!is_there, "{position:?} is already waiting");
+        self.shards.insert(at, (position, entry));
         begins
     }
 
     fn take_out(&mut self, position: Position) -> Taken {
-        let Entry { cost, joins } =
-            self.shards.remove(&position).expect("only what waits is taken out");
+        let at = self.shards.binary_search_by_key(&position, |&(position, _)| position);
+        let taken = self.shards.remove(at.expect("only what waits is taken out"));
+        let (_, Entry { cost, joins }) = taken.expect("it was just found");
         let is_whole = joins.is_some();
         let ends_joining = joins.filter(|joining| {
             let same = self.joiners.get_mut(joining).expect("what may join is among the joiners");
@@ -126,7 +135,7 @@ struct Share {
 impl Share {
     fn in_order(&self) -> impl Iterator<Item = (ClientId, Position)> {
         self.clients.in_order().flat_map(|(_, &client, waiting)| {
-            waiting.shards.keys().map(move |&position| (client, position))
+            waiting.shards.iter().map(move |&(position, _)| (client, position))
         })
     }
 
@@ -308,8 +317,10 @@ impl Queue {
         let shares = self.shares.in_order().map(|(_, _, share)| share).chain(self.held.values());
         let clients = shares.flat_map(|share| share.clients.in_order());
         let firsts = clients.flat_map(|(_, _, waiting)| {
-            let first =
-                |priority| waiting.shards.range(Position { priority, ..Position::FIRST }..).next();
+            let first = |priority| {
+                let from = waiting.from(Position { priority, ..Position::FIRST });
+                waiting.shards.get(from)
+            };
             Priority::ALL.into_iter().filter_map(first)
         });
         firsts.map(|(position, _)| position.job).min()

@@ -4,7 +4,9 @@
 //! next. The clock of one that did not wait moves up when it waits again: to where the last turn was taken, or
 //! to the lowest clock of one that waits, if that is later. So none saves up a claim.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use super::ordered::Ordered;
 
 /// The most that do not wait and whose clocks are still kept: those that are ahead of the others. If there
 /// are more, the one that is least ahead is forgotten, and newcomers start where it was.
@@ -15,9 +17,9 @@ const IDLE_MAX: usize = 256;
 pub(super) struct Turns<K, V> {
     members: BTreeMap<K, Member<V>>,
     /// The clocks of all that wait.
-    waiting: BTreeSet<(u64, K)>,
+    waiting: Ordered<(u64, K)>,
     /// The clocks of those that do not wait. Each is later than `reached`.
-    idle: BTreeSet<(u64, K)>,
+    idle: Ordered<(u64, K)>,
     /// The highest clock of one that took its turn, at that moment.
     reached: u64,
 }
@@ -39,7 +41,7 @@ pub(super) struct Spent {
 
 impl<K, V> Default for Turns<K, V> {
     fn default() -> Self {
-        let (waiting, idle) = (BTreeSet::new(), BTreeSet::new());
+        let (waiting, idle) = (Ordered::default(), Ordered::default());
         Self { members: BTreeMap::new(), waiting, idle, reached: 0 }
     }
 }
