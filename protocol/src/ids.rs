@@ -170,13 +170,23 @@ impl FromStr for WorkerSelector {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobKey(pub u128);
 
+/// The two hexadecimal digits of each byte.
+const HEX: [[u8; 2]; 256] = {
+    let (digits, mut all, mut byte) = (b"0123456789abcdef", [[0; 2]; 256], 0);
+    while byte < all.len() {
+        all[byte] = [digits[byte >> 4], digits[byte & 15]];
+        byte += 1;
+    }
+    all
+};
+
 impl fmt::Display for JobKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // By hand, because every receipt has one and `{:032x}` takes 2,000 instructions.
-        let bytes = self.0.to_be_bytes();
-        let digit =
-            |at: usize| b"0123456789abcdef"[usize::from(bytes[at / 2] >> (4 - at % 2 * 4) & 15)];
-        let text: [u8; 32] = std::array::from_fn(digit);
+        let mut text = [0; 32];
+        for (two, byte) in text.as_chunks_mut().0.iter_mut().zip(self.0.to_be_bytes()) {
+            *two = HEX[usize::from(byte)];
+        }
         f.write_str(std::str::from_utf8(&text).map_err(|_| fmt::Error)?)
     }
 }
@@ -187,7 +197,17 @@ pub struct JobId(pub u64);
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "job{}", self.0)
+        // By hand, because every receipt has one, as for keys.
+        let mut text = *b"job00000000000000000000";
+        let (mut first, mut left) = (text.len(), self.0);
+        while left > 0 || first == text.len() {
+            first -= 1;
+            text[first] = b"0123456789"[usize::try_from(left % 10).map_err(|_| fmt::Error)?];
+            left /= 10;
+        }
+        first -= 3;
+        text.copy_within(0..3, first);
+        f.write_str(std::str::from_utf8(&text[first..]).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -309,6 +329,13 @@ mod tests {
         let digits = content.to_string();
         for text in [&digits[1..], &digits.replace('8', "+"), "gpu0", ""] {
             assert!(text.parse::<ContentHash>().is_err(), "{text} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_job_prints_its_number() {
+        for number in [0, 7, 10, 1_234_567_890, u64::MAX] {
+            assert_eq!(JobId(number).to_string(), format!("job{number}"));
         }
     }
 

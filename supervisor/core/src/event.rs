@@ -81,6 +81,16 @@ impl Work {
         }
     }
 
+    /// As a receipt names it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Program { hash } => String::from(&**hash),
+            Self::Model { name } => format!("model:{name}"),
+            Self::Search { score } => format!("search:{score}"),
+        }
+    }
+
     /// The model that a worker must have for it.
     #[must_use]
     pub fn model(&self) -> Option<&Arc<str>> {
@@ -91,14 +101,9 @@ impl Work {
     }
 }
 
-/// As a receipt names it.
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Program { hash } => f.write_str(hash),
-            Self::Model { name } => write!(f, "model:{name}"),
-            Self::Search { score } => write!(f, "search:{score}"),
-        }
+        f.write_str(&self.name())
     }
 }
 
@@ -249,7 +254,6 @@ impl fmt::Display for Exit {
 
 /// Something that has happened, by its source.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "events are passed once, and not kept")]
 pub enum Event {
     /// A client has connected, asks for something, or is gone.
     Client(ClientId, ClientEvent),

@@ -60,7 +60,7 @@ impl Account {
 
 impl Accounts {
     fn of_mut(&mut self, now: Timestamp, principal: &Principal) -> &mut Account {
-        if !self.all.contains_key(principal) && self.all.len() >= ACCOUNTS_MAX {
+        if self.all.len() >= ACCOUNTS_MAX && !self.all.contains_key(principal) {
             self.forget_one(now);
         }
         self.changes += 1;

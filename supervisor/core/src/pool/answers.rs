@@ -40,7 +40,7 @@ impl Pool {
         let device = process.device_info();
         match result {
             Ok(report) => {
-                let name = process.name.to_string();
+                let name = String::from(&*process.name);
                 let items = u64::from(job.shards[shard].items.len());
                 self.slots[index].items_done += items;
                 self.slots[index].graph_replays += meters::graph_replays(&report);

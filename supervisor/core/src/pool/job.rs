@@ -302,7 +302,7 @@ impl Job {
             host: String::new(),
             job: self.request.job.to_string(),
             key: self.request.key.to_string(),
-            program_hash: self.request.work.to_string(),
+            program_hash: self.request.work.name(),
             trace_id: self.request.trace.map(|trace| trace.to_string()).unwrap_or_default(),
             items: self.request.items,
             item_errors: self.item_errors,

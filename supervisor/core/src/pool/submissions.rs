@@ -42,7 +42,7 @@ impl Pool {
         let (id, key) = (request.job, request.key);
         self.groups[group].accept(&request);
         self.accounts.accept(now, &request);
-        let devices = self.devices_that_may_serve(group);
+        let devices = if request.divisible { self.devices_that_may_serve(group) } else { 1 };
         let shards = shard::cut(
             &request,
             devices,
