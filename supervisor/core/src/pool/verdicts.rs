@@ -93,7 +93,7 @@ impl Verdicts {
         Some(&found.0)
     }
 
-    /// Remembers a verdict. Returns its receipt encoded, unless it fits no frame: then it does not reach its client either.
+    /// Remembers a verdict. Returns its receipt encoded, unless it fits no frame and so does not reach its client.
     pub(super) fn remember(
         &mut self,
         name: Name,
