@@ -26,7 +26,6 @@ use helpers::HelperProcess;
 use models::Loaded;
 
 /// What happens next.
-#[expect(clippy::large_enum_variant, reason = "most deliveries are events")]
 #[derive(Clone, Debug)]
 enum Delivery {
     /// The worker's next sign of life is due.
