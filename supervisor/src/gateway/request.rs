@@ -19,7 +19,7 @@ use super::failure::Failure;
 use super::limits::ID_BYTES_MAX;
 use super::regions::{Memory, Part};
 use super::tensors;
-use json::{Few, InputJson, ParameterReader, RequestJson};
+use json::{Few, InputJson, Object, ParameterReader, RequestJson};
 
 /// The header that says where the bytes start, in requests and responses.
 pub(super) const HEADER_LENGTH: &str = "inference-header-content-length";
@@ -110,14 +110,14 @@ pub(super) fn parse<'a>(
     memory: &mut Memory,
 ) -> Result<Request<'a>, Failure> {
     let (json, bytes) = split(headers, body)?;
-    let wire: RequestJson<'a> = serde_json::from_slice(json).map_err(|error| {
+    let Object(wire): Object<RequestJson<'a>> = serde_json::from_slice(json).map_err(|error| {
         Failure::bad(format!("the request is not valid JSON of the inference protocol: {error}"))
     })?;
     let mut reader = ParameterReader::default();
     let parameters = reader.read(wire.parameters)?;
     let outputs = wire.outputs.map_or_else(Vec::new, |Few(outputs)| outputs).into_iter();
     let outputs = outputs
-        .map(|wanted| Ok((wanted.name, reader.read(wanted.parameters)?)))
+        .map(|Object(wanted)| Ok((wanted.name, reader.read(wanted.parameters)?)))
         .collect::<Result<_, Failure>>()?;
     let said = Said { id: wire.id, parameters, outputs };
     let Few(wires) = wire.inputs;
@@ -221,13 +221,13 @@ fn split<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<(&'a [u8], &'a [u8])
 
 /// The input tensors, each with its data from the JSON or from the bytes.
 fn inputs<'a>(
-    wires: Vec<InputJson<'a>>,
+    wires: Vec<Object<InputJson<'a>>>,
     bytes: &'a [u8],
     (memory, mut reader): (&mut Memory, ParameterReader),
 ) -> Result<Vec<InputTensor<'a>>, Failure> {
     let mut inputs: Vec<InputTensor<'a>> = Vec::with_capacity(wires.len());
     let mut rest = bytes;
-    for wire in wires {
+    for Object(wire) in wires {
         let misfit = |why: String| misfit(&wire.name, &why);
         let Few(shape) = wire.shape;
         let tensor = input_tensor((&*wire.name, &*wire.datatype, shape), &inputs)?;

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 
 use gridpool_protocol::limits::{TENSOR_RANK_MAX, TENSORS_MAX};
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -14,15 +15,55 @@ use super::Parameters;
 use crate::gateway::failure::Failure;
 use crate::gateway::limits::PARAMETERS_MAX;
 
+/// What serde reads from an object. From a list it would read the fields in their order, which is no request.
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de> + Noun> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields::<T>(PhantomData)).map(Self)
+    }
+}
+
+struct Fields<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + Noun> Visitor<'de> for Fields<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::IS)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map))
+    }
+}
+
+/// What an object is called where something else is found.
+pub(super) trait Noun {
+    const IS: &'static str;
+}
+
+impl Noun for RequestJson<'_> {
+    const IS: &'static str = "a request, which is a JSON object with `inputs`";
+}
+
+impl Noun for InputJson<'_> {
+    const IS: &'static str = "an object for each input, with `name`, `shape` and `datatype`";
+}
+
+impl Noun for WantedOutputJson<'_> {
+    const IS: &'static str = "an object for each output, with `name`";
+}
+
 #[derive(Deserialize)]
 pub(super) struct RequestJson<'a> {
     pub(super) id: Option<String>,
     #[serde(borrow)]
     pub(super) parameters: Option<&'a RawValue>,
     #[serde(borrow)]
-    pub(super) inputs: Few<InputJson<'a>, TENSORS_MAX>,
+    pub(super) inputs: Few<Object<InputJson<'a>>, TENSORS_MAX>,
     #[serde(borrow)]
-    pub(super) outputs: Option<Few<WantedOutputJson<'a>, TENSORS_MAX>>,
+    pub(super) outputs: Option<Few<Object<WantedOutputJson<'a>>, TENSORS_MAX>>,
 }
 
 #[derive(Deserialize)]

@@ -137,3 +137,19 @@ fn no_integer_in_a_shape_passes_the_limits() {
         "no room is made for it"
     );
 }
+
+#[test]
+fn a_list_is_no_object_whatever_it_holds() {
+    let input = json!({"name": "X", "shape": [2], "datatype": "UINT8", "data": [1, 2]});
+    let in_order = json!(["X", [2], "UINT8", {}, [1, 2]]);
+    for (body, what) in [
+        (json!([]), "a request, which is a JSON object"),
+        (json!(["x", {}, [input], []]), "a request, which is a JSON object"),
+        (json!("x"), "a request, which is a JSON object"),
+        (json!({ "inputs": [in_order] }), "an object for each input"),
+        (json!({ "inputs": [input], "outputs": [["A", {}]] }), "an object for each output"),
+    ] {
+        let why = parsed(&body, |request| request.id).unwrap_err();
+        assert!(why.contains(what) && !why.contains("struct"), "{why}");
+    }
+}
