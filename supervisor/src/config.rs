@@ -49,6 +49,7 @@
 pub(crate) mod capsules;
 mod check;
 mod devices;
+mod error;
 mod file;
 mod http;
 mod limits;
@@ -65,7 +66,6 @@ mod users;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::message::Secret;
 use gridpool_protocol::sandbox::SandboxMode;
 use gridpool_protocol::status::CapsuleMode;
@@ -75,7 +75,7 @@ use gridpool_protocol::tensor::version::split;
 use gridpool_bridge::BridgeSettings;
 
 use crate::gateway::why_taken;
-use crate::repository::{self, Repository, RepositoryMode};
+use crate::repository::{self, Repository, RepositoryError, RepositoryMode};
 use crate::traces::Sample;
 use gridpool_core::config::PoolConfig;
 use gridpool_core::policy::PolicyTable;
@@ -83,6 +83,7 @@ use gridpool_core::policy::PolicyTable;
 pub use capsules::{CapsuleKeys, CapsuleOptions};
 pub use check::{Checked, check_file};
 pub use devices::{CPU_WORKERS_MAX, DeviceError, DeviceSelection, parse_devices};
+pub use error::ConfigError;
 use file::Named;
 pub(crate) use file::open;
 pub(crate) use http::UNIX;
@@ -179,6 +180,8 @@ pub struct Overrides {
     pub model_repository: Option<PathBuf>,
     /// `--repository` or `GRIDPOOL_REPOSITORY`.
     pub repository: Option<RepositoryMode>,
+    /// `--keep-going` or `GRIDPOOL_KEEP_GOING`: a model of the repository with which something is wrong is left out.
+    pub keep_going: bool,
     /// `--onnxruntime` or `GRIDPOOL_ONNXRUNTIME`.
     pub onnxruntime: Option<PathBuf>,
     /// `--sandbox` or `GRIDPOOL_SANDBOX`.
@@ -269,48 +272,6 @@ fn variable(flag: &str) -> String {
     format!("GRIDPOOL_{}", flag.trim_start_matches('-').replace('-', "_").to_uppercase())
 }
 
-/// Why there are no settings.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// The config file is wrong.
-    #[error("{}, line {line}: {reason}", file.display())]
-    File {
-        /// The file.
-        file: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The error, and what to write instead.
-        reason: String,
-    },
-    /// A flag, or its environment variable, is wrong.
-    #[error("{given}: {reason}")]
-    Flag {
-        /// The flag or the variable.
-        given: String,
-        /// The error, and what to write instead.
-        reason: String,
-    },
-    /// The config file cannot be read.
-    #[error("{}: cannot read the config file: {reason}", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// The operating system's error.
-        reason: String,
-    },
-}
-
-impl ConfigError {
-    /// The exit code of the command.
-    #[must_use]
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::File { .. } | Self::Unreadable { .. } => exit::CONFIG,
-            Self::Flag { .. } => exit::USAGE,
-        }
-    }
-}
-
 impl Settings {
     /// Puts `flags` over the config file over the defaults.
     ///
@@ -341,8 +302,8 @@ impl Settings {
         let repository = folder.map(|folder| Repository { folder, mode });
         let models = match &repository {
             None => models,
-            Some(repository) => repository::at_start(repository, &models)
-                .map_err(|error| wrong_repository(&flags, &origins, error.to_string()))?,
+            Some(repository) => repository::at_start(repository, &models, flags.keep_going)
+                .map_err(|error| wrong_repository(&flags, &origins, &error))?,
         };
         check_names(&models, &flags, &origins)?;
         let quotas = flags.quotas.iter().map(|text| WrittenQuota::parse_flag(text));
@@ -420,7 +381,8 @@ fn check_names(
 }
 
 /// The error of a model repository, where it is named.
-fn wrong_repository(flags: &Overrides, origins: &Origins, reason: String) -> ConfigError {
+fn wrong_repository(flags: &Overrides, origins: &Origins, error: &RepositoryError) -> ConfigError {
+    let reason = error.to_string();
     match origins.of("model_repository") {
         Origin::File { file, line } if flags.model_repository.is_none() => {
             ConfigError::File { file: file.clone(), line: *line, reason }
@@ -428,7 +390,12 @@ fn wrong_repository(flags: &Overrides, origins: &Origins, reason: String) -> Con
         Origin::Default
         | Origin::Environment { .. }
         | Origin::File { .. }
-        | Origin::Flag { .. } => flags.wrong("--model-repository", reason),
+        | Origin::Flag { .. } => match flags.wrong("--model-repository", reason) {
+            ConfigError::Flag { given, reason } if error.is_of_content() => {
+                ConfigError::Content { given, reason }
+            }
+            other => other,
+        },
     }
 }
 

@@ -106,7 +106,9 @@ pub(super) fn run(
                         file.display()
                     )
                 }
-                ConfigError::Flag { .. } | ConfigError::Unreadable { .. } => {
+                ConfigError::Content { .. }
+                | ConfigError::Flag { .. }
+                | ConfigError::Unreadable { .. } => {
                     "correct the setting, then run this again".to_owned()
                 }
             };

@@ -275,6 +275,8 @@ impl ServeFlags {
 
     pub(super) fn overrides(&self) -> Overrides {
         let overrides = self.pool.overrides(self.socket.socket.clone());
+        let keep_going = self.keep_going.unwrap_or(false);
+        let overrides = Overrides { keep_going, ..overrides };
         let nats = NatsKeys { host: self.nats_host.clone(), ..self.nats.keys() };
         let overrides = self.trace.over(self.http.over(overrides));
         Overrides { nats, ..self.users.over(self.chaos.over(overrides)) }
@@ -303,6 +305,7 @@ impl PoolFlags {
             models: self.models.clone(),
             model_repository: self.model_repository.clone(),
             repository: self.repository,
+            keep_going: false,
             onnxruntime: self.onnxruntime.clone(),
             sandbox: self.sandbox,
             sandbox_write: self.sandbox_write.clone(),

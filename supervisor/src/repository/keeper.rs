@@ -189,10 +189,14 @@ impl Keeping {
 
     /// The repository has changed: the pool follows.
     fn follow(&mut self, unfinished: BTreeSet<PathBuf>) {
-        let names = match scan::names(&self.pool.folder) {
+        let scan::Names { models: names, others } = match scan::names(&self.pool.folder) {
             Ok(names) => names,
             Err(error) => return self.complain("", error.to_string()),
         };
+        self.said.remove("");
+        for (name, error) in others {
+            self.complain(&name, error.to_string());
+        }
         let unfinished = Arc::new(unfinished);
         for name in &names {
             // What waits looks at the folder when it begins, and has to know which files are whole by then.
@@ -282,7 +286,7 @@ impl Pool {
             RepositoryCommand::Unload { name } => {
                 let names = scan::names(&self.folder)
                     .map_err(|error| Refusal::Unable(error.to_string()))?;
-                if !names.contains(name) {
+                if !names.models.contains(name) {
                     return Err(Refusal::Invalid(format!("the repository has no model `{name}`")));
                 }
                 self.client().and_then(|client| client.unload_model(name)).map_err(unable)

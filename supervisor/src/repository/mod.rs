@@ -12,7 +12,7 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use gridpool_core::config::MODELS_MAX;
@@ -72,41 +72,63 @@ pub struct Repository {
     pub mode: RepositoryMode,
 }
 
-/// The models of a repository as it is now, beside those of the settings.
+/// The models of a repository as it is now, beside those of the settings. A folder whose name is no model's is left out
+/// and named; with `keeps_going` so is a model with which something is wrong.
 pub(crate) fn at_start(
     repository: &Repository,
     own: &[ModelPlan],
+    keeps_going: bool,
 ) -> Result<Vec<ModelPlan>, RepositoryError> {
     let folder = std::path::absolute(&repository.folder).map_err(|source| {
         RepositoryError::Unreadable { path: repository.folder.clone(), source }
     })?;
     let mut models: BTreeMap<_, _> =
         own.iter().map(|plan| (plan.name.clone(), plan.clone())).collect();
-    for name in scan::names(&folder)? {
-        let path = folder.join(&name);
+    let leave_out = |error: &RepositoryError| match repository.mode {
+        RepositoryMode::Start | RepositoryMode::Request => {
+            tracing::warn!("model repository: {error}");
+        }
+        // The keeper says it as soon as the pool serves.
+        RepositoryMode::Poll => {}
+    };
+    let scan::Names { models: names, others } = scan::names(&folder)?;
+    others.iter().for_each(|(_, error)| leave_out(error));
+    for name in names {
         if own.iter().any(|plan| split(&plan.name).0 == name) {
             let reason = "a --model or a [[model]] has this name too: rename one".to_owned();
-            return Err(RepositoryError::Wrong { path, reason });
+            return Err(RepositoryError::Wrong { path: folder.join(name), reason });
         }
-        if let Some(reason) = why_taken(&name) {
-            return Err(RepositoryError::Wrong { path, reason });
-        }
-        let found = scan::model(&folder, &name)?;
-        found.warnings.iter().for_each(|why| tracing::warn!("{why}"));
-        models.extend(found.versions.into_iter().map(|plan| (plan.name.clone(), plan)));
-        if models.len() > MODELS_MAX {
-            let reason =
-                format!("with this model there are more than {MODELS_MAX}, the most of a pool");
-            return Err(RepositoryError::Wrong { path, reason });
+        match versions_at_start(&folder, &name, MODELS_MAX.saturating_sub(models.len())) {
+            Ok(plans) => models.extend(plans.into_iter().map(|plan| (plan.name.clone(), plan))),
+            Err(error) if keeps_going => leave_out(&error),
+            Err(error) => return Err(error),
         }
     }
     Ok(models.into_values().collect())
 }
 
+/// The versions of a model that the pool loads when it starts, if it has room for as many.
+fn versions_at_start(
+    folder: &Path,
+    name: &str,
+    room: usize,
+) -> Result<Vec<ModelPlan>, RepositoryError> {
+    let wrong = |reason| Err(RepositoryError::Wrong { path: folder.join(name), reason });
+    if let Some(reason) = why_taken(name) {
+        return wrong(reason);
+    }
+    let found = scan::model(folder, name)?;
+    found.warnings.iter().for_each(|why| tracing::warn!("{why}"));
+    match found.versions.len() > room {
+        true => {
+            wrong(format!("with this model there are more than {MODELS_MAX}, the most of a pool"))
+        }
+        false => Ok(found.versions),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -132,12 +154,48 @@ mod tests {
             options: Default::default(),
         };
         let names = |own: &[ModelPlan]| {
-            let models = at_start(&repository, own).map_err(|error| error.to_string())?;
+            let models = at_start(&repository, own, false).map_err(|error| error.to_string())?;
             Ok(models.into_iter().map(|plan| plan.name).collect::<Vec<_>>())
         };
         assert_eq!(names(&[own("n")]), Ok(vec!["m:2".to_owned(), "n".to_owned()]));
         let why = names(&[own("m")]).unwrap_err();
         let why: String = why;
         assert!(why.contains("has this name too"), "{why}");
+    }
+
+    #[test]
+    fn what_is_no_model_costs_the_models_nothing_and_a_wrong_one_nothing_if_the_pool_keeps_going() {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, text) in [
+            ("m/1/model.onnx", ""),
+            ("wrong/1/model.onnx", ""),
+            ("wrong/config.pbtxt", "colour: 1"),
+        ] {
+            let path = folder.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+        }
+        for other in ["lost+found", "bad name", "empty", "rot90"] {
+            std::fs::create_dir(folder.path().join(other)).unwrap();
+        }
+        let (folder, mode) = (folder.path().to_owned(), RepositoryMode::Start);
+        let repository = Repository { folder, mode };
+        let names = |keeps_going| {
+            let models = at_start(&repository, &[], keeps_going)?;
+            Ok::<_, RepositoryError>(models.into_iter().map(|plan| plan.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(true).unwrap(), ["m"]);
+        for (wrong, words) in [
+            ("empty", "it has no version to serve"),
+            ("rot90", "is built into the gateway"),
+            ("wrong", "`colour`"),
+        ] {
+            let error = names(false).unwrap_err();
+            assert!(error.is_of_content() && error.to_string().contains(words), "{error}");
+            std::fs::remove_dir_all(repository.folder.join(wrong)).unwrap();
+        }
+        assert_eq!(names(false).unwrap(), ["m"]);
+        std::fs::remove_dir_all(&repository.folder).unwrap();
+        assert!(!names(true).unwrap_err().is_of_content(), "another folder was meant");
     }
 }

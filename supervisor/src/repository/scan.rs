@@ -36,6 +36,14 @@ pub(crate) enum RepositoryError {
 }
 
 impl RepositoryError {
+    /// Whether something in the repository is wrong, rather than which folder was named.
+    pub(crate) fn is_of_content(&self) -> bool {
+        match self {
+            Self::Unreadable { path, .. } => path.ends_with(CONFIG),
+            Self::Wrong { .. } => true,
+        }
+    }
+
     /// Without the place on this machine, which is not told to clients of the network.
     fn reason(&self) -> String {
         let (path, why) = match self {
@@ -90,15 +98,28 @@ fn plain_name(entry: &DirEntry) -> Option<String> {
     entry.file_name().into_string().ok().filter(|name| !name.starts_with('.'))
 }
 
-/// The names of all models.
-pub(super) fn names(repository: &Path) -> Result<Vec<String>, RepositoryError> {
-    let folders = folders(repository)?;
-    for (name, path) in &folders {
-        if let Err(error) = check_model_name(name) {
-            return wrong(path, error.to_string());
+/// The folders of a repository.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// The names of all models.
+    pub(super) models: Vec<String>,
+    /// Folders whose name is no model's, each with the reason: they cost the models nothing.
+    pub(super) others: Vec<(String, RepositoryError)>,
+}
+
+/// The names of all models, and what is no model.
+pub(super) fn names(repository: &Path) -> Result<Names, RepositoryError> {
+    let mut names = Names::default();
+    for (name, path) in folders(repository)? {
+        match check_model_name(&name) {
+            Ok(()) => names.models.push(name),
+            Err(error) => {
+                let reason = error.to_string();
+                names.others.push((name, RepositoryError::Wrong { path, reason }));
+            }
         }
     }
-    Ok(folders.into_keys().collect())
+    Ok(names)
 }
 
 /// One model.
@@ -239,7 +260,7 @@ mod tests {
     fn served(config: &str, versions: &[&str]) -> Result<Vec<String>, String> {
         let folder = repository(config, versions);
         fs::create_dir(folder.path().join("m/7")).unwrap();
-        assert_eq!(names(folder.path()).unwrap(), ["m"]);
+        assert_eq!(names(folder.path()).unwrap().models, ["m"]);
         let found = model(folder.path(), "m").map_err(|error| error.to_string())?;
         assert_eq!(found.without_file, [7]);
         assert!(found.versions.iter().all(|plan| plan.options.keep && plan.path.is_file()));
@@ -310,14 +331,18 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_without_the_model_or_with_other_names_is_an_error() {
+    fn a_repository_without_the_model_is_an_error_and_folders_of_other_names_are_not() {
         let folder = repository("", &["1"]);
         for name in ["n", "../m", ""] {
             let why = model(folder.path(), name).unwrap_err().to_string();
             assert!(why.contains("no such model"), "{why}");
         }
-        fs::create_dir(folder.path().join("a b")).unwrap();
-        assert!(names(folder.path()).unwrap_err().to_string().contains("cannot be the name"));
+        for other in ["a b", "lost+found", "__MACOSX"] {
+            fs::create_dir(folder.path().join(other)).unwrap();
+        }
+        let Names { models, others } = names(folder.path()).unwrap();
+        assert_eq!((&*models, others.len()), (&["m".to_owned()][..], 3), "{others:?}");
+        assert!(others.iter().all(|(_, why)| why.to_string().contains("cannot be the name")));
         assert!(names(&folder.path().join("no")).is_err());
     }
 }

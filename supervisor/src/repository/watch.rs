@@ -81,8 +81,8 @@ impl Watch {
                     | AddWatchFlags::IN_ONLYDIR;
                 match self.inotify.add_watch(&folder, flags) {
                     Ok(id) => drop(self.folders.insert(id, folder.clone())),
-                    // It has gone since it was listed.
-                    Err(Errno::ENOENT | Errno::ENOTDIR) if depth > 0 => continue,
+                    // It has gone since it was listed, or it is not ours to read, as `lost+found`.
+                    Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) if depth > 0 => continue,
                     Err(errno) => return Err(errno.into()),
                 }
                 let Ok(entries) = fs::read_dir(&folder) else { continue };
