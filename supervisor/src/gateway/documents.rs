@@ -18,6 +18,7 @@ use super::models::{Asked, Availability, Model, OnnxModel, why_taken};
 use super::observer::PoolView;
 use super::regions;
 use super::seats::{Kind, Seat};
+use crate::repository::NOT_BY_REQUEST;
 
 /// The extensions of the protocol that are served, Triton's included.
 const EXTENSIONS: [&str; 4] =
@@ -156,6 +157,9 @@ impl Server {
         let done = run_blocking(move || Ok(client.change_repository(&command))).await?;
         match done {
             Ok(_) => {}
+            Err(ClientError::Refused(Refusal::NotAllowed(why))) if why != NOT_BY_REQUEST => {
+                return Err(Failure::new(StatusCode::CONFLICT, why));
+            }
             Err(ClientError::Refused(Refusal::NotAllowed(_))) => {
                 let why = format!(
                     "models are not {what} over HTTP or gRPC: run `{how}` where the pool runs, or have the pool \

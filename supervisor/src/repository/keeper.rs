@@ -6,15 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::Duration;
 
-use gridpool_client::{Client, ClientError, ModelState};
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::message::{Refusal, RepositoryCommand};
 use gridpool_protocol::tensor::options::ModelPlan;
-use gridpool_protocol::tensor::version::{VERSION_MARK, split};
+use gridpool_protocol::tensor::version::split;
 
+use super::pool::{Asked, Pool, Wants};
 use super::turns::Turns;
 use super::watch::Watch;
 use super::{Repository, RepositoryMode, scan};
@@ -59,8 +58,14 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Follows a repository, for the pool at `socket`.
-    pub(crate) fn start(repository: Repository, socket: PathBuf) -> io::Result<Self> {
+    /// Follows a repository, for the pool at `socket`, which has these models now; `wants` says whether it is to have
+    /// the model of a full name.
+    pub(crate) fn start(
+        repository: Repository,
+        socket: PathBuf,
+        has: &[ModelPlan],
+        wants: Wants,
+    ) -> io::Result<Self> {
         let folder = std::path::absolute(&repository.folder)?;
         let (orders, received) = mpsc::channel();
         let mode = repository.mode;
@@ -85,9 +90,11 @@ impl Keeper {
                 }
             })?;
         }
-        let pool = Arc::new(Pool { folder, socket });
+        let own = has.iter().filter(|plan| plan.path.starts_with(&folder));
+        let known = own.map(|plan| split(&plan.name).0.to_owned()).collect();
+        let pool = Arc::new(Pool::new(folder, socket, has, wants));
         let (turns, ended) = (Turns::default(), orders.clone());
-        let keeping = Keeping { pool, turns, ended, known: BTreeSet::new(), said: BTreeMap::new() };
+        let keeping = Keeping { pool, turns, ended, known, said: BTreeMap::new() };
         thread::Builder::new().name("keeper".into()).spawn(move || keeping.run(&received))?;
         Ok(Self { orders, mode })
     }
@@ -236,12 +243,6 @@ impl Keeping {
     }
 }
 
-/// The repository, and the pool that serves it.
-struct Pool {
-    folder: PathBuf,
-    socket: PathBuf,
-}
-
 impl Pool {
     fn work(&self, name: &str, work: Work) -> Option<News> {
         match work {
@@ -254,7 +255,7 @@ impl Pool {
                 Ok(found) if found.versions.iter().any(|plan| unfinished.contains(&plan.path)) => {
                     None
                 }
-                Ok(found) => Some(match self.settle(name, &found.versions, None) {
+                Ok(found) => Some(match self.settle(name, &found.versions, Asked::ByChange) {
                     Ok(said) => News::Followed(said),
                     Err(error) => News::Failed(Chain(&error).to_string()),
                 }),
@@ -262,83 +263,8 @@ impl Pool {
                 Err(error) => Some(News::Failed(error.to_string())),
             },
             Work::Leave => {
-                let left = self.client().and_then(|client| client.unload_model(name));
-                Some(News::Left(left.map_err(|error| Chain(&error).to_string())))
+                Some(News::Left(self.unload(name).map_err(|error| Chain(&error).to_string())))
             }
         }
-    }
-
-    fn perform(&self, command: &RepositoryCommand) -> Result<String, Refusal> {
-        let unable = |error: ClientError| {
-            if let ClientError::Refused(refusal) = error {
-                return refusal;
-            }
-            Refusal::Unable(Chain(&error).to_string())
-        };
-        match command {
-            RepositoryCommand::Load { name, load_timeout_s } => {
-                let found = scan::model(&self.folder, name)
-                    .map_err(|error| Refusal::Invalid(error.to_string()))?;
-                found.warnings.iter().for_each(|why| tracing::warn!("{why}"));
-                let said = self.settle(name, &found.versions, *load_timeout_s).map_err(unable)?;
-                Ok(if said.is_empty() { format!("`{name}` serves as it should") } else { said })
-            }
-            RepositoryCommand::Unload { name } => {
-                let names = scan::names(&self.folder)
-                    .map_err(|error| Refusal::Unable(error.to_string()))?;
-                if !names.models.contains(name) {
-                    return Err(Refusal::Invalid(format!("the repository has no model `{name}`")));
-                }
-                self.client().and_then(|client| client.unload_model(name)).map_err(unable)
-            }
-        }
-    }
-
-    /// Loads the versions that should serve and do not, the lowest first, then unloads those that should not. So a
-    /// later version takes over before the one before it goes. Returns what was done; nothing if nothing was.
-    fn settle(
-        &self,
-        name: &str,
-        versions: &[ModelPlan],
-        load_timeout_s: Option<u32>,
-    ) -> Result<String, ClientError> {
-        let client = self.client()?;
-        let rows = client.models()?;
-        let own = || rows.iter().map(|row| &row.model).filter(|info| split(&info.name).0 == name);
-        let has = |full: &str, state| own().any(|info| info.name == full && info.state == state);
-        let mut said = Vec::new();
-        let mut failed = None;
-        for plan in versions {
-            if has(&plan.name, ModelState::Ready) {
-                continue;
-            }
-            let number = split(&plan.name).1;
-            // Without its number the first version would be the next one.
-            let typed = format!("{name}{VERSION_MARK}{number}");
-            if has(&plan.name, ModelState::Unavailable) {
-                said.push(client.unload_model(&typed)?);
-            }
-            let mut plan = ModelPlan { name: typed, ..plan.clone() };
-            plan.options.load_timeout_s = load_timeout_s.or(plan.options.load_timeout_s);
-            match client.load_model(plan) {
-                Ok(done) => said.push(done),
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        let stays = |full: &str| versions.iter().any(|plan| plan.name == full);
-        let extra: BTreeSet<_> = own().map(|info| &info.name).filter(|full| !stays(full)).collect();
-        for full in extra {
-            let typed = format!("{name}{VERSION_MARK}{}", split(full).1);
-            said.push(client.unload_model(&typed)?);
-        }
-        Ok(said.join("; "))
-    }
-
-    /// A connection to the pool, which is its own.
-    fn client(&self) -> Result<Client, ClientError> {
-        Client::builder().socket(&self.socket).spin(Duration::ZERO).connect()
     }
 }

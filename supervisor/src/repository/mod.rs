@@ -5,6 +5,7 @@
 
 mod keeper;
 mod model_config;
+mod pool;
 mod scan;
 mod text;
 mod turns;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::model_config::{ModelConfig, VersionPolicy};
 use crate::config::open;
 
-const CONFIG: &str = "config.pbtxt";
+pub(super) const CONFIG: &str = "config.pbtxt";
 /// Largest `config.pbtxt`, bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Most folders of a repository, and of a model.

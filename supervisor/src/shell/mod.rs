@@ -328,9 +328,7 @@ impl Shell {
     /// # Errors
     /// The system's, if it cannot be watched.
     pub fn follow(&self, repository: Repository) -> io::Result<()> {
-        let keeper = Keeper::start(repository, self.shared.socket.clone())?;
-        drop(self.shared.keeper.set(keeper));
-        Ok(())
+        self.shared.follow(repository)
     }
 
     /// Serves a connection that was not made through the pool's socket.

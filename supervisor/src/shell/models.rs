@@ -27,6 +27,16 @@ impl Shared {
         };
         (all.into_iter().skip(from as usize).take_while(fits).collect(), total)
     }
+
+    /// Whether workers are to have the model of this full name, loaded or not.
+    pub(super) fn wants_model(&self, name: &str) -> bool {
+        let core = self.lock();
+        match core.pool.model_plans() {
+            Ok(plans) => plans.iter().any(|plan| plan.name == name),
+            // One is being changed. The group of a model has its name, if it has not chosen another.
+            Err(_) => core.pool.groups().any(|(_, own, has_work)| has_work && own == name),
+        }
+    }
 }
 
 impl Core {

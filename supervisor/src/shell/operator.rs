@@ -1,13 +1,26 @@
 //! What operators ask of a running pool beside the core: signals to workers, changes by the model repository.
 
+use std::io;
+use std::sync::Arc;
+
 use gridpool_protocol::ids::{ClientId, WorkerId, WorkerSelector};
 use gridpool_protocol::message::{Refusal, RepositoryCommand};
 use nix::libc::SIGKILL;
 
 use super::Shared;
-use crate::repository::NOT_BY_REQUEST;
+use crate::repository::{Keeper, NOT_BY_REQUEST, Repository};
 
 impl Shared {
+    /// Follows a model repository from now on.
+    pub(super) fn follow(self: &Arc<Self>, repository: Repository) -> io::Result<()> {
+        let shared = Arc::clone(self);
+        let wants = Box::new(move |name: &str| shared.wants_model(name));
+        let has = self.lock().pool.model_plans().unwrap_or_default();
+        let keeper = Keeper::start(repository, self.socket.clone(), &has, wants)?;
+        drop(self.keeper.set(keeper));
+        Ok(())
+    }
+
     /// Loads or unloads a model of the model repository, and calls `answer` when that is done.
     pub(super) fn change_repository(
         &self,
