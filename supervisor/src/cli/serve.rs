@@ -7,7 +7,7 @@ use std::time::Duration;
 use gridpool_protocol::chain::Chain;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::Role;
-use gridpool_protocol::status::WorkerState;
+use gridpool_protocol::status::{MissingModel, WorkerState};
 use gridpool_protocol::tensor::options::ModelPlan;
 use nix::sys::signal::{SigSet, Signal};
 
@@ -24,6 +24,8 @@ use crate::shell::{
     Claim, Ended, Front, Given, ListenError, Notifier, Origin, Predecessor, Shell, TakenOver,
 };
 
+/// The pool's words for what to do once a set-up is mended, up to the device.
+const RELEASE: &str = "; once that is mended, `gridpool release ";
 /// Between two looks whether workers or HTTP serve.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -56,9 +58,19 @@ pub(super) fn serve(flags: &ServeFlags) -> Result<u8, CommandError> {
     match ended {
         Ended::Left => Ok(exit::OK),
         Ended::Misconfigured(faults) => Err(CommandError::Misconfigured(faults)),
-        Ended::ModelMissing(missing) => Err(CommandError::ModelMissing(missing)),
+        Ended::ModelMissing(MissingModel { model, why }) => {
+            let why = without_release(&why);
+            Err(CommandError::ModelMissing(MissingModel { model, why }))
+        }
         Ended::Displaced(why) => Err(CommandError::Displaced(why)),
     }
+}
+
+/// The reason without the advice to release a device, which is for a pool that goes on.
+fn without_release(why: &str) -> String {
+    let mut parts = why.split(RELEASE);
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |why, part| why + part.split_once('`').map_or(part, |(_, rest)| rest))
 }
 
 /// A pool that serves its socket.
@@ -271,4 +283,20 @@ fn obey_signals(shell: &Shell, signals: SigSet, mut reloader: Reloader) -> io::R
         }
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_has_ended_does_not_ask_for_a_release() {
+        let why = |advice: &str| {
+            format!(
+                "no worker can start on cpu0 (no library){advice}; nor on cpu1 (the same){advice}"
+            )
+        };
+        assert_eq!(without_release(&why(&format!("{RELEASE}cpu0`"))), why(""));
+        assert_eq!(without_release("it is no model"), "it is no model");
+    }
 }

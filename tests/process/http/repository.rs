@@ -3,13 +3,15 @@
 use std::fs;
 use std::path::Path;
 
+use gridpool_client::ModelState;
+use nix::libc::SIGKILL;
 use serde_json::{Value, json};
 
 use super::triton::{can_be_tried, python, script};
 use super::versions::{answer, ask, file, request, version};
 use super::{Web, http, until_status_of, with_http};
 use crate::infer::{has_runtime, model};
-use crate::pool::{Pool, Setup, cpu};
+use crate::pool::{Pool, Setup, cpu, named};
 use crate::wait::eventually;
 
 /// Puts a version into the repository, whole at once, by a rename.
@@ -113,8 +115,84 @@ fn a_repository_that_is_wrong_ends_serve_with_its_place() {
     let arguments = ["serve", "--devices", "cpu:1", "--model-repository"];
     let ended = crate::command::gridpool(arguments).arg(&repository).run();
     let place = "m/config.pbtxt: line 2, column 3: `sequence_batching` has no meaning here";
-    ended.complains(2, &["--model-repository: ", place]);
+    ended.complains(78, &["--model-repository: ", place]);
     drop(setup);
+}
+
+#[test]
+fn folders_that_are_no_models_cost_the_models_nothing() {
+    let Some((setup, repository)) = setup("poll") else { return };
+    fs::create_dir(repository.join("lost+found")).expect("a folder can be made");
+    place(&repository, "gone", 1, &file(setup.folder(), 2));
+    place(&repository, "wrong", 1, &file(setup.folder(), 2));
+    fs::write(repository.join("wrong/config.pbtxt"), "colour: 1").expect("a config");
+    let pool = setup.args(&["--keep-going"]).start_early();
+    until_status_of(&pool, "/v2/models/m", 200);
+    until_status_of(&pool, "/v2/models/gone", 200);
+    fs::create_dir(repository.join("bad name")).expect("a folder can be made");
+    place(&repository, "later", 1, &file(pool.folder(), 3));
+    until_status_of(&pool, "/v2/models/later", 200);
+    fs::rename(repository.join("gone"), pool.folder().join("gone")).expect("it is ours");
+    until_status_of(&pool, "/v2/models/gone", 404);
+    let log = pool.log();
+    for name in ["lost+found", "bad name"] {
+        let why = format!("`{name}` cannot be the name of a model");
+        assert_eq!(log.matches(&why).count(), 1, "{log}");
+    }
+    assert_eq!(log.matches("`colour`").count(), 1, "{log}");
+    assert!(!log.contains("order refused"), "workers were loading it: {log}");
+}
+
+#[test]
+fn a_load_of_what_has_changed_since_says_so() {
+    let Some((setup, repository)) = setup("request") else { return };
+    let pool = setup.start_early();
+    until_status_of(&pool, "/v2/models/m", 200);
+    let load = || Web::open(&pool).ask("POST", "/v2/repository/models/m/load", "", b"");
+    assert_eq!(load().status, 200);
+    let config = repository.join("m/config.pbtxt");
+    fs::write(&config, "instance_group [{ count: 3 }]").expect("a config");
+    load().complains(409, "config.pbtxt has other `contexts` now");
+    fs::remove_file(&config).expect("it is ours");
+    assert_eq!(load().status, 200);
+    let (own, first) = (repository.join("m/1/model.onnx"), file(pool.folder(), 1));
+    fs::copy(file(pool.folder(), 2), &own).expect("it can be overwritten");
+    load().complains(409, "put the new one under a new number");
+    let client = pool.client();
+    assert_eq!(version(&answer(ask(&client, request("m")))), 1, "it serves what was loaded");
+    fs::copy(first, &own).expect("it can be overwritten");
+    assert_eq!(load().status, 200);
+}
+
+#[test]
+fn a_load_brings_a_version_back_to_a_device_that_lacks_it() {
+    if !has_runtime() {
+        return;
+    }
+    let setup = with_http(cpu(2));
+    let repository = setup.folder().join("repository");
+    let made = file(setup.folder(), 1);
+    place(&repository, "m", 1, &made);
+    let path = repository.display().to_string();
+    let pool = setup.args(&["--model-repository", &path, "--repository", "request"]).start_early();
+    let states = |want: [ModelState; 2]| {
+        eventually("both devices", || {
+            let rows = pool.observer().models().map_err(|error| error.to_string())?;
+            let mut states: Vec<_> = rows.iter().map(|row| row.model.state).collect();
+            states.sort_by_key(|&state| state != ModelState::Ready);
+            if states == want { Ok(()) } else { Err(format!("{rows:?}\n{}", pool.log())) }
+        });
+    };
+    states([ModelState::Ready, ModelState::Ready]);
+    let own = repository.join("m/1/model.onnx");
+    fs::copy(file(pool.folder(), 2), &own).expect("it can be overwritten");
+    pool.client().kill(named("cpu1/m"), SIGKILL).expect("there is one");
+    states([ModelState::Ready, ModelState::Unavailable]);
+    let load = || Web::open(&pool).ask("POST", "/v2/repository/models/m/load", "", b"");
+    load().complains(409, "the SHA-256 of its file is");
+    fs::copy(made, &own).expect("it can be overwritten");
+    assert_eq!(load().status, 200);
+    states([ModelState::Ready, ModelState::Ready]);
 }
 
 #[test]

@@ -247,6 +247,9 @@ fn a_version_that_stays_serves_under_its_number_and_again_under_the_name_when_th
     let fifth = format!("m={}", file(pool.folder(), 5).display());
     let said = load(&[&fifth, "--version", "5", "--keep"]).output();
     assert!(said.contains("version 5 serves `m`, beside versions 1, 2"), "{said}");
+    let said = load(&[&fifth, "--version", "4", "--keep"]).output();
+    assert!(said.contains("version 5 serves `m`, beside versions 1, 2, 4"), "{said}");
+    pool.cli(&["model", "unload", "m:4"]).run().output();
     let get = |path: &str| {
         let got = Web::open(&pool).ask("GET", path, "", b"");
         (got.status, String::from_utf8_lossy(&got.body).into_owned())

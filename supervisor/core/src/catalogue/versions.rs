@@ -134,9 +134,10 @@ impl Catalogue {
                 let serves = others().map(|open| open.version).max().unwrap_or(0).max(version);
                 let older = in_order(others().filter(|_| !keep && serves == version));
                 if older.is_empty() {
-                    let others = others().map(|open| open.version).collect();
+                    let all = others().map(|open| open.version).chain([version]);
+                    let all = all.collect();
                     self.tasks.swap_remove(at);
-                    return Some(Ok(beside(said, &name, serves, others)));
+                    return Some(Ok(beside(said, &name, serves, all)));
                 }
                 let versions = older.iter().map(|&(version, ..)| version).collect();
                 let (loaded, left) = (Some((said, version)), older.len());
@@ -159,10 +160,11 @@ impl Catalogue {
     }
 }
 
-/// What an operator hears of a load after which nothing is unloaded.
-fn beside(loaded: String, name: &str, serves: u32, mut others: Vec<u32>) -> String {
-    others.sort_unstable();
-    match others.as_slice() {
+/// What an operator hears of a load after which nothing is unloaded: which version serves, and which others are there.
+fn beside(loaded: String, name: &str, serves: u32, mut all: Vec<u32>) -> String {
+    all.retain(|&other| other != serves);
+    all.sort_unstable();
+    match all.as_slice() {
         [] => loaded,
         others => format!("{loaded}: version {serves} serves `{name}`, beside {}", list(others)),
     }
@@ -194,4 +196,17 @@ pub(super) fn new_name(asked: ModelRef<'_>, known: &[u32]) -> Result<String, Str
     version
         .map(|version| full_name(asked.name, version))
         .ok_or_else(|| format!("version {} of `{}` is the last", u32::MAX, asked.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_serves_is_not_beside_itself() {
+        let said = |serves, all: &[u32]| beside("done".to_owned(), "m", serves, all.to_vec());
+        assert_eq!(said(3, &[3, 2]), "done: version 3 serves `m`, beside version 2");
+        assert_eq!(said(3, &[1, 3, 2]), "done: version 3 serves `m`, beside versions 1, 2");
+        assert_eq!(said(2, &[2]), "done");
+    }
 }
