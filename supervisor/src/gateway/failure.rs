@@ -9,7 +9,7 @@
 //! | 404 | `NOT_FOUND` | no such path, model or version |
 //! | 405 | `UNIMPLEMENTED` | a path that has no such method |
 //! | 408 | `DEADLINE_EXCEEDED` | the body came too slowly |
-//! | 409 | `ALREADY_EXISTS` | a region of shared memory has that name |
+//! | 409 | `ALREADY_EXISTS` | a region of shared memory has that name; another file serves than the repository has |
 //! | 413, 431 | `RESOURCE_EXHAUSTED` | the body is too long, the head is |
 //! | 415 | `UNIMPLEMENTED` | the body is compressed, or of a type that web pages may send without asking |
 //! | 421 | `PERMISSION_DENIED` | `Host` is not a name of this server |
