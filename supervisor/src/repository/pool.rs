@@ -134,7 +134,7 @@ impl Pool {
                         "`{typed}` serves as it was loaded, but {what}. A version stays as it is: put the new one \
                          under a new number, or unload `{name}` and load it again"
                     )));
-                } else if of(ModelState::Unavailable).next().is_some() {
+                } else if asked != Asked::ByChange && of(ModelState::Unavailable).next().is_some() {
                     let lacking = of(ModelState::Unavailable);
                     said.push(self.mend(&client, (&rows, &plan.name), lacking, due)?);
                 }
