@@ -178,9 +178,11 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     drop(stream);
     let written = bitmap.map_or(Ok(()), Bitmap::finish);
     let was_stopped = interrupt.has_come();
-    report.end(&tasks, &tally, &summary, started.elapsed(), was_stopped)?;
-    ended?;
+    let reported = report.end(&tasks, &tally, &summary, started.elapsed(), was_stopped);
+    // A short file is a worse error than closed output.
+    let printed = ended?;
     written?;
+    printed.and(reported)?;
     // Nothing ran: there is no result that a program could go on with.
     if summary.requested > 0 && summary.refused == summary.requested && !was_stopped {
         let why = format!("none of the {} programs can run: see why above", summary.requested);
@@ -194,14 +196,15 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     })
 }
 
-/// Takes all results of a stream.
+/// Takes all results of a stream. The inner error: they could not be printed, and all are in the bitmap.
 fn take_all(
     stream: &mut SearchStream,
     tasks: &Tasks,
     tally: &mut Tally,
     report: &mut Report,
     mut bitmap: Option<&mut Bitmap>,
-) -> Result<(), CommandError> {
+) -> Result<Result<(), CommandError>, CommandError> {
+    let mut printed = Ok(());
     while let Some(step) = stream.step() {
         report.progress(stream.summary());
         let Some(result) = step? else { continue };
@@ -212,7 +215,12 @@ fn take_all(
                 SearchOutcome::Refused(_) | SearchOutcome::Failed { .. } => bitmap.row(&[])?,
             }
         }
-        report.result(tasks, &result)?;
+        if printed.is_ok() {
+            printed = report.result(tasks, &result);
+        }
+        if printed.is_err() && bitmap.is_none() {
+            break;
+        }
     }
-    Ok(())
+    Ok(printed)
 }

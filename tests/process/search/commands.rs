@@ -216,3 +216,18 @@ fn a_bitmap_is_a_numpy_file_of_a_row_for_each_program() {
     assert!(String::from_utf8_lossy(&bytes[..128]).contains("'shape': (15, 1)"));
     assert_eq!(bytes[128..][..5], [0b11, 0, 0b11, 0, 0]);
 }
+
+#[test]
+fn a_bitmap_is_whole_though_standard_output_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bits.npy").display().to_string();
+    let tasks = data("tasks/quarter_turn.json").display().to_string();
+    let ended = gridpool(["search", "--programs", "-", "--tasks", &tasks, "--bitmap", &path])
+        .args(&["--devices", "cpu:1"])
+        .stdin(LINES)
+        .without_stdout();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(String::from_utf8_lossy(&bytes[..128]).contains("'shape': (15, 1)"));
+    assert_eq!(bytes.len(), 128 + 15);
+}
