@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Arg, Args, Parser, Subcommand};
 use gridpool_protocol::build;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::ids::WorkerSelector;
@@ -28,6 +28,7 @@ use crate::traces::TracerFlags;
 /// A pool of GPU workers that survives its workers.
 #[derive(Debug, Parser)]
 #[command(name = "gridpool", version = build::text(), max_term_width = 100, after_help = exit_codes())]
+#[command(mut_args = taking_negative, mut_subcommands = all_taking_negative)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -211,7 +212,6 @@ pub(super) enum Command {
         worker: WorkerSelector,
         /// The signal, such as KILL, SIGKILL or 9.
         #[arg(long, default_value = "KILL", value_parser = parse_signal)]
-        #[arg(allow_negative_numbers = true)]
         signal: Signal,
         #[command(flatten)]
         socket: SocketFlag,
@@ -266,14 +266,13 @@ pub(super) struct ProgramFlags {
     /// Steps that a solver may run on one item, instructions of loops each time anew. What runs longer ends with
     /// StepLimit, at the same step on every device.
     #[arg(long, value_name = "STEPS", value_parser = whole::<u32>(1..=u64::from(STEPS_MAX)))]
-    #[arg(allow_negative_numbers = true)]
     pub(super) steps: Option<u32>,
     /// How to choose between equally common colours: cpython (as the reference does) or lowest.
     #[arg(long, default_value = "cpython", env = "GRIDPOOL_TIES")]
     pub(super) ties: Ties,
     /// Seconds from a job's submission to its verdict; a deadline of 0 has already passed.
     #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE")]
-    #[arg(value_parser = parse_seconds, allow_negative_numbers = true)]
+    #[arg(value_parser = parse_seconds)]
     pub(super) deadline: Duration,
     /// Items (grids or pairs) in one job; several jobs run at a time.
     #[arg(long, value_name = "ITEMS", default_value_t = 512, env = "GRIDPOOL_BATCH")]
@@ -294,6 +293,19 @@ pub(super) struct ProgramFlags {
     pub(super) quiet: bool,
 }
 
+/// A negative number is a value, not an unknown flag: what reads the value says what is wrong with it.
+fn taking_negative(argument: Arg) -> Arg {
+    match argument.get_action().takes_values() {
+        true => argument.allow_negative_numbers(true),
+        false => argument,
+    }
+}
+
+/// All arguments of a command and of those below it.
+fn all_taking_negative(command: clap::Command) -> clap::Command {
+    command.mut_args(taking_negative).mut_subcommands(all_taking_negative)
+}
+
 /// The table of exit codes for `--help`.
 fn exit_codes() -> String {
     let line = |(code, meaning): (u8, &str)| format!("\n  {code:<3} {meaning}");
@@ -303,11 +315,33 @@ fn exit_codes() -> String {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use clap::error::ErrorKind;
 
     use super::*;
 
     #[test]
     fn the_command_line_is_well_formed() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_negative_number_is_a_value_of_every_argument() {
+        fn walk(command: &clap::Command, path: &[String]) {
+            let takes =
+                |arg: &&Arg| arg.get_action().takes_values() && !arg.is_require_equals_set();
+            let (places, flags): (Vec<_>, Vec<_>) =
+                command.get_arguments().filter(takes).partition(|arg| arg.is_positional());
+            let flags = flags.into_iter().filter_map(Arg::get_long);
+            let calls = flags.map(|flag| vec![format!("--{flag}"), "-1".to_owned()]);
+            for call in calls.chain([vec!["-1".to_owned(); places.len()]]) {
+                let call = [path, &call].concat();
+                let Err(error) = Arguments::try_parse_from(&call) else { continue };
+                assert_ne!(error.kind(), ErrorKind::UnknownArgument, "{call:?}: {error}");
+            }
+            for below in command.get_subcommands() {
+                walk(below, &[path, &[below.get_name().to_owned()]].concat());
+            }
+        }
+        walk(&Arguments::command(), &["gridpool".to_owned()]);
     }
 }

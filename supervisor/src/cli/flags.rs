@@ -66,7 +66,6 @@ pub(super) struct UsersFlags {
     socket_mode: Option<String>,
     /// Users who may give orders (drain, upgrade, kill, release, load and unload models), besides your user and root.
     #[arg(long, value_name = "USER", env = "GRIDPOOL_OPERATORS", value_delimiter = ',')]
-    #[arg(allow_negative_numbers = true)]
     operators: Vec<String>,
     /// What a user may have at a time: jobs, bytes of their inputs and results, and device seconds. `default` is
     /// for all without one, token:NAME and address:IP are for HTTP clients; repeat for more. In the variable a
@@ -91,7 +90,7 @@ pub(super) struct PoolFlags {
     devices: Option<String>,
     /// Standby processes on every device, from 0 to 4; each holds a CUDA context.
     #[arg(long, value_name = "N", env = "GRIDPOOL_STANDBY")]
-    #[arg(value_parser = whole::<u32>(0..=4), allow_negative_numbers = true)]
+    #[arg(value_parser = whole::<u32>(0..=4))]
     standby: Option<u32>,
     /// The config file, in TOML.
     #[arg(long, value_name = "FILE", env = "GRIDPOOL_CONFIG")]

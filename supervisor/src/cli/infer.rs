@@ -57,7 +57,7 @@ pub(super) struct InferFlags {
     output_bytes: Option<u64>,
     /// Seconds from the request's submission to its verdict; a deadline of 0 has already passed.
     #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE")]
-    #[arg(value_parser = parse_seconds, allow_negative_numbers = true)]
+    #[arg(value_parser = parse_seconds)]
     deadline: Duration,
     #[command(flatten)]
     queue: QueueFlags,

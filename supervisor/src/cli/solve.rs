@@ -38,7 +38,7 @@ pub(super) struct SolveFlags {
     ties: Ties,
     /// Seconds from a job's submission to its verdict.
     #[arg(long, value_name = "SECONDS", default_value = "30", env = "GRIDPOOL_DEADLINE")]
-    #[arg(value_parser = parse_seconds, allow_negative_numbers = true)]
+    #[arg(value_parser = parse_seconds)]
     deadline: Duration,
     /// Print one JSON document.
     #[arg(long)]

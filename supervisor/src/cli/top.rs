@@ -51,7 +51,7 @@ const COMMANDS_MAX: usize = 4;
 pub(super) struct TopFlags {
     /// Seconds from one snapshot of the pool, or of the cluster, to the next.
     #[arg(long, value_name = "SECONDS", default_value = "1", env = "GRIDPOOL_EVERY")]
-    #[arg(value_parser = parse_every, allow_negative_numbers = true)]
+    #[arg(value_parser = parse_every)]
     every: Duration,
 }
 
