@@ -193,6 +193,11 @@ impl ModelPlan {
     }
 }
 
+/// Whether a text is what `sha256sum` prints.
+pub(crate) fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 impl ModelOptions {
     /// Checks that every number is within its limit.
     ///
@@ -222,9 +227,7 @@ impl ModelOptions {
         if self.queue_requests == 0 || self.queue_bytes == 0 {
             return Err(OptionsError::Queue);
         }
-        let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
-        let is_hash = |text: &&String| text.len() == 64 && text.bytes().all(is_digit);
-        if let Some(text) = self.sha256.as_ref().filter(|text| !is_hash(text)) {
+        if let Some(text) = self.sha256.as_ref().filter(|text| !is_sha256(text)) {
             return Err(OptionsError::Sha256 { text: text.clone() });
         }
         if self.device_count == Some(0) {

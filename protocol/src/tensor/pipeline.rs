@@ -15,11 +15,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use error::PipelineError;
+pub use error::{Part, PipelineError, Taker};
 pub use grids::{GRIDS, GridStep, GridStepError, GridsError, GridsRun, STATUS};
 
 use crate::limits::{MODEL_NAME_BYTES_MAX, PIPELINE_STEPS_MAX, PIPELINE_WIRES_MAX};
 use crate::near;
+use crate::tensor::options::is_sha256;
 
 /// The steps of a pipeline and how tensors go from one to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,11 +135,13 @@ impl Pipeline {
     pub fn check(&self) -> Result<(), PipelineError> {
         self.check_counts()?;
         self.check_names()?;
+        self.check_hashes()?;
         self.check_programs()?;
         for step in &self.steps {
             for (input, wire) in &step.inputs {
-                self.check_wire(wire, || {
-                    format!("the input `{input}` of the step `{}`", step.name)
+                self.check_wire(wire, || Taker::Input {
+                    input: input.clone(),
+                    step: step.name.clone(),
                 })?;
             }
         }
@@ -149,7 +152,7 @@ impl Pipeline {
                 let (output, input) = (output.clone(), name.to_owned());
                 return Err(PipelineError::PassedOn { output, input });
             }
-            self.check_wire(wire, || format!("the output `{output}`"))?;
+            self.check_wire(wire, || Taker::Output(output.clone()))?;
         }
         self.check_outputs()?;
         self.check_used()?;
@@ -190,6 +193,17 @@ impl Pipeline {
         Ok(())
     }
 
+    fn check_hashes(&self) -> Result<(), PipelineError> {
+        for step in &self.steps {
+            let text = step.model().and_then(|model| model.sha256.as_ref());
+            if let Some(text) = text.filter(|text| !is_sha256(text)) {
+                let step = step.name.clone();
+                return Err(PipelineError::Sha256 { step, text: text.clone() });
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that its programs can be steps, and that it has a model besides.
     fn check_programs(&self) -> Result<(), PipelineError> {
         for step in &self.steps {
@@ -207,17 +221,17 @@ impl Pipeline {
     }
 
     /// Checks that a wire begins at an input or a step.
-    fn check_wire(&self, wire: &str, of: impl Fn() -> String) -> Result<(), PipelineError> {
+    fn check_wire(&self, wire: &str, of: impl Fn() -> Taker) -> Result<(), PipelineError> {
         let steps = self.steps.iter().map(|step| step.name.as_str());
         let unknown = |what, name: &str, known: Vec<&str>| {
             let suggestion = near::suggestion(name, &known);
             let (wire, name) = (wire.to_owned(), name.to_owned());
-            PipelineError::Unknown { of: of(), wire, what, name, suggestion }
+            PipelineError::Unknown { of: Box::new(of()), wire, what, name, suggestion }
         };
         match Wire::parse(wire) {
             Wire::Input(name) if self.inputs.iter().any(|input| input == name) => Ok(()),
             Wire::Input(name) if steps.clone().any(|step| step == name) => {
-                Err(PipelineError::NoTensor { of: of(), step: name.to_owned() })
+                Err(PipelineError::NoTensor { of: Box::new(of()), step: name.to_owned() })
             }
             Wire::Input(name) => {
                 Err(unknown("input", name, self.inputs.iter().map(String::as_str).collect()))
@@ -259,10 +273,11 @@ impl Pipeline {
         }
     }
 
-    /// Finds the file of each step that names a model. `find` gives a model's file, and the hash that it must have.
+    /// Finds the file of each step that names a model. `find` gives a model's file, and the hash that it must have; one
+    /// of `known` that has none is a pipeline.
     ///
     /// # Errors
-    /// [`PipelineError::Model`] for a step whose model is none of `known`.
+    /// [`PipelineError::Model`] for a step whose model is none of `known`, [`PipelineError::Nested`] if it is a pipeline.
     pub fn find_models<'a>(
         &mut self,
         known: &[&str],
@@ -274,9 +289,14 @@ impl Pipeline {
                 continue;
             }
             let Some((path, sha256)) = find(&model.model) else {
-                let suggestion = near::suggestion(&model.model, known);
+                let is_model = |known: &&str| find(known).is_some();
+                let models: Vec<_> = known.iter().copied().filter(is_model).collect();
+                let suggestion = near::suggestion(&model.model, &models);
                 let (step, model) = (name.clone(), model.model.clone());
-                return Err(PipelineError::Model { step, model, suggestion });
+                return Err(match known.contains(&&*model) {
+                    true => PipelineError::Nested { step, model },
+                    false => PipelineError::Model { step, model, suggestion },
+                });
             };
             model.path.clone_from(path);
             model.sha256 = model.sha256.take().or_else(|| sha256.clone());

@@ -4,7 +4,9 @@ use std::env;
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use gridpool_client::ClientError;
 use gridpool_protocol::limits::MODEL_CONTEXTS_MAX;
+use gridpool_protocol::message::Refusal;
 use gridpool_protocol::tensor::placement::Placement;
 use gridpool_protocol::tensor::version::{VERSION_MARK, split};
 
@@ -80,6 +82,16 @@ pub(super) enum ModelCommand {
     },
 }
 
+/// The refusal of a pipeline, with what its file has in place of a model that the pool does not know.
+fn with_file(error: ClientError, others: &[(String, String)]) -> ClientError {
+    let ClientError::Refused(Refusal::Invalid(why)) = error else { return error };
+    let is_it = |(model, _): &&(String, String)| why.contains(&format!("runs the model `{model}`"));
+    ClientError::Refused(Refusal::Invalid(match others.iter().find(is_it) {
+        Some((_, says)) => format!("{why}\n{says}"),
+        None => why,
+    }))
+}
+
 /// Prints the models of a running pool.
 pub(super) fn list(flags: &ModelsFlags) -> Result<u8, CommandError> {
     infer::print_models(&connect(flags.socket.socket.clone())?.models()?, flags.json)
@@ -97,8 +109,12 @@ pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
             fields,
             socket,
         } => {
+            let mut others = Vec::new();
             let plan = match (model, pipeline) {
-                (_, Some(file)) => parse_pipeline(file),
+                (_, Some(file)) => parse_pipeline(file).map(|(plan, names)| {
+                    others = names;
+                    plan
+                }),
                 (model, None) => {
                     let here = env::current_dir().map_err(system("the current folder"))?;
                     parse_model(model.as_deref().unwrap_or_default(), fields, &here)
@@ -120,7 +136,8 @@ pub(super) fn run(command: &ModelCommand) -> Result<u8, CommandError> {
             if let Some(why) = gateway::why_taken(split(&plan.name).0) {
                 return Err(CommandError::Usage(why));
             }
-            print_result(load::load(socket.socket.clone(), plan)?)
+            let loaded = load::load(socket.socket.clone(), plan)?;
+            print_result(loaded.map_err(|error| with_file(error, &others)))
         }
         ModelCommand::List(flags) => list(flags),
         ModelCommand::Unload { name, socket } => {

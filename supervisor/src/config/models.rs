@@ -92,6 +92,8 @@ pub fn parse_model(flag: &str, fields: &[String], folder: &Path) -> Result<Model
 pub(super) struct FieldError {
     /// The field, if only one is wrong.
     pub(super) field: Option<String>,
+    /// The place of the step, from 0, if only one is wrong.
+    pub(super) step: Option<usize>,
     /// The error and what to write instead.
     pub(super) reason: String,
 }
@@ -144,13 +146,17 @@ pub(super) fn parse_named(
             }
             None => (None, format!("a [[{noun}]] needs a `{key}`")),
         };
-        errors.push(FieldError { field, reason });
+        errors.push(FieldError { field, step: None, reason });
         None
     };
     let (name, path) = (text("name"), text("path"));
     if let Some(Err(error)) = name.as_deref().map(ModelRef::parse) {
         let field = Some("name".to_owned());
-        errors.push(FieldError { field, reason: format!("`name` of a {noun}: {error}") });
+        errors.push(FieldError {
+            field,
+            step: None,
+            reason: format!("`name` of a {noun}: {error}"),
+        });
     }
     let of =
         name.as_ref().map_or_else(|| format!("a {noun}"), |name| format!("the {noun} `{name}`"));
@@ -168,9 +174,9 @@ pub(super) fn parse_named(
                 format!("{of} has no field `{field}`; the fields are {first}, {known}")
             }
         };
-        errors.push(FieldError { field: Some(field.clone()), reason });
+        errors.push(FieldError { field: Some(field.clone()), step: None, reason });
     }
-    let whole = |reason| vec![FieldError { field: None, reason }];
+    let whole = |reason| vec![FieldError { field: None, step: None, reason }];
     let (Some(name), Some(path), true) = (name, path, errors.is_empty()) else {
         return Err(errors);
     };
@@ -181,13 +187,13 @@ pub(super) fn parse_named(
     let plan = ModelPlan { name, path: folder.join(path), options };
     plan.check().map_err(|error| {
         let field = field_of(&error, &plan.options).map(str::to_owned);
-        vec![FieldError { field, reason: format!("{noun} `{}`: {error}", plan.name) }]
+        vec![FieldError { field, step: None, reason: format!("{noun} `{}`: {error}", plan.name) }]
     })?;
     Ok(plan)
 }
 
 /// The field of an error, if only one is wrong.
-fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str> {
+pub(super) fn field_of(error: &OptionsError, options: &ModelOptions) -> Option<&'static str> {
     match error {
         OptionsError::Contexts { .. } => Some("contexts"),
         OptionsError::CudaGraphs { .. } => Some("cuda_graphs"),

@@ -45,22 +45,36 @@ impl fmt::Display for Origin {
 /// The origins of all settings. A setting has its name in the config file: `devices`, `limits.attempts_max` (a
 /// time without its unit), `policy.cuda 2`, `model.resnet.contexts`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origins(BTreeMap<String, Origin>);
+pub struct Origins {
+    settings: BTreeMap<String, Origin>,
+    /// By the names of a pipeline and of its step.
+    steps: BTreeMap<(String, String), Origin>,
+}
 
 impl Origins {
     /// The origin of a setting.
     #[must_use]
     pub fn of(&self, setting: &str) -> &Origin {
-        self.0.get(setting).unwrap_or(&Origin::Default)
+        self.settings.get(setting).unwrap_or(&Origin::Default)
     }
 
     /// The number of settings that do not have their default.
     #[must_use]
     pub fn set_count(&self) -> usize {
-        self.0.len()
+        self.settings.len()
     }
 
     pub(super) fn set(&mut self, setting: impl Into<String>, origin: Origin) {
-        self.0.insert(setting.into(), origin);
+        self.settings.insert(setting.into(), origin);
+    }
+
+    /// The origin of a step of a pipeline.
+    pub(super) fn of_step(&self, pipeline: &str, step: &str) -> &Origin {
+        let own = self.steps.get(&(pipeline.to_owned(), step.to_owned()));
+        own.unwrap_or_else(|| self.of(&format!("model.{pipeline}.steps")))
+    }
+
+    pub(super) fn set_step(&mut self, pipeline: &str, step: &str, origin: Origin) {
+        self.steps.insert((pipeline.to_owned(), step.to_owned()), origin);
     }
 }

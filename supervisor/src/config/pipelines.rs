@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use gridpool_protocol::tensor::options::ModelPlan;
-use gridpool_protocol::tensor::pipeline::{Pipeline, Step, StepBody, StepModel};
+use gridpool_protocol::near;
+use gridpool_protocol::tensor::options::{ModelPlan, OptionsError};
+use gridpool_protocol::tensor::pipeline::{Part, Pipeline, Step, StepBody, StepModel};
 use toml::{Table, Value};
 
 use super::models::{self, FieldError, Noun};
@@ -30,13 +31,13 @@ pub(super) fn parse_table(
     let of = name.map_or_else(|| "a pipeline".to_owned(), |name| format!("the pipeline `{name}`"));
     if table.contains_key("path") {
         let reason = format!("{of} has no `path`: each of its steps has a `model`");
-        errors.push(FieldError { field: Some("path".to_owned()), reason });
+        errors.push(FieldError { field: Some("path".to_owned()), step: None, reason });
     }
     let mut take = |key: &str, needs: &str| {
         let value = table.remove(key);
         if value.is_none() {
             let reason = format!("{of} needs `{key}`, {needs}");
-            errors.push(FieldError { field: None, reason });
+            errors.push(FieldError { field: None, step: None, reason });
         }
         value
     };
@@ -45,7 +46,7 @@ pub(super) fn parse_table(
     let outputs =
         take("outputs", "names with outputs of steps, such as { boxes = \"find.boxes\" }");
     let mut wrong = |key: &str, reason: String| {
-        errors.push(FieldError { field: Some(key.to_owned()), reason });
+        errors.push(FieldError { field: Some(key.to_owned()), step: None, reason });
     };
     let mut pipeline = Pipeline::default();
     match inputs.map(names) {
@@ -70,7 +71,11 @@ pub(super) fn parse_table(
             for (at, one) in steps.into_iter().enumerate() {
                 match step(one, at, folder) {
                     Ok(step) => pipeline.steps.push(step),
-                    Err(reason) => wrong("steps", format!("{of}: {reason}")),
+                    Err(reason) => errors.push(FieldError {
+                        field: Some("steps".to_owned()),
+                        step: Some(at),
+                        reason: format!("{of}: {reason}"),
+                    }),
                 }
             }
         }
@@ -86,9 +91,28 @@ pub(super) fn parse_table(
     plan.path = file.to_owned();
     plan.options.pipeline = Some(Box::new(pipeline));
     plan.check().map_err(|error| {
-        vec![FieldError { field: None, reason: format!("pipeline `{}`: {error}", plan.name) }]
+        let (field, step) = place_of(&error, &plan);
+        let reason = format!("pipeline `{}`: {error}", plan.name);
+        vec![FieldError { field: field.map(str::to_owned), step, reason }]
     })?;
     Ok(plan)
+}
+
+/// The key that an error is at, and the step.
+fn place_of(error: &OptionsError, plan: &ModelPlan) -> (Option<&'static str>, Option<usize>) {
+    let OptionsError::Pipeline(error) = error else {
+        return (models::field_of(error, &plan.options), None);
+    };
+    match error.part() {
+        Part::Inputs => (Some("inputs"), None),
+        Part::Outputs => (Some("outputs"), None),
+        Part::Steps => (Some("steps"), None),
+        Part::Step(name) => {
+            let mut steps = plan.options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
+            let at = steps.by_ref().enumerate().filter(|(_, step)| step.name == name).last();
+            (Some("steps"), at.map(|(at, _)| at))
+        }
+    }
 }
 
 fn names(value: Value) -> Option<Vec<String>> {
@@ -122,6 +146,13 @@ fn step(value: Value, at: usize, folder: &Path) -> Result<Step, String> {
         ));
     };
     let name = table.remove("name").and_then(text);
+    // First, since a misspelt key is missing under its right name.
+    if let Some(key) = table.keys().find(|key| !STEP.contains(&key.as_str())) {
+        let of =
+            name.map_or_else(|| format!("step {}", at + 1), |name| format!("the step `{name}`"));
+        let close = near::suggestion(key, &STEP);
+        return Err(format!("{of} has no field `{key}`; {close}"));
+    }
     let name = name.ok_or_else(|| format!("step {} needs a `name` in quotes", at + 1))?;
     let inputs = table.remove("inputs").and_then(wires).ok_or_else(|| {
         format!(
@@ -130,11 +161,8 @@ fn step(value: Value, at: usize, folder: &Path) -> Result<Step, String> {
         )
     })?;
     let body = body(&name, &mut table, folder)?;
-    if let Some(key) = table.keys().next() {
-        return Err(format!(
-            "the step `{name}` has no field `{key}`; the fields are {}",
-            STEP.join(", ")
-        ));
+    if table.contains_key("sha256") {
+        return Err(format!("the step `{name}` has no field `sha256`: only a `model` has one"));
     }
     Ok(Step { name, body, inputs })
 }
@@ -175,10 +203,11 @@ fn body(name: &str, table: &mut Table, folder: &Path) -> Result<StepBody, String
 /// Finds the file of each step that names a model of the settings.
 ///
 /// # Errors
-/// [`ConfigError`] at the line of the steps of a pipeline.
+/// [`ConfigError`] at the line of the step.
 pub(super) fn find_models(models: &mut [ModelPlan], origins: &Origins) -> Result<(), ConfigError> {
     let known = plain(models);
-    let names: Vec<_> = known.iter().map(|plan| plan.name.as_str()).collect();
+    let names: Vec<_> = models.iter().map(|plan| plan.name.clone()).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
     for plan in models {
         let Some(pipeline) = &mut plan.options.pipeline else { continue };
         let found = pipeline.find_models(&names, |name| {
@@ -187,7 +216,8 @@ pub(super) fn find_models(models: &mut [ModelPlan], origins: &Origins) -> Result
         });
         found.map_err(|error| {
             let reason = format!("pipeline `{}`: {error}", plan.name);
-            match origins.of(&format!("model.{}.steps", plan.name)) {
+            let step = if let Part::Step(step) = error.part() { step } else { "" };
+            match origins.of_step(&plan.name, step) {
                 Origin::File { file, line } => {
                     ConfigError::File { file: file.clone(), line: *line, reason }
                 }
@@ -206,11 +236,11 @@ fn plain(models: &[ModelPlan]) -> Vec<ModelPlan> {
 }
 
 /// Reads the one `[[pipeline]]` of a file. A step may name a `[[model]]` of that file; other names are for the pool
-/// to find.
+/// to find. For each of those: the name, and what the file has instead.
 ///
 /// # Errors
 /// A sentence with the error and what to write.
-pub fn parse_pipeline(path: &Path) -> Result<ModelPlan, String> {
+pub fn parse_pipeline(path: &Path) -> Result<(ModelPlan, Vec<(String, String)>), String> {
     let path = std::path::absolute(path)
         .map_err(|error| format!("{}: its folder is unknown: {error}", path.display()))?;
     let settings = file::read(&path, Named::MustBeThere)
@@ -223,14 +253,26 @@ pub fn parse_pipeline(path: &Path) -> Result<ModelPlan, String> {
         return Err(format!("{} has {count} pipelines: write one [[pipeline]]", path.display()));
     };
     let steps = plan.options.pipeline.iter_mut().flat_map(|pipeline| &mut pipeline.steps);
-    let models = steps.filter_map(Step::model_mut);
-    for model in models.filter(|model| model.path.as_os_str().is_empty()) {
+    let names: Vec<_> = known.iter().map(|own| own.name.as_str()).collect();
+    let mut others = Vec::new();
+    for Step { name, body, .. } in steps {
+        let StepBody::Model(model) = body else { continue };
+        if !model.path.as_os_str().is_empty() {
+            continue;
+        }
         if let Some(own) = known.iter().find(|own| own.name == model.model) {
             model.path.clone_from(&own.path);
             model.sha256 = model.sha256.take().or_else(|| own.options.sha256.clone());
+        } else if let Origin::File { file, line } = settings.origins.of_step(&plan.name, name) {
+            let (file, close) = (file.display(), near::suggestion(&model.model, &names));
+            let says = format!(
+                "{file}, line {line}: the file has no [[model]] `{}`; {close}",
+                model.model
+            );
+            others.push((model.model.clone(), says));
         }
     }
-    Ok(plan)
+    Ok((plan, others))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Why a description of a pipeline is wrong.
 
+use std::fmt;
+
 use super::GridStepError;
 use crate::limits::{MODEL_NAME_BYTES_MAX, PIPELINE_STEPS_MAX, PIPELINE_WIRES_MAX};
 
@@ -25,6 +27,14 @@ pub enum PipelineError {
         /// Models with a similar name, or all.
         suggestion: String,
     },
+    /// A step's model is a pipeline.
+    #[error("its step `{step}` runs `{model}`, which is a pipeline: a step cannot be a pipeline")]
+    Nested {
+        /// The step.
+        step: String,
+        /// What it runs.
+        model: String,
+    },
     /// A name that a step or an input cannot have.
     #[error(
         "`{name}` cannot be the name of its {what}: write 1 to {MODEL_NAME_BYTES_MAX} letters, digits, `-` or `_`"
@@ -45,7 +55,7 @@ pub enum PipelineError {
     #[error("{of} takes `{step}`, which is a step: write `{step}.TENSOR` with one of its outputs")]
     NoTensor {
         /// What takes it.
-        of: String,
+        of: Box<Taker>,
         /// The step.
         step: String,
     },
@@ -83,6 +93,17 @@ pub enum PipelineError {
         /// What they are.
         wire: String,
     },
+    /// What a step has in place of a hash.
+    #[error(
+        "a sha256 of `{text}` of its step `{step}`: write the 64 lower-case hexadecimal digits that `sha256sum FILE` \
+         prints"
+    )]
+    Sha256 {
+        /// The step.
+        step: String,
+        /// The text.
+        text: String,
+    },
     /// Too few or too many steps.
     #[error("it has {steps} steps: write 1 to {PIPELINE_STEPS_MAX}")]
     Steps {
@@ -101,7 +122,7 @@ pub enum PipelineError {
     #[error("{of} takes `{wire}`, and there is no {what} `{name}`; {suggestion}")]
     Unknown {
         /// What takes it.
-        of: String,
+        of: Box<Taker>,
         /// The wire.
         wire: String,
         /// `step` or `input`.
@@ -125,4 +146,65 @@ pub enum PipelineError {
         /// Their number.
         wires: usize,
     },
+}
+
+/// What takes a wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taker {
+    /// An input of a step.
+    Input {
+        /// The input.
+        input: String,
+        /// The step.
+        step: String,
+    },
+    /// An output of the pipeline.
+    Output(String),
+}
+
+impl fmt::Display for Taker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input { input, step } => write!(f, "the input `{input}` of the step `{step}`"),
+            Self::Output(output) => write!(f, "the output `{output}`"),
+        }
+    }
+}
+
+/// The part of a description that an error is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// The names of its inputs.
+    Inputs,
+    /// Its outputs.
+    Outputs,
+    /// Its steps together.
+    Steps,
+    /// The last step of this name.
+    Step(&'a str),
+}
+
+impl PipelineError {
+    /// The part of the description that it is in.
+    #[must_use]
+    pub fn part(&self) -> Part<'_> {
+        match self {
+            Self::Circle { steps } => steps.first().map_or(Part::Steps, |step| Part::Step(step)),
+            Self::Model { step, .. }
+            | Self::Nested { step, .. }
+            | Self::Program { step, .. }
+            | Self::Sha256 { step, .. } => Part::Step(step),
+            Self::Name { what: "step", name }
+            | Self::Twice { what: "step", name }
+            | Self::Unused { what: "step", name } => Part::Step(name),
+            Self::Name { .. } | Self::Twice { .. } | Self::Unused { .. } => Part::Inputs,
+            Self::NoTensor { of, .. } | Self::Unknown { of, .. } => match &**of {
+                Taker::Input { step, .. } => Part::Step(step),
+                Taker::Output(_) => Part::Outputs,
+            },
+            Self::Nothing { what: "input" } => Part::Inputs,
+            Self::Nothing { .. } | Self::PassedOn { .. } | Self::Same { .. } => Part::Outputs,
+            Self::NoModel | Self::Steps { .. } | Self::Wires { .. } => Part::Steps,
+        }
+    }
 }

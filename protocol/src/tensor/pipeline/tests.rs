@@ -115,6 +115,11 @@ fn a_step_finds_the_file_of_a_model_by_name_with_its_hash() {
     let error = pipeline.find_models(&["yolo8"], find).unwrap_err().to_string();
     assert!(error.starts_with("its step `detect` runs the model `yolo`, and"), "{error}");
     assert!(error.contains("close to it: yolo8."), "{error}");
+    let found = pipeline.find_models(&["line"], find).unwrap_err().to_string();
+    assert!(found.contains("there is no such model; there is none"), "no pipeline: {found}");
+    model(&mut pipeline, 3).model = "line".to_owned();
+    let error = pipeline.find_models(&["line", "yolo8"], find).unwrap_err().to_string();
+    assert!(error.ends_with("`line`, which is a pipeline: a step cannot be a pipeline"), "{error}");
     model(&mut pipeline, 3).model = "yolo8".to_owned();
     let as_written = pipeline.clone();
     pipeline.find_models(&["yolo8"], find).unwrap();

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeValue, ValueDeserializer};
 
-use super::{FileParser, Misfit};
+use super::{FileParser, Misfit, line};
+use crate::config::origins::Origin;
 use crate::config::{models, pipelines};
 
 impl FileParser<'_> {
@@ -29,7 +30,7 @@ impl FileParser<'_> {
             self.names_file(&self.folder.join(path), at, remedy);
         }
         let read = models::parse_table(own.clone(), self.folder);
-        self.add_model(table, &own, keys, read);
+        self.add_model(table, &own, keys, &[], read);
     }
 
     /// Reads a `[[pipeline]]`.
@@ -41,23 +42,34 @@ impl FileParser<'_> {
         };
         let keys = spans.iter().map(|(key, _)| (key.get_ref().as_ref(), key.span()));
         let keys: BTreeMap<&str, Range<usize>> = keys.collect();
+        let lines = spans.iter().find(|(key, _)| key.get_ref() == "steps");
+        let lines = lines.and_then(|(_, steps)| steps.get_ref().as_array());
+        let lines: Vec<_> = lines.into_iter().flatten().map(Spanned::span).collect();
         let read = pipelines::parse_table(own.clone(), self.file, self.folder);
         let steps = read.iter().flat_map(|plan| &plan.options.pipeline);
-        for step in steps.flat_map(|pipeline| &pipeline.steps) {
+        for (at, step) in steps.flat_map(|pipeline| &pipeline.steps).enumerate() {
             let Some(model) = step.model().filter(|model| model.names_file()) else { continue };
-            let at = keys.get("steps").cloned().unwrap_or_else(|| table.span());
+            let at = lines.get(at).cloned().unwrap_or_else(|| table.span());
             let remedy = format!("name the ONNX file of the step `{}`", step.name);
             self.names_file(&model.path, &at, &remedy);
         }
-        self.add_model(table, &own, keys, read);
+        if let Ok(plan) = &read {
+            let steps = plan.options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
+            for (step, at) in steps.zip(&lines) {
+                let (file, line) = (self.file.to_owned(), line(self.text.as_bytes(), at));
+                self.settings.origins.set_step(&plan.name, &step.name, Origin::File { file, line });
+            }
+        }
+        self.add_model(table, &own, keys, &lines, read);
     }
 
-    /// Adds a model or pipeline that was read, with the lines of its keys.
+    /// Adds a model or pipeline that was read, with the places of its keys and of its steps.
     fn add_model(
         &mut self,
         table: &Spanned<DeValue<'_>>,
         own: &toml::Table,
         keys: BTreeMap<&str, Range<usize>>,
+        steps: &[Range<usize>],
         read: Result<ModelPlan, Vec<models::FieldError>>,
     ) {
         let name = own.get("name").and_then(toml::Value::as_str).map(str::to_owned);
@@ -69,10 +81,12 @@ impl FileParser<'_> {
         let model = match read {
             Ok(model) => model,
             Err(errors) => {
-                let place = |key: Option<&str>| key.and_then(|key| keys.get(key)).cloned();
-                let misfits = errors.into_iter().map(|models::FieldError { field, reason }| {
-                    Misfit { at: place(field.as_deref()).unwrap_or_else(|| table.span()), reason }
-                });
+                let misfits =
+                    errors.into_iter().map(|models::FieldError { field, step, reason }| {
+                        let step = step.and_then(|step| steps.get(step));
+                        let at = step.or_else(|| field.as_deref().and_then(|key| keys.get(key)));
+                        Misfit { at: at.cloned().unwrap_or_else(|| table.span()), reason }
+                    });
                 return self.misfits.extend(misfits);
             }
         };

@@ -37,6 +37,43 @@ fn a_policy_is_read_over_the_defaults() {
 }
 
 #[test]
+fn errors_of_a_pipeline_name_the_line_of_the_step() {
+    let text = "[[pipeline]]\nname = 'line'\ninputs = ['x']\noutputs = { y = 'b.y' }\n\
+                [[pipeline.steps]]\nname = 'a'\nmodel = 'a.onnx'\ninputs = { x = 'x' }\n\
+                [[pipeline.steps]]\nname = 'b'\nmodel = 'b.onnx'\ninputs = { x = 'a.y' }\n";
+    let second = [
+        ("'b.onnx'", "'b.onnx'\nsha256 = '00'", "a sha256 of `00`"),
+        ("model = 'b.onnx'", "progam = 'rot90'", "has no field `progam`; close to it: program"),
+        ("model = 'b.onnx'", "program = 'rot9'", "cannot run its program"),
+        ("'a.y'", "'c.y'", "the input `x` of the step `b` takes `c.y`"),
+        ("name = 'b'", "name = 'a'", "its step `a` is there twice"),
+    ];
+    for (from, to, why) in second {
+        let error = error(&text.replacen(from, to, 1));
+        assert!(error.starts_with("line 9: ") && error.contains(why), "{to}: {error}");
+    }
+    let others = [
+        ("['x']", "['x', 'z']", "line 3: pipeline `line`: nothing takes its input `z`"),
+        ("'b.y'", "'z.y'", "line 4: pipeline `line`: the output `y` takes `z.y`"),
+        ("'x' }", "'x', b = 'b.y' }", "line 5: pipeline `line`: its steps wait for each other"),
+    ];
+    for (from, to, why) in others {
+        let error = error(&text.replacen(from, to, 1));
+        assert!(error.starts_with(why), "{to}: {error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pool.toml");
+    fs::write(&path, text.replace("b.onnx", "b")).unwrap();
+    let mut settings = read(&path, Named::NeedNotBe).unwrap();
+    let found = crate::config::pipelines::find_models(&mut settings.models, &settings.origins);
+    let error = found.unwrap_err().to_string();
+    assert!(
+        error.contains(", line 9: pipeline `line`: its step `b` runs the model `b`"),
+        "{error}"
+    );
+}
+
+#[test]
 fn errors_name_the_line_and_say_what_to_write() {
     let cases = [
         ("devices = ", "line 1: not TOML: "),

@@ -89,6 +89,16 @@ fn what_is_wrong_is_said_with_pipeline_step_and_what_to_write() {
             "the step `find` has no field `tf32`",
         ),
         (
+            "model = 'detect'",
+            "progam = 'rot90'",
+            "the step `find` has no field `progam`; close to it: program",
+        ),
+        (
+            "model = 'detect'",
+            "model = 'detect'\nsha256 = '00'",
+            "pipeline `tracker`: a sha256 of `00` of its step `find`: write the 64",
+        ),
+        (
             "x = 'find.boxes'",
             "x = 'fnd.boxes'",
             "pipeline `tracker`: the input `x` of the step `reid`",
@@ -123,7 +133,8 @@ fn the_file_of_a_step_is_that_of_the_model_it_names() {
     // A pipeline is no step of another.
     let mut plans =
         [parse(TRACKER).unwrap(), parse(&TRACKER.replace("tracker", "detect")).unwrap()];
-    assert!(find_models(&mut plans, &Origins::default()).is_err());
+    let error = find_models(&mut plans, &Origins::default()).unwrap_err().to_string();
+    assert!(error.contains("`detect`, which is a pipeline: a step cannot be"), "{error}");
 }
 
 #[test]
@@ -137,12 +148,18 @@ fn a_file_with_one_pipeline_is_read_with_the_models_beside_it() {
         std::fs::write(&path, format!("[[pipeline]]\n{table}\n{models}")).unwrap();
         parse_pipeline(&path)
     };
-    let steps = whole("").unwrap().options.pipeline.unwrap().steps;
+    let (plan, others) = whole("").unwrap();
+    let steps = plan.options.pipeline.unwrap().steps;
+    let says =
+        format!("{}, line 6: the file has no [[model]] `detect`; there is none", path.display());
+    assert_eq!(others, [("detect".to_owned(), says)]);
     let found = |step: &Step| step.model().unwrap().path.clone();
     assert_eq!(found(&steps[0]), Path::new(""), "the pool knows `detect`");
     assert_eq!(found(&steps[1]), folder.path().join("nets/reid.onnx"));
     let steps = whole("[[model]]\nname = 'detect'\npath = 'nets/reid.onnx'\n");
-    let steps = steps.unwrap().options.pipeline.unwrap().steps;
+    let (plan, others) = steps.unwrap();
+    assert_eq!(others, []);
+    let steps = plan.options.pipeline.unwrap().steps;
     assert_eq!(found(&steps[0]), folder.path().join("nets/reid.onnx"));
     std::fs::remove_file(folder.path().join("nets/reid.onnx")).unwrap();
     let error = whole("").unwrap_err();
