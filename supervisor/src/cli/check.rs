@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::arguments::ProgramFlags;
 use super::error::CommandError;
 use super::program::{FileName, ProgramText, compiled, read};
+use super::show::printable;
 use super::text::fitted;
 use super::{columns, say, say_json};
 
@@ -150,7 +151,7 @@ fn all(flags: &CheckFlags) -> Result<u8, CommandError> {
             Err(error) => {
                 failed += 1;
                 let error = error.from_line(first_line).to_string();
-                let first = error.lines().next().unwrap_or("").to_owned();
+                let first = printable(error.lines().next().unwrap_or(""));
                 (format!("does not compile: {first}"), json!({ "error": error }))
             }
         };

@@ -61,6 +61,7 @@ mod watch;
 pub(crate) mod words;
 mod work;
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -97,7 +98,7 @@ use own_pool::{in_own_pool, start_pool};
 use place::PlaceFlags;
 use progress::Progress;
 use results::Results;
-use show::Style;
+use show::{Style, printable_lines};
 use variables::UnreadVariable;
 use work::JobPlan;
 
@@ -144,7 +145,12 @@ pub fn main() -> ExitCode {
 
 /// Prints help, or why the command line is wrong.
 fn print_parsed(error: &clap::Error) -> Result<u8, CommandError> {
-    let printed = error.print().and_then(|()| io::stdout().flush());
+    // So may what was typed; the text of the error has no colours of its own.
+    let steers = |typed: OsString| typed.to_string_lossy().contains(char::is_control);
+    let printed = match error.use_stderr() && std::env::args_os().any(steers) {
+        true => write!(io::stderr(), "{}", printable_lines(&error.render().to_string())),
+        false => error.print().and_then(|()| io::stdout().flush()),
+    };
     match error.use_stderr() {
         // If standard error is closed too, the exit code must do.
         true => Ok(exit::USAGE),
@@ -178,7 +184,8 @@ fn warn_of_variables(arguments: &Arguments) {
 /// Writes a line to the log, whatever its filter; JSON has the field too.
 fn say_in_log(format: LogFormat, level: tracing::Level, says: &str, (name, value): (&str, Value)) {
     match format {
-        LogFormat::Human => logging::write_line(&format!("gridpool: {says}")),
+        // A path or a program in it may have characters that steer a terminal.
+        LogFormat::Human => logging::write_line(&printable_lines(&format!("gridpool: {says}"))),
         LogFormat::Json => {
             let fields = Map::from_iter([(name.to_owned(), value)]);
             logging::write_json(level, "gridpool", says, fields);

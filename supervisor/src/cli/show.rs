@@ -135,3 +135,9 @@ fn counted(count: u64, word: &str) -> String {
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
+
+/// The same of a message of several lines.
+pub(crate) fn printable_lines(text: &str) -> String {
+    let is_bad = |c: char| c.is_control() && c != '\n' && c != '\t';
+    text.chars().map(|c| if is_bad(c) { '\u{fffd}' } else { c }).collect()
+}

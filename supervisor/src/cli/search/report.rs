@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::tally::{Found, Rank, Tally, rank};
 use super::tasks::{Task, Tasks};
 use crate::cli::error::CommandError;
+use crate::cli::show::printable;
 use crate::cli::text::fitted;
 use crate::cli::{columns, say};
 
@@ -104,6 +105,7 @@ impl Report {
     /// Tells of a program that was not run, on standard error.
     fn tell(&mut self, what: &str) {
         self.told += 1;
+        let what = printable(what);
         if self.told <= TOLD_MAX {
             // If standard error is closed, the counts at the end must do.
             self.bar.suspend(|| drop(writeln!(io::stderr(), "gridpool: {what}")));
