@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Seek, Write};
+use std::mem;
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -102,15 +103,29 @@ pub(super) fn write_npz(out: impl Write + Seek, columns: &Columns) -> io::Result
         arrays.push((ERROR_TEXTS, texts(columns.errors.iter().map(|(_, text)| text.as_str()))));
     }
     let mut zip = ZipWriter::new(out);
+    let written = write_arrays(&mut zip, &arrays);
+    // What the end of the archive adds stays in the buffer of `out`.
+    if let Err(error) = written.and_then(|()| zip.flush()) {
+        // Dropped, it would try to end the archive, and print that it cannot.
+        mem::forget(zip);
+        return Err(error);
+    }
+    zip.finish()?.flush()
+}
+
+fn write_arrays(
+    zip: &mut ZipWriter<impl Write + Seek>,
+    arrays: &[(&str, Array<'_>)],
+) -> io::Result<()> {
     for (name, array) in arrays {
         let is_large = u32::try_from(array.data.len() + SIZE_MARGIN).is_err();
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)
             .large_file(is_large);
         zip.start_file(format!("{name}{SUFFIX}"), options)?;
-        array.write(&mut zip)?;
+        array.write(zip)?;
     }
-    zip.finish()?.flush()
+    Ok(())
 }
 
 /// More bytes than the header of an array has.
