@@ -141,3 +141,52 @@ fn texts<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> Array<'static> {
     let count = texts.clone().count();
     Array::list(format!("<U{longest}"), count, texts.flat_map(padded).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufWriter, Cursor, SeekFrom};
+
+    use super::*;
+
+    /// A disk with room for 50 bytes.
+    #[derive(Default)]
+    struct Disk {
+        file: Cursor<Vec<u8>>,
+        is_full: bool,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            assert!(!self.is_full, "an archive that could not be written is left alone");
+            self.is_full = self.file.position() + bytes.len() as u64 > 50;
+            if self.is_full {
+                Err(io::ErrorKind::StorageFull.into())
+            } else {
+                self.file.write(bytes)
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Seek for Disk {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.file.seek(to)
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_archive_is_not_tried_again_on_a_full_disk() {
+        for items in [10, 10_000] {
+            let values = Values::Numbers(vec![0; items]);
+            let columns = Columns { items, width: None, values, errors: Vec::new() };
+            let mut out = BufWriter::with_capacity(1 << 10, Disk::default());
+            let error = write_npz(&mut out, &columns).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+            // Otherwise it would write what it has left.
+            drop(out.into_parts());
+        }
+    }
+}
