@@ -98,6 +98,24 @@ fn a_missing_input_is_named() {
 }
 
 #[test]
+fn what_is_said_of_a_text_does_not_steer_the_terminal() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("red.py");
+    fs::write(&program, "O = rot90(\x1b[31mX)\n").expect("a file");
+    let check = |flags: &[&str]| gridpool(["check"]).arg(&program).args(flags).run();
+    let calls = [
+        run("rot90").arg("/tmp/\x1b[31mfoo").run(),
+        gridpool(["run", "rot90", "--steps", "\x1b[31m1"]).run(),
+        check(&[]),
+        check(&["--all"]),
+    ];
+    for call in calls {
+        let said = call.stdout + &call.stderr;
+        assert!(!said.contains('\x1b') && !said.is_empty(), "{said:?}");
+    }
+}
+
+#[test]
 fn swapped_arguments_are_corrected() {
     let tasks = data("tasks").display().to_string();
     let swapped = format!("`{tasks}` is a folder, not a program: write the program first, ");
