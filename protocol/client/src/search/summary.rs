@@ -35,8 +35,8 @@ pub struct SearchSummary {
     pub checked: u64,
     /// Jobs with a verdict.
     pub jobs: u64,
-    /// Attempts of jobs that ended without an answer, those of cancelled jobs left out: a search that is stopped
-    /// cancels its own.
+    /// Attempts of jobs that ended without an answer. Those of cancelled jobs are left out, since a search that is
+    /// stopped cancels its own, and those whose worker ended because of another attempt.
     pub attempts_lost: u64,
     /// Kernels, or reference functions, with launches and times.
     pub kernels: Vec<KernelUse>,
@@ -51,11 +51,10 @@ impl SearchSummary {
         for attempt in &receipt.attempts {
             match attempt.outcome {
                 AttemptOutcome::Ok => {}
-                AttemptOutcome::Cancelled => continue,
+                AttemptOutcome::Cancelled | AttemptOutcome::Preempted => continue,
                 AttemptOutcome::Deadline
                 | AttemptOutcome::DeviceError
                 | AttemptOutcome::Hang
-                | AttemptOutcome::Preempted
                 | AttemptOutcome::Refused
                 | AttemptOutcome::WorkerDied => {
                     self.attempts_lost += 1;
@@ -145,7 +144,23 @@ fn count_of(one: u8, bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use gridpool_protocol::receipt::{Attempt, DeviceInfo, ItemRange};
+
     use super::*;
+
+    #[test]
+    fn an_attempt_that_others_have_ended_is_not_lost() {
+        let attempt = |outcome| {
+            let (worker, device) = ("cpu0#1".to_owned(), DeviceInfo::default());
+            Attempt::unreported(worker, device, ItemRange::default(), outcome, String::new())
+        };
+        let outcomes =
+            [AttemptOutcome::Preempted, AttemptOutcome::WorkerDied, AttemptOutcome::Cancelled];
+        let attempts = outcomes.map(attempt).into();
+        let mut summary = SearchSummary::default();
+        summary.note(&Receipt { attempts, ..Receipt::default() });
+        assert_eq!(summary.attempts_lost, 1);
+    }
 
     #[test]
     fn statuses_are_counted_as_if_each_were_looked_at() {
