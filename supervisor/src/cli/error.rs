@@ -238,6 +238,15 @@ fn code_of_http(error: &HttpError) -> u8 {
 fn code_of_listening(error: &ListenError) -> u8 {
     match error {
         ListenError::Served(_) | ListenError::Taken(_) => exit::UNAVAILABLE,
+        // Another path helps.
+        ListenError::Io { source, .. }
+            if matches!(
+                source.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+            ) =>
+        {
+            exit::CONFIG
+        }
         ListenError::Io { .. } => exit::SYSTEM,
         ListenError::Directory(_)
         | ListenError::Folder(_)
@@ -288,4 +297,19 @@ pub(super) fn exit_code_of(error: &ClientError) -> u8 {
 
 pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> CommandError {
     move |source| CommandError::System { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_where_this_user_may_not_make_one_is_a_wrong_setting() {
+        use io::ErrorKind::{OutOfMemory, PermissionDenied, ReadOnlyFilesystem};
+        let codes = [PermissionDenied, ReadOnlyFilesystem, OutOfMemory].map(|kind| {
+            let (path, source) = ("/ro/pool.sock".into(), kind.into());
+            code_of_listening(&ListenError::Io { path, what: "the lock", source })
+        });
+        assert_eq!(codes, [exit::CONFIG, exit::CONFIG, exit::SYSTEM]);
+    }
 }

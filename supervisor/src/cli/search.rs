@@ -112,7 +112,6 @@ pub(super) fn command(
     pool: &PoolFlags,
     place: &PlaceFlags,
 ) -> Result<u8, CommandError> {
-    let is_stdin = |path: &Path| path == Path::new("-");
     if is_stdin(&flags.programs) && flags.tasks.iter().any(|path| is_stdin(path)) {
         let twice = "`-` stands for the programs and for the tasks, but standard input can be read only once";
         return Err(CommandError::Usage(twice.to_owned()));
@@ -132,6 +131,10 @@ pub(super) fn command(
         Some(socket) => run(&connect(Some(socket))?, flags, prepared),
         None => in_own_pool(&settings, |client| run(client, flags, prepared)),
     }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 /// Opens the programs and gathers the pairs, so that their errors come before a pool is touched. `worker` names the
@@ -184,7 +187,14 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     written?;
     printed.and(reported)?;
     // Nothing ran: there is no result that a program could go on with.
-    if summary.requested > 0 && summary.refused == summary.requested && !was_stopped {
+    if summary.requested == 0 && !was_stopped {
+        let file = match is_stdin(&flags.programs) {
+            true => "standard input".to_owned(),
+            false => flags.programs.display().to_string(),
+        };
+        return Err(CommandError::NoPrograms(format!("{file} has no program")));
+    }
+    if summary.refused == summary.requested && !was_stopped {
         let why = format!("none of the {} programs can run: see why above", summary.requested);
         return Err(CommandError::NoPrograms(why));
     }

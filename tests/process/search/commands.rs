@@ -196,6 +196,9 @@ fn what_cannot_be_searched_is_refused_before_a_pool_starts() {
     search("/no/such/file.jsonl", &tasks).complains(2, &["/no/such/file.jsonl"]);
     search("-", "-").complains(2, &["standard input can be read only once"]);
     search("-", &grids).complains(2, &["plain grids", "ARC task files"]);
+    let nothing = search("-", &tasks);
+    assert_eq!(nothing.code, Some(65), "{}", nothing.stdout);
+    assert_eq!(nothing.stderr, "gridpool: standard input has no program\n");
     let solvers = data("solvers.py").display().to_string();
     let ended = search(&solvers, &tasks);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
