@@ -3,11 +3,12 @@
 use std::io::{self, IsTerminal};
 
 use clap::Subcommand;
+use gridpool_ipc::clock;
 use serde_json::json;
 
 use super::error::{CommandError, system};
 use super::{say, say_json};
-use crate::gateway::{NewToken, Scope};
+use crate::gateway::{NewToken, Scope, parse_time};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenCommand {
@@ -29,6 +30,12 @@ pub(super) enum TokenCommand {
 
 pub(super) fn run(command: &TokenCommand) -> Result<u8, CommandError> {
     let TokenCommand::New { name, scope, expires, json } = command;
+    if let Some(text) = expires
+        && parse_time(text).is_ok_and(|until| until <= clock::time_of_day())
+    {
+        let why = format!("--expires {text}: that time has passed: name a later one, in UTC");
+        return Err(CommandError::Usage(why));
+    }
     let mut random = [0; 32];
     let mut have = 0;
     while have < random.len() {

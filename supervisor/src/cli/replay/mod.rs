@@ -66,7 +66,7 @@ pub(super) struct ReplayFlags {
     #[arg(long, value_enum)]
     under: Option<Under>,
     /// Longest deadline of a job, seconds: one with a longer deadline gets this.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_deadline)]
     deadline: Duration,
     /// Print one JSON document.
     #[arg(long)]
@@ -239,11 +239,27 @@ fn device_of(
     (DeviceSelection::GpuIndex(0), Some(lack))
 }
 
+/// Reads a deadline in which something can run.
+fn parse_deadline(text: &str) -> Result<Duration, String> {
+    match parse_seconds(text)? {
+        Duration::ZERO => {
+            Err("a deadline of 0 has already passed: write 60, for example".to_owned())
+        }
+        span => Ok(span),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn nothing_runs_with_a_deadline_of_0() {
+        assert_eq!(parse_deadline("0.5"), Ok(Duration::from_millis(500)));
+        assert!(parse_deadline("0").unwrap_err().contains("has already passed"));
+    }
 
     #[test]
     fn it_runs_on_the_gpu_on_which_it_died_if_that_is_here() {
