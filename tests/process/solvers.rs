@@ -90,6 +90,33 @@ fn mistakes_are_told_with_their_lines_before_a_pool_starts() {
 }
 
 #[test]
+fn a_function_that_programs_call_is_no_mistake_of_a_file() {
+    let text = "def half(x):\n    return tophalf(subgrid(x, canvas(0, size(x))))\n\
+                def alone(x):\n    return increment(objects(x, T, F, T))\n\
+                def part(o):\n    return o + o\n\
+                def used(I):\n    return part(height(I))\n";
+    let (_folder, path) = file(text);
+    let all = gridpool(["check", &path, "--all"]).run();
+    assert_eq!(all.code, Some(2), "{}", all.stdout);
+    let line = |name: &str| all.stdout.lines().find(|line| line.contains(name)).unwrap_or_default();
+    assert!(line("part").contains("is no program by itself: used calls it"), "{}", all.stdout);
+    assert!(line("alone").contains("does not compile"), "{}", all.stdout);
+    assert!(all.stdout.ends_with("1 of 3 compile\n"), "{}", all.stdout);
+    let (_folder, path) = file(text.split_at(text.find("def part").unwrap()).1);
+    let all = gridpool(["check", &path, "--all"]).run();
+    assert!(all.stdout.ends_with("1 of 1 compile\n") && all.code == Some(0), "{}", all.stdout);
+    let one = gridpool(["check", &format!("{path}:used")]).run().output();
+    assert!(!one.contains(" 1 kinds"), "{one}");
+    std::fs::write(&path, b"O = rot90(I)\n\xff\n").unwrap();
+    gridpool(["check", &path]).run().complains(2, &["line 2: it is not UTF-8"]);
+    std::fs::write(&path, "# a comment\n").unwrap();
+    gridpool(["check", &path]).run().complains(2, &["found a comment"]);
+    std::fs::write(&path, "def f(I):\n    return rot90(I)\n").unwrap();
+    let words = ["there is no file `rot90`, and the program is read from a file already"];
+    gridpool(["run", "--program", &path, "rot90"]).run().complains(2, &words);
+}
+
+#[test]
 fn check_tells_kinds_needs_and_which_compile() {
     let file = data("solvers.py").display().to_string();
     let all = gridpool(["check", &file, "--all"]).run();

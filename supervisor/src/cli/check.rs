@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::arguments::ProgramFlags;
 use super::error::CommandError;
 use super::program::{FileName, ProgramText, compiled, read};
-use super::show::printable;
+use super::show::{counted, printable};
 use super::text::fitted;
 use super::{columns, say, say_json};
 
@@ -100,12 +100,12 @@ fn description(solver: &Solver) -> String {
     let code = solver.code();
     let mut text = fitted(&rows, columns());
     text.push_str(&format!(
-        "\ngives {}; {} instructions, {} registers, {} constants, {} kinds; hash {}",
+        "\ngives {}; {}, {}, {}, {}; hash {}",
         code.gives(),
-        code.instructions().len(),
-        code.registers(),
-        code.constants().len(),
-        code.kinds().len(),
+        counted(code.instructions().len() as u64, "instruction"),
+        counted(code.registers() as u64, "register"),
+        counted(code.constants().len() as u64, "constant"),
+        counted(code.kinds().len() as u64, "kind"),
         &solver.hash()[..12],
     ));
     text
@@ -127,7 +127,14 @@ fn document(solver: &Solver) -> Value {
     })
 }
 
-/// Checks every definition of a file.
+/// Whether the text of a program that compiles has this function, which does not compile alone: then it calls it.
+fn defines(part: &str, name: &str) -> bool {
+    let words = part.lines().filter_map(|line| line.strip_prefix("def "));
+    words.filter_map(|head| head.split('(').next()).any(|own| own.trim() == name)
+}
+
+/// Checks every definition of a file. A function that works on something else than a grid is no program, and no
+/// mistake if a program calls it.
 fn all(flags: &CheckFlags) -> Result<u8, CommandError> {
     let FileName { file, definition } = FileName::of(&flags.file);
     if let Some(name) = definition {
@@ -138,27 +145,38 @@ fn all(flags: &CheckFlags) -> Result<u8, CommandError> {
     }
     let text = read(&file)?;
     let source = Source::parse(&text).map_err(|mistakes| CommandError::Program(mistakes.into()))?;
-    let (mut rows, mut documents, mut failed) = (Vec::new(), Vec::new(), 0);
-    for (name, line) in source.definitions() {
-        let Some((part, first_line)) = source.extract(name) else { continue };
-        let (says, document) = match Program::compile(part.trim_end(), flags.ties) {
-            Ok(program) => match program.solver() {
+    let compiled = source.definitions().filter_map(|(name, line)| {
+        let (part, first_line) = source.extract(name)?;
+        let program = Program::compile(part.trim_end(), flags.ties);
+        Some((name, line, part, program.map_err(|error| error.from_line(first_line))))
+    });
+    let compiled: Vec<_> = compiled.collect();
+    let (mut rows, mut documents, mut failed, mut called) = (Vec::new(), Vec::new(), 0, 0);
+    for (name, line, _, program) in &compiled {
+        let calls = |of: &&(_, _, String, Result<_, _>)| of.3.is_ok() && defines(&of.2, name);
+        let (says, document) = match (program, compiled.iter().find(calls)) {
+            (Ok(program), _) => match program.solver() {
                 Some(solver) => (solver.code().gives().to_string(), document(solver)),
                 None => {
                     (program.gives().to_string(), json!({ "gives": program.gives().to_string() }))
                 }
             },
-            Err(error) => {
+            (Err(_), Some((caller, ..))) => {
+                called += 1;
+                let says = format!("is no program by itself: {caller} calls it");
+                (says, json!({ "called_by": caller }))
+            }
+            (Err(error), None) => {
                 failed += 1;
-                let error = error.from_line(first_line).to_string();
+                let error = error.to_string();
                 let first = printable(error.lines().next().unwrap_or(""));
                 (format!("does not compile: {first}"), json!({ "error": error }))
             }
         };
-        rows.push([line.to_string(), name.to_owned(), says]);
+        rows.push([line.to_string(), (*name).to_owned(), says]);
         documents.push(json!({ "name": name, "line": line, "program": document }));
     }
-    let count = rows.len();
+    let count = rows.len() - called;
     if flags.json {
         say_json(&json!({ "definitions": documents, "compiled": count - failed }))?;
     } else {

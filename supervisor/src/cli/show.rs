@@ -126,7 +126,7 @@ fn item_word(unit: Unit) -> &'static str {
 }
 
 /// `1 grid`, `1,333 grids`.
-fn counted(count: u64, word: &str) -> String {
+pub(super) fn counted(count: u64, word: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {word}{plural}", HumanCount(count))
 }
