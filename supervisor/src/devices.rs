@@ -50,8 +50,11 @@ pub(crate) fn busy_percent(
 pub enum DevicesError {
     /// The worker's binary is missing.
     #[error(
-        "there is no file {}: build it with `cargo build --release`, or name it with --worker-bin",
-        .0.display()
+        "{}: build it with `cargo build --release`, or name it with --worker-bin",
+        match .0.is_dir() {
+            true => format!("{} is a folder, not the worker's binary", .0.display()),
+            false => format!("there is no file {}", .0.display()),
+        }
     )]
     NoWorkerBinary(PathBuf),
     /// There is no GPU, or no driver.

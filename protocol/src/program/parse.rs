@@ -83,6 +83,7 @@ impl Parser<'_> {
         if name.is_empty() {
             let message = match self.next() {
                 None => "expected an op, found the end".to_owned(),
+                Some('#') => "expected an op, found a comment".to_owned(),
                 Some(found) => format!("expected an op, found `{found}`"),
             };
             let error = self.error(self.here(), message);

@@ -110,6 +110,7 @@ fn errors_point_at_the_place_and_say_what_to_write() {
         ),
         ("rot90 |", 7..7, "expected an op, found the end", ""),
         ("", 0..0, "expected an op, found the end", ""),
+        ("# turn", 0..1, "expected an op, found a comment", ""),
         ("rot90 rot90", 6..7, "expected `|` or the end, found `r`", ""),
         ("rot90(", 5..6, "expected an op, found the end", ""),
         ("replace(1, 2", 7..8, "this bracket is never closed", ""),

@@ -27,13 +27,20 @@ pub(super) fn program(text: &str, inputs: &[PathBuf], error: ProgramError) -> Co
 }
 
 /// The error of a missing input; it may be another op of the program.
-pub(super) fn input(program: &str, inputs: &[PathBuf], error: InputError) -> CommandError {
+/// `program` is its text, if that was typed.
+pub(super) fn input(program: Option<&str>, inputs: &[PathBuf], error: InputError) -> CommandError {
     let missing = inputs.iter().filter(|input| kind_of(input).is_none());
     let step = missing.filter_map(|input| input.to_str()).find(|text| is_program(text));
     match step {
-        Some(step) => CommandError::Misplaced(format!(
-            "there is no file `{step}`: if it belongs to the program, write '{program} | {step}'"
-        )),
+        Some(step) => CommandError::Misplaced(match program {
+            Some(program) => format!(
+                "there is no file `{step}`: if it belongs to the program, write '{program} | {step}'"
+            ),
+            None => format!(
+                "there is no file `{step}`, and the program is read from a file already: leave `{step}` out, or write \
+                 it there"
+            ),
+        }),
         None => error.into(),
     }
 }

@@ -349,7 +349,8 @@ fn prepare(work: &ProgramFlags, wait_if_busy: bool) -> Result<Prepared, CommandE
     let mut stdin = io::stdin().lock();
     let is_terminal = stdin.is_terminal();
     let inputs = input::read(paths, Stdin { is_terminal, reader: &mut stdin });
-    let inputs = inputs.map_err(|error| misplaced::input(text, paths, error))?;
+    let typed = work.program.as_deref().filter(|typed| text == typed);
+    let inputs = inputs.map_err(|error| misplaced::input(typed, paths, error))?;
     let inputs = Inputs::new(inputs, &program)?;
     let export = work.output.as_deref().map(|path| Export::open(path, &program)).transpose()?;
     let batch_items = usize::try_from(work.batch).unwrap_or(usize::MAX);

@@ -107,12 +107,12 @@ impl FileName {
 /// Reads a file of programs, or standard input.
 pub(super) fn read(file: &Path) -> Result<String, CommandError> {
     let failed = |error: io::Error| CommandError::Usage(format!("{}: {error}", file.display()));
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
-        io::stdin().take(FILE_BYTES_MAX + 1).read_to_string(&mut text)
+        io::stdin().take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)
     } else {
         let opened = fs::File::open(file).map_err(failed)?;
-        opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)
+        opened.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)
     };
     if read.map_err(failed)? as u64 > FILE_BYTES_MAX {
         let most = FILE_BYTES_MAX >> 20;
@@ -121,6 +121,11 @@ pub(super) fn read(file: &Path) -> Result<String, CommandError> {
             "{file} is longer than {most} MiB, too long for programs"
         )));
     }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = good.split(|byte| *byte == b'\n').count();
+        CommandError::Usage(format!("{}, line {line}: it is not UTF-8", file.display()))
+    })?;
     // Some editors begin a file with a mark.
     Ok(match text.strip_prefix('\u{feff}') {
         Some(text) => text.to_owned(),
