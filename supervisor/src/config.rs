@@ -215,11 +215,15 @@ impl Overrides {
         }
     }
 
+    /// The flag, or the variable that its value comes from.
+    fn given(&self, flag: &'static str) -> String {
+        let from_environment = self.environment.contains(flag);
+        if from_environment { variable(flag) } else { flag.to_owned() }
+    }
+
     /// The error of a flag's value.
     fn wrong(&self, flag: &'static str, reason: String) -> ConfigError {
-        let from_environment = self.environment.contains(flag);
-        let given = if from_environment { variable(flag) } else { flag.to_owned() };
-        ConfigError::Flag { given, reason }
+        ConfigError::Flag { given: self.given(flag), reason }
     }
 
     /// Records the flags as origins; they replace the file's lines.
@@ -390,12 +394,13 @@ fn wrong_repository(flags: &Overrides, origins: &Origins, error: &RepositoryErro
         Origin::Default
         | Origin::Environment { .. }
         | Origin::File { .. }
-        | Origin::Flag { .. } => match flags.wrong("--model-repository", reason) {
-            ConfigError::Flag { given, reason } if error.is_of_content() => {
-                ConfigError::Content { given, reason }
+        | Origin::Flag { .. } => {
+            let given = flags.given("--model-repository");
+            match error.is_of_content() {
+                true => ConfigError::Content { given, reason },
+                false => ConfigError::Flag { given, reason },
             }
-            other => other,
-        },
+        }
     }
 }
 
