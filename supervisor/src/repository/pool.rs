@@ -324,3 +324,49 @@ fn other_fields(one: &ModelOptions, other: &ModelOptions) -> Vec<String> {
     let differing = one.into_iter().filter(|(field, value)| other.get(field) != Some(value));
     differing.map(|(field, _)| format!("`{field}`")).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use gridpool_protocol::tensor::Contexts;
+
+    use super::*;
+
+    #[test]
+    fn a_version_differs_by_its_file_and_by_what_its_config_sets_and_by_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        // Another file, since the clock of files may not have moved between two writes.
+        let write = |text: &str| {
+            let draft = folder.path().join("draft");
+            fs::write(&draft, text).unwrap();
+            fs::rename(draft, &path).unwrap();
+        };
+        write("one");
+        let plan = |options| ModelPlan { name: "m".to_owned(), path: path.clone(), options };
+        let then = ModelOptions { keep: true, ..ModelOptions::default() };
+        let (at, has) = (folder.path().to_owned(), [plan(then.clone())]);
+        let pool = Pool::new(at.clone(), at, &has, Box::new(|_| true));
+        let sha256 = hash_file(&path).unwrap();
+        let serving = ModelInfo { sha256, ..ModelInfo::unavailable("m", String::new()) };
+        let differs = |options| pool.difference(&plan(options), &serving);
+        assert_eq!(differs(then.clone()), None);
+        let pinned = Some("0".repeat(64));
+        let same =
+            ModelOptions { sha256: pinned, load_timeout_s: Some(1), keep: false, ..then.clone() };
+        assert_eq!(differs(same), None);
+        let more = ModelOptions { contexts: Contexts::Fixed(3), tf32: true, ..then.clone() };
+        let what = differs(more).unwrap();
+        assert_eq!(what, "config.pbtxt has other `contexts`, `tf32` now");
+        // As long as before, but another.
+        write("two");
+        let what = differs(then.clone()).unwrap();
+        assert!(
+            what.contains("the SHA-256 of its file is") && what.contains(&serving.sha256),
+            "{what}"
+        );
+        write("one");
+        assert_eq!(differs(then.clone()), None, "it is as it was");
+        fs::remove_file(&path).unwrap();
+        assert!(differs(then).unwrap().contains("cannot be read"));
+    }
+}
