@@ -16,6 +16,7 @@ use gridpool_protocol::status::CapsuleMode;
 use nix::sys::signal::Signal;
 
 use super::place::NatsFlags;
+use super::truth::Truth;
 use crate::config::{ConfigError, HttpOptions, NatsKeys, Overrides, Settings};
 use crate::repository::RepositoryMode;
 use crate::traces::{HEADERS_VARIABLE, Sample};
@@ -37,7 +38,7 @@ pub(super) struct ServeFlags {
     users: UsersFlags,
     /// Serve the other models if one cannot be loaded; `status` and `/v2/health/ready` then say what is missing. By
     /// default the pool ends, with the reason.
-    #[arg(long, env = "GRIDPOOL_KEEP_GOING", value_parser = parse_truth)]
+    #[arg(long, env = "GRIDPOOL_KEEP_GOING", value_parser = Truth)]
     #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     pub(super) keep_going: Option<bool>,
@@ -137,7 +138,7 @@ pub(super) struct PoolFlags {
 pub(super) struct ChaosFlag {
     /// Accept jobs that inject a fault into a worker, as `gridpool chaos` does. Every client of the pool
     /// can then kill its workers.
-    #[arg(long, env = "GRIDPOOL_ALLOW_CHAOS", value_parser = parse_truth)]
+    #[arg(long, env = "GRIDPOOL_ALLOW_CHAOS", value_parser = Truth)]
     #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     allow_chaos: Option<bool>,
@@ -180,18 +181,18 @@ pub(super) struct HttpFlag {
     #[arg(long, value_name = "GROUP", env = "GRIDPOOL_HTTP_GROUP")]
     http_group: Option<String>,
     /// Serve HTTP without tokens at an address that other machines reach: everyone there can run jobs.
-    #[arg(long, env = "GRIDPOOL_INSECURE", value_parser = parse_truth)]
+    #[arg(long, env = "GRIDPOOL_INSECURE", value_parser = Truth)]
     #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     insecure: Option<bool>,
     /// Write a line to the log for each request of HTTP and gRPC: what was asked, by whom, and how it ended.
-    #[arg(long, env = "GRIDPOOL_ACCESS_LOG", value_parser = parse_truth)]
+    #[arg(long, env = "GRIDPOOL_ACCESS_LOG", value_parser = Truth)]
     #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     access_log: Option<bool>,
     /// Let clients of HTTP and gRPC on this host name tensors in their own shared memory, as Triton does. It needs
     /// tokens with the scope `memory`, or Unix sockets.
-    #[arg(long, env = "GRIDPOOL_SHARED_MEMORY", value_parser = parse_truth)]
+    #[arg(long, env = "GRIDPOOL_SHARED_MEMORY", value_parser = Truth)]
     #[arg(value_name = "BOOL", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "true")]
     shared_memory: Option<bool>,
@@ -389,14 +390,6 @@ pub(super) fn whole<T: TryFrom<u64>>(
     }
 }
 
-fn parse_truth(text: &str) -> Result<bool, String> {
-    match text.to_lowercase().as_str() {
-        "true" | "t" | "yes" | "y" | "on" | "1" => Ok(true),
-        "false" | "f" | "no" | "n" | "off" | "0" => Ok(false),
-        _ => Err("write true or false".to_owned()),
-    }
-}
-
 pub(super) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let wrong = || {
         format!("write a number of seconds from 0 to {}, such as 30 or 0.5", DEADLINE_MAX.as_secs())
@@ -430,8 +423,6 @@ mod tests {
         for text in ["5", "x", "", "-1", "1.5", "99999999999999999999"] {
             assert_eq!(up_to_4(text).unwrap_err(), "write a whole number from 0 to 4", "{text}");
         }
-        assert_eq!(["YES", "0"].map(parse_truth), [Ok(true), Ok(false)]);
-        assert_eq!(parse_truth("maybe").unwrap_err(), "write true or false");
         assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
         for text in ["-1", "x", "inf", "nan", "1e9"] {
             assert!(parse_seconds(text).unwrap_err().contains("a number of seconds"), "{text}");

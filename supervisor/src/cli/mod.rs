@@ -56,6 +56,7 @@ mod text;
 mod token;
 mod top;
 mod traceparent;
+mod truth;
 mod variables;
 mod watch;
 pub(crate) mod words;
