@@ -197,17 +197,9 @@ pub struct JobId(pub u64);
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // By hand, because every receipt has one, as for keys.
-        let mut text = *b"job00000000000000000000";
-        let (mut first, mut left) = (text.len(), self.0);
-        while left > 0 || first == text.len() {
-            first -= 1;
-            text[first] = b"0123456789"[usize::try_from(left % 10).map_err(|_| fmt::Error)?];
-            left /= 10;
-        }
-        first -= 3;
-        text.copy_within(0..3, first);
-        f.write_str(std::str::from_utf8(&text[first..]).map_err(|_| fmt::Error)?)
+        // Without a formatter, because every receipt has one.
+        f.write_str("job")?;
+        f.write_str(itoa::Buffer::new().format(self.0))
     }
 }
 

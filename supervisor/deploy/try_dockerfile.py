@@ -8,6 +8,7 @@ try_dockerfile.py base STORE       makes the base, and the file STORE/base if th
 try_dockerfile.py STORE BINARIES   builds and runs
 """
 
+import contextlib
 import json
 import os
 import platform
@@ -83,11 +84,11 @@ class Store:
 
 def kill(pid):
     """Ends a process and all that it has started."""
-    lists = list(Path(f"/proc/{pid}/task").glob("*/children"))
-    below = [int(child) for one in lists for child in one.read_text().split()]
-    os.kill(pid, signal.SIGKILL)
-    for child in below:
-        kill(child)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        lists = list(Path(f"/proc/{pid}/task").glob("*/children"))
+        for child in [int(child) for one in lists for child in one.read_text().split()]:
+            kill(child)
+        os.kill(pid, signal.SIGKILL)
 
 
 def serves(store, config):

@@ -308,6 +308,17 @@ impl<'t> Elaborator<'t> {
         Value::Node(self.builder.constant(constant))
     }
 
+    /// Counts a call, or a statement of one: both take time.
+    fn count(&mut self) -> Made<()> {
+        self.calls += 1;
+        if self.calls > SOLVER_CALLS_MAX {
+            return self.mistake(format!(
+                "the program makes over {SOLVER_CALLS_MAX} calls, statements of functions counted"
+            ));
+        }
+        Ok(())
+    }
+
     /// Applies a function. `written` are its arguments in the text, if it is called there.
     pub(super) fn call(
         &mut self,
@@ -315,10 +326,7 @@ impl<'t> Elaborator<'t> {
         arguments: &[Value<'t>],
         written: &[Argument<'t>],
     ) -> Made<Value<'t>> {
-        self.calls += 1;
-        if self.calls > SOLVER_CALLS_MAX {
-            return self.mistake(format!("the program makes over {SOLVER_CALLS_MAX} calls"));
-        }
+        self.count()?;
         if self.depth == SOLVER_CALL_DEPTH_MAX {
             return self.mistake(format!(
                 "calls nest deeper than {SOLVER_CALL_DEPTH_MAX}: does a function call itself?"
@@ -422,6 +430,7 @@ impl<'t> Elaborator<'t> {
         names.extend(definition.parameters.iter().copied().zip(arguments.iter().cloned()));
         let mut last = None;
         for statement in &definition.body {
+            self.count()?;
             let value = self.statement(&mut names, statement)?;
             last = Some(value);
             if statement.name.is_none() {

@@ -1,4 +1,4 @@
-//! Hash maps, for the core and its shell. Nothing goes through one in its order, so that a seed replays.
+//! Hash maps, for the core and its shell. Nothing depends on the order of one, so that a seed replays.
 #![expect(clippy::disallowed_types, reason = "see the module's text")]
 
 use std::collections::HashMap;

@@ -328,7 +328,7 @@ impl Pool {
 
     /// Whether a live job uses a model.
     pub(crate) fn is_asked(&self, model: &str) -> bool {
-        self.jobs.any(|job| job.request.work.model().is_some_and(|own| **own == *model))
+        self.jobs.unordered().any(|job| job.request.work.model().is_some_and(|own| **own == *model))
     }
 
     /// The model that a live job asks for.

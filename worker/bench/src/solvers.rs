@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gridpool_client::{Client, Handle, Job, Outputs};
+use gridpool_client::{Answer, Client, Handle, Job, Outputs};
 use gridpool_device::cuda::CudaDevice;
 use gridpool_device::device::{Device, GridAttempt, GridDispatch};
 use gridpool_device::fault::Fault;
@@ -212,20 +212,25 @@ impl Case {
             }
             Ok::<_, Failure>(answers)
         };
-        // The first round warms up, and each of its results is compared.
-        round(&mut Evidence::default())?.par_iter().try_for_each(|answer| {
-            let by = answer.receipt.attempts.last().map_or("?", |attempt| &attempt.worker);
-            match answer.outputs() {
-                Some(outputs) => self.compare(outputs, by),
-                None => Err(Failure::Wrong("a job ended OK without results".to_owned())),
-            }
-        })?;
+        let compare = |answers: &[Answer<Outputs>]| {
+            answers.par_iter().try_for_each(|answer| {
+                let by = answer.receipt.attempts.last().map_or("?", |attempt| &attempt.worker);
+                match answer.outputs() {
+                    Some(outputs) => self.compare(outputs, by),
+                    None => Err(Failure::Wrong("a job ended OK without results".to_owned())),
+                }
+            })
+        };
+        // The first round warms up.
+        compare(&round(&mut Evidence::default())?)?;
         let runs = || Ok::<_, Failure>(client.status()?.counters.runs);
         let (before, mut evidence) = (runs()?, Evidence::default());
         let rates = repeated(plan, || {
             let started = clock::now();
-            round(&mut evidence)?;
-            Ok::<_, Failure>(count(u64::from(JOBS * self.items)) / started.elapsed().as_secs_f64())
+            let answers = round(&mut evidence)?;
+            let rate = count(u64::from(JOBS * self.items)) / started.elapsed().as_secs_f64();
+            compare(&answers)?;
+            Ok::<_, Failure>(rate)
         })?;
         let proof = evidence.into_proof(runs()?.saturating_sub(before));
         let items = count(proof.jobs) * f64::from(self.items);
@@ -247,6 +252,8 @@ impl Case {
         let (mut input, mut output) = (vec![0; layout.bytes()], vec![0; result.bytes()]);
         batch.write_to(layout, &SharedSlice::private(&mut input));
         let mut run = |output: &mut Vec<u8>| {
+            // What a run does not write is not the result of the one before.
+            output.fill(0);
             let (input, place) = (SharedSlice::private(&mut input), SharedSlice::private(output));
             let attempt = GridAttempt::new(program, layout, 0..layout.items(), input, place);
             let attempts = [attempt.map_err(|refusal| Failure::Wrong(refusal.to_string()))?];

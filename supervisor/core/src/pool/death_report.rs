@@ -192,7 +192,7 @@ impl Pool {
             ShardState::Queued => {
                 let is_suspect =
                     |other: &&Job| other.suspects.is_some() && other.suspects == job.suspects;
-                Disposition::Waits { suspects: self.jobs.iter().filter(is_suspect).count() }
+                Disposition::Waits { suspects: self.jobs.unordered().filter(is_suspect).count() }
             }
         }
     }

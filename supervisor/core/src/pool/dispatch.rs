@@ -189,8 +189,10 @@ impl Pool {
             }
             Concurrency::Exclusive { .. } => JOIN_MAX,
         };
-        let attempts_max =
-            if joins.is_some() { attempts_max.min(1 + state.queue.jobs()) } else { 1 };
+        let attempts_max = match &joins {
+            Some(with) if state.queue.has_joining(with) => attempts_max.min(1 + state.queue.jobs()),
+            Some(_) | None => 1,
+        };
         let mut dispatch = Dispatch::new(now, attempts_max);
         let mut attempts = Vec::with_capacity(attempts_max);
         // Nothing may run beside a job that must run alone.

@@ -82,18 +82,16 @@ impl Jobs {
 
     /// All of them, in order of their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Job> {
-        let mut all: Vec<_> = self.live.values().map(Box::as_ref).collect();
-        all.sort_unstable_by_key(|job| job.request.job);
-        all.into_iter()
+        self.ids().into_iter().map(|id| &self[id])
     }
 
     pub(super) fn ids(&self) -> Vec<JobId> {
-        self.iter().map(|job| job.request.job).collect()
+        in_order(self.live.keys().copied())
     }
 
-    /// Whether one of them is so.
-    pub(super) fn any(&self, is_it: impl Fn(&Job) -> bool) -> bool {
-        self.live.values().any(|job| is_it(job))
+    /// All of them, in any order.
+    pub(super) fn unordered(&self) -> impl Iterator<Item = &Job> {
+        self.live.values().map(Box::as_ref)
     }
 
     /// How many jobs of a group a client has.
@@ -112,8 +110,8 @@ impl Jobs {
         if self.counts.remove(&(client, group)).is_none() {
             return Vec::new();
         }
-        let own = self.iter().filter(|job| job.client == client && job.group == group);
-        own.map(|job| job.request.job).collect()
+        let own = self.unordered().filter(|job| job.client == client && job.group == group);
+        in_order(own.map(|job| job.request.job))
     }
 
     #[cfg(test)]
@@ -131,6 +129,12 @@ impl Jobs {
         }
         None
     }
+}
+
+fn in_order(ids: impl Iterator<Item = JobId>) -> Vec<JobId> {
+    let mut ids: Vec<_> = ids.collect();
+    ids.sort_unstable();
+    ids
 }
 
 impl Index<JobId> for Jobs {

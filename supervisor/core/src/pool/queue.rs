@@ -60,6 +60,9 @@ pub(super) struct Owner {
     pub(super) client: ClientId,
 }
 
+/// Shards for which a client without any keeps the room.
+const ROOM_KEPT: usize = 64;
+
 /// The waiting shards of one client for one principal.
 #[derive(Debug, Default)]
 struct Waiting {
@@ -119,6 +122,9 @@ impl Waiting {
         });
         if let Some(joining) = &ends_joining {
             self.joiners.remove(joining);
+        }
+        if self.shards.is_empty() && self.shards.capacity() > ROOM_KEPT {
+            self.shards = VecDeque::new();
         }
         Taken { cost, ends_job: is_whole || !self.has_job(position), ends_joining }
     }
@@ -288,6 +294,11 @@ impl Queue {
             })?;
         self.take_turn(&principal, client, position);
         Some(position)
+    }
+
+    /// Whether a shard waits that may join these.
+    pub(super) fn has_joining(&self, with: &Joining) -> bool {
+        self.joining.contains_key(with)
     }
 
     /// Takes a shard out, and its client and its principal pay.

@@ -79,7 +79,10 @@ impl Pool {
             (JobSelector::Key(key), Some(own)) => {
                 self.jobs.by_key(own, key).and_then(|job| self.jobs.get(job))
             }
-            (JobSelector::Key(key), None) => self.jobs.iter().find(|job| job.request.key == key),
+            (JobSelector::Key(key), None) => {
+                let named = self.jobs.unordered().filter(|job| job.request.key == key);
+                named.min_by_key(|job| job.request.job)
+            }
         };
         match job {
             Some(job) if own.is_none_or(|own| job.request.principal == *own) => {

@@ -107,6 +107,7 @@ impl<K: Ord + Clone, V: Default> Turns<K, V> {
     /// Changes the value of one that waits: it pays for what it gets, and waits no more if it has nothing left.
     pub(super) fn spend<R>(&mut self, key: &K, what: impl FnOnce(&mut V) -> (R, Spent)) -> R {
         let member = self.members.get_mut(key).expect("one that waits is known");
+        assert!(member.waits, "only one that waits has something to change");
         let (result, Spent { cost, rests }) = what(&mut member.value);
         let before = member.clock;
         member.clock = before.saturating_add(cost);

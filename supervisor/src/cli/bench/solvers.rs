@@ -2,6 +2,7 @@
 //!
 //! Owns the file that the measuring processes read. May not run a solver.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -123,6 +124,8 @@ impl Summary {
     }
 
     fn of(rows: &[Row], (section, runner): (Section, &str)) -> Option<Self> {
+        // Those that do not compile have a row of one runner.
+        let names: BTreeSet<_> = rows.iter().map(|row| &row.name).collect();
         let rows = || rows.iter().filter(|row| row.section == section && row.runner == runner);
         let rate = |row: &Row| Some((row.value?.median, row.name.clone()));
         let mut rates: Vec<(f64, String)> = rows().filter_map(rate).collect();
@@ -130,16 +133,17 @@ impl Summary {
         let (worst, slowest) = rates.first()?.clone();
         let at = |place: usize| rates[place].0;
         let count = |is: fn(&Row) -> bool| rows().filter(|row| is(row)).count();
+        let wrong = count(|row| row.fault.is_some());
         let middle = rates.len() / 2;
         Some(Self {
             section,
             runner: runner.to_owned(),
             measured: rates.len(),
-            wrong: count(|row| row.fault.is_some()),
-            skipped: count(|row| row.skipped.is_some()),
+            wrong,
+            skipped: names.len() - rates.len() - wrong,
             with_errors: count(|row| row.proof.as_ref().is_some_and(|proof| proof.item_errors > 0)),
             unfit: count(|row| row.unfit_items > Some(0)),
-            median: if rates.len() % 2 == 0 {
+            median: if rates.len().is_multiple_of(2) {
                 f64::midpoint(at(middle - 1), at(middle))
             } else {
                 at(middle)

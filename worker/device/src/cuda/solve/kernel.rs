@@ -1,9 +1,7 @@
 //! The kernel of solvers or of searches: which of its modules runs, with which arenas.
 
 use gridpool_kernels::argument::DeviceAddress;
-use gridpool_kernels::solve::{
-    Images, Modules, NEAR_CAPABILITY, NEAR_WORDS, SOLVE, SOLVE_THREADS,
-};
+use gridpool_kernels::solve::{Images, Modules, NEAR_CAPABILITY, NEAR_WORDS, SOLVE, SOLVE_THREADS};
 
 use crate::cuda::driver::{Driver, FunctionHandle, ModuleHandle};
 use crate::cuda::gpu::Gpu;
