@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn copies_are_compared_with_what_they_are_copies_of() {
-        let program = Program::compile("crop((0, 0), (1, 2))", Ties::Cpython).unwrap();
+        let program = Program::compile("crop(0, 0, 1, 2)", Ties::Cpython).unwrap();
         let of = |grids: &[&Grid], edit: Edit| {
             let batch = Arc::new(GridBatch::from_grids(grids.iter().copied()).unwrap());
             let layout = OutputLayout::new(&program, batch.layout().unwrap()).unwrap();

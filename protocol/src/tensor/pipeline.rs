@@ -277,7 +277,8 @@ impl Pipeline {
     /// of `known` that has none is a pipeline.
     ///
     /// # Errors
-    /// [`PipelineError::Model`] for a step whose model is none of `known`, [`PipelineError::Nested`] if it is a pipeline.
+    /// [`PipelineError::Model`] for a step whose model is none of `known`, [`PipelineError::Nested`] if it is a
+    /// pipeline.
     pub fn find_models<'a>(
         &mut self,
         known: &[&str],

@@ -94,8 +94,8 @@ pub(in crate::cli) struct BenchFlags {
     /// single requests while that is idle, busy, killed, stopped, and loaded again and again. Needs --model.
     #[arg(long, conflicts_with_all = ["recovery", "search"])]
     pub(super) isolation: bool,
-    /// Measure only the solvers of a file, `solve_TASK` for each of --tasks: the reference on all cores, a pool, and on a
-    /// GPU the kernels alone, each over 100,000 copies (--quick: 1,000; or --batches) of the inputs of its own task.
+    /// Measure only the solvers of a file, `solve_TASK` for each of --tasks: the reference on all cores, a pool, and on
+    /// a GPU the kernels alone, each over 100,000 copies (--quick: 1,000; or --batches) of the inputs of its own task.
     /// --ops chooses them by parts of the tasks' names.
     #[arg(long, value_name = "FILE", requires = "tasks")]
     #[arg(conflicts_with_all = ["recovery", "search", "isolation", "plot"])]
