@@ -133,7 +133,10 @@ fn folders_that_are_no_models_cost_the_models_nothing() {
     place(&repository, "later", 1, &file(pool.folder(), 3));
     until_status_of(&pool, "/v2/models/later", 200);
     fs::rename(repository.join("gone"), pool.folder().join("gone")).expect("it is ours");
-    until_status_of(&pool, "/v2/models/gone", 404);
+    eventually("it to be unloaded", || match pool.observer().models() {
+        Ok(rows) if rows.iter().all(|row| row.model.name != "gone") => Ok(()),
+        other => Err(format!("{other:?}\n{}", pool.log())),
+    });
     let log = pool.log();
     for name in ["lost+found", "bad name"] {
         let why = format!("`{name}` cannot be the name of a model");
