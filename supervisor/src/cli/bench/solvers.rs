@@ -190,15 +190,18 @@ mod tests {
             (1..=20).map(|rate| row(&format!("s{rate}"), "H200", f64::from(rate))).collect();
         rows.push(row("other", "pool", 7.0));
         rows.push(row("bad", "H200", 1.0).wrong("differs".to_owned()));
+        let refused = Row::new(Section::Native, "refused", "library", Unit::ItemsPerSecond);
+        rows.push(Row { skipped: Some("does not compile".to_owned()), ..refused });
         rows[3].unfit_items = Some(2);
         rows[4].unfit_items = Some(0);
         rows[5].proof = Some(Proof { item_errors: 1, ..Proof::default() });
         let all = Summary::all(&rows);
         let [first, second] = all.as_slice() else { panic!("{all:?}") };
-        assert_eq!((first.measured, first.wrong, first.skipped), (20, 1, 0));
+        // That which only the pool ran, and that which nobody could.
+        assert_eq!((first.measured, first.wrong, first.skipped), (20, 1, 2));
         assert_eq!((first.median, first.p10, first.worst), (10.5, 3.0, 1.0));
         assert_eq!((first.with_errors, first.unfit, first.slowest.as_str()), (1, 1, "s1"));
-        assert_eq!((second.measured, second.median), (1, 7.0));
+        assert_eq!((second.measured, second.skipped, second.median), (1, 22, 7.0));
         let line = first.line(|rate| rate.to_string());
         assert!(line.contains("median 10.5, a tenth below 3, worst 1 (s1); 1 wrong;"), "{line}");
     }
