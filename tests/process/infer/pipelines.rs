@@ -308,7 +308,7 @@ fn a_pipeline_is_loaded_and_unloaded_while_the_pool_serves() {
         &["the step `crop` takes `find.scores` as its input `boxes`: that is FP32 [?], and it takes"],
     );
     load(&right.replace("'select.kept' }", "'slect.kept' }"))
-        .complains(2, &["tracker.toml, line 1: pipeline `tracker`: ", "close to it: select"]);
+        .complains(2, &["tracker.toml, line 13: pipeline `tracker`: ", "close to it: select"]);
     assert!(load(&right).output().contains("`tracker` is loaded on"), "{}", pool.log());
     let client = pool.client();
     assert_eq!(answer(ask(&client, picture(3))).verdict(), Verdict::Ok);
