@@ -127,6 +127,9 @@ def works(store, container, config, pool):
 
 def main():
     first, second = sys.argv[1:]
+    # Containers have no settings of the tests.
+    for name in [name for name in os.environ if name.startswith("GRIDPOOL_")]:
+        del os.environ[name]
     if first == "base":
         shutil.rmtree(second, ignore_errors=True)
         Path(second).mkdir(parents=True, exist_ok=True)

@@ -206,7 +206,8 @@ static BODY: std::sync::LazyLock<String> = std::sync::LazyLock::new(body);
 fn a_request_needs_a_token_with_the_scope_of_its_path() {
     let (user, user_line) = token(&["user"]);
     let (both, both_line) = token(&["both", "--scope", "metrics,operate"]);
-    let (old, old_line) = token(&["old", "--expires", "2020-01-01"]);
+    let (old, old_line) = token(&["old", "--expires", "2990-01-01"]);
+    let old_line = old_line.replace("2990", "2020");
     let setup = with_http(cpu(1));
     let file = tokens(&setup, &["# ours", &user_line, &both_line, &old_line]);
     let pool = setup.args(&["--http-tokens", file.to_str().expect("readable")]).start();

@@ -96,7 +96,9 @@ fn a_search_of_which_nothing_compiles_ends_with_the_code_of_wrong_data() {
     assert_eq!(of(&["rot91"]).code, Some(65));
     assert_eq!(of(&["replace(?a in [x, y], 5)"]).code, Some(65), "every choice of it is refused");
     assert_eq!(of(&[template, "rot90"]).code, Some(0), "one ran");
-    assert_eq!(of(&[]).code, Some(0), "nothing was asked for");
+    let none = of(&[]);
+    assert_eq!(none.code, Some(65), "{}", none.stderr);
+    assert_eq!(none.stderr.lines().count(), 1, "{}", none.stderr);
 }
 
 #[test]
