@@ -78,6 +78,9 @@ def package_root(folder, binaries):
 
 def main():
     binaries = Path(sys.argv[1]).resolve()
+    # What runs here has no settings of the tests.
+    for name in [name for name in os.environ if name.startswith("GRIDPOOL_")]:
+        del os.environ[name]
     for tool in ["dpkg-deb", "systemd-analyze"]:
         if not shutil.which(tool):
             sys.exit(f"{tool} is not there: install the packages dpkg and systemd")

@@ -114,9 +114,9 @@ fn a_pool_that_drains_is_unavailable() {
     let held = grpc.begin::<ModelInferResponse>("ModelInfer", one());
     pool.until_status("its job", |status| status.counters.accepted > accepted);
     pool.observer().drain().expect("it drains");
-    let status = eventually("a refusal", || {
-        grpc.ask::<ModelInferResponse>("ModelInfer", one()).err().ok_or("an answer")
-    });
+    // It is told before it begins.
+    pool.until_status("draining", |status| status.supervisor.draining);
+    let status = grpc.ask::<ModelInferResponse>("ModelInfer", one()).unwrap_err();
     is(&status, Code::Unavailable, "draining");
     go_on(worker);
     is_turned(&held.end().unwrap());
