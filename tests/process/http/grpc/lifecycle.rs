@@ -85,7 +85,7 @@ fn crosses_farewell(status: &tonic::Status) -> bool {
     let has = |what: &str| format!("{status:?}").contains(what);
     match status.code() {
         Code::Unknown => has("GoAway(b\"\", NO_ERROR, Remote)"),
-        Code::Cancelled => has("hyper::Error(Canceled, \"connection closed\")"),
+        Code::Cancelled => has("Error(Canceled, \"connection closed\")"),
         _ => false,
     }
 }
