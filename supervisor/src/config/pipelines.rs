@@ -108,9 +108,9 @@ fn place_of(error: &OptionsError, plan: &ModelPlan) -> (Option<&'static str>, Op
         Part::Outputs => (Some("outputs"), None),
         Part::Steps => (Some("steps"), None),
         Part::Step(name) => {
-            let mut steps = plan.options.pipeline.iter().flat_map(|pipeline| &pipeline.steps);
-            let at = steps.by_ref().enumerate().filter(|(_, step)| step.name == name).last();
-            (Some("steps"), at.map(|(at, _)| at))
+            let pipeline = plan.options.pipeline.as_ref();
+            let at = pipeline.and_then(|own| own.steps.iter().rposition(|step| step.name == name));
+            (Some("steps"), at)
         }
     }
 }

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::binaries;
-use crate::command::gridpool;
+use crate::command::{Cli, Finished, gridpool};
 use crate::jobs::data;
 use crate::pool::cpu;
 
@@ -207,32 +207,28 @@ fn what_cannot_be_searched_is_refused_before_a_pool_starts() {
     assert!(ended.stdout.contains("5 programs"), "{}", ended.stdout);
 }
 
-#[test]
-fn a_bitmap_is_a_numpy_file_of_a_row_for_each_program() {
-    let folder = tempfile::tempdir().unwrap();
+/// What a search of all lines leaves behind, which `end` runs: how it ended, and the bitmap without its header.
+fn bitmap(end: fn(Cli) -> Finished) -> (Finished, Vec<u8>) {
+    let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("bits.npy").display().to_string();
     let tasks = data("tasks/quarter_turn.json").display().to_string();
-    let ended = gridpool(["search", "--programs", "-", "--tasks", &tasks, "--bitmap", &path])
-        .args(&["--devices", "cpu:1"])
-        .stdin(LINES)
-        .run();
-    assert_eq!(ended.code, Some(65), "{}", ended.stderr);
-    let bytes = std::fs::read(&path).unwrap();
+    let search = gridpool(["search", "--programs", "-", "--tasks", &tasks, "--bitmap", &path]);
+    let ended = end(search.args(&["--devices", "cpu:1"]).stdin(LINES));
+    let bytes = std::fs::read(&path).expect("the file is there");
     assert!(String::from_utf8_lossy(&bytes[..128]).contains("'shape': (15, 1)"));
-    assert_eq!(bytes[128..][..5], [0b11, 0, 0b11, 0, 0]);
+    (ended, bytes[128..].to_vec())
+}
+
+#[test]
+fn a_bitmap_is_a_numpy_file_of_a_row_for_each_program() {
+    let (ended, bits) = bitmap(Cli::run);
+    assert_eq!(ended.code, Some(65), "{}", ended.stderr);
+    assert_eq!(bits[..5], [0b11, 0, 0b11, 0, 0]);
 }
 
 #[test]
 fn a_bitmap_is_whole_though_standard_output_is_closed() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("bits.npy").display().to_string();
-    let tasks = data("tasks/quarter_turn.json").display().to_string();
-    let ended = gridpool(["search", "--programs", "-", "--tasks", &tasks, "--bitmap", &path])
-        .args(&["--devices", "cpu:1"])
-        .stdin(LINES)
-        .without_stdout();
+    let (ended, bits) = bitmap(Cli::without_stdout);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    let bytes = std::fs::read(&path).unwrap();
-    assert!(String::from_utf8_lossy(&bytes[..128]).contains("'shape': (15, 1)"));
-    assert_eq!(bytes.len(), 128 + 15);
+    assert_eq!(bits.len(), 15);
 }
