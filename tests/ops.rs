@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
 
 use gridpool_kernels::reference::run_batch;
 use gridpool_protocol::batch::{Grid, GridBatch};
@@ -83,6 +85,46 @@ fn an_item_gives_the_same_result_alone_and_among_others() {
             assert_eq!(together.item(item), alone.item(0), "`{text}`, item {item}: {pair:?}");
         }
     }
+}
+
+/// As the jobs of a bundle get their results.
+#[test]
+fn the_results_of_some_items_of_a_batch_are_those_of_a_batch_of_their_own() {
+    let mut rng = SplitMix64::new(9);
+    let solvers = [
+        "x1 = objects(I, T, F, T)\nO = apply(toindices, x1)",
+        "x1 = hconcat(I, I)\nO = vconcat(x1, x1)",
+        "x1 = objects(I, T, F, T)\nx2 = argmax(x1, size)\nO = subgrid(x2, I)",
+    ];
+    let mut programs: Vec<Program> = solvers.map(compile).into();
+    programs.extend(every_op(1, 3));
+    for takes in [Type::one(Kind::Grid), Type::PAIR] {
+        programs.extend((0..300).map(|_| random_program(&mut rng, takes, 5)));
+    }
+    let (grids, pairs) = adversarial();
+    let (grids, pairs) = (&grids[..30], &pairs[..30]);
+    let mut kinds = BTreeSet::new();
+    programs.iter().for_each(|program| drop(kinds.insert(program.gives().kind)));
+    assert_eq!(kinds.len(), 9, "results of every kind: {kinds:?}");
+    programs.par_iter().for_each(|program| {
+        let batch = |items: Range<usize>| match program.grids_per_item() {
+            1 => GridBatch::from_grids(&grids[items]).expect("they fit a job"),
+            _ => {
+                let pairs = pairs[items].iter().map(|(input, output)| (input, output.as_ref()));
+                GridBatch::from_pairs(pairs).expect("they fit a job")
+            }
+        };
+        let all = reference(program, &batch(0..30));
+        for items in [0..1, 1..4, 4..29, 29..30] {
+            let own = batch(items.clone());
+            let alone = reference(program, &own);
+            let part = all.part(items.clone(), alone.layout(), own.tables()).expect("its places");
+            let part = Outputs::new(program.clone(), Arc::new(own), part).expect("its length");
+            let text = program.text();
+            assert_eq!(part.first_difference(&alone), Ok(None), "`{text}`, {items:?}");
+            assert_eq!(all.errors_in(items.clone()), alone.errors_in(0..items.len()), "`{text}`");
+        }
+    });
 }
 
 #[test]

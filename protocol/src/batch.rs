@@ -307,6 +307,29 @@ impl GridBatch {
         Ok(())
     }
 
+    /// Adds the items of another batch at the end.
+    ///
+    /// # Errors
+    /// As for [`GridBatch::push`].
+    ///
+    /// # Panics
+    /// If one is of pairs and the other is not.
+    pub fn append(&mut self, other: &Self) -> Result<(), BatchError> {
+        assert_eq!(self.grids_per_item, other.grids_per_item, "both are of pairs, or none is");
+        let grids = self.tables.shapes.len() + other.tables.shapes.len();
+        let items = grids / self.grids_per_item as usize;
+        if items > JOB_ITEMS_MAX as usize {
+            return Err(BatchError::Items { items });
+        }
+        self.check_cells(other.cells.len())?;
+        let start = self.tables.offsets[self.tables.shapes.len()];
+        let ends = other.tables.offsets[1..].iter().map(|end| start + end);
+        self.tables.offsets.extend(ends);
+        self.tables.shapes.extend_from_slice(&other.tables.shapes);
+        self.cells.extend_from_slice(&other.cells);
+        Ok(())
+    }
+
     /// Whether one more item, with `cells` cells in all, fits.
     fn check_next(&self, cells: usize, first: &Grid) -> Result<(), BatchError> {
         if first.is_empty() {
@@ -320,6 +343,11 @@ impl GridBatch {
         if self.tables.shapes.len() == self.grids_per_item as usize * JOB_ITEMS_MAX as usize {
             return Err(BatchError::Items { items: self.len() + 1 });
         }
+        self.check_cells(cells)
+    }
+
+    /// Whether so many cells more fit.
+    fn check_cells(&self, cells: usize) -> Result<(), BatchError> {
         let cells = (self.cells.len() + cells) as u64;
         if cells > u64::from(JOB_CELLS_MAX) { Err(BatchError::Cells { cells }) } else { Ok(()) }
     }

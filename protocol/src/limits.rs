@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Version of the wire format. Both sides must name the same one.
-pub const PROTOCOL_VERSION: u32 = 40;
+pub const PROTOCOL_VERSION: u32 = 41;
 
 /// Highest colour of a cell.
 pub const COLOR_MAX: u8 = 9;
@@ -99,6 +99,11 @@ pub const INFER_INLINE_BYTES_MAX: usize = 4 * 1024;
 
 /// Most attempts that join one launch.
 pub const JOIN_MAX: usize = 64;
+/// Most small jobs that a client sends as one. Two such fit `client_jobs_max`, as it is by default: while one runs, the
+/// next waits.
+pub const BUNDLE_JOBS_MAX: u32 = 32;
+/// Largest packed input of small jobs that go as one, bytes.
+pub const BUNDLE_BYTES_MAX: usize = 1024 * 1024;
 /// Largest inline payload, in and out, of all attempts of one dispatch, bytes. Two dispatches are outstanding at a
 /// time. Both must fit the channel's buffer, else the supervisor would block on a worker.
 pub const JOIN_INLINE_BYTES_MAX: usize = 48 * 1024;

@@ -174,6 +174,10 @@ pub enum Refusal {
     /// A queue is full: try again later.
     #[error("BUSY: {0}")]
     Busy(Limit),
+    /// The jobs of a bundle, which it may have accepted before, must each be submitted by itself: together they go over
+    /// a limit, or one of them might be what a worker died of.
+    #[error("its jobs must be submitted one by one")]
+    Bundled,
     /// The pool drains: it finishes its jobs and accepts no new ones.
     #[error("the pool is draining")]
     Draining,

@@ -33,6 +33,7 @@ mod bytes;
 mod compare;
 mod decode;
 mod layout;
+mod part;
 mod plain;
 mod value;
 

@@ -324,6 +324,7 @@ fn submission(
         },
         payload: Payload { packing, input, output },
         terms: Terms { deadline_ms, priority, idempotent: true, chaos: None },
+        jobs: 1,
         principal: None,
         trace: None,
         trace_state: None,

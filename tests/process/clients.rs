@@ -66,7 +66,7 @@ fn jobs_sent_together_each_have_a_verdict_of_their_own() {
     let keys: BTreeSet<_> = handles.iter().map(Handle::key).collect();
     assert_eq!(keys.len(), 32);
     let status = pool.until_status("all to be accepted", |status| status.counters.accepted == 31);
-    assert_eq!(status.queue.jobs + status.counters.attempts, 31, "{:?}", status.counters);
+    assert!(status.counters.attempts <= 2, "small ones go as one: {:?}", status.counters);
     // Its verdict is its own, too.
     handles.remove(7).cancel();
     pool.go_on("cpu0");

@@ -15,6 +15,7 @@ mod arenas;
 mod bad_input;
 mod batches;
 mod bench;
+mod bundles;
 mod capsules;
 mod chaos;
 mod clients;

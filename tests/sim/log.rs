@@ -113,12 +113,13 @@ fn brief_client(client: ClientId, event: &ClientEvent) -> String {
             let content = r.content.as_ref().map(|content| format!(" is {}", short(content)));
             let content = content.unwrap_or_default();
             format!(
-                "{client}: Submitted {} for {} key {} {} items {} cost {} bytes {} {:?} deadline {:?}\
+                "{client}: Submitted {} for {} key {} {} jobs {} items {} cost {} bytes {} {:?} deadline {:?}\
                  {once}{whole}{inline}{content}",
                 r.job,
                 r.principal,
                 r.key.0,
                 r.work,
+                r.jobs,
                 r.items,
                 r.cost,
                 r.inline_bytes,

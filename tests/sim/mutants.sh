@@ -443,7 +443,7 @@ mutant 'the lost beacon of an old process is not counted as stale' pool/exits.rs
 mutant 'no attempt moves' pool/kill.rs 's/&& cause != KillCause::Leaving/\&\& cause == KillCause::Leaving/'
 mutant 'a job that must not run twice moves' pool/job.rs 's/!self\.writes_shared_memory\(\) && self\.request\.idempotent &&/!self.writes_shared_memory() \&\&/'
 mutant 'an orphaned job moves' pool/job.rs 's/self\.request\.idempotent && !self\.orphaned/self.request.idempotent/'
-mutant 'a job that this death may denylist moves' pool/losses.rs 's/ && job\.deaths \+ pending \+ 1 < self\.config\.poison_deaths//'
+mutant 'a job that this death may denylist moves' pool/losses.rs 's/ && job\.deaths \+ pending \+ 1 < job\.deaths_max\(&self\.config\)//'
 mutant 'deaths that are not explained yet do not count' pool/losses.rs 's/job\.deaths \+ pending \+ 1 </job.deaths + pending * 0 + 1 </'
 mutant 'a job on its last attempt moves' pool/losses.rs 's/tries < self\.config\.attempts_max && job/(tries < self.config.attempts_max || true) \&\& job/'
 mutant 'a late answer of a moved attempt counts' pool/answers.rs 's/if moved \{/if moved \&\& false {/'

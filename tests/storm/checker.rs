@@ -188,7 +188,8 @@ fn count_words(key: JobKey, job: &Job<'_>, rules: Rules, found: &mut Findings) {
     for refusal in &job.refused {
         match refusal {
             Refusal::Busy(_) | Refusal::Draining => {}
-            Refusal::Invalid(_)
+            Refusal::Bundled
+            | Refusal::Invalid(_)
             | Refusal::KeyInUse(_)
             | Refusal::NotAllowed(_)
             | Refusal::Poison(_)

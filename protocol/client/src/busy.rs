@@ -41,7 +41,8 @@ pub(super) fn said_by(refusal: &Refusal) -> Duration {
             STREAM_RETRY_EVERY
         }
         Refusal::Busy(limit) => limit.again_in().unwrap_or(Duration::ZERO),
-        Refusal::Draining
+        Refusal::Bundled
+        | Refusal::Draining
         | Refusal::Invalid(_)
         | Refusal::KeyInUse(_)
         | Refusal::NotAllowed(_)
@@ -141,6 +142,7 @@ impl Held {
             Stage::Done(..) if !self.is_empty() => self.on_end(clock::now(), &job.lane()),
             Stage::Abandoned
             | Stage::Accepted
+            | Stage::Bundled(_)
             | Stage::Done(..)
             | Stage::GivenBack(_)
             | Stage::Lost
@@ -225,8 +227,10 @@ impl Connection {
             let mut state = self.lock();
             let epoch = self.wire.epoch();
             // It may have been sent meanwhile, by the end of another.
-            let refused = |pending: &&Pending| pending.waits_for_retry();
-            let Some(pending) = state.jobs.get(&key).filter(refused) else { return Ok(()) };
+            let Some((key, pending)) = state.sent_for(key).filter(|(_, own)| own.waits_for_retry())
+            else {
+                return Ok(());
+            };
             if pending.epoch == epoch {
                 // Otherwise the next pause is for it, too.
                 if !pending.is_held(&state.held) && state.has_room() {
@@ -249,7 +253,7 @@ impl Connection {
 
     /// Whether to send a refused job again.
     pub(super) fn may_try_again(&self, key: JobKey, refusal: &Refusal) -> bool {
-        self.lock().jobs.get(&key).is_some_and(|pending| pending.may_try_again(refusal))
+        self.lock().sent_for(key).is_some_and(|(_, pending)| pending.may_try_again(refusal))
     }
 }
 

@@ -19,12 +19,13 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 use super::ClientError;
 use super::buffers::Buffers;
 use super::builder::Settings;
+use super::bundle::Bundle;
 use super::busy::{READS_MAX, RETRY_EVERY};
 use super::keys::Keys;
 use super::known::KnownModels;
 use super::link::{self, Endpoint, Given, Received};
 use super::runnable::AnyJob;
-use super::state::{Stage, State};
+use super::state::{Pending, Stage, State, Verdicted};
 use super::wire::Wire;
 use crate::lease::Lease;
 
@@ -59,6 +60,18 @@ pub(super) struct Outgoing {
     pub(super) deadline: Instant,
     /// Its memory, once it has been leased.
     pub(super) buffers: Buffers,
+    /// The jobs that go as this one.
+    pub(super) bundle: Option<(Arc<Bundle>, Vec<Self>)>,
+}
+
+impl Outgoing {
+    /// The keys and deadlines of the jobs that have handles: its own, or those of the jobs that go as this one.
+    pub(super) fn handles(&self) -> Vec<(JobKey, Instant)> {
+        let own = |job: &Self| (job.key, job.deadline);
+        self.bundle
+            .as_ref()
+            .map_or_else(|| vec![own(self)], |(_, jobs)| jobs.iter().map(own).collect())
+    }
 }
 
 impl Connection {
@@ -263,6 +276,11 @@ impl Connection {
         state
     }
 
+    /// Whether small jobs may go as one: the pool itself is at the other end.
+    pub(super) fn bundles(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Path(..))
+    }
+
     /// Sends jobs together, or holds them if the pool is full. Large inputs and results are in shared memory. After an
     /// error, none of them is sent.
     pub(super) fn send_jobs(&self, mut jobs: Vec<Outgoing>) -> Result<(), ClientError> {
@@ -362,15 +380,19 @@ impl Connection {
     /// Cancels a job, on this connection and after a reconnect.
     pub(super) fn cancel(&self, key: JobKey) {
         let mut state = self.lock();
-        if let Some(pending) = state.jobs.get_mut(&key) {
+        if let Some(bundle) = state.cancel_in_bundle(key) {
+            if state.is_left(bundle) {
+                self.forget(&mut state, bundle);
+            }
+        } else if let Some(pending) = state.jobs.get_mut(&key) {
             pending.is_cancelled = true;
             self.wire.send_or_hang_up(&ClientMessage::Cancel { key });
             // One that waits for a busy pool waits no longer.
             let is_refused = matches!(pending.stage, Stage::Refused(_));
             let waker = pending.waker.take_if(|_| is_refused);
             state.wakers.extend(waker);
-            drop(self.tell(state));
         }
+        drop(self.tell(state));
     }
 
     /// Waits for `span`, as long as `goes_on` at most, without blocking other threads.
@@ -383,10 +405,21 @@ impl Connection {
         }
     }
 
-    /// Forgets a job whose handle is gone, and cancels it if it has no verdict yet. Its key stays reserved
-    /// until the pool's last message about it, which must not reach a later job.
+    /// Forgets a job whose handle is gone, and cancels it if it has no verdict yet.
     pub(super) fn abandon(&self, key: JobKey) {
         let mut state = self.lock();
+        let Some(&Pending { stage: Stage::Bundled(bundle), .. }) = state.jobs.get(&key) else {
+            return self.forget(&mut state, key);
+        };
+        state.jobs.remove(&key);
+        if state.is_left(bundle) {
+            self.forget(&mut state, bundle);
+        }
+    }
+
+    /// Forgets a job that nobody wants. Its key stays reserved until the pool's last message about it, which must not
+    /// reach a later job.
+    fn forget(&self, state: &mut State, key: JobKey) {
         let Some(mut pending) = state.jobs.remove(&key) else { return };
         if !state.held.is_empty() {
             state.held.remove(&pending.lane(), key);
@@ -408,15 +441,14 @@ impl Connection {
     /// are those of shards that were done, in shared memory.
     pub(super) fn take_answer(&self, key: JobKey) -> Result<(Receipt, Option<Bytes>), ClientError> {
         let mut pending = self.lock().jobs.remove(&key).ok_or(ClientError::Lost)?;
-        let Stage::Done(receipt, inline) = std::mem::replace(&mut pending.stage, Stage::Lost)
-        else {
-            return Err(ClientError::Lost);
-        };
-        if receipt.verdict != Verdict::Ok {
-            // A worker that the pool is killing may still write to the arenas, where other shards have their places.
-            pending.buffers.spoil(&pending.job);
+        match std::mem::replace(&mut pending.stage, Stage::Lost) {
+            Stage::Done(Verdicted::Own(receipt, inline)) => {
+                let bytes = pending.take_result(&receipt, inline);
+                Ok((*receipt, bytes))
+            }
+            Stage::Done(Verdicted::Shared(answer, part)) => answer.take(part),
+            _ => Err(ClientError::Lost),
         }
-        Ok((*receipt, pending.result(inline)))
     }
 
     /// Waits until the pool closes the connection, without reconnecting. Returns the verdicts that the pool

@@ -84,7 +84,7 @@ impl State {
             return Poll::Ready(Err(ClientError::Taken));
         }
         let broken = self.why_broken().filter(|_| !self.wire.is_open());
-        let Some(pending) = self.jobs.get_mut(&claim.key) else {
+        let Some((sent, pending)) = self.sent_for(claim.key) else {
             return Poll::Ready(Err(ClientError::Lost));
         };
         match &pending.stage {
@@ -95,6 +95,7 @@ impl State {
             }
             Stage::Abandoned
             | Stage::Accepted
+            | Stage::Bundled(_)
             | Stage::GivenBack(_)
             | Stage::Refused(_)
             | Stage::Sent => {}
@@ -105,7 +106,9 @@ impl State {
         if pending.is_late() {
             return Poll::Ready(Err(ClientError::Silent));
         }
-        pending.waker = Some(waker.clone());
+        for key in [claim.key, sent] {
+            self.jobs.entry(key).and_modify(|pending| pending.waker = Some(waker.clone()));
+        }
         Poll::Pending
     }
 
@@ -135,13 +138,18 @@ impl State {
             Stage::Refused(refusal) => !pending.may_try_again(refusal),
             Stage::Abandoned
             | Stage::Accepted
+            | Stage::Bundled(_)
             | Stage::Done(..)
             | Stage::GivenBack(_)
             | Stage::Lost
             | Stage::Sent => pending.is_late(),
         };
-        let over = self.jobs.values_mut().filter(|pending| is_over(pending));
-        self.wakers.extend(over.filter_map(|pending| pending.waker.take()));
+        // Those in a bundle are woken with it.
+        let over =
+            |&&key: &&JobKey| self.sent_for(key).is_some_and(|(_, pending)| is_over(pending));
+        let over: Vec<JobKey> = self.jobs.keys().filter(over).copied().collect();
+        let wakers = over.iter().filter_map(|key| self.jobs.get_mut(key)?.waker.take());
+        self.wakers.extend(wakers);
     }
 }
 

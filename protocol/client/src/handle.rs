@@ -10,6 +10,7 @@ use gridpool_protocol::message::{Packing, Refusal};
 use gridpool_protocol::receipt::Verdict;
 
 use super::buffers::Buffers;
+use super::bundle;
 use super::busy::{UNREAD_BYTES_MAX, pause_after};
 use super::connection::{Connection, Outgoing};
 use super::model::OUTPUT_BYTES_DEFAULT;
@@ -173,11 +174,12 @@ impl Claim {
     fn prepare(connection: &Connection, job: AnyJob) -> Outgoing {
         let key = job.options.key.unwrap_or_else(|| connection.next_key());
         let deadline = clock::now() + job.options.deadline.min(DEADLINE_MAX);
-        Outgoing { key, job, deadline, buffers: Buffers::default() }
+        Outgoing { key, job, deadline, buffers: Buffers::default(), bundle: None }
     }
 
     fn send(connection: &Arc<Connection>, jobs: Vec<Outgoing>) -> Result<Vec<Self>, ClientError> {
         connection.lock().check_keys(&jobs)?;
+        let jobs = if connection.bundles() { bundle::gather(connection, jobs) } else { jobs };
         let (mut jobs, mut claims) = (jobs.into_iter().peekable(), Vec::new());
         while jobs.peek().is_some() {
             connection.make_room()?;
@@ -188,7 +190,7 @@ impl Claim {
                 bytes += job.job.message_bytes();
                 some.push(job);
             }
-            let named: Vec<_> = some.iter().map(|job| (job.key, job.deadline)).collect();
+            let named: Vec<_> = some.iter().flat_map(Outgoing::handles).collect();
             connection.send_jobs(some)?;
             // From here on, dropping a claim cancels its job.
             let claim = |(key, deadline)| Self::new(connection, key, deadline);
@@ -201,6 +203,7 @@ impl Claim {
         self.wait_until(|stage| match stage {
             Stage::Accepted | Stage::Done(..) => true,
             Stage::Abandoned
+            | Stage::Bundled(_)
             | Stage::GivenBack(_)
             | Stage::Lost
             | Stage::Refused(_)
@@ -252,7 +255,8 @@ impl Claim {
             // Reading brings the ends that make room for it.
             let pause = (clock::now() + pause_after(&refusal)).min(until);
             let is_sent = |state: &mut State| {
-                let waits = state.jobs.get(&self.key).is_some_and(Pending::waits_for_retry);
+                let sent = state.sent_for(self.key);
+                let waits = sent.is_some_and(|(_, pending)| pending.waits_for_retry());
                 (!waits).then_some(())
             };
             match self.connection.wait_for(pause, is_sent) {
@@ -299,12 +303,13 @@ impl Claim {
         if self.taken {
             return Some(Err(ClientError::Taken));
         }
-        let stage = &state.jobs.get(&self.key)?.stage;
+        let (_, Pending { stage, .. }) = state.sent_for(self.key)?;
         match stage {
             Stage::Lost => Some(Err(ClientError::Lost)),
             Stage::Refused(refusal) => Some(Ok(Some(refusal.clone()))),
             Stage::Abandoned
             | Stage::Accepted
+            | Stage::Bundled(_)
             | Stage::Done(..)
             | Stage::GivenBack(_)
             | Stage::Sent => enough(stage).then_some(Ok(None)),

@@ -89,6 +89,7 @@ mod answer;
 mod arrays;
 mod buffers;
 mod builder;
+mod bundle;
 mod busy;
 mod carried;
 mod connection;

@@ -19,7 +19,7 @@ use super::{ClientError, Job, LoadedBatch};
 
 /// A program and the batch that it runs over.
 #[derive(Debug)]
-struct OverGrids {
+pub(super) struct OverGrids {
     program: Arc<Program>,
     source: Source,
     layout: BatchLayout,
@@ -47,10 +47,7 @@ impl Job<Outputs> {
     }
 
     fn of(program: Program, source: Source) -> Result<Self, BatchError> {
-        let layout = source.layout()?;
-        let output_layout = OutputLayout::new(&program, layout)?;
-        let program = Arc::new(program);
-        Ok(Self::new(Arc::new(OverGrids { program, source, layout, output_layout })))
+        Ok(Self::new(Arc::new(OverGrids::new(Arc::new(program), source)?)))
     }
 
     /// Injects a fault into the job's first attempts. A pool refuses the job unless it was started with
@@ -62,7 +59,35 @@ impl Job<Outputs> {
     }
 }
 
+impl OverGrids {
+    pub(super) fn new(program: Arc<Program>, source: Source) -> Result<Self, BatchError> {
+        let layout = source.layout()?;
+        let output_layout = OutputLayout::new(&program, layout)?;
+        Ok(Self { program, source, layout, output_layout })
+    }
+
+    pub(super) fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    pub(super) fn output_layout(&self) -> &OutputLayout {
+        &self.output_layout
+    }
+
+    /// The batch, if it is in private memory.
+    pub(super) fn batch(&self) -> Option<&GridBatch> {
+        match &self.source {
+            Source::Packed(_) => None,
+            Source::Private(batch) => Some(batch),
+        }
+    }
+}
+
 impl Runnable for OverGrids {
+    fn private_grids(&self) -> Option<&OverGrids> {
+        self.batch().map(|_| self)
+    }
+
     fn work(&self) -> Work {
         Work::Program {
             text: self.program.text().to_owned(),

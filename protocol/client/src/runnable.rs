@@ -19,6 +19,7 @@ use gridpool_protocol::trace::{TraceContext, TraceState};
 use super::ClientError;
 use super::connection::Connection;
 use super::packed::PackedBatch;
+use super::program::OverGrids;
 
 /// A work and its input, whatever the type of the result.
 pub(super) trait Runnable: Debug + Send + Sync {
@@ -39,6 +40,11 @@ pub(super) trait Runnable: Debug + Send + Sync {
 
     /// The input, if it was loaded into shared memory before the job was submitted.
     fn loaded(&self) -> Option<&Arc<PackedBatch>> {
+        None
+    }
+
+    /// The program and its grids, if it runs one over grids in private memory.
+    fn private_grids(&self) -> Option<&OverGrids> {
         None
     }
 
@@ -65,7 +71,7 @@ pub(super) trait Produces<O>: Runnable {
 }
 
 /// How a job is run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct JobOptions {
     pub(super) key: Option<JobKey>,
     pub(super) deadline: Duration,
@@ -104,6 +110,7 @@ impl AnyJob {
         &self,
         key: JobKey,
         deadline_ms: u64,
+        jobs: u32,
         (input, output): (Input, Destination),
     ) -> Submission {
         let JobOptions { priority, idempotent, chaos, trace, tell_acceptance, .. } = self.options;
@@ -111,7 +118,17 @@ impl AnyJob {
         let terms = message::Terms { deadline_ms, priority, idempotent, chaos };
         let (work, principal) = (self.runnable.work(), self.options.principal.clone());
         let trace_state = self.options.trace_state.clone();
-        Submission { key, work, payload, terms, principal, trace, trace_state, tell_acceptance }
+        Submission {
+            key,
+            work,
+            payload,
+            terms,
+            jobs,
+            principal,
+            trace,
+            trace_state,
+            tell_acceptance,
+        }
     }
 
     /// Whether the input is in shared memory: it is too large for a message, or loaded already.

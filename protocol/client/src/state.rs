@@ -15,6 +15,7 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::ClientError;
 use super::buffers::Buffers;
+use super::bundle::{Bundle, BundleAnswer};
 use super::busy::{Held, RETRY_EVERY, said_by};
 use super::connection::Outgoing;
 use super::link::{self, Received};
@@ -24,6 +25,9 @@ use crate::lease::Lease;
 
 /// How long a client waits for a verdict after the job's deadline. A living pool answers much earlier.
 pub(super) const VERDICT_MARGIN: Duration = Duration::from_secs(15);
+
+/// No connection has this number.
+const NO_EPOCH: u64 = u64::MAX;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -71,6 +75,8 @@ pub(super) struct Pending {
     pub(super) is_cancelled: bool,
     /// The waker of the future that waits for the answer, if there is one.
     pub(super) waker: Option<Waker>,
+    /// The jobs that it stands for, if they are several.
+    pub(super) bundle: Option<Arc<Bundle>>,
 }
 
 /// How far a job has come.
@@ -80,8 +86,10 @@ pub(super) enum Stage {
     Abandoned,
     /// The pool has accepted it.
     Accepted,
+    /// It went to the pool in the bundle of this key.
+    Bundled(JobKey),
     /// The verdict has arrived.
-    Done(Box<Receipt>, Option<Inline>),
+    Done(Verdicted),
     /// The pool has stopped before it was finished: the next pool gets it. If none comes, this is its receipt.
     GivenBack(Box<Receipt>),
     /// It may have run on a lost connection, and must not run again.
@@ -90,6 +98,15 @@ pub(super) enum Stage {
     Refused(Refusal),
     /// Sent, but not yet accepted.
     Sent,
+}
+
+/// A verdict with its result.
+#[derive(Debug)]
+pub(super) enum Verdicted {
+    /// Of the job.
+    Own(Box<Receipt>, Option<Inline>),
+    /// Of the bundle in which it was so many-th.
+    Shared(Arc<BundleAnswer>, usize),
 }
 
 impl State {
@@ -169,7 +186,7 @@ impl State {
                 let stage = match self.reconnects && self.jobs.get(&key).is_some_and(is_given_back)
                 {
                     true => Stage::GivenBack(receipt),
-                    false => Stage::Done(receipt, output),
+                    false => Stage::Done(Verdicted::Own(receipt, output)),
                 };
                 self.set_stage(key, stage);
             }
@@ -192,29 +209,93 @@ impl State {
         let Some(pending) = self.jobs.get_mut(&key) else { return };
         let is_abandoned = matches!(pending.stage, Stage::Abandoned);
         let is_passing = match &stage {
+            Stage::Refused(Refusal::Bundled) => false,
             Stage::Refused(why) => pending.may_try_again(why),
             Stage::GivenBack(_) => true,
-            Stage::Abandoned | Stage::Accepted | Stage::Done(..) | Stage::Lost | Stage::Sent => {
-                false
-            }
+            Stage::Abandoned
+            | Stage::Accepted
+            | Stage::Bundled(_)
+            | Stage::Done(..)
+            | Stage::Lost
+            | Stage::Sent => false,
         };
         self.held.on_last(key, pending, &stage, is_passing && !is_abandoned);
         if is_abandoned {
             self.jobs.remove(&key);
             return;
         }
-        pending.stage = stage;
-        if !is_passing {
+        match pending.bundle.clone() {
+            Some(bundle) if !is_passing => self.unbundle(key, &bundle, stage),
+            Some(_) | None => pending.stage = stage,
+        }
+        if !is_passing && let Some(pending) = self.jobs.get_mut(&key) {
             self.wakers.extend(pending.waker.take());
         }
     }
 
+    /// The pool's last message about a bundle: each of its jobs that is still wanted gets its part.
+    fn unbundle(&mut self, key: JobKey, bundle: &Arc<Bundle>, stage: Stage) {
+        let Some(mut pending) = self.jobs.remove(&key) else { return };
+        self.wakers.extend(pending.waker.take());
+        let lane = pending.lane();
+        let answer = match stage {
+            Stage::Done(Verdicted::Own(receipt, inline)) => {
+                let bytes = pending.take_result(&receipt, inline);
+                Ok(Arc::new(BundleAnswer::new(Arc::clone(bundle), *receipt, bytes)))
+            }
+            stage => Err(stage),
+        };
+        for (at, own) in bundle.keys().enumerate() {
+            let Some(part) = self.jobs.get_mut(&own).filter(|part| part.is_in(key)) else {
+                continue;
+            };
+            part.stage = match &answer {
+                Ok(answer) => Stage::Done(Verdicted::Shared(Arc::clone(answer), at)),
+                Err(Stage::Refused(why)) => Stage::Refused(why.clone()),
+                Err(_) => Stage::Lost,
+            };
+            if part.waits_to_be_sent_alone() {
+                self.held.give_back(clock::now(), &lane, own);
+            } else {
+                self.wakers.extend(part.waker.take());
+            }
+        }
+    }
+
+    /// The job that went to the pool for the one of this key: its bundle, or itself.
+    pub(super) fn sent_for(&self, key: JobKey) -> Option<(JobKey, &Pending)> {
+        let own = self.jobs.get(&key)?;
+        let Stage::Bundled(bundle) = own.stage else { return Some((key, own)) };
+        Some((bundle, self.jobs.get(&bundle)?))
+    }
+
+    /// Cancels a job that went in a bundle, and returns that. The pool runs the others, so the verdict is given here.
+    pub(super) fn cancel_in_bundle(&mut self, key: JobKey) -> Option<JobKey> {
+        let Stage::Bundled(of) = self.jobs.get(&key)?.stage else { return None };
+        let receipt = self.jobs.get(&of)?.bundle.as_ref()?.cancelled(key);
+        let pending = self.jobs.get_mut(&key)?;
+        pending.is_cancelled = true;
+        pending.stage = Stage::Done(Verdicted::Own(Box::new(receipt), None));
+        self.wakers.extend(pending.waker.take());
+        Some(of)
+    }
+
+    /// Whether none of a bundle's jobs is wanted any more.
+    pub(super) fn is_left(&self, key: JobKey) -> bool {
+        let bundle = self.jobs.get(&key).and_then(|pending| pending.bundle.as_ref());
+        let is_in = |own| self.jobs.get(&own).is_some_and(|part| part.is_in(key));
+        bundle.is_some_and(|bundle| !bundle.keys().any(is_in))
+    }
+
     /// Nothing will change any more: no pool takes what was given back. Wakes all futures.
     pub(super) fn give_up(&mut self) {
-        for pending in self.jobs.values_mut() {
-            if let Stage::GivenBack(receipt) = &mut pending.stage {
-                pending.stage = Stage::Done(std::mem::take(receipt), None);
-            }
+        let given_back = |(&key, pending): (&JobKey, &mut Pending)| match &mut pending.stage {
+            Stage::GivenBack(receipt) => Some((key, std::mem::take(receipt))),
+            _ => None,
+        };
+        let given_back: Vec<_> = self.jobs.iter_mut().filter_map(given_back).collect();
+        for (key, receipt) in given_back {
+            self.set_stage(key, Stage::Done(Verdicted::Own(receipt, None)));
         }
         self.wake_all();
     }
@@ -270,7 +351,7 @@ impl State {
                 Stage::Accepted | Stage::GivenBack(_) | Stage::Sent => {}
                 // It is held, or whoever waits for it sends it again after a pause.
                 Stage::Refused(_) => continue,
-                Stage::Abandoned | Stage::Done(..) | Stage::Lost => continue,
+                Stage::Abandoned | Stage::Bundled(_) | Stage::Done(..) | Stage::Lost => continue,
             }
             match self.submit_again(key) {
                 Err(ClientError::Refused(refusal)) => self.set_stage(key, Stage::Refused(refusal)),
@@ -335,10 +416,18 @@ impl State {
         let mut keys = Vec::with_capacity(jobs.len());
         // Also of those that are held: reading sends them.
         self.unread_bytes += jobs.iter().map(|own| own.job.message_bytes()).sum::<usize>();
-        for Outgoing { key, job, deadline, buffers } in jobs.drain(..) {
-            let (stage, is_cancelled, waker) = (Stage::Sent, false, None);
-            let pending = Pending { job, deadline, buffers, epoch, stage, is_cancelled, waker };
-            self.jobs.insert(key, pending);
+        for mut own in jobs.drain(..) {
+            let key = own.key;
+            let (bundle, parts) = own.bundle.take().unzip();
+            let pending = |own: Outgoing, stage, bundle| {
+                let Outgoing { job, deadline, buffers, .. } = own;
+                let (is_cancelled, waker) = (false, None);
+                Pending { job, deadline, buffers, epoch, stage, is_cancelled, waker, bundle }
+            };
+            for part in parts.into_iter().flatten() {
+                self.jobs.insert(part.key, pending(part, Stage::Bundled(key), None));
+            }
+            self.jobs.insert(key, pending(own, Stage::Sent, bundle));
             if !self.hold(key) {
                 keys.push(key);
             }
@@ -371,11 +460,31 @@ impl Pending {
     pub(super) fn may_try_again(&self, refusal: &Refusal) -> bool {
         // After a reconnect, the key may still belong to this job's earlier submission. A pool that drains
         // may be about to start again.
-        let is_passing =
-            matches!(refusal, Refusal::Busy(_) | Refusal::Draining | Refusal::KeyInUse(_));
+        let is_passing = matches!(
+            refusal,
+            Refusal::Bundled | Refusal::Busy(_) | Refusal::Draining | Refusal::KeyInUse(_)
+        );
         let left = clock::until(self.deadline);
         let is_wanted = self.job.options.wait_if_busy && !self.is_cancelled;
         is_passing && is_wanted && left > RETRY_EVERY.max(said_by(refusal))
+    }
+
+    /// Whether it is in the bundle of this key.
+    fn is_in(&self, bundle: JobKey) -> bool {
+        matches!(self.stage, Stage::Bundled(own) if own == bundle)
+    }
+
+    /// Whether its bundle was given back, and it can be sent as soon as the pool takes it.
+    fn waits_to_be_sent_alone(&mut self) -> bool {
+        if !matches!(&self.stage, Stage::Refused(why) if self.may_try_again(why)) {
+            return false;
+        }
+        let is_shared = self.job.shares_input() || self.job.shares_output();
+        if is_shared {
+            // Whoever waits for it gets it memory first, as after a reconnect.
+            self.epoch = NO_EPOCH;
+        }
+        !is_shared
     }
 
     /// Whether the pool has refused it, and it is still wanted.
@@ -404,13 +513,22 @@ impl Pending {
         // Round up, so that the job does not expire early.
         let left = clock::until(self.deadline).as_micros().div_ceil(1_000);
         let deadline_ms = u64::try_from(left).unwrap_or(u64::MAX);
-        let submission = self.job.submission(key, deadline_ms, self.buffers.named(&self.job));
+        let jobs = self.bundle.as_ref().map_or(1, |bundle| bundle.jobs());
+        let submission = self.job.submission(key, deadline_ms, jobs, self.buffers.named(&self.job));
         ClientMessage::Submit(Box::new(submission))
     }
 
     /// The bytes of the result, in shared memory or from the message.
-    pub(super) fn result(self, inline: Option<Inline>) -> Option<Bytes> {
+    pub(super) fn take_result(
+        &mut self,
+        receipt: &Receipt,
+        inline: Option<Inline>,
+    ) -> Option<Bytes> {
+        if receipt.verdict != Verdict::Ok {
+            // A worker that the pool is killing may still write to the arenas, where other shards have their places.
+            self.buffers.spoil(&self.job);
+        }
         let inline = inline.map(|Inline(bytes)| Bytes::Private(Arc::new(bytes)));
-        self.buffers.output.map(|lease| Bytes::Shared(lease)).or(inline)
+        self.buffers.output.take().map(|lease| Bytes::Shared(lease)).or(inline)
     }
 }

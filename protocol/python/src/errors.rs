@@ -96,7 +96,7 @@ fn refused(py: Python<'_>, refusal: &Refusal, text: &str) -> PyErr {
         Refusal::Draining => raise(py, "Busy", (text, None::<f64>)),
         Refusal::NotAllowed(_) => raise(py, "NotAllowed", (text,)),
         Refusal::Poison(_) => raise(py, "Poison", (text,)),
-        Refusal::Invalid(_) | Refusal::KeyInUse(_) | Refusal::Unable(_) => {
+        Refusal::Bundled | Refusal::Invalid(_) | Refusal::KeyInUse(_) | Refusal::Unable(_) => {
             raise(py, "Refused", (text,))
         }
     }

@@ -80,7 +80,7 @@ pub enum Action {
     },
     /// Give the verdict and forget the payload.
     Finish {
-        /// The client that gets the verdict; `None` if it is gone.
+        /// The client that gets the verdict; `None` if it is gone, or is told to submit the jobs of a bundle again.
         client: Option<ClientId>,
         /// The job.
         job: JobId,

@@ -170,6 +170,8 @@ pub struct JobRequest {
     pub fingerprint: u64,
     /// Its program or model in words, for logs.
     pub label: Arc<str>,
+    /// Jobs that it stands for: more than one if it is a bundle of small ones. Limits and sums count these.
+    pub jobs: u32,
     /// Items: grids of a batch, programs of a search, 1 for a run of a model.
     pub items: u32,
     /// Its cost against the client's fair share: the [cost](Size::cost) of its size.
@@ -192,6 +194,14 @@ pub struct JobRequest {
     pub trace: Option<TraceId>,
     /// Hash of its work and payload, if [`Core::asks_for_content`](super::Core::asks_for_content) wants it.
     pub content: Option<ContentHash>,
+}
+
+impl JobRequest {
+    /// Whether it stands for several jobs.
+    #[must_use]
+    pub fn is_bundle(&self) -> bool {
+        self.jobs > 1
+    }
 }
 
 /// How a process ended.

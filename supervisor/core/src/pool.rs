@@ -244,7 +244,8 @@ impl Pool {
         self.attention[job.group].touch();
         let state = &mut self.groups[job.group];
         job.shards[shard].state = ShardState::Queued;
-        let entry = Entry { cost: job.shards[shard].cost, joins: job.joins(&state.limits) };
+        let (cost, jobs) = (job.shards[shard].cost, job.request.jobs as usize);
+        let entry = Entry { cost, jobs, joins: job.joins(&state.limits) };
         state.queue.insert(&job.owner(), job.position(shard), entry);
         if job.request.work.model().is_some() {
             state.newcomers.push(id);
@@ -276,11 +277,18 @@ impl Pool {
         assert!(job.has_ended(), "{id} gets its verdict and runs on");
         let (client, key) = (job.client, job.request.key);
         let (name, fingerprint) = (job.name(), job.request.fingerprint);
-        let is_kept = !job.orphaned && !job.is_given_back;
-        // No client learns the verdict of an orphan: it counts as cancelled.
-        let (verdict, reason) = match job.orphaned {
-            true => (Verdict::Cancelled, "its client is gone".to_owned()),
-            false => (verdict, reason),
+        let goes_apart = match verdict {
+            Verdict::Failed | Verdict::Poison => job.request.is_bundle() && !job.orphaned,
+            Verdict::Cancelled | Verdict::Deadline | Verdict::DeviceLost | Verdict::Ok => false,
+        };
+        let is_kept = !job.orphaned && !job.is_given_back && !goes_apart;
+        // No client learns the verdict of an orphan, nor of a bundle whose jobs it submits again: it counts as cancelled.
+        let (verdict, reason) = match (job.orphaned, goes_apart) {
+            (true, _) => (Verdict::Cancelled, "its client is gone".to_owned()),
+            (false, true) => {
+                (Verdict::Cancelled, format!("{reason}; its jobs run again one by one"))
+            }
+            (false, false) => (verdict, reason),
         };
         self.touch(job.group);
         self.groups[job.group].finish(&job.request, verdict);
@@ -288,7 +296,7 @@ impl Pool {
         self.accounts.finish(now, &job.request);
         let is_quiet = job.is_given_back && self.is_quiet(client);
         let owner = (!job.orphaned).then_some(client);
-        let client = owner.filter(|_| !is_quiet);
+        let client = owner.filter(|_| !is_quiet && !goes_apart);
         let receipt = Box::new(job.into_receipt(now, verdict, reason));
         let encoded = match is_kept {
             true => self.verdicts.remember(name.clone(), id, fingerprint, &receipt),
@@ -301,6 +309,10 @@ impl Pool {
         }
         self.actions.push_back(Action::Finish { client, job: id, key, receipt, encoded });
         if let Some(client) = owner {
+            if goes_apart {
+                let refusal = Refusal::Bundled;
+                self.actions.push_back(Action::Refuse { client, job: id, key, refusal });
+            }
             self.let_go(client);
         }
     }

@@ -276,7 +276,8 @@ pub(super) fn exit_code_of(error: &ClientError) -> u8 {
         | ClientError::OtherUser { .. }
         | ClientError::Replaceable { .. } => exit::NOT_ALLOWED,
         ClientError::Refused(
-            Refusal::Busy(_)
+            Refusal::Bundled
+            | Refusal::Busy(_)
             | Refusal::Invalid(_)
             | Refusal::KeyInUse(_)
             | Refusal::Poison(_)

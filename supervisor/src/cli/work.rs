@@ -61,7 +61,8 @@ impl JobPlan {
         match refusal {
             Refusal::Busy(limit) => self.wait_if_busy || limit.is_own(),
             Refusal::Draining => self.wait_if_busy,
-            Refusal::Invalid(_)
+            Refusal::Bundled
+            | Refusal::Invalid(_)
             | Refusal::KeyInUse(_)
             | Refusal::NotAllowed(_)
             | Refusal::Poison(_)
@@ -95,7 +96,7 @@ impl Unfinished {
             Refusal::Draining => {
                 ": submit those again; leave out --no-wait to wait for the next pool, or name another with --socket"
             }
-            Refusal::KeyInUse(_) | Refusal::Unable(_) => ": submit those again",
+            Refusal::Bundled | Refusal::KeyInUse(_) | Refusal::Unable(_) => ": submit those again",
             // It would be refused again.
             Refusal::Invalid(_) | Refusal::NotAllowed(_) | Refusal::Poison(_) => "",
         }

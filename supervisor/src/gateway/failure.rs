@@ -214,7 +214,7 @@ impl From<ClientError> for Failure {
             | ClientError::Closed(_) => StatusCode::SERVICE_UNAVAILABLE,
             ClientError::Refused(Refusal::NotAllowed(_)) => StatusCode::FORBIDDEN,
             ClientError::Refused(Refusal::Poison(_)) => StatusCode::UNPROCESSABLE_ENTITY,
-            ClientError::Refused(Refusal::Invalid(_) | Refusal::Unable(_))
+            ClientError::Refused(Refusal::Bundled | Refusal::Invalid(_) | Refusal::Unable(_))
             | ClientError::Batch(_) => StatusCode::BAD_REQUEST,
             ClientError::Refused(Refusal::KeyInUse(_))
             | ClientError::Version { .. }

@@ -45,6 +45,7 @@ fn request(key: u128, packed: Vec<u8>) -> ClientMessage {
         work: Work::Model { name: "three_outputs".to_owned() },
         payload: Payload { packing: Packing::Tensors, input, output },
         terms: Terms { deadline_ms, priority, idempotent: true, chaos: None },
+        jobs: 1,
         principal: None,
         trace: None,
         trace_state: None,

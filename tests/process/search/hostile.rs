@@ -43,6 +43,7 @@ fn submission(key: u128, change: impl FnOnce(&mut Vec<u8>)) -> (Submission, Sear
             work,
             payload,
             terms,
+            jobs: 1,
             principal: None,
             trace: None,
             trace_state: None,

@@ -11,6 +11,7 @@ use gridpool_protocol::message::Limit;
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::status::PrincipalStatus;
 
+use super::jobs::Job;
 use super::outstanding::Sent;
 use super::{Broken, Model, holds};
 
@@ -64,7 +65,7 @@ impl Model {
     /// Whether a job would go over its quota even if it were the only one.
     pub(super) fn never_has_the_quota(&mut self, request: &JobRequest) -> bool {
         let Quota { jobs_max, bytes_max, .. } = self.accounts.quotas.of(&request.principal);
-        let is_forbidden = jobs_max == Some(0);
+        let is_forbidden = jobs_max.is_some_and(|max| u64::from(request.jobs) > max);
         let is_too_large = bytes_max.is_some_and(|max| request.bytes > max);
         if is_forbidden {
             self.coverage.hit("refuse: no jobs by quota");
@@ -80,7 +81,7 @@ impl Model {
             self.accounts.quotas.of(&request.principal);
         let own = self.jobs.values().filter(|job| job.request.principal == request.principal);
         let (jobs, bytes) =
-            own.fold((0, 0), |(jobs, bytes), job| (jobs + 1, bytes + job.request.bytes));
+            own.fold((0, 0), |(jobs, bytes), job| (jobs + job.count(), bytes + job.request.bytes));
         if let (Some(rate), Some(own)) = (device_time, self.accounts.all.get(&request.principal))
             && let Some(over) = own.owes(now, rate).checked_sub(rate.time)
         {
@@ -90,7 +91,7 @@ impl Model {
             return Some(Limit::QuotaDeviceTime { again_ms });
         }
         match (jobs_max, bytes_max) {
-            (Some(max), _) if jobs + 1 > max => {
+            (Some(max), _) if jobs + u64::from(request.jobs) > max => {
                 self.coverage.hit("refuse: BUSY quota of jobs");
                 Some(Limit::QuotaJobs { max })
             }
@@ -109,14 +110,14 @@ impl Model {
     ) -> Result<(), Broken> {
         let row = |(principal, account): (&Principal, &Account)| {
             let jobs = || self.jobs.values().filter(|job| job.request.principal == *principal);
-            let queued = jobs().filter(|job| job.waits()).count() as u64;
+            let queued = jobs().filter(|job| job.waits()).map(Job::count).sum();
             let own = self.kills.iter().filter(|((_, who), _)| who == principal);
             let spent = own.map(|(_, back)| back.iter().filter(|&&at| at > now).count());
             let left = self.config.kills_max - spent.max().unwrap_or(0);
             PrincipalStatus {
                 principal: principal.to_string(),
                 queued,
-                running: jobs().count() as u64 - queued,
+                running: jobs().map(Job::count).sum::<u64>() - queued,
                 done: account.done,
                 refused: account.refused,
                 bytes: jobs().map(|job| job.request.bytes).sum(),

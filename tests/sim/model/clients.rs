@@ -20,6 +20,11 @@ pub(super) enum Reply {
     Replay(ClientId, JobKey, Verdict),
 }
 
+/// How many jobs these stand for.
+fn count<'a>(jobs: impl Iterator<Item = &'a Job>) -> usize {
+    usize::try_from(jobs.map(Job::count).sum::<u64>()).expect("there are few")
+}
+
 impl Model {
     pub(super) fn submitted(&mut self, now: Timestamp, client: ClientId, request: &JobRequest) {
         let (job, key) = (request.job, request.key);
@@ -70,28 +75,30 @@ impl Model {
                 self.coverage.hit(if ends { "refuse: draining" } else { why });
                 let invalid = Refusal::Invalid(String::new());
                 let refusal = if ends { Refusal::Draining } else { invalid };
-                self.account_of(&request.principal).refused += 1;
+                self.account_of(&request.principal).refused += u64::from(request.jobs);
                 self.due.replies.push_back(Reply::Refuse(client, job, key, refusal));
                 return;
             }
         };
         if let Some(content) = request.content.filter(|&content| self.denylist.knows(content)) {
             self.coverage.hit("refuse: POISON");
-            self.counters.refused_poison += 1;
-            self.account_of(&request.principal).refused += 1;
+            self.counters.refused_poison += u64::from(request.jobs);
+            self.account_of(&request.principal).refused += u64::from(request.jobs);
             self.due.replies.push_back(Reply::Refuse(client, job, key, Refusal::Poison(content)));
             return;
         }
         if let Some(refusal) = self.limit_reached(now, client, request, group) {
-            self.counters.refused_busy += u64::from(matches!(refusal, Refusal::Busy(_)));
-            self.account_of(&request.principal).refused += 1;
+            if matches!(refusal, Refusal::Busy(_)) {
+                self.counters.refused_busy += u64::from(request.jobs);
+            }
+            self.account_of(&request.principal).refused += u64::from(request.jobs);
             self.due.replies.push_back(Reply::Refuse(client, job, key, refusal));
             return;
         }
         if self.forgotten.contains(&name) {
             self.coverage.hit("replay: forgotten");
         }
-        self.counters.accepted += 1;
+        self.counters.accepted += u64::from(request.jobs);
         self.accepted.insert(job, request.principal.clone());
         // It has an account from now on.
         self.account_of(&request.principal);
@@ -135,7 +142,8 @@ impl Model {
             return Some(Refusal::Draining);
         }
         if self.never_has_the_quota(request) {
-            return Some(Refusal::Invalid(String::new()));
+            let invalid = Refusal::Invalid(String::new());
+            return Some(if request.is_bundle() { Refusal::Bundled } else { invalid });
         }
         let back_at = self.kills_back_at(now, group, &request.principal);
         let quota = match back_at {
@@ -143,8 +151,8 @@ impl Model {
             Some(_) => None,
         };
         let jobs = || self.jobs.values().filter(|job| job.group == group);
-        let own = jobs().filter(|job| job.client == client).count();
-        let waiting = jobs().filter(|job| job.waits()).count();
+        let own = count(jobs().filter(|job| job.client == client));
+        let waiting = count(jobs().filter(|job| job.waits()));
         // The bytes of all groups of models are counted together.
         let of_role = || self.jobs.values().filter(|job| job.group.role() == group.role());
         let bytes: u64 = of_role().map(|job| job.request.inline_bytes).sum();
@@ -155,20 +163,26 @@ impl Model {
         let principals_own = || jobs().filter(|job| job.request.principal == request.principal);
         let own_of_role = of_role().filter(|job| job.request.principal == request.principal);
         let own_bytes: u64 = own_of_role.map(|job| job.request.inline_bytes).sum();
-        let own_waiting = principals_own().filter(|job| job.waits()).count();
+        let own_waiting = count(principals_own().filter(|job| job.waits()));
+        let new = request.jobs as usize;
+        let most = self.config.client_jobs_max.min(self.config.queue_jobs_max).min(jobs_max);
+        if request.is_bundle() && new > most {
+            self.coverage.hit("bundle: larger than a limit");
+            return Some(Refusal::Bundled);
+        }
         let limit = if let Some(at) = back_at {
             self.coverage.hit("refuse: BUSY kills");
             let seconds = at.since(now).as_micros().div_ceil(1_000_000);
             Limit::Kills { back_s: u32::try_from(seconds).expect("it is soon") }
         } else if let Some(quota) = quota {
             quota
-        } else if own >= self.config.client_jobs_max {
+        } else if own + new > self.config.client_jobs_max {
             self.coverage.hit("refuse: BUSY client");
             Limit::ClientJobs
-        } else if waiting >= self.config.queue_jobs_max {
+        } else if waiting + new > self.config.queue_jobs_max {
             self.coverage.hit("refuse: BUSY queue");
             Limit::QueueJobs
-        } else if own_waiting >= jobs_max {
+        } else if own_waiting + new > jobs_max {
             self.coverage.hit(match principals {
                 1 => "refuse: BUSY principal",
                 _ => "refuse: BUSY principal beside others",
@@ -333,7 +347,11 @@ impl Model {
     ) -> Result<(), Broken> {
         let refusal = match refusal {
             Refusal::Invalid(_) => Refusal::Invalid(String::new()),
-            Refusal::Busy(_)
+            Refusal::Bundled if self.due.apart.contains(&job) => {
+                return self.a_bundle_is_given_back_after_its_end(job);
+            }
+            Refusal::Bundled
+            | Refusal::Busy(_)
             | Refusal::Draining
             | Refusal::KeyInUse(_)
             | Refusal::NotAllowed(_)
@@ -344,6 +362,12 @@ impl Model {
         self.a_submission_is_refused_if_and_only_if_a_limit_is_reached(&said)?;
         self.due.replies.pop_front();
         Ok(())
+    }
+
+    fn a_bundle_is_given_back_after_its_end(&mut self, job: JobId) -> Result<(), Broken> {
+        let rule = "a_bundle_is_given_back_after_its_end";
+        let ended = !self.due.verdicts.contains_key(&job) && self.due.apart.remove(&job);
+        holds(rule, ended, || format!("{job}: {:?}", self.due))
     }
 
     fn a_submission_is_refused_if_and_only_if_a_limit_is_reached(

@@ -36,14 +36,19 @@ impl Model {
     pub(super) fn worker_died_of(&mut self, id: JobId) {
         let job = self.jobs.get_mut(&id).expect("only a live job is suspect");
         job.evidence += 1;
-        if job.evidence == 1 {
+        if job.evidence == 1 && !job.request.is_bundle() {
             self.due.hashes.insert(id);
         }
     }
 
     /// Whether enough workers died of it.
     pub(super) fn is_guilty(&self, job: &Job) -> bool {
-        job.evidence >= self.config.poison_deaths
+        job.evidence >= self.deaths_max(job)
+    }
+
+    /// One death is enough to take a bundle apart.
+    pub(super) fn deaths_max(&self, job: &Job) -> u32 {
+        if job.request.is_bundle() { 1 } else { self.config.poison_deaths }
     }
 
     /// It never runs again. The verdict waits for the content hash.
@@ -53,6 +58,9 @@ impl Model {
         }
         self.cut_off(now, id, AttemptOutcome::Preempted);
         let job = self.jobs.get_mut(&id).expect("it is live");
+        if job.request.is_bundle() {
+            return self.end(id, Verdict::Poison);
+        }
         job.denylisted = true;
         self.groups.get_mut(&job.group).expect("groups stay").fair.leaves(job);
         if job.content.is_some() {

@@ -170,6 +170,9 @@ impl Model {
         let job = self.jobs.get_mut(&attempt.job).expect("it was just found");
         job.begun += 1;
         job.first_dispatch.get_or_insert(now);
+        if job.request.is_bundle() {
+            self.coverage.hit("bundle: runs");
+        }
         if job.shards_due > 1 {
             self.coverage.hit("dispatch: a shard");
         }
@@ -238,7 +241,7 @@ impl Model {
         job: &Job,
     ) -> Result<(), Broken> {
         let rule = "a_job_with_evidence_of_poison_is_not_retried";
-        holds(rule, job.evidence < self.config.poison_deaths, || attempt.to_string())
+        holds(rule, job.evidence < self.deaths_max(job), || attempt.to_string())
     }
 
     fn a_retried_shard_avoids_the_device_it_failed_on_while_another_will_soon_serve(

@@ -94,6 +94,11 @@ impl Job {
         }
     }
 
+    /// How many jobs it stands for.
+    pub(super) fn count(&self) -> u64 {
+        self.request.jobs.into()
+    }
+
     /// Whether a shard of it runs.
     pub(super) fn runs(&self) -> bool {
         self.shards.iter().any(|shard| shard.running.is_some())
@@ -320,7 +325,16 @@ impl Model {
     pub(super) fn end(&mut self, id: JobId, verdict: Verdict) {
         let job = self.jobs.remove(&id).expect("it is live");
         self.group_mut(job.group).fair.leaves(&job);
-        let verdict = if job.orphaned { Verdict::Cancelled } else { verdict };
+        let failed = matches!(verdict, Verdict::Failed | Verdict::Poison);
+        let goes_apart = failed && job.request.is_bundle() && !job.orphaned;
+        if goes_apart {
+            self.coverage.hit(match verdict {
+                Verdict::Poison => "bundle: its jobs run again after a death",
+                _ => "bundle: its jobs run again after attempts that failed",
+            });
+            self.due.apart.insert(id);
+        }
+        let verdict = if job.orphaned || goes_apart { Verdict::Cancelled } else { verdict };
         let (counter, name) = match verdict {
             Verdict::Cancelled => (&mut self.counters.cancelled, "verdict CANCELLED"),
             Verdict::Deadline => (&mut self.counters.deadline, "verdict DEADLINE"),
@@ -329,7 +343,7 @@ impl Model {
             Verdict::Ok => (&mut self.counters.ok, "verdict OK"),
             Verdict::Poison => (&mut self.counters.poison, "verdict POISON"),
         };
-        *counter += 1;
+        *counter += job.count();
         self.coverage.hit(name);
         self.due.verdicts.insert(id, (job, verdict));
     }

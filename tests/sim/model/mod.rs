@@ -150,6 +150,8 @@ struct Due {
     replies: VecDeque<Reply>,
     discards: BTreeSet<JobId>,
     verdicts: BTreeMap<JobId, (Job, Verdict)>,
+    /// Bundles whose clients are to submit their jobs again.
+    apart: BTreeSet<JobId>,
     kills: BTreeSet<WorkerId>,
     spawns: BTreeSet<WorkerId>,
     stops: BTreeSet<WorkerId>,

@@ -75,11 +75,12 @@ impl Model {
             self.coverage.hit("move: not after the last attempt");
             return true;
         }
-        if job.evidence + 1 >= self.config.poison_deaths {
+        let enough = self.deaths_max(job);
+        if job.evidence + 1 >= enough {
             self.coverage.hit("move: not if this death may denylist it");
             return true;
         }
-        if job.evidence + pending + 1 >= self.config.poison_deaths {
+        if job.evidence + pending + 1 >= enough {
             self.coverage.hit("move: not if deaths to come may denylist it");
             return true;
         }

@@ -10,6 +10,7 @@ use gridpool_protocol::message::DeviceModel;
 use gridpool_protocol::status::{QueueStatus, WorkerState};
 
 use super::devices::Device;
+use super::jobs::Job;
 use super::quarantine::Service;
 use super::slots::{Slot, SlotId, State, Station};
 use super::versions::parts;
@@ -77,7 +78,7 @@ impl Model {
         self.one_process_of_a_device_serves()?;
         self.a_job_shares_no_more_losses_than_bisection_takes()?;
         for group in self.all_groups() {
-            let waiting = self.jobs_of(group).filter(|job| job.waits()).count() as u64;
+            let waiting = self.jobs_of(group).filter(|job| job.waits()).map(Job::count).sum();
             let state = self.group_mut(group);
             state.jobs_high = state.jobs_high.max(waiting);
         }
@@ -124,11 +125,11 @@ impl Model {
         holds(rule, told == own, || format!("told {told:?}, counted {own:?}"))?;
         let verdicts =
             told.ok + told.failed + told.deadline + told.poison + told.cancelled + told.device_lost;
-        let live = self.jobs.len() as u64;
+        let live: u64 = self.jobs.values().map(Job::count).sum();
         holds(rule, told.accepted == verdicts + live, || format!("{told:?} and {live} live"))?;
         let sum = |of: fn(&super::GroupModel) -> u64| self.groups.values().map(of).sum();
         let own = QueueStatus {
-            jobs: self.jobs.values().filter(|job| job.waits()).count() as u64,
+            jobs: self.jobs.values().filter(|job| job.waits()).map(Job::count).sum(),
             jobs_high: sum(|group| group.jobs_high),
             bytes: self.jobs.values().map(|job| job.request.inline_bytes).sum(),
             bytes_high: sum(|group| group.bytes_high),
@@ -343,6 +344,7 @@ fn each_due_action_comes_at_once(due: &Due) -> Result<(), Broken> {
     let done = due.replies.is_empty()
         && due.discards.is_empty()
         && due.verdicts.is_empty()
+        && due.apart.is_empty()
         && due.kills.is_empty()
         && due.spawns.is_empty()
         && due.stops.is_empty()

@@ -41,17 +41,18 @@ impl Model {
         let (job, verdict) = self.due.verdicts.remove(&id).expect("the rule holds");
         self.the_successor_is_told_before_the_client(&job)?;
         let is_given_back = self.was_given_back(id);
-        if !is_given_back && !job.orphaned {
+        let goes_apart = self.due.apart.contains(&id);
+        if !is_given_back && !goes_apart && !job.orphaned {
             self.remember(&job.request, verdict);
         }
         self.remember_verdict(id, &job, verdict);
-        self.account_of(&job.request.principal).done += 1;
+        self.account_of(&job.request.principal).done += job.count();
         self.an_acceptance_comes_before_the_verdict(client, id, key)?;
         a_verdict_follows_from_the_events(id, verdict, receipt)?;
         self.a_payload_is_hashed_before_it_is_forgotten(id)?;
         self.a_job_is_poison_only_after_poison_deaths_deaths_alone(id, &job, verdict)?;
         self.a_deadline_verdict_comes_at_the_deadline(now, id, &job, receipt)?;
-        let is_quiet = is_given_back && self.is_quiet(job.client);
+        let is_quiet = goes_apart || is_given_back && self.is_quiet(job.client);
         a_client_that_is_gone_gets_no_message(id, &job, client, is_quiet)?;
         every_item_of_an_ok_job_was_answered_by_exactly_one_attempt(id, &job, receipt)?;
         a_receipt_shows_what_happened(now, id, key, &job, receipt)?;

@@ -205,6 +205,7 @@ impl World {
         };
         let request = JobRequest {
             work,
+            jobs: 1,
             cost: 1,
             inline_bytes: 0,
             deadline: Duration::from_secs(600),
@@ -358,9 +359,13 @@ impl World {
                 if is_search { Work::Search { score: Score::Exact } } else { program }
             }
         };
+        let is_program = matches!(work, Work::Program { .. });
+        let idempotent = !self.rng.chance(self.swarm.rates.not_idempotent);
+        let jobs = if is_program && idempotent { self.rng.pick(&[1, 1, 1, 1, 2, 4]) } else { 1 };
         JobRequest {
             job,
             work,
+            jobs,
             principal: self.principal(client),
             key: JobKey(self.next_key),
             fingerprint: u64::try_from(self.next_key).expect("there are few"),
@@ -376,7 +381,7 @@ impl World {
                 Priority::Normal,
                 Priority::Low,
             ]),
-            idempotent: !self.rng.chance(self.swarm.rates.not_idempotent),
+            idempotent,
             divisible: !answer_inline && !self.rng.chance(self.swarm.rates.indivisible),
             answer_inline,
             // Of every second job.

@@ -31,7 +31,11 @@ impl From<ClientError> for Failure {
             | ClientError::NoPool { .. }
             | ClientError::NotAllowed { .. }
             | ClientError::Refused(
-                Refusal::Draining | Refusal::KeyInUse(_) | Refusal::Poison(_) | Refusal::Unable(_),
+                Refusal::Bundled
+                | Refusal::Draining
+                | Refusal::KeyInUse(_)
+                | Refusal::Poison(_)
+                | Refusal::Unable(_),
             )
             | ClientError::Silent
             | ClientError::System(_)

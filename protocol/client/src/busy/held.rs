@@ -103,6 +103,15 @@ impl Held {
         }
     }
 
+    /// A job was given back that the pool had taken in a bundle: it is sent next.
+    pub(crate) fn give_back(&mut self, now: Instant, lane: &Lane, key: JobKey) {
+        let why = Refusal::Bundled;
+        let none = || Full { keys: BTreeSet::new(), due: 0, step: 1, tried_at: now, why };
+        let full = self.0.entry(lane.clone()).or_insert_with(none);
+        full.keys.insert(key);
+        full.due += 1;
+    }
+
     pub(crate) fn remove(&mut self, lane: &Lane, key: JobKey) {
         if let Some(full) = self.0.get_mut(lane) {
             full.keys.remove(&key);

@@ -89,10 +89,10 @@ impl Accounts {
     /// Why the quota never allows a job, if so: however few others there are, it would go over it.
     pub(super) fn why_never(
         &self,
-        JobRequest { principal, bytes, .. }: &JobRequest,
+        JobRequest { principal, bytes, jobs, .. }: &JobRequest,
     ) -> Option<String> {
         let Quota { jobs_max, bytes_max, device_time: _ } = self.quotas.of(principal);
-        if jobs_max == Some(0) {
+        if jobs_max.is_some_and(|max| u64::from(*jobs) > max) {
             return Some("this principal may have no jobs, by its quota".to_owned());
         }
         let max = bytes_max.filter(|max| bytes > max)?;
@@ -117,7 +117,8 @@ impl Accounts {
                 return Some(Limit::QuotaDeviceTime { again_ms });
             }
         }
-        if let Some(max) = jobs_max.filter(|&max| own.jobs >= max) {
+        let jobs = u64::from(request.jobs);
+        if let Some(max) = jobs_max.filter(|&max| own.jobs + jobs > max) {
             return Some(Limit::QuotaJobs { max });
         }
         let max = bytes_max.filter(|&max| own.bytes.saturating_add(request.bytes) > max)?;
@@ -127,21 +128,21 @@ impl Accounts {
     /// A job is accepted.
     pub(super) fn accept(&mut self, now: Timestamp, request: &JobRequest) {
         let own = self.of_mut(now, &request.principal);
-        own.jobs += 1;
+        own.jobs += u64::from(request.jobs);
         own.bytes = own.bytes.saturating_add(request.bytes);
     }
 
-    /// A job is refused.
-    pub(super) fn refuse(&mut self, now: Timestamp, principal: &Principal) {
-        self.of_mut(now, principal).sums.refused += 1;
+    /// Jobs are refused.
+    pub(super) fn refuse(&mut self, now: Timestamp, principal: &Principal, jobs: u32) {
+        self.of_mut(now, principal).sums.refused += u64::from(jobs);
     }
 
     /// A job has its verdict.
     pub(super) fn finish(&mut self, now: Timestamp, request: &JobRequest) {
         let own = self.of_mut(now, &request.principal);
-        own.jobs -= 1;
+        own.jobs -= u64::from(request.jobs);
         own.bytes = own.bytes.saturating_sub(request.bytes);
-        own.sums.done += 1;
+        own.sums.done += u64::from(request.jobs);
     }
 
     /// A worker has spent this time on an attempt.
@@ -180,7 +181,7 @@ mod tests {
         let now = Timestamp::default();
         let uid = |uid: usize| Principal::Uid(u32::try_from(uid).unwrap());
         accounts.charge(now, &uid(0), Duration::from_secs(5));
-        (1..2 * ACCOUNTS_MAX).for_each(|own| accounts.refuse(now, &uid(own)));
+        (1..2 * ACCOUNTS_MAX).for_each(|own| accounts.refuse(now, &uid(own), 1));
         assert_eq!(accounts.iter().count(), ACCOUNTS_MAX);
         assert!(accounts.all.contains_key(&uid(0)), "what it owes is not forgotten");
         assert!(!accounts.all.contains_key(&uid(1)), "the oldest of the others is");

@@ -25,7 +25,8 @@ impl Pool {
             return;
         };
         self.accounts.charge(now, &charge.principal, charge.time);
-        self.slots[index].worked();
+        let jobs = self.jobs.get(attempt.job).map_or(1, |job| job.request.jobs);
+        self.slots[index].worked(jobs);
         let service = self.devices.service_of(worker);
         service.worked();
         meters::note(&mut service.work, &result);

@@ -83,8 +83,8 @@ impl Pool {
     pub(super) fn note_death(&mut self, id: JobId) -> bool {
         let job = &mut self.jobs[id];
         job.deaths += 1;
-        let is_enough = job.deaths >= self.config.poison_deaths;
-        if job.content == Content::Unknown {
+        let is_enough = job.deaths >= job.deaths_max(&self.config);
+        if job.content == Content::Unknown && !job.request.is_bundle() {
             job.content = Content::Requested;
             let work = job.request.work.clone();
             self.act(Action::HashContent { job: id, work });
@@ -98,6 +98,9 @@ impl Pool {
         self.unqueue(id);
         self.end_early(now, id, AttemptOutcome::Preempted);
         let job = &mut self.jobs[id];
+        if job.request.is_bundle() {
+            return self.finish(now, id, Verdict::Poison, why.to_owned());
+        }
         job.poison = Some(format!("{} workers died of it alone; {why}", job.deaths));
         self.finish_if_hashed(now, id);
     }

@@ -199,7 +199,7 @@ impl GroupState {
 
     /// A job is accepted.
     pub(super) fn accept(&mut self, request: &JobRequest) {
-        self.counters.accepted += 1;
+        self.counters.accepted += u64::from(request.jobs);
         self.jobs += 1;
         self.inline_bytes += request.inline_bytes;
         let own = self.live.entry(request.principal.clone()).or_default();
@@ -229,7 +229,7 @@ impl GroupState {
             Verdict::Failed => &mut counters.failed,
             Verdict::Ok => &mut counters.ok,
             Verdict::Poison => &mut counters.poison,
-        } += 1;
+        } += u64::from(request.jobs);
     }
 
     pub(super) fn has_jobs(&self) -> bool {

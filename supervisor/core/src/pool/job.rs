@@ -13,7 +13,7 @@ use super::micros;
 use super::queue::{Joining, Owner, Position, SuspectGroup};
 use super::shard::{Shard, ShardState};
 use crate::action::Assignment;
-use crate::config::{Concurrency, RoleLimits};
+use crate::config::{Concurrency, PoolConfig, RoleLimits};
 use crate::event::{JobRequest, Timestamp, Work};
 
 /// Attempts that a receipt shows, so that the verdict fits a frame. The oldest that gave no result are left
@@ -139,6 +139,11 @@ impl Job {
     /// Whether a shard of it is in the queue.
     pub(super) fn waits(&self) -> bool {
         self.shards.iter().any(|shard| shard.state == ShardState::Queued)
+    }
+
+    /// Deaths of workers that are enough evidence against it: of a bundle one, for none of its jobs is convicted.
+    pub(super) fn deaths_max(&self, config: &PoolConfig) -> u32 {
+        if self.request.is_bundle() { 1 } else { config.poison_deaths }
     }
 
     /// Whether a worker was lost with it before, and it or a job beside it may be the cause.

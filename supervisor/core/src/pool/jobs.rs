@@ -35,7 +35,7 @@ impl Jobs {
         self.keys.insert(job.name(), id);
         self.own.insert((job.client, job.request.key), id);
         self.deadlines.push(Reverse((job.deadline, id)));
-        *self.counts.entry((job.client, job.group)).or_default() += 1;
+        *self.counts.entry((job.client, job.group)).or_default() += job.request.jobs as usize;
         self.live.insert(id, Box::new(job));
     }
 
@@ -49,7 +49,7 @@ impl Jobs {
         }
         let place = (job.client, job.group);
         if let Some(count) = self.counts.get_mut(&place) {
-            *count -= 1;
+            *count -= job.request.jobs as usize;
             if *count == 0 {
                 self.counts.remove(&place);
             }

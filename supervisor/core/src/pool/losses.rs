@@ -126,7 +126,7 @@ impl Pool {
         let pending = u32::try_from(pending).expect("there are few slots");
         let job = &self.jobs[id];
         let tries = job.shards[0].tries;
-        tries < self.config.attempts_max && job.deaths + pending + 1 < self.config.poison_deaths
+        tries < self.config.attempts_max && job.deaths + pending + 1 < job.deaths_max(&self.config)
     }
 
     /// A worker is gone, and its outstanding attempts are lost. Only the front dispatch is suspect: the

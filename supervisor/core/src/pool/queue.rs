@@ -49,6 +49,8 @@ pub(super) struct Joining {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) cost: u64,
+    /// How many jobs its job stands for.
+    pub(super) jobs: usize,
     /// The jobs that it may join; `None` if it must run alone. One that may join is all of its job.
     pub(super) joins: Option<Joining>,
 }
@@ -75,8 +77,8 @@ struct Waiting {
 /// A shard that was taken out.
 struct Taken {
     cost: u64,
-    /// No other shard of its job waits.
-    ends_job: bool,
+    /// The jobs that its job stands for, if no other shard of that waits.
+    ended: usize,
     /// Its client has no more that may join these.
     ends_joining: Option<Joining>,
 }
@@ -113,7 +115,7 @@ impl Waiting {
     fn take_out(&mut self, position: Position) -> Taken {
         let at = self.shards.binary_search_by_key(&position, |&(position, _)| position);
         let taken = self.shards.remove(at.expect("only what waits is taken out"));
-        let (_, Entry { cost, joins }) = taken.expect("it was just found");
+        let (_, Entry { cost, jobs, joins }) = taken.expect("it was just found");
         let is_whole = joins.is_some();
         let ends_joining = joins.filter(|joining| {
             let same = self.joiners.get_mut(joining).expect("what may join is among the joiners");
@@ -126,7 +128,8 @@ impl Waiting {
         if self.shards.is_empty() && self.shards.capacity() > ROOM_KEPT {
             self.shards = VecDeque::new();
         }
-        Taken { cost, ends_job: is_whole || !self.has_job(position), ends_joining }
+        let ended = if is_whole || !self.has_job(position) { jobs } else { 0 };
+        Taken { cost, ended, ends_joining }
     }
 }
 
@@ -152,7 +155,7 @@ impl Share {
             let cost = if pays { taken.cost } else { 0 };
             (taken, Spent { cost, rests: waiting.shards.is_empty() })
         });
-        self.jobs -= usize::from(taken.ends_job);
+        self.jobs -= taken.ended;
         taken
     }
 }
@@ -219,10 +222,11 @@ impl Queue {
             None => self.shares.wait(&owner.principal),
         };
         let waiting = share.clients.wait(&owner.client);
-        let is_new = usize::from(entry.joins.is_some() || !waiting.has_job(position));
+        let is_new = entry.joins.is_some() || !waiting.has_job(position);
+        let jobs = if is_new { entry.jobs } else { 0 };
         let begins = waiting.insert(position, entry);
-        share.jobs += is_new;
-        self.jobs += is_new;
+        share.jobs += jobs;
+        self.jobs += jobs;
         if let Some(joining) = begins {
             *self.joining.entry(joining).or_default() += 1;
         }
@@ -313,7 +317,7 @@ impl Queue {
 
     /// A shard was taken out.
     fn note(&mut self, taken: Taken) {
-        self.jobs -= usize::from(taken.ends_job);
+        self.jobs -= taken.ended;
         if let Some(joining) = taken.ends_joining {
             let clients = self.joining.get_mut(&joining).expect("the client had some");
             *clients -= 1;

@@ -35,8 +35,9 @@ impl Pool {
         };
         if let Some(refusal) = self.refusal(now, client, &request, group) {
             let counters = &mut self.groups[group].counters;
-            counters.refused_busy += u64::from(matches!(refusal, Refusal::Busy(_)));
-            counters.refused_poison += u64::from(matches!(refusal, Refusal::Poison(_)));
+            let count = |is_so: bool| if is_so { u64::from(request.jobs) } else { 0 };
+            counters.refused_busy += count(matches!(refusal, Refusal::Busy(_)));
+            counters.refused_poison += count(matches!(refusal, Refusal::Poison(_)));
             return self.turn_down(now, client, &request, refusal);
         }
         let (id, key) = (request.job, request.key);
@@ -100,7 +101,7 @@ impl Pool {
         request: &JobRequest,
         refusal: Refusal,
     ) {
-        self.accounts.refuse(now, &request.principal);
+        self.accounts.refuse(now, &request.principal, request.jobs);
         self.refuse(client, request, refusal);
     }
 
@@ -121,23 +122,32 @@ impl Pool {
             return Some(Refusal::Draining);
         }
         if let Some(why) = self.accounts.why_never(request) {
-            return Some(Refusal::Invalid(why));
+            return Some(if request.is_bundle() {
+                Refusal::Bundled
+            } else {
+                Refusal::Invalid(why)
+            });
         }
         let (config, own) = (&self.config, &request.principal);
         // What one principal may have while others wait.
         let principals = state.queue.principals_with(own);
         let jobs_max = (config.principal_jobs_max / principals).max(1);
         let bytes_max = config.principal_bytes_max / principals as u64;
+        let jobs = request.jobs as usize;
+        let most = [config.client_jobs_max, config.queue_jobs_max, jobs_max];
+        if request.is_bundle() && most.into_iter().any(|most| jobs > most) {
+            return Some(Refusal::Bundled);
+        }
         let limit = if let Some(at) = state.kills.back_at(now, own, config.kills_max) {
             let seconds = at.since(now).as_micros().div_ceil(1_000_000);
             Limit::Kills { back_s: u32::try_from(seconds).unwrap_or(u32::MAX) }
         } else if let Some(quota) = self.accounts.limit(now, request) {
             quota
-        } else if self.jobs.count_of(client, group) >= config.client_jobs_max {
+        } else if self.jobs.count_of(client, group) + jobs > config.client_jobs_max {
             Limit::ClientJobs
-        } else if state.queue.jobs() >= config.queue_jobs_max {
+        } else if state.queue.jobs() + jobs > config.queue_jobs_max {
             Limit::QueueJobs
-        } else if state.queue.jobs_of(own) >= jobs_max {
+        } else if state.queue.jobs_of(own) + jobs > jobs_max {
             Limit::PrincipalJobs
         } else if self.inline_bytes(group.role()) + request.inline_bytes > config.queue_bytes_max {
             Limit::QueueBytes

@@ -3,6 +3,7 @@
 //! A test drives a [`Rig`]: a pool whose clock, workers and clients the test controls.
 
 mod beside;
+mod bundles;
 mod capsules;
 mod clients;
 mod deaths;
@@ -280,6 +281,7 @@ impl Rig {
             key: JobKey(key),
             fingerprint: 0,
             label: "rot90".into(),
+            jobs: 1,
             items: 1,
             cost: 10,
             inline_bytes: 100,

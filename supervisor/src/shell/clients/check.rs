@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use gridpool_core::event::{self, JobRequest, Size};
 use gridpool_protocol::batch::{BatchLayout, PART_ALIGN};
 use gridpool_protocol::ids::{ArenaId, ClientId, JobId};
+use gridpool_protocol::limits::BUNDLE_JOBS_MAX;
 use gridpool_protocol::message::{
     Destination, Inline, Input, Packing, Payload, Slice, Submission, Terms, Work,
 };
@@ -56,7 +57,7 @@ impl Checked {
     ) -> (JobRequest, Arc<HeldJob>) {
         let Self { work, arenas, principal, holders, span, fingerprint, label, .. } = self;
         let Self { items, cost, inline_bytes, bytes, .. } = self;
-        let Submission { key, ref payload, terms, .. } = submission;
+        let Submission { key, ref payload, terms, jobs, .. } = submission;
         let Terms { priority, idempotent, .. } = terms;
         let is_inline = matches!(payload.output, Destination::Inline);
         let request = JobRequest {
@@ -68,6 +69,7 @@ impl Checked {
             key,
             fingerprint,
             label,
+            jobs,
             items,
             cost,
             inline_bytes,
@@ -131,7 +133,11 @@ impl Connection {
             (Work::Program { text, ties, steps }, Packing::Grids { items, cells }) => {
                 let program = self.programs.compile(text, *ties, *steps);
                 let program = program.map_err(|error| error.to_string())?;
+                check_bundle(submission, items)?;
                 check_program(&program, items, cells)?
+            }
+            (Work::Model { .. } | Work::Search { .. }, _) if submission.jobs != 1 => {
+                return Err("only jobs that run a program can be bundled".to_owned());
             }
             (Work::Model { name }, Packing::Tensors) => {
                 if chaos.is_some() {
@@ -158,7 +164,7 @@ impl Connection {
         let Claimed { arenas, inline_bytes, arena_bytes } = claimed;
         let bytes = arena_bytes.saturating_add(inline_bytes);
         Ok(Checked {
-            fingerprint: fingerprint(&known, payload, terms),
+            fingerprint: fingerprint(&known, submission),
             work: known.work,
             arenas,
             principal,
@@ -260,10 +266,10 @@ impl Connection {
 /// A number for a job: equal for two submissions of the same one. It covers the work, the packing, an inline input,
 /// the lengths of slices, and the terms but the deadline, of which less is left when a job is submitted
 /// again. Shared memory is not read: that would take long.
-fn fingerprint(known: &Known, payload: &Payload, terms: &Terms) -> u64 {
+fn fingerprint(known: &Known, Submission { payload, terms, jobs, .. }: &Submission) -> u64 {
     let mut hasher = DefaultHasher::new();
     let Terms { deadline_ms: _, priority, idempotent, chaos } = terms;
-    (&known.work, payload.packing, priority, idempotent, chaos).hash(&mut hasher);
+    (&known.work, payload.packing, priority, idempotent, chaos, jobs).hash(&mut hasher);
     match &payload.input {
         Input::Inline(Inline(bytes)) => bytes.hash(&mut hasher),
         Input::Arena(slice) => slice.bytes.hash(&mut hasher),
@@ -273,6 +279,22 @@ fn fingerprint(known: &Known, payload: &Payload, terms: &Terms) -> u64 {
         Destination::Arena(slice) => slice.bytes.hash(&mut hasher),
     }
     hasher.finish()
+}
+
+/// Checks how many jobs a submission stands for.
+fn check_bundle(Submission { jobs, terms, .. }: &Submission, items: u32) -> Result<(), String> {
+    let most = BUNDLE_JOBS_MAX.min(items);
+    if !(1..=most).contains(jobs) {
+        return Err(format!(
+            "it stands for {jobs} jobs; one of {items} items may stand for 1 to {most}"
+        ));
+    }
+    if *jobs > 1 && (!terms.idempotent || terms.chaos.is_some()) {
+        return Err(
+            "jobs that may run only once, or meet a fault on purpose, cannot be bundled".to_owned()
+        );
+    }
+    Ok(())
 }
 
 /// What is known of a program over a batch of this size.

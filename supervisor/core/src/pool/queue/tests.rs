@@ -12,7 +12,7 @@ fn position(job: u64) -> Position {
 }
 
 fn costs(cost: u64) -> Entry {
-    Entry { cost, joins: None }
+    Entry { cost, jobs: 1, joins: None }
 }
 
 fn joining(program: &str) -> Joining {
@@ -20,7 +20,7 @@ fn joining(program: &str) -> Joining {
 }
 
 fn joins(cost: u64, program: &str) -> Entry {
-    Entry { cost, joins: Some(joining(program)) }
+    Entry { cost, jobs: 1, joins: Some(joining(program)) }
 }
 
 /// The next job of any client.

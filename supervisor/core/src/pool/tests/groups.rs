@@ -108,6 +108,7 @@ fn submitted(job: u64, work: Work) -> Event {
         key: JobKey(job.into()),
         fingerprint: 0,
         label: "p".into(),
+        jobs: 1,
         items: 1,
         cost: 1,
         inline_bytes: 0,
