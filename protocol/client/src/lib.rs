@@ -238,8 +238,10 @@ impl Client {
     }
 
     /// Submits jobs together, for many small ones, and waits until the pool has accepted all of
-    /// them. It wakes the pool once. Each job has its own verdict, receipt and handle, and counts
-    /// for itself against the pool's limits (`client_jobs_max`: 64 under way by default).
+    /// them. Neighbouring jobs of one program on the same terms go to the pool as one, up to
+    /// [`BUNDLE_JOBS_MAX`](limits::BUNDLE_JOBS_MAX) of them, unless they have keys or traces. Each job has its own
+    /// verdict, receipt and handle, and counts for itself against the pool's limits (`client_jobs_max`: 64 under way
+    /// by default). `job` and `key` in its receipt are then those by which the pool knows them together.
     ///
     /// # Errors
     /// As for [`Client::submit`]. Then those that were accepted are cancelled.

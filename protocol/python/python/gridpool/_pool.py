@@ -236,7 +236,7 @@ class Client:
         traceparent: Optional[str] = None,
         tracestate: Optional[str] = None,
     ) -> list[Future]:
-        """A job for each batch, all sent in one message: for many small jobs. Each has a future of its own.
+        """A job for each batch, for many small ones: up to 32 go to the pool as one. Each has a future of its own.
 
         If one batch is a `BadInput`, none is sent. Each job counts against the pool's limit of jobs of one client, 64 by
         default.
