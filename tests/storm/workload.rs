@@ -7,6 +7,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use gridpool_kernels::reference::run_batch;
@@ -111,6 +112,12 @@ impl Workload {
             Size::Large => &self.large,
         };
         Request::new(Arc::clone(&templates[rng.below(templates.len())]), tag)
+    }
+
+    /// Small jobs of one program, with these numbers on their tags.
+    pub fn alike(&self, tags: Range<u64>, rng: &mut SplitMix64) -> Vec<Request> {
+        let template = &self.small[rng.below(self.small.len())];
+        tags.map(|tag| Request::new(Arc::clone(template), tag)).collect()
     }
 
     /// A small job of the first program, whose result is as long for every tag.

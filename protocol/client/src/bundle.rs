@@ -63,6 +63,12 @@ impl Bundle {
             let ItemRange { start: first, end: last } = attempt.part;
             let within = |at: u32| at.clamp(start, end) - start;
             attempt.part = ItemRange { start: within(first), end: within(last) };
+            let share = |bytes: u64| {
+                let share = u128::from(bytes) * u128::from(attempt.part.len());
+                u64::try_from(share / u128::from((last - first).max(1))).unwrap_or(bytes)
+            };
+            (attempt.h2d_bytes, attempt.d2h_bytes) =
+                (share(attempt.h2d_bytes), share(attempt.d2h_bytes));
         }
         // Shards of the others' items alone were none of its attempts.
         receipt.attempts.retain(|attempt| !attempt.part.is_empty());

@@ -86,7 +86,7 @@ impl Load {
         socket: &Path,
         device: DeviceKind,
         kind: Kind<'_>,
-        jobs: u32,
+        (jobs, together): (u32, u32),
         spin: Duration,
     ) -> Result<Self, Failure> {
         let threads = jobs.min(THREADS_MAX);
@@ -95,7 +95,8 @@ impl Load {
             let client = Client::builder().socket(socket);
             let client = if spin.is_zero() { client } else { client.spin(spin) }.connect()?;
             let own = (thread..jobs).step_by(threads as usize);
-            let jobs = own.map(|number| PreparedJob::new(&client, kind, number, jobs));
+            let is_loaded = together == 1;
+            let jobs = own.map(|number| PreparedJob::new(&client, kind, (number, jobs), is_loaded));
             clients.push(ClientJobs { jobs: jobs.collect::<Result<_, _>>()?, client });
         }
         Ok(Self { clients, device })
@@ -178,7 +179,12 @@ impl ClientJobs {
 
 impl PreparedJob {
     /// Job `number` of `jobs`.
-    fn new(client: &Client, kind: Kind<'_>, number: u32, jobs: u32) -> Result<Self, Failure> {
+    fn new(
+        client: &Client,
+        kind: Kind<'_>,
+        (number, jobs): (u32, u32),
+        is_loaded: bool,
+    ) -> Result<Self, Failure> {
         let first = u64::from(number) * u64::from(kind.batch);
         let grids: Range<u64> = first..first + u64::from(kind.batch);
         let batch = kind.source.batch(kind.workload, grids);
@@ -192,7 +198,7 @@ impl PreparedJob {
         }
         let batch = Arc::new(batch);
         let want = native::outputs(kind.program, Arc::clone(&batch)).map_err(ClientError::from)?;
-        let job = job(client, kind.program, &batch)?.with_deadline(DEADLINE);
+        let job = job(client, kind.program, &batch, is_loaded)?.with_deadline(DEADLINE);
         Ok(Self { job, want, first })
     }
 
@@ -216,11 +222,16 @@ impl PreparedJob {
 }
 
 /// A job over a batch, as a client makes it that submits it more than once: the batch is loaded into shared
-/// memory once, or travels in the message if it is small.
-fn job(client: &Client, program: &Program, batch: &GridBatch) -> Result<Job<Outputs>, ClientError> {
+/// memory once, or travels in the message if it is small. Those that are sent together are not loaded: they go as one.
+fn job(
+    client: &Client,
+    program: &Program,
+    batch: &GridBatch,
+    is_loaded: bool,
+) -> Result<Job<Outputs>, ClientError> {
     let layout = batch.layout()?;
     let result = OutputLayout::new(program, layout)?;
-    if layout.bytes().max(result.bytes()) <= INLINE_BYTES_MAX {
+    if !is_loaded || layout.bytes().max(result.bytes()) <= INLINE_BYTES_MAX {
         return Ok(Job::program(program.clone(), batch.clone())?);
     }
     Ok(Job::over(program.clone(), &client.load(batch)?)?)

@@ -177,7 +177,7 @@ impl Pool<'_> {
         let program = shape.entry.program();
         let Shape { workload, batch, jobs, .. } = shape;
         let kind = Kind { source: self.source, program: &program, workload, batch };
-        let load = Load::prepare(self.socket, self.kind, kind, jobs, shape.spin)?;
+        let load = Load::prepare(self.socket, self.kind, kind, (jobs, shape.together), shape.spin)?;
         load.round(jobs, shape.together, Answers::Compared)?;
         Ok(load)
     }
