@@ -2,6 +2,7 @@
 //! suffers for another.
 
 use gridpool_client::{Client, Grid, Handle, Job, Outputs};
+use gridpool_protocol::message::{ClientMessage, Submission};
 use gridpool_protocol::receipt::Verdict;
 use gridpool_tests::oracle::samples::random_grids;
 use nix::sys::signal::Signal;
@@ -9,6 +10,7 @@ use nix::sys::signal::Signal;
 use crate::jobs::{answer, is_right, job, serves};
 use crate::pool::{Pool, cpu};
 use crate::processes::{go_on, signal};
+use crate::raw::{Raw, inline, is_ok};
 use crate::wait::within;
 
 /// The grids of so many small jobs: no two jobs have the same.
@@ -163,4 +165,31 @@ fn a_bundle_goes_to_the_next_supervisor_as_one() {
     }
     let counters = pool.status().counters;
     assert_eq!((counters.accepted, counters.ok, counters.attempts), (20, 20, 1));
+}
+
+#[test]
+fn a_bundle_of_no_number_of_jobs_that_may_be_is_refused() {
+    let pool = cpu(1).start();
+    let mut raw = Raw::greeted(&pool.socket());
+    let grids = random_grids(5, 3);
+    let good = inline(1, &grids);
+    let wrong = [
+        (0, "it stands for 0 jobs; one of 3 items may stand for 1 to 3"),
+        (4, "it stands for 4 jobs; one of 3 items may stand for 1 to 3"),
+        (u32::MAX, "it stands for 4294967295 jobs; one of 3 items may stand for 1 to 3"),
+    ];
+    let refused = |raw: &mut Raw, bad: Submission| {
+        raw.say(&ClientMessage::Submit(Box::new(bad)));
+        raw.hear_refused().to_string()
+    };
+    for (jobs, words) in wrong {
+        assert_eq!(refused(&mut raw, Submission { jobs, ..good.clone() }), words);
+    }
+    let mut once = Submission { jobs: 3, ..good.clone() };
+    once.terms.idempotent = false;
+    let words = "jobs that may run only once, or meet a fault on purpose, cannot be bundled";
+    assert_eq!(refused(&mut raw, once), words);
+    raw.submit(Submission { jobs: 3, ..good });
+    is_ok(&raw.hear_done().1);
+    assert_eq!(pool.status().counters.ok, 3);
 }

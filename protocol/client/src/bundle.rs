@@ -135,8 +135,11 @@ pub(super) fn gather(connection: &Connection, jobs: Vec<Outgoing>) -> Vec<Outgoi
 
 /// Whether two jobs may go as one.
 fn may_join(first: &AnyJob, other: &AnyJob) -> bool {
-    let JobOptions { key, idempotent, chaos, output_bytes, trace, .. } = &first.options;
-    let is_plain = key.is_none() && *idempotent && chaos.is_none() && output_bytes.is_none();
+    let JobOptions { key, idempotent, wait_if_busy, chaos, output_bytes, trace, .. } =
+        &first.options;
+    // Where only some have room, those that do not wait are refused one by one.
+    let is_plain =
+        key.is_none() && *idempotent && *wait_if_busy && chaos.is_none() && output_bytes.is_none();
     let program = |job: &'_ AnyJob| job.runnable.private_grids().map(OverGrids::program).cloned();
     // Equal without being compared, if it is the same one.
     is_plain
