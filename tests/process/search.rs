@@ -8,6 +8,7 @@ mod scarce;
 mod templates;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use gridpool_client::{
     Candidate, Check, Client, Score, Search, SearchOutcome, SearchResult, SearchSummary,
@@ -214,6 +215,35 @@ fn a_program_that_kills_its_workers_is_convicted_alone() {
     programs.insert(300, Candidate::new("deadly", deadly));
     let (again, _) = searched(&pool.client(), search(Score::Exact), programs);
     assert!(matches!(again[300].outcome, SearchOutcome::Failed { verdict: Verdict::Poison, .. }));
+}
+
+#[test]
+fn programs_that_take_too_long_cost_the_others_no_verdict() {
+    let pool = cpu(1).start();
+    let is_endless = |at: usize| at.is_multiple_of(12);
+    let text = |at: usize| match is_endless(at) {
+        true => {
+            format!("x = multiply(width(I), 999999)\nO = power(rot90, multiply(x, {}))(I)", 20 + at)
+        }
+        false => format!("O = replace(rot90(I), {}, {})", at % 10, at / 10),
+    };
+    let programs: Vec<_> = (0..36).map(|at| Candidate::new(at.to_string(), text(at))).collect();
+    // Those behind an endless one wait for as long as it may take.
+    let search = Search {
+        steps: STEPS_MAX,
+        jobs: 4,
+        job_programs_max: 1,
+        deadline: Duration::from_secs(2),
+        ..search(Score::Exact)
+    };
+    let (results, summary) = searched(&pool.client(), search, programs.clone());
+    let failed = |result: &SearchResult| matches!(result.outcome, SearchOutcome::Failed { .. });
+    let (endless, others): (Vec<_>, Vec<_>) =
+        results.into_iter().zip(programs).enumerate().partition(|(at, _)| is_endless(*at));
+    assert!(endless.iter().all(|(_, (result, _))| failed(result)), "{endless:?}");
+    assert_eq!(summary.failed, 3);
+    let (results, programs): (Vec<_>, Vec<_>) = others.into_iter().map(|(_, of)| of).unzip();
+    are_right(&results, &programs);
 }
 
 #[test]

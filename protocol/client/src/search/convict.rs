@@ -3,6 +3,7 @@
 //! The pool convicts jobs. If a job of several programs killed its workers or took too long, what was done of it
 //! counts, and the rest is submitted again in parts, until the program that is to blame is alone. The others get
 //! their verdicts. Parts count among the jobs under way: the first takes the place of its job, others one that is free.
+//! What was late beside another job that was late may have waited for that one, and is submitted again too.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,6 +24,9 @@ use crate::{Client, ClientError, Handle, Job};
 
 /// Parts of a job that killed its workers. Each round costs two workers, so there are few rounds.
 const PARTS_MAX: usize = 32;
+
+/// How often a program may be late beside others before it is to blame. If all was late for a third party, that ends.
+const LATE_MAX: u32 = 3;
 
 /// A job that was sent, and its programs.
 #[derive(Debug)]
@@ -59,11 +63,20 @@ pub(super) enum Sending {
 
 /// Part of a job that is submitted again.
 struct Part {
-    /// Of the job's programs.
-    programs: Range<usize>,
+    span: Span,
     sent: Sent,
+    /// [`Queue::late`] when it was sent; 0 of the whole job.
+    late_before: u64,
     /// The first part takes the place of its job.
     _permit: Option<Permit>,
+}
+
+/// Programs of a job that travel together.
+#[derive(Debug)]
+struct Span {
+    programs: Range<usize>,
+    /// How often they were late beside others.
+    late: u32,
 }
 
 impl Sent {
@@ -153,19 +166,21 @@ impl Queue {
     /// Waits for the outcomes of all programs of a job; `None` if the search was stopped before.
     pub(super) fn settle(&mut self, sent: Sent) -> Result<Option<Outcomes>, ClientError> {
         let all = Arc::clone(&sent.work);
-        let programs = 0..all.programs().len();
+        let span = Span { programs: 0..all.programs().len(), late: 0 };
         let mut outcomes = None;
         // What is still to be sent, and what was.
-        let mut parts: VecDeque<Range<usize>> = VecDeque::new();
-        let mut under_way = VecDeque::from([Part { programs, sent, _permit: None }]);
+        let mut parts: VecDeque<Span> = VecDeque::new();
+        let mut under_way = VecDeque::from([Part { span, sent, late_before: 0, _permit: None }]);
         loop {
             if !self.send_parts(&all, &mut parts, &mut under_way)? {
                 return Ok(None);
             }
-            let Some(Part { programs, sent, .. }) = under_way.pop_front() else {
+            let Some(Part { span: Span { programs, late }, sent, late_before, .. }) =
+                under_way.pop_front()
+            else {
                 return Ok(outcomes);
             };
-            let sent = sent.heard(&self.stopper, &mut self.summary)?;
+            let sent = self.hear(sent)?;
             let SentAnswer::Heard(heard) = sent.answer else { return Ok(None) };
             if self.stopper.is_stopped() {
                 return Ok(None);
@@ -186,11 +201,39 @@ impl Queue {
             let count: usize = left.iter().map(Range::len).sum();
             if count > 1 && has_run && is_one_to_blame(ended) {
                 let length = count.div_ceil(PARTS_MAX);
-                parts.extend(left.iter().flat_map(|part| cut(part, length)));
+                let cut = left.iter().flat_map(|part| cut(part, length));
+                parts.extend(cut.map(|programs| Span { programs, late: 0 }));
+            } else if count > 0
+                && ended == Verdict::Deadline
+                && late < LATE_MAX
+                && self.others_were_late(late_before, has_run)
+            {
+                let late = late + 1;
+                parts.extend(left.into_iter().map(|programs| Span { programs, late }));
             } else {
                 left.into_iter().for_each(|part| of_all.fail(part, ended, &reason));
             }
         }
+    }
+
+    /// Waits for the answer of a job, and counts it if it was late.
+    pub(super) fn hear(&mut self, sent: Sent) -> Result<Sent, ClientError> {
+        let was_heard = matches!(sent.answer, SentAnswer::Heard(_));
+        let sent = sent.heard(&self.stopper, &mut self.summary)?;
+        if let SentAnswer::Heard(Heard { ended: Verdict::Deadline, has_run: true, .. }) =
+            sent.answer
+        {
+            self.late += u64::from(!was_heard);
+        }
+        Ok(sent)
+    }
+
+    /// Whether a job was late since this many were, besides the last one that was heard. It may be one behind that,
+    /// sent before its parts.
+    fn others_were_late(&mut self, late_before: u64, has_run: bool) -> bool {
+        let late_before = late_before + u64::from(has_run);
+        while self.late == late_before && self.hear_ahead() {}
+        self.late > late_before
     }
 
     /// Sends the next parts of a job, in order: one if none is under way, and more as far as there are permits and
@@ -198,11 +241,11 @@ impl Queue {
     fn send_parts(
         &mut self,
         all: &OverPairs,
-        parts: &mut VecDeque<Range<usize>>,
+        parts: &mut VecDeque<Span>,
         under_way: &mut VecDeque<Part>,
     ) -> Result<bool, ClientError> {
         let until = clock::now() + self.terms.deadline;
-        while let Some(programs) = parts.front() {
+        while let Some(Span { programs, .. }) = parts.front() {
             let is_needed = under_way.is_empty();
             let permit = match is_needed {
                 true => None,
@@ -214,8 +257,13 @@ impl Queue {
             let work = Arc::new(all.part(programs.clone())?);
             match Sent::now(&self.client, &work, self.terms.clone())? {
                 Sending::Sent(sent) => {
-                    let programs = parts.pop_front().unwrap_or_default();
-                    under_way.push_back(Part { programs, sent, _permit: permit });
+                    let late_before = self.late;
+                    under_way.extend(parts.pop_front().map(|span| Part {
+                        span,
+                        sent,
+                        late_before,
+                        _permit: permit,
+                    }));
                 }
                 // One that ends gives its memory back.
                 Sending::NoMemory(_) if !is_needed => break,

@@ -37,6 +37,8 @@ pub(super) struct Queue {
     batches: Option<Receiver<Result<Batch, ClientError>>>,
     /// Those whose answers were heard before their turn.
     ahead: VecDeque<Result<Batch, ClientError>>,
+    /// Jobs and parts that were heard and had run until their deadline.
+    pub(super) late: u64,
 }
 
 impl Queue {
@@ -47,7 +49,8 @@ impl Queue {
         batches: Receiver<Result<Batch, ClientError>>,
     ) -> Self {
         let summary = SearchSummary::default();
-        Self { client, terms, stopper, summary, batches: Some(batches), ahead: VecDeque::new() }
+        let (batches, ahead) = (Some(batches), VecDeque::new());
+        Self { client, terms, stopper, summary, batches, ahead, late: 0 }
     }
 
     /// Waits for the next batch; `None` if there are no more.
@@ -65,7 +68,7 @@ impl Queue {
         };
         // An error has its turn too.
         let heard = received.and_then(|Batch { entries, template, first_slot, sent, permit }| {
-            let sent = sent.map(|sent| sent.heard(&self.stopper, &mut self.summary)).transpose()?;
+            let sent = sent.map(|sent| self.hear(sent)).transpose()?;
             Ok(Batch { entries, template, first_slot, sent, permit })
         });
         self.ahead.push_back(heard);
