@@ -61,8 +61,11 @@ pub fn refusal(template: &Template, ties: Ties, steps: u32) -> Option<String> {
     let count = template.count();
     if count <= TRIED {
         let any = template.texts().any(|(_, text)| compiles(&text));
-        return (!any)
-            .then(|| format!("none of its {count} programs compiles; the first: {first}"));
+        let why = || match count {
+            1 => first.to_string(),
+            _ => format!("none of its {count} programs compiles; the first: {first}"),
+        };
+        return (!any).then(why);
     }
     let any = template.singles().any(|text| compiles(&text))
         || (0..TRIED).any(|at| compiles(&template.text(at * count / TRIED).1));

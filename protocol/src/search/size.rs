@@ -105,13 +105,10 @@ pub enum SearchError {
     Template(String),
     /// A template stands for too many texts.
     #[error(
-        "the template stands for {texts} programs; at most {TEMPLATE_TEXTS_MAX} are allowed: give a hole fewer words, \
-         or write several templates"
+        "the template stands for more than {TEMPLATE_TEXTS_MAX} programs: give a hole fewer words, or write several \
+         templates"
     )]
-    Texts {
-        /// Its texts.
-        texts: u64,
-    },
+    Texts,
     /// What should be a compiled template is none.
     #[error("the bytes of the template are malformed: {what}")]
     CompiledTemplate {

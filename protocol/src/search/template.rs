@@ -104,7 +104,7 @@ impl Template {
             )));
         }
         match this.count() {
-            texts if texts > TEMPLATE_TEXTS_MAX => Err(SearchError::Texts { texts }),
+            texts if texts > TEMPLATE_TEXTS_MAX => Err(SearchError::Texts),
             _ => Ok(Some(this)),
         }
     }
@@ -151,6 +151,11 @@ impl Template {
             let own: Vec<String> = split(list).map(str::to_owned).collect();
             if own.is_empty() || own.iter().any(String::is_empty) {
                 return wrong(format!("the list of ?{name} has an empty word"));
+            }
+            if let Some(word) = own.iter().find(|word| word.contains('?')) {
+                return wrong(format!(
+                    "`{word}` in the list of ?{name} has a hole of its own: write a template of its own for it"
+                ));
             }
             words = Some(own);
         }

@@ -130,8 +130,9 @@ fn wrong_holes_are_told_with_what_to_write() {
     assert!(says("?f in [rot90").contains("never closed"));
     assert!(says("?f in []").contains("empty word"));
     assert!(says("?a:color ?a in [1, 2]").contains("say them once"));
+    assert!(says("?f in [rot90, fill(?a:color, asindices)]").contains("a hole of its own"));
     let many = (0..40).map(|hole| format!("?h{hole}:color")).collect::<Vec<_>>().join(" ");
-    assert!(says(&many).contains("at most 4294967296"));
+    assert!(says(&many).contains("more than 4294967296 programs"));
 }
 
 #[test]
