@@ -195,13 +195,16 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
         return Err(CommandError::NoPrograms(format!("{file} has no program")));
     }
     if summary.refused == summary.requested && !was_stopped {
-        let why = format!("none of the {} programs can run: see why above", summary.requested);
+        let why = match summary.requested {
+            1 => "the program cannot run: see why above".to_owned(),
+            all => format!("none of the {all} programs can run: see why above"),
+        };
         return Err(CommandError::NoPrograms(why));
     }
     Ok(match (summary.failed, bad_lines.count()) {
         (1.., _) => exit::JOB,
+        _ if was_stopped => exit::JOB,
         (0, 1..) => exit::DATA,
-        (0, 0) if was_stopped => exit::JOB,
         (0, 0) => exit::OK,
     })
 }

@@ -93,7 +93,11 @@ fn a_search_of_which_nothing_compiles_ends_with_the_code_of_wrong_data() {
     assert_eq!(refused.code, Some(65), "{}", refused.stderr);
     let says = "`colour` is no kind of hole: write ?a:color, or ?a in [word, word]";
     assert!(refused.stderr.contains(says), "{}", refused.stderr);
-    assert_eq!(of(&["rot91"]).code, Some(65));
+    let unknown = of(&["rot91"]);
+    assert_eq!(unknown.code, Some(65));
+    let caret = "gridpool: program 1 is refused: there is no op `rot91`\n  rot91\n  ^^^^^\n";
+    assert!(unknown.stderr.starts_with(caret), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("gridpool: the program cannot run: see why above\n"));
     assert_eq!(of(&["replace(?a in [x, y], 5)"]).code, Some(65), "every choice of it is refused");
     assert_eq!(of(&[template, "rot90"]).code, Some(0), "one ran");
     let none = of(&[]);
@@ -119,6 +123,9 @@ fn a_file_without_a_program_that_can_run_is_told_in_one_sentence() {
         assert!(refused.stderr.starts_with(&says), "{}", refused.stderr);
         assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
     }
+    let array = folder.path().join("array.json");
+    std::fs::write(&array, "[\n{\"program\": \"rot90\"},\n{\"program\": \"trim\"}\n]").unwrap();
+    of(&array).complains(65, &["array.json is an array: name a file with a program on each line"]);
     let none = of(&data("models/mlp.onnx"));
     assert_eq!(none.code, Some(65), "{}", none.stderr);
     assert!(none.stderr.contains("36 programs can run: see why above"), "{}", none.stderr);
@@ -166,7 +173,13 @@ fn attempts_that_were_lost_are_told() {
 }
 
 #[test]
-fn results_are_printed_while_programs_are_still_read_and_ctrl_c_prints_what_is_known() {
+fn results_are_printed_while_programs_are_still_read_and_a_signal_prints_what_is_known() {
+    ends_by(Signal::SIGINT);
+    ends_by(Signal::SIGTERM);
+}
+
+/// Sends a signal to a search that waits for its next line.
+fn ends_by(signal: Signal) {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(binaries::gridpool())
         .args(["search", "--programs", "-", "--tasks", &tasks(), "--devices", "cpu:1"])
@@ -177,13 +190,19 @@ fn results_are_printed_while_programs_are_still_read_and_ctrl_c_prints_what_is_k
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    writeln!(stdin, r#"{{"id": "turn", "program": "rot90"}}"#).unwrap();
+    writeln!(stdin, "no program\n{}", r#"{"id": "turn\n\u001b", "program": "rot90"}"#).unwrap();
     stdin.flush().unwrap();
-    assert!(lines.next().unwrap().unwrap().starts_with("turn  "));
+    // No name takes two lines.
+    assert!(lines.next().unwrap().unwrap().starts_with("turn\u{fffd}\u{fffd}  "));
     // Standard input is still open.
-    kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
     let rest: Vec<_> = lines.map(Result::unwrap).collect();
-    assert!(rest.iter().any(|line| line.starts_with("stopped early; 1 program")), "{rest:?}");
+    assert!(rest.iter().any(|line| line.starts_with("stopped early; 2 programs")), "{rest:?}");
+    assert!(
+        rest.iter().any(|line| line.starts_with("quarter_turn  turn\u{fffd}\u{fffd}  ")),
+        "{rest:?}"
+    );
+    // Also if a line was no program.
     assert_eq!(child.wait().unwrap().code(), Some(1));
     drop(stdin);
 }
@@ -196,6 +215,7 @@ fn what_cannot_be_searched_is_refused_before_a_pool_starts() {
         gridpool(["search", "--programs", programs, "--tasks", tasks, "--devices", "cpu:1"]).run()
     };
     search("/no/such/file.jsonl", &tasks).complains(2, &["/no/such/file.jsonl"]);
+    search("/proc", &tasks).complains(2, &["/proc: is a directory"]);
     search("-", "-").complains(2, &["standard input can be read only once"]);
     search("-", &grids).complains(2, &["plain grids", "ARC task files"]);
     let nothing = search("-", &tasks);

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first ends the search, which prints what is known; the second ends the process.
+//! Ctrl-C and SIGTERM: the first ends the search, which prints what is known; the second ends the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use nix::sys::signal::{SigSet, Signal, raise};
 
 use crate::cli::error::{CommandError, system};
 
-/// Whether Ctrl-C has come, and what it ends.
+/// Whether one of them has come, and what it ends.
 pub(in crate::cli) struct Interrupt(Arc<Shared>);
 
 #[derive(Default)]
@@ -22,10 +22,10 @@ struct Shared {
 }
 
 impl Interrupt {
-    /// From now on a thread of its own gets the signal. Call this before any other thread starts, since threads
+    /// From now on a thread of its own gets the signals. Call this before any other thread starts, since threads
     /// inherit the blocked signals.
     pub(in crate::cli) fn new() -> Result<Self, CommandError> {
-        let signals = SigSet::from_iter([Signal::SIGINT]);
+        let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
         let blocked = signals.thread_block().map_err(std::io::Error::from);
         blocked.map_err(system("the signals"))?;
         let shared = Arc::new(Shared::default());

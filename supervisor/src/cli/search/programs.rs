@@ -11,7 +11,7 @@ use std::vec;
 
 use gridpool_client::Candidate;
 use gridpool_protocol::solver::Source;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::cli::error::CommandError;
 use crate::cli::program::read;
@@ -61,11 +61,8 @@ impl Programs {
                 let name = path.display().to_string();
                 let failed = |error| CommandError::Usage(format!("{name}: {error}"));
                 let mut file = File::open(path).map_err(failed)?;
-                if is_task(&mut file).map_err(failed)? {
-                    return Err(CommandError::NoPrograms(format!(
-                        "{name} is a task, not programs: name it with --tasks, and with --programs a file of \
-                         definitions, `solvers.py`, or one with a program on each line; {LINE}"
-                    )));
+                if let Some(what) = other_than_lines(&mut file).map_err(failed)? {
+                    return Err(CommandError::NoPrograms(format!("{name} is {what}; {LINE}")));
                 }
                 (Box::new(file), name)
             }
@@ -83,18 +80,32 @@ impl Programs {
     }
 }
 
-/// Whether a file is an ARC task: one JSON document with pairs. Leaves a regular file at its start, and does not read
-/// from any other.
-fn is_task(file: &mut File) -> io::Result<bool> {
-    if !file.metadata()?.is_file() {
-        return Ok(false);
+/// What a file is that is one JSON document, an ARC task or an array, and what to do. Leaves a regular file at its
+/// start, and does not read from any other.
+fn other_than_lines(file: &mut File) -> io::Result<Option<&'static str>> {
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        return Ok(None);
     }
     let mut bytes = Vec::new();
     file.take(TASK_BYTES_MAX).read_to_end(&mut bytes)?;
     file.rewind()?;
     let document: Option<Value> = serde_json::from_slice(&bytes).ok();
-    let fields = document.as_ref().and_then(Value::as_object);
-    Ok(fields.is_some_and(|fields| fields.contains_key("train") || fields.contains_key("test")))
+    let is_task =
+        |fields: &Map<String, Value>| fields.contains_key("train") || fields.contains_key("test");
+    Ok(match document {
+        Some(Value::Array(_)) => {
+            Some("an array: name a file with a program on each line, without brackets around them")
+        }
+        Some(Value::Object(fields)) if is_task(&fields) => Some(
+            "a task, not programs: name it with --tasks, and with --programs a file of definitions, `solvers.py`, or \
+             one with a program on each line",
+        ),
+        Some(_) | None => None,
+    })
 }
 
 /// Each definition of a file is a program.
@@ -179,8 +190,13 @@ fn skip_line(reader: &mut impl BufRead) -> io::Result<bool> {
 
 /// The program of a line; the error is a sentence.
 fn candidate(line: &[u8], number: u64) -> Result<Candidate, String> {
-    let value: Value = serde_json::from_slice(line.trim_ascii())
-        .map_err(|error| format!("it is not JSON ({error}); {LINE}"))?;
+    // Windows writes a mark of its encoding before the first line.
+    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+    let value: Value = serde_json::from_slice(line).map_err(|error| {
+        // The parser counts lines of its own.
+        let error = error.to_string().replace(" at line 1 column ", ", column ");
+        format!("it is not JSON ({error}); {LINE}")
+    })?;
     let Value::Object(fields) = value else {
         return Err(format!("it is no JSON object; {LINE}"));
     };

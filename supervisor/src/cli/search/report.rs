@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::tally::{Found, Rank, Tally, rank};
 use super::tasks::{Task, Tasks};
 use crate::cli::error::CommandError;
-use crate::cli::show::printable;
+use crate::cli::show::{printable, printable_lines};
 use crate::cli::text::fitted;
 use crate::cli::{columns, say};
 
@@ -83,11 +83,11 @@ impl Report {
                 vec![json!({ "id": result.id, "error": error }).to_string()]
             }
             (SearchOutcome::Refused(why), false) => {
-                self.tell(&format!("program {} is refused: {why}", result.id));
+                self.tell(&result.id, &format!("is refused: {why}"));
                 vec![]
             }
             (SearchOutcome::Failed { verdict, reason }, false) => {
-                self.tell(&format!("program {} has no verdict: {verdict}: {reason}", result.id));
+                self.tell(&result.id, &format!("has no verdict: {verdict}: {reason}"));
                 vec![]
             }
         };
@@ -103,12 +103,12 @@ impl Report {
     }
 
     /// Tells of a program that was not run, on standard error.
-    fn tell(&mut self, what: &str) {
+    fn tell(&mut self, id: &str, what: &str) {
         self.told += 1;
-        let what = printable(what);
+        let (id, what) = (printable(id), printable_lines(what));
         if self.told <= TOLD_MAX {
             // If standard error is closed, the counts at the end must do.
-            self.bar.suspend(|| drop(writeln!(io::stderr(), "gridpool: {what}")));
+            self.bar.suspend(|| drop(writeln!(io::stderr(), "gridpool: program {id} {what}")));
         }
     }
 
@@ -139,6 +139,7 @@ impl Report {
 
 /// A line for each task of which a program solves a pair.
 fn solved(id: &str, tasks: &Tasks, verdicts: &Verdicts) -> Vec<String> {
+    let id = printable(id);
     let line = |(_, task): (usize, &Task)| {
         let Rank { equal_pairs, .. } = rank(verdicts, &task.pairs);
         format!("{id}  {}  {equal_pairs} of {} pairs", task.name, task.pairs.len())
@@ -225,7 +226,7 @@ fn table(tasks: &Tasks, tally: &Tally, all: bool) -> String {
                 (true, cells) => format!("{} equal cells", grouped(cells as u64)),
                 (false, _) => programs(of.solved_by),
             };
-            rows.push([task.name.clone(), found.id.clone(), pairs, more]);
+            rows.push([task.name.clone(), printable(&found.id), pairs, more]);
         }
     }
     if rows.is_empty() {

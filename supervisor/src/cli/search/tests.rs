@@ -22,12 +22,17 @@ fn read(text: &str) -> (Vec<Candidate>, u64) {
 fn lines_are_programs_and_bad_ones_say_what_to_write() {
     let text = "{\"id\": \"a\", \"program\": \"rot90\"}\n\n{\"program\": \"O = I\\n\"}\nrot90\n\
                 {\"id\": 7, \"program\": \"hmirror\"}\n{\"program\": 3}\n{\"id\": 1}\n[]\n{\"text\": \"\"}";
+    let text = &format!("\u{feff}{text}");
     let (all, bad) = read(text);
     let ids: Vec<_> = all.iter().map(|candidate| candidate.id.as_str()).collect();
     assert_eq!(ids, ["a", "3", "4", "7", "6", "7", "8", "9"]);
     assert_eq!((all[1].text.as_deref(), bad), (Ok("O = I\n"), 5));
     let why = |at: usize| all[at].text.clone().unwrap_err();
-    assert!(why(2).starts_with("p.jsonl, line 4: it is not JSON"), "{}", why(2));
+    assert!(
+        why(2).starts_with("p.jsonl, line 4: it is not JSON (expected value, column 1); "),
+        "{}",
+        why(2)
+    );
     assert!(why(4).contains("its program is no text"));
     assert!(why(5).contains("no field `program`"));
     assert!(why(6).contains("no JSON object"));
