@@ -177,7 +177,7 @@ struct Given {
     at: SystemTime,
     client: Client,
     /// Encoded.
-    receipt: Arc<[u8]>,
+    receipt: Vec<u8>,
 }
 
 /// Whose verdict it is: a principal, and its token.
@@ -244,7 +244,7 @@ impl JobLog {
     }
 
     /// Logs a verdict that was [admitted](Admission::admits), with its encoded receipt, and never waits for the disk.
-    pub(crate) fn keep(&self, client: Client, receipt: Arc<[u8]>) {
+    pub(crate) fn keep(&self, client: Client, receipt: Vec<u8>) {
         let given = Given { at: clock::time_of_day(), client, receipt };
         if self.verdicts.try_send(given).is_err() {
             self.skipped.fetch_add(1, Ordering::Relaxed);

@@ -17,6 +17,7 @@ pub use crate::pool::death_report::{
     ATTEMPTS_LISTED_MAX, DeathReport, Disposition, LostAttempt, Next,
 };
 pub use crate::pool::kill::KillReason;
+pub use crate::pool::receipts::Place as EncodedReceipt;
 pub use crate::pool::service::Rule;
 
 use crate::event::{Helper, Work};
@@ -88,8 +89,9 @@ pub enum Action {
         key: JobKey,
         /// Verdict and proof.
         receipt: Box<Receipt>,
-        /// The same encoded, if the pool remembers it.
-        encoded: Option<Arc<[u8]>>,
+        /// Where the same lies encoded, if the pool remembers it: [`Core::encoded`](super::Core::encoded) has it until the
+        /// next event.
+        encoded: Option<EncodedReceipt>,
     },
     /// Nothing of this pool is left on the device: the successor may start workers there.
     Free {

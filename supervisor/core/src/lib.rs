@@ -112,6 +112,7 @@ impl Core {
         if now.since(std::mem::replace(&mut self.handled_at, now)) >= PAUSE_MIN {
             self.excuse_pause(now);
         }
+        self.pool.forget_verdicts();
         for event in events {
             self.take_in(now, event);
         }
@@ -140,6 +141,12 @@ impl Core {
     /// The next action for the shell to perform.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.pool.poll_action()
+    }
+
+    /// A receipt that an action has named since the latest event, encoded.
+    #[must_use]
+    pub fn encoded(&self, receipt: &action::EncodedReceipt) -> &[u8] {
+        self.pool.encoded(receipt)
     }
 
     /// When to call [`Core::handle`] with [`Event::TimePassed`] if nothing else happens.
@@ -266,7 +273,7 @@ impl Core {
             }
             Predecessor::Told(JobNews::Verdict { name, job, fingerprint, receipt }) => {
                 let ended = self.elsewhere.end(&name).into_iter().collect();
-                self.pool.remember(name, job, fingerprint, receipt.0);
+                self.pool.remember(name, job, fingerprint, &receipt.0);
                 ended
             }
         };

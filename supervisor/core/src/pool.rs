@@ -33,6 +33,7 @@ mod owners;
 mod per_group;
 mod process;
 mod queue;
+pub(crate) mod receipts;
 mod room;
 pub(crate) mod rows;
 pub(crate) mod service;
@@ -74,6 +75,7 @@ use meters::Faults;
 use per_group::PerGroup;
 use process::Process;
 use queue::{Entry, SuspectGroup};
+use receipts::Place;
 use shard::ShardState;
 use slots::Slots;
 use verdicts::Verdicts;
@@ -304,7 +306,7 @@ impl Pool {
         };
         // Before its client: that may be quick to submit the job elsewhere.
         if self.has_successor() {
-            let entry = if is_kept { self.verdicts.entry(&name, id) } else { None };
+            let entry = encoded.as_ref().and_then(|_| self.verdicts.latest());
             self.actions.push_back(Action::Tell(entry.unwrap_or(JobNews::Ended(name))));
         }
         self.actions.push_back(Action::Finish { client, job: id, key, receipt, encoded });
@@ -318,14 +320,18 @@ impl Pool {
     }
 
     /// Remembers a verdict of the pool whose place this one has taken.
-    pub(crate) fn remember(
-        &mut self,
-        name: JobName,
-        job: JobId,
-        fingerprint: u64,
-        receipt: Vec<u8>,
-    ) {
+    pub(crate) fn remember(&mut self, name: JobName, job: JobId, fingerprint: u64, receipt: &[u8]) {
         self.verdicts.remember_encoded(name, job, fingerprint, receipt);
+    }
+
+    /// What the actions of the events before name of verdicts is no longer needed.
+    pub(crate) fn forget_verdicts(&mut self) {
+        self.verdicts.forget();
+    }
+
+    /// The receipt that an action names.
+    pub(crate) fn encoded(&self, receipt: &Place) -> &[u8] {
+        self.verdicts.encoded(receipt)
     }
 
     /// Workers that start in this event, without an action yet.

@@ -21,8 +21,8 @@ fn receipt(job: u32, verdict: Verdict) -> Box<Receipt> {
     Box::new(Receipt { job: job.to_string(), verdict, ..Receipt::default() })
 }
 
-fn encoded(receipt: &Receipt) -> Arc<[u8]> {
-    codec::encode(receipt).unwrap().into()
+fn encoded(receipt: &Receipt) -> Vec<u8> {
+    codec::encode(receipt).unwrap()
 }
 
 fn of(principal: u32, log: &JobLog, receipt: Box<Receipt>) {

@@ -24,7 +24,7 @@ use super::told::Told;
 use super::tracer::TracedJob;
 use super::{Shared, clients, notes};
 use crate::job_log::Admission;
-use gridpool_core::action::{self, Action, DeathReport, KillReason};
+use gridpool_core::action::{self, Action, DeathReport, EncodedReceipt, KillReason};
 use gridpool_core::event::{Event, Timestamp};
 use gridpool_core::maps::ByNumber;
 
@@ -259,7 +259,7 @@ impl Core {
         client: Option<ClientId>,
         (job, key): (JobId, JobKey),
         receipt: Box<Receipt>,
-        encoded: Option<Arc<[u8]>>,
+        encoded: Option<EncodedReceipt>,
     ) {
         let held = self.discard(job);
         // Each answer brings about at most one OK verdict, and there is no OK verdict without an answer.
@@ -272,7 +272,8 @@ impl Core {
             true => tracing::error!(%job, attempt, worker, reason, "job is denylisted"),
             false => tracing::debug!(%job, attempt, worker, %verdict, reason, "done"),
         }
-        match (client, &encoded) {
+        let encoded = encoded.as_ref().map(|receipt| self.pool.encoded(receipt));
+        match (client, encoded) {
             (None, _) => {}
             (Some(client), Some(receipt)) => {
                 let done = EncodedDone { key, receipt, output: &output, replayed: false };
@@ -280,7 +281,8 @@ impl Core {
             }
             (Some(client), None) => {
                 let receipt = receipt.clone();
-                self.tell(client, &ServerMessage::Done { key, receipt, output, replayed: false });
+                let done = ServerMessage::Done { key, receipt, output, replayed: false };
+                tell(&self.clients, &mut self.told, client, &done);
             }
         }
         let Some(held) = held else { return };
@@ -288,7 +290,7 @@ impl Core {
             && log.admits(now, &held.principal, &receipt)
         {
             // The log's thread decodes it, with memory of its own.
-            match encoded.or_else(|| Some(codec::encode(&receipt).ok()?.into())) {
+            match encoded.map(Vec::from).or_else(|| codec::encode(&receipt).ok()) {
                 Some(encoded) => self.told.log(&held, encoded),
                 None => log.leave_out(),
             }

@@ -30,12 +30,12 @@ struct Logged {
     principal: Principal,
     holders: Option<Arc<Holders>>,
     /// Encoded.
-    receipt: Arc<[u8]>,
+    receipt: Vec<u8>,
 }
 
 impl Told {
     /// Has a verdict for the job log.
-    pub(super) fn log(&mut self, held: &HeldJob, receipt: Arc<[u8]>) {
+    pub(super) fn log(&mut self, held: &HeldJob, receipt: Vec<u8>) {
         let (principal, holders) = (held.principal.clone(), held.holders.clone());
         self.logged.push(Logged { principal, holders, receipt });
     }

@@ -1,54 +1,53 @@
 //! Verdicts remembered by key, the latest few thousand, so that a resubmission is not run again.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::hash::BuildHasher;
 
+use foldhash::quality::RandomState;
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::{JobName as Name, JobNews};
 use gridpool_protocol::ids::{JobId, JobKey};
 use gridpool_protocol::message::{Inline, JobSelector};
 use gridpool_protocol::principal::Principal;
 use gridpool_protocol::receipt::Receipt;
+use hashbrown::HashTable;
 
-use crate::maps::ByKey;
+use super::receipts::{Place, Receipts};
 
 /// Verdicts among which a client's question is looked up: the latest. It waits for nobody's lock for long.
 const LOOKED_AT_MAX: usize = 8_192;
 
 /// A memory of verdicts, bounded in their number and their bytes; the oldest goes first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Verdicts {
+    /// The oldest first.
+    all: VecDeque<Remembered>,
+    /// The number of the oldest: they are counted as they come.
+    first: u64,
+    /// The latest number of each name. Numbers alone, so that the table is small and stays in a processor's cache.
+    numbers: HashTable<u64>,
+    /// Names are hashed with a secret of this process; see [`crate::maps::ByKey`].
+    hasher: RandomState,
     /// Encoded, because that takes a third of the memory and of the allocations, and its size is known.
-    receipts: ByKey<Name, Remembered>,
-    order: VecDeque<(Name, JobId)>,
+    receipts: Receipts,
     /// Of all receipts.
     bytes: usize,
     kept: usize,
     bytes_max: usize,
-    /// Receipts are encoded here, so that each takes the memory of its own bytes alone.
-    scratch: Vec<u8>,
 }
-
-/// Room that is kept to encode receipts: most have 300 bytes.
-const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
 struct Remembered {
+    name: Name,
+    hash: u64,
+    job: JobId,
     fingerprint: u64,
-    /// The job log may have it, too.
-    receipt: Arc<[u8]>,
+    receipt: Place,
 }
 
 impl Verdicts {
     pub(super) fn new(kept: usize, bytes_max: usize) -> Self {
-        Self {
-            receipts: ByKey::default(),
-            order: VecDeque::new(),
-            bytes: 0,
-            kept,
-            bytes_max,
-            scratch: Vec::new(),
-        }
+        Self { kept, bytes_max, ..Self::default() }
     }
 
     /// Sets the limits. What is over them goes with the next verdict.
@@ -58,18 +57,34 @@ impl Verdicts {
 
     /// The fingerprint of a job and its receipt.
     pub(super) fn find(&self, principal: &Principal, key: JobKey) -> Option<(u64, Receipt)> {
-        self.get(&(principal.clone(), key))
+        let named = self.named(&(principal, key))?;
+        Some((named.fingerprint, self.receipt(named)))
     }
 
-    fn get(&self, name: &Name) -> Option<(u64, Receipt)> {
-        let Remembered { fingerprint, receipt } = self.receipts.get(name)?;
-        let receipt = codec::decode(receipt).expect("what was encoded here can be decoded");
-        Some((*fingerprint, receipt))
+    fn named(&self, name: &(&Principal, JobKey)) -> Option<&Remembered> {
+        let is_it = |&number: &u64| {
+            let (principal, key) = &self.at(number).name;
+            (principal, *key) == *name
+        };
+        self.numbers.find(self.hasher.hash_one(name), is_it).map(|&number| self.at(number))
     }
 
-    /// The verdict of a job by its number.
+    fn at(&self, number: u64) -> &Remembered {
+        at(&self.all, self.first, number)
+    }
+
+    fn receipt(&self, of: &Remembered) -> Receipt {
+        codec::decode(self.encoded(&of.receipt)).expect("what was encoded here can be decoded")
+    }
+
+    /// An encoded receipt.
+    pub(super) fn encoded(&self, place: &Place) -> &[u8] {
+        self.receipts.get(place)
+    }
+
+    /// The verdict of a job by its number. A client is told of its verdict at once, so the latest are looked at first.
     pub(super) fn find_job(&self, job: JobId) -> Option<Receipt> {
-        Some(self.get(self.name_of(job)?)?.1)
+        self.all.iter().rev().find(|other| other.job == job).map(|found| self.receipt(found))
     }
 
     /// The latest verdict of a job of this name, of `own` or of anybody.
@@ -77,41 +92,29 @@ impl Verdicts {
         if let (JobSelector::Key(key), Some(own)) = (name, own) {
             return Some(self.find(own, key)?.1);
         }
-        let is_it = |&&((ref principal, key), job): &&(Name, JobId)| {
+        let is_it = |other: &&Remembered| {
+            let (principal, key) = &other.name;
             let is_named = match name {
-                JobSelector::Key(wanted) => key == wanted,
-                JobSelector::Number(wanted) => job == wanted,
+                JobSelector::Key(wanted) => *key == wanted,
+                JobSelector::Number(wanted) => other.job == wanted,
             };
             is_named && own.is_none_or(|own| principal == own)
         };
-        Some(self.get(&self.order.iter().rev().take(LOOKED_AT_MAX).find(is_it)?.0)?.1)
+        let found = self.all.iter().rev().take(LOOKED_AT_MAX).find(is_it)?;
+        Some(self.receipt(found))
     }
 
-    /// The name of a job. A client is told of its verdict at once, so the latest are looked at first.
-    fn name_of(&self, job: JobId) -> Option<&Name> {
-        let found = self.order.iter().rev().find(|&&(_, other)| other == job)?;
-        Some(&found.0)
-    }
-
-    /// Remembers a verdict. Returns its receipt encoded, unless it fits no frame and so does not reach its client.
+    /// Remembers a verdict. Returns where its receipt is, unless that fits no frame and so does not reach its client.
     pub(super) fn remember(
         &mut self,
         name: Name,
         job: JobId,
         fingerprint: u64,
         receipt: &Receipt,
-    ) -> Option<Arc<[u8]>> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        let is_encoded = codec::append(receipt, &mut scratch).is_ok();
-        let encoded = is_encoded.then(|| Arc::<[u8]>::from(scratch.as_slice()));
-        if let Some(encoded) = &encoded {
-            self.insert(name, job, fingerprint, Arc::clone(encoded));
-        }
-        if scratch.capacity() <= SCRATCH_BYTES_MAX {
-            self.scratch = scratch;
-        }
-        encoded
+    ) -> Option<Place> {
+        let place = self.receipts.add(receipt)?;
+        self.insert(name, job, fingerprint, place.clone());
+        Some(place)
     }
 
     /// Remembers a receipt of another pool.
@@ -120,39 +123,59 @@ impl Verdicts {
         name: Name,
         job: JobId,
         fingerprint: u64,
-        bytes: Vec<u8>,
+        bytes: &[u8],
     ) {
         // One that is of no receipt would be found out when it is asked for.
-        if codec::decode::<Receipt>(&bytes).is_ok() {
-            self.insert(name, job, fingerprint, bytes.into());
+        if codec::decode::<Receipt>(bytes).is_ok() {
+            let receipt = self.receipts.add_encoded(bytes);
+            self.insert(name, job, fingerprint, receipt);
         }
     }
 
     /// All that is remembered, the oldest first, for another pool.
     pub(super) fn entries(&self) -> impl Iterator<Item = JobNews> {
-        self.order.iter().filter_map(|(name, job)| self.entry(name, *job))
+        self.all.iter().map(|remembered| self.news(remembered))
     }
 
-    /// What is remembered of a job, for another pool.
-    pub(super) fn entry(&self, name: &Name, job: JobId) -> Option<JobNews> {
-        let Remembered { fingerprint, receipt } = self.receipts.get(name)?;
-        let (name, receipt) = (name.clone(), Inline(receipt.to_vec()));
-        Some(JobNews::Verdict { name, job, fingerprint: *fingerprint, receipt })
+    /// The latest that is remembered, for another pool.
+    pub(super) fn latest(&self) -> Option<JobNews> {
+        self.all.back().map(|latest| self.news(latest))
     }
 
-    fn insert(&mut self, name: Name, job: JobId, fingerprint: u64, receipt: Arc<[u8]>) {
+    fn news(&self, Remembered { name, job, fingerprint, receipt, .. }: &Remembered) -> JobNews {
+        let (name, receipt) = (name.clone(), Inline(self.encoded(receipt).to_vec()));
+        JobNews::Verdict { name, job: *job, fingerprint: *fingerprint, receipt }
+    }
+
+    fn insert(&mut self, name: Name, job: JobId, fingerprint: u64, receipt: Place) {
         self.bytes += receipt.len();
-        let remembered = Remembered { fingerprint, receipt };
-        match self.receipts.insert(name.clone(), remembered) {
-            Some(before) => self.bytes -= before.receipt.len(),
-            None => self.order.push_back((name, job)),
-        }
-        while self.order.len() > self.kept || self.bytes > self.bytes_max {
-            let (oldest, _) = self.order.pop_front().expect("what is over a limit is not empty");
-            let removed = self.receipts.remove(&oldest).expect("each key in order has a receipt");
-            self.bytes -= removed.receipt.len();
+        let (all, first) = (&self.all, self.first);
+        let hash = self.hasher.hash_one((&name.0, name.1));
+        let is_same = |&number: &u64| at(all, first, number).name == name;
+        let rehash = |&number: &u64| at(all, first, number).hash;
+        let number = first + all.len() as u64;
+        *self.numbers.entry(hash, is_same, rehash).or_insert(number).into_mut() = number;
+        self.all.push_back(Remembered { name, hash, job, fingerprint, receipt });
+        while self.all.len() > self.kept || self.bytes > self.bytes_max {
+            let oldest = self.all.pop_front().expect("what is over a limit is not empty");
+            // A later one may have its name.
+            let is_it = |&number: &u64| number == self.first;
+            if let Ok(found) = self.numbers.find_entry(oldest.hash, is_it) {
+                found.remove();
+            }
+            self.first += 1;
+            self.bytes -= oldest.receipt.len();
         }
     }
+
+    /// Gives back the memory of receipts that are no longer remembered. Until then an action may name them.
+    pub(super) fn forget(&mut self) {
+        self.receipts.forget_before(self.all.front().map(|oldest| &oldest.receipt));
+    }
+}
+
+fn at(all: &VecDeque<Remembered>, first: u64, number: u64) -> &Remembered {
+    &all[usize::try_from(number - first).expect("they are in memory")]
 }
 
 #[cfg(test)]
