@@ -33,7 +33,7 @@ use super::refused::Refused;
 use super::seats::{NoSeat, Seat, Sitter};
 use super::upgrade::By;
 use super::{Shared, UpgradeError};
-pub(super) use check::Checked;
+pub(super) use check::NewJob;
 use gridpool_core::event::{ClientEvent, Event, Work};
 pub(super) use peer::Peer;
 pub(super) use saying::answer;
@@ -100,7 +100,7 @@ struct Connection {
     arenas: BTreeMap<ArenaId, Arc<ClientArena>>,
     programs: Programs,
     /// Valid submissions that the core does not know yet.
-    checked: Vec<(Checked, Submission)>,
+    checked: Vec<NewJob>,
     /// That of the latest job.
     label: Arc<str>,
     who: Who,
@@ -349,7 +349,7 @@ impl Connection {
         match self.check(&submission) {
             Ok(mut checked) => {
                 checked.trace(&self.shared, &mut submission);
-                self.checked.push((checked, submission));
+                self.checked.push(checked.into_job(self.id, submission));
             }
             Err(why) => self.refuse(submission.key, why),
         }
@@ -368,11 +368,11 @@ impl Connection {
     }
 
     /// The same while there is a denylist.
-    fn submit_examined(&self, all: Vec<(Checked, Submission)>) {
+    fn submit_examined(&self, all: Vec<NewJob>) {
         let shared = &*self.shared;
         let mut core = shared.lock();
-        for (checked, submission) in all {
-            let (mut request, held) = checked.number(shared, self.id, submission);
+        for job in all {
+            let (mut request, held) = job.number(shared);
             if let Some(work) = core.pool.asks_for_content(&request) {
                 // Hashing takes long: do it on the client's own thread, without the lock.
                 core.take_told().send_after(core, shared);

@@ -56,7 +56,7 @@ impl Core {
         &mut self,
         shared: &Shared,
         client: ClientId,
-        request: JobRequest,
+        request: Box<JobRequest>,
         held: Arc<HeldJob>,
     ) {
         let event = self.hold(client, request, held);
@@ -67,12 +67,12 @@ impl Core {
     pub(super) fn hold(
         &mut self,
         client: ClientId,
-        request: JobRequest,
+        request: Box<JobRequest>,
         held: Arc<HeldJob>,
     ) -> Event {
         held.arenas.keys().for_each(|&arena| self.use_arena(arena));
         self.payloads.insert(request.job, held);
-        Event::Client(client, ClientEvent::Submitted(Box::new(request)))
+        Event::Client(client, ClientEvent::Submitted(request))
     }
 
     /// A job that has no verdict yet.

@@ -13,10 +13,10 @@ use std::sync::{Condvar, MutexGuard, PoisonError};
 
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::{AttemptId, ClientId, WorkerId};
-use gridpool_protocol::message::{AttemptAnswer, AttemptError, Submission};
+use gridpool_protocol::message::{AttemptAnswer, AttemptError};
 
 use super::Shared;
-use super::clients::Checked;
+use super::clients::NewJob;
 use super::core::Core;
 use gridpool_core::event::{Event, WorkerEvent};
 
@@ -38,7 +38,7 @@ pub(super) enum Batch {
     /// A worker's answers.
     Answers(WorkerId, Vec<Answered>),
     /// A client's valid submissions.
-    Submissions(ClientId, Vec<(Checked, Submission)>),
+    Submissions(ClientId, Vec<NewJob>),
 }
 
 /// See the module's text.
@@ -171,8 +171,8 @@ impl Core {
                     }
                 }
                 Batch::Submissions(client, all) => {
-                    for (checked, submission) in all {
-                        let (request, held) = checked.number(shared, client, submission);
+                    for job in all {
+                        let (request, held) = job.number(shared);
                         let event = self.hold(client, request, held);
                         together.add(self, shared, event);
                     }

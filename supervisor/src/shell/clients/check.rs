@@ -32,7 +32,7 @@ type Arenas = BTreeMap<ArenaId, Arc<ClientArena>>;
 
 /// A submission that can run, as far as can be told without looking into shared memory.
 #[derive(Debug)]
-pub(in crate::shell) struct Checked {
+pub(super) struct Checked {
     work: event::Work,
     arenas: Arenas,
     principal: Principal,
@@ -47,21 +47,15 @@ pub(in crate::shell) struct Checked {
 }
 
 impl Checked {
-    /// The job with its number, and what is kept of it until its verdict. Only under the core's lock: numbers tell in
-    /// which order jobs came.
-    pub(in crate::shell) fn number(
-        self,
-        shared: &Shared,
-        client: ClientId,
-        submission: Submission,
-    ) -> (JobRequest, Arc<HeldJob>) {
+    /// The job that is for the core, and what is kept of it.
+    pub(super) fn into_job(self, client: ClientId, submission: Submission) -> NewJob {
         let Self { work, arenas, principal, holders, span, fingerprint, label, .. } = self;
         let Self { items, cost, inline_bytes, bytes, .. } = self;
         let Submission { key, ref payload, terms, jobs, .. } = submission;
         let Terms { priority, idempotent, .. } = terms;
         let is_inline = matches!(payload.output, Destination::Inline);
-        let request = JobRequest {
-            job: JobId(shared.next_id()),
+        let request = Box::new(JobRequest {
+            job: JobId(0),
             // Each shard writes its own items' places of the result, which tensors do not have.
             divisible: !is_inline && work.model().is_none(),
             work: work.clone(),
@@ -80,9 +74,9 @@ impl Checked {
             answer_inline: is_inline,
             trace: submission.trace.map(|context| context.trace),
             content: None,
-        };
+        });
         let held = HeldJob { client, principal, holders, submission, span, work, arenas };
-        (request, Arc::new(held))
+        NewJob { request, held: Arc::new(held) }
     }
 
     /// Gives the job a span of its trace, or of a new one, if this pool sends traces. The gateway's own health checks
@@ -96,6 +90,22 @@ impl Checked {
         {
             (submission.trace, self.span) = (Some(span.own), Some(span));
         }
+    }
+}
+
+/// A job that has no number yet, and what is kept of it until its verdict. Small: another thread may take it to the
+/// core.
+#[derive(Debug)]
+pub(in crate::shell) struct NewJob {
+    request: Box<JobRequest>,
+    held: Arc<HeldJob>,
+}
+
+impl NewJob {
+    /// Gives the job its number. Only under the core's lock: numbers tell in which order jobs came.
+    pub(in crate::shell) fn number(mut self, shared: &Shared) -> (Box<JobRequest>, Arc<HeldJob>) {
+        self.request.job = JobId(shared.next_id());
+        (self.request, self.held)
     }
 }
 
