@@ -2,6 +2,8 @@
 //! line, so field names are part of the interface. The wire format is not self-describing, so never skip or
 //! flatten a field.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ContentHash, DeviceId, DeviceKind};
@@ -110,7 +112,7 @@ impl ItemRange {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// SHA-256 of the kernels that ran (the PTX; on a CPU device the reference's source).
-    pub module_hash: String,
+    pub module_hash: Arc<str>,
     /// The attempt's own items; for a model, rows.
     pub items: u32,
     /// All items of the launch, those of other jobs included.
@@ -118,7 +120,7 @@ pub struct RunReport {
     /// Items with an error in place of a result.
     pub item_errors: u32,
     /// Kernels, in the order of their first launch.
-    pub kernels: Vec<KernelUse>,
+    pub kernels: Arc<[KernelUse]>,
     /// Bytes copied to the device, or read by kernels over the bus.
     pub h2d_bytes: u64,
     /// Bytes copied back, or written by kernels over the bus.
@@ -185,18 +187,16 @@ impl RunReport {
                 return Err(ReportError::Time { what: what.to_owned(), us });
             }
         }
-        self.check_bytes()
+        let handed = steps().map(|step| step.device_bytes.max(step.host_bytes)).max();
+        check_bytes(self.h2d_bytes.max(self.d2h_bytes).max(handed.unwrap_or(0)))
     }
+}
 
-    /// The part of [`RunReport::check`] about bytes.
-    pub(crate) fn check_bytes(&self) -> Result<(), ReportError> {
-        let steps = self.infer.iter().flat_map(|infer| &infer.steps);
-        let handed = steps.map(|step| step.device_bytes.max(step.host_bytes)).max();
-        let most = self.h2d_bytes.max(self.d2h_bytes).max(handed.unwrap_or(0));
-        if most > REPORT_BYTES_MAX {
-            return Err(ReportError::Bytes { bytes: most });
-        }
-        Ok(())
+/// The part of [`RunReport::check`] about bytes.
+pub(crate) fn check_bytes(most: u64) -> Result<(), ReportError> {
+    match most > REPORT_BYTES_MAX {
+        true => Err(ReportError::Bytes { bytes: most }),
+        false => Ok(()),
     }
 }
 
@@ -226,7 +226,7 @@ named! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Attempt {
     /// The worker, as `gpu0#4`.
-    pub worker: String,
+    pub worker: Arc<str>,
     /// How it ended.
     pub outcome: AttemptOutcome,
     /// Details, for instance `signal 11 (SIGSEGV)`; empty after success.
@@ -234,7 +234,7 @@ pub struct Attempt {
     /// The capsule of its worker's death, if the pool keeps one; see `gridpool replay`. Old capsules go.
     pub capsule: String,
     /// The device.
-    pub device: DeviceInfo,
+    pub device: Arc<DeviceInfo>,
     /// Its items: all of the job, or a shard.
     pub part: ItemRange,
     /// From the job's acceptance to the dispatch of this attempt, microseconds.
@@ -242,11 +242,11 @@ pub struct Attempt {
     /// From the job's acceptance to the end of this attempt as the pool saw it, microseconds.
     pub ended_us: u64,
     /// See [`RunReport::module_hash`]. This and all fields below are empty if the worker never answered.
-    pub module_hash: String,
+    pub module_hash: Arc<str>,
     /// See [`RunReport::joined_items`].
     pub joined_items: u32,
     /// See [`RunReport::kernels`].
-    pub kernels: Vec<KernelUse>,
+    pub kernels: Arc<[KernelUse]>,
     /// See [`RunReport::h2d_bytes`].
     pub h2d_bytes: u64,
     /// See [`RunReport::d2h_bytes`].
@@ -265,8 +265,8 @@ impl Attempt {
     /// An attempt that ended without a report.
     #[must_use]
     pub fn unreported(
-        worker: String,
-        device: DeviceInfo,
+        worker: impl Into<Arc<str>>,
+        device: impl Into<Arc<DeviceInfo>>,
         part: ItemRange,
         outcome: AttemptOutcome,
         detail: String,
@@ -277,17 +277,17 @@ impl Attempt {
     /// An attempt that answered.
     #[must_use]
     pub fn answered(
-        worker: String,
-        device: DeviceInfo,
+        worker: impl Into<Arc<str>>,
+        device: impl Into<Arc<DeviceInfo>>,
         part: ItemRange,
         report: RunReport,
     ) -> Self {
         Self {
-            worker,
+            worker: worker.into(),
             outcome: AttemptOutcome::Ok,
             detail: String::new(),
             capsule: String::new(),
-            device,
+            device: device.into(),
             part,
             begun_us: 0,
             ended_us: 0,
@@ -312,7 +312,7 @@ pub struct Receipt {
     /// The client's key.
     pub key: String,
     /// Hash of the program, tie mode included.
-    pub program_hash: String,
+    pub program_hash: Arc<str>,
     /// The trace that it is a part of, 32 hexadecimal digits; empty if there is none.
     pub trace_id: String,
     /// The host whose pool ran it, if it came through a cluster; else empty.
@@ -355,11 +355,11 @@ mod tests {
     fn report() -> RunReport {
         let kernel = KernelUse { name: "rot90".to_owned(), launches: 1, device_us: 1.5 };
         RunReport {
-            module_hash: String::new(),
+            module_hash: "".into(),
             items: 3,
             joined_items: 3,
             item_errors: 0,
-            kernels: vec![kernel],
+            kernels: [kernel].into(),
             h2d_bytes: REPORT_BYTES_MAX,
             d2h_bytes: 0,
             service_us: 5,
@@ -373,9 +373,9 @@ mod tests {
     fn a_report_with_possible_numbers_is_accepted() {
         assert_eq!(report().check(), Ok(()));
         let mut none = report();
-        none.kernels[0].device_us = 0.0;
+        Arc::make_mut(&mut none.kernels)[0].device_us = 0.0;
         assert_eq!(none.check(), Ok(()));
-        none.kernels[0].device_us = REPORT_US_MAX;
+        Arc::make_mut(&mut none.kernels)[0].device_us = REPORT_US_MAX;
         assert_eq!(none.check(), Ok(()));
     }
 
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(RunReport { infer: Some(Box::new(infer(2.0))), ..report() }.check(), Ok(()));
         for us in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9, 3.7e13] {
             let mut kernel = report();
-            kernel.kernels[0].device_us = us;
+            Arc::make_mut(&mut kernel.kernels)[0].device_us = us;
             let why = kernel.check().unwrap_err().to_string();
             assert_eq!(
                 why,

@@ -109,14 +109,18 @@ fn plain(text: &str) -> String {
 /// A type of Rust, as a reader of JSON knows it.
 fn json_kind(kind: &str) -> String {
     let inside = |outer: &str| kind.strip_prefix(outer).and_then(|rest| rest.strip_suffix('>'));
+    if let Some(shared) = inside("Arc<") {
+        return json_kind(shared);
+    }
     if let Some(inner) = inside("Option<") {
         return format!("{} or null", json_kind(inner));
     }
-    if let Some(inner) = inside("Vec<").or_else(|| inside("BTreeSet<")) {
-        return format!("list of {}", json_kind(inner));
+    let list = inside("Vec<").or_else(|| inside("BTreeSet<"));
+    if let Some(item) = list.or_else(|| kind.strip_prefix('[')?.strip_suffix(']')) {
+        return format!("list of {}", json_kind(item));
     }
     match kind {
-        "String" | "PathBuf" => "text",
+        "String" | "str" | "PathBuf" => "text",
         "bool" => "true or false",
         "u32" | "u64" | "i64" | "usize" => "integer",
         "f64" => "number",

@@ -127,7 +127,7 @@ fn a_worker_without_descriptors_to_start_starts_once_there_are_some() {
     let grids = random_grids(62, 5);
     let answer = answer(submit(&client, job(PROGRAM, &grids)));
     is_right(&answer, PROGRAM, &grids);
-    assert_eq!(answer.receipt.attempts[0].worker, "cpu1#1", "the other serves");
+    assert_eq!(&*answer.receipt.attempts[0].worker, "cpu1#1", "the other serves");
     allow_descriptors(&pool, 4_096);
     pool.until("cpu0", "READY again", |slot| slot.state == WorkerState::Ready);
 }

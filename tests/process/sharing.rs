@@ -43,7 +43,10 @@ fn a_large_job_is_split_over_the_devices_and_gives_what_one_device_gives() {
         let parts = parts(&answer.receipt);
         assert!(parts.len() >= 2, "{text}: {parts:?}");
         let workers = ["cpu0#1", "cpu1#1"];
-        assert!(workers.iter().all(|name| parts.iter().any(|part| part.worker == *name)), "{text}");
+        assert!(
+            workers.iter().all(|name| parts.iter().any(|part| *part.worker == **name)),
+            "{text}"
+        );
         let outputs = answer.outputs().expect("OK comes with results");
         let errors = (0..grids.len()).filter(|&item| outputs.item(item).expect("formed").is_err());
         assert_eq!(answer.receipt.item_errors as usize, errors.count(), "{text}");
@@ -65,7 +68,7 @@ fn a_worker_killed_in_a_split_job_costs_one_attempt_of_one_shard() {
     is_right(&answer, PROGRAM, &grids);
     assert!(parts(&answer.receipt).len() >= 2);
     let lost = answer.receipt.attempts.iter().filter(|a| a.outcome != AttemptOutcome::Ok);
-    let lost: Vec<_> = lost.map(|a| (a.worker.as_str(), a.outcome)).collect();
+    let lost: Vec<_> = lost.map(|a| (&*a.worker, a.outcome)).collect();
     assert_eq!(lost, [("cpu0#1", AttemptOutcome::WorkerDied)]);
     pool.until("cpu0", "in its second generation", |slot| {
         slot.generation == 2 && slot.state == WorkerState::Ready

@@ -100,7 +100,7 @@ fn a_worker_that_exits_by_itself_costs_one_attempt() {
     let answer = answer(submit(&pool.client(), job(PROGRAM, &grids)));
     is_right(&answer, PROGRAM, &grids);
     let attempts: Vec<_> =
-        answer.receipt.attempts.iter().map(|a| (a.worker.as_str(), a.outcome)).collect();
+        answer.receipt.attempts.iter().map(|a| (&*a.worker, a.outcome)).collect();
     assert_eq!(attempts, [("cpu0#1", AttemptOutcome::WorkerDied), ("cpu0#2", AttemptOutcome::Ok)]);
     assert_eq!(answer.receipt.attempts[0].detail, "exit code 0");
     assert_eq!(pool.slot("cpu0").restarts, 1);

@@ -68,5 +68,5 @@ fn make(folder: &Path, name: &str) {
 
 /// Who ran a job and what came of it.
 fn attempts(receipt: &Receipt) -> Vec<(&str, AttemptOutcome)> {
-    receipt.attempts.iter().map(|attempt| (attempt.worker.as_str(), attempt.outcome)).collect()
+    receipt.attempts.iter().map(|attempt| (&*attempt.worker, attempt.outcome)).collect()
 }

@@ -64,7 +64,7 @@ fn a_job_that_lost_a_worker_is_one_tree_with_an_attempt_that_failed() {
     assert_eq!(hex(&root.parent_span_id), PARENT);
     let about = texts(&root.attributes);
     assert_eq!(about["gridpool.job"], answer.receipt.job);
-    assert_eq!(about["gridpool.program.hash"], answer.receipt.program_hash);
+    assert_eq!(about["gridpool.program.hash"], *answer.receipt.program_hash);
     assert_eq!((&*about["gridpool.verdict"], &*about["gridpool.items"]), ("OK", "5"));
     assert_eq!(about["gridpool.user.kind"], "uid");
     let [first, second] = named(&spans, "attempt")[..] else { panic!("{spans:#?}") };

@@ -49,10 +49,7 @@ fn a_deadline_that_passes_while_the_job_runs_frees_the_device() {
     assert_eq!(answer.verdict(), Verdict::Deadline);
     let attempts = &answer.receipt.attempts;
     assert_eq!(attempts.len(), 1, "{attempts:?}");
-    assert_eq!(
-        (attempts[0].worker.as_str(), attempts[0].outcome),
-        ("cpu0#1", AttemptOutcome::Deadline)
-    );
+    assert_eq!((&*attempts[0].worker, attempts[0].outcome), ("cpu0#1", AttemptOutcome::Deadline));
     assert!(answer.receipt.total_us > 25_000, "it waited for the deadline: {:?}", answer.receipt);
     pool.until("cpu0", "in its second generation", |slot| {
         slot.generation == 2 && slot.state == WorkerState::Ready

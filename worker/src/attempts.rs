@@ -261,7 +261,7 @@ pub(crate) fn run_together(
     let (report, ran) = match work {
         Ok(DispatchReport { kernels, allocations, attempts }) => {
             let report = RunReport {
-                module_hash: device.module_hash().to_owned(),
+                module_hash: device.module_hash().into(),
                 joined_items: u32::try_from(items).unwrap_or(u32::MAX),
                 kernels: kernels.into_iter().map(rounded).collect(),
                 service_us: u64::try_from(arrived.elapsed().as_micros()).unwrap_or(u64::MAX),

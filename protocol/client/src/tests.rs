@@ -312,7 +312,7 @@ fn a_partial_result_that_cannot_be_read_costs_no_verdict() {
         let Submission { key, .. } = server.accept();
         let part = ItemRange { start: 0, end: 1 };
         let report = RunReport::default();
-        let attempt = Attempt::answered("cpu0#1".into(), DeviceInfo::default(), part, report);
+        let attempt = Attempt::answered("cpu0#1", DeviceInfo::default(), part, report);
         let receipt = Receipt { attempts: vec![attempt], ..receipt(Verdict::Deadline) };
         // Far shorter than a result of the program.
         let (receipt, output) = (Box::new(receipt), Some(Inline(vec![1])));

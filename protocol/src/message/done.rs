@@ -3,7 +3,6 @@
 use serde::ser::SerializeStructVariant;
 use serde::{Serialize, Serializer};
 
-use super::work::Inline;
 use crate::codec;
 use crate::ids::JobKey;
 
@@ -15,7 +14,7 @@ pub struct EncodedDone<'a> {
     /// The encoded receipt.
     pub receipt: &'a [u8],
     /// As in the message.
-    pub output: &'a Option<Inline>,
+    pub output: Option<&'a [u8]>,
     /// As in the message.
     pub replayed: bool,
 }
@@ -31,7 +30,7 @@ impl Serialize for EncodedDone<'_> {
         let mut to = to.serialize_struct_variant("ServerMessage", Self::VARIANT, "Done", 4)?;
         to.serialize_field("key", &key)?;
         to.serialize_field("receipt", &codec::Bytes(receipt))?;
-        to.serialize_field("output", output)?;
+        to.serialize_field("output", &output.map(codec::Bytes))?;
         to.serialize_field("replayed", &replayed)?;
         to.end()
     }
@@ -39,7 +38,7 @@ impl Serialize for EncodedDone<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ServerMessage;
+    use super::super::{Inline, ServerMessage};
     use super::*;
     use crate::receipt::Receipt;
 
@@ -48,7 +47,7 @@ mod tests {
         let receipt = Receipt { reason: "a reason".to_owned(), ..Receipt::default() };
         let (key, output, replayed) = (JobKey(7), Some(Inline(vec![1, 2, 3])), true);
         let bytes = codec::encode(&receipt).unwrap();
-        let encoded = EncodedDone { key, receipt: &bytes, output: &output, replayed };
+        let encoded = EncodedDone { key, receipt: &bytes, output: Some(&[1, 2, 3]), replayed };
         let encoded = codec::encode(&encoded).unwrap();
         let whole = ServerMessage::Done { key, receipt: Box::new(receipt), output, replayed };
         assert_eq!(codec::encode(&whole).unwrap(), encoded);

@@ -10,7 +10,7 @@ use crate::chaos::ChaosFault;
 use crate::fault::FaultCode;
 use crate::ids::{ArenaId, AttemptId, ClientId, WorkerName};
 use crate::limits::JOIN_MAX;
-use crate::receipt::{DeviceInfo, ItemRange, ReportError, RunReport};
+use crate::receipt::{DeviceInfo, ItemRange, ReportError, RunReport, check_bytes};
 use crate::search::SearchReport;
 use crate::status::{LoadPhase, WorkerMemory};
 use crate::tensor::model::ModelInfo;
@@ -183,46 +183,73 @@ pub struct OwnReport {
 }
 
 impl Answers {
+    /// Checks that its numbers are possible. Answers from the first that is not are left out.
+    ///
+    /// # Errors
+    /// The first [`ReportError`].
+    pub fn check(&mut self) -> Result<(), ReportError> {
+        // Each gets what is shared.
+        let attempts = self.attempts.len();
+        let shared = match attempts > JOIN_MAX {
+            true => Err(ReportError::Attempts { attempts }),
+            false => self.report.check(),
+        };
+        if shared.is_err() {
+            self.attempts.clear();
+            return shared;
+        }
+        let bytes = self.outputs.0.len();
+        for (at, JoinedAnswer { result, .. }) in self.attempts.iter().enumerate() {
+            if let Ok(own) = result
+                && let Err(error) = own.check(bytes)
+            {
+                self.attempts.truncate(at);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// Hands over each answer, in order, with a whole report.
     ///
     /// # Errors
-    /// The first [`ReportError`]. Answers before it have been handed over.
+    /// As for [`Answers::check`]. Answers before it have been handed over.
     pub fn each(
-        self,
+        mut self,
         mut take: impl FnMut(AttemptId, Result<AttemptAnswer, AttemptError>),
     ) -> Result<(), ReportError> {
+        let checked = self.check();
         let Self { report, attempts, outputs: Inline(outputs) } = self;
-        // Each gets a copy of what is shared.
-        if attempts.len() > JOIN_MAX {
-            return Err(ReportError::Attempts { attempts: attempts.len() });
-        }
-        report.check()?;
         for JoinedAnswer { attempt, result } in attempts {
-            let answer = match result {
-                Ok(own) => Ok(own.answer(&report, &outputs)?),
-                Err(error) => Err(error),
-            };
+            let answer = result.map(|own| {
+                let (report, place) = own.with(&report);
+                AttemptAnswer { report, output: place.map(|at| Inline(outputs[at].to_vec())) }
+            });
             take(attempt, answer);
         }
-        Ok(())
+        checked
     }
 }
 
 impl OwnReport {
-    /// The whole answer.
-    fn answer(self, shared: &RunReport, outputs: &[u8]) -> Result<AttemptAnswer, ReportError> {
+    /// Checks that its numbers are possible where all results have so many bytes.
+    fn check(&self, bytes: usize) -> Result<(), ReportError> {
+        check_bytes(self.h2d_bytes.max(self.d2h_bytes))?;
+        match self.output {
+            Some(Range { start, end }) if start > end || end as usize > bytes => {
+                Err(ReportError::Place { start, end, bytes })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The whole report, and where the result lies.
+    #[must_use]
+    pub fn with(self, shared: &RunReport) -> (RunReport, Option<Range<usize>>) {
         let Self { items, item_errors, h2d_bytes, d2h_bytes, search, output } = self;
         let whole =
             RunReport { items, item_errors, h2d_bytes, d2h_bytes, search, ..shared.clone() };
-        whole.check_bytes()?;
-        let output = match output {
-            Some(Range { start, end }) => match outputs.get(start as usize..end as usize) {
-                Some(bytes) => Some(Inline(bytes.to_vec())),
-                None => return Err(ReportError::Place { start, end, bytes: outputs.len() }),
-            },
-            None => None,
-        };
-        Ok(AttemptAnswer { report: whole, output })
+        (whole, output.map(|Range { start, end }| start as usize..end as usize))
     }
 }
 
@@ -258,6 +285,8 @@ pub struct SharedArena {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::ids::JobId;
     use crate::limits::REPORT_BYTES_MAX;
@@ -276,7 +305,7 @@ mod tests {
         let why = AttemptError::Refused("no".to_owned());
         let results = [Ok(own(Some(0..3))), Err(why), Ok(own(None)), Ok(own(Some(4..6)))];
         let attempts = results.into_iter().zip(1..);
-        let kernels = vec![KernelUse { name: "rot90".to_owned(), launches: 1, device_us: 1.5 }];
+        let kernels = [KernelUse { name: "rot90".to_owned(), launches: 1, device_us: 1.5 }].into();
         Answers {
             report: RunReport { joined_items: 8, kernels, service_us: 9, ..RunReport::default() },
             attempts: attempts
@@ -324,7 +353,8 @@ mod tests {
         }
         let (taken, why) = last(OwnReport { h2d_bytes: REPORT_BYTES_MAX + 1, ..own(None) });
         assert!(taken == 3 && why.contains("copied one way"), "{why}");
-        let (taken, why) = refused(&|answers| answers.report.kernels[0].device_us = f64::NAN);
+        let (taken, why) =
+            refused(&|answers| Arc::make_mut(&mut answers.report.kernels)[0].device_us = f64::NAN);
         assert!(taken == 0 && why.contains("NaN us in rot90"), "{why}");
         let (taken, why) = refused(&|answers| {
             answers.attempts = vec![answers.attempts[0].clone(); JOIN_MAX + 1];

@@ -83,11 +83,11 @@ impl Work {
 
     /// As a receipt names it.
     #[must_use]
-    pub fn name(&self) -> String {
+    pub fn name(&self) -> Arc<str> {
         match self {
-            Self::Program { hash } => String::from(&**hash),
-            Self::Model { name } => format!("model:{name}"),
-            Self::Search { score } => format!("search:{score}"),
+            Self::Program { hash } => Arc::clone(hash),
+            Self::Model { name } => format!("model:{name}").into(),
+            Self::Search { score } => format!("search:{score}").into(),
         }
     }
 

@@ -61,7 +61,7 @@ impl RecentRun {
         let mut answered = receipt.attempts.iter().filter(|a| a.outcome == AttemptOutcome::Ok);
         let Some(attempt) = answered.next_back() else { return };
         let Some(report) = &attempt.infer else { return };
-        let (worker, sha256) = (attempt.worker.clone(), report.sha256.clone());
+        let (worker, sha256) = (attempt.worker.to_string(), report.sha256.clone());
         *self.0.lock() = LastRun::Succeeded(Run { when: clock::now(), worker, sha256 });
     }
 
@@ -135,12 +135,12 @@ pub(super) mod tests {
             infer: Some(Box::new(infer)),
             ..RunReport::default()
         };
-        let attempt = Attempt::answered(worker.to_owned(), device, ItemRange::default(), report);
+        let attempt = Attempt::answered(worker, device, ItemRange::default(), report);
         Receipt {
             host: String::new(),
             job: "job7".to_owned(),
             key: String::new(),
-            program_hash: String::new(),
+            program_hash: "".into(),
             trace_id: String::new(),
             items: 1,
             item_errors: 0,

@@ -247,7 +247,7 @@ mod tests {
         assert!(codec::encode(&told).unwrap().len() < FRAME_BYTES_MAX);
         let [(_, last)] = &*told.jobs else { panic!("{}", told.jobs.len()) };
         assert_eq!(last.receipt.job, "job63");
-        assert_eq!(last.receipt.attempts.last().unwrap().worker, "cpu0#63");
+        assert_eq!(&*last.receipt.attempts.last().unwrap().worker, "cpu0#63");
         let rings = recent.0.lock();
         assert!(rings.rings[1].bytes <= KEPT_BYTES_MAX, "{}", rings.rings[1].bytes);
     }

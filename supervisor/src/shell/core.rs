@@ -18,6 +18,7 @@ use super::audit::Order;
 use super::capsules::{Begun, Suspicion};
 use super::descriptors::Taken;
 use super::held::HeldJob;
+use super::inbox::Output;
 use super::link::{Link, LinkError};
 use super::outbox::Outbox;
 use super::told::Told;
@@ -45,7 +46,7 @@ pub(super) struct Core {
     pub(super) successor: Option<Outbox>,
     pub(super) payloads: ByNumber<JobId, Arc<HeldJob>>,
     /// The inline results of the answers that the core handles now. They go out with the verdicts.
-    pub(super) outputs: ByNumber<JobId, Inline>,
+    pub(super) outputs: ByNumber<JobId, Output>,
     /// Users of each arena: the connection until it drops the arena, and every job that uses it.
     pub(super) arenas: BTreeMap<ArenaId, usize>,
     pub(super) workers: BTreeMap<WorkerId, Link>,
@@ -276,11 +277,17 @@ impl Core {
         match (client, encoded) {
             (None, _) => {}
             (Some(client), Some(receipt)) => {
-                let done = EncodedDone { key, receipt, output: &output, replayed: false };
+                let done = EncodedDone {
+                    key,
+                    receipt,
+                    output: output.as_ref().map(Output::bytes),
+                    replayed: false,
+                };
                 tell(&self.clients, &mut self.told, client, &done);
             }
             (Some(client), None) => {
                 let receipt = receipt.clone();
+                let output = output.map(|output| Inline(output.bytes().to_vec()));
                 let done = ServerMessage::Done { key, receipt, output, replayed: false };
                 tell(&self.clients, &mut self.told, client, &done);
             }

@@ -8,12 +8,14 @@
 //! Who takes the core's lock for something else first handles what lies here ([`Shared::lock`]), so what a thread does
 //! next comes after what it has left here.
 
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Condvar, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 
 use gridpool_ipc::mutex::Mutex;
 use gridpool_protocol::ids::{AttemptId, ClientId, WorkerId};
-use gridpool_protocol::message::{AttemptAnswer, AttemptError};
+use gridpool_protocol::message::{Answers, AttemptAnswer, AttemptError, Inline, JoinedAnswer};
+use gridpool_protocol::receipt::RunReport;
 
 use super::Shared;
 use super::clients::NewJob;
@@ -32,11 +34,35 @@ const ROUNDS_MAX: usize = 8;
 /// What a worker says of an attempt.
 pub(super) type Answered = (AttemptId, Result<AttemptAnswer, AttemptError>);
 
+/// An inline result: a part of all that came in one message.
+#[derive(Clone, Debug)]
+pub(super) struct Output {
+    all: Arc<Vec<u8>>,
+    own: Range<usize>,
+}
+
+impl Output {
+    fn whole(bytes: Vec<u8>) -> Self {
+        Self { own: 0..bytes.len(), all: Arc::new(bytes) }
+    }
+
+    /// A part that is there.
+    fn part(all: &Arc<Vec<u8>>, own: Range<usize>) -> Self {
+        Self { all: Arc::clone(all), own }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.all[self.own.clone()]
+    }
+}
+
 /// What a thread has for the core.
 #[derive(Debug)]
 pub(super) enum Batch {
-    /// A worker's answers.
+    /// What a worker says of attempts.
     Answers(WorkerId, Vec<Answered>),
+    /// A worker's answers to attempts that ran together, checked.
+    Joined(WorkerId, Box<Answers>),
     /// A client's valid submissions.
     Submissions(ClientId, Vec<NewJob>),
 }
@@ -157,17 +183,21 @@ impl Core {
             match batch {
                 Batch::Answers(worker, answers) => {
                     for (attempt, result) in answers {
-                        if self.outputs.contains_key(&attempt.job) {
-                            // Of two attempts of a job, the result must be that of the one whose answer counts.
-                            together.handle(self, shared);
-                        }
                         let result = result.map(|AttemptAnswer { report, output }| {
-                            self.outputs.extend(output.map(|output| (attempt.job, output)));
-                            report
+                            (report, output.map(|Inline(bytes)| Output::whole(bytes)))
                         });
-                        let answered = WorkerEvent::Answered { attempt, result };
-                        together.answered.push((worker, attempt));
-                        together.add(self, shared, Event::Worker(worker, answered));
+                        together.answer(self, shared, (worker, attempt), result);
+                    }
+                }
+                Batch::Joined(worker, answers) => {
+                    let Answers { report, attempts, outputs: Inline(outputs) } = *answers;
+                    let outputs = Arc::new(outputs);
+                    for JoinedAnswer { attempt, result } in attempts {
+                        let result = result.map(|own| {
+                            let (report, place) = own.with(&report);
+                            (report, place.map(|place| Output::part(&outputs, place)))
+                        });
+                        together.answer(self, shared, (worker, attempt), result);
                     }
                 }
                 Batch::Submissions(client, all) => {
@@ -193,6 +223,27 @@ struct Together {
 }
 
 impl Together {
+    /// Adds a worker's answer.
+    fn answer(
+        &mut self,
+        core: &mut Core,
+        shared: &Shared,
+        (worker, attempt): (WorkerId, AttemptId),
+        result: Result<(RunReport, Option<Output>), AttemptError>,
+    ) {
+        if core.outputs.contains_key(&attempt.job) {
+            // Of two attempts of a job, the result must be that of the one whose answer counts.
+            self.handle(core, shared);
+        }
+        let result = result.map(|(report, output)| {
+            core.outputs.extend(output.map(|output| (attempt.job, output)));
+            report
+        });
+        self.answered.push((worker, attempt));
+        let answered = WorkerEvent::Answered { attempt, result };
+        self.add(core, shared, Event::Worker(worker, answered));
+    }
+
     fn add(&mut self, core: &mut Core, shared: &Shared, event: Event) {
         self.events.push(event);
         if self.events.len() == TOGETHER_MAX {
@@ -207,11 +258,12 @@ impl Together {
         }
         core.handle_quietly(shared, shared.timestamp(), self.events.drain(..));
         core.outputs.clear();
-        for (worker, attempt) in self.answered.drain(..) {
-            if let Some(link) = core.workers.get_mut(&worker) {
-                link.answered(attempt);
+        for answered in self.answered.chunk_by(|(a, _), (b, _)| a == b) {
+            if let Some(link) = core.workers.get_mut(&answered[0].0) {
+                answered.iter().for_each(|&(_, attempt)| link.answered(attempt));
             }
         }
+        self.answered.clear();
     }
 }
 
@@ -224,7 +276,7 @@ pub(super) fn serve(shared: &Shared) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
 

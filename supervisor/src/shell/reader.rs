@@ -219,14 +219,11 @@ fn listen(
                 }
                 note(shared, worker, &mut answers, (attempt, result));
             }
-            FromWorker::Answers(together) => {
-                let each = together.each(|attempt, result| {
-                    note(shared, worker, &mut answers, (attempt, result));
-                });
-                if let Err(error) = each {
-                    hand_in(shared, worker, &mut answers);
-                    return Err(error.to_string().into());
-                }
+            FromWorker::Answers(mut together) => {
+                hand_in(shared, worker, &mut answers);
+                let checked = together.check();
+                shared.hand_in(Batch::Joined(worker, together));
+                checked.map_err(|error| error.to_string())?;
             }
             FromWorker::Forgot => shared.forgot(worker),
             FromWorker::Models { models } => {

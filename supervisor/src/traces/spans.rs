@@ -284,7 +284,7 @@ mod tests {
             ..RunReport::default()
         };
         let part = ItemRange { start: 0, end: 3 };
-        let answered = Attempt::answered("cpu0#1".into(), DeviceInfo::default(), part, report);
+        let answered = Attempt::answered("cpu0#1", DeviceInfo::default(), part, report);
         Attempt { begun_us: times.0, ended_us: times.1, outcome, detail: "why".into(), ..answered }
     }
 

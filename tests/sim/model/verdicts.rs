@@ -139,10 +139,10 @@ fn a_receipt_shows_what_happened(
     let rule = "a_receipt_shows_what_happened";
     let seen =
         job.attempts.iter().map(|&(worker, outcome, shard)| (worker.to_string(), outcome, shard));
-    let told = receipt.attempts.iter().map(|a| (a.worker.clone(), a.outcome, a.part));
+    let told = receipt.attempts.iter().map(|a| (a.worker.to_string(), a.outcome, a.part));
     let (seen, told): (Vec<_>, Vec<_>) = (seen.collect(), told.collect());
     holds(rule, told == seen, || format!("{id}: told {told:?}, seen {seen:?}"))?;
-    let elsewhere = receipt.attempts.iter().find(|a| a.device.name != a.worker);
+    let elsewhere = receipt.attempts.iter().find(|a| *a.device.name != *a.worker);
     holds(rule, elsewhere.is_none(), || format!("{id}: not its worker's device: {elsewhere:?}"))?;
     let micros = |from: Timestamp, to: Timestamp| to.since(from).as_micros();
     let queue_us = micros(job.accepted, job.first_dispatch.unwrap_or(now));
@@ -150,7 +150,7 @@ fn a_receipt_shows_what_happened(
     let ok = receipt.job == id.to_string()
         && key == job.request.key
         && receipt.key == key.to_string()
-        && receipt.program_hash == job.request.work.to_string()
+        && *receipt.program_hash == *job.request.work.to_string()
         && receipt.trace_id == job.request.trace.map(|trace| trace.to_string()).unwrap_or_default()
         && receipt.items == job.request.items
         && receipt.item_errors == job.item_errors

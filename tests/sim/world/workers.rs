@@ -186,7 +186,7 @@ pub(super) fn ready(worker: WorkerId) -> Event {
 
 pub(super) fn report() -> RunReport {
     RunReport {
-        module_hash: "00".to_owned(),
+        module_hash: "00".into(),
         items: 1,
         joined_items: 1,
         item_errors: 1,

@@ -86,7 +86,7 @@ impl Evidence {
             }
         };
         let share = f64::from(items) / f64::from(attempt.joined_items.max(1));
-        for kernel in &attempt.kernels {
+        for kernel in &*attempt.kernels {
             self.launch(&kernel.name, f64::from(kernel.launches) * share.min(1.0));
         }
         self.proof.h2d_bytes += attempt.h2d_bytes;
@@ -175,7 +175,7 @@ mod tests {
         let report = RunReport {
             items: 1,
             joined_items,
-            kernels: vec![KernelUse { name: "rot90".to_owned(), launches, device_us: 5.0 }],
+            kernels: [KernelUse { name: "rot90".to_owned(), launches, device_us: 5.0 }].into(),
             h2d_bytes: 10,
             d2h_bytes: 20,
             service_us: 40,
@@ -186,7 +186,7 @@ mod tests {
             host: String::new(),
             job: "1".to_owned(),
             key: "1".to_owned(),
-            program_hash: String::new(),
+            program_hash: "".into(),
             trace_id: String::new(),
             items,
             item_errors: 0,
@@ -194,7 +194,7 @@ mod tests {
             reason: String::new(),
             queue_us: 3,
             total_us: 60,
-            attempts: vec![Attempt::answered("gpu0#1".to_owned(), device, part, report)],
+            attempts: vec![Attempt::answered("gpu0#1", device, part, report)],
         }
     }
 

@@ -211,7 +211,7 @@ impl PreparedJob {
             Ok(None) => Ok(()),
             Ok(Some(item)) => {
                 let number = self.first + item as u64;
-                let worker = answer.receipt.attempts.last().map_or("?", |a| a.worker.as_str());
+                let worker = answer.receipt.attempts.last().map_or("?", |a| &*a.worker);
                 Err(Failure::Wrong(format!(
                     "item {item} of a job (grid {number}) from {worker} differs from the reference's"
                 )))

@@ -184,7 +184,7 @@ impl<'a> TestClient<'a> {
             let took = at.elapsed();
             self.right(&answer)?;
             self.until_gone(&victim.name)?;
-            if answer.receipt.attempts.iter().any(|attempt| attempt.worker == victim.name)
+            if answer.receipt.attempts.iter().any(|attempt| *attempt.worker == *victim.name)
                 && answer.receipt.attempts.len() > 1
             {
                 return Ok((took, victim.clone()));

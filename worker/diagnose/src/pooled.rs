@@ -1,6 +1,8 @@
 //! What an answer's receipt must show: the job ended OK, at the first attempt, on the intended device, and
 //! something was launched there.
 
+use std::sync::Arc;
+
 use gridpool_bench::failure::Failure;
 use gridpool_client::ClientError;
 use gridpool_protocol::ids::DeviceId;
@@ -31,8 +33,8 @@ pub(super) struct Proof {
     pub(super) item_errors: u64,
     pub(super) launches: u64,
     /// The last worker that answered, and its module.
-    pub(super) worker: String,
-    pub(super) module: String,
+    pub(super) worker: Arc<str>,
+    pub(super) module: Arc<str>,
 }
 
 impl Proof {
@@ -105,11 +107,11 @@ mod tests {
     fn receipt(launches: u32) -> Receipt {
         let device = DeviceInfo { name: "a processor".to_owned(), ..DeviceInfo::default() };
         let report = RunReport {
-            module_hash: "0123456789abcdef".to_owned(),
+            module_hash: "0123456789abcdef".into(),
             items: 3,
             joined_items: 3,
             item_errors: 1,
-            kernels: vec![KernelUse { name: "rot90".to_owned(), launches, device_us: 1.0 }],
+            kernels: [KernelUse { name: "rot90".to_owned(), launches, device_us: 1.0 }].into(),
             service_us: 1,
             ..RunReport::default()
         };
@@ -118,7 +120,7 @@ mod tests {
             host: String::new(),
             job: "job1".to_owned(),
             key: String::new(),
-            program_hash: String::new(),
+            program_hash: "".into(),
             trace_id: String::new(),
             items: 3,
             item_errors: 1,
@@ -126,7 +128,7 @@ mod tests {
             reason: String::new(),
             queue_us: 0,
             total_us: 0,
-            attempts: vec![Attempt::answered("cpu0#1".to_owned(), device, part, report)],
+            attempts: vec![Attempt::answered("cpu0#1", device, part, report)],
         }
     }
 

@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn an_attempt_that_others_have_ended_is_not_lost() {
         let attempt = |outcome| {
-            let (worker, device) = ("cpu0#1".to_owned(), DeviceInfo::default());
+            let (worker, device) = ("cpu0#1", DeviceInfo::default());
             Attempt::unreported(worker, device, ItemRange::default(), outcome, String::new())
         };
         let outcomes =

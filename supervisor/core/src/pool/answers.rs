@@ -1,5 +1,7 @@
 //! What workers answer.
 
+use std::sync::Arc;
+
 use gridpool_protocol::ids::{AttemptId, WorkerId};
 use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::{AttemptOutcome, RunReport, Verdict};
@@ -41,7 +43,7 @@ impl Pool {
         let device = process.device_info();
         match result {
             Ok(report) => {
-                let name = String::from(&*process.name);
+                let name = Arc::clone(&process.name);
                 let items = u64::from(job.shards[shard].items.len());
                 self.slots[index].items_done += items;
                 self.slots[index].graph_replays += meters::graph_replays(&report);

@@ -147,7 +147,7 @@ impl Pool {
         let said = said.filter(|&(at, _)| now.since(at) <= longest);
         let report = Box::new(DeathReport {
             worker,
-            device: process.device_info(),
+            device: DeviceInfo::clone(&process.device_info()),
             exit: exit.clone(),
             killed,
             is_expected,

@@ -1,6 +1,7 @@
 //! How processes end, or fail to start: the cause, the blame, and what follows for the slot, the service
 //! and the jobs. `losses` decides what happens to lost attempts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gridpool_protocol::exit::worker as exit_code;
@@ -26,7 +27,7 @@ const EXIT_GRACE: Duration = Duration::from_secs(1);
 struct Ending<'a> {
     worker: WorkerId,
     exit: &'a Exit,
-    device: DeviceInfo,
+    device: Arc<DeviceInfo>,
     /// Why the pool killed it; `None` if it was ending by itself.
     cause: Option<KillCause>,
     /// The same in words.

@@ -209,7 +209,7 @@ impl Job {
         &mut self,
         now: Timestamp,
         shard: usize,
-        (worker, device): (String, DeviceInfo),
+        (worker, device): (Arc<str>, Arc<DeviceInfo>),
         report: RunReport,
     ) {
         let (_, shard) = self.end(shard);
@@ -223,7 +223,7 @@ impl Job {
         &mut self,
         now: Timestamp,
         shard: usize,
-        device: DeviceInfo,
+        device: Arc<DeviceInfo>,
         outcome: AttemptOutcome,
         detail: String,
     ) {
@@ -239,7 +239,7 @@ impl Job {
         &mut self,
         now: Timestamp,
         shard: usize,
-        device: DeviceInfo,
+        device: Arc<DeviceInfo>,
         detail: String,
     ) {
         let (worker, shard) = self.end(shard);
@@ -254,7 +254,7 @@ impl Job {
     pub(super) fn explain(&mut self, worker: WorkerId, detail: &str, capsule: Option<&str>) {
         let name = worker.to_string();
         let lost = |attempt: &&mut Attempt| {
-            attempt.worker == name
+            *attempt.worker == *name
                 && matches!(attempt.outcome, AttemptOutcome::WorkerDied | AttemptOutcome::Hang)
         };
         if let Some(attempt) = self.attempts.iter_mut().rev().find(lost) {

@@ -16,7 +16,7 @@ use crate::event::Timestamp;
 /// How a worker was lost.
 #[derive(Clone, Debug)]
 pub(super) struct Loss {
-    pub(super) device: DeviceInfo,
+    pub(super) device: Arc<DeviceInfo>,
     pub(super) kind: LossKind,
     /// For the receipt of each attempt.
     pub(super) detail: String,

@@ -155,7 +155,7 @@ pub(super) fn note(work: &mut DeviceWork, result: &Result<RunReport, AttemptErro
         work.run_s += infer.device_us * MICROSECOND * share;
         return;
     }
-    for kernel in &report.kernels {
+    for kernel in &*report.kernels {
         work.launches += f64::from(kernel.launches) * share;
         work.busy_s += kernel.device_us * MICROSECOND * share;
     }

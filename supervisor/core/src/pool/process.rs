@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gridpool_protocol::ids::{AttemptId, WorkerId};
+use gridpool_protocol::ids::{AttemptId, DeviceId, WorkerId};
 use gridpool_protocol::receipt::{AttemptOutcome, DeviceInfo};
 use gridpool_protocol::status::WorkerState;
 
@@ -46,7 +46,7 @@ pub(super) struct Killed {
 /// What a process reported when it was READY.
 #[derive(Clone, Debug)]
 struct Introduced {
-    device: DeviceInfo,
+    device: Arc<DeviceInfo>,
     /// From its spawn.
     took: Duration,
 }
@@ -56,7 +56,7 @@ struct Introduced {
 pub(super) struct Process {
     pub(super) worker: WorkerId,
     /// Every receipt has it.
-    pub(super) name: Box<str>,
+    pub(super) name: Arc<str>,
     stage: Stage,
     pub(super) heard: Timestamp,
     /// The models that it has, and how often it has reported them.
@@ -108,14 +108,11 @@ impl Process {
     }
 
     /// Its device as it reported it; without a name if it was never READY.
-    pub(super) fn device_info(&self) -> DeviceInfo {
-        let device = self.introduced.as_ref().map(|introduced| introduced.device.clone());
-        device.unwrap_or_else(|| DeviceInfo {
-            kind: self.worker.device.kind,
-            index: self.worker.device.index,
-            name: String::new(),
-            uuid: String::new(),
-            driver: String::new(),
+    pub(super) fn device_info(&self) -> Arc<DeviceInfo> {
+        let device = self.introduced.as_ref().map(|introduced| Arc::clone(&introduced.device));
+        device.unwrap_or_else(|| {
+            let DeviceId { kind, index } = self.worker.device;
+            Arc::new(DeviceInfo { kind, index, ..DeviceInfo::default() })
         })
     }
 
@@ -312,7 +309,8 @@ impl Process {
 
     /// It is READY, and a standby until it serves.
     pub(super) fn ready(&mut self, now: Timestamp, device: DeviceInfo) {
-        self.introduced = Some(Introduced { device, took: now.since(self.started) });
+        let took = now.since(self.started);
+        self.introduced = Some(Introduced { device: Arc::new(device), took });
         self.stage = Stage::Standby;
     }
 

@@ -393,11 +393,11 @@ fn info(index: u32) -> DeviceInfo {
 
 fn report() -> RunReport {
     RunReport {
-        module_hash: "00".to_owned(),
+        module_hash: "00".into(),
         items: 1,
         joined_items: 1,
         item_errors: 0,
-        kernels: Vec::new(),
+        kernels: [].into(),
         h2d_bytes: 1,
         d2h_bytes: 1,
         service_us: 1,

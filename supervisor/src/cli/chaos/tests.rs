@@ -7,7 +7,7 @@ use super::*;
 fn attempt(worker: &str, outcome: AttemptOutcome) -> Attempt {
     let device = DeviceInfo::default();
     let part = ItemRange { start: 0, end: 1 };
-    Attempt::unreported(worker.to_owned(), device, part, outcome, String::new())
+    Attempt::unreported(worker, device, part, outcome, String::new())
 }
 
 fn receipt(verdict: Verdict, attempts: Vec<Attempt>) -> Receipt {
@@ -15,7 +15,7 @@ fn receipt(verdict: Verdict, attempts: Vec<Attempt>) -> Receipt {
         host: String::new(),
         job: String::new(),
         key: String::new(),
-        program_hash: String::new(),
+        program_hash: "".into(),
         trace_id: String::new(),
         items: 1,
         item_errors: 0,

@@ -297,7 +297,7 @@ mod tests {
         let attempt = |worker: &str, outcome| {
             let part = gridpool_protocol::receipt::ItemRange { start: 0, end: 1 };
             let device = gridpool_protocol::receipt::DeviceInfo::default();
-            Attempt::unreported(worker.to_owned(), device, part, outcome, String::new())
+            Attempt::unreported(worker, device, part, outcome, String::new())
         };
         let of = |attempts| [Receipt { attempts, ..Receipt::default() }];
         let preempted = attempt("cpu0#1", AttemptOutcome::Preempted);

@@ -44,7 +44,7 @@ fn receipt(verdict: Verdict, items: u32) -> Receipt {
         host: String::new(),
         job: "job1".to_owned(),
         key: "00".to_owned(),
-        program_hash: "ab".to_owned(),
+        program_hash: "ab".into(),
         trace_id: String::new(),
         items,
         item_errors: 0,
@@ -180,7 +180,7 @@ fn of_batch(program: &str, batch: &GridBatch, answers: &[Option<Output>]) -> Ans
         .map(|step| KernelUse { name: step.op.name().to_owned(), launches: 1, device_us: 1.5 })
         .collect();
     let report = RunReport {
-        module_hash: "cd".to_owned(),
+        module_hash: "cd".into(),
         items: 1,
         joined_items: answers.len() as u32,
         item_errors: errors as u32,
@@ -193,7 +193,7 @@ fn of_batch(program: &str, batch: &GridBatch, answers: &[Option<Output>]) -> Ans
     receipt.item_errors = errors as u32;
     receipt.attempts.push({
         let part = ItemRange { start: 0, end: answers.len() as u32 };
-        Attempt::answered("cpu0#1".to_owned(), device(), part, report)
+        Attempt::answered("cpu0#1", device(), part, report)
     });
     let outputs = Outputs::new(program, Arc::new(batch.clone()), packer.bytes).unwrap();
     Answer::new(receipt, Some(outputs))

@@ -88,7 +88,7 @@ fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
     let mut shares = Shares::new();
     for receipt in receipts {
         for attempt in &receipt.attempts {
-            let name = attempt.worker.as_str();
+            let name = &*attempt.worker;
             let share = shares.entry((name.parse().ok(), name)).or_default();
             if attempt.outcome != AttemptOutcome::Ok {
                 let outcome = outcome_in_words(attempt.outcome, &printable(&attempt.detail));
@@ -97,7 +97,7 @@ fn shares<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Shares<'a> {
             }
             share.items += u64::from(attempt.part.len());
             share.parts += u64::from(receipt.is_part(attempt));
-            for kernel in &attempt.kernels {
+            for kernel in &*attempt.kernels {
                 let launches = u64::from(kernel.launches);
                 match share.kernels.iter_mut().find(|(name, _)| *name == kernel.name) {
                     Some((_, sum)) => *sum += launches,

@@ -194,7 +194,7 @@ fn items_of_a_split_job_count_for_the_workers_that_ran_them() {
     let mut job = identity(&grids);
     let whole = job.receipt.attempts.remove(0);
     let part = |worker: &str, start, end| Attempt {
-        worker: worker.to_owned(),
+        worker: worker.into(),
         part: ItemRange { start, end },
         ..whole.clone()
     };
@@ -241,14 +241,14 @@ fn a_failed_input_has_its_reason_and_lost_attempts_are_listed() {
     let mut job = identity(&[grid(1)]);
     let detail = "killed by signal 9 (SIGKILL)".to_owned();
     let lost = Attempt::unreported(
-        "cpu0#1".to_owned(),
+        "cpu0#1",
         device(),
         ItemRange::default(),
         AttemptOutcome::WorkerDied,
         detail,
     );
     job.receipt.attempts.insert(0, lost);
-    job.receipt.attempts[1].worker = "cpu0#2".to_owned();
+    job.receipt.attempts[1].worker = "cpu0#2".into();
     let inputs = [list("x\x1b[2J", &[grid(1)]), list("y", &[grid(2)])];
     assert_eq!(
         shown(&inputs, vec![failed(Verdict::Poison, 1), job], PLAIN),

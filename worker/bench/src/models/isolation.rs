@@ -190,7 +190,7 @@ impl Neighbour {
         let answer = self.client.run(self.job.clone())?;
         let name = answer.receipt.attempts.last().map(|attempt| attempt.worker.clone());
         let rows = self.client.status()?.workers;
-        let worker = rows.into_iter().find(|row| Some(&row.name) == name.as_ref());
+        let worker = rows.into_iter().find(|row| name.as_deref() == Some(&row.name));
         let worker = worker.ok_or_else(|| wrong("the neighbour's worker ended by itself"))?;
         let pid = Pid::from_raw(i32::try_from(worker.pid).expect("process numbers fit"));
         kill(pid, signal).map_err(|errno| wrong(&format!("{signal} to {}: {errno}", worker.name)))

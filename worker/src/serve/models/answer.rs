@@ -79,11 +79,11 @@ fn report(answer: Answer, arrived: Instant) -> Result<AttemptAnswer, AttemptErro
         device_us: report.device_us,
     };
     let report = RunReport {
-        module_hash: report.sha256.clone(),
+        module_hash: report.sha256.as_str().into(),
         items: rows,
         joined_items: report.joined_rows,
         item_errors: 0,
-        kernels: vec![runs],
+        kernels: [runs].into(),
         h2d_bytes: report.h2d_bytes,
         d2h_bytes: report.d2h_bytes,
         service_us: u64::try_from(service).unwrap_or(u64::MAX),

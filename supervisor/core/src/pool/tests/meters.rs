@@ -347,8 +347,8 @@ fn a_device_counts_its_work_and_shared_launches_once() {
     (3..=5).for_each(|key| {
         rig.submit_as(1, key, |request| request.items = u32::try_from(key).unwrap())
     });
-    let kernels = vec![KernelUse { name: "k".to_owned(), launches: 3, device_us: 120.0 }];
-    let alone = RunReport { kernels: kernels.clone(), h2d_bytes: 100, d2h_bytes: 10, ..report() };
+    let kernels = [KernelUse { name: "k".to_owned(), launches: 3, device_us: 120.0 }].into();
+    let alone = RunReport { kernels, h2d_bytes: 100, d2h_bytes: 10, ..report() };
     rig.reply(0, Ok(alone.clone()));
     // Jobs 3, 4 and 5 have joined on device 0.
     for items in [3, 4, 5] {

@@ -22,7 +22,7 @@ fn receipt(verdict: Verdict, reason: &str) -> Receipt {
         host: String::new(),
         job: "job1".into(),
         key: "00".into(),
-        program_hash: String::new(),
+        program_hash: "".into(),
         trace_id: String::new(),
         items: 1,
         item_errors: 0,
