@@ -68,16 +68,27 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, EncodeError> {
 pub fn append<T: Serialize>(message: &T, bytes: &mut Vec<u8>) -> Result<usize, EncodeError> {
     let start = bytes.len();
     bytes.reserve(USUAL_BYTES);
-    let encoded = bincode::serde::encode_into_std_write(message, bytes, CONFIG)
+    let encoded = bincode::serde::encode_into_writer(message, Appended(bytes), CONFIG)
         .map_err(|error| EncodeError::Unsupported(Box::new(error)))
-        .and_then(|length| match length {
-            ..=FRAME_BYTES_MAX => Ok(length),
+        .and_then(|()| match bytes.len() - start {
+            length @ ..=FRAME_BYTES_MAX => Ok(length),
             bytes => Err(EncodeError::TooLong { bytes }),
         });
     if encoded.is_err() {
         bytes.truncate(start);
     }
     encoded
+}
+
+/// Most parts of a message are a few bytes, and none fails to be added: as `io::Write` each would cost more.
+struct Appended<'a>(&'a mut Vec<u8>);
+
+impl bincode::enc::write::Writer for Appended<'_> {
+    #[inline]
+    fn write(&mut self, bytes: &[u8]) -> Result<(), bincode::error::EncodeError> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
 }
 
 /// Decodes one message, which must use all of `bytes`.
