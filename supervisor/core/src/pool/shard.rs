@@ -59,9 +59,14 @@ pub(super) fn cut(
     config: &PoolConfig,
 ) -> Vec<Shard> {
     let count = count(request, devices, live, config);
-    let share = |of: u64, shard: u32, whole: u32| {
-        let share = u128::from(of) * u128::from(shard) / u128::from(whole.max(1));
-        u64::try_from(share).expect("a share is no larger than the whole")
+    let share = |of: u64, shard: u32, whole: u32| match shard {
+        // Most jobs have one shard, and divisions are slow.
+        0 => 0,
+        _ if shard == whole => of,
+        _ => {
+            let share = u128::from(of) * u128::from(shard) / u128::from(whole.max(1));
+            u64::try_from(share).expect("a share is no larger than the whole")
+        }
     };
     let item = |index| {
         let item = share(request.items.into(), index, count);
