@@ -1,5 +1,6 @@
 //! One accepted job, from acceptance to its verdict.
 
+use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use crate::event::{JobRequest, Timestamp, Work};
 /// Attempts that a receipt shows, so that the verdict fits a frame. The oldest that gave no result are left
 /// out first.
 const ATTEMPTS_SHOWN_MAX: usize = 128;
+
+/// The longest number of a job or a key, as text.
+const NUMBER_BYTES: usize = 32;
 
 /// A worker counts an attempt as late this long after the core does. So it never drops one whose job has
 /// no verdict yet.
@@ -305,8 +309,8 @@ impl Job {
         let waited = self.dispatched.unwrap_or(now).since(self.accepted);
         Receipt {
             host: String::new(),
-            job: self.request.job.to_string(),
-            key: self.request.key.to_string(),
+            job: text(self.request.job),
+            key: text(self.request.key),
             program_hash: self.request.work.name(),
             trace_id: self.request.trace.map(|trace| trace.to_string()).unwrap_or_default(),
             items: self.request.items,
@@ -318,4 +322,11 @@ impl Job {
             attempts: self.attempts,
         }
     }
+}
+
+/// A number as text, whose memory does not grow meanwhile: every receipt has two.
+fn text(number: impl fmt::Display) -> String {
+    let mut text = String::with_capacity(NUMBER_BYTES);
+    write!(text, "{number}").expect("a text takes what is written");
+    text
 }
