@@ -30,8 +30,8 @@ pub use work::{
     Destination, Inline, Input, Packing, Payload, Priority, Slice, Submission, Terms, Work,
 };
 pub use worker::{
-    Answers, Assignment, AttemptAnswer, AttemptError, Dispatch, FromWorker, JoinedAnswer,
-    OnLifeline, OwnReport, SharedArena, ToWorker,
+    Answers, Assignment, AttemptAnswer, AttemptError, BorrowedDispatch, Dispatch, FromWorker,
+    JoinedAnswer, OnLifeline, OwnReport, SharedArena, ToWorker,
 };
 
 /// Client to supervisor. `request` is echoed in the reply.

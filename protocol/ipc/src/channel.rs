@@ -119,7 +119,7 @@ impl Sender {
     ///
     /// # Errors
     /// [`ChannelError`]. After `Disconnected` or `Io` the channel is unusable.
-    pub fn send(&self, message: &ToWorker) -> Result<(), ChannelError> {
+    pub fn send(&self, message: &impl Serialize) -> Result<(), ChannelError> {
         let bytes = codec::encode(message).map_err(ChannelError::Encode)?;
         self.0.send(Packet(bytes)).map_err(ChannelError::from)
     }

@@ -46,9 +46,21 @@ pub struct Dispatch {
     pub assignments: Vec<Assignment>,
 }
 
+/// [`ToWorker::Dispatch`] with work and payloads that lie elsewhere: sending copies none.
+#[derive(Debug, Serialize)]
+pub enum BorrowedDispatch<'a> {
+    /// As in the message.
+    Dispatch {
+        /// As in [`Dispatch`].
+        work: &'a Work,
+        /// As in [`Dispatch`].
+        assignments: Vec<Assignment<&'a Payload>>,
+    },
+}
+
 /// One attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Assignment {
+pub struct Assignment<P = Payload> {
     /// The attempt.
     pub attempt: AttemptId,
     /// The job's client. A worker begins the requests of one client by priority, and then in their order.
@@ -56,7 +68,7 @@ pub struct Assignment {
     /// The job's priority among those of its client.
     pub priority: Priority,
     /// The bytes of the whole job.
-    pub payload: Payload,
+    pub payload: P,
     /// The items of this attempt. It reads and writes no others.
     pub shard: ItemRange,
     /// Milliseconds until the deadline. A worker need not begin it later.
@@ -287,7 +299,9 @@ pub struct SharedArena {
 mod tests {
     use std::sync::Arc;
 
+    use super::super::{Destination, Input, Packing};
     use super::*;
+    use crate::codec;
     use crate::ids::JobId;
     use crate::limits::REPORT_BYTES_MAX;
     use crate::receipt::KernelUse;
@@ -313,6 +327,28 @@ mod tests {
                 .collect(),
             outputs: Inline(vec![1, 2, 3, 4, 5, 6]),
         }
+    }
+
+    #[test]
+    fn a_dispatch_of_what_lies_elsewhere_is_the_same_message() {
+        let work = Work::Model { name: "m".to_owned() };
+        let (input, output) = (Input::Inline(Inline(vec![1, 2])), Destination::Inline);
+        let payload = Payload { packing: Packing::Tensors, input, output };
+        let assignment = Assignment {
+            attempt: attempt(300),
+            client: ClientId(7),
+            priority: Priority::High,
+            payload: &payload,
+            shard: ItemRange { start: 0, end: 1 },
+            deadline_ms: 1_000,
+            trace: None,
+            chaos: None,
+        };
+        let borrowed = BorrowedDispatch::Dispatch { work: &work, assignments: vec![assignment] };
+        let bytes = codec::encode(&borrowed).unwrap();
+        let ToWorker::Dispatch(whole) = codec::decode(&bytes).unwrap() else { panic!("{bytes:?}") };
+        assert_eq!((&whole.work, &whole.assignments[0].payload), (&work, &payload));
+        assert_eq!(codec::encode(&ToWorker::Dispatch(whole)).unwrap(), bytes);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use gridpool_protocol::codec;
 use gridpool_protocol::handover::FromPredecessor;
 use gridpool_protocol::ids::{ArenaId, AttemptId, ClientId, JobId, JobKey, Role, WorkerId};
-use gridpool_protocol::message::{Dispatch, EncodedDone, Inline, ServerMessage, ToWorker, Work};
+use gridpool_protocol::message::{
+    BorrowedDispatch, EncodedDone, Inline, ServerMessage, ToWorker, Work,
+};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use gridpool_protocol::status::MissingModel;
 use nix::libc::SIGKILL;
@@ -327,35 +329,34 @@ impl Core {
             let AttemptId { job, number: attempt } = sent.attempt;
             tracing::debug!(%job, attempt, %worker, joined = attempts.len(), "dispatch");
         }
-        let (payloads, workers) = (&self.payloads, &mut self.workers);
-        let held = |sent: &action::Assignment| {
-            &**payloads.get(&sent.attempt.job).expect("a dispatched job has its payload")
-        };
+        let workers = &mut self.workers;
+        let held = attempts.iter().map(|sent| {
+            let held = self.payloads.get(&sent.attempt.job);
+            (sent, held.expect("a dispatched job has its payload"))
+        });
+        let all: Vec<(&action::Assignment, &Arc<HeldJob>)> = held.collect();
         // The core has bound each request for a model to a version.
         let has_models = worker.group.role() == Role::Infer;
         let model = |sent: &action::Assignment| {
             has_models.then(|| self.pool.model_of(sent.attempt.job)).flatten()
         };
-        let is_same = |a: &action::Assignment, b: &action::Assignment| match (model(a), model(b)) {
-            (None, None) => held(a).work == held(b).work,
+        for same in all.chunk_by(|(a, held_a), (b, held_b)| match (model(a), model(b)) {
+            (None, None) => held_a.work == held_b.work,
             (a, b) => a == b,
-        };
-        for attempts in attempts.chunk_by(is_same) {
-            let work = match model(&attempts[0]) {
-                Some(full_name) => Work::Model { name: full_name.to_string() },
-                None => held(&attempts[0]).submission.work.clone(),
-            };
-            let assignments = attempts.iter().map(|sent| held(sent).assign(sent)).collect();
-            let message = ToWorker::Dispatch(Box::new(Dispatch { work, assignments }));
-            let arenas = attempts.iter().flat_map(|sent| &held(sent).arenas);
+        }) {
+            let (first, held) = same[0];
+            let named = model(first).map(|name| Work::Model { name: name.to_string() });
+            let work = named.as_ref().unwrap_or(&held.submission.work);
+            let assignments = same.iter().map(|(sent, held)| held.assign(sent)).collect();
+            let message = BorrowedDispatch::Dispatch { work, assignments };
+            let arenas = same.iter().flat_map(|(_, held)| &held.arenas);
             act(workers, worker, |link| link.run(&message, arenas));
         }
         if shared.capsules.get().is_some()
             && let Some(link) = workers.get_mut(&worker)
         {
-            link.begins(attempts.iter().map(|sent| {
-                let held = Arc::clone(&payloads[&sent.attempt.job]);
-                let (part, model) = (sent.shard, model(sent).cloned());
+            link.begins(all.iter().map(|&(sent, held)| {
+                let (held, part, model) = (Arc::clone(held), sent.shard, model(sent).cloned());
                 Begun { attempt: sent.attempt, part, held, model }
             }));
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gridpool_core::action;
 use gridpool_core::event::{self, ClientEvent, Event, JobRequest};
 use gridpool_protocol::ids::{ArenaId, ClientId, JobId};
-use gridpool_protocol::message::{Assignment, Submission};
+use gridpool_protocol::message::{Assignment, Payload, Submission};
 use gridpool_protocol::principal::Principal;
 
 use super::Shared;
@@ -34,14 +34,14 @@ pub(super) struct HeldJob {
 
 impl HeldJob {
     /// The assignment that tells a worker of an attempt at this job.
-    pub(super) fn assign(&self, sent: &action::Assignment) -> Assignment {
+    pub(super) fn assign(&self, sent: &action::Assignment) -> Assignment<&Payload> {
         let &action::Assignment { attempt, shard, drop_after } = sent;
         let Submission { payload, terms, .. } = &self.submission;
         Assignment {
             attempt,
             client: self.client,
             priority: terms.priority,
-            payload: payload.clone(),
+            payload,
             shard,
             deadline_ms: u64::try_from(drop_after.as_millis()).unwrap_or(u64::MAX),
             trace: self.submission.trace.map(|context| context.trace),

@@ -16,6 +16,7 @@ use gridpool_protocol::message::{OnLifeline, SharedArena, ToWorker};
 use gridpool_protocol::position::{self, Position};
 use gridpool_protocol::status::WorkerMemory;
 use nix::sys::uio::pread;
+use serde::Serialize;
 
 use super::arenas::ClientArena;
 use super::capsules::Begun;
@@ -141,7 +142,7 @@ impl Link {
     /// Hands over the arenas that the worker has not seen, then the attempts.
     pub(super) fn run<'a>(
         &mut self,
-        message: &ToWorker,
+        message: &impl Serialize,
         arenas: impl Iterator<Item = (&'a ArenaId, &'a Arc<ClientArena>)>,
     ) -> Result<(), LinkError> {
         for (&id, arena) in arenas {
@@ -230,7 +231,7 @@ impl Link {
         self.send(&ToWorker::Forget { arenas })
     }
 
-    pub(super) fn send(&self, message: &ToWorker) -> Result<(), LinkError> {
+    pub(super) fn send(&self, message: &impl Serialize) -> Result<(), LinkError> {
         let channel = self.channel.as_ref();
         let channel = channel.ok_or_else(|| LinkError::stuck("it has not connected yet"))?;
         self.sends.during(|| channel.send(message)).map_err(|error| match error {
