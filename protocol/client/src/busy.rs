@@ -139,7 +139,9 @@ impl Held {
                 }
             }
             Stage::Refused(_) if !self.is_empty() => self.on_refused(&job.lane()),
-            Stage::Done(..) if !self.is_empty() => self.on_end(clock::now(), &job.lane()),
+            Stage::Done(..) if !self.is_empty() => {
+                (0..job.count()).for_each(|_| self.on_end(clock::now(), &job.lane()));
+            }
             Stage::Abandoned
             | Stage::Accepted
             | Stage::Bundled(_)

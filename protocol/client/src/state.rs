@@ -469,6 +469,11 @@ impl Pending {
         is_passing && is_wanted && left > RETRY_EVERY.max(said_by(refusal))
     }
 
+    /// How many jobs it stands for.
+    pub(super) fn count(&self) -> u32 {
+        self.bundle.as_ref().map_or(1, |bundle| bundle.jobs())
+    }
+
     /// Whether it is in the bundle of this key.
     fn is_in(&self, bundle: JobKey) -> bool {
         matches!(self.stage, Stage::Bundled(own) if own == bundle)
@@ -513,8 +518,8 @@ impl Pending {
         // Round up, so that the job does not expire early.
         let left = clock::until(self.deadline).as_micros().div_ceil(1_000);
         let deadline_ms = u64::try_from(left).unwrap_or(u64::MAX);
-        let jobs = self.bundle.as_ref().map_or(1, |bundle| bundle.jobs());
-        let submission = self.job.submission(key, deadline_ms, jobs, self.buffers.named(&self.job));
+        let named = self.buffers.named(&self.job);
+        let submission = self.job.submission(key, deadline_ms, self.count(), named);
         ClientMessage::Submit(Box::new(submission))
     }
 
