@@ -3,7 +3,7 @@
 //! While requests are waiting, a capture does not wait for a change, since making a session may take a minute, and it
 //! waits for other runs only for [`WAIT_MAX`]: none begins meanwhile.
 
-use std::sync::{Condvar, PoisonError};
+use std::sync::{Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use gridpool_ipc::clock;
@@ -71,27 +71,38 @@ impl Quiet {
         Self { now: Mutex::new(now), changed: Condvar::new() }
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Now) -> T) -> T {
-        let changed = change(&mut self.now.lock());
-        self.changed.notify_all();
-        changed
+    /// Waits for `is_now`.
+    fn when(&self, is_now: impl Fn(&Now) -> bool) -> MutexGuard<'_, Now> {
+        let now = self.changed.wait_while(self.now.lock(), |now| !is_now(now));
+        now.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for `is_now` and then makes the change.
     fn once(&self, is_now: impl Fn(&Now) -> bool, change: impl FnOnce(&mut Now)) {
-        let now = self.changed.wait_while(self.now.lock(), |now| !is_now(now));
-        change(&mut now.unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.when(is_now));
         self.changed.notify_all();
     }
 
     fn changing(&'static self) -> Changing {
-        self.once(|now| !now.holds_changes, |now| now.changes += 1);
+        self.when(|now| !now.holds_changes).changes += 1;
         Changing(self)
     }
 
     fn running(&'static self) -> Running {
-        self.once(|now| !now.holds_runs, |now| now.runs += 1);
+        self.when(|now| !now.holds_runs).runs += 1;
         Running(self)
+    }
+
+    /// Something has ended. Only a capture waits for that: a system call for nobody is not made.
+    fn end(&self, end: impl FnOnce(&mut Now)) {
+        let is_awaited = {
+            let mut now = self.now.lock();
+            end(&mut now);
+            now.holds_changes
+        };
+        if is_awaited {
+            self.changed.notify_all();
+        }
     }
 
     fn alone(&'static self) -> Alone {
@@ -127,26 +138,19 @@ impl Quiet {
 
 impl Drop for Changing {
     fn drop(&mut self) {
-        self.0.change(|now| now.changes -= 1);
+        self.0.end(|now| now.changes -= 1);
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let is_last = {
-            let mut now = self.0.now.lock();
-            now.runs -= 1;
-            now.runs == 0
-        };
-        if is_last {
-            self.0.changed.notify_all();
-        }
+        self.0.end(|now| now.runs -= 1);
     }
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.0.change(|now| (now.holds_changes, now.holds_runs) = (false, false));
+        self.0.once(|_| true, |now| (now.holds_changes, now.holds_runs) = (false, false));
     }
 }
 
