@@ -150,7 +150,7 @@ impl TensorOutputs {
     pub(super) fn read(bytes: Bytes) -> Result<Self, TensorError> {
         let layout = match &bytes {
             Bytes::Shared(memory) => TensorLayout::read(&memory.bytes())?,
-            Bytes::Private(bytes) => Packed::read(bytes)?.layout().clone(),
+            Bytes::Private(bytes) => Packed::read(bytes)?.into_layout(),
         };
         Ok(Self { layout, bytes })
     }

@@ -47,7 +47,8 @@ impl TensorLayout {
             return Err(TensorError::TooMany { count: tensors.len() });
         }
         let mut names = BTreeSet::new();
-        if let Some(twice) = tensors.iter().find(|tensor| !names.insert(tensor.name())) {
+        let mut is_taken = |name| tensors.len() > 1 && !names.insert(name);
+        if let Some(twice) = tensors.iter().find(|tensor| is_taken(tensor.name())) {
             return Err(TensorError::Duplicate { name: twice.name().to_owned() });
         }
         let header_bytes = HEAD_BYTES + tensors.iter().map(header_bytes).sum::<usize>();
@@ -137,7 +138,8 @@ impl TensorLayout {
     #[must_use]
     pub fn header(&self) -> Vec<u8> {
         let number = |n: usize| u32::try_from(n).expect("limits are below 2^32").to_le_bytes();
-        let mut header = Vec::with_capacity(self.header_bytes);
+        // With room for the zeros up to the first data.
+        let mut header = Vec::with_capacity(self.header_bytes.next_multiple_of(DATA_ALIGNMENT));
         header.extend(MAGIC);
         header.extend(number(self.tensors.len()));
         header.extend(number(self.header_bytes));
@@ -149,7 +151,7 @@ impl TensorLayout {
             header.extend([tensor.datatype().number(), rank]);
             header.extend(length.to_le_bytes());
             header.extend(name.as_bytes());
-            header.extend(tensor.shape().iter().flat_map(|side| side.to_le_bytes()));
+            tensor.shape().iter().for_each(|side| header.extend(side.to_le_bytes()));
             if tensor.datatype() == DataType::Bytes {
                 header.extend((tensor.bytes() as u64).to_le_bytes());
             }
@@ -165,9 +167,10 @@ impl TensorLayout {
         if memory.bytes() < self.bytes {
             return Err(TensorError::Memory { got: memory.bytes(), want: self.bytes });
         }
-        memory.write(0, &self.header());
+        let mut header = self.header();
         let first = self.starts.first().copied().unwrap_or(self.header_bytes).min(self.bytes);
-        memory.write(self.header_bytes, &vec![0; first.saturating_sub(self.header_bytes)]);
+        header.resize(first.max(self.header_bytes), 0);
+        memory.write(0, &header);
         Ok(())
     }
 
@@ -241,6 +244,12 @@ impl<'a> Packed<'a> {
     #[must_use]
     pub fn layout(&self) -> &TensorLayout {
         &self.layout
+    }
+
+    /// The same, to keep.
+    #[must_use]
+    pub fn into_layout(self) -> TensorLayout {
+        self.layout
     }
 
     /// The data of a tensor.

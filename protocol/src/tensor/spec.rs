@@ -66,10 +66,11 @@ impl TensorSpec {
             let (got, want) = (tensor.datatype, self.datatype);
             return Err(ShapeError::DataType { name: name(), got, want });
         }
-        let got = tensor.signed_shape();
-        let fits = |(got, want): (&i64, &i64)| *want == ANY_SIZE || got == want;
+        let got = &tensor.shape;
+        let fits = |(got, want): (&u64, &i64)| *want == ANY_SIZE || got.cast_signed() == *want;
         if got.len() != self.shape.len() || !got.iter().zip(&self.shape).all(fits) {
-            return Err(ShapeError::Shape { name: name(), got, want: self.shape.clone() });
+            let (got, want) = (tensor.signed_shape(), self.shape.clone());
+            return Err(ShapeError::Shape { name: name(), got, want });
         }
         Ok(())
     }

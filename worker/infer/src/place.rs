@@ -40,7 +40,7 @@ impl ArenaPart {
 impl Source {
     pub(super) fn layout(&self) -> Result<TensorLayout, TensorError> {
         match self {
-            Self::Inline(bytes) => Packed::read(bytes).map(|packed| packed.layout().clone()),
+            Self::Inline(bytes) => Packed::read(bytes).map(Packed::into_layout),
             Self::Arena(part) => TensorLayout::read(&part.slice()),
         }
     }
