@@ -6,10 +6,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
+use gridpool_ipc::clock;
 use gridpool_protocol::batch::GridBatch;
 use gridpool_protocol::ids::JobKey;
 use gridpool_protocol::limits::{BUNDLE_BYTES_MAX, BUNDLE_JOBS_MAX};
+use gridpool_protocol::message::Inline;
 use gridpool_protocol::output::Bytes;
 use gridpool_protocol::receipt::{ItemRange, Receipt, Verdict};
 
@@ -19,6 +22,10 @@ use super::connection::{Connection, Outgoing};
 use super::program::OverGrids;
 use super::runnable::{AnyJob, JobOptions, Produces, Runnable};
 use super::source::Source;
+use super::state::{Pending, Stage, State};
+
+/// No connection has this number.
+const NO_EPOCH: u64 = u64::MAX;
 
 /// Jobs that were sent as one.
 #[derive(Debug)]
@@ -41,6 +48,15 @@ pub(super) struct BundleAnswer {
     bundle: Arc<Bundle>,
     receipt: Receipt,
     bytes: Option<Bytes>,
+}
+
+/// A verdict with its result.
+#[derive(Debug)]
+pub(super) enum Verdicted {
+    /// Of the job.
+    Own(Box<Receipt>, Option<Inline>),
+    /// Of the bundle in which it was so many-th.
+    Shared(Arc<BundleAnswer>, usize),
 }
 
 impl Bundle {
@@ -177,4 +193,104 @@ fn joined(jobs: &[Outgoing]) -> Option<(Arc<OverGrids>, Vec<Part>)> {
     }
     let all = OverGrids::new(Arc::clone(program), Source::Private(Arc::new(batch))).ok()?;
     Some((Arc::new(all), parts))
+}
+
+impl Outgoing {
+    /// The keys and deadlines of the jobs that have handles: its own, or those of the jobs that go as this one.
+    pub(super) fn handles(&self) -> Vec<(JobKey, Instant)> {
+        let own = |job: &Self| (job.key, job.deadline);
+        self.bundle
+            .as_ref()
+            .map_or_else(|| vec![own(self)], |(_, jobs)| jobs.iter().map(own).collect())
+    }
+}
+
+impl State {
+    /// There is news of a job, or of those in a bundle.
+    pub(super) fn call(&mut self, key: JobKey) {
+        self.sleepers.call(key);
+        if let Some(bundle) = self.jobs.get(&key).and_then(|pending| pending.bundle.as_ref()) {
+            bundle.keys().for_each(|own| self.sleepers.call(own));
+        }
+    }
+
+    /// The pool's last message about a bundle: each of its jobs that is still wanted gets its part.
+    pub(super) fn unbundle(&mut self, key: JobKey, bundle: &Arc<Bundle>, stage: Stage) {
+        let Some(mut pending) = self.jobs.remove(&key) else { return };
+        self.wakers.extend(pending.waker.take());
+        let lane = pending.lane();
+        let answer = if let Stage::Done(Verdicted::Own(receipt, inline)) = stage {
+            let bytes = pending.take_result(&receipt, inline);
+            Ok(Arc::new(BundleAnswer::new(Arc::clone(bundle), *receipt, bytes)))
+        } else {
+            Err(stage)
+        };
+        for (at, own) in bundle.keys().enumerate() {
+            let Some(part) = self.jobs.get_mut(&own).filter(|part| part.is_in(key)) else {
+                continue;
+            };
+            part.stage = match &answer {
+                Ok(answer) => Stage::Done(Verdicted::Shared(Arc::clone(answer), at)),
+                Err(Stage::Refused(why)) => Stage::Refused(why.clone()),
+                Err(_) => Stage::Lost,
+            };
+            if part.waits_to_be_sent_alone() {
+                self.held.give_back(clock::now(), &lane, own);
+            } else {
+                self.wakers.extend(part.waker.take());
+            }
+            self.sleepers.call(own);
+        }
+    }
+
+    /// The job that went to the pool for the one of this key: its bundle, or itself.
+    pub(super) fn sent_for(&self, key: JobKey) -> Option<(JobKey, &Pending)> {
+        let own = self.jobs.get(&key)?;
+        let Stage::Bundled(bundle) = own.stage else { return Some((key, own)) };
+        Some((bundle, self.jobs.get(&bundle)?))
+    }
+
+    /// Cancels a job that went in a bundle, and returns that. The pool runs the others, so the verdict is given here.
+    pub(super) fn cancel_in_bundle(&mut self, key: JobKey) -> Option<JobKey> {
+        let Stage::Bundled(of) = self.jobs.get(&key)?.stage else { return None };
+        let receipt = self.jobs.get(&of)?.bundle.as_ref()?.cancelled(key);
+        let pending = self.jobs.get_mut(&key)?;
+        pending.is_cancelled = true;
+        pending.stage = Stage::Done(Verdicted::Own(Box::new(receipt), None));
+        self.wakers.extend(pending.waker.take());
+        self.sleepers.call(key);
+        Some(of)
+    }
+
+    /// Whether none of a bundle's jobs is wanted any more.
+    pub(super) fn is_left(&self, key: JobKey) -> bool {
+        let bundle = self.jobs.get(&key).and_then(|pending| pending.bundle.as_ref());
+        let is_in = |own| self.jobs.get(&own).is_some_and(|part| part.is_in(key));
+        bundle.is_some_and(|bundle| !bundle.keys().any(is_in))
+    }
+}
+
+impl Pending {
+    /// How many jobs it stands for.
+    pub(super) fn count(&self) -> u32 {
+        self.bundle.as_ref().map_or(1, |bundle| bundle.jobs())
+    }
+
+    /// Whether it is in the bundle of this key.
+    fn is_in(&self, bundle: JobKey) -> bool {
+        matches!(self.stage, Stage::Bundled(own) if own == bundle)
+    }
+
+    /// Whether its bundle was given back, and it can be sent as soon as the pool takes it.
+    fn waits_to_be_sent_alone(&mut self) -> bool {
+        if !matches!(&self.stage, Stage::Refused(why) if self.may_try_again(why)) {
+            return false;
+        }
+        let is_shared = self.job.shares_input() || self.job.shares_output();
+        if is_shared {
+            // Whoever waits for it gets it memory first, as after a reconnect.
+            self.epoch = NO_EPOCH;
+        }
+        !is_shared
+    }
 }

@@ -4,8 +4,7 @@ use std::iter;
 use std::path::PathBuf;
 #[cfg(feature = "async")]
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::sync::{Arc, Condvar, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,12 +19,13 @@ use super::ClientError;
 use super::buffers::Buffers;
 use super::builder::Settings;
 use super::bundle::Bundle;
+use super::bundle::Verdicted;
 use super::busy::{READS_MAX, RETRY_EVERY};
 use super::keys::Keys;
 use super::known::KnownModels;
 use super::link::{self, Endpoint, Given, Received};
 use super::runnable::AnyJob;
-use super::state::{Pending, Stage, State, Verdicted};
+use super::state::{Pending, Stage, State};
 use super::wire::Wire;
 use crate::lease::Lease;
 
@@ -44,7 +44,8 @@ pub(super) struct Connection {
     pub(super) known: KnownModels,
     keys: Keys,
     state: Mutex<State>,
-    changed: Condvar,
+    /// For threads that wait for anything but a job.
+    pub(super) changed: Condvar,
     #[cfg(feature = "async")]
     pub(super) reading: super::reading::Reading,
     /// Whether a [`Watch`](super::Watch) reads for futures.
@@ -62,16 +63,6 @@ pub(super) struct Outgoing {
     pub(super) buffers: Buffers,
     /// The jobs that go as this one.
     pub(super) bundle: Option<(Arc<Bundle>, Vec<Self>)>,
-}
-
-impl Outgoing {
-    /// The keys and deadlines of the jobs that have handles: its own, or those of the jobs that go as this one.
-    pub(super) fn handles(&self) -> Vec<(JobKey, Instant)> {
-        let own = |job: &Self| (job.key, job.deadline);
-        self.bundle
-            .as_ref()
-            .map_or_else(|| vec![own(self)], |(_, jobs)| jobs.iter().map(own).collect())
-    }
 }
 
 impl Connection {
@@ -129,25 +120,35 @@ impl Connection {
     pub(super) fn wait_for<T>(
         &self,
         until: Instant,
+        ready: impl FnMut(&mut State) -> Option<T>,
+    ) -> Result<T, ClientError> {
+        self.wait_for_job(None, until, ready)
+    }
+
+    /// As [`Connection::wait_for`], if only news of that job let `ready` return a value.
+    pub(super) fn wait_for_job<T>(
+        &self,
+        job: impl Into<Option<JobKey>>,
+        until: Instant,
         mut ready: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<T, ClientError> {
-        let mut state = self.lock();
-        loop {
+        let (job, mut state) = (job.into(), self.lock());
+        let waited = loop {
             if let Some(value) = ready(&mut state) {
-                return Ok(value);
+                break Ok(value);
             }
             if let Some(error) = state.why_broken()
                 && !self.wire.is_open()
             {
-                return Err(error);
+                break Err(error);
             }
             let left = clock::until(until);
             if left.is_zero() {
-                return Err(ClientError::Silent);
+                break Err(ClientError::Silent);
             }
-            // The thread that has taken the reader reads for all, and wakes all after each message.
+            // The thread that has taken the reader reads for all.
             let Some(mut reader) = state.reader.take() else {
-                state = self.sleep(state, left);
+                state = self.sleep(state, left, job);
                 continue;
             };
             reader.set_spin(self.settings.spin);
@@ -159,7 +160,9 @@ impl Connection {
                 Err(_) => state = self.on_lost(state),
             }
             state = self.tell(state);
-        }
+        };
+        self.leave(state);
+        waited
     }
 
     /// Returns what `ready` finds in the messages that have arrived; `None` if another thread reads them, or
@@ -169,21 +172,25 @@ impl Connection {
         self: &Arc<Self>,
         mut ready: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<Option<T>, ClientError> {
-        let mut state = self.lock();
-        for _ in 0..READS_MAX {
+        let (mut state, mut reads, mut is_news) = (self.lock(), 0, true);
+        let tried = loop {
             if let Some(value) = ready(&mut state) {
-                return Ok(Some(value));
+                break Ok(Some(value));
             }
             if let Some(error) = state.why_broken()
                 && !self.wire.is_open()
             {
-                return Err(error);
+                break Err(error);
             }
-            let Some(mut reader) = state.reader.take() else { return Ok(None) };
+            if !is_news || reads == READS_MAX {
+                break Ok(None);
+            }
+            reads += 1;
+            let Some(mut reader) = state.reader.take() else { break Ok(None) };
             reader.set_spin(Duration::ZERO);
             drop(state);
             let received = link::receive(&mut reader, Some(Duration::ZERO));
-            let is_news = matches!(received, Ok(Some(_)));
+            is_news = matches!(received, Ok(Some(_)));
             state = self.lock();
             let handled = received.and_then(|received| state.on_messages(&mut reader, received));
             if handled.is_err() {
@@ -193,51 +200,21 @@ impl Connection {
             }
             state.put_back(reader);
             state = self.tell(state);
-            if !is_news {
-                return Ok(None);
-            }
-        }
-        Ok(None)
+        };
+        self.leave(state);
+        tried
     }
 
     /// Reconnects on a thread of its own, or on this one if the system gives none.
     fn reconnect_aside(self: &Arc<Self>) {
         let connection = Arc::clone(self);
-        let reconnect =
-            |connection: &Self| drop(connection.tell(connection.on_lost(connection.lock())));
+        let reconnect = |connection: &Self| {
+            connection.leave(connection.tell(connection.on_lost(connection.lock())));
+        };
         let builder = thread::Builder::new().name("gridpool-client".into());
         if builder.spawn(move || reconnect(&connection)).is_err() {
             reconnect(self);
         }
-    }
-
-    /// Wakes the threads and the futures that wait for a change of the state.
-    pub(super) fn tell<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        // Skip the system call if no thread sleeps.
-        if state.sleepers > 0 {
-            self.changed.notify_all();
-        }
-        if state.wakers.is_empty() {
-            return state;
-        }
-        drop(state);
-        self.wake();
-        self.lock()
-    }
-
-    /// Wakes the futures whose jobs have changed, outside the lock: a waker may do anything.
-    pub(super) fn wake(&self) {
-        let wakers = std::mem::take(&mut self.lock().wakers);
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Sleeps until something changes, at most for `span`.
-    fn sleep<'a>(&self, mut state: MutexGuard<'a, State>, span: Duration) -> MutexGuard<'a, State> {
-        state.sleepers += 1;
-        let waited = self.changed.wait_timeout(state, span);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        state.sleepers -= 1;
-        state
     }
 
     /// Reconnects after this thread, as the reader, has lost the connection, and submits the jobs without a
@@ -268,7 +245,7 @@ impl Connection {
                 let drained = state.drained.as_ref().map(|_| "it was drained and has stopped");
                 state.broken.get_or_insert_with(|| drained.unwrap_or_default().to_owned());
             } else if state.broken.is_none() {
-                state = self.sleep(state, RETRY_EVERY);
+                state = self.sleep(state, RETRY_EVERY, None);
             }
         }
         state.disconnect();
@@ -401,7 +378,7 @@ impl Connection {
         let mut state = self.lock();
         while !clock::until(until).is_zero() && goes_on(&state) {
             let left = clock::until(until);
-            state = self.sleep(state, left);
+            state = self.sleep(state, left, None);
         }
     }
 
@@ -441,13 +418,15 @@ impl Connection {
     /// are those of shards that were done, in shared memory.
     pub(super) fn take_answer(&self, key: JobKey) -> Result<(Receipt, Option<Bytes>), ClientError> {
         let mut pending = self.lock().jobs.remove(&key).ok_or(ClientError::Lost)?;
-        match std::mem::replace(&mut pending.stage, Stage::Lost) {
-            Stage::Done(Verdicted::Own(receipt, inline)) => {
+        let Stage::Done(verdict) = std::mem::replace(&mut pending.stage, Stage::Lost) else {
+            return Err(ClientError::Lost);
+        };
+        match verdict {
+            Verdicted::Own(receipt, inline) => {
                 let bytes = pending.take_result(&receipt, inline);
                 Ok((*receipt, bytes))
             }
-            Stage::Done(Verdicted::Shared(answer, part)) => answer.take(part),
-            _ => Err(ClientError::Lost),
+            Verdicted::Shared(answer, part) => answer.take(part),
         }
     }
 

@@ -132,6 +132,12 @@ impl State {
         self.refused(None).next().is_some()
     }
 
+    /// Notes that a job could not be submitted again.
+    fn fail(&mut self, key: JobKey, error: ClientError) {
+        let is_refused = if let ClientError::Refused(why) = error { Some(why) } else { None };
+        self.set_stage(key, is_refused.map_or(Stage::Lost, Stage::Refused));
+    }
+
     /// Collects the wakers of futures whose time is over.
     pub(super) fn wake_late(&mut self) {
         let is_over = |pending: &Pending| match &pending.stage {

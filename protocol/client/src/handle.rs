@@ -243,7 +243,8 @@ impl Claim {
     ) -> Result<bool, ClientError> {
         let last = self.deadline + VERDICT_MARGIN;
         loop {
-            let looked = self.connection.wait_for(until.min(last), |s| self.look(s, &enough));
+            let looked =
+                self.connection.wait_for_job(self.key, until.min(last), |s| self.look(s, &enough));
             let refusal = match looked {
                 Err(ClientError::Silent) if until < last => return Ok(false),
                 looked => looked??,

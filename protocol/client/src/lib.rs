@@ -79,7 +79,8 @@
 //!
 //! # Threads
 //!
-//! Calls that block need no thread of the client: one of the waiting threads reads the socket for all.
+//! Calls that block need no thread of the client: one of the waiting threads reads the socket for all, and wakes
+//! those whose jobs have news.
 //! Futures (feature `async`) share one reading thread; a runtime that watches sockets can read for them
 //! ([`Client::watch`]), which saves the thread's turn. A program that polls ([`Handle::try_wait`])
 //! gets a thread for the time of a reconnect.
@@ -112,6 +113,7 @@ mod program;
 mod reading;
 mod runnable;
 mod search;
+mod sleepers;
 mod source;
 mod state;
 mod tensors;

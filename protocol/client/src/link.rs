@@ -143,7 +143,14 @@ pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Encodes one message as a frame.
 pub(super) fn encode(message: &ClientMessage) -> Result<Vec<u8>, ClientError> {
-    frame::of(message, 0).map_err(|error| ClientError::Connection(io::Error::other(error)))
+    let mut frame = Vec::new();
+    append(message, &mut frame).map(|()| frame)
+}
+
+/// Appends the frame of a message.
+pub(super) fn append(message: &ClientMessage, frames: &mut Vec<u8>) -> Result<(), ClientError> {
+    let appended = frame::append(message, 0, frames);
+    appended.map_err(|error| ClientError::Connection(io::Error::other(error)))
 }
 
 /// Sends a frame. Blocks while the socket is full.

@@ -15,19 +15,17 @@ use gridpool_protocol::receipt::{Receipt, Verdict};
 
 use super::ClientError;
 use super::buffers::Buffers;
-use super::bundle::{Bundle, BundleAnswer};
+use super::bundle::{Bundle, Verdicted};
 use super::busy::{Held, RETRY_EVERY, said_by};
 use super::connection::Outgoing;
 use super::link::{self, Received};
 use super::runnable::AnyJob;
+use super::sleepers::Sleepers;
 use super::wire::Wire;
 use crate::lease::Lease;
 
 /// How long a client waits for a verdict after the job's deadline. A living pool answers much earlier.
 pub(super) const VERDICT_MARGIN: Duration = Duration::from_secs(15);
-
-/// No connection has this number.
-const NO_EPOCH: u64 = u64::MAX;
 
 /// See the module's text.
 #[derive(Debug)]
@@ -45,8 +43,8 @@ pub(super) struct State {
     pub(super) broken: Option<String>,
     /// The verdicts that the pool gave while it drained, once it has reported them.
     pub(super) drained: Option<Vec<(Verdict, u64)>>,
-    /// Threads that sleep until another thread has read a message.
-    pub(super) sleepers: usize,
+    /// Threads that sleep while another reads.
+    pub(super) sleepers: Sleepers,
     /// The number of futures that wait for an answer.
     #[cfg(feature = "async")]
     pub(super) futures: usize,
@@ -100,15 +98,6 @@ pub(super) enum Stage {
     Sent,
 }
 
-/// A verdict with its result.
-#[derive(Debug)]
-pub(super) enum Verdicted {
-    /// Of the job.
-    Own(Box<Receipt>, Option<Inline>),
-    /// Of the bundle in which it was so many-th.
-    Shared(Arc<BundleAnswer>, usize),
-}
-
 impl State {
     pub(super) fn new(reader: FrameReader, reconnects: bool) -> Result<Self, ClientError> {
         let socket = reader.socket().try_clone().map_err(ClientError::System)?;
@@ -120,7 +109,7 @@ impl State {
             replies: BTreeMap::new(),
             broken: None,
             drained: None,
-            sleepers: 0,
+            sleepers: Sleepers::default(),
             #[cfg(feature = "async")]
             futures: 0,
             #[cfg(feature = "async")]
@@ -165,6 +154,7 @@ impl State {
                     && matches!(pending.stage, Stage::Sent)
                 {
                     pending.stage = Stage::Accepted;
+                    self.call(key);
                 }
             }
             ServerMessage::Refused { key, refusal } => self.set_stage(key, Stage::Refused(refusal)),
@@ -205,7 +195,7 @@ impl State {
     }
 
     /// Notes the pool's last message about a job.
-    fn set_stage(&mut self, key: JobKey, stage: Stage) {
+    pub(super) fn set_stage(&mut self, key: JobKey, stage: Stage) {
         let Some(pending) = self.jobs.get_mut(&key) else { return };
         let is_abandoned = matches!(pending.stage, Stage::Abandoned);
         let is_passing = match &stage {
@@ -228,70 +218,17 @@ impl State {
             Some(bundle) if !is_passing => self.unbundle(key, &bundle, stage),
             Some(_) | None => pending.stage = stage,
         }
+        self.call(key);
         if !is_passing && let Some(pending) = self.jobs.get_mut(&key) {
             self.wakers.extend(pending.waker.take());
         }
     }
 
-    /// The pool's last message about a bundle: each of its jobs that is still wanted gets its part.
-    fn unbundle(&mut self, key: JobKey, bundle: &Arc<Bundle>, stage: Stage) {
-        let Some(mut pending) = self.jobs.remove(&key) else { return };
-        self.wakers.extend(pending.waker.take());
-        let lane = pending.lane();
-        let answer = match stage {
-            Stage::Done(Verdicted::Own(receipt, inline)) => {
-                let bytes = pending.take_result(&receipt, inline);
-                Ok(Arc::new(BundleAnswer::new(Arc::clone(bundle), *receipt, bytes)))
-            }
-            stage => Err(stage),
-        };
-        for (at, own) in bundle.keys().enumerate() {
-            let Some(part) = self.jobs.get_mut(&own).filter(|part| part.is_in(key)) else {
-                continue;
-            };
-            part.stage = match &answer {
-                Ok(answer) => Stage::Done(Verdicted::Shared(Arc::clone(answer), at)),
-                Err(Stage::Refused(why)) => Stage::Refused(why.clone()),
-                Err(_) => Stage::Lost,
-            };
-            if part.waits_to_be_sent_alone() {
-                self.held.give_back(clock::now(), &lane, own);
-            } else {
-                self.wakers.extend(part.waker.take());
-            }
-        }
-    }
-
-    /// The job that went to the pool for the one of this key: its bundle, or itself.
-    pub(super) fn sent_for(&self, key: JobKey) -> Option<(JobKey, &Pending)> {
-        let own = self.jobs.get(&key)?;
-        let Stage::Bundled(bundle) = own.stage else { return Some((key, own)) };
-        Some((bundle, self.jobs.get(&bundle)?))
-    }
-
-    /// Cancels a job that went in a bundle, and returns that. The pool runs the others, so the verdict is given here.
-    pub(super) fn cancel_in_bundle(&mut self, key: JobKey) -> Option<JobKey> {
-        let Stage::Bundled(of) = self.jobs.get(&key)?.stage else { return None };
-        let receipt = self.jobs.get(&of)?.bundle.as_ref()?.cancelled(key);
-        let pending = self.jobs.get_mut(&key)?;
-        pending.is_cancelled = true;
-        pending.stage = Stage::Done(Verdicted::Own(Box::new(receipt), None));
-        self.wakers.extend(pending.waker.take());
-        Some(of)
-    }
-
-    /// Whether none of a bundle's jobs is wanted any more.
-    pub(super) fn is_left(&self, key: JobKey) -> bool {
-        let bundle = self.jobs.get(&key).and_then(|pending| pending.bundle.as_ref());
-        let is_in = |own| self.jobs.get(&own).is_some_and(|part| part.is_in(key));
-        bundle.is_some_and(|bundle| !bundle.keys().any(is_in))
-    }
-
     /// Nothing will change any more: no pool takes what was given back. Wakes all futures.
     pub(super) fn give_up(&mut self) {
-        let given_back = |(&key, pending): (&JobKey, &mut Pending)| match &mut pending.stage {
-            Stage::GivenBack(receipt) => Some((key, std::mem::take(receipt))),
-            _ => None,
+        let given_back = |(&key, pending): (&JobKey, &mut Pending)| {
+            let Stage::GivenBack(receipt) = &mut pending.stage else { return None };
+            Some((key, std::mem::take(receipt)))
         };
         let given_back: Vec<_> = self.jobs.iter_mut().filter_map(given_back).collect();
         for (key, receipt) in given_back {
@@ -304,6 +241,7 @@ impl State {
     pub(super) fn wake_all(&mut self) {
         let wakers = self.jobs.values_mut().filter_map(|pending| pending.waker.take());
         self.wakers.extend(wakers);
+        self.sleepers.call_all();
         self.wake_watcher();
     }
 
@@ -316,13 +254,6 @@ impl State {
     fn wake_watcher(&mut self) {
         #[cfg(feature = "async")]
         self.wakers.extend(self.watcher.take());
-    }
-
-    /// Notes that a job could not be submitted again.
-    #[cfg(feature = "async")]
-    pub(super) fn fail(&mut self, key: JobKey, error: ClientError) {
-        let is_refused = if let ClientError::Refused(why) = error { Some(why) } else { None };
-        self.set_stage(key, is_refused.map_or(Stage::Lost, Stage::Refused));
     }
 
     /// Drops the lost connection, its arenas and its open queries.
@@ -467,29 +398,6 @@ impl Pending {
         let left = clock::until(self.deadline);
         let is_wanted = self.job.options.wait_if_busy && !self.is_cancelled;
         is_passing && is_wanted && left > RETRY_EVERY.max(said_by(refusal))
-    }
-
-    /// How many jobs it stands for.
-    pub(super) fn count(&self) -> u32 {
-        self.bundle.as_ref().map_or(1, |bundle| bundle.jobs())
-    }
-
-    /// Whether it is in the bundle of this key.
-    fn is_in(&self, bundle: JobKey) -> bool {
-        matches!(self.stage, Stage::Bundled(own) if own == bundle)
-    }
-
-    /// Whether its bundle was given back, and it can be sent as soon as the pool takes it.
-    fn waits_to_be_sent_alone(&mut self) -> bool {
-        if !matches!(&self.stage, Stage::Refused(why) if self.may_try_again(why)) {
-            return false;
-        }
-        let is_shared = self.job.shares_input() || self.job.shares_output();
-        if is_shared {
-            // Whoever waits for it gets it memory first, as after a reconnect.
-            self.epoch = NO_EPOCH;
-        }
-        !is_shared
     }
 
     /// Whether the pool has refused it, and it is still wanted.

@@ -6,6 +6,7 @@ mod busy;
 mod futures;
 mod greeting;
 mod polling;
+mod sleepers;
 #[cfg(feature = "async")]
 mod watch;
 

@@ -48,6 +48,12 @@ impl Watch {
     /// # Errors
     /// [`ClientError::Lost`]: the connection is lost, and this of no more use.
     pub fn poll_read(&self, context: &mut Context<'_>) -> Poll<Result<bool, ClientError>> {
+        let polled = self.poll_arrived(context);
+        self.connection.leave(self.connection.lock());
+        polled
+    }
+
+    fn poll_arrived(&self, context: &mut Context<'_>) -> Poll<Result<bool, ClientError>> {
         let mut state = self.connection.lock();
         for _ in 0..READS_MAX {
             if self.epoch != self.connection.wire.epoch() {

@@ -114,15 +114,10 @@ impl Wire {
     }
 
     /// Sends messages together, as [`Self::send_or_hang_up`] sends one.
-    pub(super) fn send_all_or_hang_up(&self, messages: impl Iterator<Item = ClientMessage>) {
+    pub(super) fn send_all_or_hang_up(&self, mut messages: impl Iterator<Item = ClientMessage>) {
         let mut frames = Vec::new();
-        for message in messages {
-            match link::encode(&message) {
-                Ok(frame) => frames.extend(frame),
-                failed => return self.send_frames_or_hang_up(failed),
-            }
-        }
-        self.send_frames_or_hang_up(Ok(frames));
+        let encoded = messages.try_for_each(|message| link::append(&message, &mut frames));
+        self.send_frames_or_hang_up(encoded.map(|()| frames));
     }
 
     fn send_frames_or_hang_up(&self, frames: Result<Vec<u8>, ClientError>) {

@@ -157,7 +157,7 @@ mod tests {
             Receipt { verdict: Verdict::Failed, reason: "no memory".to_owned(), ..receipt(1) };
         assert_eq!(why(&failed), "the verdict is FAILED: no memory");
         let mut elsewhere = receipt(1);
-        elsewhere.attempts[0].device.kind = DeviceKind::Gpu;
+        Arc::make_mut(&mut elsewhere.attempts[0].device).kind = DeviceKind::Gpu;
         assert_eq!(why(&elsewhere), "it ran on gpu0 (a processor), and not on cpu0");
         let mut again = receipt(1);
         again.attempts[0].outcome = AttemptOutcome::Hang;
