@@ -241,7 +241,7 @@ fn a_request_on_a_worker_that_is_killed_runs_again() {
     let answer = answer(handle);
     is_right(&answer, &numbers);
     let last = answer.receipt.attempts.last().expect("it ran");
-    assert_ne!(last.worker, worker);
+    assert_ne!(*last.worker, *worker);
 }
 
 #[test]

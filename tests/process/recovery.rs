@@ -54,7 +54,7 @@ fn a_worker_killed_in_the_middle_of_a_job_costs_one_attempt() {
             panic!("expected two attempts: {:?}", answer.receipt)
         };
         assert_eq!(first.outcome, AttemptOutcome::WorkerDied);
-        assert_eq!(first.worker, format!("{busy}#1"));
+        assert_eq!(*first.worker, format!("{busy}#1"));
         // Another attempt may have been quicker than the end of the process.
         let said = ["signal 9 (SIGKILL)", "its worker ended"];
         assert!(said.contains(&&*first.detail), "{}", first.detail);
@@ -180,7 +180,7 @@ fn a_worker_that_stops_answering_is_killed_and_its_job_runs_elsewhere() {
     }
     let outcomes: Vec<_> = answer.receipt.attempts.iter().map(|a| a.outcome).collect();
     assert_eq!(outcomes, [AttemptOutcome::Hang, AttemptOutcome::Ok], "{:?}", answer.receipt);
-    assert_eq!(answer.receipt.attempts[1].worker, format!("{idle}#1"));
+    assert_eq!(*answer.receipt.attempts[1].worker, format!("{idle}#1"));
     assert!(!lives(hung), "the hung worker was killed");
     let slot = pool.until(busy, "in its second generation", |slot| slot.generation == 2);
     assert!(slot.last_fault.contains("said nothing for 2 s and was killed"), "{}", slot.last_fault);
@@ -276,7 +276,7 @@ fn a_held_job_is_not_lost_when_its_worker_goes_on() {
     assert_eq!(answer.verdict(), Verdict::Ok);
     assert_eq!(answer.receipt.attempts.len(), 1, "a pause is no death");
     pool.go_on(idle);
-    assert_eq!(answer.receipt.attempts[0].worker, format!("{busy}#1"));
+    assert_eq!(*answer.receipt.attempts[0].worker, format!("{busy}#1"));
     let handle = submit(&pool.client(), large_job(2));
     assert_eq!(crate::jobs::answer(handle).verdict(), Verdict::Ok);
 }

@@ -204,7 +204,7 @@ fn answer(replies: &Replies, work: &Work, assignment: &Assignment, launches: u32
     let program = Program::compile(text, *ties).expect("the supervisor compiled it");
     let batch = BatchLayout::new(items, 1, cells).expect("the supervisor checked it");
     let layout = OutputLayout::new(&program, batch).expect("the supervisor checked it");
-    let kernels = vec![KernelUse { name: "zeros".to_owned(), launches, device_us }];
+    let kernels = [KernelUse { name: "zeros".to_owned(), launches, device_us }].into();
     let report =
         RunReport { items: 1, joined_items: items, kernels, service_us: 1, ..RunReport::default() };
     let is_inline = *output == Destination::Inline;

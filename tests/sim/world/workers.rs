@@ -190,7 +190,7 @@ pub(super) fn report() -> RunReport {
         items: 1,
         joined_items: 1,
         item_errors: 1,
-        kernels: Vec::new(),
+        kernels: [].into(),
         h2d_bytes: 1,
         d2h_bytes: 1,
         service_us: 1,

@@ -5,7 +5,7 @@ use gridpool_protocol::receipt::AttemptOutcome;
 use super::*;
 
 fn outcomes(rig: &Rig, key: u128) -> Vec<(String, AttemptOutcome)> {
-    rig.receipt(key).attempts.iter().map(|a| (a.worker.clone(), a.outcome)).collect()
+    rig.receipt(key).attempts.iter().map(|a| (a.worker.to_string(), a.outcome)).collect()
 }
 
 #[test]

@@ -410,7 +410,7 @@ fn model_report(run_us: f64) -> RunReport {
         d2h_bytes: 0,
         steps: Vec::new(),
     };
-    let kernels = vec![KernelUse { name: "a".to_owned(), launches: 1, device_us: run_us }];
+    let kernels = [KernelUse { name: "a".to_owned(), launches: 1, device_us: run_us }].into();
     RunReport { joined_items: 8, kernels, infer: Some(Box::new(infer)), ..report() }
 }
 
