@@ -103,8 +103,7 @@ fn the_results_of_some_items_of_a_batch_are_those_of_a_batch_of_their_own() {
     }
     let (grids, pairs) = adversarial();
     let (grids, pairs) = (&grids[..30], &pairs[..30]);
-    let mut kinds = BTreeSet::new();
-    programs.iter().for_each(|program| drop(kinds.insert(program.gives().kind)));
+    let kinds: BTreeSet<Kind> = programs.iter().map(|program| program.gives().kind).collect();
     assert_eq!(kinds.len(), 9, "results of every kind: {kinds:?}");
     programs.par_iter().for_each(|program| {
         let batch = |items: Range<usize>| match program.grids_per_item() {

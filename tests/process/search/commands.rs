@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 use gridpool_client::SEARCH_STEPS_DEFAULT;
 use gridpool_protocol::program::Ties;
 use gridpool_protocol::search::compile;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::binaries;
@@ -180,30 +179,31 @@ fn results_are_printed_while_programs_are_still_read_and_a_signal_prints_what_is
 
 /// Sends a signal to a search that waits for its next line.
 fn ends_by(signal: Signal) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
     let mut child = Command::new(binaries::gridpool())
         .args(["search", "--programs", "-", "--tasks", &tasks(), "--devices", "cpu:1"])
         .env("XDG_RUNTIME_DIR", folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    writeln!(stdin, "no program\n{}", r#"{"id": "turn\n\u001b", "program": "rot90"}"#).unwrap();
-    stdin.flush().unwrap();
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("it is piped");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+    let programs = b"no program\n{\"id\": \"turn\\n\\u001b\", \"program\": \"rot90\"}\n";
+    stdin.write_all(programs).expect("it reads");
     // No name takes two lines.
-    assert!(lines.next().unwrap().unwrap().starts_with("turn\u{fffd}\u{fffd}  "));
+    let first = lines.next().expect("a line").expect("it is text");
+    assert!(first.starts_with("turn\u{fffd}\u{fffd}  "), "{first:?}");
     // Standard input is still open.
-    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
-    let rest: Vec<_> = lines.map(Result::unwrap).collect();
+    crate::processes::signal(child.id(), signal);
+    let rest: Vec<_> = lines.map(|line| line.expect("it is text")).collect();
     assert!(rest.iter().any(|line| line.starts_with("stopped early; 2 programs")), "{rest:?}");
     assert!(
         rest.iter().any(|line| line.starts_with("quarter_turn  turn\u{fffd}\u{fffd}  ")),
         "{rest:?}"
     );
     // Also if a line was no program.
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(child.wait().expect("it ends").code(), Some(1));
     drop(stdin);
 }
 

@@ -328,9 +328,10 @@ impl Model {
         let failed = matches!(verdict, Verdict::Failed | Verdict::Poison);
         let goes_apart = failed && job.request.is_bundle() && !job.orphaned;
         if goes_apart {
-            self.coverage.hit(match verdict {
-                Verdict::Poison => "bundle: its jobs run again after a death",
-                _ => "bundle: its jobs run again after attempts that failed",
+            self.coverage.hit(if verdict == Verdict::Poison {
+                "bundle: its jobs run again after a death"
+            } else {
+                "bundle: its jobs run again after attempts that failed"
             });
             self.due.apart.insert(id);
         }
