@@ -143,8 +143,9 @@ impl Connection {
             (Work::Program { text, ties, steps }, Packing::Grids { items, cells }) => {
                 let program = self.programs.compile(text, *ties, *steps);
                 let program = program.map_err(|error| error.to_string())?;
+                let known = check_program(&program, items, cells)?;
                 check_bundle(submission, items)?;
-                check_program(&program, items, cells)?
+                known
             }
             (Work::Model { .. } | Work::Search { .. }, _) if submission.jobs != 1 => {
                 return Err("only jobs that run a program can be bundled".to_owned());
