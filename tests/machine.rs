@@ -296,6 +296,10 @@ fn the_kernel_gives_what_the_reference_gives_at_the_edges() {
         "x = combine(((2, 1), (1, 2), (1, 2)), ((1, (0, 0)), (1, (0, 0)), (1, (0, 0))))\n\
          O = astuple(toindices(remove((1, (0, 0)), x)), position(remove((1, (0, 0)), x), asindices(I)))",
         "O = toindices(remove((1, 1), ((1, 1), (1, 1), (1, 1))))",
+        "x = branch(contained(n, palette(I)), I, ofcolor(I, TWO))\nO = astuple(height(hmirror(x)), size(x))",
+        "f = branch(positive(size(n)), shape, size)\nO = equality(f(I), THREE)",
+        "f = branch(positive(size(n)), identity, toindices)\nO = size(f(asobject(I)))",
+        "f = branch(positive(size(n)), lambda g: (n, g), partition)\nO = size(f(I))",
     ];
     for text in texts {
         let text = format!("n = ulcorner(ofcolor(I, NINE))\n{text}");

@@ -159,7 +159,7 @@ fn compared(
             let whole =
                 Solver::compile(&part, Ties::Cpython).map_err(|error| format!("{task}: {error}"));
             let whole = whole.expect("arc-dsl's solvers compile");
-            let named = whole.lines().iter().filter(|line| line.kind.is_some());
+            let named = whole.lines().iter().filter(|line| !line.kinds.is_empty());
             let names = named.filter_map(|line| line.name.clone());
             let until = |name: String| {
                 let solver =

@@ -230,15 +230,11 @@ impl<'t> Elaborator<'t> {
     /// `apply(function, container)`.
     pub(super) fn map(&mut self, function: &Value<'t>, container: &Value<'t>) -> Made<Value<'t>> {
         match container {
-            Value::Choice(choice) => {
-                let choice = Rc::clone(choice);
-                return self.pick(&choice, |this, one| this.map(function, one));
-            }
             Value::Each(each) => {
                 let each = Rc::clone(each);
                 return self.continued(&each, |this, value| this.call(function, &[value], &[]));
             }
-            Value::Node(_) | Value::Static(_) | Value::Function(_) => {}
+            Value::Node(_) | Value::Static(_) | Value::Function(_) | Value::Choice(_) => {}
         }
         if let Some(items) = self.items(container)? {
             let is_set = matches!(container, Value::Static(of) if of.is_set);
@@ -249,7 +245,7 @@ impl<'t> Elaborator<'t> {
             let parameter = this.builder.parameter(element);
             Ok((parameter, this.call(function, &[Value::Node(parameter)], &[])?))
         })?;
-        if value.has_function()
+        if !value.is_data()
             && let Some(items) = self.interval(base)?
         {
             return self.one_by_one(false, items, function);
@@ -273,7 +269,7 @@ impl<'t> Elaborator<'t> {
 
     /// A loop that maps, or a container of functions.
     fn each(&mut self, each: Each<'t>) -> Made<Value<'t>> {
-        if each.value.has_function() {
+        if !each.value.is_data() {
             return Ok(Value::Each(Rc::new(each)));
         }
         let (scope, result) = self.resumed(each.scope, |this| this.node(&each.value))?;
@@ -314,8 +310,7 @@ impl<'t> Elaborator<'t> {
             Value::Each(each) => self.continued(each, |this, function| {
                 this.call(&function, slice::from_ref(value), &[])
             }),
-            Value::Choice(choice) => self.pick(choice, |this, one| this.rapply(one, value)),
-            Value::Node(_) | Value::Function(_) => {
+            Value::Node(_) | Value::Function(_) | Value::Choice(_) => {
                 let words = self.words(functions);
                 self.mistake(format!("rapply wants a set or tuple of functions; it gets {words}"))
             }

@@ -46,7 +46,28 @@ impl<'t> Elaborator<'t> {
         Ok(places.into_iter().flatten().collect())
     }
 
-    pub(super) fn check_builtin(
+    /// Applies a builtin. Of an argument that is one of several values it is applied to the one that was chosen.
+    pub(super) fn apply_builtin(
+        &mut self,
+        builtin: &Builtin,
+        arguments: &[Value<'t>],
+        written: &[Argument<'t>],
+    ) -> Made<Value<'t>> {
+        for (at, ((_, takes), argument)) in builtin.parameters.iter().zip(arguments).enumerate() {
+            let is_looked_into = !matches!(takes, Takes::Function | Takes::Value(Want::Any));
+            if let (true, Value::Choice(choice)) = (is_looked_into, argument) {
+                return self.pick(choice, |this, one| {
+                    let mut arguments = arguments.to_vec();
+                    arguments[at] = one.clone();
+                    this.apply_builtin(builtin, &arguments, &[])
+                });
+            }
+        }
+        self.check_builtin(builtin, arguments, written)?;
+        self.builtin(builtin.does, arguments)
+    }
+
+    fn check_builtin(
         &mut self,
         builtin: &Builtin,
         arguments: &[Value<'t>],
@@ -115,6 +136,10 @@ impl<'t> Elaborator<'t> {
             Value::Static(of) if of.is_set => "a set with functions".to_owned(),
             Value::Static(_) => "a tuple with functions".to_owned(),
             Value::Each(_) => "a container of functions".to_owned(),
+            Value::Choice(choice) if value.is_data() => {
+                let words: Vec<_> = choice.values.iter().map(|one| self.words(one)).collect();
+                words.join(" or ")
+            }
             Value::Choice(_) => "one of several functions".to_owned(),
         }
     }

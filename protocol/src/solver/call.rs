@@ -45,11 +45,12 @@ impl<'t> Elaborator<'t> {
         self.fitting(made)
     }
 
-    /// The node of a value; a mistake if it is a function or has one.
+    /// The node of a value; a mistake if it is a function or has one, or if it may be of kinds that do not join.
     pub(super) fn node(&mut self, value: &Value<'t>) -> Made<NodeId> {
         match value {
             Value::Node(node) => Ok(*node),
-            Value::Static(of) if !value.has_function() => {
+            Value::Choice(choice) if value.is_data() => self.joined(choice),
+            Value::Static(of) if value.is_data() => {
                 let mut nodes = Vec::new();
                 for item in &of.items {
                     nodes.push(self.node(item)?);
@@ -125,7 +126,7 @@ impl<'t> Elaborator<'t> {
         let mut nodes = [0; OPERANDS];
         let nodes = &mut nodes[..want];
         for (at, argument) in arguments.iter().enumerate() {
-            if argument.has_function() {
+            if !argument.is_data() {
                 let wants = primitive.parameters[at].1.words();
                 return self.refused(primitive.name, wants, argument, written.get(at));
             }
@@ -240,6 +241,12 @@ impl<'t> Elaborator<'t> {
 
     /// Whether two values are equal. Values that no kind has in common are not.
     pub(super) fn equality(&mut self, one: Value<'t>, two: Value<'t>) -> Made<Value<'t>> {
+        match (&one, &two) {
+            (Value::Choice(choice), other) | (other, Value::Choice(choice)) => {
+                return self.pick(choice, |this, one| this.equality(one.clone(), other.clone()));
+            }
+            _ => {}
+        }
         let (one, two) = (self.node(&one)?, self.node(&two)?);
         let Some(kind) = self.kind_of(one).join(&self.kind_of(two)) else {
             return Ok(self.constant(Constant::Flag(false)));

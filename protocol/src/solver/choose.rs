@@ -20,12 +20,10 @@ impl<'t> Elaborator<'t> {
         b: Value<'t>,
     ) -> Made<Value<'t>> {
         let condition = self.node(condition)?;
-        let (one, two) = (a.has_function(), b.has_function());
-        if !one && !two {
-            let (a, b) = (self.node(&a)?, self.node(&b)?);
-            return self.select(condition, a, b).map(Value::Node);
+        if a.is_data() && b.is_data() {
+            return self.select(condition, a, b);
         }
-        if one != two {
+        if a.is_data() || b.is_data() {
             let (one, two) = (self.words(&a), self.words(&b));
             return self.mistake(format!(
                 "branch wants two values or two functions; it gets {one} and {two}"
@@ -40,28 +38,66 @@ impl<'t> Elaborator<'t> {
                 }
                 Ok(Closure::Branch { condition, yes: a, no: b, arity }.into())
             }
-            _ => {
-                let (first, second) = (Constant::Number(0), Constant::Number(1));
-                let (first, second) = (self.builder.constant(first), self.builder.constant(second));
-                let index = self.select(condition, first, second)?;
-                Ok(Value::Choice(Rc::new(Choice { index, values: vec![a, b] })))
-            }
+            _ => self.one_of(condition, a, b),
         }
     }
 
-    /// One of two values that have been computed.
-    fn select(&mut self, condition: NodeId, a: NodeId, b: NodeId) -> Made<NodeId> {
-        let kind = self.joined(a, b)?;
-        let (a, b) = (self.convert(a, &kind)?, self.convert(b, &kind)?);
-        self.emit(Opcode::Select, &[condition, a, b], kind)
+    /// One of two values, known when the solver runs.
+    fn one_of(&mut self, condition: NodeId, a: Value<'t>, b: Value<'t>) -> Made<Value<'t>> {
+        let (first, second) = (Constant::Number(0), Constant::Number(1));
+        let (first, second) = (self.builder.constant(first), self.builder.constant(second));
+        let index = self.emit(Opcode::Select, &[condition, first, second], Kind::Number)?;
+        Ok(Value::Choice(Rc::new(Choice { index, values: vec![a, b] })))
     }
 
-    fn joined(&self, a: NodeId, b: NodeId) -> Made<Kind> {
-        let (a, b) = (self.builder.kind(a), self.builder.kind(b));
-        match a.join_containers(b) {
-            Some(kind) => Ok(kind),
-            None => self.mistake(format!("branch wants values of one kind; it gets {a} and {b}")),
+    /// One of two values that have been computed. Those that no kind has in common stay apart.
+    fn select(&mut self, condition: NodeId, a: Value<'t>, b: Value<'t>) -> Made<Value<'t>> {
+        if let (Value::Node(one), Value::Node(two)) = (&a, &b)
+            && let Some(kind) = self.builder.kind(*one).join(self.builder.kind(*two))
+        {
+            let nodes = [condition, self.convert(*one, &kind)?, self.convert(*two, &kind)?];
+            return self.emit(Opcode::Select, &nodes, kind).map(Value::Node);
         }
+        self.one_of(condition, a, b)
+    }
+
+    /// One of several values as one node: a set and a tuple are a tuple.
+    pub(super) fn joined(&mut self, choice: &Choice<'t>) -> Made<NodeId> {
+        let mut nodes = Vec::new();
+        for value in &choice.values {
+            nodes.push(self.node(value)?);
+        }
+        let mut kind = Kind::Never;
+        for node in &nodes {
+            let other = self.kind_of(*node);
+            kind = match kind.join_containers(&other) {
+                Some(joined) => joined,
+                None => {
+                    return self.mistake(format!(
+                        "branch wants values of one kind; it gets {kind} and {other}"
+                    ));
+                }
+            };
+        }
+        let mut made = None;
+        for (at, node) in nodes.into_iter().enumerate().rev() {
+            let node = self.convert(node, &kind)?;
+            made = Some(match made {
+                None => node,
+                Some(rest) => {
+                    let is_it = self.is_at(choice, at)?;
+                    self.emit(Opcode::Select, &[is_it, node, rest], kind.clone())?
+                }
+            });
+        }
+        made.ok_or(Halt::Noted)
+    }
+
+    /// Whether the value at this place is the chosen one.
+    fn is_at(&mut self, choice: &Choice<'t>, at: usize) -> Made<NodeId> {
+        let number = i32::try_from(at).unwrap_or(i32::MAX);
+        let number = self.builder.constant(Constant::Number(number));
+        self.emit(Opcode::Equality, &[choice.index, number], Kind::Flag)
     }
 
     /// Computes one of two values, each in its own arm.
@@ -73,7 +109,7 @@ impl<'t> Elaborator<'t> {
     ) -> Made<Value<'t>> {
         let (then, a) = self.arm(yes)?;
         let (otherwise, b) = self.arm(no)?;
-        if a.has_function() || b.has_function() {
+        if !(a.is_data() && b.is_data()) {
             self.builder.adopt(then);
             self.builder.adopt(otherwise);
             let condition = Value::Node(condition);
@@ -81,15 +117,109 @@ impl<'t> Elaborator<'t> {
         }
         let (then, a) = self.resumed(then, |this| this.node(&a))?;
         let (otherwise, b) = self.resumed(otherwise, |this| this.node(&b))?;
-        let kind = self.joined(a, b)?;
+        let is_computed = then.nodes.is_empty() && otherwise.nodes.is_empty();
+        let (one, two) = (self.kind_of(a), self.kind_of(b));
+        let Some(kind) = one.join(&two) else {
+            if is_computed {
+                return self.one_of(condition, Value::Node(a), Value::Node(b));
+            }
+            return self.apart(condition, (then, a), (otherwise, b));
+        };
         let (then, a) = self.resumed(then, |this| this.convert(a, &kind))?;
         let (otherwise, b) = self.resumed(otherwise, |this| this.convert(b, &kind))?;
         if then.nodes.is_empty() && otherwise.nodes.is_empty() {
             return self.emit(Opcode::Select, &[condition, a, b], kind).map(Value::Node);
         }
-        let arm = |scope: Scope, result| Block { parameters: vec![], nodes: scope.nodes, result };
-        let blocks = vec![arm(then, a), arm(otherwise, b)];
-        self.emit_with(Opcode::If, &[condition], kind, blocks).map(Value::Node)
+        self.arms(condition, kind, (then, a), (otherwise, b)).map(Value::Node)
+    }
+
+    /// A branch of these arms and their results.
+    fn arms(
+        &mut self,
+        condition: NodeId,
+        kind: Kind,
+        then: (Scope, NodeId),
+        otherwise: (Scope, NodeId),
+    ) -> Made<NodeId> {
+        let blocks = [then, otherwise].map(|(scope, result)| Block {
+            parameters: vec![],
+            nodes: scope.nodes,
+            result,
+        });
+        self.emit_with(Opcode::If, &[condition], kind, blocks.into())
+    }
+
+    /// One of two values that no kind has in common: the arm that runs makes its half of a pair, and leaves the other
+    /// half blank.
+    fn apart(
+        &mut self,
+        condition: NodeId,
+        (then, a): (Scope, NodeId),
+        (otherwise, b): (Scope, NodeId),
+    ) -> Made<Value<'t>> {
+        let (one, two) = (self.kind_of(a), self.kind_of(b));
+        // Behind a number, so that the pair is no cell, whose numbers are small.
+        let is_turned = one.is_number();
+        let half = |this: &mut Self, mut halves: [NodeId; 2], kind: &Kind| {
+            if is_turned {
+                halves.reverse();
+            }
+            this.emit(Opcode::Pair, &halves, kind.clone())
+        };
+        let kind = if is_turned {
+            Kind::pair(two.clone(), one.clone())
+        } else {
+            Kind::pair(one.clone(), two.clone())
+        };
+        let (then, a) = self.resumed(then, |this| {
+            let blank = this.blank(&two)?;
+            half(this, [a, blank], &kind)
+        })?;
+        let (otherwise, b) = self.resumed(otherwise, |this| {
+            let blank = this.blank(&one)?;
+            half(this, [blank, b], &kind)
+        })?;
+        let made = self.arms(condition, kind, (then, a), (otherwise, b))?;
+        let mut places = [Opcode::First, Opcode::Last];
+        if is_turned {
+            places.reverse();
+        }
+        let a = self.emit(places[0], &[made], one)?;
+        let b = self.emit(places[1], &[made], two)?;
+        self.one_of(condition, Value::Node(a), Value::Node(b))
+    }
+
+    /// Some value of a kind.
+    fn blank(&mut self, kind: &Kind) -> Made<NodeId> {
+        let vector = Constant::Vector([0, 0]);
+        match kind {
+            Kind::Flag => Ok(self.builder.constant(Constant::Flag(false))),
+            Kind::Number => Ok(self.builder.constant(Constant::Number(0))),
+            Kind::Vector => Ok(self.builder.constant(vector)),
+            Kind::Place => {
+                let vector = self.builder.constant(vector);
+                self.convert(vector, kind)
+            }
+            Kind::Cell | Kind::Pair(_) => {
+                let (first, last) = kind.halves().ok_or(Halt::Noted)?;
+                let halves = [self.blank(&first)?, self.blank(&last)?];
+                self.emit(Opcode::Pair, &halves, kind.clone())
+            }
+            Kind::Grid => {
+                let nothing = [Constant::Number(0), vector];
+                let nothing = nothing.map(|constant| self.builder.constant(constant));
+                self.emit(Opcode::Canvas, &nothing, Kind::Grid)
+            }
+            Kind::Set(_) | Kind::Tuple(_) => {
+                let tuple = self.emit(Opcode::Tuple, &[], Kind::tuple(Kind::Never))?;
+                if let Kind::Tuple(_) = kind {
+                    return self.convert(tuple, kind);
+                }
+                let set = self.emit(Opcode::ToSet, &[tuple], Kind::set(Kind::Never))?;
+                self.convert(set, kind)
+            }
+            Kind::Never => self.mistake("a value that never is cannot be chosen"),
+        }
     }
 
     /// What a computation makes in a scope of its own.
@@ -131,10 +261,7 @@ impl<'t> Elaborator<'t> {
         if at + 1 == choice.values.len() {
             return compute(self, value);
         }
-        let number = i32::try_from(at).unwrap_or(i32::MAX);
-        let number = self.constant(Constant::Number(number));
-        let is_it = self.equality(Value::Node(choice.index), number)?;
-        let is_it = self.node(&is_it)?;
+        let is_it = self.is_at(choice, at)?;
         let (then, first) = self.arm(|this| compute(this, value))?;
         let (otherwise, rest) = self.arm(|this| this.pick_from(choice, at + 1, compute))?;
         // What has been computed for the arms is made anew where they are settled: only nodes of scopes remain.

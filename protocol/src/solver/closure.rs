@@ -142,7 +142,26 @@ impl Value<'_> {
         Self::Static(Rc::new(Static { is_set: true, items }))
     }
 
-    /// Whether it is a function or has one inside.
+    /// Whether it is no function and has none inside: a value of the machine, or one of several.
+    pub(super) fn is_data(&self) -> bool {
+        match self {
+            Self::Node(_) => true,
+            Self::Function(_) | Self::Each(_) => false,
+            Self::Static(of) => of.items.iter().all(Self::is_data),
+            Self::Choice(of) => of.values.iter().all(Self::is_data),
+        }
+    }
+
+    /// Its node, or those of which it is one. A function has none.
+    pub(super) fn nodes(&self, each: &mut impl FnMut(NodeId)) {
+        match self {
+            Self::Node(node) => each(*node),
+            Self::Choice(of) if self.is_data() => of.values.iter().for_each(|one| one.nodes(each)),
+            Self::Function(_) | Self::Static(_) | Self::Each(_) | Self::Choice(_) => {}
+        }
+    }
+
+    /// Whether it is a function or a choice, or has one inside.
     pub(super) fn has_function(&self) -> bool {
         match self {
             Self::Node(_) => false,

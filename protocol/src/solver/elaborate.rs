@@ -34,8 +34,8 @@ pub(super) struct Line<'t> {
     /// The name that it gives the value; `None` for `return`.
     pub(super) name: Option<&'t str>,
     pub(super) span: Range<usize>,
-    /// Its node; `None` for a function or a container of functions.
-    pub(super) node: Option<NodeId>,
+    /// Its node, or those of which it is one; none for a function or a container of functions.
+    pub(super) nodes: Vec<NodeId>,
 }
 
 /// A text whose names and kinds are settled.
@@ -87,15 +87,13 @@ pub(super) fn elaborate<'t>(
         match elaborator.statement(&mut names, statement) {
             Ok(value) => {
                 let is_result = statement.name.is_none_or(|name| name == "O");
-                let node = match &value {
-                    value if value.has_function() => None,
-                    value => elaborator.node(value).ok(),
-                };
+                let mut nodes = Vec::new();
+                value.nodes(&mut |node| nodes.push(node));
                 let (name, span) = (statement.name, statement.span.clone());
                 if let (true, Some(name)) = (is_outside && !module.definitions.is_empty(), name) {
                     elaborator.globals.insert(name, value.clone());
                 }
-                lines.push(Line { name, span: span.clone(), node });
+                lines.push(Line { name, span: span.clone(), nodes });
                 if is_result || result.as_ref().is_none_or(|(_, _, is_result)| !is_result) {
                     result = Some((value, span, is_result));
                 }
@@ -356,10 +354,7 @@ impl<'t> Elaborator<'t> {
         };
         match function {
             Function::Primitive(primitive) => self.primitive(primitive, arguments, written),
-            Function::Builtin(builtin) => {
-                self.check_builtin(builtin, arguments, written)?;
-                self.builtin(builtin.does, arguments)
-            }
+            Function::Builtin(builtin) => self.apply_builtin(builtin, arguments, written),
             Function::Hole(hole, primitives) => self.chosen(*hole, primitives, arguments),
             Function::Defined(_) | Function::Made(_) if function.arity() != arguments.len() => {
                 let (words, want) = (function_words(function), count(function.arity()));

@@ -90,8 +90,8 @@ pub struct Line {
     pub line: u32,
     /// The name that it gives the value; `None` for `return`.
     pub name: Option<String>,
-    /// The kind of the value; `None` for a function.
-    pub kind: Option<Kind>,
+    /// The kind of the value, or those of which it has one; none for a function.
+    pub kinds: Vec<Kind>,
 }
 
 impl Solver {
@@ -116,7 +116,7 @@ impl Solver {
             let lines = made.lines.iter().map(|line| Line {
                 line: at(&line.span),
                 name: line.name.map(str::to_owned),
-                kind: line.node.map(|node| made.nodes[node].kind.clone()),
+                kinds: line.nodes.iter().map(|node| made.nodes[*node].kind.clone()).collect(),
             });
             let (lines, places) = (lines.collect(), made.spans.iter().map(at).collect());
             Self { code: made.code, places, lines, hash: OnceLock::new() }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use gridpool_protocol::exit::cli as exit;
 use gridpool_protocol::program::{Program, Step, Ties};
-use gridpool_protocol::solver::{Kind, Solver, Source};
+use gridpool_protocol::solver::{Kind, Line, Solver, Source};
 use serde_json::{Value, json};
 
 use super::arguments::ProgramFlags;
@@ -86,15 +86,12 @@ fn explained(program: &Program) -> String {
 
 /// The lines of a solver with their kinds, and what it needs.
 fn description(solver: &Solver) -> String {
-    let kind = |kind: &Option<Kind>| {
-        kind.as_ref().map_or_else(|| "a function".to_owned(), Kind::to_string)
-    };
     let rows: Vec<[String; 3]> = solver
         .lines()
         .iter()
         .map(|line| {
             let name = line.name.clone().unwrap_or_else(|| "return".to_owned());
-            [line.line.to_string(), name, kind(&line.kind)]
+            [line.line.to_string(), name, kind(line).unwrap_or_else(|| "a function".to_owned())]
         })
         .collect();
     let code = solver.code();
@@ -111,12 +108,18 @@ fn description(solver: &Solver) -> String {
     text
 }
 
+/// The kind of a line's value, or those of which it has one, in words.
+fn kind(line: &Line) -> Option<String> {
+    let kinds: Vec<_> = line.kinds.iter().map(Kind::to_string).collect();
+    (!kinds.is_empty()).then(|| kinds.join(" or "))
+}
+
 fn document(solver: &Solver) -> Value {
     let code = solver.code();
-    let lines = solver.lines().iter().map(|line| {
-        let kind = line.kind.as_ref().map(Kind::to_string);
-        json!({ "line": line.line, "name": line.name, "kind": kind })
-    });
+    let lines = solver
+        .lines()
+        .iter()
+        .map(|line| json!({ "line": line.line, "name": line.name, "kind": kind(line) }));
     json!({
         "gives": code.gives().to_string(),
         "instructions": code.instructions().len(),

@@ -98,6 +98,45 @@ fn only_the_chosen_function_runs() {
 }
 
 #[test]
+fn a_choice_between_kinds_keeps_the_kind_of_the_chosen_value() {
+    let cases = [
+        ("O = height(branch(T, ofcolor(I, 0), totuple(ofcolor(I, 0))))", "3"),
+        ("O = height(branch(F, ofcolor(I, 0), totuple(ofcolor(I, 0))))", "5"),
+        ("O = size(hmirror(branch(T, ofcolor(I, 0), I)))", "5"),
+        ("O = size(hmirror(branch(F, ofcolor(I, 0), I)))", "3"),
+        ("O = contained(ORIGIN, hmirror(branch(T, ofcolor(I, 0), I)))", "True"),
+        ("O = equality(hmirror(branch(F, ofcolor(I, 0), I)), hmirror(I))", "True"),
+        ("O = multiply(branch(T, 70000, (2, 3)), 2) | equality(140000)", "True"),
+        ("O = multiply(branch(F, 70000, (2, 3)), 2) | equality((4, 6))", "True"),
+        ("O = size(combine(branch(T, palette(I), (5, 5)), (5, 6, 6)))", "5"),
+        ("O = size(combine(branch(F, palette(I), (5, 5)), (5, 6, 6)))", "5"),
+        ("O = apply(even, branch(T, palette(I), (5, 5, 5)))", "(False, True)"),
+        ("O = size(apply(even, branch(F, palette(I), (5, 5, 5))))", "3"),
+        ("O = contained(branch(T, palette(I), (0, 1, 2)), initset(palette(I)))", "True"),
+        ("O = sfilter((palette(I),), matcher(identity, branch(F, palette(I), (0, 1, 2))))", "()"),
+        ("O = palette(branch(T, asobject(I), I))", "frozenset({0, 1, 2})"),
+        ("O = height(branch(T, branch(F, I, ofcolor(I, 2)), totuple(ofcolor(I, 0))))", "2"),
+        // Only the chosen arm runs, and a number keeps its 32 bits.
+        ("f = branch(T, identity, lambda g: first(ofcolor(g, 9)))\nO = equality(f(I), I)", "True"),
+        (
+            "f = branch(F, identity, lambda g: first(ofcolor(g, 9)))\nO = equality(f(I), I)",
+            "EmptyArg in first in line 1",
+        ),
+        (
+            "f = branch(T, lambda g: multiply(size(g), 30000), shape)\nO = equality(f(I), 90000)",
+            "True",
+        ),
+        (
+            "f = branch(F, lambda g: multiply(size(g), 30000), shape)\nO = equality(f(I), (3, 3))",
+            "True",
+        ),
+    ];
+    for (text, want) in cases {
+        assert_eq!(run(text), want, "{text}");
+    }
+}
+
+#[test]
 fn values_at_the_edges_are_those_of_python() {
     let cases = [
         ("O = index(I, (9, 9))", "None"),
