@@ -423,7 +423,7 @@ impl<'t> Elaborator<'t> {
     ) -> Made<Value<'t>> {
         let mut names = Names::default();
         names.extend(definition.parameters.iter().copied().zip(arguments.iter().cloned()));
-        let mut last = None;
+        let (at, mut last) = (self.at.clone(), None);
         for statement in &definition.body {
             self.count()?;
             let value = self.statement(&mut names, statement)?;
@@ -432,6 +432,7 @@ impl<'t> Elaborator<'t> {
                 break;
             }
         }
+        self.at = at;
         match last {
             Some(value) => Ok(value),
             None => self.mistake(format!("`{}` has no statements", definition.name)),

@@ -210,6 +210,17 @@ fn every_mistake_is_named_but_not_those_that_follow_from_one() {
 }
 
 #[test]
+fn a_call_of_a_function_of_the_text_leaves_the_place_of_its_caller() {
+    let text = "def has(r, v):\n    return contained(v, r)\ndef f(I):\n    return extract(I, rbind(has, TEN))";
+    let solver = compile(text);
+    let ops = solver.code.instructions().iter().map(|one| one.op);
+    let at = ops.clone().position(|op| op == Opcode::Extract).unwrap();
+    assert_eq!(solver.place(at), Some(("extract", 4)));
+    let said = refused("def ten(r):\n    return (TEN, TEN)\ndef f(I):\n    return sfilter(I, ten)");
+    assert!(said.starts_with("line 4, column 12: the condition must give a flag"), "{said}");
+}
+
+#[test]
 fn sizes_are_bounded() {
     assert!(refused(&format!("O = {}", "x".repeat(PROGRAM_BYTES_MAX))).contains("at most"));
     let deep = format!("O = {}I{}", "rot90(".repeat(100), ")".repeat(100));
