@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
-use super::builtin::{Builtin, Takes};
+use super::builtin::{self, Builtin, Takes};
 use super::closure::{Closure, Function, Value};
 use super::elaborate::{Elaborator, Halt, Made};
 use super::mistake::Mistake;
+use super::python::instead_of_name;
 use super::syntax::Argument;
 use super::want::Want;
+use crate::near;
 
 /// Longest text of an argument that a mistake repeats, in bytes.
 const TEXT_SHOWN_MAX: usize = 40;
@@ -163,5 +165,29 @@ pub(super) fn count(arguments: usize) -> String {
     match arguments {
         1 => "1 argument".to_owned(),
         _ => format!("{arguments} arguments"),
+    }
+}
+
+/// What to write instead of a name that nothing has.
+pub(super) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    if let Some(help) = instead_of_name(name) {
+        return help.to_owned();
+    }
+    // Words in capitals are meant as constants.
+    let is_constant = |word: &str| word.len() > 1 && !word.contains(|c: char| c.is_lowercase());
+    let is_meant = is_constant(name);
+    let mut all: Vec<&str> = known.collect();
+    all.extend(builtin::names().map(|name| -> &str { name }));
+    all.retain(|known| !is_meant || is_constant(known));
+    let close = near::names(name, all);
+    let number = "write the number as it is: 11, -3";
+    match (close.as_slice(), is_meant) {
+        ([], true) => number.to_owned(),
+        ([], false) => {
+            "the functions are in the book, under primitives; names are given by NAME = …"
+                .to_owned()
+        }
+        (close, true) => format!("close to it: {}; or {number}", close.join(", ")),
+        (close, false) => format!("close to it: {}", close.join(", ")),
     }
 }

@@ -178,6 +178,11 @@ pub fn function_names() -> impl Iterator<Item = &'static str> {
     primitives.chain(builtins).chain(ALIASES.iter().map(|(alias, _)| *alias))
 }
 
+/// All names of the language.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    function_names().chain(CONSTANTS.iter().map(|(name, _)| *name))
+}
+
 /// The constants by name, of arc-dsl's own names.
 const CONSTANTS: &[(&str, Constant)] = &[
     ("T", Flag(true)),

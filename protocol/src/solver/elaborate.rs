@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::arguments::{count, function_words};
-use super::builtin::{self, Meaning};
+use super::arguments::{count, function_words, unknown};
+use super::builtin::Meaning;
 use super::closure::{Closure, Function, Names, Value};
 use super::code::Constant;
 use super::hole::{Choices, Hole};
@@ -16,7 +16,6 @@ use super::mistake::Mistake;
 use super::syntax::{Argument, Definition, Expression, Form, Module, Statement};
 use super::value::NOTHING;
 use crate::limits::{SOLVER_CALL_DEPTH_MAX, SOLVER_CALLS_MAX, SOLVER_NODES_MAX};
-use crate::near;
 
 /// Why a value was not made.
 #[derive(Debug)]
@@ -274,16 +273,7 @@ impl<'t> Elaborator<'t> {
             Some(Meaning::Constant(_)) | None => {}
         }
         let mistake = Mistake::new(span.clone(), format!("there is no name `{name}`"));
-        let functions: Vec<&str> = builtin::function_names().collect();
-        let known = names.all().chain(functions);
-        let close = near::names(name, known);
-        let help = if close.is_empty() {
-            "the functions are in the book, under primitives; names are given by NAME = …"
-                .to_owned()
-        } else {
-            format!("close to it: {}", close.join(", "))
-        };
-        Err(Halt::Mistake(Box::new(mistake.with_help(help))))
+        Err(Halt::Mistake(Box::new(mistake.with_help(unknown(name, names.all())))))
     }
 
     /// The value of a hole, unless the text gives one of its words another meaning.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::mistake::Mistake;
+use super::python::look_alike;
 
 /// A piece of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,7 @@ fn signs(text: &[u8]) -> Option<&'static str> {
         [b'!', b'=', ..] => "!=",
         [b'<', b'=', ..] => "<=",
         [b'>', b'=', ..] => ">=",
+        [b':', b'=', ..] => ":=",
         [b'*', b'*', ..] => "**",
         [b'/', b'/', ..] => "//",
         _ => return None,
@@ -55,7 +57,8 @@ fn word_length(text: &str) -> usize {
     text.find(ends).unwrap_or(text.len())
 }
 
-/// Gives the pieces of a text, one after the other. What is no piece is a mistake and left out.
+/// Gives the pieces of a text, one after the other. What is no piece is a mistake; where it stands for a value or a
+/// sign, one comes in its place, so that one mistake is not told as two.
 pub(super) struct Lexer<'t> {
     text: &'t str,
     at: usize,
@@ -68,7 +71,25 @@ pub(super) struct Lexer<'t> {
 }
 
 /// A token, if one begins here.
-type Found<'t> = Result<Option<Token<'t>>, Box<Mistake>>;
+type Found<'t> = Result<Option<Token<'t>>, Box<Refused<'t>>>;
+
+/// What is no token.
+struct Refused<'t> {
+    mistake: Mistake,
+    /// The token that comes in its place.
+    instead: Option<Token<'t>>,
+}
+
+impl<'t> Refused<'t> {
+    fn new(mistake: Mistake, instead: Option<Token<'t>>) -> Box<Self> {
+        Box::new(Self { mistake, instead })
+    }
+
+    /// What stands for a value.
+    fn value(mistake: Mistake) -> Box<Self> {
+        Self::new(mistake, Some(Token::Number(0)))
+    }
+}
 
 impl<'t> Lexer<'t> {
     pub(super) fn new(text: &'t str) -> Self {
@@ -85,7 +106,13 @@ impl<'t> Lexer<'t> {
                     return Piece { token, span: start..self.at };
                 }
                 Ok(None) => {}
-                Err(mistake) => self.mistakes.push(*mistake),
+                Err(refused) => {
+                    self.mistakes.push(refused.mistake);
+                    if let Some(token) = refused.instead {
+                        self.last = token;
+                        return Piece { token, span: start..self.at };
+                    }
+                }
             }
         }
     }
@@ -129,7 +156,9 @@ impl<'t> Lexer<'t> {
             self.at += signs.len();
             return Ok(Some(Token::Signs(signs)));
         }
-        let Some(next) = rest.chars().next() else { return Ok(None) };
+        let Some(written) = rest.chars().next() else { return Ok(None) };
+        let alike = look_alike(written);
+        let next = alike.unwrap_or(written);
         match next {
             '(' | '[' | '{' => self.depth += 1,
             ')' | ']' | '}' => self.depth = self.depth.saturating_sub(1),
@@ -139,28 +168,63 @@ impl<'t> Lexer<'t> {
             '\\' if rest[1..].starts_with(['\n', '\r']) => return self.skip(2),
             _ if next.is_alphanumeric() => return Ok(Some(self.word())),
             _ if next.is_whitespace() => return self.skip(next.len_utf8()),
-            _ => {
-                let span = self.at..self.at + next.len_utf8();
-                self.at = span.end;
-                return Err(Mistake::new(span, format!("`{next}` is not in the language")).into());
-            }
+            _ => return self.unknown(next),
         }
-        self.at += 1;
-        Ok(Some(Token::Sign(next)))
+        let start = self.at;
+        self.at += written.len_utf8();
+        if alike.is_none() {
+            return Ok(Some(Token::Sign(next)));
+        }
+        let mistake = Mistake::new(start..self.at, format!("`{written}` is not in the language"));
+        let mistake = mistake.with_help(format!("write `{next}`"));
+        Err(Refused::new(mistake, Some(Token::Sign(next))))
+    }
+
+    /// A character that no token begins with.
+    fn unknown(&mut self, next: char) -> Found<'t> {
+        let rest = self.rest();
+        if rest.starts_with("```") {
+            let fence = rest.lines().next().unwrap_or(rest);
+            let mistake = Mistake::new(self.at..self.at + fence.len(), "a program has no fences");
+            self.at += fence.len();
+            return Err(Refused::new(mistake.with_help("leave this line out"), None));
+        }
+        let span = self.at..self.at + next.len_utf8();
+        self.at = span.end;
+        // What cannot be seen is named by its number.
+        let is_seen = next == '`' || next.escape_debug().len() == 1;
+        let mistake = if is_seen {
+            Mistake::new(span, format!("`{next}` is not in the language"))
+        } else {
+            let message = format!("the character U+{:04X} is not in the language", u32::from(next));
+            Mistake::new(span, message).with_help("delete it: it cannot be seen")
+        };
+        Err(Refused::new(mistake, None))
     }
 
     fn number(&mut self) -> Found<'t> {
         let (rest, start) = (self.rest(), self.at);
         let word = &rest[..word_length(rest)];
         self.at += word.len();
-        let number = if word.contains('_') { word.replace('_', "").parse() } else { word.parse() };
-        match number {
-            Ok(number) => Ok(Some(Token::Number(number))),
-            Err(_) => {
-                let message = format!("`{word}` is not a number that fits");
-                Err(Mistake::new(start..self.at, message).into())
-            }
+        let is_digit = |byte: &u8| byte.is_ascii_digit();
+        let fraction = &rest[word.len()..];
+        if fraction.starts_with('.') && fraction.as_bytes().get(1).is_some_and(is_digit) {
+            self.at += 1 + word_length(&fraction[1..]);
+            let message = format!("`{}` is no whole number", &self.text[start..self.at]);
+            return Err(Refused::value(Mistake::new(start..self.at, message)));
         }
+        let number = if word.contains('_') { word.replace('_', "").parse() } else { word.parse() };
+        if let Ok(number) = number {
+            return Ok(Some(Token::Number(number)));
+        }
+        let is_number = word.bytes().all(|byte| byte == b'_' || is_digit(&byte));
+        let (message, instead) = if is_number {
+            (format!("`{word}` is not a number that fits"), Token::Number(0))
+        } else {
+            let message = format!("`{word}` is no decimal number, and names begin with a letter");
+            (message, Token::Word(word))
+        };
+        Err(Refused::new(Mistake::new(start..self.at, message), Some(instead)))
     }
 
     fn word(&mut self) -> Token<'t> {
@@ -193,11 +257,14 @@ impl<'t> Lexer<'t> {
         self.at += mark.len() + end.map_or(inside.len(), |end| end + mark.len());
         if end.is_none() {
             let opens = start..start + mark.len();
-            return Err(Mistake::new(opens, "this string is never closed").into());
+            return Err(Refused::value(Mistake::new(opens, "this string is never closed")));
         }
+        let is_prefixed =
+            matches!(self.last, Token::Word(word) if self.text[..start].ends_with(word));
         if self.depth == 0 && matches!(self.last, Token::Line | Token::Sign(':' | ';')) {
             return Ok(None);
         }
-        Err(Mistake::new(start..self.at, "there are no strings in the language").into())
+        let mistake = Mistake::new(start..self.at, "there are no strings in the language");
+        Err(Refused::new(mistake, (!is_prefixed).then_some(Token::Number(0))))
     }
 }

@@ -266,7 +266,7 @@ pub fn is_solver(text: &str) -> bool {
     let (mut lexer, mut depth) = (lex::Lexer::new(unmarked(text)), 0_usize);
     loop {
         match lexer.next().token {
-            lex::Token::Word("I" | "def" | "return" | "lambda") => return true,
+            lex::Token::Word("I" | "def" | "return" | "lambda" | "import") => return true,
             lex::Token::Sign('(' | '[' | '{') => depth += 1,
             lex::Token::Sign(')' | ']' | '}') => depth = depth.saturating_sub(1),
             lex::Token::Sign('=') if depth == 0 => return true,

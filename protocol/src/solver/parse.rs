@@ -15,7 +15,9 @@ use super::indents::{Indents, Place};
 use super::lex::{Lexer, Piece, Token};
 use super::mistake::Mistake;
 use super::open::{Open, close};
-use super::python::{BLOCKS, INSTEAD_OF_BLOCKS, instead};
+use super::python::{
+    A_NUMBER, A_PARAMETER, A_VALUE, BLOCKS, THE_END, instead, instead_of_block, instead_of_expected,
+};
 use super::syntax::{Argument, Expression, Form, Module, Statement};
 use crate::limits::SOLVER_DEPTH_MAX;
 
@@ -168,11 +170,7 @@ impl<'t> Parser<'t> {
             Token::End => "the end".to_owned(),
         };
         let mistake = Mistake::new(self.here(), format!("expected {what}, found {found}"));
-        let help = match self.next() {
-            Token::Sign(_) | Token::Signs(_) => instead(&self.text[self.here()]),
-            Token::Word(_) | Token::Number(_) | Token::Line | Token::End => None,
-        };
-        match help {
+        match instead_of_expected(what, &self.text[self.here()]) {
             Some(help) => mistake.with_help(help).into(),
             None => mistake.into(),
         }
@@ -210,14 +208,7 @@ impl<'t> Parser<'t> {
                     return Err(Mistake::new(self.here(), message).with_help(help).into());
                 }
                 "def" => {
-                    let name = match self.second.token {
-                        Token::Word(name) => name,
-                        Token::Number(_)
-                        | Token::Sign(_)
-                        | Token::Signs(_)
-                        | Token::Line
-                        | Token::End => "",
-                    };
+                    let name = if let Token::Word(name) = self.second.token { name } else { "" };
                     let (parameters, body) = (Vec::new(), Vec::new());
                     // The text of a function without a head is its own all the same.
                     let headless = Open { name, parameters, body, start };
@@ -236,7 +227,7 @@ impl<'t> Parser<'t> {
                 word if BLOCKS.contains(&word) => {
                     let message = format!("the language has no `{word}`");
                     let mistake = Mistake::new(self.here(), message);
-                    return Err(mistake.with_help(INSTEAD_OF_BLOCKS).into());
+                    return Err(mistake.with_help(instead_of_block(word)).into());
                 }
                 _ => {}
             }
@@ -249,7 +240,7 @@ impl<'t> Parser<'t> {
         match self.next() {
             Token::Line | Token::End | Token::Sign(';') => Ok(()),
             Token::Word(_) | Token::Number(_) | Token::Sign(_) | Token::Signs(_) => {
-                Err(self.unexpected("the end of the line"))
+                Err(self.unexpected(THE_END))
             }
         }
     }
@@ -263,7 +254,7 @@ impl<'t> Parser<'t> {
         self.opens();
         let mut parameters = Vec::new();
         while !self.is_sign(')') {
-            parameters.push(self.word("the name of a parameter")?);
+            parameters.push(self.word(A_PARAMETER)?);
             if self.is_sign(':') {
                 self.advance();
                 self.expression()?;
@@ -290,6 +281,14 @@ impl<'t> Parser<'t> {
             (Token::Word(name), Token::Sign('=')) => {
                 self.advance();
                 self.advance();
+                Some(name)
+            }
+            // With a type, which says nothing here.
+            (Token::Word(name), Token::Sign(':')) if name != "lambda" => {
+                self.advance();
+                self.advance();
+                self.expression()?;
+                self.expect('=', "`=`")?;
                 Some(name)
             }
             _ => None,
@@ -375,7 +374,7 @@ impl<'t> Parser<'t> {
             Token::Sign('-') => {
                 self.advance();
                 let Token::Number(number) = self.next() else {
-                    return Err(self.unexpected("a number after `-`"));
+                    return Err(self.unexpected(A_NUMBER));
                 };
                 let span = span.start..self.here().end;
                 self.advance();
@@ -383,14 +382,14 @@ impl<'t> Parser<'t> {
             }
             Token::Sign('(') => self.tuple(span),
             Token::Sign(_) | Token::Signs(_) | Token::Line | Token::End => {
-                Err(self.unexpected("a name, a number or a call"))
+                Err(self.unexpected(A_VALUE))
             }
         }
     }
 
     fn name(&mut self, word: &'t str, span: Range<usize>) -> Parsed<Expression<'t>> {
         if matches!(word, "def" | "return") {
-            return Err(self.unexpected("a name, a number or a call"));
+            return Err(self.unexpected(A_VALUE));
         }
         self.advance();
         let form = match word {

@@ -79,6 +79,12 @@ impl<'t> Elaborator<'t> {
         let missing = arity.checked_sub(values.len());
         if missing == Some(0) && !arguments.is_empty() {
             let function = self.call(&called, &values, &[])?;
+            if function.is_data() {
+                let words = self.words(&function);
+                return self.mistake(format!(
+                    "a chain goes on with a function; this is {words}: write combine(a, b) for the elements of both"
+                ));
+            }
             return self.call(&function, &[value], &[]);
         }
         let (subject, on_ground) = places(&called);

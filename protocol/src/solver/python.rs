@@ -2,32 +2,159 @@
 
 /// Statements of Python that the language has not.
 pub(super) const BLOCKS: &[&str] = &[
-    "for", "while", "if", "elif", "else", "class", "with", "try", "except", "finally", "async",
-    "assert",
+    "for", "while", "break", "continue", "if", "elif", "else", "class", "with", "try", "except",
+    "finally", "async", "assert", "pass", "del", "global", "nonlocal", "raise", "yield",
 ];
 
-/// What to write instead of them.
-pub(super) const INSTEAD_OF_BLOCKS: &str = "write branch(condition, a, b) to choose, and \
-     apply(function, container), sfilter(container, condition) or another function for a loop";
+/// What is expected in some places.
+pub(super) const A_VALUE: &str = "a name, a number or a call";
+pub(super) const A_PARAMETER: &str = "the name of a parameter";
+pub(super) const A_NUMBER: &str = "a number after `-`";
+pub(super) const THE_END: &str = "the end of the line";
 
-/// What to write instead of a sign or word of Python.
+/// What to write instead of what stands where something else is expected.
+pub(super) fn instead_of_expected(what: &str, found: &str) -> Option<&'static str> {
+    match (what, found) {
+        (A_VALUE | A_PARAMETER, _) => instead_of_value(found),
+        (A_NUMBER, _) => Some("write invert(n)"),
+        (THE_END, "=") => Some("on the left of `=` stands one name"),
+        (THE_END, ",") => Some("write (a, b) for a tuple; one name stands on the left of `=`"),
+        _ => instead(found),
+    }
+}
+
+/// What to write instead of a statement that the language has not.
+pub(super) fn instead_of_block(word: &str) -> &'static str {
+    match word {
+        "for" | "while" | "break" | "continue" => {
+            "write apply(function, container), sfilter(container, condition), power(function, n) or another function \
+             for a loop"
+        }
+        "if" | "elif" | "else" => "write branch(condition, a, b) to choose",
+        _ => "leave it out: a function is lines NAME = … and a return",
+    }
+}
+
+/// What to write instead of a sign or word of Python behind a value.
 pub(super) fn instead(sign: &str) -> Option<&'static str> {
     Some(match sign {
         "+" => "write add(a, b), or combine(a, b) for containers",
         "-" => "write subtract(a, b)",
         "*" => "write multiply(a, b)",
         "/" | "//" => "write divide(a, b), which rounds down",
-        "==" => "write equality(a, b)",
+        "==" | "is" => "write equality(a, b)",
         "!=" | "not" => "write flip(equality(a, b)), or flip(a)",
         "<" | ">" => "write greater(a, b)",
+        "<=" | ">=" => "write flip(greater(a, b)), which is a <= b",
         "and" => "write both(a, b)",
         "or" => "write either(a, b)",
         "in" => "write contained(value, container)",
-        "[" => "write first(x), last(x), or index(grid, loc) for a cell",
+        "[" => {
+            "write first(x), last(x), index(grid, loc) for a cell, or crop(grid, start, dims) for a part"
+        }
         "{" => "write initset(value) and insert(value, set)",
         "." => "values have no attributes: write function(value)",
         "if" | "else" => "write branch(condition, a, b)",
+        "for" => "write apply(function, container), or sfilter(container, condition)",
         "&" => "write intersection(a, b)",
+        ":=" => "write NAME = … on a line of its own",
         _ => return None,
     })
+}
+
+/// What to write instead of a sign of Python where a value should begin.
+fn instead_of_value(sign: &str) -> Option<&'static str> {
+    Some(match sign {
+        "[" => "write (a, b) for a tuple, or apply(function, container) for all elements",
+        "*" | "**" => "write the values one by one",
+        "@" => "leave it out: functions have no decorators",
+        _ => return instead(sign).filter(|_| matches!(sign, "{" | "not")),
+    })
+}
+
+/// What to write instead of a function or value of Python that the language has not.
+pub(super) fn instead_of_name(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "len" => "write size(container)",
+        "range" => "write interval(start, stop, step)",
+        "max" => "write maximum(container), or argmax(container, compfunc)",
+        "min" => "write minimum(container), or argmin(container, compfunc)",
+        "sorted" => "write order(container, compfunc)",
+        "tuple" | "list" => "write totuple(container), or (a, b)",
+        "set" | "frozenset" => "write initset(value) and insert(value, set)",
+        "zip" => "write pair(a, b)",
+        "map" => "write apply(function, container)",
+        "filter" => "write sfilter(container, condition)",
+        "print" => "leave it out: --trace gives the value of a line",
+        _ => return None,
+    })
+}
+
+/// The sign of ASCII that one of another alphabet looks like.
+pub(super) fn look_alike(sign: char) -> Option<char> {
+    Some(match sign {
+        '（' => '(',
+        '）' => ')',
+        '，' => ',',
+        '：' => ':',
+        '；' => ';',
+        '＝' => '=',
+        '｜' => '|',
+        '−' | '–' | '—' => '-',
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::program::Ties;
+    use crate::solver::Solver;
+
+    #[test]
+    fn what_python_has_and_the_language_has_not_is_told_once_with_what_to_write() {
+        let cases = [
+            ("O = [1, 2]", "write (a, b) for a tuple, or apply"),
+            ("O = [size(o) for o in I]", "apply(function, container)"),
+            ("O = I[1:2]", "crop(grid, start, dims)"),
+            ("O = rot90(I) if portrait(I) else I", "write branch"),
+            ("O = totuple(r for r in I)", "write apply"),
+            ("O = flip(T and F)", "write both"),
+            ("O = flip(T or F)", "write either"),
+            ("O = rot90(x := I)", "on a line of its own"),
+            ("x = 3\nO = add(-x, I)", "write invert(n)"),
+            ("a, b = shape(I)", "one name stands on the left"),
+            ("x = y = I", "one name"),
+            ("@cache\ndef f(I):\n    return I", "no decorators"),
+            ("def f(*a):\n    return a", "one by one"),
+            ("def f(I):\n    pass", "the language has no `pass`"),
+            ("def f(I):\n    global x\n    return I", "the language has no `global`"),
+            ("for x in I:\n  O = I", "sfilter(container, condition)"),
+            ("O = replace(I, 1.5, 2)", "`1.5` is no whole number"),
+            ("O = replace(I, 0x3, 2)", "`0x3` is no decimal number"),
+            ("1x = I", "names begin with a letter"),
+            ("O = replace(I, 'red', 3)", "there are no strings"),
+            ("x = f'{I}'\nO = I", "there are no strings"),
+            ("O = rot90（I)", "write `(`"),
+            ("O = add(1, −2)", "write `-`"),
+            ("O = rot90\u{200b}(I)", "U+200B is not in the language"),
+            ("O = rot\0(I)", "U+0000"),
+            ("```python\nO = I", "leave this line out"),
+            ("O = ofcolor(I, 1) | ofcolor(I, 2)", "write combine(a, b)"),
+            ("O = len(I)", "write size(container)"),
+            ("O = sorted(I)", "write order"),
+            ("print(I)\nO = I", "--trace"),
+            ("O = replace(I, ZER0, 1)", "close to it: ZERO"),
+            ("O = replace(I, ELEVEN, 1)", "or write the number as it is: 11, -3"),
+            ("O = replace(I, NEG_THREE, 1)", "write the number as it is: 11, -3"),
+            ("import numpy", "the program has no statement"),
+        ];
+        for (text, want) in cases {
+            let mistakes = Solver::compile(text, Ties::Cpython).unwrap_err();
+            let said = mistakes.to_string();
+            assert!(said.contains(want), "{text}\nsays\n{said}\nnot\n{want}");
+            assert_eq!(mistakes.all().len(), 1, "{said}");
+        }
+        let typed = "def f(I: Grid) -> Grid:\n    x: Grid = rot90(I)\n    return x";
+        assert!(Solver::compile(typed, Ties::Cpython).is_ok());
+    }
 }
