@@ -363,7 +363,7 @@ impl<'t> Elaborator<'t> {
     ) -> Made<Value<'t>> {
         let is_one = matches!(opcode, Opcode::Extract | Opcode::ArgMax | Opcode::ArgMin);
         if is_one
-            && container.has_function()
+            && !container.is_data()
             && let Some(items) = self.items(container)?
         {
             return self.choose(opcode, &items, function);

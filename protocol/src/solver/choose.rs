@@ -21,7 +21,10 @@ impl<'t> Elaborator<'t> {
     ) -> Made<Value<'t>> {
         let condition = self.node(condition)?;
         if a.is_data() && b.is_data() {
-            return self.select(condition, a, b);
+            let (a, b) = (self.flat(a)?, self.flat(b)?);
+            let slots = self.slots(&a, &b);
+            let halves = [self.filled(&a, &slots)?, self.filled(&b, &slots)?];
+            return self.selected(condition, &slots, &halves);
         }
         if a.is_data() || b.is_data() {
             let (one, two) = (self.words(&a), self.words(&b));
@@ -48,17 +51,6 @@ impl<'t> Elaborator<'t> {
         let (first, second) = (self.builder.constant(first), self.builder.constant(second));
         let index = self.emit(Opcode::Select, &[condition, first, second], Kind::Number)?;
         Ok(Value::Choice(Rc::new(Choice { index, values: vec![a, b] })))
-    }
-
-    /// One of two values that have been computed. Those that no kind has in common stay apart.
-    fn select(&mut self, condition: NodeId, a: Value<'t>, b: Value<'t>) -> Made<Value<'t>> {
-        if let (Value::Node(one), Value::Node(two)) = (&a, &b)
-            && let Some(kind) = self.builder.kind(*one).join(self.builder.kind(*two))
-        {
-            let nodes = [condition, self.convert(*one, &kind)?, self.convert(*two, &kind)?];
-            return self.emit(Opcode::Select, &nodes, kind).map(Value::Node);
-        }
-        self.one_of(condition, a, b)
     }
 
     /// One of several values as one node: a set and a tuple are a tuple.
@@ -115,78 +107,141 @@ impl<'t> Elaborator<'t> {
             let condition = Value::Node(condition);
             return self.branch(&condition, a, b);
         }
-        let (then, a) = self.resumed(then, |this| this.node(&a))?;
-        let (otherwise, b) = self.resumed(otherwise, |this| this.node(&b))?;
-        let is_computed = then.nodes.is_empty() && otherwise.nodes.is_empty();
-        let (one, two) = (self.kind_of(a), self.kind_of(b));
-        let Some(kind) = one.join(&two) else {
-            if is_computed {
-                return self.one_of(condition, Value::Node(a), Value::Node(b));
-            }
-            return self.apart(condition, (then, a), (otherwise, b));
-        };
-        let (then, a) = self.resumed(then, |this| this.convert(a, &kind))?;
-        let (otherwise, b) = self.resumed(otherwise, |this| this.convert(b, &kind))?;
+        let (then, a) = self.resumed(then, |this| this.flat(a))?;
+        let (otherwise, b) = self.resumed(otherwise, |this| this.flat(b))?;
+        let slots = self.slots(&a, &b);
+        let (then, a) = self.resumed(then, |this| this.filled(&a, &slots))?;
+        let (otherwise, b) = self.resumed(otherwise, |this| this.filled(&b, &slots))?;
         if then.nodes.is_empty() && otherwise.nodes.is_empty() {
-            return self.emit(Opcode::Select, &[condition, a, b], kind).map(Value::Node);
+            return self.selected(condition, &slots, &[a, b]);
         }
-        self.arms(condition, kind, (then, a), (otherwise, b)).map(Value::Node)
-    }
-
-    /// A branch of these arms and their results.
-    fn arms(
-        &mut self,
-        condition: NodeId,
-        kind: Kind,
-        then: (Scope, NodeId),
-        otherwise: (Scope, NodeId),
-    ) -> Made<NodeId> {
-        let blocks = [then, otherwise].map(|(scope, result)| Block {
+        let (then, a) = self.resumed(then, |this| this.packed(&a, &slots))?;
+        let (otherwise, b) = self.resumed(otherwise, |this| this.packed(&b, &slots))?;
+        let blocks = [(then, a), (otherwise, b)].map(|(scope, result)| Block {
             parameters: vec![],
             nodes: scope.nodes,
             result,
         });
-        self.emit_with(Opcode::If, &[condition], kind, blocks.into())
+        let kind = packed_kinds(&slots).pop().ok_or(Halt::Noted)?;
+        let made = self.emit_with(Opcode::If, &[condition], kind, blocks.into())?;
+        self.unpacked(made, &slots)
     }
 
-    /// One of two values that no kind has in common: the arm that runs makes its half of a pair, and leaves the other
-    /// half blank.
-    fn apart(
+    /// The value as a node, or as one of several.
+    fn flat(&mut self, value: Value<'t>) -> Made<Value<'t>> {
+        match value {
+            Value::Choice(_) => Ok(value),
+            Value::Node(_) | Value::Function(_) | Value::Static(_) | Value::Each(_) => {
+                self.node(&value).map(Value::Node)
+            }
+        }
+    }
+
+    /// The kinds of two values: those that join are one.
+    fn slots(&self, a: &Value<'t>, b: &Value<'t>) -> Vec<Kind> {
+        let mut slots: Vec<Kind> = Vec::new();
+        let mut add = |node: NodeId| {
+            let kind = self.builder.kind(node);
+            for slot in &mut slots {
+                if let Some(joined) = slot.join(kind) {
+                    *slot = joined;
+                    return;
+                }
+            }
+            slots.push(kind.clone());
+        };
+        a.nodes(&mut add);
+        b.nodes(&mut add);
+        slots
+    }
+
+    /// The number of the value's slot, and what is in each slot: nothing in those that it never fills.
+    fn filled(&mut self, value: &Value<'t>, slots: &[Kind]) -> Made<Vec<Option<NodeId>>> {
+        let (mut nodes, mut filled) = (Vec::new(), vec![None; slots.len() + 1]);
+        value.nodes(&mut |node| nodes.push(node));
+        for (at, node) in nodes.into_iter().enumerate().rev() {
+            let kind = self.builder.kind(node);
+            let slot = slots.iter().position(|slot| slot.join(kind).is_some());
+            let slot = slot.ok_or(Halt::Noted)?;
+            let number = Constant::Number(i32::try_from(slot).unwrap_or(i32::MAX));
+            let number = self.builder.constant(number);
+            let node = self.convert(node, &slots[slot])?;
+            for (place, node, kind) in [(0, number, &Kind::Number), (slot + 1, node, &slots[slot])]
+            {
+                filled[place] = Some(match (filled[place], value) {
+                    (Some(rest), Value::Choice(choice)) if rest != node => {
+                        let is_it = self.is_at(choice, at)?;
+                        self.emit(Opcode::Select, &[is_it, node, rest], kind.clone())?
+                    }
+                    _ => node,
+                });
+            }
+        }
+        Ok(filled)
+    }
+
+    /// One of two values whose slots have been filled.
+    fn selected(
         &mut self,
         condition: NodeId,
-        (then, a): (Scope, NodeId),
-        (otherwise, b): (Scope, NodeId),
+        slots: &[Kind],
+        [a, b]: &[Vec<Option<NodeId>>; 2],
     ) -> Made<Value<'t>> {
-        let (one, two) = (self.kind_of(a), self.kind_of(b));
-        // Behind a number, so that the pair is no cell, whose numbers are small.
-        let is_turned = one.is_number();
-        let half = |this: &mut Self, mut halves: [NodeId; 2], kind: &Kind| {
-            if is_turned {
-                halves.reverse();
-            }
-            this.emit(Opcode::Pair, &halves, kind.clone())
-        };
-        let kind = if is_turned {
-            Kind::pair(two.clone(), one.clone())
-        } else {
-            Kind::pair(one.clone(), two.clone())
-        };
-        let (then, a) = self.resumed(then, |this| {
-            let blank = this.blank(&two)?;
-            half(this, [a, blank], &kind)
-        })?;
-        let (otherwise, b) = self.resumed(otherwise, |this| {
-            let blank = this.blank(&one)?;
-            half(this, [blank, b], &kind)
-        })?;
-        let made = self.arms(condition, kind, (then, a), (otherwise, b))?;
-        let mut places = [Opcode::First, Opcode::Last];
-        if is_turned {
-            places.reverse();
+        let mut nodes = Vec::new();
+        for (at, (one, two)) in a.iter().zip(b).enumerate() {
+            let kind = at.checked_sub(1).map_or(&Kind::Number, |slot| &slots[slot]);
+            nodes.push(match (*one, *two) {
+                (Some(one), Some(two)) if at > 0 || slots.len() > 1 => {
+                    self.emit(Opcode::Select, &[condition, one, two], kind.clone())?
+                }
+                (one, two) => one.or(two).ok_or(Halt::Noted)?,
+            });
         }
-        let a = self.emit(places[0], &[made], one)?;
-        let b = self.emit(places[1], &[made], two)?;
-        self.one_of(condition, Value::Node(a), Value::Node(b))
+        Ok(chosen(&nodes))
+    }
+
+    /// The slots as one value: the numbers in a tuple, behind it the others in pairs. What is not filled is blank.
+    fn packed(&mut self, filled: &[Option<NodeId>], slots: &[Kind]) -> Made<NodeId> {
+        let (number, filled) = filled.split_first().ok_or(Halt::Noted)?;
+        if let ([_], [Some(node)]) = (slots, filled) {
+            return Ok(*node);
+        }
+        let (mut numbers, mut others) = (Vec::from_iter(*number), Vec::new());
+        for (node, slot) in filled.iter().zip(slots) {
+            let node = match node {
+                Some(node) => *node,
+                None => self.blank(slot)?,
+            };
+            let side = if slot.is_number() { &mut numbers } else { &mut others };
+            side.push(node);
+        }
+        let mut kinds = packed_kinds(slots).into_iter();
+        let kind = kinds.next().ok_or(Halt::Noted)?;
+        let mut packed = self.emit(Opcode::Tuple, &numbers, kind)?;
+        for (other, kind) in others.into_iter().zip(kinds) {
+            packed = self.emit(Opcode::Pair, &[packed, other], kind)?;
+        }
+        Ok(packed)
+    }
+
+    /// The slots of what has been packed.
+    fn unpacked(&mut self, mut packed: NodeId, slots: &[Kind]) -> Made<Value<'t>> {
+        if let [_] = slots {
+            return Ok(Value::Node(packed));
+        }
+        let mut kinds = packed_kinds(slots);
+        let mut nodes = vec![packed; slots.len() + 1];
+        for (at, slot) in slots.iter().enumerate().rev().filter(|(_, slot)| !slot.is_number()) {
+            kinds.pop();
+            let before = kinds.last().cloned().ok_or(Halt::Noted)?;
+            nodes[at + 1] = self.emit(Opcode::Last, &[packed], slot.clone())?;
+            packed = self.emit(Opcode::First, &[packed], before)?;
+        }
+        nodes[0] = self.emit(Opcode::First, &[packed], Kind::Number)?;
+        if let Some(at) = slots.iter().position(Kind::is_number) {
+            nodes[at + 1] = self.emit(Opcode::Last, &[packed], Kind::Number)?;
+        }
+        Ok(chosen(&nodes))
     }
 
     /// Some value of a kind.
@@ -346,4 +401,28 @@ impl<'t> Elaborator<'t> {
         }
         Ok(index)
     }
+}
+
+/// The value of these slots, behind the number of the one that is filled.
+fn chosen<'t>(nodes: &[NodeId]) -> Value<'t> {
+    match nodes {
+        [_, node] => Value::Node(*node),
+        nodes => {
+            let values = nodes.iter().skip(1).copied().map(Value::Node).collect();
+            Value::Choice(Rc::new(Choice { index: nodes.first().copied().unwrap_or(0), values }))
+        }
+    }
+}
+
+/// The kinds of slots that are packed, one more in each. No pair begins with a number: those would be cells.
+fn packed_kinds(slots: &[Kind]) -> Vec<Kind> {
+    if let [slot] = slots {
+        return vec![slot.clone()];
+    }
+    let mut kinds = vec![Kind::tuple(Kind::Number)];
+    for slot in slots.iter().filter(|slot| !slot.is_number()) {
+        let last = kinds.last().cloned().unwrap_or(Kind::Never);
+        kinds.push(Kind::pair(last, slot.clone()));
+    }
+    kinds
 }

@@ -116,6 +116,14 @@ fn a_choice_between_kinds_keeps_the_kind_of_the_chosen_value() {
         ("O = sfilter((palette(I),), matcher(identity, branch(F, palette(I), (0, 1, 2))))", "()"),
         ("O = palette(branch(T, asobject(I), I))", "frozenset({0, 1, 2})"),
         ("O = height(branch(T, branch(F, I, ofcolor(I, 2)), totuple(ofcolor(I, 0))))", "2"),
+        (
+            "x = branch(T, palette(I), (1, 2))\ny = branch(F, x, combine(x, (5, 5)))\nO = size(combine(y, (7, 7)))",
+            "5",
+        ),
+        (
+            "x = branch(T, asobject(I), I)\ny = branch(T, hmirror, vmirror)(x)\nO = height(branch(T, y, asindices(I)))",
+            "3",
+        ),
         // Only the chosen arm runs, and a number keeps its 32 bits.
         ("f = branch(T, identity, lambda g: first(ofcolor(g, 9)))\nO = equality(f(I), I)", "True"),
         (
