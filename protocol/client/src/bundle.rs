@@ -1,5 +1,5 @@
-//! Small jobs that are sent together go to the pool as one: a bundle. Each keeps its handle, and gets its own part of the
-//! result and a receipt of its own items.
+//! Small jobs that are sent together go to the pool as one: a bundle. Each keeps its handle, and gets its own part of
+//! the result and a receipt of its own items.
 //!
 //! Owns which jobs may go so, and what each gets of the answer. If the pool gives a bundle back, its jobs are submitted
 //! one by one.

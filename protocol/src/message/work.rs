@@ -204,7 +204,7 @@ pub struct Submission {
     pub terms: Terms,
     /// The jobs that it stands for, from 1 to [`BUNDLE_JOBS_MAX`](crate::limits::BUNDLE_JOBS_MAX). More than one are a
     /// *bundle*: small jobs of one program on the same terms, whose items follow each other. They count as so many.
-    /// If one of them might have cost a worker, the pool gives all back ([`Refusal::Bundled`](super::Refusal::Bundled)).
+    /// If one of them might have cost a worker, the pool gives all back: [`Refusal::Bundled`](super::Refusal::Bundled).
     pub jobs: u32,
     /// Who it is for, if not the user of the connection. Only the pool's gateway may say so.
     pub principal: Option<Principal>,

@@ -89,8 +89,8 @@ pub enum Action {
         key: JobKey,
         /// Verdict and proof.
         receipt: Box<Receipt>,
-        /// Where the same lies encoded, if the pool remembers it: [`Core::encoded`](super::Core::encoded) has it until the
-        /// next event.
+        /// Where the same lies encoded, if the pool remembers it: [`Core::encoded`](super::Core::encoded) has it until
+        /// the next event.
         encoded: Option<EncodedReceipt>,
     },
     /// Nothing of this pool is left on the device: the successor may start workers there.

@@ -284,7 +284,7 @@ impl Pool {
             Verdict::Cancelled | Verdict::Deadline | Verdict::DeviceLost | Verdict::Ok => false,
         };
         let is_kept = !job.orphaned && !job.is_given_back && !goes_apart;
-        // No client learns the verdict of an orphan, nor of a bundle whose jobs it submits again: it counts as cancelled.
+        // No client learns the verdict of an orphan, nor of a bundle that is given back: it counts as cancelled.
         let (verdict, reason) = match (job.orphaned, goes_apart) {
             (true, _) => (Verdict::Cancelled, "its client is gone".to_owned()),
             (false, true) => {

@@ -12,6 +12,7 @@ use gridpool_protocol::receipt::RunReport;
 use super::faults::Incidents;
 use super::jobs::Job;
 use super::losses::Loss;
+use super::outstanding::Dispatch;
 use super::quarantine::{Fault, Service};
 use super::slots::{Slot, SlotId, State, Station, Why};
 use super::{Model, Phase};
@@ -210,13 +211,8 @@ impl Model {
             return;
         };
         let free_at = now.after(self.group(at.group()).limits.cancel_grace);
-        let waits = self
-            .slot(at)
-            .outstanding()
-            .iter()
-            .skip(1)
-            .any(|dispatch| dispatch.attempts.iter().any(|sent| sent.attempt == attempt));
-        if waits {
+        let is_in = |other: &Dispatch| other.attempts.iter().any(|sent| sent.attempt == attempt);
+        if self.slot(at).outstanding().iter().skip(1).any(is_in) {
             self.coverage.hit("answer: of the dispatch that waits");
         }
         let jobs = self.jobs.get(&attempt.job).map_or(1, Job::count);

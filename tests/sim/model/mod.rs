@@ -150,7 +150,6 @@ struct Due {
     replies: VecDeque<Reply>,
     discards: BTreeSet<JobId>,
     verdicts: BTreeMap<JobId, (Job, Verdict)>,
-    /// Bundles whose clients are to submit their jobs again.
     apart: BTreeSet<JobId>,
     kills: BTreeSet<WorkerId>,
     spawns: BTreeSet<WorkerId>,
@@ -445,7 +444,6 @@ impl Model {
         self.jobs.values().filter(move |job| job.group == group)
     }
 
-    /// Jobs that have no verdict.
     pub(crate) fn live_jobs(&self) -> usize {
         self.jobs.len()
     }

@@ -125,8 +125,7 @@ fn submitted(job: u64, work: Work) -> Event {
 }
 
 fn load(name: &str) -> Event {
-    let command = ModelCommand::Load(plan(name));
-    let command = Box::new(command);
+    let command = Box::new(ModelCommand::Load(plan(name)));
     Event::Client(CLIENT, ClientEvent::ModelsChangeRequested { request: 7, command })
 }
 
