@@ -21,9 +21,7 @@ use crate::solver::{self, Code};
 /// assert!(error.to_string().starts_with("the program gives a number"));
 /// ```
 pub fn compile(text: &str, ties: Ties, steps: u32) -> Result<Code, SearchError> {
-    if !(1..=STEPS_MAX).contains(&steps) {
-        return Err(SearchError::Steps { steps });
-    }
+    within_steps(steps)?;
     let text = solver::unmarked(text).trim_end();
     let code = if solver::is_solver(text) {
         let code = solver::compile_code(text, ties, steps);
@@ -31,6 +29,19 @@ pub fn compile(text: &str, ties: Ties, steps: u32) -> Result<Code, SearchError> 
     } else {
         chain(text, ties, steps)?
     };
+    giving_grid(code)
+}
+
+/// Refuses a limit of steps that no program has.
+pub(super) fn within_steps(steps: u32) -> Result<(), SearchError> {
+    match (1..=STEPS_MAX).contains(&steps) {
+        true => Ok(()),
+        false => Err(SearchError::Steps { steps }),
+    }
+}
+
+/// Refuses a program whose result is never a grid.
+pub(super) fn giving_grid(code: Code) -> Result<Code, SearchError> {
     match code.gives().is_gridlike() {
         true => Ok(code),
         false => Err(SearchError::NotGrid { gives: code.gives().to_string() }),

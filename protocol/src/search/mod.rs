@@ -13,6 +13,7 @@
 //! Each part starts at a multiple of 16 bytes, each program at a multiple of [`PROGRAM_ALIGN`], with zeros between.
 //! The verdict of program `p` on pair `q` is entry `p * pairs + q`.
 
+mod bytecode;
 mod compile;
 mod compiled_template;
 mod job_programs;
@@ -24,6 +25,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 
+pub use bytecode::from_bytecode;
 pub use compile::{compile, refusal};
 pub use compiled_template::{CompiledTemplate, TemplateHole};
 pub use job_programs::JobPrograms;

@@ -8,7 +8,8 @@ use crate::limits::{
     SEARCH_EVALUATIONS_MAX, SEARCH_PAIRS_MAX, SEARCH_PROGRAM_BYTES_MAX, SEARCH_PROGRAMS_MAX,
     STEPS_MAX, TEMPLATE_BYTES_MAX, TEMPLATE_TEXTS_MAX,
 };
-use crate::program::ProgramError;
+use crate::program::{ProgramError, Ties};
+use crate::solver::{CODE_BYTES_MAX, MACHINE_VERSION, Malformed};
 
 /// Numbers of a search job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -83,6 +84,35 @@ pub enum SearchError {
     /// A text does not compile.
     #[error(transparent)]
     Program(ProgramError),
+    /// Bytes that should be a program are none.
+    #[error("{0}; compile its text again with `gridpool compile`")]
+    Bytecode(Malformed),
+    /// They are too many.
+    #[error("the bytecode has {bytes} bytes; a program has at most {CODE_BYTES_MAX}")]
+    BytecodeLength {
+        /// Bytes given.
+        bytes: usize,
+    },
+    /// They are a program that breaks ties of colours otherwise.
+    #[error(
+        "the bytecode is for ties {made}, and the search for {wanted}: compile the text with --ties {wanted}, or search \
+         with {made}"
+    )]
+    BytecodeTies {
+        /// How the program breaks them.
+        made: Ties,
+        /// How the search does.
+        wanted: Ties,
+    },
+    /// They are of another version.
+    #[error(
+        "the bytecode is for version {version} of the machine, and this build has {MACHINE_VERSION}: compile the text \
+         again with this build"
+    )]
+    BytecodeVersion {
+        /// The version given.
+        version: u8,
+    },
     /// The result of a program is never a grid.
     #[error(
         "the program gives {gives}; a search compares grids: end it with one that gives a grid"

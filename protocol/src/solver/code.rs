@@ -7,13 +7,20 @@ use sha2::{Digest, Sha256};
 use super::kind::Kind;
 use super::opcode::Opcode;
 use super::verify::Malformed;
+use crate::limits::{SOLVER_INSTRUCTIONS_MAX, SOLVER_KINDS_MAX, SOLVER_REGISTERS_MAX};
 use crate::program::{Ties, hex};
 
 /// Bytes of one instruction.
 pub const INSTRUCTION_BYTES: usize = 8;
 /// Bytes before the first instruction.
 pub const HEADER_BYTES: usize = 16;
-/// The version of the machine. It is part of a program's hash.
+/// Most bytes of a program.
+pub const CODE_BYTES_MAX: usize = HEADER_BYTES
+    + INSTRUCTION_BYTES * SOLVER_INSTRUCTIONS_MAX
+    + 4 * (SOLVER_REGISTERS_MAX + SOLVER_KINDS_MAX)
+    + SOLVER_REGISTERS_MAX;
+/// The version of the machine. It is part of a program's hash. Another table of opcodes, or another meaning of one, is
+/// another version: bytecode outlives the build that made it.
 pub const MACHINE_VERSION: u8 = 1;
 
 /// One instruction.
@@ -132,6 +139,11 @@ impl Code {
     #[must_use]
     pub fn step_limit(&self) -> u32 {
         self.step_limit
+    }
+
+    /// The same program with another limit of steps, from 1 to [`STEPS_MAX`](crate::limits::STEPS_MAX).
+    pub(crate) fn with_step_limit(self, step_limit: u32) -> Self {
+        Self { step_limit, ..self }
     }
 
     /// The instructions; the last is `return`.

@@ -43,7 +43,9 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 pub use builtin::{BUILTINS, Builtin, Takes, function_names};
-pub use code::{Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION};
+pub use code::{
+    CODE_BYTES_MAX, Code, Constant, HEADER_BYTES, INSTRUCTION_BYTES, Instruction, MACHINE_VERSION,
+};
 pub use hole::HolePlace;
 pub(crate) use hole::{Choices, Class, Hole};
 pub use kind::Kind;
