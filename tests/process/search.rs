@@ -108,7 +108,7 @@ fn are_right(results: &[SearchResult], programs: &[Candidate]) {
     let mut known = BTreeMap::new();
     for (result, program) in results.iter().zip(programs) {
         assert_eq!(result.id, program.id);
-        let text = program.text.clone().expect("a text");
+        let text = program.text().expect("a text").to_owned();
         let want = known.entry(text.clone()).or_insert_with(|| expected(&text, &pairs));
         match (&result.outcome, want) {
             (SearchOutcome::Refused(_), None) => {}
@@ -194,7 +194,7 @@ fn a_program_that_kills_its_workers_is_convicted_alone() {
     let mut programs: Vec<_> = population(4, 600)
         .into_iter()
         .filter(|program| {
-            let code = compile(program.text.as_ref().unwrap(), Ties::Cpython, STEPS);
+            let code = compile(program.text().unwrap(), Ties::Cpython, STEPS);
             code.map_or(true, |code| code.hash() != hash)
         })
         .collect();
@@ -395,7 +395,7 @@ fn arc_dsls_solvers_on_their_own_and_on_foreign_tasks_give_the_references_verdic
     let mut wrong = Vec::new();
     for (result, program) in results.iter().zip(&programs) {
         let SearchOutcome::Done(verdicts) = &result.outcome else { panic!("{result:?}") };
-        let want = expected(program.text.as_ref().unwrap(), &pairs).unwrap().0;
+        let want = expected(program.text().unwrap(), &pairs).unwrap().0;
         if verdicts.bytes() != want {
             wrong.push(result.id.clone());
         }

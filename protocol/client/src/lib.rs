@@ -172,8 +172,9 @@ pub use job::Job;
 pub use loaded::LoadedBatch;
 pub use model::OUTPUT_BYTES_DEFAULT;
 pub use search::{
-    Candidate, Check, Checker, SEARCH_DEADLINE_DEFAULT, SEARCH_JOBS_DEFAULT, SEARCH_STEPS_DEFAULT,
-    Search, SearchOutcome, SearchResult, SearchStopper, SearchStream, SearchSummary, Verdicts,
+    Bytecode, Candidate, Check, Checker, Given, SEARCH_DEADLINE_DEFAULT, SEARCH_JOBS_DEFAULT,
+    SEARCH_STEPS_DEFAULT, Search, SearchOutcome, SearchResult, SearchStopper, SearchStream,
+    SearchSummary, Verdicts, bytecode,
 };
 pub use tensors::{ModelInput, ReadError, TensorOutputs, Values};
 #[cfg(feature = "async")]

@@ -2,8 +2,8 @@
 
 mod bitmap;
 pub(super) mod interrupt;
-mod programs;
-mod report;
+pub(super) mod programs;
+pub(super) mod report;
 mod tally;
 mod tasks;
 #[cfg(test)]
@@ -44,7 +44,7 @@ use tasks::Tasks;
 pub(super) struct SearchFlags {
     /// The programs: JSON lines `{"id": …, "program": …}` of a file, or of standard input if it is `-`; or a file of
     /// definitions, `solvers.py`. A program is the text of a solver, a chain of ops, or a template with holes such as
-    /// `replace(I, ?a:color, ?b:color)`.
+    /// `replace(I, ?a:color, ?b:color)`. In its place, `"bytecode"` is what `gridpool compile` printed.
     #[arg(long, value_name = "FILE")]
     programs: PathBuf,
     /// ARC task files or directories of them; repeat for more.
@@ -187,19 +187,8 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
     written?;
     printed.and(reported)?;
     // Nothing ran: there is no result that a program could go on with.
-    if summary.requested == 0 && !was_stopped {
-        let file = match is_stdin(&flags.programs) {
-            true => "standard input".to_owned(),
-            false => flags.programs.display().to_string(),
-        };
-        return Err(CommandError::NoPrograms(format!("{file} has no program")));
-    }
-    if summary.refused == summary.requested && !was_stopped {
-        let why = match summary.requested {
-            1 => "the program cannot run: see why above".to_owned(),
-            all => format!("none of the {all} programs can run: see why above"),
-        };
-        return Err(CommandError::NoPrograms(why));
+    if !was_stopped {
+        some_can_run(&name_of(&flags.programs), summary.requested, summary.refused)?;
     }
     Ok(match (summary.failed, bad_lines.count()) {
         (1.., _) => exit::JOB,
@@ -207,6 +196,22 @@ fn run(client: &Client, flags: &SearchFlags, prepared: Prepared) -> Result<u8, C
         (0, 1..) => exit::DATA,
         (0, 0) => exit::OK,
     })
+}
+
+/// A file of programs, in a sentence.
+pub(super) fn name_of(file: &Path) -> String {
+    if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() }
+}
+
+/// The error of programs of which none can run, and where they come from.
+pub(super) fn some_can_run(from: &str, requested: u64, refused: u64) -> Result<(), CommandError> {
+    let why = match requested {
+        0 => format!("{from} has no program"),
+        _ if refused < requested => return Ok(()),
+        1 => "the program cannot run: see why above".to_owned(),
+        all => format!("none of the {all} programs can run: see why above"),
+    };
+    Err(CommandError::NoPrograms(why))
 }
 
 /// Takes all results of a stream. The inner error: they could not be printed, and all are in the bitmap.

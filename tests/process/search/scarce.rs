@@ -110,14 +110,14 @@ fn a_job_is_convicted_though_jobs_behind_it_hold_the_memory_of_its_parts() {
     let results: Vec<SearchResult> = stream.map(|result| result.expect("a result")).collect();
     let pairs = SearchPairs::of_batch(&large_pairs());
     assert_eq!(results.len(), 64);
-    for (SearchResult { id, outcome }, Candidate { text, .. }) in results.iter().zip(&programs) {
-        let text = text.as_ref().unwrap();
+    for (SearchResult { id, outcome }, program) in results.iter().zip(&programs) {
+        let text = program.text().unwrap();
         match outcome {
             SearchOutcome::Done(verdicts) => {
                 assert_eq!(verdicts.bytes(), expected(text, &pairs).unwrap().0, "{text}");
             }
             SearchOutcome::Failed { verdict, .. } => {
-                assert_eq!((&**text, *verdict), (deadly, Verdict::Poison), "{id}");
+                assert_eq!((text, *verdict), (deadly, Verdict::Poison), "{id}");
             }
             SearchOutcome::Refused(why) => panic!("{why}"),
         }

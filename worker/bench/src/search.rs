@@ -128,7 +128,7 @@ impl<'a> Searches<'a> {
             let programs = Self::programs(repetition, self.count());
             let started = clock::now();
             let made = programs.par_iter().filter_map(|candidate| {
-                let text = candidate.text.as_deref().ok()?;
+                let text = candidate.text()?;
                 let code = compile(text, Ties::Cpython, STEPS).ok()?;
                 Some(Code::digest(&code.to_bytes()))
             });

@@ -7,6 +7,7 @@
 //! Every arrow is bounded, so a slow pool, or a caller that takes no results, stops the reader. Results come in the
 //! order of the programs, while programs are still read. A stop ends every wait.
 
+mod bytecode;
 mod convict;
 mod job;
 mod outcomes;
@@ -30,6 +31,7 @@ use gridpool_protocol::search::Score;
 use gridpool_protocol::trace::{TraceContext, TraceState};
 
 use super::{Client, ClientError};
+pub use bytecode::{Bytecode, bytecode};
 pub use stop::SearchStopper;
 pub use stream::SearchStream;
 pub use summary::SearchSummary;
@@ -48,16 +50,45 @@ pub const SEARCH_JOBS_DEFAULT: usize = 8;
 pub struct Candidate {
     /// The caller's name for it, which comes back with its result.
     pub id: String,
-    /// The text of a solver, a chain or a template; or why the caller refuses it, so that it has a result in its
-    /// place.
-    pub text: Result<String, String>,
+    /// What it is; or why the caller refuses it, so that it has a result in its place.
+    pub program: Result<Given, String>,
+}
+
+/// How a program of a search is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// The text of a solver, a chain or a template.
+    Text(String),
+    /// What [`bytecode`](crate::bytecode()) or `gridpool compile` made of a text. It is verified as a text is compiled.
+    Bytecode(Vec<u8>),
 }
 
 impl Candidate {
     /// A program with its name.
     #[must_use]
     pub fn new(id: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { id: id.into(), text: Ok(text.into()) }
+        Self { id: id.into(), program: Ok(Given::Text(text.into())) }
+    }
+
+    /// A program that is compiled already, with its name.
+    #[must_use]
+    pub fn of_bytecode(id: impl Into<String>, bytecode: Vec<u8>) -> Self {
+        Self { id: id.into(), program: Ok(Given::Bytecode(bytecode)) }
+    }
+
+    /// What the caller refuses, and why.
+    #[must_use]
+    pub fn refused(id: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { id: id.into(), program: Err(why.into()) }
+    }
+
+    /// Its text, if it has one.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        match &self.program {
+            Ok(Given::Text(text)) => Some(text),
+            Ok(Given::Bytecode(_)) | Err(_) => None,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use gridpool_protocol::search::{self, Template};
 use gridpool_protocol::solver::Code;
 
 use super::template::Expandable;
-use super::{Candidate, ClientError};
+use super::{Candidate, ClientError, Given};
 
 /// Most programs that are read ahead of the jobs.
 const AHEAD_PROGRAMS_MAX: u64 = 1 << 16;
@@ -142,7 +142,13 @@ impl Read {
     /// Bytes that it holds.
     fn bytes(&self) -> usize {
         match self {
-            Self::Text(Candidate { id, text: Ok(text) | Err(text) }) => id.len() + text.len(),
+            Self::Text(Candidate { id, program }) => {
+                let bytes = match program {
+                    Ok(Given::Text(text)) | Err(text) => text.len(),
+                    Ok(Given::Bytecode(bytes)) => bytes.len(),
+                };
+                id.len() + bytes
+            }
             Self::Template(template) => template.bytes_held(),
         }
     }
@@ -203,11 +209,11 @@ impl Pipeline {
             self.push(one)
         };
         for candidate in programs {
-            let template = candidate.text.as_deref().ok().map(Template::parse);
+            let template = candidate.text().map(Template::parse);
             let goes_on = match template {
                 None | Some(Ok(None)) => push(Read::Text(candidate)),
                 Some(Err(error)) => {
-                    push(Read::Text(Candidate { text: Err(error.to_string()), ..candidate }))
+                    push(Read::Text(Candidate::refused(candidate.id, error.to_string())))
                 }
                 Some(Ok(Some(template))) => {
                     let Terms { ties, steps, sharing } = terms;
@@ -222,11 +228,11 @@ impl Pipeline {
                                 "" => candidate.id.clone(),
                                 settled => format!("{}[{settled}]", candidate.id),
                             };
-                            return push(Read::Text(Candidate { id, text: Err(why) }));
+                            return push(Read::Text(Candidate::refused(id, why)));
                         }
                         part.texts().all(|(choice, text)| {
                             let id = format!("{}[{choice}]", candidate.id);
-                            push(Read::Text(Candidate { id, text: Ok(text) }))
+                            push(Read::Text(Candidate::new(id, text)))
                         })
                     })
                 }
@@ -367,9 +373,12 @@ fn compiled(one: Read, Terms { ties, steps, .. }: Terms) -> Compiled {
         Read::Text(candidate) => candidate,
         Read::Template(template) => return Compiled::Template(template),
     };
-    let made = candidate.text.and_then(|text| {
-        let code = search::compile(&text, ties, steps).map_err(|error| error.to_string())?;
-        let bytes = code.to_bytes();
+    let made = candidate.program.and_then(|given| {
+        let code = match given {
+            Given::Text(text) => search::compile(&text, ties, steps),
+            Given::Bytecode(bytes) => search::from_bytecode(&bytes, ties, steps),
+        };
+        let bytes = code.map_err(|error| error.to_string())?.to_bytes();
         Ok(Made { digest: Code::digest(&bytes), bytes })
     });
     Compiled::Program { id: candidate.id, made }

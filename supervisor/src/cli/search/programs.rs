@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::vec;
 
-use gridpool_client::Candidate;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use gridpool_client::{Candidate, Given};
 use gridpool_protocol::solver::Source;
 use serde_json::{Map, Value};
 
@@ -26,18 +28,21 @@ const TASK_BYTES_MAX: u64 = 1 << 20;
 /// What a line looks like.
 const LINE: &str = r#"write {"id": "any name", "program": "rot90 | hmirror"}"#;
 
+/// What to do if a line has no bytecode where it should.
+const REMAKE: &str = "take the line as `gridpool compile` prints it";
+
 /// The lines that were no programs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct BadLines(Arc<AtomicU64>);
+pub(in crate::cli) struct BadLines(Arc<AtomicU64>);
 
 impl BadLines {
-    pub(super) fn count(&self) -> u64 {
+    pub(in crate::cli) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// See the module's text.
-pub(super) struct Programs {
+pub(in crate::cli) struct Programs {
     from: Origin,
     bad: BadLines,
 }
@@ -50,7 +55,7 @@ enum Origin {
 
 impl Programs {
     /// Opens a file; `-` is standard input.
-    pub(super) fn open(path: &Path) -> Result<Self, CommandError> {
+    pub(in crate::cli) fn open(path: &Path) -> Result<Self, CommandError> {
         let bad = BadLines::default();
         if path.extension().is_some_and(|extension| extension == "py") {
             return Ok(Self { from: definitions(path)?, bad });
@@ -75,7 +80,7 @@ impl Programs {
     }
 
     /// The lines that were no programs so far.
-    pub(super) fn bad_lines(&self) -> BadLines {
+    pub(in crate::cli) fn bad_lines(&self) -> BadLines {
         self.bad.clone()
     }
 }
@@ -150,8 +155,7 @@ impl Iterator for Programs {
             };
             return Some(read.unwrap_or_else(|why| {
                 self.bad.0.fetch_add(1, Ordering::Relaxed);
-                let text = Err(format!("{name}, line {line}: {why}"));
-                Candidate { id: line.to_string(), text }
+                Candidate::refused(line.to_string(), format!("{name}, line {line}: {why}"))
             }));
         }
     }
@@ -200,13 +204,23 @@ fn candidate(line: &[u8], number: u64) -> Result<Candidate, String> {
     let Value::Object(fields) = value else {
         return Err(format!("it is no JSON object; {LINE}"));
     };
-    if let Some(other) = fields.keys().find(|key| !matches!(key.as_str(), "id" | "program")) {
+    let is_known = |key: &&String| matches!(key.as_str(), "id" | "program" | "bytecode");
+    if let Some(other) = fields.keys().find(|key| !is_known(key)) {
         return Err(format!("it has an unknown field `{other}`; {LINE}"));
     }
-    let text = match fields.get("program") {
-        Some(Value::String(text)) => text.clone(),
-        Some(_) => return Err(format!("its program is no text; {LINE}")),
-        None => return Err(format!("it has no field `program`; {LINE}")),
+    let given = match (fields.get("program"), fields.get("bytecode")) {
+        (Some(Value::String(text)), None) => Given::Text(text.clone()),
+        (Some(_), None) => return Err(format!("its program is no text; {LINE}")),
+        (None, None) => return Err(format!("it has no field `program`; {LINE}")),
+        (None, Some(Value::String(text))) => Given::Bytecode(
+            STANDARD
+                .decode(text)
+                .map_err(|error| format!("its bytecode is no base64 ({error}): {REMAKE}"))?,
+        ),
+        (None, Some(_)) => return Err(format!("its bytecode is no text: {REMAKE}")),
+        (Some(_), Some(_)) => {
+            return Err("it has a program and bytecode: leave one of them out".to_owned());
+        }
     };
     let id = match fields.get("id") {
         None => number.to_string(),
@@ -214,5 +228,5 @@ fn candidate(line: &[u8], number: u64) -> Result<Candidate, String> {
         Some(Value::Number(id)) => id.to_string(),
         Some(_) => return Err(format!("its id is neither a text nor a number; {LINE}")),
     };
-    Ok(Candidate::new(id, text))
+    Ok(Candidate { id, program: Ok(given) })
 }

@@ -27,7 +27,7 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 const TASKS_SHOWN_MAX: usize = 20;
 
 /// See the module's text.
-pub(super) struct Report {
+pub(in crate::cli) struct Report {
     json: bool,
     /// The best are printed at the end, not each as it comes.
     best_only: bool,
@@ -38,7 +38,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(json: bool, quiet: bool, best_only: bool) -> Self {
+    pub(in crate::cli) fn new(json: bool, quiet: bool, best_only: bool) -> Self {
         let bar = ProgressBar::new_spinner();
         // It draws only on a terminal.
         bar.set_draw_target(match quiet {
@@ -103,13 +103,18 @@ impl Report {
     }
 
     /// Tells of a program that was not run, on standard error.
-    fn tell(&mut self, id: &str, what: &str) {
+    pub(in crate::cli) fn tell(&mut self, id: &str, what: &str) {
         self.told += 1;
         let (id, what) = (printable(id), printable_lines(what));
         if self.told <= TOLD_MAX {
             // If standard error is closed, the counts at the end must do.
             self.bar.suspend(|| drop(writeln!(io::stderr(), "gridpool: program {id} {what}")));
         }
+    }
+
+    /// How many more programs there were to tell of.
+    pub(in crate::cli) fn untold(&self) -> Option<String> {
+        (self.told > TOLD_MAX).then(|| grouped(self.told - TOLD_MAX))
     }
 
     /// Prints what was found.
@@ -127,9 +132,8 @@ impl Report {
             return say(&json!({ "summary": totals }).to_string()).map(|_ok| ());
         }
         let mut text = String::new();
-        if self.told > TOLD_MAX {
-            let more = self.told - TOLD_MAX;
-            text.push_str(&format!("{} more programs were not run\n", grouped(more)));
+        if let Some(more) = self.untold() {
+            text.push_str(&format!("{more} more programs were not run\n"));
         }
         text.push_str(&table(tasks, tally, self.best_only));
         text.push_str(&sentences(tasks, tally, summary, elapsed, was_stopped));

@@ -26,8 +26,8 @@ fn lines_are_programs_and_bad_ones_say_what_to_write() {
     let (all, bad) = read(text);
     let ids: Vec<_> = all.iter().map(|candidate| candidate.id.as_str()).collect();
     assert_eq!(ids, ["a", "3", "4", "7", "6", "7", "8", "9"]);
-    assert_eq!((all[1].text.as_deref(), bad), (Ok("O = I\n"), 5));
-    let why = |at: usize| all[at].text.clone().unwrap_err();
+    assert_eq!((all[1].text(), bad), (Some("O = I\n"), 5));
+    let why = |at: usize| all[at].program.clone().unwrap_err();
     assert!(
         why(2).starts_with("p.jsonl, line 4: it is not JSON (expected value, column 1); "),
         "{}",
@@ -39,6 +39,23 @@ fn lines_are_programs_and_bad_ones_say_what_to_write() {
     assert!(why(7).contains("unknown field `text`"));
     let write = r#"write {"id": "any name", "program": "rot90 | hmirror"}"#;
     assert!((2..8).filter(|at| *at != 3).all(|at| why(at).ends_with(write)));
+}
+
+#[test]
+fn a_line_has_bytecode_or_a_program_and_what_is_no_base64_is_told() {
+    let lines = [
+        r#"{"id": "a", "bytecode": "AQID"}"#,
+        r#"{"bytecode": "AQI"}"#,
+        r#"{"bytecode": 1}"#,
+        r#"{"program": "rot90", "bytecode": "AQID"}"#,
+    ];
+    let (all, bad) = read(&lines.join("\n"));
+    assert_eq!((&all[0], bad), (&Candidate::of_bytecode("a", vec![1, 2, 3]), 3));
+    let why = |at: usize| all[at].program.clone().unwrap_err();
+    assert!(why(1).starts_with("p.jsonl, line 2: its bytecode is no base64 ("), "{}", why(1));
+    assert!(why(1).ends_with("): take the line as `gridpool compile` prints it"), "{}", why(1));
+    assert!(why(2).contains("its bytecode is no text"), "{}", why(2));
+    assert!(why(3).ends_with("leave one of them out"), "{}", why(3));
 }
 
 #[test]
@@ -66,9 +83,9 @@ fn a_line_that_is_too_long_is_skipped_and_the_next_one_is_read() {
     let long = "x".repeat(300 * 1_024);
     let (all, bad) = read(&format!("{long}\n{{\"program\": \"rot90\"}}\n{long}"));
     assert_eq!((all.len(), bad), (3, 2));
-    assert!(all[0].text.as_ref().unwrap_err().contains("more than 131072 bytes"));
+    assert!(all[0].program.as_ref().unwrap_err().contains("more than 131072 bytes"));
     assert_eq!(all[1], Candidate::new("2", "rot90"));
-    assert!(all[2].text.is_err());
+    assert!(all[2].program.is_err());
     assert_eq!(read("\n\n").0, []);
 }
 
