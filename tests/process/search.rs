@@ -1,6 +1,7 @@
 //! Searches on CPU workers: every verdict is the reference's, whatever the order, the duplicates, the cut into jobs,
 //! the kills; a program that kills its workers is convicted alone.
 
+mod bytecode;
 mod commands;
 mod hostile;
 mod on_gpus;

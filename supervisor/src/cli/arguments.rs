@@ -19,8 +19,8 @@ use super::flags::{
 };
 use super::place::PlaceFlags;
 use super::{
-    bench, chaos, check, cluster, config, diagnose, infer, jobs, model, ops, replay, report,
-    search, solve, token, top, watch,
+    bench, chaos, check, cluster, compile, config, diagnose, infer, jobs, model, ops, replay,
+    report, search, solve, token, top, watch,
 };
 use crate::helper::HelperFlags;
 use crate::traces::TracerFlags;
@@ -82,6 +82,9 @@ pub(super) enum Command {
     Models(ModelsFlags),
     /// Check programs without a pool: the kind of every line, what a solver needs, which of a file compile.
     Check(check::CheckFlags),
+    /// Compile programs to bytecode, which a search takes in place of their texts, without a pool. Prints a JSON line
+    /// for each.
+    Compile(compile::CompileFlags),
     /// Start a pool, run each task's own solver over its pairs, and say which results are the expected ones.
     Solve {
         #[command(flatten)]

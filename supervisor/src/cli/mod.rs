@@ -9,6 +9,7 @@ mod check;
 mod child;
 mod cluster;
 mod columns;
+mod compile;
 mod completions;
 mod config;
 mod connect;
@@ -249,6 +250,7 @@ fn perform(command: Command) -> Result<u8, CommandError> {
         Command::Serve(flags) => serve::serve(&flags),
         Command::Config(command) => config::run(&command, &unread()),
         Command::Check(flags) => check::run(&flags),
+        Command::Compile(flags) => compile::run(&flags),
         Command::Search { search, pool, place } => search::command(&search, &pool, &place),
         Command::Cluster(command) => cluster::run(&command),
         Command::Solve { solve, pool } => solve_tasks(&solve, &pool),

@@ -1,0 +1,97 @@
+//! `gridpool compile`: programs to bytecode, a JSON line for each, without a pool.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use gridpool_client::{Candidate, bytecode};
+use gridpool_protocol::exit::cli as exit;
+use gridpool_protocol::program::Ties;
+use serde_json::json;
+
+use super::error::CommandError;
+use super::program::{FileName, ProgramText};
+use super::say_json;
+use super::search::programs::{BadLines, Programs};
+use super::search::report::Report;
+use super::search::{name_of, some_can_run};
+
+/// What to compile.
+#[derive(Debug, Args)]
+pub(super) struct CompileFlags {
+    /// A program: the text of a solver or a chain of ops, or `@FILE:NAME`, a definition of a file. Its id is its number
+    /// or NAME. A file without `@` is read as that of --programs.
+    #[arg(required_unless_present = "programs")]
+    program: Vec<String>,
+    /// Programs as `gridpool search` takes them: JSON lines `{"id": …, "program": …}` of a file, or of standard input
+    /// if it is `-`; or a file of definitions, `solvers.py`. Templates have no bytecode.
+    #[arg(long, value_name = "FILE")]
+    programs: Option<PathBuf>,
+    /// How to choose between equally common colours: cpython (as the reference does) or lowest. A search of the bytecode
+    /// has the same.
+    #[arg(long, default_value = "cpython", env = "GRIDPOOL_TIES")]
+    ties: Ties,
+}
+
+/// The programs of a command line, in their order, and where they come from.
+#[derive(Default)]
+struct Sources {
+    programs: Vec<Box<dyn Iterator<Item = Candidate> + Send>>,
+    bad_lines: Vec<BadLines>,
+    files: Vec<String>,
+}
+
+impl Sources {
+    fn file(&mut self, path: &Path) -> Result<(), CommandError> {
+        let programs = Programs::open(path)?;
+        self.bad_lines.push(programs.bad_lines());
+        self.files.push(name_of(path));
+        self.programs.push(Box::new(programs));
+        Ok(())
+    }
+
+    fn named(&mut self, number: usize, named: &str) -> Result<(), CommandError> {
+        if Path::new(named).is_file() {
+            return self.file(Path::new(named));
+        }
+        let ProgramText { text, .. } = ProgramText::of(named)?;
+        let definition = named.starts_with('@').then(|| FileName::of(Path::new(named)).definition);
+        let id = definition.flatten().unwrap_or_else(|| number.to_string());
+        self.programs.push(Box::new([Candidate::new(id, text)].into_iter()));
+        Ok(())
+    }
+}
+
+/// Compiles all programs and prints their bytecode as it is made.
+pub(super) fn run(flags: &CompileFlags) -> Result<u8, CommandError> {
+    let mut sources = Sources::default();
+    for (number, named) in (1..).zip(&flags.program) {
+        sources.named(number, named)?;
+    }
+    flags.programs.as_deref().map_or(Ok(()), |path| sources.file(path))?;
+    let Sources { programs, bad_lines, files } = sources;
+    let mut report = Report::new(true, true, false);
+    let (mut requested, mut refused) = (0, 0);
+    for made in bytecode(programs.into_iter().flatten(), flags.ties)? {
+        let (id, made) = made?;
+        requested += 1;
+        match made {
+            Ok(bytes) => {
+                say_json(&json!({ "id": id, "bytecode": STANDARD.encode(bytes) }))?;
+            }
+            Err(why) => {
+                refused += 1;
+                report.tell(&id, &format!("is refused: {why}"));
+            }
+        }
+    }
+    if let Some(more) = report.untold() {
+        // If standard error is closed, the exit code must do.
+        drop(writeln!(io::stderr(), "gridpool: {more} more programs are refused"));
+    }
+    some_can_run(&files.join(", "), requested, refused)?;
+    let all_lines = bad_lines.iter().all(|lines| lines.count() == 0);
+    Ok(if all_lines { exit::OK } else { exit::DATA })
+}
