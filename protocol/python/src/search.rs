@@ -30,6 +30,13 @@ const READY_MAX: usize = 4_096;
 /// How long a waiting thread is away from Python at a time: Ctrl-C takes as long.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
+/// A program: its text, or what it was compiled to.
+#[derive(Debug, FromPyObject)]
+pub(crate) enum Program {
+    Text(String),
+    Bytecode(Vec<u8>),
+}
+
 /// Name, what was wrong, statuses, scores.
 type Row = (String, Option<String>, Option<Py<PyBytes>>, Option<Py<PyBytes>>);
 
@@ -128,13 +135,17 @@ fn forward(
 
 #[pymethods]
 impl Search {
-    /// Adds programs, each a name and a text, as far as there is room. Returns how many.
-    fn feed(&self, programs: Vec<(String, String)>) -> PyResult<usize> {
+    /// Adds programs, each a name and a text or bytecode, as far as there is room. Returns how many.
+    fn feed(&self, programs: Vec<(String, Program)>) -> PyResult<usize> {
         let feed = self.mine()?.programs.lock();
         let Some(feed) = &*feed else { return Ok(0) };
         let mut fed = 0;
-        for (id, text) in programs {
-            match feed.try_send(Candidate::new(id, text)) {
+        for (id, program) in programs {
+            let candidate = match program {
+                Program::Text(text) => Candidate::new(id, text),
+                Program::Bytecode(bytes) => Candidate::of_bytecode(id, bytes),
+            };
+            match feed.try_send(candidate) {
                 Ok(()) => fed += 1,
                 Err(TrySendError::Full(_)) => break,
                 Err(TrySendError::Disconnected(_)) => break,

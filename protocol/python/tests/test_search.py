@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -56,6 +60,26 @@ def test_verdicts_are_arrays_with_an_element_for_each_pair(pool, grids):
         summary = search.summary
         assert (summary["requested"], summary["refused"], summary["deduplicated"]) == (7, 2, 1)
         assert summary["executed"] == 4 * 7 and summary["devices"]
+
+
+def test_bytecode_has_the_verdicts_of_its_text(pool):
+    command = [sys.executable, "-m", "gridpool", "compile", "rot90 | hmirror", "O = trim(I)"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    made = [json.loads(line) for line in done.stdout.splitlines()]
+    texts = list(pool.search(["rot90 | hmirror", "O = trim(I)"], TASKS))
+    raw = {"id": "raw", "bytecode": base64.b64decode(made[0]["bytecode"])}
+    search = pool.search([*made, raw, "hmirror(rot90(I))"], TASKS)
+    results = list(search)
+    assert [result.id for result in results] == ["1", "2", "raw", "3"]
+    for result, text in zip(results, [*texts, texts[0], texts[0]]):
+        assert result.error is None and (result.statuses == text.statuses).all()
+    assert search.summary["deduplicated"] == 2
+    (cut,) = pool.search([{"bytecode": raw["bytecode"][:-1]}], TASKS)
+    assert "other lengths than its header says" in cut.error
+    with pytest.raises(ValueError, match="the bytecode of program 0 is no base64"):
+        next(pool.search([{"bytecode": "rot90 | hmirror"}], TASKS))
+    with pytest.raises(ValueError, match="leave one of them out"):
+        next(pool.search([{"program": "rot90", "bytecode": made[0]["bytecode"]}], TASKS))
 
 
 def test_verdicts_equal_those_of_single_runs(pool, grids):

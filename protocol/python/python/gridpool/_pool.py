@@ -359,8 +359,9 @@ class Client:
         read. Programs that mean the same run once; texts that do not compile have an error in their place.
 
         `programs` are texts of solvers, chains or templates (`replace(I, ?a:color, ?b:color)`), `(name, text)`, or
-        objects with id and program. `tasks` is what `gridpool.tasks` takes. `pairs` is "train", or "all" that have an
-        output. A program may run `steps` on a pair. With `score="cells"` results also say how near they are.
+        objects with id and program, or with id and bytecode, as `gridpool compile` prints them. `tasks` is what
+        `gridpool.tasks` takes. `pairs` is "train", or "all" that have an output. A program may run `steps` on a pair.
+        With `score="cells"` results also say how near they are.
         `traceparent` and `tracestate` are those of `run`. `only_solving` leaves out results of programs that solve no
         pair: of large templates, which the devices expand, few are left. Without `sharing` each program is computed
         whole, also what it has in common with others; its verdicts are the same.

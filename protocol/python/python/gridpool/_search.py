@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: A program of a search: its text, or its name and its text.
+#: A program of a search: its text, its name and its text, or an object with id and program or bytecode.
 Candidate = Union[str, Program, tuple[str, Union[str, Program]], Mapping[str, Any]]
 
 _Row = tuple[str, Optional[str], Optional[bytes], Optional[bytes]]
@@ -114,7 +115,7 @@ class Search(Iterator[SearchResult]):
     ) -> None:
         self._native = native
         self._programs = enumerate(programs)
-        self._waiting: list[tuple[str, str]] = []
+        self._waiting: list[tuple[str, Union[str, bytes]]] = []
         self._ready: Iterator[_Row] = iter(())
         self._is_read = False
         #: The pairs of each task, a slice of the arrays of results.
@@ -165,18 +166,33 @@ class Search(Iterator[SearchResult]):
         return bool(self._waiting)
 
 
-def _named(at: int, program: Candidate) -> tuple[str, str]:
-    """The name and the text of a program."""
+def _named(at: int, program: Candidate) -> tuple[str, Union[str, bytes]]:
+    """The name of a program, and its text or its bytecode."""
     name: Any = at
     text: Any = program
     if isinstance(program, Mapping):
         name, text = program.get("id", at), program.get("program")
+        if "bytecode" in program:
+            if "program" in program:
+                raise ValueError(f"program {at} has a program and bytecode: leave one of them out")
+            return str(name), _decoded(at, program["bytecode"])
     elif isinstance(program, tuple):
         name, text = program
     text = text.text if isinstance(text, Program) else text
     if not isinstance(text, str):
         raise TypeError(f"program {at} is a {type(text).__name__}: give its text, or (name, text)")
     return str(name), text
+
+
+def _decoded(at: int, bytecode: Any) -> bytes:
+    """The bytes of bytecode, as `gridpool compile` prints it."""
+    if isinstance(bytecode, bytes):
+        return bytecode
+    try:
+        return base64.b64decode(bytecode, validate=True)
+    except (TypeError, ValueError) as error:
+        made = "take it as `gridpool compile` prints it"
+        raise ValueError(f"the bytecode of program {at} is no base64: {made}") from error
 
 
 def start(
