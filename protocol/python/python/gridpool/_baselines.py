@@ -31,11 +31,11 @@ FORMS = (
 )
 
 
-def dsl(folder: str) -> Any:
-    """The module `dsl` of arc-dsl in a folder."""
+def dsl(folder: str, module: str = "dsl") -> Any:
+    """A module of arc-dsl in a folder."""
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    return importlib.import_module("dsl")
+    return importlib.import_module(module)
 
 
 def forms(folder: str, pairs: Sequence[Any]) -> list[list[Any]]:
@@ -73,6 +73,12 @@ def turned(folder: str, grids: Sequence[Any]) -> list[Any]:
     return [rot90(grid) for grid in grids]
 
 
+def solved(folder: str, name: str, grids: Sequence[Any], copies: int) -> list[Any]:
+    """What a solver gives for copies of the grids."""
+    solve = getattr(dsl(folder, "solvers"), name)
+    return [solve(grid) for _ in range(copies) for grid in grids]
+
+
 class Processes:
     """arc-dsl in as many processes as there are cores. They have started, and imported it, before anything is timed."""
 
@@ -91,6 +97,11 @@ class Processes:
         """As `turned`."""
         parts = self._pool.map(turned, [self._folder] * self.count, self._shares(grids))
         return [grid for part in parts for grid in part]
+
+    def solved(self, name: str, grids: Sequence[Any], copies: int) -> list[Any]:
+        """As `solved`, so many copies in each process: none has more to do than another."""
+        parts = self._pool.map(solved, *([one] * self.count for one in (self._folder, name, grids, copies)))
+        return [value for part in parts for value in part]
 
     def _shares(self, items: Sequence[Any]) -> list[Any]:
         size = -(-len(items) // self.count)

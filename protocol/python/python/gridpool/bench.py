@@ -2,7 +2,7 @@
 
 Every row that has another to compare with is checked against it before it is timed. A row is the median of its
 repetitions, with the lowest and the highest; warm-ups are not counted. `x` is its rate over that of the first row of its
-section.
+section. With `--solvers` only arc-dsl's solvers are measured, and a line says what all of them say together.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import marshal
+import math
 import os
 import random
 import statistics
@@ -24,11 +25,18 @@ from . import _native
 from ._baselines import FORMS, Cupy, Processes, forms, turned
 from ._inputs import tasks
 from ._pool import Client, Pool, connect
+from ._solvers import ORDERED, Solver, Summary, differing, solvers
 
 #: Grids of a synthetic batch have up to so many rows and columns.
 _SIDE_MAX = 18
 #: Fewest repetitions that have a spread.
 _REPETITIONS_MIN = 3
+#: The repetitions of a solver begin within so many seconds.
+_SPAN = 0.1
+#: A first run of a solver in arc-dsl that takes longer, seconds, is the only one.
+_SLOW = 1.0
+#: Deadline of a job of a solver, seconds.
+_DEADLINE = 600.0
 
 
 @dataclass
@@ -51,12 +59,20 @@ class Row:
         """The median of the repetitions, seconds."""
         return statistics.median(self.seconds)
 
+    @property
+    def rate(self) -> float:
+        """Items a second."""
+        return self.items / self.median
+
 
 class _Bench:
     def __init__(self, options: argparse.Namespace, client: Client) -> None:
         self.options = options
         self.client = client
         self.rows: list[Row] = []
+        self.summaries: list[Summary] = []
+        #: Solvers with other values than arc-dsl, and on how many inputs.
+        self.differ: dict[str, int] = {}
         self.dsl: Optional[str] = options.arc_dsl
         self.processes = Processes(self.dsl) if self.dsl else None
         self.cupy, self.no_cupy = Cupy.find()
@@ -66,7 +82,8 @@ class _Bench:
             self.processes.close()
 
     def run(self) -> None:
-        for section in (self.lone, self.array, self.ragged, self.forms):
+        sections = (self.lone, self.array, self.ragged, self.forms)
+        for section in (self.solvers,) if self.options.solvers else sections:
             section()
 
     def row(
@@ -79,14 +96,17 @@ class _Bench:
         skipped: str = "",
         calls: int = 1,
         check: Optional[Callable[[Any], bool]] = None,
+        span: float = math.inf,
     ) -> None:
-        """Times a call, `calls` times in each repetition; the time is that of one."""
+        """Times a call, `calls` times in each repetition; the time is that of one. None begins after `span` seconds."""
         row = Row(section, name, items, skipped=skipped)
         if call is not None:
             value = call()
             row.right = check(value) if check is not None else None
             del value
             for _ in range(self.options.repetitions):
+                if sum(row.seconds) >= span:
+                    break
                 started = time.perf_counter()
                 for _ in range(calls):
                     call()
@@ -96,9 +116,9 @@ class _Bench:
     def add(self, row: Row) -> None:
         first = next((one for one in self.rows if one.section == row.section and one.seconds), None)
         if row.seconds and first is not None:
-            row.ratio = first.median / row.median
+            row.ratio = row.rate / first.rate
         self.rows.append(row)
-        if not self.options.json:
+        if not self.options.json and (not self.options.solvers or row.right is False):
             print(_line(row), flush=True)
 
     # ---- sections ----
@@ -219,6 +239,52 @@ class _Bench:
         self.row(section, "gridpool from Python", n, lambda: [r.to_dsl() for r in run()], check=check)
         self.row(section, "gridpool from Python, as arrays", n, lambda: [r.to_numpy() for r in run()])
 
+    def solvers(self) -> None:
+        """arc-dsl's solvers, each over copies of its own task's inputs."""
+        folder, processes = self.dsl, self.processes
+        assert folder is not None and processes is not None
+        found = solvers(folder, self.options.arc)
+        # The processes import the solvers.
+        processes.solved(found[0].name, found[0].grids, 1)
+        for solver in found:
+            self.solver(solver, processes)
+        for name in dict.fromkeys(row.name for row in self.rows):
+            rows = [row for row in self.rows if row.name == name]
+            rates = [(row.rate, row.section) for row in rows]
+            self.summaries.append(Summary.of(name, rates, [row.ratio for row in rows if row.ratio is not None]))
+        if not self.options.json:
+            for summary in self.summaries:
+                print(summary.line())
+            for task in sorted(self.differ.keys() & ORDERED):
+                print(f"{task}: {self.differ[task]} inputs have other values, for CPython's own order of sets")
+
+    def solver(self, solver: Solver, processes: Processes) -> None:
+        """A solver: in arc-dsl over as many of the copies as it has time for, in gridpool over all."""
+        section, dsl, grids = solver.task, f"arc-dsl, {processes.count} processes", solver.grids
+        # With few copies the time is that of the messages.
+        each, most = 1, max(1, self.options.copies // processes.count)
+        while True:
+            started = time.perf_counter()
+            values = processes.solved(solver.name, grids, each)
+            took = time.perf_counter() - started
+            if each == most or took >= _SPAN / self.options.repetitions:
+                break
+            each = min(4 * each, most)
+        if took > _SLOW:
+            self.add(Row(section, dsl, len(values), [took]))
+        else:
+            self.row(section, dsl, len(values), lambda: processes.solved(solver.name, grids, each), span=_SPAN)
+
+        def check(value: list[Any]) -> bool:
+            inputs = differing(value, values[: len(grids)])
+            if inputs:
+                self.differ[solver.task] = inputs
+            return inputs <= ORDERED.get(solver.task, 0)
+
+        batch = grids * self.options.copies
+        run = partial(self.client.run, solver.program, batch, deadline=_DEADLINE)
+        self.row(section, "gridpool from Python", len(batch), lambda: run().to_dsl(), check=check, span=_SPAN)
+
     def against_dsl(
         self,
         section: str,
@@ -292,8 +358,7 @@ def _line(row: Row) -> str:
     low, high = min(row.seconds), max(row.seconds)
     ratio = "" if row.ratio is None else f"{row.ratio:8.2f}x"
     wrong = "  WRONG" if row.right is False else ""
-    rate = row.items / row.median
-    return f"{head} {_span(row.median):>10} {_span(low):>10} - {_span(high):<10} {rate:14,.0f}/s{ratio}{wrong}"
+    return f"{head} {_span(row.median):>10} {_span(low):>10} - {_span(high):<10} {row.rate:14,.0f}/s{ratio}{wrong}"
 
 
 def _span(seconds: float) -> str:
@@ -328,7 +393,11 @@ def _options(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("--devices", help="devices of a pool of its own, such as cpu:2; by default all GPUs")
     parser.add_argument("--socket", help="measure the pool at this socket instead")
     parser.add_argument("--arc-dsl", default=os.environ.get("GRIDPOOL_ARC_DSL"), help="arc-dsl's folder, to compare with")
-    parser.add_argument("--arc", default=os.environ.get("GRIDPOOL_ARC"), help="a folder of ARC tasks; else pairs are made")
+    parser.add_argument(
+        "--arc", "--tasks", default=os.environ.get("GRIDPOOL_ARC"), help="a folder of ARC tasks; else pairs are made"
+    )
+    parser.add_argument("--solvers", action="store_true", help="measure only the solvers of arc-dsl's folder")
+    parser.add_argument("--copies", type=_whole(1), default=250, help="of each input of a solver (250)")
     parser.add_argument("--repetitions", type=_whole(_REPETITIONS_MIN), default=5, help="of each row (5)")
     parser.add_argument("--calls", type=_whole(1), default=2_000, help="of one grid, in a repetition (2000)")
     parser.add_argument("--array", type=_list(3), default=[100_000, 30, 30], help="N,H,W of the array (100000,30,30)")
@@ -336,7 +405,10 @@ def _options(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     parser.add_argument("--pairs", type=_list(None), default=[20, 80, 400, 4_000], help="sizes of the 13 forms (20,80,400,4000)")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.solvers and not (options.arc_dsl and options.arc):
+        parser.error("--solvers takes arc-dsl's folder and tasks: --arc-dsl FOLDER --tasks PATH")
+    return options
 
 
 def _open(options: argparse.Namespace) -> Client:
@@ -349,6 +421,9 @@ def _document(bench: _Bench) -> Iterator[tuple[str, Any]]:
     yield "devices", [row.get("device") for row in status["workers"]]
     yield "pairs", bench.options.arc or "synthetic"
     yield "rows", [asdict(row) for row in bench.rows]
+    if bench.options.solvers:
+        yield "summaries", [asdict(summary) for summary in bench.summaries]
+        yield "differ", bench.differ
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
