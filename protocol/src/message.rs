@@ -21,7 +21,7 @@ use crate::status::{PolicyRule, Status};
 use crate::timeline;
 
 pub use done::EncodedDone;
-pub use job::{JobSelector, JobView, ParseJobSelectorError};
+pub use job::{JobSelector, JobView, ParseJobSelectorError, without_place};
 pub use limit::Limit;
 pub use model::{DeviceModel, ModelCommand, RepositoryCommand};
 pub use page::{AskedVerdicts, Death, LastVerdicts, LoggedJob, Secret, TokenOrder};

@@ -307,7 +307,7 @@ impl Attempt {
 /// The proof of where and how a job ran.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// The supervisor's number.
+    /// The supervisor's number; of a job of a bundle the bundle's and its place there, `job7.3`.
     pub job: String,
     /// The client's key.
     pub key: String,

@@ -32,6 +32,7 @@ pub(crate) const WANTED: &[&str] = &[
     "bundle: its jobs run again after a death",
     "bundle: its jobs run again after attempts that failed",
     "bundle: larger than a limit",
+    "bundle: one of its jobs may be denylisted",
     "bundle: runs",
     "cancel: before its content was known",
     "cancel: crossed the verdict",

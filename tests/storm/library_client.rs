@@ -129,11 +129,7 @@ impl<'a> LibraryClient<'a> {
                 handle.cancel();
             }
             match handle.wait() {
-                Ok(mut answer) => {
-                    // The pool knows them together by another key.
-                    answer.receipt.key = key.to_string();
-                    self.note(key, request, &answer, sent, history);
-                }
+                Ok(answer) => self.note(key, request, &answer, sent, history),
                 Err(error) => history.push(Event::Broke(Some(key), error.to_string())),
             }
         }

@@ -72,16 +72,20 @@ impl Bundle {
 
     /// The receipt of one of its jobs.
     fn receipt(&self, part: usize, of_all: &Receipt) -> Receipt {
-        let items = &self.parts[part].items;
+        let Part { key, items, .. } = &self.parts[part];
         let [start, end] = [items.start, items.end].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
-        let mut receipt = Receipt { items: end - start, ..of_all.clone() };
+        let mut receipt = of_all.clone();
+        (receipt.key, receipt.items) = (key.to_string(), end - start);
+        // The pool knows the number of all.
+        receipt.job = format!("{}.{}", of_all.job, part + 1);
         for attempt in &mut receipt.attempts {
             let ItemRange { start: first, end: last } = attempt.part;
             let within = |at: u32| at.clamp(start, end) - start;
             attempt.part = ItemRange { start: within(first), end: within(last) };
+            let all = last.saturating_sub(first).max(1);
             let share = |bytes: u64| {
                 let share = u128::from(bytes) * u128::from(attempt.part.len());
-                u64::try_from(share / u128::from((last - first).max(1))).unwrap_or(bytes)
+                u64::try_from(share / u128::from(all)).unwrap_or(bytes)
             };
             (attempt.h2d_bytes, attempt.d2h_bytes) =
                 (share(attempt.h2d_bytes), share(attempt.d2h_bytes));
@@ -115,6 +119,8 @@ impl BundleAnswer {
         let Bundle { all, parts } = &*self.bundle;
         let mut receipt = self.bundle.receipt(part, &self.receipt);
         let (Verdict::Ok, Some(bytes)) = (receipt.verdict, &self.bytes) else {
+            // Whose they are is not known.
+            receipt.item_errors = 0;
             return Ok((receipt, None));
         };
         let Part { job, items, .. } = &parts[part];
@@ -205,6 +211,31 @@ impl Outgoing {
     }
 }
 
+impl Connection {
+    /// Leases the memory of jobs, and copies their inputs. A bundle for which there is none goes as the jobs that it is.
+    pub(super) fn with_memory(&self, jobs: Vec<Outgoing>) -> Result<Vec<Outgoing>, ClientError> {
+        let mut ready = Vec::with_capacity(jobs.len());
+        for mut own in jobs {
+            let leased = match own.job.options.wait_for_memory && own.bundle.is_none() {
+                true => self.buffers(&own.job, own.deadline),
+                false => self.buffers_now(&own.job),
+            };
+            match (leased, own.bundle.take()) {
+                (Err(ClientError::Refused(_)), Some((_, parts))) => {
+                    ready.extend(self.with_memory(parts)?);
+                }
+                (leased, bundle) => {
+                    (own.buffers, own.bundle) = (leased?, bundle);
+                    // Outside the lock, since that takes time.
+                    own.buffers.pack(&own.job);
+                    ready.push(own);
+                }
+            }
+        }
+        Ok(ready)
+    }
+}
+
 impl State {
     /// There is news of a job, or of those in a bundle.
     pub(super) fn call(&mut self, key: JobKey) {
@@ -234,10 +265,12 @@ impl State {
                 Err(Stage::Refused(why)) => Stage::Refused(why.clone()),
                 Err(_) => Stage::Lost,
             };
-            if part.waits_to_be_sent_alone() {
-                self.held.give_back(clock::now(), &lane, own);
-            } else {
+            // A future that sends it again keeps its waker.
+            let is_over = !matches!(&part.stage, Stage::Refused(why) if part.may_try_again(why));
+            if is_over {
                 self.wakers.extend(part.waker.take());
+            } else if part.waits_to_be_sent_alone() {
+                self.held.give_back(clock::now(), &lane, own);
             }
             self.sleepers.call(own);
         }
@@ -281,11 +314,8 @@ impl Pending {
         matches!(self.stage, Stage::Bundled(own) if own == bundle)
     }
 
-    /// Whether its bundle was given back, and it can be sent as soon as the pool takes it.
+    /// Whether a job of a bundle that was given back can be sent as soon as the pool takes it.
     fn waits_to_be_sent_alone(&mut self) -> bool {
-        if !matches!(&self.stage, Stage::Refused(why) if self.may_try_again(why)) {
-            return false;
-        }
         let is_shared = self.job.shares_input() || self.job.shares_output();
         if is_shared {
             // Whoever waits for it gets it memory first, as after a reconnect.

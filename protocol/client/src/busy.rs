@@ -245,7 +245,10 @@ impl Connection {
             drop(state);
             let buffers = self.buffers(&job, deadline)?;
             buffers.pack(&job);
+            // Several threads may wait for a bundle: another may have sent it meanwhile.
             if let Some(pending) = self.lock().jobs.get_mut(&key)
+                && pending.waits_for_retry()
+                && pending.epoch != epoch
                 && buffers.are_of(epoch)
             {
                 (pending.buffers, pending.epoch) = (buffers, epoch);

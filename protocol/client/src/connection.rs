@@ -194,7 +194,7 @@ impl Connection {
             state = self.lock();
             let handled = received.and_then(|received| state.on_messages(&mut reader, received));
             if handled.is_err() {
-                drop(state);
+                drop(self.tell(state));
                 self.reconnect_aside();
                 return Ok(None);
             }
@@ -263,14 +263,7 @@ impl Connection {
     pub(super) fn send_jobs(&self, mut jobs: Vec<Outgoing>) -> Result<(), ClientError> {
         loop {
             self.lock().check_keys(&jobs)?;
-            for Outgoing { job, deadline, buffers, .. } in &mut jobs {
-                *buffers = match job.options.wait_for_memory {
-                    true => self.buffers(job, *deadline)?,
-                    false => self.buffers_now(job)?,
-                };
-                // Copy outside the lock, since that takes time.
-                buffers.pack(job);
-            }
+            jobs = self.with_memory(jobs)?;
             // A connection that was lost meanwhile has taken their memory along.
             if self.lock().take_in(&mut jobs)? {
                 return Ok(());
@@ -294,7 +287,7 @@ impl Connection {
         }
     }
 
-    fn buffers_now(&self, job: &AnyJob) -> Result<Buffers, ClientError> {
+    pub(super) fn buffers_now(&self, job: &AnyJob) -> Result<Buffers, ClientError> {
         if job.runnable.loaded().is_some_and(|batch| !self.wire.has_lent(&batch.lease())) {
             let why = "the batch was loaded by another client: load it by the one that submits";
             return Err(Refusal::Invalid(why.to_owned()).into());

@@ -96,10 +96,9 @@ impl Connection {
         }
     }
 
-    /// Wakes the futures whose jobs have changed, outside the lock: a waker may do anything.
+    /// Wakes them, without keeping the lock.
     #[cfg(feature = "async")]
     pub(super) fn wake(&self) {
-        let wakers = mem::take(&mut self.lock().wakers);
-        wakers.into_iter().for_each(Waker::wake);
+        drop(self.tell(self.lock()));
     }
 }

@@ -44,12 +44,21 @@ impl FromStr for JobSelector {
     type Err = ParseJobSelectorError;
 
     fn from_str(text: &str) -> Result<Self, ParseJobSelectorError> {
-        let number = text.strip_prefix(NUMBER).and_then(|digits| digits.parse().ok());
+        let number = text.strip_prefix(NUMBER).and_then(|own| without_place(own).parse().ok());
         let is_key = text.len() == KEY_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let key = if is_key { u128::from_str_radix(text, 16).ok() } else { None };
         let name = number.map(|number| Self::Number(JobId(number)));
         let name = name.or_else(|| key.map(|key| Self::Key(JobKey(key))));
         name.ok_or_else(|| ParseJobSelectorError { text: text.to_owned() })
+    }
+}
+
+/// The number of a job of a bundle, `17.3`, without its place among the others.
+#[must_use]
+pub fn without_place(number: &str) -> &str {
+    match number.split_once('.') {
+        Some((bundle, place)) if place.parse::<u32>().is_ok() => bundle,
+        Some(_) | None => number,
     }
 }
 
@@ -68,6 +77,14 @@ pub struct JobView {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_of_a_bundle_is_known_by_the_number_of_the_bundle() {
+        assert_eq!("job17.3".parse(), Ok(JobSelector::Number(JobId(17))));
+        for text in ["job17.", "job17.x", "job.3", "job17.3.1"] {
+            text.parse::<JobSelector>().unwrap_err();
+        }
+    }
 
     #[test]
     fn a_name_reads_as_it_prints() {

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use gridpool_ipc::clock;
 use gridpool_protocol::exit::cli as exit;
-use gridpool_protocol::message::LoggedJob;
+use gridpool_protocol::message::{LoggedJob, without_place};
 use gridpool_protocol::receipt::{Receipt, Verdict};
 use serde::Serialize;
 
@@ -82,7 +82,7 @@ impl FromStr for Named {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const KEY_DIGITS: usize = 32;
         let own = text.to_ascii_lowercase();
-        let number = own.strip_prefix("job").unwrap_or(&own);
+        let number = without_place(own.strip_prefix("job").unwrap_or(&own));
         let is_number = number.parse::<u64>().is_ok_and(|read| read.to_string() == number);
         let is_key = own.len() == KEY_DIGITS && own.bytes().all(|byte| byte.is_ascii_hexdigit());
         match (is_key, is_number) {

@@ -87,6 +87,12 @@ impl Model {
             self.due.replies.push_back(Reply::Refuse(client, job, key, Refusal::Poison(content)));
             return;
         }
+        if request.is_bundle() && self.denylist.knows_one_of(&request.work) {
+            self.coverage.hit("bundle: one of its jobs may be denylisted");
+            self.account_of(&request.principal).refused += u64::from(request.jobs);
+            self.due.replies.push_back(Reply::Refuse(client, job, key, Refusal::Bundled));
+            return;
+        }
         if let Some(refusal) = self.limit_reached(now, client, request, group) {
             if matches!(refusal, Refusal::Busy(_)) {
                 self.counters.refused_busy += u64::from(request.jobs);

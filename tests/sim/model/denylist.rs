@@ -26,6 +26,10 @@ impl Denylist {
         self.0.iter().any(|denied| denied.content == content)
     }
 
+    pub(super) fn knows_one_of(&self, work: &Work) -> bool {
+        self.0.iter().any(|denied| denied.work == *work)
+    }
+
     fn knows_one_like(&self, request: &JobRequest) -> bool {
         self.0.iter().any(|denied| denied.work == request.work && denied.items == request.items)
     }

@@ -10,7 +10,6 @@ use gridpool_protocol::message::AttemptError;
 use gridpool_protocol::receipt::RunReport;
 
 use super::faults::Incidents;
-use super::jobs::Job;
 use super::losses::Loss;
 use super::outstanding::Dispatch;
 use super::quarantine::{Fault, Service};
@@ -215,7 +214,6 @@ impl Model {
         if self.slot(at).outstanding().iter().skip(1).any(is_in) {
             self.coverage.hit("answer: of the dispatch that waits");
         }
-        let jobs = self.jobs.get(&attempt.job).map_or(1, Job::count);
         let slot = self.slot_mut(at);
         let (struck, dies) = match &mut slot.state {
             State::Busy { outstanding } => (outstanding.answered(now, attempt, free_at), false),
@@ -238,7 +236,7 @@ impl Model {
         if matches!(&slot.state, State::Busy { outstanding } if outstanding.0.is_empty()) {
             slot.state = State::Ready;
         }
-        slot.jobs_done += jobs;
+        slot.jobs_done += 1;
         slot.worked = true;
         slot.answered += 1;
         slot.restarts = 0;

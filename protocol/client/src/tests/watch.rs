@@ -114,7 +114,9 @@ fn a_lost_connection_ends_the_watch_and_a_thread_reconnects() {
     woken.recv_timeout(TIMEOUT).unwrap();
     let Poll::Ready(answer) = Pin::new(&mut future).poll(&mut context) else { panic!("no answer") };
     gives(answer.unwrap(), 7);
-    drop(server.join().unwrap());
+    // As long as that is there.
+    let server = server.join().unwrap();
     assert!(client.watch().unwrap().is_some(), "the new connection can be watched");
+    drop(server);
     std::fs::remove_file(&path).unwrap();
 }

@@ -27,8 +27,7 @@ impl Pool {
             return;
         };
         self.accounts.charge(now, &charge.principal, charge.time);
-        let jobs = self.jobs.get(attempt.job).map_or(1, |job| job.request.jobs);
-        self.slots[index].worked(jobs);
+        self.slots[index].worked();
         let service = self.devices.service_of(worker);
         service.worked();
         meters::note(&mut service.work, &result);

@@ -47,6 +47,11 @@ impl Denylist {
         self.contents.values().any(|own| own.work == *work && own.items == items)
     }
 
+    /// Whether it lists a job with that work.
+    pub(super) fn has_of(&self, work: &Work) -> bool {
+        self.contents.values().any(|own| own.work == *work)
+    }
+
     fn add(&mut self, now: Timestamp, content: ContentHash, request: &JobRequest) {
         let denied = Denied { work: request.work.clone(), items: request.items, since: now };
         // A content that is convicted again is the newest.

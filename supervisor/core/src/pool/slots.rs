@@ -212,8 +212,8 @@ impl Slot {
     }
 
     /// Its process has answered: the next restart has no backoff.
-    pub(super) fn worked(&mut self, jobs: u32) {
-        self.jobs_done += u64::from(jobs);
+    pub(super) fn worked(&mut self) {
+        self.jobs_done += 1;
         self.backoff_steps = 0;
     }
 

@@ -116,6 +116,10 @@ impl Pool {
         if let Some(content) = request.content.filter(|&content| self.denylist.has(content)) {
             return Some(Refusal::Poison(content));
         }
+        if request.is_bundle() && self.denylist.has_of(&request.work) {
+            // One of its jobs may be such a one: their contents are compared one by one.
+            return Some(Refusal::Bundled);
+        }
         let state = &self.groups[group];
         // The connections that stay with a replaced pool may submit as long as there are workers.
         if self.is_draining() && (!self.is_replaced() || state.is_leaving()) {

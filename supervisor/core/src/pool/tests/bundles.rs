@@ -28,10 +28,22 @@ fn the_jobs_of_a_bundle_count_against_every_limit_and_in_every_sum() {
     assert_eq!(rig.refusals()[1], &Refusal::Busy(Limit::QueueJobs));
     assert_eq!(rig.core.counters().refused_busy, 10);
     rig.answer(0);
-    assert_eq!((rig.core.counters().ok, rig.rows()[0].jobs_done), (32, 32));
+    assert_eq!((rig.core.counters().ok, rig.rows()[0].jobs_done), (32, 1));
     let rows = rig.core.principals(Timestamp::default(), &BTreeSet::new());
     let (_, own) = rows.iter().find(|(who, _)| *who == Some(Principal::Uid(1))).unwrap();
     assert_eq!((own.done, own.running, own.refused), (32, 32, 1));
+}
+
+#[test]
+fn a_bundle_of_a_program_with_a_job_on_the_denylist_is_given_back() {
+    let mut rig = Rig::with(1, |config| config.poison_deaths = 1);
+    rig.submit(1);
+    rig.die_and_return(0, SIGSEGV);
+    assert_eq!(rig.verdicts(1), [Verdict::Poison]);
+    submit(&mut rig, 2, 3);
+    assert_eq!(rig.refusals(), [&Refusal::Bundled], "one of its jobs may be that one");
+    rig.submit_as(1, 3, |request| (request.jobs, request.work) = (3, program("another")));
+    assert_eq!(given_back(&rig), 1);
 }
 
 #[test]
