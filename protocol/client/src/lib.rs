@@ -244,7 +244,7 @@ impl Client {
     /// them. Neighbouring jobs of one program on the same terms go to the pool as one, up to
     /// [`BUNDLE_JOBS_MAX`](limits::BUNDLE_JOBS_MAX) of them, unless they have keys or traces. Each job has its own
     /// verdict, receipt and handle, and counts for itself against the pool's limits (`client_jobs_max`: 64 under way
-    /// by default). `job` and `key` in its receipt are then those by which the pool knows them together.
+    /// by default). `job` in its receipt is then the number of all and its place, `job7.3`.
     ///
     /// # Errors
     /// As for [`Client::submit`]. Then those that were accepted are cancelled.
