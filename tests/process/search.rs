@@ -26,7 +26,7 @@ use gridpool_tests::oracle::samples::{SplitMix64, random_grids};
 use gridpool_tests::oracle::tasks;
 use nix::sys::signal::Signal;
 
-use crate::pool::{cpu, named};
+use crate::pool::{Pool, cpu, named};
 
 /// Steps of a program in these tests.
 const STEPS: u32 = 2_000;
@@ -221,19 +221,25 @@ fn a_program_that_kills_its_workers_is_convicted_alone() {
 #[test]
 fn programs_that_take_too_long_cost_the_others_no_verdict() {
     let pool = cpu(1).start();
-    let is_endless = |at: usize| at.is_multiple_of(12);
+    // In jobs of their own among the others, or the first of one job.
+    too_long(&pool, (36, 1), |at| at.is_multiple_of(12));
+    too_long(&pool, (12, 12), |at| at < 3);
+}
+
+/// Runs programs of which some are endless: these alone have no verdict.
+fn too_long(pool: &Pool, (count, job_programs_max): (usize, usize), is_endless: fn(usize) -> bool) {
     let text = |at: usize| match is_endless(at) {
         true => {
             format!("x = multiply(width(I), 999999)\nO = power(rot90, multiply(x, {}))(I)", 20 + at)
         }
         false => format!("O = replace(rot90(I), {}, {})", at % 10, at / 10),
     };
-    let programs: Vec<_> = (0..36).map(|at| Candidate::new(at.to_string(), text(at))).collect();
+    let programs: Vec<_> = (0..count).map(|at| Candidate::new(at.to_string(), text(at))).collect();
     // Those behind an endless one wait for as long as it may take.
     let search = Search {
         steps: STEPS_MAX,
         jobs: 4,
-        job_programs_max: 1,
+        job_programs_max,
         deadline: Duration::from_secs(2),
         ..search(Score::Exact)
     };
@@ -242,7 +248,7 @@ fn programs_that_take_too_long_cost_the_others_no_verdict() {
     let (endless, others): (Vec<_>, Vec<_>) =
         results.into_iter().zip(programs).enumerate().partition(|(at, _)| is_endless(*at));
     assert!(endless.iter().all(|(_, (result, _))| failed(result)), "{endless:?}");
-    assert_eq!(summary.failed, 3);
+    assert_eq!(summary.failed, endless.len() as u64);
     let (results, programs): (Vec<_>, Vec<_>) = others.into_iter().map(|(_, of)| of).unzip();
     are_right(&results, &programs);
 }

@@ -208,8 +208,14 @@ impl Queue {
                 && late < LATE_MAX
                 && self.others_were_late(late_before, has_run)
             {
-                let late = late + 1;
-                parts.extend(left.into_iter().map(|programs| Span { programs, late }));
+                let late = late + u32::from(has_run);
+                for programs in left.into_iter().rev() {
+                    // What has only waited goes first: whoever has run would make it wait again.
+                    match has_run {
+                        true => parts.push_back(Span { programs, late }),
+                        false => parts.push_front(Span { programs, late }),
+                    }
+                }
             } else {
                 left.into_iter().for_each(|part| of_all.fail(part, ended, &reason));
             }
