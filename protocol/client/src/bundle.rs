@@ -212,7 +212,7 @@ impl Outgoing {
 }
 
 impl Connection {
-    /// Leases the memory of jobs, and copies their inputs. A bundle for which there is none goes as the jobs that it is.
+    /// Leases the memory of jobs, and copies their inputs. A bundle for which there is none goes as its jobs.
     pub(super) fn with_memory(&self, jobs: Vec<Outgoing>) -> Result<Vec<Outgoing>, ClientError> {
         let mut ready = Vec::with_capacity(jobs.len());
         for mut own in jobs {

@@ -95,8 +95,8 @@ pub enum SearchError {
     },
     /// They are a program that breaks ties of colours otherwise.
     #[error(
-        "the bytecode is for ties {made}, and the search for {wanted}: compile the text with --ties {wanted}, or search \
-         with {made}"
+        "the bytecode is for ties {made}, and the search for {wanted}: compile the text with --ties {wanted}, or \
+         search with {made}"
     )]
     BytecodeTies {
         /// How the program breaks them.

@@ -29,8 +29,8 @@ pub(super) struct CompileFlags {
     /// if it is `-`; or a file of definitions, `solvers.py`. Templates have no bytecode.
     #[arg(long, value_name = "FILE")]
     programs: Option<PathBuf>,
-    /// How to choose between equally common colours: cpython (as the reference does) or lowest. A search of the bytecode
-    /// has the same.
+    /// How to choose between equally common colours: cpython (as the reference does) or lowest. A search of the
+    /// bytecode has the same.
     #[arg(long, default_value = "cpython", env = "GRIDPOOL_TIES")]
     ties: Ties,
 }

@@ -14,8 +14,8 @@ use super::{Candidate, ClientError, SEARCH_STEPS_DEFAULT};
 const TEMPLATE: &str = "it is a template, and bytecode is one program without holes: search for the text itself, or \
                         write a word in the place of each hole";
 
-/// Compiles programs once, for any number of searches of this build ([`Candidate::of_bytecode`]). Programs are read on a
-/// thread of its own, no further ahead than a limit. The limit of steps is that of each search.
+/// Compiles programs once, for any number of searches of this build ([`Candidate::of_bytecode`]). Programs are read on
+/// a thread of its own, no further ahead than a limit. The limit of steps is that of each search.
 ///
 /// ```
 /// use gridpool_client::{Candidate, Ties, bytecode};
@@ -43,8 +43,8 @@ where
     Ok(Bytecode { pipeline, ready: Vec::new().into_iter() })
 }
 
-/// The name and the bytecode of each program, or why it has none, in the order of the programs ([`bytecode()`]). After an
-/// error it ends.
+/// The name and the bytecode of each program, or why it has none, in the order of the programs ([`bytecode()`]). After
+/// an error it ends.
 #[derive(Debug)]
 pub struct Bytecode {
     pipeline: Arc<Pipeline>,
