@@ -59,7 +59,8 @@ fn the_receipt_of_a_job_of_a_bundle_counts_its_own_items_and_errors() {
     let two = Grid::new(2, 2, vec![1, 1, 1, 2]).expect("a grid");
     // A grid of one colour has no object.
     let batches = [vec![one.clone(), two.clone()], vec![two.clone()], vec![one.clone(), one]];
-    let handles = sent(&pool.client(), "o_g(5) | first", &batches);
+    let client = pool.client();
+    let handles = sent(&client, "o_g(5) | first", &batches);
     let keys: Vec<_> = handles.iter().map(|handle| handle.key().to_string()).collect();
     let receipts: Vec<_> = handles.into_iter().map(|handle| answer(handle).receipt).collect();
     let counted = receipts.iter().map(|receipt| (receipt.items, receipt.item_errors));
@@ -69,8 +70,9 @@ fn the_receipt_of_a_job_of_a_bundle_counts_its_own_items_and_errors() {
         assert_eq!((attempt.part.start, attempt.part.end), (0, receipt.items));
         assert_eq!((attempt.joined_items, &receipt.key), (5, &key));
         // The pool knows it by the number of the bundle.
-        let shown = pool.cli(&["jobs", &receipt.job]).run();
-        assert!(shown.stdout.contains(&receipts[0].job[..receipts[0].job.len() - 2]), "{shown:?}");
+        let known = client.job(receipt.job.parse().expect("a job")).expect("it answers");
+        let known = known.expect("it knows the bundle").receipt;
+        assert_eq!((known.items, receipt.job.starts_with(&known.job)), (5, true), "{known:?}");
     }
     let numbers: BTreeSet<_> = receipts.iter().map(|receipt| &receipt.job).collect();
     assert_eq!(numbers.len(), 3);
