@@ -201,7 +201,7 @@ fn bash_takes_the_completions_and_completes_with_them() {
         );
         bash(&code)
     };
-    assert_eq!(offer("gridpool com").trim(), "completions");
+    assert_eq!(offer("gridpool compl").trim(), "completions");
     assert_eq!(offer("gridpool gat").trim(), "", "a hidden command is not offered");
     assert!(offer("gridpool serve --all").contains("--allow-chaos"));
     for (words, want) in [
