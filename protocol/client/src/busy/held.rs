@@ -31,6 +31,10 @@ struct Full {
 }
 
 impl Full {
+    fn new(now: Instant, why: Refusal) -> Self {
+        Self { keys: BTreeSet::new(), due: 0, step: 1, tried_at: now, why }
+    }
+
     /// Whether to try with more: what the pool takes may have grown.
     fn is_stale(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.tried_at) > RETRY_EVERY
@@ -90,9 +94,7 @@ impl Held {
     pub(super) fn insert(&mut self, now: Instant, lane: Lane, key: JobKey, why: Refusal) {
         self.0.retain(|_, full| !full.keys.is_empty() || !full.is_stale(now));
         let is_sure = matches!(why, Refusal::Busy(Limit::ClientJobs));
-        let none =
-            || Full { keys: BTreeSet::new(), due: 0, step: 1, tried_at: now, why: why.clone() };
-        let full = self.0.entry(lane).or_insert_with(none);
+        let full = self.0.entry(lane).or_insert_with(|| Full::new(now, why.clone()));
         full.keys.insert(key);
         (full.step, full.tried_at) = (1, now);
         if is_sure {
@@ -105,9 +107,7 @@ impl Held {
 
     /// A job was given back that the pool had taken in a bundle: it is sent next.
     pub(crate) fn give_back(&mut self, now: Instant, lane: &Lane, key: JobKey) {
-        let why = Refusal::Bundled;
-        let none = || Full { keys: BTreeSet::new(), due: 0, step: 1, tried_at: now, why };
-        let full = self.0.entry(lane.clone()).or_insert_with(none);
+        let full = self.0.entry(lane.clone()).or_insert_with(|| Full::new(now, Refusal::Bundled));
         full.keys.insert(key);
         full.due += 1;
     }
